@@ -1,0 +1,16 @@
+"""What does a user see when the input is wrong? One message that says how to mend it."""
+
+
+class InputError(Exception):
+    """Bad input: a config, a file, an argument. The command line exits with code 2.
+
+    Args:
+        found: What is wrong and where (file and line, or key), without a final stop.
+        allowed: What would have been right.
+        fix: What to do about it, as a sentence in the imperative, without a final stop.
+    """
+
+    def __init__(self, found: str, *, allowed: str = "", fix: str = "") -> None:
+        self.found, self.allowed, self.fix = found, allowed, fix
+        parts = [found, f"allowed: {allowed}" if allowed else "", fix]
+        super().__init__(". ".join(part for part in parts if part) + ".")
