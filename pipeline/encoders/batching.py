@@ -1,0 +1,146 @@
+"""How are texts turned into batches that waste little? One batcher for every backend.
+
+Texts are tokenized in chunks, sorted by token count within the window they are given in (a shard), and cut
+into batches by a budget of tokens, padding included; longest first, so that memory peaks at the start.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from pipeline.progress import Bar
+from pipeline.records import Float32, Int64
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+CHUNK = 512  # texts tokenized at once: what the tokenizer's own bulky records are held for
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Token ids of a few texts of similar length.
+
+    Attributes:
+        rows: int64 [b], position of each text in the sequence that was given.
+        ids: int64 [b, tokens], padded on the right with the model's padding id.
+        mask: int64 [b, tokens], 1 at a token and 0 at padding.
+    """
+
+    rows: Int64
+    ids: Int64
+    mask: Int64
+
+
+class Backend(Protocol):
+    """A loaded model: token ids in, one vector per text out."""
+
+    dimension: int
+    tokenizer: Tokenizer
+    pad_id: int
+    token_budget: int
+
+    def forward(self, batches: Iterator[Batch]) -> Iterator[tuple[Int64, Float32]]:
+        """For each batch its `rows` and their vectors float32 [b, dimension], in any order."""
+        ...
+
+
+@dataclass
+class Usage:
+    """What encoding cost.
+
+    Attributes:
+        texts: Texts encoded.
+        tokens: Their tokens, special tokens included.
+        padded: Tokens computed, padding included.
+        tokenize_seconds: Time spent in the tokenizer.
+    """
+
+    texts: int = 0
+    tokens: int = 0
+    padded: int = 0
+    tokenize_seconds: float = 0.0
+
+    def figures(self) -> dict[str, Any]:
+        """The same, as JSON, with the share of computed tokens that was padding."""
+        waste = 1 - self.tokens / self.padded if self.padded else 0.0
+        return {**asdict(self), "padding_share": round(waste, 4)}
+
+
+def encode(
+    backend: Backend,
+    texts: Sequence[str],
+    max_length: int,
+    usage: Usage,
+    bar: Bar,
+    batch_size: int | None = None,
+) -> Float32:
+    """Encode texts.
+
+    Args:
+        backend: The model.
+        texts: Any number of texts, which are sorted as one window.
+        max_length: Tokens kept of each, special tokens included.
+        usage: Added to.
+        bar: Told of every text encoded.
+        batch_size: Texts per batch at most; None is as many as the backend's token budget holds.
+
+    Returns:
+        float32 [texts, dimension], in the order of `texts`.
+    """
+    started = time.perf_counter()
+    tokens = _tokenize(backend.tokenizer, texts, max_length)
+    usage.tokenize_seconds += time.perf_counter() - started
+    usage.texts += len(texts)
+    vectors = np.empty((len(texts), backend.dimension), np.float32)
+    for rows, part in backend.forward(_batches(backend, tokens, batch_size, usage)):
+        vectors[rows] = part
+        bar.update(len(rows))
+    return vectors
+
+
+def load_tokenizer(folder: Path) -> Tokenizer:
+    """The model's fast tokenizer, without importing transformers if `tokenizer.json` is there."""
+    from tokenizers import Tokenizer
+
+    path = folder / "tokenizer.json"
+    if path.is_file():
+        return Tokenizer.from_file(str(path))
+    from transformers import AutoTokenizer
+
+    tokenizer: Tokenizer = AutoTokenizer.from_pretrained(folder).backend_tokenizer
+    return tokenizer
+
+
+def _tokenize(tokenizer: Tokenizer, texts: Sequence[str], max_length: int) -> list[Int64]:
+    tokenizer.no_padding()
+    tokenizer.enable_truncation(max_length)
+    tokens: list[Int64] = []
+    for start in range(0, len(texts), CHUNK):
+        for encoding in tokenizer.encode_batch_fast(list(texts[start : start + CHUNK])):
+            tokens.append(np.array(encoding.ids, np.int32))
+    return tokens
+
+
+def _batches(backend: Backend, tokens: list[Int64], batch_size: int | None, usage: Usage) -> Iterator[Batch]:
+    """Batches of falling length, each at most `token_budget` tokens wide and high, or one text."""
+    lengths = np.array([len(ids) for ids in tokens], np.int64)
+    order = np.argsort(-lengths, kind="stable")
+    start = 0
+    while start < len(order):
+        width = max(int(lengths[order[start]]), 1)
+        height = min(max(backend.token_budget // width, 1), batch_size or len(order))
+        rows = order[start : start + height]
+        start += height
+        mask = (np.arange(width) < lengths[rows, None]).astype(np.int64)
+        ids = np.full(mask.shape, backend.pad_id, np.int64)
+        ids[mask.astype(bool)] = np.concatenate([tokens[row] for row in rows])
+        usage.tokens += int(lengths[rows].sum())
+        usage.padded += ids.size
+        yield Batch(rows, ids, mask)

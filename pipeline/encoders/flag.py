@@ -1,0 +1,128 @@
+"""The `flag` backend: the model as FlagEmbedding loads and pools it, on CPU or GPU."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pipeline.artifacts import Store
+from pipeline.encoders.batching import Batch, load_tokenizer
+from pipeline.encoders.models import Model, short_name
+from pipeline.errors import InputError
+from pipeline.records import Float32, Int64
+
+log = logging.getLogger(__name__)
+
+CPU_TOKENS, GPU_TOKENS = 2048, 65536  # tokens per batch, padding included
+
+
+class FlagBackend:
+    """A FlagEmbedding model that takes token ids.
+
+    FlagEmbedding's own classes choose the architecture, load the weights, pool and normalize; batches
+    come from `pipeline.encoders.batching` instead of its encode loop.
+
+    Args:
+        model: What to load and how.
+        store: Not needed: FlagEmbedding reads the model's own files.
+    """
+
+    def __init__(self, model: Model, store: Store) -> None:
+        import torch
+
+        folder = model.files.folder()
+        self.device = torch.device(model.device)
+        if self.device.type == "cuda" and not torch.cuda.is_available():
+            raise InputError(
+                f"model.device: {model.device}, but this PyTorch ({torch.__version__}) finds no GPU",
+                allowed="cpu, or a PyTorch built for CUDA",
+                fix="set model.device to cpu",
+            )
+        dtypes = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+        self.flag = _load(model, folder)
+        self.network = self.flag.model.to(device=self.device, dtype=dtypes[model.precision]).eval()
+        self.tokenizer = load_tokenizer(folder)
+        self.pad_id = model.pad_id
+        self.token_budget = CPU_TOKENS if self.device.type == "cpu" else GPU_TOKENS
+        self.dimension = _dimension(self.network)
+
+    def forward(self, batches: Iterator[Batch]) -> Iterator[tuple[Int64, Float32]]:
+        """See `pipeline.encoders.batching.Backend`."""
+        import torch
+
+        with torch.inference_mode():
+            pending: tuple[Int64, torch.Tensor] | None = None
+            for batch in batches:
+                vectors = self._vectors(batch)
+                if pending:  # fetched one batch late, so that a GPU is never waited for
+                    yield pending[0], pending[1].cpu().numpy()
+                pending = batch.rows, vectors
+            if pending:
+                yield pending[0], pending[1].cpu().numpy()
+
+    def _vectors(self, batch: Batch) -> Any:
+        import torch
+
+        inputs = {
+            "input_ids": torch.from_numpy(batch.ids).to(self.device, non_blocking=True),
+            "attention_mask": torch.from_numpy(batch.mask).to(self.device, non_blocking=True),
+        }
+        if _is_m3(self.flag):
+            return self.network(inputs, return_dense=True)["dense_vecs"].float()
+        hidden = self.network(**inputs, return_dict=True).last_hidden_state
+        if hasattr(self.flag, "pooling"):
+            pooled = self.flag.pooling(hidden, inputs["attention_mask"])
+        else:  # FlagEmbedding's decoder-only classes pool the last token by a function
+            last = torch.from_numpy(batch.mask.sum(1) - 1).to(self.device)
+            pooled = hidden[torch.arange(len(hidden), device=self.device), last]
+        if self.flag.normalize_embeddings:
+            pooled = torch.nn.functional.normalize(pooled, dim=-1)
+        return pooled.float()
+
+
+def _load(model: Model, folder: Path) -> Any:
+    from FlagEmbedding import FlagAutoModel
+    from FlagEmbedding.inference.embedder.model_mapping import AUTO_EMBEDDER_MAPPING, EMBEDDER_CLASS_MAPPING
+    from transformers.utils import logging as transformers_logging
+
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
+    known = AUTO_EMBEDDER_MAPPING.get(short_name(model.name))
+    by_class = {loaded: name for name, loaded in EMBEDDER_CLASS_MAPPING.items()}
+    default = "decoder-only-base" if model.pooling == "last_token" else "encoder-only-base"
+    name = by_class[known.model_class].value if known else default
+    with _quiet("FlagEmbedding.inference.auto_embedder"):
+        return FlagAutoModel.from_finetuned(
+            str(folder),
+            model_class=name,
+            normalize_embeddings=model.normalize,
+            use_fp16=model.precision == "fp16",
+            use_bf16=model.precision == "bf16",
+            devices=[model.device],
+            pooling_method=model.pooling,
+            trust_remote_code=False,
+            query_instruction_format="{}{}",
+        )
+
+
+@contextlib.contextmanager
+def _quiet(name: str) -> Iterator[None]:
+    logger = logging.getLogger(name)
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+def _is_m3(flag: Any) -> bool:
+    return type(flag).__name__ == "M3Embedder"
+
+
+def _dimension(network: Any) -> int:
+    config = getattr(network, "config", None) or network.model.config
+    return int(config.hidden_size)

@@ -1,0 +1,115 @@
+"""Which commit of a hub repository does a name mean, and where are its files? Nothing else talks to a hub."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from pipeline.errors import InputError
+
+Kind = Literal["model", "dataset"]
+_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
+
+
+def commit(repo: str, revision: str | None, kind: Kind) -> str:
+    """The commit a branch, tag or commit of a hub repository stands for now.
+
+    Asks the hub; offline, or when it cannot be reached, takes what the local hub cache last saw.
+
+    Raises:
+        InputError: The name or revision is wrong, or the hub is out of reach and the cache holds neither.
+    """
+    revision = revision or "main"
+    if re.fullmatch(r"[0-9a-f]{40}", revision):
+        return revision
+    from huggingface_hub import HfApi
+    from huggingface_hub.constants import HF_HUB_CACHE, HF_HUB_OFFLINE
+    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
+
+    _check(repo, kind)
+    if not HF_HUB_OFFLINE:
+        try:
+            sha = HfApi().repo_info(repo, revision=revision, repo_type=kind, timeout=10).sha
+            if sha:
+                return str(sha)
+        except GatedRepoError:
+            raise InputError(
+                f"{kind} '{repo}' on the hub needs its owner's consent",
+                fix="accept its terms on the hub and log in with 'hf auth login'",
+            ) from None
+        except RevisionNotFoundError:
+            raise InputError(
+                f"{kind} '{repo}' on the hub has no revision '{revision}'",
+                allowed="a branch, tag or commit of it",
+                fix="leave the revision out to take 'main'",
+            ) from None
+        except RepositoryNotFoundError:
+            raise InputError(
+                f"the hub has no {kind} '{repo}', or it is private",
+                allowed="an id such as "
+                + ("BAAI/bge-base-en-v1.5" if kind == "model" else "namespace-Pt/msmarco")
+                + " or a local folder",
+                fix="check the spelling, or log in with 'hf auth login'",
+            ) from None
+        except OSError:
+            pass
+        except Exception as error:  # the hub client's own network errors share no base class
+            if not _is_network_error(error):
+                raise
+    ref = Path(HF_HUB_CACHE) / f"{kind}s--{repo.replace('/', '--')}" / "refs" / revision
+    if ref.is_file():
+        return ref.read_text(encoding="utf-8").strip()
+    why = "HF_HUB_OFFLINE is set" if HF_HUB_OFFLINE else "the hub cannot be reached"
+    raise InputError(
+        f"{kind} '{repo}' (revision '{revision}') is not on this machine and {why}",
+        allowed="a local folder, or an id the hub cache holds",
+        fix="connect once to download it, or give the path of a local copy",
+    )
+
+
+def snapshot(repo: str, revision: str, kind: Kind, patterns: Sequence[str]) -> Path:
+    """The local folder with a commit's files that match `patterns`; downloads what is not cached.
+
+    Raises:
+        InputError: A file is not cached and the hub cannot be reached.
+    """
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
+
+    try:
+        return Path(snapshot_download(repo, repo_type=kind, revision=revision, allow_patterns=list(patterns)))
+    except (LocalEntryNotFoundError, OfflineModeIsEnabled):
+        pass
+    except Exception as error:
+        if not _is_network_error(error):
+            raise
+    raise InputError(
+        f"{kind} '{repo}' at {revision[:12]} is not whole on this machine and the hub cannot be reached",
+        fix="connect once to download it, or give the path of a local copy",
+    )
+
+
+def _check(repo: str, kind: Kind) -> None:
+    if not _ID.fullmatch(repo) or ".." in repo or "--" in repo:
+        raise InputError(
+            f"'{repo}' is neither a folder here nor a {kind} id",
+            allowed="an existing folder, or an id of the form owner/name",
+            fix="check the path: it is taken from the config file's folder",
+        )
+
+
+def _is_network_error(error: Exception) -> bool:
+    """Whether an error, or what it was raised from, is the network's and not a bug's."""
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
+
+    seen: BaseException | None = error
+    while seen is not None:
+        module = type(seen).__module__.split(".")[0]
+        if isinstance(seen, (OSError, HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled)) or (
+            module.startswith(("httpx", "httpcore", "requests", "urllib3"))
+        ):
+            return True
+        seen = seen.__cause__ or seen.__context__
+    return False
