@@ -50,7 +50,8 @@ class OpenVINOBackend:
                 "INFERENCE_PRECISION_HINT": "bf16" if model.precision == "bf16" else "f32",
             },
         )
-        self.jobs = int(self.compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS"))
+        jobs = int(self.compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS"))
+        self.requests = [self.compiled.create_infer_request() for _ in range(jobs)]
         self.tokenizer = load_tokenizer(folder)
         self.pad_id = model.pad_id
         self.token_budget = TOKENS
@@ -58,17 +59,28 @@ class OpenVINOBackend:
 
     def forward(self, batches: Iterator[Batch]) -> Iterator[tuple[Int64, Float32]]:
         """See `pipeline.encoders.batching.Backend`."""
-        done: collections.deque[tuple[Int64, Float32]] = collections.deque()
-        queue = _openvino().AsyncInferQueue(self.compiled, self.jobs)
-        queue.set_callback(
-            lambda request, rows: done.append((rows, np.array(request.get_output_tensor(0).data, np.float32)))
-        )
+        free, busy = list(self.requests), collections.deque[tuple[Int64, Any]]()
         for batch in batches:
-            queue.start_async({"input_ids": batch.ids, "attention_mask": batch.mask}, batch.rows)
-            while done:
-                yield done.popleft()
-        queue.wait_all()
-        yield from done
+            if not free:
+                yield self._finish(busy, free)
+            request = free.pop()
+            request.start_async({"input_ids": batch.ids, "attention_mask": batch.mask})
+            busy.append((batch.rows, request))
+        while busy:
+            yield self._finish(busy, free)
+
+    @staticmethod
+    def _finish(busy: collections.deque[tuple[Int64, Any]], free: list[Any]) -> tuple[Int64, Float32]:
+        """Wait for the oldest request and take its vectors.
+
+        Requests are waited for rather than given a callback: OpenVINO's threads then never need Python's
+        lock, which the thread that drops the model may hold while it waits for them.
+        """
+        rows, request = busy.popleft()
+        request.wait()
+        vectors = np.array(request.get_output_tensor(0).data, np.float32)
+        free.append(request)
+        return rows, vectors
 
 
 def _openvino() -> Any:

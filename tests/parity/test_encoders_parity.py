@@ -1,0 +1,98 @@
+"""Our vectors against FlagEmbedding's own encoder, on real passages."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline.artifacts import Store
+from pipeline.config import ModelConfig
+from pipeline.encoders import Encoder, Usage, resolve
+from pipeline.progress import silent
+from pipeline.records import Float32
+
+INSTRUCTION = "Represent this sentence for searching relevant passages:"
+
+
+@pytest.fixture(scope="module")
+def texts(dl19: Path) -> list[str]:
+    with gzip.open(dl19 / "corpus.jsonl.gz", "rt", encoding="utf-8") as file:
+        passages = [json.loads(line)["text"] for _, line in zip(range(150), file, strict=False)]
+    return [*passages, "", "word", "Größe 數字 🙂", "long " * 700]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    return Store(tmp_path_factory.mktemp("store"))
+
+
+def ours(config: ModelConfig, texts: list[str], store: Store, role: str = "passages") -> Float32:
+    with silent("", None, "") as bar:
+        return Encoder(config, resolve(config), store).encode(texts, role, Usage(), bar)  # type: ignore[arg-type]
+
+
+def flag_model(folder: Path, pooling: str, instruction: str | None = None) -> object:
+    from FlagEmbedding import FlagModel
+
+    return FlagModel(
+        str(folder),
+        pooling_method=pooling,
+        query_instruction_for_retrieval=instruction,
+        use_fp16=False,
+        devices=["cpu"],
+        batch_size=32,
+    )
+
+
+def cosines(one: Float32, two: Float32) -> Float32:
+    return (one * two).sum(1) / (np.linalg.norm(one, axis=1) * np.linalg.norm(two, axis=1))
+
+
+@pytest.mark.parametrize("backend", ["flag", "openvino"])
+def test_minilm_in_fp32(backend: str, texts: list[str], store: Store, minilm_folder: Path) -> None:
+    reference = flag_model(minilm_folder, "mean").encode_corpus(texts)  # type: ignore[attr-defined]
+    vectors = ours(ModelConfig(name="all-minilm-l6-v2", backend=backend), texts, store)
+    assert vectors.dtype == np.float32
+    assert cosines(vectors, reference).min() > 0.99999
+    assert np.abs(vectors - reference).max() < 1e-5
+
+
+@pytest.mark.parametrize("backend", ["flag", "openvino"])
+def test_bge_queries_with_the_default_instruction(
+    backend: str, texts: list[str], store: Store, bge_folder: Path
+) -> None:
+    reference = flag_model(bge_folder, "cls", INSTRUCTION).encode_queries(texts)  # type: ignore[attr-defined]
+    vectors = ours(ModelConfig(name=str(bge_folder), backend=backend), texts, store, "queries")
+    assert cosines(vectors, reference).min() > 0.99999
+
+
+@pytest.mark.parametrize("backend", ["flag", "openvino"])
+def test_lengths_are_cut_and_norms_kept_as_flagembedding_does(
+    backend: str, texts: list[str], store: Store, bge_folder: Path
+) -> None:
+    from FlagEmbedding import FlagModel
+
+    model = FlagModel(
+        str(bge_folder), use_fp16=False, devices=["cpu"], normalize_embeddings=False, passage_max_length=16
+    )
+    config = ModelConfig(name=str(bge_folder), backend=backend, normalize=False, passage_max_length=16)
+    assert np.abs(ours(config, texts, store) - model.encode_corpus(texts)).max() < 1e-4
+
+
+@pytest.mark.parametrize("backend", ["flag", "openvino"])
+def test_bf16_stays_close(backend: str, texts: list[str], store: Store) -> None:
+    full = ours(ModelConfig(name="all-minilm-l6-v2", backend=backend), texts, store)
+    half = ours(ModelConfig(name="all-minilm-l6-v2", backend=backend, precision="bf16"), texts, store)
+    assert half.dtype == np.float32
+    assert cosines(half, full).min() > 0.999
+
+
+@pytest.mark.parametrize("backend", ["flag", "openvino"])
+def test_batch_size_moves_no_vector(backend: str, texts: list[str], store: Store) -> None:
+    default = ours(ModelConfig(name="all-minilm-l6-v2", backend=backend), texts[:60], store)
+    small = ours(ModelConfig(name="all-minilm-l6-v2", backend=backend, batch_size=3), texts[:60], store)
+    assert np.abs(default - small).max() < 1e-5
