@@ -1,0 +1,107 @@
+"""What did a stage cost, and on what? Time, memory, hardware and versions, for the record."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import resource
+import sys
+import time
+from collections.abc import Iterator
+from functools import cache
+from importlib import metadata
+from typing import Any
+
+PACKAGES = (
+    "benchmarco",
+    "FlagEmbedding",
+    "datasets",
+    "faiss-cpu",
+    "numpy",
+    "openvino",
+    "pyarrow",
+    "sentence-transformers",
+    "tokenizers",
+    "torch",
+    "transformers",
+)
+
+
+class Meter:
+    """Measures one stage from its creation on."""
+
+    def __init__(self) -> None:
+        self._started = time.perf_counter()
+        self._working = 0.0
+        self._items = self._worked = 0
+        self._notes: dict[str, Any] = {}
+        _reset_peak()
+
+    @contextlib.contextmanager
+    def working(self) -> Iterator[None]:
+        """Around the work that `items_per_second` is about, without loading and writing."""
+        started = time.perf_counter()
+        yield
+        self._working += time.perf_counter() - started
+
+    def count(self, items: int, worked: int | None = None) -> None:
+        """Say how many items the result holds, and how many of them were worked on now."""
+        self._items, self._worked = items, items if worked is None else worked
+
+    def note(self, name: str, value: Any) -> None:
+        """Record something else about how the result was made."""
+        self._notes[name] = value
+
+    def figures(self) -> dict[str, Any]:
+        """Seconds of the stage, items, items per second of work (None if none was done), peak memory."""
+        seconds = time.perf_counter() - self._started
+        busy = self._working or seconds
+        return {
+            "seconds": round(seconds, 3),
+            "items": self._items,
+            "items_per_second": round(self._worked / busy, 2) if self._worked else None,
+            "peak_rss_mb": round(_peak_mb(), 1),
+            **self._notes,
+        }
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that take part; those not installed are left out."""
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[package] = metadata.version(package)
+    return found
+
+
+@cache
+def hardware() -> dict[str, Any]:
+    """The processor's name, cores this process may use, memory in GB, operating system."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9
+    return {"cpu": _cpu_name(), "cores": cores, "memory_gb": round(memory, 1), "system": platform.platform()}
+
+
+def _cpu_name() -> str:
+    with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as file:
+        for line in file:
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _reset_peak() -> None:
+    """Start the kernel's high-water mark of this process's memory anew, where it lets us."""
+    with contextlib.suppress(OSError), open("/proc/self/clear_refs", "w", encoding="ascii") as file:
+        file.write("5")
+
+
+def _peak_mb() -> float:
+    """The most memory held since `_reset_peak`, in 10^6 bytes; since the start, where it cannot be reset."""
+    with contextlib.suppress(OSError), open("/proc/self/status", encoding="ascii") as file:
+        for line in file:
+            if line.startswith("VmHWM"):
+                return int(line.split()[1]) * 1024 / 1e6
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6

@@ -1,0 +1,1 @@
+"""How are results shown? Tables on the terminal (`table`)."""

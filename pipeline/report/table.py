@@ -1,0 +1,63 @@
+"""Which tables does the terminal show?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+
+def result_tables(metrics: Mapping[str, Any]) -> list[Table]:
+    """The tables of one finished benchmark.
+
+    Args:
+        metrics: The content of `metrics.json`.
+    """
+    title = f"{metrics['name']}: {metrics['queries']:,} queries, {metrics['passages']:,} passages"
+    return [measure_table(title, metrics["metrics"], metrics["intervals"]), _stage_table(metrics["stages"])]
+
+
+def measure_table(title: str, means: Mapping[str, float], intervals: Mapping[str, Iterable[float]]) -> Table:
+    """A measure a row, with the 95% interval of its mean."""
+    table = _table(title, ("measure", "mean", "95% interval"), right=(1, 2))
+    for name, mean in means.items():
+        low, high = intervals[name]
+        table.add_row(name, f"{mean:.4f}", f"{low:.4f} to {high:.4f}")
+    return table
+
+
+def plan_table(title: str, rows: Iterable[Mapping[str, Any]]) -> Table:
+    """A stage a row: its key, and whether its artifact is there."""
+    table = _table(title, ("stage", "artifact", "key"))
+    for row in rows:
+        table.add_row(row["stage"], "there" if row["exists"] else "to make", row["key"])
+    return table
+
+
+def _stage_table(stages: Iterable[Mapping[str, Any]]) -> Table:
+    header = ("stage", "artifact", "items", "seconds", "items/s", "peak MB", "key")
+    table = _table(None, header, right=(2, 3, 4, 5))
+    for row in stages:
+        table.add_row(
+            row["stage"],
+            "reused" if row["reused"] else "made",
+            _number(row["items"], ",d"),
+            _number(row["seconds"], ",.2f"),
+            _number(row["items_per_second"], ",.0f"),
+            _number(row["peak_rss_mb"], ",.0f"),
+            row["key"][:12],
+        )
+    return table
+
+
+def _number(value: float | None, form: str) -> str:
+    return "" if value is None else format(value, form)
+
+
+def _table(title: str | None, header: Iterable[str], right: Iterable[int] = ()) -> Table:
+    table = Table(title=Text(title) if title else None, title_justify="left", title_style="bold")
+    for position, name in enumerate(header):
+        table.add_column(name, justify="right" if position in tuple(right) else "left", no_wrap=True)
+    return table
