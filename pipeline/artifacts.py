@@ -149,7 +149,7 @@ class Draft:
             "facts": facts,
             "made": made,
         }
-        write_whole(self.folder / MANIFEST, json.dumps(manifest, indent=1, sort_keys=True).encode())
+        write_whole(self.folder / MANIFEST, json.dumps(manifest, indent=1).encode())
         for name in self.whole:
             (self.folder / (name + _SUM)).unlink(missing_ok=True)
         return Artifact(self.folder, manifest)

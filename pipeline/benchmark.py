@@ -28,7 +28,7 @@ _NEEDS = {
     "passages": ("data",),
     "queries": ("data",),
     "index": ("passages",),
-    "search": ("data", "queries", "index"),
+    "search": ("data", "index", "queries"),
     "evaluate": ("data", "search"),
 }
 

@@ -200,7 +200,7 @@ def _progress(label: str, total: int | None, unit: str) -> AbstractContextManage
 def _show(*tables: Table) -> None:
     from rich.console import Console
 
-    console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 140)
     for table in tables:
         console.print(table)
 

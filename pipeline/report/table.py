@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from rich.table import Table
 from rich.text import Text
@@ -59,5 +59,6 @@ def _number(value: float | None, form: str) -> str:
 def _table(title: str | None, header: Iterable[str], right: Iterable[int] = ()) -> Table:
     table = Table(title=Text(title) if title else None, title_justify="left", title_style="bold")
     for position, name in enumerate(header):
-        table.add_column(name, justify="right" if position in tuple(right) else "left", no_wrap=True)
+        justify: Literal["left", "right"] = "right" if position in tuple(right) else "left"
+        table.add_column(name, justify=justify, no_wrap=name != "key", overflow="fold")
     return table
