@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import collections
+import json
 import logging
 import os
+import subprocess
 import sys
 import tempfile
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,9 @@ import numpy as np
 
 from pipeline.artifacts import Draft, Recipe, Store
 from pipeline.encoders.batching import Batch, load_tokenizer
+from pipeline.encoders.conversion import import_openvino
 from pipeline.encoders.models import Model
+from pipeline.errors import InputError
 from pipeline.records import Float32, Int64
 
 log = logging.getLogger(__name__)
@@ -37,7 +40,7 @@ class OpenVINOBackend:
         folder = model.files.folder()
         recipe = Recipe("openvino", _recipe(model))
         converted, _ = store.make(recipe, lambda draft: (_convert(model, folder, draft), {}))
-        core = _openvino().Core()
+        core = import_openvino().Core()
         if model.precision == "bf16" and "BF16" not in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
             log.warning(
                 "bf16 is not native on this CPU: it is emulated, slower than fp32 and no closer to it"
@@ -83,14 +86,6 @@ class OpenVINOBackend:
         return rows, vectors
 
 
-def _openvino() -> Any:
-    """OpenVINO, imported so that it reports nothing to anyone: it falls back to a telemetry stub."""
-    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
-    import openvino
-
-    return openvino
-
-
 def _recipe(model: Model) -> dict[str, Any]:
     from importlib.metadata import version
 
@@ -104,52 +99,27 @@ def _recipe(model: Model) -> dict[str, Any]:
 
 
 def _convert(model: Model, folder: Path, draft: Draft) -> dict[str, Any]:
-    """Trace the torch model with pooling and normalization inside, and write it as OpenVINO IR."""
-    openvino = _openvino()
+    """Convert in a process of its own: what torch takes of memory is given back when it ends."""
     log.info("converting %s to OpenVINO, once", model.name)
-    network, example = _torch_network(model, folder)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        converted = openvino.convert_model(network, example_input=example)
     # OpenVINO derives the weights' file name from the description's, so both are written aside and moved
     with (
         tempfile.TemporaryDirectory(dir=draft.folder.parent) as aside,
         draft.file("model.xml") as xml,
         draft.file("model.bin") as weights,
     ):
-        openvino.save_model(converted, str(Path(aside) / "model.xml"), compress_to_fp16=False)
+        wanted = {"pooling": model.pooling, "normalize": model.normalize, "pad_id": model.pad_id}
+        arguments = [str(folder), str(Path(aside) / "model.xml"), json.dumps(wanted)]
+        command = [sys.executable, "-m", "pipeline.encoders.conversion", *arguments]
+        done = subprocess.run(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False
+        )
+        if done.returncode:
+            reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+            raise InputError(
+                f"model '{model.name}' cannot be converted to OpenVINO: {reason}",
+                allowed="encoder models that transformers loads and OpenVINO traces",
+                fix="set model.backend to flag",
+            )
         os.replace(Path(aside) / "model.xml", xml)
         os.replace(Path(aside) / "model.bin", weights)
     return {"name": model.name}
-
-
-def _torch_network(model: Model, folder: Path) -> tuple[Any, dict[str, Any]]:
-    """A torch module from token ids and mask to vectors, and example inputs to trace it with."""
-    import torch
-    from transformers import AutoModel
-    from transformers.utils import logging as transformers_logging
-
-    transformers_logging.set_verbosity_error()
-    transformers_logging.disable_progress_bar()
-
-    class Network(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.body = AutoModel.from_pretrained(folder, dtype=torch.float32, trust_remote_code=False).eval()
-
-        def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
-            hidden = self.body(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
-            if model.pooling == "cls":
-                pooled = hidden[:, 0]
-            elif model.pooling == "mean":
-                mask = attention_mask.unsqueeze(-1).to(hidden.dtype)
-                pooled = (hidden * mask).sum(1) / mask.sum(1)
-            else:
-                last = attention_mask.sum(1) - 1
-                pooled = hidden[torch.arange(hidden.shape[0]), last]
-            return torch.nn.functional.normalize(pooled, dim=-1) if model.normalize else pooled
-
-    ids = torch.full((2, 7), max(model.pad_id + 1, 5))
-    mask = torch.ones_like(ids)
-    ids[1, 5:], mask[1, 5:] = model.pad_id, 0
-    return Network(), {"input_ids": ids, "attention_mask": mask}
