@@ -127,8 +127,20 @@ class Benchmark:
             for name, recipe in self.recipes.items()
         ]
 
+    def check(self) -> None:
+        """Refuse what can be known to be wrong before anything is made.
+
+        Raises:
+            InputError: In the config, the data's files or the model's.
+        """
+        if self.store.find(self.recipes["index"]) is None:
+            from pipeline.search import faiss_index
+
+            faiss_index.check(self.config.index.factory)
+
     def run(self) -> list[Stage]:
         """Make what is missing of everything; what became of each stage, in order."""
+        self.check()
         if self.fresh:
             for name in STAGES:
                 self.ensure(name)

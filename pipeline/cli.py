@@ -59,20 +59,24 @@ def _guarded(command: Callable[..., None]) -> Callable[..., None]:
         except KeyboardInterrupt:
             _stop("interrupted; run the same command again to go on where it stopped", INTERRUPTED)
         except OSError as error:
-            if error.errno not in _DISK:
-                raise
-            where = f" {error.filename}" if error.filename else ""
-            _stop(f"cannot write{where}: {_DISK[error.errno]}; what was finished is kept", FAILED)
+            where = f"{error.filename}: " if error.filename else ""
+            remedy = _REMEDIES.get(error.errno or 0, "what was finished is kept")
+            _stop(f"{where}{error.strerror or error}; {remedy}", FAILED)
 
     return guarded
 
 
-_DISK = {
-    errno.ENOSPC: "the disk is full; make room and run the same command again",
-    errno.EDQUOT: "the disk quota is used up; make room and run the same command again",
-    errno.EROFS: "the file system is read-only; name another folder with --set cache=DIR or --output DIR",
-    errno.EACCES: "permission denied; name another folder with --set cache=DIR or --output DIR",
+_ELSEWHERE = "name a folder that can be written with --set cache=DIR and --output DIR"
+_REMEDIES = {
+    errno.ENOSPC: "make room and run the same command again; what was finished is kept",
+    errno.EDQUOT: "make room and run the same command again; what was finished is kept",
+    errno.EROFS: _ELSEWHERE,
+    errno.EACCES: _ELSEWHERE,
+    errno.EPERM: _ELSEWHERE,
+    errno.ENOTDIR: _ELSEWHERE,
+    errno.EEXIST: _ELSEWHERE,
 }
+"""What to do about what a disk refuses."""
 
 
 def _stop(message: str, code: int) -> None:
@@ -96,7 +100,7 @@ def run(
 
     loaded = _load(configs, settings)
     for config in loaded:  # all of them are checked before the first is run
-        _ = Benchmark(config, _store(config)).recipes
+        Benchmark(config, _store(config)).check()
     for config in loaded:
         result = run_benchmark(config, output=output, fresh=fresh, progress=_progress)
         from pipeline.report.table import result_tables

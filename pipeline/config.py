@@ -52,16 +52,19 @@ class PositivesOf(_Section):
 class DataConfig(_Section):
     """Where the collection comes from, and which part of it is used."""
 
-    source: Literal["sample", "beir", "hub"] = setting(
+    source: Literal["sample", "beir", "msmarco", "flag", "hub", "ir_datasets"] = setting(
         ..., "layout of the collection", shapes="data", keyed=False
     )
     path: str | None = setting(
-        None, "folder of the collection, or a dataset's id on the hub", shapes="data", keyed=False
+        None,
+        "folder of the collection, a dataset's id on the hub, or an id of ir_datasets",
+        shapes="data",
+        keyed=False,
     )
     revision: str | None = setting(
-        None, "hub only: branch, tag or commit of the dataset", shapes="data", keyed=False
+        None, "on the hub: branch, tag or commit of the dataset", shapes="data", keyed=False
     )
-    split: str = setting("test", "which judgments (beir) or rows (hub) to use", shapes="data", keyed=False)
+    split: str = setting("test", "which judgments or rows; not for ir_datasets", shapes="data", keyed=False)
     queries: int | None = setting(None, "keep the first N queries; null is all", shapes="data", ge=1)
     corpus: int | PositivesOf | None = setting(
         None,
@@ -92,9 +95,11 @@ class DataConfig(_Section):
         return value
 
     @model_validator(mode="after")
-    def _has_path(self) -> DataConfig:
+    def _fits_source(self) -> DataConfig:
         if self.source != "sample" and self.path is None:
             raise ValueError(f"source '{self.source}' needs data.path")
+        if isinstance(self.corpus, PositivesOf) and (self.source != "hub" or self.corpus_path):
+            raise ValueError("{positives_of: N} only with source 'hub' and without data.corpus_path")
         return self
 
 
@@ -158,6 +163,7 @@ class EvaluateConfig(_Section):
         ("ndcg@10", "mrr@10", "recall@100", "map@1000", "precision@10"),
         "names as in docs/measures.md",
         shapes="evaluate",
+        keyed=False,
         min_length=1,
         strict=False,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from pipeline.progress import Bar
 from pipeline.records import Embeddings, Float32, Int64, Ranking
 
 CHUNK = 65536  # vectors read and added at once
+_DIVISIBLE = 2**8 * 3 * 5 * 7  # dimensions that nearly any product quantizer divides
 
 
 def build(embeddings: Embeddings, factory: str, bar: Bar) -> Any:
@@ -28,23 +30,41 @@ def build(embeddings: Embeddings, factory: str, bar: Bar) -> Any:
         The faiss index, by inner product.
 
     Raises:
+        InputError: See `create`.
+    """
+    index = create(factory, embeddings.dimension)
+    for chunk in _chunks(embeddings):
+        index.add(chunk)
+        bar.update(len(chunk))
+    return index
+
+
+def create(factory: str, dimension: int) -> Any:
+    """An empty index.
+
+    Raises:
         InputError: Faiss does not know the factory string, or cannot build it for this dimension.
     """
     import faiss
 
     try:
-        index = faiss.index_factory(embeddings.dimension, factory, faiss.METRIC_INNER_PRODUCT)
+        return faiss.index_factory(dimension, factory, faiss.METRIC_INNER_PRODUCT)
     except RuntimeError as error:
-        reason = str(error).strip().splitlines()[-1]
+        reason = re.split(r"\.(?:cpp|h):\d+: ", str(error).strip())[-1]
         raise InputError(
-            f"index.factory: '{factory}' for vectors of {embeddings.dimension} dimensions: {reason}",
+            f"index.factory: '{factory}': {reason}",
             allowed="a faiss index_factory string, such as Flat",
             fix="change index.factory",
         ) from None
-    for chunk in _chunks(embeddings):
-        index.add(chunk)
-        bar.update(len(chunk))
-    return index
+
+
+def check(factory: str) -> None:
+    """Refuse a factory string that Faiss cannot read, before there are vectors to build it for.
+
+    Raises:
+        InputError: See `create`.
+    """
+    create(factory, _DIVISIBLE)
 
 
 def write(index: Any, path: Path) -> None:

@@ -1,0 +1,226 @@
+"""A whole benchmark on the sample collection: what is reused, what is made again, what is written."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytrec_eval
+
+from pipeline.api import run_benchmark
+from pipeline.artifacts import Store
+from pipeline.benchmark import Benchmark
+from pipeline.config import STAGES, Config, load_config
+from pipeline.errors import InputError
+
+CONFIG = """
+name: t
+data: {source: beir, path: data}
+model: {name: MODEL, backend: openvino, shard_rows: 100}
+search: {top_k: 50}
+evaluate: {measures: [ndcg@10, "map(rel=2)@50", recall@20, mrr@10, precision@5]}
+"""
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory, root: Path, bge_folder: Path) -> Path:
+    """A folder with data, config, model and a finished run; tests copy it."""
+    folder = tmp_path_factory.mktemp("finished")
+    shutil.copytree(root / "pipeline" / "data" / "sample", folder / "data")
+    shutil.copytree(bge_folder, folder / "bge-small-en-v1.5")
+    (folder / "c.yaml").write_text(CONFIG.replace("MODEL", "./bge-small-en-v1.5"), encoding="utf-8")
+    run(folder)
+    return folder
+
+
+@pytest.fixture
+def workplace(finished: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(finished, tmp_path / "workplace"))
+
+
+def config(folder: Path, *settings: str) -> Config:
+    return load_config(folder / "c.yaml", [f"cache={folder}/indexes", f"output={folder}/results", *settings])
+
+
+def run(folder: Path, *settings: str, fresh: bool = False) -> dict[str, Any]:
+    return run_benchmark(config(folder, *settings), fresh=fresh).metrics
+
+
+def remade(metrics: dict[str, Any]) -> list[str]:
+    assert [stage["stage"] for stage in metrics["stages"]] == list(STAGES)
+    return [stage["stage"] for stage in metrics["stages"] if not stage["reused"]]
+
+
+def test_result_folder_holds_what_the_contract_says(finished: Path) -> None:
+    folder = finished / "results" / "t"
+    assert {path.name for path in folder.iterdir()} == {
+        "metrics.json", "per_query.csv", "run.trec", "manifest.json"
+    }  # fmt: skip
+    metrics = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
+    assert (metrics["name"], metrics["queries"], metrics["passages"]) == ("t", 114, 345)
+    assert list(metrics["metrics"]) == ["ndcg@10", "map(rel=2)@50", "recall@20", "mrr@10", "precision@5"]
+    for stage in metrics["stages"]:
+        assert set(stage) == {
+            "stage", "key", "reused", "seconds", "items", "items_per_second", "peak_rss_mb"
+        }  # fmt: skip
+        assert stage["items"] in (114, 345)
+        assert stage["peak_rss_mb"] > 0
+    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    assert Config.model_validate_json(json.dumps(manifest["config"])).name == "t"
+    assert manifest["recipes"]["passages"]["model"]["pooling"] == "cls"
+    assert {"python", "faiss-cpu", "numpy"} <= set(manifest["versions"])
+    assert manifest["hardware"]["cores"] >= 1
+
+
+def test_measures_equal_trec_eval_s_of_the_run_that_was_written(finished: Path) -> None:
+    folder = finished / "results" / "t"
+    qrels: dict[str, dict[str, int]] = {}
+    for line in (finished / "data/qrels/test.tsv").read_text(encoding="utf-8").splitlines()[1:]:
+        query, passage, grade = line.split("\t")
+        qrels.setdefault(query, {})[passage] = int(grade)
+    found: dict[str, dict[str, float]] = {query: {} for query in qrels}
+    for line in (folder / "run.trec").read_text(encoding="utf-8").splitlines():
+        query, zero, passage, rank, score, tag = line.split(" ")
+        assert (zero, tag, int(rank)) == ("Q0", "benchmarco", len(found[query]) + 1)
+        found[query][passage] = float(score)
+    assert {len(hits) for hits in found.values()} == {50}
+    names = {"ndcg_cut.10": "ndcg@10", "recall.20": "recall@20", "P.5": "precision@5"}
+    scored = pytrec_eval.RelevanceEvaluator(qrels, set(names)).evaluate(found)
+    with open(folder / "per_query.csv", encoding="utf-8", newline="") as file:
+        ours = {row["query_id"]: row for row in csv.DictReader(file)}
+    assert set(ours) == set(qrels)
+    for theirs, name in names.items():
+        for query, row in ours.items():
+            assert float(row[name]) == pytest.approx(scored[query][theirs.replace(".", "_")], abs=1e-9)
+
+
+def test_second_run_reuses_everything_and_gives_the_same(workplace: Path) -> None:
+    before = {path.name: path.read_bytes() for path in (workplace / "results/t").glob("[pr]*")}
+    metrics = run(workplace)
+    assert remade(metrics) == []
+    assert {path.name: path.read_bytes() for path in (workplace / "results/t").glob("[pr]*")} == before
+
+
+ALL, FROM = list(STAGES), {stage: list(STAGES[STAGES.index(stage) :]) for stage in STAGES}
+
+
+@pytest.mark.parametrize(
+    ("setting", "expected"),
+    [
+        ("model.query_instruction='find: '", ["queries", "search", "evaluate"]),
+        ("model.passage_instruction='text: '", ["passages", "index", "search", "evaluate"]),
+        ("model.query_max_length=7", ["queries", "search", "evaluate"]),
+        ("model.passage_max_length=7", ["passages", "index", "search", "evaluate"]),
+        ("model.pooling=mean", ["passages", "queries", "index", "search", "evaluate"]),
+        ("model.normalize=false", ["passages", "queries", "index", "search", "evaluate"]),
+        ("model.precision=bf16", ["passages", "queries", "index", "search", "evaluate"]),
+        ("model.backend=flag", ["passages", "queries", "index", "search", "evaluate"]),
+        ("index.factory=SQfp16", ["index", "search", "evaluate"]),
+        ("search.top_k=60", ["search", "evaluate"]),
+        ("evaluate.measures=[ndcg@5]", ["evaluate"]),
+        ("evaluate.ignore_identical_ids=true", ["evaluate"]),
+        ("data.queries=20", ["data", "queries", "search", "evaluate"]),
+        ("data.corpus=330", ["data", "passages", "index", "search", "evaluate"]),
+        ("name=other", []),
+        ("evaluate.measures=[nDCG@10, 'AP(rel=2)@50', R@20, RR@10, P@5]", []),
+        ("model.batch_size=3", []),
+        ("model.device=cpu", []),
+        ("model.precision=fp16", []),
+        ("model.shard_rows=7", []),
+        ("model.pooling=cls", []),
+        ("model.query_instruction='Represent this sentence for searching relevant passages:'", []),
+        ("search.batch_size=5", []),
+    ],
+)
+def test_a_setting_makes_again_what_it_shapes_and_nothing_else(
+    workplace: Path, setting: str, expected: list[str]
+) -> None:
+    assert remade(run(workplace, setting)) == expected
+    assert remade(run(workplace, setting)) == []
+    assert remade(run(workplace)) == []
+
+
+def edit(path: Path, old: bytes, new: bytes) -> None:
+    content = path.read_bytes()
+    assert old in content
+    path.write_bytes(content.replace(old, new, 1))
+
+
+def test_one_letter_of_one_passage_makes_again_what_is_made_of_it(workplace: Path) -> None:
+    edit(workplace / "data/corpus.jsonl", b"twenty minutes", b"twenty minuten")
+    assert {"data", "passages", "index", "search", "evaluate"} <= set(remade(run(workplace)))
+
+
+def test_one_judgment_makes_again_the_scores(workplace: Path) -> None:
+    edit(workplace / "data/qrels/test.tsv", b"\t3\n", b"\t2\n")
+    changed = remade(run(workplace))
+    assert {"data", "evaluate"} <= set(changed)
+    assert "passages" not in changed
+
+
+def test_order_of_passages_is_part_of_what_they_are(workplace: Path) -> None:
+    path = workplace / "data/corpus.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[1:], lines[0]]))
+    assert "passages" in remade(run(workplace))
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "model.safetensors"])
+def test_one_byte_of_the_model_encodes_again(workplace: Path, name: str) -> None:
+    path = workplace / "bge-small-en-v1.5" / name
+    if name.endswith(".json"):
+        path.write_bytes(path.read_bytes() + b" ")
+    else:
+        content = bytearray(path.read_bytes())
+        content[-2] ^= 1
+        path.write_bytes(content)
+    assert remade(run(workplace)) == ["passages", "queries", "index", "search", "evaluate"]
+
+
+def test_other_places_for_the_same_files_change_nothing(workplace: Path, tmp_path: Path) -> None:
+    moved = Path(shutil.move(workplace, tmp_path / "elsewhere"))
+    assert remade(run(moved)) == []
+
+
+def test_fresh_makes_everything_again_with_the_same_bytes(workplace: Path) -> None:
+    before = {path.name: path.read_bytes() for path in (workplace / "results/t").glob("[pr]*")}
+    assert remade(run(workplace, fresh=True)) == ALL
+    assert {path.name: path.read_bytes() for path in (workplace / "results/t").glob("[pr]*")} == before
+
+
+def test_plan_names_keys_and_computes_nothing(workplace: Path) -> None:
+    shutil.rmtree(workplace / "indexes")
+    benchmark = Benchmark(config(workplace), Store(workplace / "indexes"))
+    plan = benchmark.plan()
+    assert [row["stage"] for row in plan] == ALL
+    assert not any(row["exists"] for row in plan)
+    assert not (workplace / "indexes").exists()
+    metrics = run(workplace)
+    assert [row["key"] for row in plan] == [stage["key"] for stage in metrics["stages"]]
+    assert all(row["exists"] for row in benchmark.plan())
+
+
+def test_a_lost_shard_is_made_again_alone(workplace: Path) -> None:
+    plan = {
+        row["stage"]: row["key"] for row in Benchmark(config(workplace), Store(workplace / "indexes")).plan()
+    }
+    folder = workplace / "indexes" / "passages" / plan["passages"]
+    shards = sorted(folder.glob("rows-*.npy"))
+    assert len(shards) == 4
+    contents, inodes = [path.read_bytes() for path in shards], [path.stat().st_ino for path in shards]
+    shards[1].unlink()
+    shutil.rmtree(workplace / "indexes" / "index")
+    shutil.rmtree(workplace / "indexes" / "search")
+    assert remade(run(workplace)) == ["passages", "index", "search"]
+    assert [path.read_bytes() for path in shards] == contents
+    kept = [path.stat().st_ino for path in shards]
+    assert (kept[0], kept[2], kept[3]) == (inodes[0], inodes[2], inodes[3])
+
+
+def test_a_cutoff_beyond_top_k_is_refused(workplace: Path) -> None:
+    with pytest.raises(InputError, match=r"ndcg@51 looks at 51 ranks, search\.top_k keeps 50"):
+        run(workplace, "evaluate.measures=[ndcg@51]")

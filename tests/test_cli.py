@@ -1,0 +1,208 @@
+"""The commands as a user types them: output, exit codes, messages, speed of imports."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+HEAVY = ("torch", "transformers", "FlagEmbedding", "datasets", "openvino", "tokenizers")
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+CORPUS = '{"_id": "d1", "text": "the cat sat"}\n{"_id": "d2", "text": "a dog ran"}\n'
+QUERIES = '{"_id": "q1", "text": "cat"}\n'
+QRELS = "query-id\tcorpus-id\tscore\nq1\td1\t1\n"
+CONFIG = "name: t\ndata: {source: beir, path: data}\nmodel: {name: all-minilm-l6-v2}\nsearch: {top_k: 1000}\n"
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> Command:
+    """Runs `benchmarco ARGUMENTS` in an empty folder."""
+
+    def run(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "pipeline", *map(str, arguments)],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            check=False,
+            timeout=120,
+            env={**os.environ, "HF_HUB_OFFLINE": "1", **environment},
+        )
+
+    return run
+
+
+@pytest.fixture
+def collection(tmp_path: Path) -> Path:
+    """A config with a collection of two passages, for a test to spoil."""
+    (tmp_path / "data" / "qrels").mkdir(parents=True)
+    (tmp_path / "data" / "corpus.jsonl").write_text(CORPUS, encoding="utf-8")
+    (tmp_path / "data" / "queries.jsonl").write_text(QUERIES, encoding="utf-8")
+    (tmp_path / "data" / "qrels" / "test.tsv").write_text(QRELS, encoding="utf-8")
+    config = tmp_path / "c.yaml"
+    config.write_text(CONFIG, encoding="utf-8")
+    return config
+
+
+def test_quickstart_runs_then_is_served_from_the_cache_without_heavy_imports(
+    command: Command, root: Path, tmp_path: Path
+) -> None:
+    first = command("run", root / "configs" / "quickstart.yaml")
+    assert first.returncode == 0, first.stderr
+    assert "ndcg@10" in first.stdout
+    metrics = json.loads((tmp_path / "results/quickstart/metrics.json").read_text(encoding="utf-8"))
+    assert 0.80 < metrics["metrics"]["ndcg@10"] < 0.97
+    assert not any(stage["reused"] for stage in metrics["stages"])
+    script = (
+        "import sys; sys.argv = ['benchmarco', *sys.argv[1:]]\n"
+        "from pipeline.cli import app\n"
+        "app(standalone_mode=False)\n"
+        f"print([name for name in {HEAVY} if name in sys.modules])\n"
+    )
+    again = subprocess.run(
+        [sys.executable, "-c", script, "run", str(root / "configs/quickstart.yaml")],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=True,
+    )
+    assert again.stdout.splitlines()[-1] == "[]"
+    assert again.stdout.count("reused") == 6
+    same = json.loads((tmp_path / "results/quickstart/metrics.json").read_text(encoding="utf-8"))
+    assert same["metrics"] == metrics["metrics"]
+    assert all(stage["reused"] for stage in same["stages"])
+
+
+def test_plan_as_json_before_anything_is_there(command: Command, root: Path, tmp_path: Path) -> None:
+    done = command("plan", root / "configs" / "quickstart.yaml", "--json")
+    plan = json.loads(done.stdout)
+    assert plan["name"] == "quickstart"
+    assert [stage["stage"] for stage in plan["stages"]] == [
+        "data", "passages", "queries", "index", "search", "evaluate"
+    ]  # fmt: skip
+    assert all(len(stage["key"]) == 64 and stage["exists"] is False for stage in plan["stages"])
+    assert list(tmp_path.iterdir()) == []
+    table = command("plan", root / "configs" / "quickstart.yaml").stdout
+    assert all(stage["key"] in table for stage in plan["stages"])
+
+
+def test_evaluate_scores_a_run_file(command: Command, dl19: Path, tmp_path: Path) -> None:
+    arguments = ("evaluate", "--qrels", dl19 / "qrels/full.trec", "--run", dl19 / "runs/bm25.trec.gz")
+    scored = json.loads(command(*arguments, "--json").stdout)
+    assert scored["metrics"]["ndcg@10"] == pytest.approx(0.5058, abs=5e-5)
+    assert scored["queries"] == 43
+    shown = command(*arguments, "--measures", "nDCG@10,AP(rel=2)@100", "--per-query", tmp_path / "q.csv")
+    assert "0.5058" in shown.stdout
+    lines = (tmp_path / "q.csv").read_text(encoding="utf-8").splitlines()
+    assert lines[0] == "query_id,ndcg@10,map(rel=2)@100"
+    assert len(lines) == 44
+
+
+def test_schema_is_json(command: Command) -> None:
+    assert json.loads(command("schema").stdout)["title"] == "Config"
+
+
+def test_help_imports_nothing_heavy(tmp_path: Path) -> None:
+    script = (
+        "import sys; sys.argv = ['benchmarco', '--help']\n"
+        "from pipeline.cli import app\n"
+        "try: app()\n"
+        "except SystemExit: pass\n"
+        "print([name for name in sys.modules if name in ('numpy', 'pydantic', 'faiss', 'torch', 'pyarrow')])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert "Commands" in done.stdout
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def spoil(path: str, old: str, new: str) -> Callable[[Path], None]:
+    """A mistake: in the file at `path`, `new` where `old` stood; all of it where `old` is empty."""
+
+    def apply(folder: Path) -> None:
+        file = folder / path
+        content = file.read_text(encoding="utf-8")
+        assert old in content
+        file.write_text(content.replace(old, new, 1) if old else new, encoding="utf-8")
+
+    return apply
+
+
+def remove(path: str) -> Callable[[Path], None]:
+    return lambda folder: (folder / path).unlink()
+
+
+MISTAKES = [
+    (spoil("c.yaml", "name: t", "name: [t"), "c.yaml, line"),
+    (spoil("c.yaml", "top_k", "topk"), "unknown key 'search.topk'"),
+    (spoil("c.yaml", "1000", "lots"), "'search.top_k' is 'lots'"),
+    (spoil("c.yaml", "", ""), "holds nothing"),
+    (spoil("c.yaml", "all-minilm-l6-v2", "./no-model"), "no folder"),
+    (spoil("c.yaml", "all-minilm-l6-v2", "BAAI/bge-base-en-v1.5"), "HF_HUB_OFFLINE is set"),
+    (spoil("c.yaml", "all-minilm-l6-v2", "no such model"), "'no such model'"),
+    (spoil("c.yaml", "v2}", "v2, backend: openvino, precision: int4}"), "'model.precision' is 'int4'"),
+    (spoil("c.yaml", "search: {top_k: 1000}", "search: {top_k: 5}"), "looks at 10 ranks"),
+    (spoil("c.yaml", "search: {", "evaluate: {measures: [ndgc@10]}\nsearch: {"), "ndcg"),
+    (spoil("c.yaml", "search: {", "index: {factory: Flatt}\nsearch: {"), "index.factory: 'Flatt'"),
+    (remove("c.yaml"), "no such file"),
+    (remove("data/corpus.jsonl"), "corpus.jsonl"),
+    (remove("data/queries.jsonl"), "queries.jsonl"),
+    (remove("data/qrels/test.tsv"), "test.tsv"),
+    (spoil("data/corpus.jsonl", "", ""), "corpus.jsonl"),
+    (spoil("data/corpus.jsonl", '"d2"', '"d1"'), "'d1'"),
+    (spoil("data/corpus.jsonl", "dog ran", 'dog" ran'), "corpus.jsonl, line 2"),
+    (spoil("data/queries.jsonl", '"cat"', "null"), "queries.jsonl, line 1"),
+    (spoil("data/qrels/test.tsv", "d1\t1", "d9\t1"), "test.tsv"),
+    (spoil("data/qrels/test.tsv", "d1\t1", "d1\tyes"), "test.tsv, line 2"),
+]
+
+
+@pytest.mark.parametrize(("mistake", "expected"), MISTAKES, ids=[expected for _, expected in MISTAKES])
+def test_bad_input_is_one_message_exit_code_2_and_nothing_written(
+    command: Command, collection: Path, mistake: Callable[[Path], None], expected: str
+) -> None:
+    folder = collection.parent
+    mistake(folder)
+    done = command("run", collection)
+    assert done.returncode == 2, done.stderr
+    assert expected in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+    messages = [line for line in done.stderr.splitlines() if line.startswith("benchmarco: ")]
+    assert len(messages) == len(done.stderr.splitlines()) == 1
+    assert not (folder / "results").exists()
+    assert list(folder.glob("indexes/**/manifest.json")) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["runn"], "Did you mean 'run'"),
+        (["run"], "Missing argument"),
+        (["run", "c.yaml", "--outptu", "x"], "--output"),
+        (["evaluate", "--qrels", "q"], "--run"),
+        (["evaluate", "--qrels", "none", "--run", "none"], "none"),
+        (["run", "c.yaml", "c.yaml"], "is named 't' too"),
+        (["run", "c.yaml", "--set", "search.top_k"], "key.path=value"),
+    ],
+)
+def test_wrong_arguments_are_refused(
+    command: Command, collection: Path, arguments: list[str], expected: str
+) -> None:
+    done = command(*arguments)
+    assert done.returncode == 2
+    assert expected in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_cache_that_cannot_be_written_is_said_plainly(command: Command, collection: Path) -> None:
+    (collection.parent / "file").write_text("", encoding="utf-8")
+    done = command("run", collection, "--set", "cache=file/below")
+    assert done.returncode != 0
+    assert "Traceback" not in done.stderr
+    assert "file" in done.stderr
