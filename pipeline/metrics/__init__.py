@@ -1,0 +1,10 @@
+"""Measures of retrieval, equal to trec_eval's, computed on arrays.
+
+`names` reads and prints measure names; `measures` defines each; `scoring` scores a ranking held as arrays;
+`order` has the tie rule; `trec` reads and writes TREC files and `evaluation` scores them; `statistics` has
+the confidence intervals. What is imported here is light; the other modules are imported by name.
+"""
+
+from pipeline.metrics.names import Measure, parse, parse_all
+
+__all__ = ["Measure", "parse", "parse_all"]

@@ -1,0 +1,189 @@
+"""How good is a run file against a judgment file? What `benchmarco evaluate` computes.
+
+evaluation = evaluate_files("qrels.trec", "run.trec.gz", parse_all("ndcg@10,map"))
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.errors import InputError
+from pipeline.metrics.names import Measure
+from pipeline.metrics.order import sort_hits_by_id
+from pipeline.metrics.scoring import drop_identical, score
+from pipeline.metrics.statistics import bootstrap_interval
+from pipeline.metrics.trec import Lines, read_qrels, read_run
+from pipeline.records import Float32, Float64, Int64, Qrels, Ranking
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A run and its judgments on common row numbers.
+
+    Attributes:
+        ranking: [queries, k], ordered by the tie rule; k is the longest row's length.
+        qrels: The judgments.
+        query_ids: Arrow strings [queries], every judged query, in the order of the judgment file.
+        document_ids: Arrow strings [documents], those that are judged or have a query's id. All others are
+            one row of their own, `len(document_ids)`: nothing asks which of them a hit is.
+        missing: Judged queries the run does not have.
+        unjudged: Queries of the run without judgments; they are left out.
+    """
+
+    ranking: Ranking
+    qrels: Qrels
+    query_ids: pa.Array
+    document_ids: pa.Array
+    missing: int
+    unjudged: int
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A run's scores.
+
+    Attributes:
+        query_ids: Every judged query, in the order of the judgment file.
+        measures: As asked.
+        values: float64 [queries, measures].
+        means: float64 [measures], over all judged queries.
+        ci_low: float64 [measures], the low end of the 95% interval of the mean.
+        ci_high: float64 [measures], the high end.
+        missing: Judged queries the run does not have; they score 0.
+        unjudged: Queries of the run without judgments; they are left out.
+    """
+
+    query_ids: list[str]
+    measures: list[Measure]
+    values: Float64
+    means: Float64
+    ci_low: Float64
+    ci_high: Float64
+    missing: int
+    unjudged: int
+
+
+def evaluate_files(
+    qrels_path: Path | str,
+    run_path: Path | str,
+    measures: Sequence[Measure],
+    ignore_identical_ids: bool = False,
+) -> Evaluation:
+    """Score a TREC run with TREC or BEIR judgments.
+
+    Args:
+        qrels_path: Judgments; `.gz` is accepted for both files.
+        run_path: The run.
+        measures: What to compute.
+        ignore_identical_ids: Take hits whose document id is the query's own id out before ranks are counted.
+
+    Raises:
+        InputError: A file is malformed, or no query of the run is judged.
+    """
+    joined = join(read_run(run_path), read_qrels(qrels_path))
+    if len(joined.query_ids) == joined.missing:
+        raise InputError(
+            f"no query of {run_path} is judged in {qrels_path}",
+            allowed="a run and judgments of the same queries",
+            fix=f"Compare their ids: {qrels_path} has {joined.query_ids[0].as_py()!r}",
+        )
+    ranking = joined.ranking
+    if ignore_identical_ids:
+        ranking = drop_identical(ranking, row_numbers(joined.query_ids, joined.document_ids))
+    values = score(ranking, joined.qrels, len(joined.query_ids), measures)
+    low, high = bootstrap_interval(values)
+    return Evaluation(
+        query_ids=joined.query_ids.to_pylist(),
+        measures=list(measures),
+        values=values,
+        means=values.mean(axis=0),
+        ci_low=low,
+        ci_high=high,
+        missing=joined.missing,
+        unjudged=joined.unjudged,
+    )
+
+
+def join(run: Lines, qrels: Lines) -> Joined:
+    """Give queries and documents of a run and of judgments common row numbers, and order the run."""
+    document_ids = pc.unique(pa.chunked_array([*qrels.documents.chunks, qrels.query_ids], type=pa.string()))
+    judged = Qrels(qrels.queries.astype(np.int64), row_numbers(qrels.documents, document_ids), qrels.values)
+    order = np.lexsort((judged.passages, judged.queries))
+    judged = Qrels(judged.queries[order], judged.passages[order], judged.grades[order])
+
+    n_queries = len(qrels.query_ids)
+    row = row_numbers(run.query_ids, qrels.query_ids, absent=n_queries)
+    with ThreadPoolExecutor(1) as beside:  # it takes as long as the sorting, outside Python's lock
+        numbering = beside.submit(row_numbers, run.documents, document_ids, absent=len(document_ids))
+        hits, scores = sort_hits_by_id(*_rows(row, run, n_queries), run.documents)
+    passages = numbering.result()[hits]
+    passages[hits < 0] = -1
+    judged_row = row < n_queries
+    return Joined(
+        ranking=Ranking(passages, scores),
+        qrels=judged,
+        query_ids=qrels.query_ids,
+        document_ids=document_ids,
+        missing=n_queries - int(judged_row.sum()),
+        unjudged=int((~judged_row).sum()),
+    )
+
+
+def row_numbers(
+    ids: pa.Array | pa.ChunkedArray, among: pa.Array | pa.ChunkedArray, absent: int = -1
+) -> Int64:
+    """int64 [ids]: where each id stands in `among`, both Arrow strings; `absent` where it does not."""
+    found = pc.fill_null(pc.index_in(ids, value_set=among), absent)
+    rows: Int64 = found.to_numpy().astype(np.int64)
+    return rows
+
+
+def write_per_query(
+    file: TextIO, query_ids: Sequence[str], measures: Sequence[Measure], values: Float64
+) -> None:
+    """Write CSV: `query_id` and a column per measure, a row per query, numbers in full precision.
+
+    Args:
+        file: Open for writing text, with newline="".
+        query_ids: One per row of `values`.
+        measures: One per column of `values`.
+        values: float64 [queries, measures].
+    """
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(["query_id", *map(str, measures)])
+    writer.writerows([query, *row] for query, row in zip(query_ids, values.tolist(), strict=True))
+
+
+def _rows(row: Int64, run: Lines, n_queries: int) -> tuple[Int64, Float32]:
+    """Lay a run's lines out as a row per query, in their order in the file.
+
+    Args:
+        row: int64 [run queries], in which row the lines of each go; `n_queries` leaves them out.
+        run: The lines.
+        n_queries: How many rows.
+
+    Returns:
+        Line numbers int64 [n_queries, k], padded with -1, and scores float32 [n_queries, k], with -inf.
+    """
+    # The smallest type that holds the row numbers: up to 16 bits, NumPy sorts in one pass.
+    rows = row.astype(np.min_scalar_type(n_queries))[run.queries]
+    lines = np.argsort(rows, kind="stable")
+    ends = np.searchsorted(rows, np.arange(n_queries + 1), sorter=lines)
+    counts, lines = np.diff(ends), lines[: ends[-1]]
+    shape = (n_queries, int(counts.max(initial=0)))
+    if counts.min(initial=0) == shape[1]:
+        hits = lines.reshape(shape)
+        return hits, run.values[hits]
+    filled = np.arange(shape[1]) < counts[:, None]
+    hits, scores = np.full(shape, -1, dtype=np.int64), np.full(shape, -np.inf, dtype=np.float32)
+    hits[filled], scores[filled] = lines, run.values[lines]
+    return hits, scores

@@ -1,0 +1,173 @@
+"""Which measure does a name mean? Parsing and printing of measure names, each the inverse of the other.
+
+A name is `measure@k` or `measure(param=value,…)@k`; case does not matter. Read as well are the names other
+tools print: `nDCG@10`, `RR`, `AP(rel=2)@100`, `ndcg_cut_10`, `ndcg_at_10`, `P_10`, `recip_rank`, `Rprec`.
+
+    >>> str(parse("AP(rel=2)@100"))
+    'map(rel=2)@100'
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from pipeline.errors import InputError
+from pipeline.metrics.measures import MEASURES, Cutoff
+
+Value = int | bool | str
+
+# Every parameter with the values it takes, the default first: it is not printed.
+PARAMETERS: dict[str, Sequence[Value]] = {
+    "cap": (False, True),
+    "gain": ("linear", "exp"),
+    "ideal": ("all", "retrieved"),
+    "norm": ("all", "retrieved"),
+    "rel": range(1, 2**31),
+}
+CUTOFFS = range(1, 2**31)
+
+ALIASES = {
+    "ap": "map",
+    "p": "precision",
+    "prec": "precision",
+    "r": "recall",
+    "recip_rank": "mrr",
+    "rr": "mrr",
+    "rprec": "r_precision",
+}
+
+_NAME = re.compile(r"(?P<name>[^()@]*)(?:\((?P<params>[^()]*)\))?\s*(?:@(?P<cutoff>[^()@]*))?")
+_SUFFIXED = re.compile(r"(?P<name>[a-z_]+?)(?:_cut|_at)?[_.](?P<cutoff>[0-9]+)")
+_LIST_COMMA = re.compile(r",(?![^()]*\))")
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A measure with its parameters and cutoff. Made by `parse`, which checks all three.
+
+    Attributes:
+        name: A key of `MEASURES`.
+        params: Name and value of each parameter that is not at its default, sorted by name.
+        cutoff: How many ranks are looked at; None looks at all.
+    """
+
+    name: str
+    params: tuple[tuple[str, Value], ...] = ()
+    cutoff: int | None = None
+
+    @property
+    def settings(self) -> dict[str, Value]:
+        """Every parameter the measure takes, defaults filled in."""
+        return {name: PARAMETERS[name][0] for name in MEASURES[self.name].params} | dict(self.params)
+
+    def __str__(self) -> str:
+        params = ",".join(f"{name}={_print(value)}" for name, value in self.params)
+        return self.name + (f"({params})" if params else "") + (f"@{self.cutoff}" if self.cutoff else "")
+
+
+def parse(text: str) -> Measure:
+    """Read one measure's name.
+
+    Raises:
+        InputError: The name, a parameter, a value or the cutoff is not one that exists; the nearest is named.
+    """
+    lowered = text.strip().lower()
+    match = _SUFFIXED.fullmatch(lowered) or _NAME.fullmatch(lowered)
+    if match is None:
+        raise InputError(f"measure {text!r} cannot be read", allowed="name@k or name(param=value)@k")
+    parts = match.groupdict()
+    name = _parse_name(parts["name"].strip(), parts["cutoff"], text)
+    params = _parse_params(name, parts.get("params") or "", text)
+    return Measure(name, params, _parse_cutoff(name, parts["cutoff"], text))
+
+
+def parse_all(texts: str | Iterable[str]) -> list[Measure]:
+    """Read a list of names, or one string of names with commas between them.
+
+    A measure that is named twice, also under two names, is kept once, where it first stands.
+
+    Raises:
+        InputError: A name cannot be read, or there is none.
+    """
+    names = _LIST_COMMA.split(texts) if isinstance(texts, str) else texts
+    measures = list(dict.fromkeys(parse(name) for name in names))
+    if not measures:
+        raise InputError("no measure is named", allowed=", ".join(MEASURES), fix="Name one, such as ndcg@10")
+    return measures
+
+
+def _parse_name(name: str, cutoff: str | None, text: str) -> str:
+    known = ALIASES.get(name, name)
+    if known in MEASURES:
+        return known
+    near = _nearest(re.split(r"[0-9_.]", name)[0].strip() or name, [*MEASURES, *ALIASES])
+    near = ALIASES.get(near, near)
+    example = near if near and MEASURES[near].cutoff is Cutoff.NONE else f"{near}@{cutoff or 10}"
+    raise InputError(
+        f"unknown measure {text!r}",
+        allowed=", ".join(MEASURES),
+        fix=f"The nearest is {example}" if near else "",
+    )
+
+
+def _parse_params(name: str, params: str, text: str) -> tuple[tuple[str, Value], ...]:
+    values: dict[str, Value] = {}
+    for item in filter(None, (item.strip() for item in params.split(","))):
+        key, _, value = (part.strip() for part in item.partition("="))
+        applicable = MEASURES[name].params
+        if key not in applicable:
+            near = _nearest(key, applicable)
+            raise InputError(
+                f"{name} has no parameter {key!r} in measure {text!r}",
+                allowed=", ".join(applicable) or "none",
+                fix=f"The nearest is {near}" if near else "",
+            )
+        if key in values:
+            raise InputError(f"parameter {key!r} stands twice in measure {text!r}", allowed="each once")
+        values[key] = _parse_value(key, value, text)
+    return tuple(sorted((key, value) for key, value in values.items() if value != PARAMETERS[key][0]))
+
+
+def _parse_value(key: str, value: str, text: str) -> Value:
+    options = PARAMETERS[key]
+    if isinstance(options, range):
+        return _parse_count(value, options, f"{key}={value}", text)
+    by_name = {_print(option): option for option in options}
+    if value in by_name:
+        return by_name[value]
+    near = _nearest(value, list(by_name))
+    raise InputError(
+        f"{key}={value} in measure {text!r}",
+        allowed=", ".join(f"{key}={option}" for option in by_name),
+        fix=f"The nearest is {key}={near}" if near else "",
+    )
+
+
+def _parse_cutoff(name: str, cutoff: str | None, text: str) -> int | None:
+    rule = MEASURES[name].cutoff
+    if cutoff is None and rule is Cutoff.REQUIRED:
+        raise InputError(f"measure {text!r} has no cutoff", allowed=f"{name}@k", fix=f"Write {name}@10")
+    if cutoff is not None and rule is Cutoff.NONE:
+        raise InputError(f"measure {text!r} has a cutoff", allowed=f"{name} alone", fix="Leave @k out")
+    return (
+        None if cutoff is None else _parse_count(cutoff.strip(), CUTOFFS, f"cutoff {cutoff.strip()!r}", text)
+    )
+
+
+def _parse_count(digits: str, allowed: range, what: str, text: str) -> int:
+    if re.fullmatch(r"[0-9]{1,20}", digits) and int(digits) in allowed:
+        return int(digits)
+    raise InputError(
+        f"{what} in measure {text!r}", allowed=f"a whole number from {allowed[0]} to {allowed[-1]}"
+    )
+
+
+def _print(value: Value) -> str:
+    return str(value).lower()
+
+
+def _nearest(word: str, options: Sequence[str]) -> str:
+    return next(iter(get_close_matches(word, options, n=1)), "")

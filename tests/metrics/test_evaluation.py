@@ -1,0 +1,100 @@
+import csv
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline.errors import InputError
+from pipeline.metrics import parse_all
+from pipeline.metrics.evaluation import evaluate_files, join, write_per_query
+from pipeline.metrics.trec import read_qrels, read_run
+
+QRELS = "q2 0 d1 1\nq1 0 d2 2\nq1 0 d1 0\nq3 0 d9 1\n"
+RUN = "q1 Q0 d1 1 5 t\nq1 Q0 d2 2 4 t\nq9 Q0 d1 1 1 t\nq2 Q0 d8 1 3 t\nq2 Q0 d1 2 3 t\nq1 Q0 q1 3 9 t\n"
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> tuple[Path, Path]:
+    qrels, run = tmp_path / "qrels", tmp_path / "run"
+    qrels.write_text(QRELS)
+    run.write_text(RUN)
+    return qrels, run
+
+
+def test_join(paths: tuple[Path, Path]) -> None:
+    joined = join(read_run(paths[1]), read_qrels(paths[0]))
+    assert joined.query_ids.to_pylist() == ["q2", "q1", "q3"]
+    ids = [*joined.document_ids.to_pylist(), "other", "pad"]
+    named = [[ids[p] for p in row] for row in joined.ranking.passages]
+    assert named == [["other", "d1", "pad"], ["q1", "d1", "d2"], ["pad"] * 3]  # d8 before d1: the tie rule
+    assert joined.ranking.scores.tolist() == [[3, 3, -np.inf], [9, 5, 4], [-np.inf] * 3]
+    assert (joined.missing, joined.unjudged) == (1, 1)
+    keys = joined.qrels.queries * 100 + joined.qrels.passages
+    assert np.all(np.diff(keys) > 0)
+
+
+def test_evaluate_files(paths: tuple[Path, Path]) -> None:
+    measures = parse_all("mrr,recall@10")
+    evaluation = evaluate_files(*paths, measures)
+    assert evaluation.query_ids == ["q2", "q1", "q3"]
+    assert evaluation.measures == measures
+    assert evaluation.values == pytest.approx(np.array([[1 / 2, 1], [1 / 3, 1], [0, 0]]))
+    assert evaluation.means == pytest.approx([5 / 18, 2 / 3])
+    assert np.all(evaluation.ci_low <= evaluation.means)
+    assert np.all(evaluation.means <= evaluation.ci_high)
+    assert (evaluation.missing, evaluation.unjudged) == (1, 1)
+
+
+def test_identical_ids_go_only_when_asked(paths: tuple[Path, Path]) -> None:
+    evaluation = evaluate_files(*paths, parse_all("mrr"), ignore_identical_ids=True)
+    assert evaluation.values[:, 0] == pytest.approx([1 / 2, 1 / 2, 0])
+
+
+def test_a_run_of_other_queries_is_refused(paths: tuple[Path, Path]) -> None:
+    paths[1].write_text("other Q0 d1 1 1 t\n")
+    with pytest.raises(InputError, match=r"no query of .* is judged in .*'q2'"):
+        evaluate_files(*paths, parse_all("mrr"))
+
+
+def test_order_of_lines_does_not_matter(paths: tuple[Path, Path]) -> None:
+    measures = parse_all("mrr,ndcg@3,judged@2")
+    expected = evaluate_files(*paths, measures).values
+    lines = RUN.splitlines(keepends=True)
+    for seed in range(20):
+        paths[1].write_text("".join(np.random.default_rng(seed).permutation(lines)))
+        assert np.array_equal(evaluate_files(*paths, measures).values, expected)
+
+
+def test_many_queries(tmp_path: Path) -> None:
+    """More than 16 bits count, with runs of every length and in another order than the judgments."""
+    qrels, run = tmp_path / "qrels", tmp_path / "run"
+    numbers = range(70_000)
+    qrels.write_text("".join(f"{n} 0 d{n} 1\n" for n in numbers))
+    hits = ((n, rank) for n in reversed(numbers) for rank in range(n % 4))
+    run.write_text("".join(f"{n} Q0 d{n + 2 - r} {r + 1} {-r} t\n" for n, r in hits))
+    joined = join(read_run(run), read_qrels(qrels))
+    values = (joined.ranking.passages == np.arange(70_000)[:, None]).argmax(axis=1)
+    assert values.tolist() == [2 if n % 4 == 3 else 0 for n in numbers]
+    assert joined.missing == 17_500
+
+
+def test_per_query_is_plain_csv() -> None:
+    file = io.StringIO(newline="")
+    measures = parse_all("recall(cap=true,rel=2)@5,map")
+    values = np.array([[0.1, 1 / 3], [0, 1]])
+    write_per_query(file, ['a"b', "x,y"], measures, values)
+    file.seek(0)
+    header, *rows = csv.reader(file)
+    assert header == ["query_id", "recall(cap=true,rel=2)@5", "map"]
+    assert [row[0] for row in rows] == ['a"b', "x,y"]
+    assert np.array_equal(np.array([row[1:] for row in rows], dtype=float), values)
+
+
+def test_dl19_bm25(dl19: Path) -> None:
+    evaluation = evaluate_files(
+        dl19 / "qrels" / "full.trec", dl19 / "runs" / "bm25.trec.gz", parse_all("ndcg@10")
+    )
+    assert evaluation.means.item() == pytest.approx(0.5058, abs=5e-5)
+    assert len(evaluation.query_ids) == 43
+    assert (evaluation.missing, evaluation.unjudged) == (0, 0)

@@ -1,0 +1,126 @@
+"""The measures by hand: the texts' worked examples, and small cases of each rule."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from sklearn.metrics import ndcg_score
+
+from pipeline.errors import InputError
+from pipeline.metrics.measures import MEASURES
+from pipeline.records import Float64
+
+Scorer = Callable[..., Float64]
+
+TRUTH = [[11, 1, 7, 17, 21], [4, 16, 1], [26, 10, 22, 8]]
+RESULTS = [
+    [11, 1, 17, 7, 21, 8, 0, 28, 9, 20],
+    [16, 1, 6, 18, 3, 4, 25, 19, 8, 14],
+    [24, 10, 26, 2, 8, 28, 4, 23, 13, 21],
+]
+
+
+@pytest.mark.parametrize(
+    ("measure", "expected"),
+    [
+        ("recall(cap=true)", [0.6667, 0.8056, 0.9167]),
+        ("mrr", [0.6667, 0.8333, 0.8333]),
+        ("precision", [0.6667, 0.6667, 0.3667]),
+        ("map(norm=retrieved)", [0.66667, 0.86296, 0.80741]),
+        ("ndcg", [0.66667, 0.78596, 0.84168]),
+        ("ndcg(ideal=retrieved)", [0.66667, 0.82587, 0.88159]),
+    ],
+)
+def test_the_tutorial(score_lists: Scorer, measure: str, expected: list[float]) -> None:
+    judged = [dict.fromkeys(relevant, 1) for relevant in TRUTH]
+    values = score_lists(RESULTS, judged, ",".join(f"{measure}@{k}" for k in (1, 5, 10)))
+    assert values.mean(axis=0) == pytest.approx(expected, abs=6e-5)
+
+
+def test_the_tutorials_ndcg_scores_ids() -> None:
+    """What it prints, and why it is no nDCG: the document ids stand where the scores belong."""
+    relevance = [[int(doc in relevant) for doc in row] for row, relevant in zip(RESULTS, TRUTH, strict=True)]
+    fed_ids = [ndcg_score(relevance, RESULTS, k=k) for k in (1, 5, 10)]
+    assert fed_ids == pytest.approx([0.0, 0.32982, 0.59557], abs=1e-5)
+    in_order = [[-rank for rank in range(10)]] * 3
+    fed_scores = [ndcg_score(relevance, in_order, k=k) for k in (1, 5, 10)]
+    assert fed_scores == pytest.approx([0.66667, 0.82587, 0.88159], abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("grades", "measure", "expected"),
+    [
+        ([5, 2, 4, 0, 1], "dcg@5", 8.65),
+        ([2, 0, 5, 1, 4], "dcg@5", 6.48),
+        ([5, 2, 4, 0, 1], "cg@5", 12),
+        ([2, 0, 5, 1, 4], "cg@5", 12),
+        ([5, 2, 4, 0, 1], "ndcg@5", 0.9664),
+        ([5, 2, 4], "ndcg@3", 0.9694),
+        ([2, 3, 3, 1, 2], "dcg@5", 6.597),
+        ([3, 3, 2, 2, 1], "dcg@5", 7.141),
+        ([2, 3, 3, 1, 2], "ndcg@5", 6.597 / 7.141),
+        ([2, 3, 3, 1, 2], "dcg(gain=exp)@5", 12.508),
+        ([3, 3, 2, 2, 1], "dcg(gain=exp)@5", 14.595),
+        ([2, 3, 3, 1, 2], "ndcg(gain=exp)@5", 12.508 / 14.595),
+        ([2, 3, 3, 1, 2], "cg(gain=exp)@3", 3 + 7 + 7),
+    ],
+)
+def test_graded_lists(score_lists: Scorer, grades: list[int], measure: str, expected: float) -> None:
+    ranked = list(range(len(grades)))
+    value = score_lists([ranked], [dict(zip(ranked, grades, strict=True))], measure)
+    assert value.item() == pytest.approx(expected, rel=6e-4)
+
+
+def test_the_second_texts_set_a_is_0_924(score_lists: Scorer) -> None:
+    value = score_lists([[0, 1, 2, 3, 4]], [dict(enumerate([2, 3, 3, 1, 2]))], "ndcg@5")
+    assert round(value.item(), 3) == 0.924
+
+
+# One query: ranks 1 to 6 hold grades 0, 2, unjudged, 1, -1, 3; a grade 1 and a grade 2 were not retrieved.
+RANKED = [10, 11, 12, 13, 14, 15]
+JUDGED = {10: 0, 11: 2, 13: 1, 14: -1, 15: 3, 20: 1, 21: 2}
+
+
+@pytest.mark.parametrize(
+    ("measure", "expected"),
+    [
+        ("precision@4", 2 / 4),
+        ("precision@10", 3 / 10),
+        ("precision(rel=2)@6", 2 / 6),
+        ("recall@4", 2 / 5),
+        ("recall(cap=true)@4", 2 / 4),
+        ("recall(rel=3)@6", 1),
+        ("mrr", 1 / 2),
+        ("mrr@1", 0),
+        ("mrr(rel=3)", 1 / 6),
+        ("map", (1 / 2 + 2 / 4 + 3 / 6) / 5),
+        ("map@4", (1 / 2 + 2 / 4) / 5),
+        ("map(norm=retrieved)@4", (1 / 2 + 2 / 4) / 2),
+        ("map(rel=2)", (1 / 2 + 2 / 6) / 3),
+        ("cg@6", 6),
+        ("dcg@2", 2 / np.log2(3)),
+        ("ndcg@2", (2 / np.log2(3)) / (3 + 2 / np.log2(3))),
+        ("ndcg(ideal=retrieved)@2", (2 / np.log2(3)) / (3 + 2 / np.log2(3))),
+        ("ndcg(ideal=retrieved)@1", 0),
+        ("success@1", 0),
+        ("success@2", 1),
+        ("success(rel=3)@5", 0),
+        ("judged@3", 2 / 3),
+        ("judged@6", 5 / 6),
+        ("judged@100", 5 / 6),
+        ("r_precision", 2 / 5),
+        ("r_precision(rel=2)", 1 / 3),
+    ],
+)
+def test_each_rule_by_hand(score_lists: Scorer, measure: str, expected: float) -> None:
+    assert score_lists([RANKED], [JUDGED], measure).item() == pytest.approx(expected)
+
+
+def test_grade_past_what_gain_exp_can_hold_is_refused(score_lists: Scorer) -> None:
+    with pytest.raises(InputError, match="grade 2000 with gain=exp"):
+        score_lists([[1]], [{1: 2000}], "dcg(gain=exp)@5")
+
+
+@pytest.mark.parametrize("name", sorted(MEASURES))
+def test_every_measure_says_its_formula(name: str) -> None:
+    assert MEASURES[name].compute.__doc__

@@ -1,0 +1,148 @@
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.errors import InputError
+from pipeline.metrics.measures import MEASURES, Cutoff
+from pipeline.metrics.names import ALIASES, PARAMETERS, Measure, parse, parse_all
+
+
+@st.composite
+def measures(draw: st.DrawFn) -> Measure:
+    name = draw(st.sampled_from(sorted(MEASURES)))
+    definition = MEASURES[name]
+    values = {
+        key: draw(st.integers(1, 2**31 - 1) if key == "rel" else st.sampled_from(PARAMETERS[key]))
+        for key in definition.params
+    }
+    params = tuple(sorted((key, value) for key, value in values.items() if value != PARAMETERS[key][0]))
+    cutoffs = st.integers(1, 2**31 - 1)
+    cutoff = draw(
+        {Cutoff.NONE: st.none(), Cutoff.OPTIONAL: st.none() | cutoffs, Cutoff.REQUIRED: cutoffs}[
+            definition.cutoff
+        ]
+    )
+    return Measure(name, params, cutoff)
+
+
+@given(measures())
+def test_parse_and_print_are_inverse(measure: Measure) -> None:
+    assert parse(str(measure)) == measure
+    assert parse(f"  {str(measure).upper()} ") == measure
+
+
+@given(measures())
+def test_spelled_out_defaults_are_read_and_not_printed(measure: Measure) -> None:
+    params = ", ".join(f"{key} = {value}" for key, value in measure.settings.items())
+    cutoff = f" @ {measure.cutoff}" if measure.cutoff else ""
+    assert str(parse(f"{measure.name} ( {params} ){cutoff}")) == str(measure)
+
+
+@pytest.mark.parametrize(
+    ("text", "canonical"),
+    [
+        ("nDCG@10", "ndcg@10"),
+        ("RR@10", "mrr@10"),
+        ("RR", "mrr"),
+        ("recip_rank", "mrr"),
+        ("AP@100", "map@100"),
+        ("AP(rel=2)@1000", "map(rel=2)@1000"),
+        ("map_cut_10", "map@10"),
+        ("map_cut.10", "map@10"),
+        ("R@100", "recall@100"),
+        ("recall_100", "recall@100"),
+        ("recall_at_100", "recall@100"),
+        ("P@10", "precision@10"),
+        ("P_10", "precision@10"),
+        ("P.10", "precision@10"),
+        ("ndcg_cut_10", "ndcg@10"),
+        ("ndcg_at_10", "ndcg@10"),
+        ("Rprec", "r_precision"),
+        ("R_Precision", "r_precision"),
+        ("Rprec(rel=2)", "r_precision(rel=2)"),
+        ("success_5", "success@5"),
+        ("Judged@10", "judged@10"),
+        ("recall(cap=true)@10", "recall(cap=true)@10"),
+        ("recall(rel=2,cap=True)@10", "recall(cap=true,rel=2)@10"),
+        ("recall(cap=false,rel=1)@10", "recall@10"),
+        ("ndcg(gain=exp,ideal=retrieved)@5", "ndcg(gain=exp,ideal=retrieved)@5"),
+        ("map(norm=retrieved)", "map(norm=retrieved)"),
+        ("ndcg()@010", "ndcg@10"),
+    ],
+)
+def test_names_of_other_tools_are_read(text: str, canonical: str) -> None:
+    assert str(parse(text)) == canonical
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("ndgc@20", ["unknown measure 'ndgc@20'", "nearest is ndcg@20"]),
+        ("recal@5", ["nearest is recall@5"]),
+        ("rprecision", ["nearest is r_precision."]),
+        ("quality", ["unknown measure 'quality'", "allowed: precision, recall"]),
+        ("", ["unknown measure ''"]),
+        ("ndcg", ["no cutoff", "ndcg@10"]),
+        ("r_precision@5", ["has a cutoff", "r_precision alone"]),
+        ("ndcg@0", ["cutoff '0'", "from 1"]),
+        ("ndcg@-3", ["cutoff '-3'"]),
+        ("ndcg@1.5", ["cutoff '1.5'"]),
+        ("ndcg@", ["cutoff ''"]),
+        ("ndcg@99999999999999999999999", ["cutoff"]),
+        ("ndcg@١", ["cutoff"]),
+        ("ndcg(gian=exp)@5", ["no parameter 'gian'", "allowed: gain, ideal", "nearest is gain"]),
+        ("ndcg(rel=2)@5", ["no parameter 'rel'", "allowed: gain, ideal"]),
+        ("judged(rel=2)@5", ["no parameter 'rel'", "allowed: none"]),
+        ("dcg(gain=expo)@5", ["gain=expo", "allowed: gain=linear, gain=exp", "nearest is gain=exp"]),
+        ("recall(cap)@5", ["cap=", "cap=false, cap=true"]),
+        ("recall(rel=0)@5", ["rel=0", "from 1"]),
+        ("recall(rel=two)@5", ["rel=two"]),
+        ("recall(rel=2,rel=2)@5", ["'rel' stands twice"]),
+        ("ndcg@10)", ["cannot be read"]),
+        ("ndcg(gain=exp@10", ["cannot be read"]),
+    ],
+)
+def test_errors_name_what_is_wrong_and_what_is_near(text: str, parts: list[str]) -> None:
+    with pytest.raises(InputError) as error:
+        parse(text)
+    for part in parts:
+        assert part in str(error.value)
+
+
+@given(st.text() | st.from_regex(r"[a-zA-Z_]{1,8}(\([a-z=,0-9]*\))?(@[0-9-]{1,3})?", fullmatch=True))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    try:
+        measure = parse(text)
+    except InputError:
+        return
+    assert parse(str(measure)) == measure
+
+
+def test_lists_are_split_outside_parentheses() -> None:
+    names = ["ndcg@10", "recall(cap=true,rel=2)@5", "map"]
+    assert [str(m) for m in parse_all("nDCG@10, recall(rel=2,cap=true)@5,AP")] == names
+    assert [str(m) for m in parse_all(names)] == names
+
+
+def test_a_measure_named_twice_is_kept_once() -> None:
+    assert [str(m) for m in parse_all("ndcg@10,map,nDCG_cut_10")] == ["ndcg@10", "map"]
+
+
+@pytest.mark.parametrize("texts", ["", [], "ndcg@10,", ","])
+def test_no_measure_is_refused(texts: str | list[str]) -> None:
+    with pytest.raises(InputError, match="measure"):
+        parse_all(texts)
+
+
+def test_aliases_lead_to_measures() -> None:
+    assert set(ALIASES.values()) <= set(MEASURES)
+    assert not set(ALIASES) & set(MEASURES)
+
+
+def test_import_is_light() -> None:
+    code = "import sys, pipeline.metrics.names; print({'pyarrow', 'scipy', 'pandas'} & set(sys.modules))"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "set()"

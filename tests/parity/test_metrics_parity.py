@@ -1,0 +1,273 @@
+"""Do the measures equal trec_eval's? Against pytrec_eval, ir_measures and scikit-learn, to 1e-9.
+
+Runs go through TREC files, as a user's do: reading, joining, tie rule and measures are all under test.
+"""
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+
+import ir_measures
+import numpy as np
+import pytest
+import pytrec_eval
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import ndcg_score
+
+from pipeline.metrics import parse_all
+from pipeline.metrics.evaluation import join
+from pipeline.metrics.scoring import score
+from pipeline.metrics.trec import read_qrels, read_run
+from pipeline.records import Qrels, Ranking
+
+DL19 = Path(__file__).parents[2].parent / "shared" / "data" / "msmarco-dl19"
+RUNS = [
+    "bm25",
+    "bm25_rm3",
+    "d_bert_kd_tasb",
+    "open_ai_ada2",
+    "rep_llama",
+    "splade_p_p_ensemble_distil",
+]
+CUTOFFS = [1, 2, 3, 5, 7, 10, 20, 50, 99, 100, 101, 200, 500, 1000]
+TOLERANCE = 1e-9
+
+Judgments = dict[str, dict[str, int]]
+Run = dict[str, dict[str, float]]
+Values = dict[str, dict[str, float]]
+
+needs_dl19 = pytest.mark.skipif(
+    not DL19.exists(), reason=f"{DL19} is not here: MS MARCO may not be shipped with the project"
+)
+
+
+def our_values(folder: Path, qrels: Judgments, run: Run, measures: list[str]) -> Values:
+    """{query: {measure as asked: value}}, through files."""
+    lines = [f"{q} 0 {d} {g}\n" for q, grades in qrels.items() for d, g in grades.items()]
+    (folder / "qrels").write_text("".join(lines))
+    lines = [f"{q} Q0 {d} 0 {s!r} t\n" for q, hits in run.items() for d, s in hits.items()]
+    (folder / "run").write_text("".join(lines))
+    return files_values(folder / "qrels", folder / "run", measures)
+
+
+def files_values(qrels: Path, run: Path, measures: list[str]) -> Values:
+    joined = join(read_run(run), read_qrels(qrels))
+    values = score(joined.ranking, joined.qrels, len(joined.query_ids), parse_all(measures))
+    rows = zip(joined.query_ids.to_pylist(), values.tolist(), strict=True)
+    return {query: dict(zip(measures, row, strict=True)) for query, row in rows}
+
+
+def pytrec_names(rel: int, cutoffs: list[int]) -> dict[str, str]:
+    """Our name and pytrec_eval's for all it computes at a relevance level."""
+    at_rel = f"(rel={rel})"
+    names = {f"map{at_rel}": "map", f"mrr{at_rel}": "recip_rank", f"r_precision{at_rel}": "Rprec"}
+    for k in cutoffs:
+        names |= {f"precision{at_rel}@{k}": f"P_{k}", f"recall{at_rel}@{k}": f"recall_{k}"}
+        names |= {f"map{at_rel}@{k}": f"map_cut_{k}", f"success{at_rel}@{k}": f"success_{k}"}
+        names |= {f"ndcg@{k}": f"ndcg_cut_{k}"}
+    return names
+
+
+def pytrec_values(qrels: Judgments, run: Run, rel: int, cutoffs: list[int]) -> Values:
+    """pytrec_eval's values under our names, as `trec_eval -c` counts: 0 for a query without hits."""
+    names = pytrec_names(rel, cutoffs)
+    ks = ",".join(map(str, cutoffs))
+    wanted = {"map", "recip_rank", "Rprec"}
+    wanted |= {f"{name}.{ks}" for name in ("P", "recall", "map_cut", "success", "ndcg_cut")}
+    theirs = pytrec_eval.RelevanceEvaluator(qrels, wanted, relevance_level=rel).evaluate(run)
+    return {q: {our: theirs[q][name] if q in theirs else 0.0 for our, name in names.items()} for q in qrels}
+
+
+def assert_equal(ours: Values, theirs: Values) -> None:
+    """Per query, and so on average."""
+    assert ours.keys() == theirs.keys()
+    for query, values in theirs.items():
+        for measure, value in values.items():
+            assert abs(ours[query][measure] - value) <= TOLERANCE, (query, measure)
+    for measure in next(iter(theirs.values())):
+        means = [np.mean([values[measure] for values in side.values()]) for side in (ours, theirs)]
+        assert abs(means[0] - means[1]) <= TOLERANCE, measure
+
+
+def without_ties(run: Run) -> Run:
+    """The same order by trec_eval's rule, with scores that all differ."""
+    with np.errstate(over="ignore"):
+        order = {q: sorted(hits, key=lambda d: (np.float32(hits[d]), d.encode())) for q, hits in run.items()}
+    return {q: {d: float(place) for place, d in enumerate(documents)} for q, documents in order.items()}
+
+
+def ir_measures_values(qrels: Judgments, run: Run, names: dict[str, str]) -> Values:
+    """ir_measures' values under our names (our name -> theirs); 0 where it gives none."""
+    parsed = {ir_measures.parse_measure(theirs): ours for ours, theirs in names.items()}
+    values: Values = {query: dict.fromkeys(names, 0.0) for query in qrels}
+    for metric in ir_measures.iter_calc(list(parsed), qrels, run):
+        values[metric.query_id][parsed[metric.measure]] = metric.value
+    return values
+
+
+def ir_measures_names(rel: int, cutoffs: list[int]) -> dict[str, str]:
+    names = {f"mrr(rel={rel})": f"RR(rel={rel})", f"r_precision(rel={rel})": f"Rprec(rel={rel})"}
+    names |= {f"map(rel={rel})": f"AP(rel={rel})"}
+    pairs = [("mrr", "RR"), ("map", "AP"), ("precision", "P"), ("recall", "R"), ("success", "Success")]
+    for k in cutoffs:
+        names |= {f"{ours}(rel={rel})@{k}": f"{theirs}(rel={rel})@{k}" for ours, theirs in pairs}
+        names |= {f"ndcg@{k}": f"nDCG@{k}", f"judged@{k}": f"Judged@{k}"}
+    return names
+
+
+def load(name: str) -> tuple[Path, Path, Judgments, Run]:
+    qrels_path, run_path = DL19 / "qrels" / "full.trec", DL19 / "runs" / f"{name}.trec.gz"
+    with qrels_path.open() as qrels_file, gzip.open(run_path, "rt") as run_file:
+        return (
+            qrels_path,
+            run_path,
+            dict(pytrec_eval.parse_qrel(qrels_file)),
+            dict(pytrec_eval.parse_run(run_file)),
+        )
+
+
+@needs_dl19
+@pytest.mark.parametrize("rel", [1, 2])
+@pytest.mark.parametrize("name", RUNS)
+def test_real_runs_equal_pytrec_eval(name: str, rel: int) -> None:
+    qrels_path, run_path, qrels, run = load(name)
+    theirs = pytrec_values(qrels, run, rel, CUTOFFS)
+    assert_equal(files_values(qrels_path, run_path, list(pytrec_names(rel, CUTOFFS))), theirs)
+
+
+@needs_dl19
+@pytest.mark.parametrize("rel", [1, 2])
+@pytest.mark.parametrize("name", RUNS)
+def test_real_runs_equal_ir_measures(tmp_path: Path, name: str, rel: int) -> None:
+    """With ties taken out: its RR@k and Judged@k break them by ascending id, unlike trec_eval and itself."""
+    _, _, qrels, run = load(name)
+    names = ir_measures_names(rel, [1, 3, 10, 100, 1000])
+    run = without_ties(run)
+    assert_equal(our_values(tmp_path, qrels, run, list(names)), ir_measures_values(qrels, run, names))
+
+
+@needs_dl19
+def test_real_runs_hold_every_cutoff() -> None:
+    qrels_path, run_path, qrels, run = load("bm25")
+    cutoffs = list(range(1, 1001))
+    evaluator = pytrec_eval.RelevanceEvaluator(qrels, {f"ndcg_cut.{','.join(map(str, cutoffs))}"})
+    theirs = evaluator.evaluate(run)
+    ours = files_values(qrels_path, run_path, [f"ndcg@{k}" for k in cutoffs])
+    for query, values in theirs.items():
+        expected = [values[f"ndcg_cut_{k}"] for k in cutoffs]
+        assert list(ours[query].values()) == pytest.approx(expected, abs=TOLERANCE, rel=0)
+
+
+@needs_dl19
+def test_missing_queries_and_others_queries() -> None:
+    """Half the run's queries are not judged, and half the judged ones are not in the run."""
+    *_, qrels, run = load("rep_llama")
+    queries = sorted(qrels)
+    qrels = {q: qrels[q] for q in queries[:30]}
+    run = {q: run[q] for q in queries[15:]}
+    names = ir_measures_names(2, [10])
+    theirs = pytrec_values(qrels, run, 2, [10])
+    assert sum(values["ndcg@10"] == 0 for values in theirs.values()) == 15
+    means = ir_measures.calc_aggregate([ir_measures.parse_measure("nDCG@10")], qrels, run)
+    assert np.mean([v["ndcg@10"] for v in theirs.values()]) == pytest.approx(*means.values(), abs=TOLERANCE)
+    assert set(pytrec_names(2, [10])) - {"ndcg@10"} <= set(names)
+
+
+IDS = st.sampled_from(
+    ["1", "2", "10", "9", "q", "Q", "d", "d1", "é", "z", "\uffff", "\U0001f600", "a-b", "0"]
+)
+SCORES = st.one_of(
+    st.sampled_from([0.0, -0.0, 1.0, -1.0, 0.5, 1e39, 1.0 + 1e-9, 1.0 - 1e-12, 16777216.0, 16777217.0]),
+    st.floats(-3, 3),
+    st.floats(allow_nan=False),
+    st.integers(-2, 2).map(float),
+)
+RUNS_OF = st.dictionaries(IDS, st.dictionaries(IDS, SCORES, min_size=1, max_size=14), min_size=1, max_size=4)
+
+
+def has_grade_from_zero(grades: dict[str, int]) -> bool:
+    return any(grade >= 0 for grade in grades.values())
+
+
+GRADES = st.dictionaries(IDS, st.integers(-2, 4), min_size=1, max_size=14)
+# form_res_rels.c leaves the number of levels unset if all grades are below zero: not asked of it.
+JUDGED = st.dictionaries(IDS, GRADES.filter(has_grade_from_zero), min_size=1, max_size=4)
+generated = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@settings(generated, max_examples=1200)
+@given(qrels=JUDGED, run=RUNS_OF, rel=st.integers(1, 3))
+def test_generated_runs_equal_pytrec_eval(tmp_path: Path, qrels: Judgments, run: Run, rel: int) -> None:
+    cutoffs = [1, 2, 3, 5, 10, 20]
+    theirs = pytrec_values(qrels, run, rel, cutoffs)
+    for values in theirs.values():  # it has no MRR with a cutoff; within k, a reciprocal rank is at least 1/k
+        first = values[f"mrr(rel={rel})"]
+        values |= {f"mrr(rel={rel})@{k}": first if first >= 1 / k else 0.0 for k in cutoffs}
+    ours = our_values(tmp_path, qrels, run, list(next(iter(theirs.values()))))
+    assert_equal(ours, theirs)
+
+
+@settings(generated, max_examples=300)
+@given(qrels=JUDGED, run=RUNS_OF, rel=st.integers(1, 3))
+def test_generated_runs_without_ties_equal_ir_measures(
+    tmp_path: Path, qrels: Judgments, run: Run, rel: int
+) -> None:
+    names = ir_measures_names(rel, [1, 3, 20])
+    run = without_ties(run)
+    assert_equal(our_values(tmp_path, qrels, run, list(names)), ir_measures_values(qrels, run, names))
+
+
+def test_ir_measures_breaks_ties_the_other_way(tmp_path: Path) -> None:
+    """Why ties are taken out above: within ir_measures, RR@1 and P@1 disagree on one run."""
+    qrels, run = {"q": {"a": 1}}, {"q": {"a": 1.0, "b": 1.0}}
+    theirs = ir_measures_values(qrels, run, {"p": "P@1", "rr": "RR@1", "judged": "Judged@1"})
+    assert theirs == {"q": {"p": 0.0, "rr": 1.0, "judged": 1.0}}
+    ours = our_values(tmp_path, qrels, run, ["precision@1", "mrr@1", "judged@1"])
+    assert list(ours["q"].values()) == [0, 0, 0]
+
+
+@settings(max_examples=500, deadline=None)
+@given(
+    st.lists(st.integers(0, 4), min_size=2, max_size=20).filter(any),
+    st.integers(1, 20),
+    st.sampled_from(["linear", "exp"]),
+)
+def test_ndcg_over_what_was_retrieved_equals_scikit_learn(grades: list[int], k: int, gain: str) -> None:
+    ranks = np.arange(len(grades))
+    scores = -ranks[None].astype(np.float32)
+    ranking, qrels = Ranking(ranks[None], scores), Qrels(np.zeros_like(ranks), ranks, np.array(grades))
+    ours = score(ranking, qrels, 1, parse_all(f"ndcg(ideal=retrieved,gain={gain})@{k}"))
+    gains = np.array([grades]) if gain == "linear" else 2.0 ** np.array([grades]) - 1
+    assert abs(ours.item() - ndcg_score(gains, scores, k=k)) <= TOLERANCE
+
+
+def cells(gain: Callable[[int], float], grades: list[int]) -> float:
+    return sum(gain(grade) / np.log2(rank + 1) for rank, grade in enumerate(grades, 1))
+
+
+@settings(generated, max_examples=300)
+@given(qrels=JUDGED, run=RUNS_OF, k=st.integers(1, 14))
+def test_what_no_peer_computes_equals_its_formula(tmp_path: Path, qrels: Judgments, run: Run, k: int) -> None:
+    """Written out in plain Python, document by document."""
+    names = [f"cg@{k}", f"dcg(gain=exp)@{k}", f"ndcg(gain=exp)@{k}"]
+    names += [f"recall(cap=true)@{k}", f"map(norm=retrieved)@{k}"]
+    expected: Values = {}
+    for query, judged in qrels.items():
+        hits = run.get(query, {})
+        with np.errstate(over="ignore"):
+            order = sorted(hits, key=lambda d: (np.float32(hits[d]), d.encode()), reverse=True)[:k]
+        grades = [max(judged.get(d, 0), 0) for d in order]
+        best = sorted((max(g, 0) for g in judged.values()), reverse=True)[:k]
+        dcg, ideal = (cells(lambda g: 2.0**g - 1, row) for row in (grades, best))
+        found, relevant = sum(g > 0 for g in grades), sum(g > 0 for g in judged.values())
+        precisions = [sum(g > 0 for g in grades[:r]) / r for r, g in enumerate(grades, 1) if g > 0]
+        values = [
+            sum(grades),
+            dcg,
+            dcg / ideal if ideal else 0,
+            found / min(k, relevant) if relevant else 0,
+            sum(precisions) / found if found else 0,
+        ]
+        expected[query] = dict(zip(names, values, strict=True))
+    assert_equal(our_values(tmp_path, qrels, run, names), expected)
