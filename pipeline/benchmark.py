@@ -13,7 +13,7 @@ from typing import Any
 from pipeline import data, encoders, machine, stages
 from pipeline.artifacts import Artifact, Draft, Recipe, Store
 from pipeline.config import STAGES, Config, keyed_settings
-from pipeline.encoders import Encoder, Model
+from pipeline.encoders import Encoder, Model, Precomputed
 from pipeline.encoders.models import Role
 from pipeline.errors import InputError
 from pipeline.metrics.names import Measure, parse_all
@@ -87,7 +87,7 @@ class Benchmark:
         return measures
 
     @cached_property
-    def model(self) -> Model:
+    def model(self) -> Model | Precomputed:
         """What `model.name` means here."""
         return encoders.resolve(self.config.model)
 
@@ -184,4 +184,4 @@ class Benchmark:
     @cached_property
     def encoder(self) -> Encoder:
         """The model, loaded once for passages and queries."""
-        return Encoder(self.config.model, self.model, self.store)
+        return encoders.open_encoder(self.config.model, self.model, self.store)

@@ -106,11 +106,11 @@ class DataConfig(_Section):
 class ModelConfig(_Section):
     """Which encoder turns texts into vectors, and how."""
 
-    backend: Literal["flag", "openvino"] = setting(
+    backend: Literal["flag", "openvino", "precomputed"] = setting(
         "flag", "the library that runs the model", shapes="passages queries"
     )
     name: str = setting(
-        ..., "hub id, local folder, or a bundled alias", shapes="passages queries", keyed=False
+        "", "hub id, local folder, or a bundled alias", shapes="passages queries", keyed=False
     )
     revision: str | None = setting(
         None, "hub only: branch, tag or commit of the model", shapes="passages queries", keyed=False
@@ -140,6 +140,18 @@ class ModelConfig(_Section):
     shard_rows: int = setting(
         16384, "passages per stored shard: what an interrupted run loses at most", shapes="", ge=1
     )
+    passages: str | None = setting(
+        None, "precomputed only: .npy [passages, d], in corpus order", shapes="passages", keyed=False
+    )
+    queries: str | None = setting(
+        None, "precomputed only: .npy [queries, d], in query order", shapes="queries", keyed=False
+    )
+
+    @model_validator(mode="after")
+    def _has_name(self) -> ModelConfig:
+        if self.backend != "precomputed" and not self.name:
+            raise ValueError(f"backend '{self.backend}' needs model.name")
+        return self
 
 
 class IndexConfig(_Section):
@@ -372,7 +384,13 @@ def _anchor(config: Config, base: Path) -> Config:
             "corpus_path": local(config.data.corpus_path),
         }
     )
-    model = config.model.model_copy(update={"name": local(config.model.name)})
+    model = config.model.model_copy(
+        update={
+            "name": local(config.model.name or None) or "",
+            "passages": local(config.model.passages, explicit=True),
+            "queries": local(config.model.queries, explicit=True),
+        }
+    )
     return config.model_copy(update={"data": data, "model": model})
 
 

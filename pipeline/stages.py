@@ -51,8 +51,7 @@ def _embed(benchmark: Benchmark, role: Role, draft: Draft, meter: Meter) -> dict
         benchmark.encoder.load()
     with meter.working(), benchmark.progress(f"encode {role}", todo, "texts") as bar:
         for start, stop in ranges:
-            part = texts.texts.slice(start, stop - start).to_pylist()
-            made = benchmark.encoder.encode(part, role, usage, bar)
+            made = benchmark.encoder.encode(texts, range(start, stop), role, usage, bar)
             vectors.check(made, texts.ids.slice(start, stop - start).to_pylist(), config.normalize)
             vectors.write(draft, start, made)
     meter.count(len(texts), worked=todo)

@@ -22,19 +22,23 @@ from typing import Any
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import numpy as np
+import pyarrow as pa
 
 from pipeline import data
 from pipeline.artifacts import Recipe, Store
 from pipeline.config import DataConfig, ModelConfig
-from pipeline.encoders import Encoder, Usage, resolve
+from pipeline.encoders import Usage, open_encoder, resolve
 from pipeline.progress import silent
+from pipeline.records import Texts
 
 SLICE = Path(__file__).resolve().parents[2] / "shared" / "data" / "msmarco-dl19"
 Encode = Callable[[list[str]], Any]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--model", default="all-minilm-l6-v2", help="alias or folder")
     parser.add_argument("--passages", type=int, default=2000)
     parser.add_argument("--rounds", type=int, default=3)
@@ -70,20 +74,28 @@ def build(name: str, store: Store) -> dict[str, Encode]:
     transformer.max_seq_length = 512
     encoders: dict[str, Encode] = {
         "FlagModel": lambda texts: flag.encode(texts, batch_size=64),
-        "sentence-transformers": lambda texts: transformer.encode(texts, batch_size=8, normalize_embeddings=True),
+        "sentence-transformers": lambda texts: transformer.encode(
+            texts, batch_size=8, normalize_embeddings=True
+        ),
     }
-    for backend, precision in (("flag", "fp32"), ("flag", "bf16"), ("openvino", "fp32"), ("openvino", "bf16")):
+    for backend, precision in (
+        ("flag", "fp32"),
+        ("flag", "bf16"),
+        ("openvino", "fp32"),
+        ("openvino", "bf16"),
+    ):
         encoders[f"{backend}-{precision}"] = ours(name, backend, precision, store)
     return encoders
 
 
 def ours(name: str, backend: str, precision: str, store: Store) -> Encode:
     config = ModelConfig.model_validate({"name": name, "backend": backend, "precision": precision})
-    encoder = Encoder(config, resolve(config), store)
+    encoder = open_encoder(config, resolve(config), store)
 
     def encode(texts: list[str]) -> Any:
+        column = pa.chunked_array([pa.array(texts, pa.string())])
         with silent("", None, "") as bar:
-            return encoder.encode(texts, "passages", Usage(), bar)
+            return encoder.encode(Texts(column, column), range(len(texts)), "passages", Usage(), bar)
 
     return encode
 

@@ -23,7 +23,9 @@ IMPORTS = [sys.executable, "-c", "import numpy, faiss, pydantic, yaml"]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--config", type=Path, default=ROOT / "configs" / "quickstart.yaml")
     parser.add_argument("--rounds", type=int, default=9)
     arguments = parser.parse_args()

@@ -7,32 +7,72 @@ its line to `_BACKENDS` and its name to `config.ModelConfig.backend`.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 from pipeline.artifacts import Store
 from pipeline.config import ModelConfig
 from pipeline.encoders import batching, models
-from pipeline.encoders.batching import Backend, Usage
+from pipeline.encoders.batching import Usage
 from pipeline.encoders.models import Model, Role
+from pipeline.encoders.precomputed import Precomputed
 from pipeline.progress import Bar
-from pipeline.records import Float32
+from pipeline.records import Float32, Texts
 
-__all__ = ["Encoder", "Model", "Role", "Usage", "resolve"]
+__all__ = ["Encoder", "Model", "Precomputed", "Role", "Usage", "open_encoder", "resolve"]
+
+
+@dataclass(frozen=True)
+class _Backend:
+    module: str
+    name: str
+    precisions: tuple[str, ...]
+
 
 _BACKENDS = {
-    "flag": ("flag", "FlagBackend", ("fp32", "fp16", "bf16")),
-    "openvino": ("openvino", "OpenVINOBackend", ("fp32", "bf16")),
+    "flag": _Backend("pipeline.encoders.flag", "FlagBackend", ("fp32", "fp16", "bf16")),
+    "openvino": _Backend("pipeline.encoders.openvino", "OpenVINOBackend", ("fp32", "bf16")),
 }
-"""Module, class and precisions of each backend; the module is imported when a model is loaded."""
+"""Where each backend's class is and what it computes in; the module is imported when a model is loaded."""
 
 
-def resolve(config: ModelConfig) -> Model:
+class Encoder(Protocol):
+    """Turns texts into vectors."""
+
+    def load(self) -> None:
+        """Make ready, so that encoding alone can be timed."""
+        ...
+
+    def encode(self, texts: Texts, rows: range, role: Role, usage: Usage, bar: Bar) -> Float32:
+        """Encode some consecutive texts as passages or queries.
+
+        Args:
+            texts: All of them.
+            rows: Which; these are sorted by length among themselves.
+            role: Decides prompt and length.
+            usage: Added to.
+            bar: Told of every text encoded.
+
+        Returns:
+            float32 [rows, dimension], in order.
+        """
+        ...
+
+
+def resolve(config: ModelConfig) -> Model | Precomputed:
     """What the config's model is, without loading it (see `models.resolve`)."""
-    return models.resolve(config, _BACKENDS[config.backend][2])
+    if config.backend == "precomputed":
+        return Precomputed.find(config)
+    return models.resolve(config, _BACKENDS[config.backend].precisions)
 
 
-class Encoder:
+def open_encoder(config: ModelConfig, source: Model | Precomputed, store: Store) -> Encoder:
+    """The encoder for what `resolve` found; `store` is where a backend may keep what it prepares."""
+    return source if isinstance(source, Precomputed) else ModelEncoder(config, source, store)
+
+
+class ModelEncoder:
     """A model, loaded when first used.
 
     Args:
@@ -45,31 +85,21 @@ class Encoder:
         self.config, self.model, self.store = config, model, store
 
     @cached_property
-    def backend(self) -> Backend:
-        """The loaded model; the first use loads it, which may convert or fetch it."""
-        module, name, _ = _BACKENDS[self.config.backend]
-        backend: Backend = getattr(importlib.import_module(f"{__name__}.{module}"), name)(
-            self.model, self.store
-        )
+    def backend(self) -> batching.Backend:
+        """The loaded model; loading may convert or fetch it."""
+        known = _BACKENDS[self.config.backend]
+        loaded = getattr(importlib.import_module(known.module), known.name)
+        backend: batching.Backend = loaded(self.model, self.store)
         return backend
 
     def load(self) -> None:
-        """Load the model now, so that encoding alone can be timed."""
+        """Load the model now."""
         _ = self.backend
 
-    def encode(self, texts: Sequence[str], role: Role, usage: Usage, bar: Bar) -> Float32:
-        """Encode texts as passages or queries.
-
-        Args:
-            texts: Any number; they are sorted by length among themselves.
-            role: Decides prompt and length.
-            usage: Added to.
-            bar: Told of every text encoded.
-
-        Returns:
-            float32 [texts, dimension], in the order of `texts`.
-        """
+    def encode(self, texts: Texts, rows: range, role: Role, usage: Usage, bar: Bar) -> Float32:
+        """See `Encoder.encode`."""
         before, after = self.model.prompts[role]
-        prompted = [before + text + after for text in texts] if before or after else texts
+        part = texts.texts.slice(rows.start, len(rows)).to_pylist()
+        prompted = [before + text + after for text in part] if before or after else part
         length = self.model.max_lengths[role]
         return batching.encode(self.backend, prompted, length, usage, bar, self.config.batch_size)

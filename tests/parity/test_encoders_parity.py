@@ -7,13 +7,14 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from pipeline.artifacts import Store
 from pipeline.config import ModelConfig
-from pipeline.encoders import Encoder, Usage, resolve
+from pipeline.encoders import Role, Usage, open_encoder, resolve
 from pipeline.progress import silent
-from pipeline.records import Float32
+from pipeline.records import Float32, Texts
 
 INSTRUCTION = "Represent this sentence for searching relevant passages:"
 
@@ -30,9 +31,11 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     return Store(tmp_path_factory.mktemp("store"))
 
 
-def ours(config: ModelConfig, texts: list[str], store: Store, role: str = "passages") -> Float32:
+def ours(config: ModelConfig, texts: list[str], store: Store, role: Role = "passages") -> Float32:
+    column = pa.chunked_array([pa.array(texts, pa.string())])
     with silent("", None, "") as bar:
-        return Encoder(config, resolve(config), store).encode(texts, role, Usage(), bar)  # type: ignore[arg-type]
+        encoder = open_encoder(config, resolve(config), store)
+        return encoder.encode(Texts(column, column), range(len(texts)), role, Usage(), bar)
 
 
 def flag_model(folder: Path, pooling: str, instruction: str | None = None) -> object:

@@ -1,0 +1,114 @@
+"""The `precomputed` backend: vectors people already have, from an API, a cluster or another tool."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.artifacts import hash_file
+from pipeline.config import ModelConfig
+from pipeline.encoders.batching import Usage
+from pipeline.encoders.models import ROLES, Role
+from pipeline.errors import InputError
+from pipeline.progress import Bar
+from pipeline.records import Float32, Texts
+
+
+@dataclass(frozen=True)
+class Precomputed:
+    """One `.npy` file [texts, dimension] for each role, rows in the collection's order.
+
+    Attributes:
+        paths: Each role's file.
+    """
+
+    paths: dict[Role, Path]
+
+    @classmethod
+    def find(cls, config: ModelConfig) -> Precomputed:
+        """The files a config names.
+
+        Raises:
+            InputError: One is not named, or is not there.
+        """
+        named: dict[Role, str | None] = {"passages": config.passages, "queries": config.queries}
+        paths = {}
+        for role in ROLES:
+            name = named[role]
+            if name is None or not Path(name).is_file():
+                found = "is not given" if name is None else f"no file {name}"
+                raise InputError(
+                    f"model.{role}: {found}, and backend 'precomputed' needs it",
+                    allowed=f"a .npy file of float vectors, one row for each of the {role}",
+                    fix=f"set model.{role}; a relative path is taken from the config file's folder",
+                )
+            paths[role] = Path(name)
+        return cls(paths)
+
+    def recipe(self, role: Role) -> dict[str, Any]:
+        """What stands in the key of the vectors: the bytes of their file."""
+        return {"file": hash_file(self.paths[role])}
+
+    @cached_property
+    def _arrays(self) -> dict[Role, npt.NDArray[np.floating[Any]]]:
+        return {role: _open(role, path) for role, path in self.paths.items()}
+
+    def load(self) -> None:
+        """Map both files into memory and compare their dimensions."""
+        passages, queries = self._arrays["passages"], self._arrays["queries"]
+        if passages.shape[1] != queries.shape[1]:
+            raise InputError(
+                f"model.passages has {passages.shape[1]} dimensions and model.queries {queries.shape[1]}",
+                allowed="the same for both",
+                fix="encode both with one model",
+            )
+
+    def encode(self, texts: Texts, rows: range, role: Role, usage: Usage, bar: Bar) -> Float32:
+        """See `pipeline.encoders.Encoder.encode`.
+
+        Raises:
+            InputError: The file has more or fewer rows than there are texts, or a row is all zeros.
+        """
+        array = self._arrays[role]
+        if len(array) != len(texts):
+            raise InputError(
+                f"model.{role}: {self.paths[role]} has {len(array):,} rows",
+                allowed=f"{len(texts):,}, one for each of the {role} in the collection's order",
+                fix=f"'benchmarco data' says which {role} there are: queries without judgments are left out",
+            )
+        vectors = np.asarray(array[rows.start : rows.stop], np.float32)
+        zero = ~vectors.any(axis=1)
+        if zero.any():
+            first = rows.start + int(np.argmax(zero))
+            raise InputError(
+                f"model.{role}: {self.paths[role]}: row {first} ('{texts.ids[first]}') is all zeros",
+                fix="encode that text again: a zero vector has no direction",
+            )
+        usage.texts += len(vectors)
+        bar.update(len(vectors))
+        return vectors
+
+
+def _open(role: Role, path: Path) -> npt.NDArray[np.floating[Any]]:
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError, OSError):
+        array = None
+    if not isinstance(array, np.ndarray):
+        raise InputError(
+            f"model.{role}: {path} is not a .npy file that can be mapped",
+            allowed="one written by numpy.save, without pickled objects",
+            fix="save the vectors again",
+        )
+    if array.ndim != 2 or array.shape[1] == 0 or array.dtype not in (np.float16, np.float32, np.float64):
+        raise InputError(
+            f"model.{role}: {path} holds {array.dtype} of shape {list(array.shape)}",
+            allowed="float16, float32 or float64 of shape [texts, dimension]",
+            fix="save the vectors again",
+        )
+    return array

@@ -1,0 +1,104 @@
+"""Vectors people already have, taken through index, search and measures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline import vectors
+from pipeline.api import run_benchmark
+from pipeline.artifacts import Store
+from pipeline.benchmark import Benchmark
+from pipeline.config import load_config
+from pipeline.errors import InputError
+from pipeline.records import Float32
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory, bge_folder: Path) -> tuple[dict[str, Any], Float32, Float32]:
+    """The metrics of a model on the sample, and its vectors."""
+    folder = tmp_path_factory.mktemp("made")
+    text = f"name: m\ndata: {{source: sample}}\nmodel: {{name: {bge_folder}, backend: openvino}}\n"
+    (folder / "m.yaml").write_text(text, encoding="utf-8")
+    config = load_config(folder / "m.yaml", [f"cache={folder}/i", f"output={folder}/r"])
+    metrics = run_benchmark(config).metrics
+    benchmark = Benchmark(config, Store(Path(config.cache)))
+    passages, queries = (
+        np.concatenate(vectors.open_embeddings(benchmark.ensure(role)).shards) for role in ("passages", "queries")
+    )
+    return metrics, passages, queries
+
+
+def run(folder: Path, passages: object, queries: object, *settings: str) -> dict[str, Any]:
+    np.save(folder / "p.npy", passages)  # type: ignore[arg-type]
+    np.save(folder / "q.npy", queries)  # type: ignore[arg-type]
+    text = (
+        "name: p\ndata: {source: sample}\n"
+        "model: {backend: precomputed, passages: p.npy, queries: q.npy, shard_rows: 100}\n"
+    )
+    (folder / "p.yaml").write_text(text, encoding="utf-8")
+    sets = [f"cache={folder}/i", f"output={folder}/r", *settings]
+    return run_benchmark(load_config(folder / "p.yaml", sets)).metrics
+
+
+def test_the_model_s_own_vectors_give_the_model_s_measures(
+    made: tuple[dict[str, Any], Float32, Float32], tmp_path: Path
+) -> None:
+    metrics, passages, queries = made
+    assert run(tmp_path, passages, queries)["metrics"] == metrics["metrics"]
+    again = run(tmp_path, passages, queries)
+    assert all(stage["reused"] for stage in again["stages"])
+    changed = queries.copy()
+    changed[0] = passages[0]
+    remade = [stage["stage"] for stage in run(tmp_path, passages, changed)["stages"] if not stage["reused"]]
+    assert remade == ["queries", "search", "evaluate"]
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float64])
+def test_other_floats_are_taken(
+    made: tuple[dict[str, Any], Float32, Float32], tmp_path: Path, dtype: type
+) -> None:
+    passages, queries = (array.astype(dtype) for array in made[1:])
+    scored = run(tmp_path, passages, queries)["metrics"]
+    assert run(tmp_path, passages.astype(np.float32), queries.astype(np.float32))["metrics"] == scored
+
+
+def with_row(array: Float32, row: int, value: float) -> Float32:
+    spoilt = array.copy()
+    spoilt[row] = value
+    return spoilt
+
+
+BAD = [
+    ("rows", lambda p, q: (p[:-1], q), "has 344 rows"),
+    ("order", lambda p, q: (q, p), "has 114 rows"),
+    ("dimensions", lambda p, q: (p, q[:, :-1]), "96 dimensions and model.queries 95"),
+    ("integers", lambda p, q: ((p * 9).astype(int), q), "int64"),
+    ("one row", lambda p, q: (p[0], q), "shape [96]"),
+    ("objects", lambda p, q: (np.array([{}, {}]), q), "not a .npy file"),
+    ("nan", lambda p, q: (with_row(p, 3, np.nan), q), "holds NaN or infinity"),
+    ("zeros", lambda p, q: (with_row(p, 200, 0), q), "row 200"),
+    ("lengths", lambda p, q: (p * 2, q), "has length 2 where model.normalize says 1"),
+]
+
+
+@pytest.mark.parametrize(("spoil", "expected"), [case[1:] for case in BAD], ids=[case[0] for case in BAD])
+def test_vectors_that_do_not_fit_are_refused(
+    made: tuple[dict[str, Any], Float32, Float32], tmp_path: Path, spoil: Any, expected: str
+) -> None:
+    with pytest.raises(InputError) as caught:
+        run(tmp_path, *spoil(made[1], made[2]))
+    assert expected in str(caught.value)
+    assert not (tmp_path / "r").exists()
+
+
+def test_a_missing_file_is_refused_by_its_key(tmp_path: Path) -> None:
+    text = "name: p\ndata: {source: sample}\nmodel: {backend: precomputed, passages: none.npy}\n"
+    (tmp_path / "p.yaml").write_text(text, encoding="utf-8")
+    with pytest.raises(InputError, match=r"model\.passages: no file"):
+        Benchmark(load_config(tmp_path / "p.yaml"), Store(tmp_path)).check()
+    with pytest.raises(InputError, match=r"model\.queries: is not given"):
+        Benchmark(load_config(tmp_path / "p.yaml", [f"model.passages={tmp_path}/p.yaml"]), Store(tmp_path)).check()
