@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pipeline.artifacts import Store
 from pipeline.benchmark import Benchmark
 from pipeline.config import Config
+from pipeline.errors import InputError
 from pipeline.progress import Progress, silent
 from pipeline.results import Result, write_result
 
 if TYPE_CHECKING:
     from pipeline.metrics.evaluation import Evaluation
+
+log = logging.getLogger(__name__)
 
 
 def run_benchmark(
@@ -39,6 +43,32 @@ def run_benchmark(
     stages = benchmark.run()
     folder = Path(output or config.output) / config.name
     return write_result(benchmark, stages, folder, time.perf_counter() - started)
+
+
+def describe_data(config: Config, progress: Progress = silent) -> dict[str, Any]:
+    """What a config's collection holds; reads it into the cache if it is not there, and nothing else.
+
+    Args:
+        config: From `load_config`. Tokens are counted by its model's tokenizer, if that is here.
+        progress: Opens progress bars; none by default.
+
+    Returns:
+        See `pipeline.data.describe`.
+
+    Raises:
+        InputError: The data cannot be found, or is not what it should be.
+    """
+    from pipeline.data import describe
+    from pipeline.encoders import token_counter
+
+    benchmark = Benchmark(config, Store(Path(config.cache)), progress)
+    collection = benchmark.collection
+    try:
+        count_tokens = token_counter(benchmark.model)
+    except InputError as error:
+        log.warning("tokens are not counted: %s", error)
+        count_tokens = None
+    return describe(collection, count_tokens)
 
 
 def evaluate(

@@ -71,6 +71,7 @@ class Benchmark:
     progress: Progress = silent
     fresh: bool = False
     _ready: dict[str, Stage] = field(default_factory=dict)
+    _recipes: dict[str, Recipe] = field(default_factory=dict)
 
     @cached_property
     def measures(self) -> list[Measure]:
@@ -92,33 +93,42 @@ class Benchmark:
         return encoders.resolve(self.config.model)
 
     @cached_property
+    def sources(self) -> data.Identity:
+        """What the collection is, by its files' bytes; nothing is parsed."""
+        return data.identify(self.config.data)
+
+    @cached_property
     def recipes(self) -> dict[str, Recipe]:
         """Each stage's recipe, in order. Reads the bytes of data and model files, and parses nothing."""
-        config, sources = self.config, data.identify(self.config.data)
-        plain: dict[str, dict[str, Any]] = {
-            "data": {"passages": sources.passages, "queries": sources.queries, "qrels": sources.qrels}
-        }
-        roles: tuple[tuple[Role, Any], ...] = (("passages", sources.passages), ("queries", sources.queries))
-        for role, texts in roles:
-            plain[role] = {
-                "texts": texts,
-                "model": self.model.recipe(role),
-                **keyed_settings(config.model, role),
-            }
-        recipes = {name: self._recipe(name, plain[name]) for name in ("data", "passages", "queries")}
-        recipes["index"] = self._recipe(
-            "index", {"passages": recipes["passages"].key, **keyed_settings(config.index, "index")}
-        )
-        upstream = {"index": recipes["index"].key, "queries": recipes["queries"].key}
-        recipes["search"] = self._recipe("search", {**upstream, **keyed_settings(config.search, "search")})
-        scored = {
-            "search": recipes["search"].key,
-            "qrels": sources.qrels,
-            "measures": [str(measure) for measure in self.measures],
-            **keyed_settings(config.evaluate, "evaluate"),
-        }
-        recipes["evaluate"] = self._recipe("evaluate", scored)
-        return recipes
+        return {name: self.recipe(name) for name in STAGES}
+
+    def recipe(self, name: str) -> Recipe:
+        """What shapes one stage: schema, settings, and the keys and identities of what it is made of."""
+        if name not in self._recipes:
+            self._recipes[name] = Recipe(name, {"schema": SCHEMAS.get(name, 0), **self._ingredients(name)})
+        return self._recipes[name]
+
+    def _ingredients(self, name: str) -> dict[str, Any]:
+        config, sources = self.config, self.sources
+        match name:
+            case "data":
+                return {"passages": sources.passages, "queries": sources.queries, "qrels": sources.qrels}
+            case "passages" | "queries":
+                role: Role = "passages" if name == "passages" else "queries"
+                texts = sources.passages if name == "passages" else sources.queries
+                model = {"model": self.model.recipe(role), **keyed_settings(config.model, name)}
+                return {"texts": texts, **model}
+            case "index":
+                return {"passages": self.recipe("passages").key, **keyed_settings(config.index, name)}
+            case "search":
+                made_of = {"index": self.recipe("index").key, "queries": self.recipe("queries").key}
+                return {**made_of, **keyed_settings(config.search, name)}
+            case "evaluate":
+                measures = [str(measure) for measure in self.measures]
+                made_of = {"search": self.recipe("search").key}
+                settings = keyed_settings(config.evaluate, name)
+                return {**made_of, "qrels": sources.qrels, "measures": measures, **settings}
+        raise ValueError(f"no stage '{name}'")
 
     def plan(self) -> list[dict[str, Any]]:
         """Each stage's name, key and whether its artifact is there, in order."""
@@ -133,7 +143,8 @@ class Benchmark:
         Raises:
             InputError: In the config, the data's files or the model's.
         """
-        if self.store.find(self.recipes["index"]) is None:
+        recipes = self.recipes
+        if self.store.find(recipes["index"]) is None:
             from pipeline.search import faiss_index
 
             faiss_index.check(self.config.index.factory)
@@ -151,7 +162,7 @@ class Benchmark:
     def ensure(self, name: str) -> Artifact:
         """The artifact of a stage, reused or made, and before it those it needs."""
         if name not in self._ready:
-            recipe = self.recipes[name]
+            recipe = self.recipe(name)
             artifact, reused = None if self.fresh else self.store.load(recipe), True
             if artifact is None:
                 for needed in _NEEDS[name]:
@@ -163,11 +174,8 @@ class Benchmark:
             raise RuntimeError(f"stage {name} left no artifact")
         return artifact
 
-    def _recipe(self, name: str, plain: dict[str, Any]) -> Recipe:
-        return Recipe(name, {"schema": SCHEMAS.get(name, 0), **plain})
-
     def _unneeded(self, name: str) -> Stage:
-        recipe = self.recipes[name]
+        recipe = self.recipe(name)
         return Stage(name, recipe.key, self.store.find(recipe), True)
 
     def _make(self, name: str, draft: Draft) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -17,7 +17,7 @@ import typer
 from pipeline.errors import InputError
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import RenderableType
 
     from pipeline.config import Config
     from pipeline.progress import Bar
@@ -116,13 +116,13 @@ def plan(configs: Configs, settings: Sets = None, as_json: Json = False) -> None
     from pipeline.benchmark import Benchmark
 
     loaded = _load(configs, settings)
-    plans = [{"name": config.name, "stages": Benchmark(config, _store(config)).plan()} for config in loaded]
+    plans = {config.name: Benchmark(config, _store(config)).plan() for config in loaded}
     if as_json:
-        _print_json(plans[0] if len(plans) == 1 else plans)
+        _print_each([{"name": name, "stages": stages} for name, stages in plans.items()])
         return
     from pipeline.report.table import plan_table
 
-    _show(*(plan_table(str(each["name"]), each["stages"]) for each in plans))
+    _show(*(plan_table(name, stages) for name, stages in plans.items()))
 
 
 @app.command()
@@ -167,6 +167,22 @@ def evaluate(
 
 @app.command()
 @_guarded
+def data(configs: Configs, settings: Sets = None, as_json: Json = False) -> None:
+    """Show what a collection holds, before anything is computed from it."""
+    from pipeline.api import describe_data
+
+    described = {config.name: describe_data(config, _progress) for config in _load(configs, settings)}
+    if as_json:
+        _print_each([{"name": name, **description} for name, description in described.items()])
+        return
+    from pipeline.report.collection import collection_view
+
+    for name, description in described.items():
+        _show(*collection_view(name, description))
+
+
+@app.command()
+@_guarded
 def schema() -> None:
     """Print the config's JSON Schema, for editors."""
     from pipeline.config import json_schema
@@ -201,12 +217,17 @@ def _progress(label: str, total: int | None, unit: str) -> AbstractContextManage
     return tqdm(total=total, desc=label, unit=f" {unit}", file=sys.stderr, disable=None)
 
 
-def _show(*tables: Table) -> None:
+def _show(*parts: RenderableType) -> None:
     from rich.console import Console
 
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 140)
-    for table in tables:
-        console.print(table)
+    for part in parts:
+        console.print(part)
+
+
+def _print_each(documents: list[dict[str, Any]]) -> None:
+    """One JSON document: the only one, or a list of several."""
+    _print_json(documents[0] if len(documents) == 1 else documents)
 
 
 def _print_json(value: Any) -> None:

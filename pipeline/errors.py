@@ -7,10 +7,10 @@ class InputError(Exception):
     Args:
         found: What is wrong and where (file and line, or key), without a final stop.
         allowed: What would have been right.
-        fix: What to do about it, as a sentence in the imperative, without a final stop.
+        fix: What to do about it, in the imperative, without a final stop.
     """
 
     def __init__(self, found: str, *, allowed: str = "", fix: str = "") -> None:
         self.found, self.allowed, self.fix = found, allowed, fix
-        parts = [found, f"allowed: {allowed}" if allowed else "", fix]
+        parts = [found, f"Allowed: {allowed}" if allowed else "", fix[:1].upper() + fix[1:]]
         super().__init__(". ".join(part for part in parts if part) + ".")

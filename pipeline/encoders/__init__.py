@@ -7,6 +7,7 @@ its line to `_BACKENDS` and its name to `config.ModelConfig.backend`.
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -20,7 +21,7 @@ from pipeline.encoders.precomputed import Precomputed
 from pipeline.progress import Bar
 from pipeline.records import Float32, Texts
 
-__all__ = ["Encoder", "Model", "Precomputed", "Role", "Usage", "open_encoder", "resolve"]
+__all__ = ["Encoder", "Model", "Precomputed", "Role", "Usage", "open_encoder", "resolve", "token_counter"]
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,16 @@ def resolve(config: ModelConfig) -> Model | Precomputed:
 def open_encoder(config: ModelConfig, source: Model | Precomputed, store: Store) -> Encoder:
     """The encoder for what `resolve` found; `store` is where a backend may keep what it prepares."""
     return source if isinstance(source, Precomputed) else ModelEncoder(config, source, store)
+
+
+def token_counter(source: Model | Precomputed) -> Callable[[list[str]], list[int]] | None:
+    """Counts the tokens of texts with the model's tokenizer, uncut; None where there is no model."""
+    if isinstance(source, Precomputed):
+        return None
+    tokenizer = batching.load_tokenizer(source.files.folder())
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    return lambda texts: [len(encoding.ids) for encoding in tokenizer.encode_batch_fast(texts)]
 
 
 class ModelEncoder:

@@ -21,7 +21,7 @@ def result_tables(metrics: Mapping[str, Any]) -> list[Table]:
 
 def measure_table(title: str, means: Mapping[str, float], intervals: Mapping[str, Iterable[float]]) -> Table:
     """A measure a row, with the 95% interval of its mean."""
-    table = _table(title, ("measure", "mean", "95% interval"), right=(1, 2))
+    table = plain_table(title, ("measure", "mean", "95% interval"), right=(1, 2))
     for name, mean in means.items():
         low, high = intervals[name]
         table.add_row(name, f"{mean:.4f}", f"{low:.4f} to {high:.4f}")
@@ -30,7 +30,7 @@ def measure_table(title: str, means: Mapping[str, float], intervals: Mapping[str
 
 def plan_table(title: str, rows: Iterable[Mapping[str, Any]]) -> Table:
     """A stage a row: its key, and whether its artifact is there."""
-    table = _table(title, ("stage", "artifact", "key"))
+    table = plain_table(title, ("stage", "artifact", "key"))
     for row in rows:
         table.add_row(row["stage"], "there" if row["exists"] else "to make", row["key"])
     return table
@@ -38,7 +38,7 @@ def plan_table(title: str, rows: Iterable[Mapping[str, Any]]) -> Table:
 
 def _stage_table(stages: Iterable[Mapping[str, Any]]) -> Table:
     header = ("stage", "artifact", "items", "seconds", "items/s", "peak MB", "key")
-    table = _table(None, header, right=(2, 3, 4, 5))
+    table = plain_table(None, header, right=(2, 3, 4, 5))
     for row in stages:
         table.add_row(
             row["stage"],
@@ -56,7 +56,8 @@ def _number(value: float | None, form: str) -> str:
     return "" if value is None else format(value, form)
 
 
-def _table(title: str | None, header: Iterable[str], right: Iterable[int] = ()) -> Table:
+def plain_table(title: str | None, header: Iterable[str], right: Iterable[int] = ()) -> Table:
+    """A table with a title on its left; the columns numbered in `right` are aligned right."""
     table = Table(title=Text(title) if title else None, title_justify="left", title_style="bold")
     for position, name in enumerate(header):
         justify: Literal["left", "right"] = "right" if position in tuple(right) else "left"

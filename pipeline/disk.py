@@ -1,0 +1,101 @@
+"""How does a file get to the disk whole, and how is it known to be? The primitives under `artifacts`."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pipeline.errors import InputError
+
+TEMPORARY = ".tmp"
+_PROBE = 1 << 20  # bytes written to ask a disk whether it is full
+
+
+def canonical(value: Any) -> str:
+    """JSON with sorted keys and no spaces: equal values give equal text on every machine."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+
+
+def hash_json(value: Any) -> str:
+    """SHA-256 of a value's canonical JSON, as hex."""
+    return hashlib.sha256(canonical(value).encode()).hexdigest()
+
+
+def hash_file(path: Path) -> str:
+    """SHA-256 of a file's bytes, as hex."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """A small JSON file that holds an object; None where there is none that can be read as one."""
+    try:
+        value = json.loads(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a small file so that it is either whole under its name or not there."""
+    temporary = path.with_name(path.name + TEMPORARY)
+    try:
+        temporary.unlink(missing_ok=True)  # never written through: it may be a link to somewhere else
+        with open(temporary, "xb") as file:
+            file.write(content)
+        put_in_place(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def put_in_place(temporary: Path, path: Path) -> None:
+    """Give a written file its name, when all of it has reached the disk."""
+    flush(temporary)
+    os.replace(temporary, path)
+    flush(path.parent)
+
+
+def flush(path: Path) -> None:
+    """Ask the disk to keep what was written to a file, or which names a folder holds."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def remove(path: Path) -> None:
+    """Remove a file, a link, or a folder with all that is in it."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def refusals_named(path: Path) -> Iterator[None]:
+    """Around code that writes `path`: a full disk comes out as the OSError it is.
+
+    NumPy raises an OSError without a number and Faiss a RuntimeError, both silent about why the write
+    failed; so the disk is asked by writing to `path`, which is given up anyway.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not isinstance(error, InputError) and not getattr(error, "errno", None):
+            try:
+                with open(path, "ab") as file:
+                    file.write(bytes(_PROBE))
+                    file.flush()
+                    os.fsync(file.fileno())
+            except OSError as refusal:
+                refusal.filename = refusal.filename or str(path)
+                raise refusal from error
+        raise

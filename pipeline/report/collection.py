@@ -1,0 +1,58 @@
+"""How is a collection's description shown on the terminal?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from pipeline.report.table import plain_table
+
+SHOWN = 200  # characters of an example
+
+
+def collection_view(name: str, description: Mapping[str, Any]) -> Iterator[RenderableType]:
+    """What `pipeline.data.describe` found, as tables and examples."""
+    yield _counts(name, description)
+    yield _distributions(description)
+    for example in description["examples"]:
+        yield Text(f"query {example['id']}: {_short(example['text'])}", style="bold")
+        for judged in example["judged"]:
+            yield Text(f"  grade {judged['grade']}  {judged['id']}: {_short(judged['text'])}")
+
+
+def _counts(name: str, description: Mapping[str, Any]) -> RenderableType:
+    table = plain_table(name, ("what", "how many"), right=(1,))
+    labels = {
+        "passages": "passages",
+        "titles": "passages with a title (joined as 'title text')",
+        "empty_texts": "empty passages",
+        "queries": "queries with judgments",
+        "empty_queries": "empty queries",
+        "judgments": "judgments",
+    }
+    for key, label in labels.items():
+        table.add_row(label, f"{description[key]:,}")
+    for why, label in (("dropped", "dropped"), ("outside_slice", "outside the slice")):
+        for reason, count in description[why].items():
+            table.add_row(f"{label}: {reason.replace('_', ' ')}", f"{count:,}")
+    return table
+
+
+def _distributions(description: Mapping[str, Any]) -> RenderableType:
+    table = plain_table(None, ("of each", "min", "median", "mean", "p95", "max"), right=(1, 2, 3, 4, 5))
+    judged = description["judgments_per_query"]
+    rows = {"query: judgments": judged["all"]}
+    rows |= {f"query: judgments of grade {grade}": each for grade, each in judged["grade"].items()}
+    for role, lengths in description["lengths"].items():
+        singular = {"passages": "passage", "queries": "query"}[role]
+        rows |= {f"{singular}: {unit}": each for unit, each in lengths.items()}
+    for label, each in rows.items():
+        table.add_row(label, *(f"{each[column]:,.5g}" for column in ("min", "median", "mean", "p95", "max")))
+    return table
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= SHOWN else text[: SHOWN - 1] + "…"
