@@ -1,0 +1,72 @@
+"""Every command and snippet the README shows, run in its order in a copy of the project."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPTS = {"scripts/quickstart", "scripts/test"}
+
+
+def blocks(root: Path, language: str) -> list[str]:
+    text = (root / "README.md").read_text(encoding="utf-8")
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def copy(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the README's commands read, away from this checkout's results."""
+    folder = tmp_path_factory.mktemp("readme")
+    shutil.copytree(root / "configs", folder / "configs")
+    shutil.copytree(root / "pipeline" / "data" / "sample", folder / "pipeline" / "data" / "sample")
+    return folder
+
+
+def run(arguments: list[str], folder: Path) -> str:
+    """Its output; `-P` keeps the copy's own `pipeline` folder, which has no code, from being imported."""
+    done = subprocess.run(
+        arguments,
+        cwd=folder,
+        check=False,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "HF_HUB_OFFLINE": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_commands_and_snippets_run_as_shown(root: Path, copy: Path) -> None:
+    lines = [line for block in blocks(root, "bash") for line in block.splitlines()]
+    commands = [shlex.split(line, comments=True) for line in lines]
+    assert {command[0] for command in commands} == SCRIPTS | {".venv/bin/benchmarco"}
+    outputs = [
+        run([sys.executable, "-P", "-m", "pipeline", *command[1:]], copy)
+        for command in commands
+        if command[0] not in SCRIPTS
+    ]
+    assert sum("ndcg@10" in output for output in outputs) >= 5
+    snippets = blocks(root, "python")
+    assert len(snippets) == 1
+    shown = run([sys.executable, "-P", "-c", snippets[0]], copy).splitlines()
+    assert float(shown[0]) == pytest.approx(0.8633, abs=5e-4)
+    assert "'ndcg@10'" in shown[1]
+
+
+def test_the_two_scripts_are_there_to_be_run(root: Path) -> None:
+    for script in SCRIPTS:
+        assert os.access(root / script, os.X_OK)
+
+
+def test_links_lead_somewhere(root: Path) -> None:
+    pages = [root / "README.md", *(root / "docs").glob("*.md")]
+    for page in pages:
+        for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
+            assert target.startswith("https://") or (page.parent / target).exists(), (page.name, target)
