@@ -25,42 +25,33 @@ def commit(repo: str, revision: str | None, kind: Kind) -> str:
     if re.fullmatch(r"[0-9a-f]{40}", revision):
         return revision
     from huggingface_hub import HfApi
-    from huggingface_hub.constants import HF_HUB_CACHE, HF_HUB_OFFLINE
+    from huggingface_hub.constants import HF_HUB_OFFLINE
     from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
 
     _check(repo, kind)
-    if not HF_HUB_OFFLINE:
-        try:
-            sha = HfApi().repo_info(repo, revision=revision, repo_type=kind, timeout=10).sha
-            if sha:
-                return str(sha)
-        except GatedRepoError:
-            raise InputError(
-                f"{kind} '{repo}' on the hub needs its owner's consent",
-                fix="accept its terms on the hub and log in with 'hf auth login'",
-            ) from None
-        except RevisionNotFoundError:
-            raise InputError(
-                f"{kind} '{repo}' on the hub has no revision '{revision}'",
-                allowed="a branch, tag or commit of it",
-                fix="leave the revision out to take 'main'",
-            ) from None
-        except RepositoryNotFoundError:
-            raise InputError(
-                f"the hub has no {kind} '{repo}', or it is private",
-                allowed="an id such as "
-                + ("BAAI/bge-base-en-v1.5" if kind == "model" else "namespace-Pt/msmarco")
-                + " or a local folder",
-                fix="check the spelling, or log in with 'hf auth login'",
-            ) from None
-        except OSError:
-            pass
-        except Exception as error:  # the hub client's own network errors share no base class
-            if not _is_network_error(error):
-                raise
-    ref = Path(HF_HUB_CACHE) / f"{kind}s--{repo.replace('/', '--')}" / "refs" / revision
-    if ref.is_file():
-        return ref.read_text(encoding="utf-8").strip()
+    try:
+        return str(HfApi().resolve_revision(repo, revision=revision, repo_type=kind).resolved)
+    except GatedRepoError:
+        raise InputError(
+            f"{kind} '{repo}' on the hub needs its owner's consent",
+            fix="accept its terms on the hub and log in with 'hf auth login'",
+        ) from None
+    except RevisionNotFoundError:
+        raise InputError(
+            f"{kind} '{repo}' on the hub has no revision '{revision}'",
+            allowed="a branch, tag or commit of it",
+            fix="leave the revision out to take 'main'",
+        ) from None
+    except RepositoryNotFoundError:
+        example = "BAAI/bge-base-en-v1.5" if kind == "model" else "namespace-Pt/msmarco"
+        raise InputError(
+            f"the hub has no {kind} '{repo}', or it is private",
+            allowed=f"an id such as {example} or a local folder",
+            fix="check the spelling, or log in with 'hf auth login'",
+        ) from None
+    except Exception as error:
+        if not _is_network_error(error):
+            raise
     why = "HF_HUB_OFFLINE is set" if HF_HUB_OFFLINE else "the hub cannot be reached"
     raise InputError(
         f"{kind} '{repo}' (revision '{revision}') is not on this machine and {why}",
@@ -102,14 +93,18 @@ def _check(repo: str, kind: Kind) -> None:
 
 def _is_network_error(error: Exception) -> bool:
     """Whether an error, or what it was raised from, is the network's and not a bug's."""
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
+    from huggingface_hub.errors import (
+        HfHubHTTPError,
+        LocalEntryNotFoundError,
+        OfflineModeIsEnabled,
+        RevisionResolutionError,
+    )
 
+    ours = (OSError, HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled, RevisionResolutionError)
     seen: BaseException | None = error
     while seen is not None:
         module = type(seen).__module__.split(".")[0]
-        if isinstance(seen, (OSError, HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled)) or (
-            module.startswith(("httpx", "httpcore", "requests", "urllib3"))
-        ):
+        if isinstance(seen, ours) or (module.startswith(("httpx", "httpcore", "requests", "urllib3"))):
             return True
         seen = seen.__cause__ or seen.__context__
     return False

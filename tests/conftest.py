@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -56,3 +59,46 @@ def bge_folder(tmp_path_factory: pytest.TempPathFactory, minilm_folder: Path) ->
     }
     (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling), encoding="utf-8")
     return folder
+
+
+@pytest.fixture
+def hub_server(root: Path) -> Iterator[Any]:
+    """A hub on this machine (see `tests/hub_server.py`)."""
+    spec = importlib.util.spec_from_file_location("hub_server", root / "tests" / "hub_server.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    server = module.HubServer()
+    yield server
+    server.close()
+
+
+TRIAL = """
+name: t
+data: {source: beir, path: data}
+model: {name: ./bge-small-en-v1.5, backend: openvino, shard_rows: 100}
+search: {top_k: 50}
+evaluate: {measures: [ndcg@10, "map(rel=2)@50", recall@20, mrr@10, precision@5]}
+"""
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory, bge_folder: Path) -> Path:
+    """A folder with data, the config `c.yaml`, a model and a finished run of them; tests copy it."""
+    from pipeline.api import run_benchmark
+    from pipeline.config import load_config
+
+    folder = tmp_path_factory.mktemp("finished")
+    shutil.copytree(ROOT / "pipeline" / "data" / "sample", folder / "data")
+    shutil.copytree(bge_folder, folder / "bge-small-en-v1.5")
+    (folder / "c.yaml").write_text(TRIAL, encoding="utf-8")
+    settings = [f"cache={folder}/indexes", f"output={folder}/results"]
+    run_benchmark(load_config(folder / "c.yaml", settings))
+    return folder
+
+
+@pytest.fixture
+def workplace(finished: Path, tmp_path: Path) -> Path:
+    """A copy of the finished run, for a test to change."""
+    return Path(shutil.copytree(finished, tmp_path / "workplace"))

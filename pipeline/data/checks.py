@@ -1,0 +1,71 @@
+"""Are the ids of a collection fit for use? None empty, none with white space, none twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import repeat
+
+import numpy as np
+
+from pipeline.data.source import Batch
+from pipeline.errors import InputError
+from pipeline.records import Int64
+
+
+def checked(read: Callable[[], Iterator[Batch]], what: str) -> Iterator[Batch]:
+    """The batches of `read`, each one's ids checked; after the last, that no id stood twice.
+
+    Of each id only a 64-bit hash is kept. Where two are equal, the source is read again to name the ids.
+
+    Args:
+        read: Opens the batches; called a second time to name a duplicate.
+        what: "passage" or "query", for the errors.
+
+    Raises:
+        InputError: An id is empty, holds white space or stands twice, or there is no record at all.
+    """
+    hashes, origin = [], ""
+    for batch in read():
+        ids = batch.ids.to_pylist()
+        if " ".join(ids).split() != ids:
+            raise _unfit(batch, ids, what)
+        hashes.append(np.fromiter(map(hash, ids), np.int64, len(ids)))
+        origin = batch.origin
+        yield batch
+    if not any(map(len, hashes)):
+        raise InputError(f"{origin or 'the source'}: holds no {what}", fix="check data.path and data.split")
+    _refuse_duplicates(np.concatenate(hashes), read, what)
+
+
+def numbers_of(batch: Batch, numbers: dict[str, int]) -> Int64:
+    """What `numbers` has for each record's id, -1 where it has nothing; int64 [n]."""
+    return np.fromiter(map(numbers.get, batch.ids.to_pylist(), repeat(-1)), np.int64, len(batch))
+
+
+def _unfit(batch: Batch, ids: list[str], what: str) -> InputError:
+    row = next(row for row, name in enumerate(ids) if name.split() != [name])
+    problem = f"holds white space: {ids[row]!r}" if ids[row] else "is empty"
+    return InputError(
+        f"{batch.place(row)}: the {what}'s id {problem}",
+        allowed="an id of at least one character and no white space, as TREC files need",
+        fix="rename it, here and in the judgments",
+    )
+
+
+def _refuse_duplicates(hashes: Int64, read: Callable[[], Iterator[Batch]], what: str) -> None:
+    hashes.sort()
+    suspects = set(hashes[1:][hashes[1:] == hashes[:-1]].tolist())
+    if not suspects:
+        return
+    first: dict[str, str] = {}
+    for batch in read():
+        for row, name in enumerate(batch.ids.to_pylist()):
+            if hash(name) not in suspects:
+                continue
+            if name in first:
+                raise InputError(
+                    f"{batch.place(row)}: {what} id '{name}' stands twice; first at {first[name]}",
+                    allowed="each id once",
+                    fix="remove or rename one of them",
+                )
+            first[name] = batch.place(row)

@@ -1,0 +1,109 @@
+"""What does a collection hold? Counts, lengths and examples, before anything is computed from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.records import Collection, Int64, Qrels, Texts
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+TokenCounter = Callable[[list[str]], Sequence[int]]
+"""How many tokens each of some texts has."""
+
+TOKENIZED = 10_000  # texts whose tokens are counted at most
+SEED = 0
+EXAMPLES = 3
+
+
+def describe(collection: Collection, count_tokens: TokenCounter | None = None) -> dict[str, Any]:
+    """Describe a collection.
+
+    Args:
+        collection: As `open_collection` gives it.
+        count_tokens: Counts the tokens of texts; without it, `tokens` are left out. Of a larger corpus it
+            sees a seeded sample of `TOKENIZED` passages.
+
+    Returns:
+        Plain JSON: what `load` found (`passages`, `queries`, `judgments`, `titles`, `empty_texts`,
+        `empty_queries`, `dropped`, `outside_slice`, `content`); `judgments_per_query`, over all grades as
+        `all` and for each `grade`; `lengths` of `passages` and `queries` in `characters` and `tokens`;
+        `examples`. A distribution is `min`, `median`, `mean`, `p95`, `max` and `counted`, how many values.
+    """
+    return {
+        **collection.facts,
+        "judgments_per_query": _per_query(collection.qrels, len(collection.queries)),
+        "lengths": {
+            "passages": _lengths(collection.passages, count_tokens),
+            "queries": _lengths(collection.queries, count_tokens),
+        },
+        "examples": [_example(collection, query) for query in range(min(EXAMPLES, len(collection.queries)))],
+    }
+
+
+def distribution(values: npt.NDArray[Any]) -> dict[str, float | int]:
+    """Minimum, median, mean, 95th percentile, maximum and number of some values [n], n at least 1."""
+    return {
+        "min": int(values.min()),
+        "median": float(np.median(values)),
+        "mean": round(float(values.mean()), 2),
+        "p95": round(float(np.percentile(values, 95)), 2),
+        "max": int(values.max()),
+        "counted": len(values),
+    }
+
+
+def _per_query(qrels: Qrels, queries: int) -> dict[str, Any]:
+    """How many judgments the queries have: of all grades, and of each with how many there are in all."""
+    by_grade = {}
+    for grade in np.unique(qrels.grades).tolist():
+        chosen = np.bincount(qrels.queries[qrels.grades == grade], minlength=queries)
+        by_grade[str(grade)] = {"judgments": int(chosen.sum()), **distribution(chosen)}
+    return {"all": distribution(np.bincount(qrels.queries, minlength=queries)), "grade": by_grade}
+
+
+def _lengths(texts: Texts, count_tokens: TokenCounter | None) -> dict[str, Any]:
+    import pyarrow.compute as pc
+
+    characters = pc.utf8_length(texts.texts).to_numpy()
+    lengths = {"characters": distribution(characters)}
+    if count_tokens:
+        counts = [count_tokens(part) for part in _sampled(texts.texts)]
+        lengths["tokens"] = distribution(np.concatenate([np.asarray(part, np.int64) for part in counts]))
+    return lengths
+
+
+def _sampled(column: pa.ChunkedArray) -> Iterator[list[str]]:
+    """All texts, or a seeded sample of `TOKENIZED`, in lists of moderate size."""
+    rows = np.arange(len(column))
+    if len(rows) > TOKENIZED:
+        rows = np.sort(np.random.default_rng(SEED).choice(len(rows), TOKENIZED, replace=False))
+    start = 0
+    for chunk in column.chunks:
+        inside: Int64 = rows[np.searchsorted(rows, start) : np.searchsorted(rows, start + len(chunk))] - start
+        start += len(chunk)
+        if inside.size:
+            yield chunk.take(inside).to_pylist()
+
+
+def _example(collection: Collection, query: int) -> dict[str, Any]:
+    """A query with one judged passage of each grade, highest first."""
+    qrels = collection.qrels
+    mine = np.flatnonzero(qrels.queries == query)
+    grades, first = np.unique(qrels.grades[mine], return_index=True)
+    return {
+        **_text(collection.queries, query),
+        "judged": [
+            {"grade": int(grade), **_text(collection.passages, int(qrels.passages[mine[at]]))}
+            for grade, at in sorted(zip(grades, first, strict=True), reverse=True)
+        ],
+    }
+
+
+def _text(texts: Texts, row: int) -> dict[str, str]:
+    return {"id": texts.ids[row].as_py(), "text": texts.texts[row].as_py()}

@@ -1,0 +1,148 @@
+"""How does a collection lie on disk? Two Arrow streams and an array of judgments, all memory-mapped.
+
+`corpus.arrow` and `queries.arrow` hold the columns `id` and `text` in record batches of `BATCH_ROWS`;
+`datasets.Dataset.from_file` opens them too. `qrels.npy` is int64 [3, j]: query row, passage row, grade.
+Arrow pads its buffers by how a batch was made, so equal collections have equal content hashes
+(`TextsHash`), but not always equal file bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pipeline.artifacts import Artifact
+from pipeline.data.source import BATCH_ROWS
+from pipeline.records import Collection, Int64, Qrels, Texts
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    import pyarrow as pa
+
+CORPUS, QUERIES, QRELS = "corpus.arrow", "queries.arrow", "qrels.npy"
+
+
+class TextsWriter:
+    """Writes ids and texts as an Arrow stream; a context manager.
+
+    Args:
+        path: The file to write.
+
+    Attributes:
+        rows: Rows given so far.
+    """
+
+    def __init__(self, path: Path) -> None:
+        import pyarrow as pa
+
+        self.rows = 0
+        self._schema = pa.schema([("id", pa.string()), ("text", pa.string())])
+        self._stream = pa.ipc.new_stream(str(path), self._schema)
+        self._pending: list[pa.Table] = []
+        self._hash = TextsHash()
+
+    def __enter__(self) -> TextsWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self._flush(1)
+        self._stream.close()
+
+    def write(self, ids: pa.Array, texts: pa.Array) -> None:
+        """Append rows; both columns are Arrow string arrays [n] without nulls."""
+        import pyarrow as pa
+
+        self._hash.update(ids, texts)
+        self.rows += len(ids)
+        self._pending.append(pa.Table.from_arrays([ids, texts], schema=self._schema))
+        self._flush(BATCH_ROWS)
+
+    def content(self) -> str:
+        """SHA-256 of the rows given so far (see `TextsHash`)."""
+        return self._hash.hexdigest()
+
+    def _flush(self, least: int) -> None:
+        """Write whole record batches while at least `least` rows wait."""
+        import pyarrow as pa
+
+        if sum(map(len, self._pending)) < least:
+            return
+        table = pa.concat_tables(self._pending)
+        whole = len(table) // BATCH_ROWS * BATCH_ROWS if least > 1 else len(table)
+        for start in range(0, whole, BATCH_ROWS):
+            batch = table.slice(start, BATCH_ROWS).combine_chunks()
+            self._stream.write_table(batch)
+        self._pending = [table.slice(whole)]
+
+
+class TextsHash:
+    """SHA-256 of ids and texts in order, the same however they are cut into batches.
+
+    Each column counts through its values' UTF-8 bytes, one after the other, and through their lengths.
+    """
+
+    def __init__(self) -> None:
+        self._streams = [hashlib.sha256() for _ in range(4)]
+
+    def update(self, ids: pa.Array, texts: pa.Array) -> None:
+        """Append rows; both are Arrow string arrays [n] without nulls."""
+        for column, streams in ((ids, self._streams[:2]), (texts, self._streams[2:])):
+            if not len(column):
+                continue
+            _, offsets_buffer, data = column.buffers()
+            end = column.offset + len(column) + 1
+            offsets = np.frombuffer(offsets_buffer, np.int32, end)[column.offset :]
+            streams[0].update(np.diff(offsets).astype("<i4").tobytes())
+            if data is not None:
+                streams[1].update(memoryview(data)[offsets[0] : offsets[-1]])
+
+    def hexdigest(self) -> str:
+        """The hash of what was given so far, as 64 hex digits."""
+        return hashlib.sha256(b"".join(stream.digest() for stream in self._streams)).hexdigest()
+
+
+def blank(texts: pa.Array | pa.ChunkedArray) -> int:
+    """How many texts are empty or nothing but white space."""
+    import pyarrow.compute as pc
+
+    empty = pc.or_(pc.equal(pc.binary_length(texts), 0), pc.utf8_is_space(texts))
+    return int(pc.sum(empty).as_py() or 0)
+
+
+def write_qrels(path: Path, qrels: Qrels) -> str:
+    """Write judgments.
+
+    Returns:
+        SHA-256 of their rows and grades.
+    """
+    table = np.stack([qrels.queries, qrels.passages, qrels.grades]).astype("<i8")
+    with open(path, "wb") as file:
+        np.save(file, table, allow_pickle=False)
+    return hashlib.sha256(table.tobytes()).hexdigest()
+
+
+def open_collection(artifact: Artifact) -> Collection:
+    """The collection of a data artifact, memory-mapped."""
+    rows: Int64 = np.load(artifact.path(QRELS), mmap_mode="r", allow_pickle=False)
+    return Collection(
+        passages=open_texts(artifact.path(CORPUS)),
+        queries=open_texts(artifact.path(QUERIES)),
+        qrels=Qrels(rows[0], rows[1], rows[2]),
+        facts=artifact.facts,
+    )
+
+
+def open_texts(path: Path) -> Texts:
+    """The texts of an Arrow stream file, memory-mapped."""
+    import pyarrow as pa
+
+    with pa.memory_map(str(path)) as source:
+        table = pa.ipc.open_stream(source).read_all()
+    return Texts(ids=table.column("id"), texts=table.column("text"))

@@ -1,0 +1,56 @@
+"""What `benchmarco data` tells, computed by hand from twelve passages."""
+
+from __future__ import annotations
+
+import json
+
+from pipeline.config import DataConfig
+from pipeline.data import describe
+from pipeline.data.description import TOKENIZED
+
+
+def count_words(texts):
+    return [len(text.split()) for text in texts]
+
+
+def test_a_small_collection(tmp_path, plain, write_beir, loaded):
+    made = loaded(write_beir(tmp_path / "c", plain))
+    told = describe(made.collection, count_words)
+    assert json.loads(json.dumps(told)) == told
+    assert told["passages"] == 12
+    assert told["titles"] == 4
+    assert told["dropped"]["queries_without_judgments"] == 1
+    per_query = told["judgments_per_query"]
+    assert per_query["all"] == {"min": 1, "median": 2.0, "mean": 1.67, "p95": 2.0, "max": 2, "counted": 3}
+    assert {grade: entry["judgments"] for grade, entry in per_query["grade"].items()} == {
+        "0": 1,
+        "1": 2,
+        "2": 1,
+        "3": 1,
+    }
+    characters = told["lengths"]["passages"]["characters"]
+    joined = [f"{title} {text}" if title else text for _, title, text in plain.passages]
+    assert characters["min"] == min(map(len, joined))
+    assert characters["max"] == max(map(len, joined))
+    assert told["lengths"]["queries"]["tokens"]["max"] == 1
+    assert told["examples"][0] == {
+        "id": "q0",
+        "text": "first?",
+        "judged": [
+            {"grade": 2, "id": "p1", "text": plain.passages[1][2]},
+            {"grade": 1, "id": "p0", "text": "title 0 " + plain.passages[0][2]},
+        ],
+    }
+
+
+def test_tokens_only_when_they_can_be_counted(tmp_path, plain, write_beir, loaded):
+    told = describe(loaded(write_beir(tmp_path / "c", plain)).collection)
+    assert set(told["lengths"]["passages"]) == {"characters"}
+
+
+def test_tokens_of_a_large_corpus_are_sampled_the_same_each_time(dl19, loaded):
+    made = loaded(DataConfig(source="beir", path=str(dl19)))
+    lengths = [describe(made.collection, count_words)["lengths"]["passages"] for _ in range(2)]
+    assert lengths[0] == lengths[1]
+    assert lengths[0]["characters"]["counted"] == 14581
+    assert lengths[0]["tokens"]["counted"] == TOKENIZED

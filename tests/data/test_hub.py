@@ -1,0 +1,217 @@
+"""Datasets of queries and positives: the real code on local folders with the hub's layout."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from pipeline.config import DataConfig, PositivesOf
+from pipeline.data import identify
+from pipeline.errors import InputError
+
+ROWS = [  # as in namespace-Pt/msmarco: a query and its positives
+    ("first?", ["alpha", "beta"]),
+    ("second?", ["gamma"]),
+    ("third?", ["beta", "delta", "beta"]),
+    ("fourth?", ["epsilon"]),
+]
+
+
+@pytest.fixture(autouse=True)
+def offline(monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """`namespace-Pt/msmarco`'s schema."""
+    path = tmp_path / "msmarco"
+    (path / "data").mkdir(parents=True)
+    for number, part in enumerate([ROWS[:3], ROWS[3:]]):
+        table = pa.table({"query": [q for q, _ in part], "positive": [p for _, p in part]})
+        pa.parquet.write_table(table, path / "data" / f"dev-0000{number}-of-00002.parquet")
+    pa.parquet.write_table(
+        pa.table({"query": ["no"], "positive": [["no"]]}), path / "data" / "train-00000-of-00001.parquet"
+    )
+    return path
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    """`namespace-Pt/msmarco-corpus`'s schema."""
+    path = tmp_path / "msmarco-corpus"
+    (path / "data").mkdir(parents=True)
+    texts = ["zeta", "gamma", "alpha", "eta", "gamma", "delta"]
+    pa.parquet.write_table(pa.table({"content": texts}), path / "data" / "train-00000-of-00001.parquet")
+    return path
+
+
+def judged(collection):
+    qrels = collection.qrels
+    passages, queries = collection.passages.ids.to_pylist(), collection.queries.ids.to_pylist()
+    return [
+        (queries[query], passages[passage], int(grade))
+        for query, passage, grade in zip(qrels.queries, qrels.passages, qrels.grades, strict=True)
+    ]
+
+
+def test_corpus_is_every_positive_of_every_row(folder, loaded):
+    made = loaded(DataConfig(source="hub", path=str(folder), split="dev"))
+    passages = made.collection.passages
+    assert passages.ids.to_pylist() == [str(row) for row in range(7)]
+    assert passages.texts.to_pylist() == ["alpha", "beta", "gamma", "beta", "delta", "beta", "epsilon"]
+    assert made.collection.queries.ids.to_pylist() == ["0", "1", "2", "3"]
+    assert made.collection.queries.texts.to_pylist() == [query for query, _ in ROWS]
+
+
+def test_judgments_join_by_text(folder, loaded):
+    made = loaded(DataConfig(source="hub", path=str(folder), split="dev"))
+    beta = [("1", 1), ("3", 1), ("5", 1)]
+    assert judged(made.collection) == [
+        ("0", "0", 1),
+        *[("0", *passage) for passage in beta],
+        ("1", "2", 1),
+        *[("2", *passage) for passage in sorted([*beta, ("4", 1)])],
+        ("3", "6", 1),
+    ]
+
+
+def test_the_tutorials_slice(folder, loaded):
+    config = DataConfig(
+        source="hub", path=str(folder), split="dev", queries=3, corpus=PositivesOf(positives_of=2)
+    )
+    made = loaded(config)
+    assert made.collection.passages.texts.to_pylist() == ["alpha", "beta", "gamma"]
+    assert judged(made.collection) == [("0", "0", 1), ("0", "1", 1), ("1", "2", 1), ("2", "1", 1)]
+    assert made.facts["dropped"]["judgments_of_unknown_passages"] == 1  # delta
+    assert made.facts["outside_slice"]["queries"] == 1
+
+
+def test_query_without_positive_in_the_corpus_is_dropped_and_counted(folder, loaded):
+    config = DataConfig(source="hub", path=str(folder), split="dev", corpus=PositivesOf(positives_of=2))
+    made = loaded(config)
+    assert made.collection.queries.texts.to_pylist() == ["first?", "second?", "third?"]
+    assert made.facts["dropped"]["queries_without_judged_passages"] == 1
+
+
+def test_corpus_of_a_second_dataset(folder, corpus, loaded):
+    made = loaded(DataConfig(source="hub", path=str(folder), split="dev", corpus_path=str(corpus)))
+    assert made.collection.passages.ids.to_pylist() == [str(row) for row in range(6)]
+    assert made.collection.queries.texts.to_pylist() == ["first?", "second?", "third?"]
+    assert judged(made.collection) == [("0", "2", 1), ("1", "1", 1), ("1", "4", 1), ("2", "5", 1)]
+    assert made.facts["dropped"] == {
+        "queries_without_judgments": 0,
+        "queries_without_judged_passages": 1,
+        "judgments_of_unknown_queries": 0,
+        "judgments_of_unknown_passages": 3,  # beta for two queries, epsilon for one
+        "repeated_judgments": 0,
+    }
+
+
+def test_other_columns_and_json_lines(tmp_path, folder, loaded):
+    path = tmp_path / "json"
+    path.mkdir()
+    lines = [json.dumps({"question": query, "answers": texts, "more": 1}) for query, texts in ROWS]
+    (path / "dev.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    config = DataConfig(
+        source="hub", path=str(path), split="dev", query_column="question", positives_column="answers"
+    )
+    parquet = loaded(DataConfig(source="hub", path=str(folder), split="dev"))
+    assert loaded(config).facts == parquet.facts
+
+
+def test_one_positive_as_plain_text(tmp_path, loaded):
+    table = pa.table({"query": ["a?", "b?"], "positive": ["x", "y"]})
+    pa.parquet.write_table(table, tmp_path / "dev.parquet")
+    made = loaded(DataConfig(source="hub", path=str(tmp_path), split="dev"))
+    assert judged(made.collection) == [("0", "0", 1), ("1", "1", 1)]
+
+
+@pytest.mark.parametrize("name", ["dev.parquet", "dev/part.parquet", "data/dev-00000-of-00001.parquet"])
+def test_file_names_that_tell_the_split(tmp_path, name, loaded):
+    for split, text in (("dev", "wanted"), ("train", "other"), ("devil", "other")):
+        path = tmp_path / name.replace("dev", split)
+        path.parent.mkdir(exist_ok=True)
+        pa.parquet.write_table(pa.table({"query": [text], "positive": [[text]]}), path)
+    made = loaded(DataConfig(source="hub", path=str(tmp_path), split="dev"))
+    assert made.collection.queries.texts.to_pylist() == ["wanted"]
+
+
+def test_identity_follows_the_bytes_of_the_split_alone(folder, corpus):
+    config = DataConfig(source="hub", path=str(folder), split="dev", corpus_path=str(corpus))
+    before = identify(config)
+    (folder / "data" / "train-00000-of-00001.parquet").write_bytes(b"something else")
+    assert identify(config) == before
+    pa.parquet.write_table(pa.table({"content": ["zeta"]}), corpus / "data" / "train-00000-of-00001.parquet")
+    assert identify(config).passages != before.passages
+
+
+def test_settings_that_shape_a_part_are_in_its_identity(folder, corpus):
+    def of(**settings):
+        return identify(DataConfig(source="hub", path=str(folder), split="dev", **settings))
+
+    base = of()
+    assert of(query_column="text").queries != base.queries
+    assert of(query_column="text").passages == base.passages
+    assert of(positives_column="text").passages != base.passages
+    assert of(corpus=PositivesOf(positives_of=2)).passages != base.passages
+    assert of(corpus=PositivesOf(positives_of=2)).queries != base.queries
+    whole = of(corpus_path=str(corpus))
+    assert of(corpus_path=str(corpus), corpus_column="text").passages != whole.passages
+
+
+def bad(tmp_path, table, **settings):
+    pa.parquet.write_table(pa.table(table), tmp_path / "dev.parquet")
+    return DataConfig(source="hub", path=str(tmp_path), split="dev", **settings)
+
+
+def refused(loaded, config, *words):
+    with pytest.raises(InputError) as error:
+        loaded(config)
+    for word in words:
+        assert word in str(error.value)
+
+
+def test_missing_column_names_those_there(tmp_path, loaded):
+    config = bad(tmp_path, {"question": ["a"], "positive": [["b"]]})
+    refused(loaded, config, "dev.parquet", "no column 'query'", "question, positive")
+
+
+def test_missing_split_names_the_files_there(folder, loaded):
+    config = DataConfig(source="hub", path=str(folder), split="test")
+    refused(loaded, config, "'test'", "data/dev-00000-of-00002.parquet")
+
+
+def test_split_that_the_readme_lacks(folder, loaded):
+    text = "---\nconfigs:\n- config_name: default\n  data_files:\n  - split: dev\n    path: data/dev-*\n---\n"
+    (folder / "README.md").write_text(text)
+    refused(loaded, DataConfig(source="hub", path=str(folder), split="test"), "'test'", "default: dev")
+    assert loaded(DataConfig(source="hub", path=str(folder), split="dev")).facts["queries"] == 4
+
+
+def test_null_query_is_named_by_row(tmp_path, loaded):
+    config = bad(tmp_path, {"query": ["a", None], "positive": [["b"], ["c"]]})
+    refused(loaded, config, "dev.parquet, row 1", "'query' is null")
+
+
+def test_null_positive_is_named_by_row(tmp_path, loaded):
+    config = bad(tmp_path, {"query": ["a", "b"], "positive": [["b", "c"], ["d", None]]})
+    refused(loaded, config, "dev.parquet, row 1", "'positive' is null")
+
+
+def test_positives_that_are_no_texts(tmp_path, loaded):
+    config = bad(tmp_path, {"query": ["a"], "positive": [[1]]})
+    refused(loaded, config, "'positive' holds list<", "lists of texts")
+
+
+def test_no_positive_at_all(tmp_path, loaded):
+    config = bad(tmp_path, {"query": ["a"], "positive": pa.array([[]], pa.list_(pa.string()))})
+    refused(loaded, config, "holds no judgment")
+
+
+def test_broken_parquet(folder, loaded):
+    (folder / "data" / "dev-00000-of-00002.parquet").write_bytes(b"PAR1 and no more")
+    refused(loaded, DataConfig(source="hub", path=str(folder), split="dev"), "not readable as Parquet")

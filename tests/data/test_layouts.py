@@ -1,0 +1,119 @@
+"""The same collection in every layout is the same collection."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+import sys
+from importlib.metadata import version
+
+import pytest
+
+from pipeline.config import DataConfig
+from pipeline.data import identify
+
+RELEASE = version("ir_datasets")
+
+
+def rows(collection):
+    """A collection as Python values."""
+    qrels = collection.qrels
+    passages, queries = collection.passages.ids.to_pylist(), collection.queries.ids.to_pylist()
+    return {
+        "passages": list(zip(passages, collection.passages.texts.to_pylist(), strict=True)),
+        "queries": list(zip(queries, collection.queries.texts.to_pylist(), strict=True)),
+        "qrels": [
+            (queries[query], passages[passage], int(grade))
+            for query, passage, grade in zip(qrels.queries, qrels.passages, qrels.grades, strict=True)
+        ],
+    }
+
+
+def test_every_layout_gives_the_collection(tmp_path, plain, write_layout, loaded):
+    config = write_layout(tmp_path / "collection", plain)
+    made = loaded(config)
+    found = rows(made.collection)
+    assert found["passages"] == [(i, f"{t} {x}" if t else x) for i, t, x in plain.passages]
+    assert found["queries"] == [("q0", "first?"), ("q1", "second?"), ("q3", "fourth?")]
+    assert found["qrels"] == [
+        ("q0", "p0", 1),
+        ("q0", "p1", 2),
+        ("q1", "p0", 0),
+        ("q1", "p7", 3),
+        ("q3", "p11", 1),
+    ]
+    assert made.facts["passages"] == 12
+    assert made.facts["queries"] == 3
+    assert made.facts["judgments"] == 5
+    assert made.facts["titles"] == (0 if config.source in ("msmarco", "ir_datasets") else 4)
+    assert made.facts["dropped"]["queries_without_judgments"] == 1
+
+
+@pytest.fixture(scope="session")
+def dl19_plain(dl19):
+    """The real slice as Python values, in the fixtures' form."""
+
+    def lines(path):
+        content = path.read_bytes()
+        content = gzip.decompress(content) if path.suffix == ".gz" else content
+        return [json.loads(line) for line in content.splitlines()]
+
+    qrels = [line.split("\t") for line in (dl19 / "qrels" / "test.tsv").read_text().splitlines()[1:]]
+    return (
+        [(line["_id"], "", line["text"]) for line in lines(dl19 / "corpus.jsonl.gz")],
+        [(line["_id"], line["text"]) for line in lines(dl19 / "queries.jsonl")],
+        [(query, passage, int(grade)) for query, passage, grade in qrels],
+    )
+
+
+def test_the_real_slice_has_one_content_in_every_layout(
+    tmp_path, dl19, dl19_plain, plain, write_layout, loaded
+):
+    collection = type(plain)(*dl19_plain)
+    original = loaded(DataConfig(source="beir", path=str(dl19)))
+    rewritten = loaded(write_layout(tmp_path / "collection", collection))
+    assert original.facts["passages"] == 14581
+    assert original.facts["judgments"] == 4337
+    assert rewritten.facts == original.facts
+
+
+def test_sample_is_whole(loaded):
+    made = loaded(DataConfig(source="sample"))
+    assert made.facts["passages"] >= 240
+    assert made.facts["queries"] >= 60
+    assert not any(made.facts["dropped"].values())
+    assert set(made.collection.qrels.grades.tolist()) == {0, 1, 2, 3}
+
+
+def test_datasets_opens_the_files(tmp_path, plain, write_beir, loaded):
+    from datasets import Dataset
+
+    made = loaded(write_beir(tmp_path / "collection", plain))
+    opened = Dataset.from_file(str(made.folder / "corpus.arrow"))
+    assert opened.column_names == ["id", "text"]
+    assert opened["id"][:] == [name for name, _, _ in plain.passages]
+
+
+def test_identity_is_of_bytes_and_not_of_paths(tmp_path, plain, write_layout):
+    config = write_layout(tmp_path / "here", plain)
+    first = identify(config)
+    if config.source == "ir_datasets":  # an id and a release; the package checks the bytes
+        assert first.passages["corpus"] == {"layout": "ir_datasets", "id": config.path, "release": RELEASE}
+        return
+    assert identify(write_layout(tmp_path / "elsewhere", plain)) == first
+    plain.passages[5] = ("p5", "", "one letter more")
+    changed = identify(write_layout(tmp_path / "changed", plain))
+    assert changed.passages != first.passages
+
+
+def test_identity_needs_no_arrow_and_no_hub_library(tmp_path, plain, write_beir):
+    write_beir(tmp_path, plain)
+    code = (
+        "import sys; from pipeline.config import DataConfig; from pipeline.data import identify, load, "
+        f"open_collection; identify(DataConfig(source='beir', path={str(tmp_path)!r})); "
+        "print([name for name in ('pyarrow', 'datasets', 'huggingface_hub', 'ir_datasets', 'pandas') "
+        "if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

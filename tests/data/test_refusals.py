@@ -1,0 +1,276 @@
+"""What is wrong with a collection is said with its file and line, and nothing is left behind."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pipeline.config import DataConfig
+from pipeline.data import identify
+from pipeline.data.files import blocks
+from pipeline.data.jsonl import read
+from pipeline.errors import InputError
+
+
+@pytest.fixture
+def config(tmp_path, plain, write_beir):
+    return write_beir(tmp_path / "collection", plain)
+
+
+@pytest.fixture
+def refused(config, loaded, tmp_path):
+    """Loads, and expects a refusal that says all of `words`."""
+
+    def check(*words, config=config):
+        with pytest.raises(InputError) as error:
+            loaded(config)
+        for word in words:
+            assert word in str(error.value)
+        left = [path for path in (tmp_path / "store").rglob("*") if path.suffix in (".arrow", ".npy", ".tmp")]
+        assert left == []
+
+    return check
+
+
+@pytest.fixture
+def replace(tmp_path):
+    """Replaces one line (from 1) of a file of the collection."""
+
+    def write(name, number, line):
+        path = tmp_path / "collection" / name
+        lines = path.read_bytes().split(b"\n")
+        lines[number - 1] = line if isinstance(line, bytes) else line.encode()
+        path.write_bytes(b"\n".join(lines))
+
+    return write
+
+
+LINES = {
+    "broken JSON": (b'{"_id": "p3", "text": "a', "not valid JSON"),
+    "two objects": (b'{"_id": "p3", "text": "a"}{"_id": "x", "text": "b"}', "not valid JSON"),
+    "an array": (b'["p3", "a"]', "a JSON list, no object"),
+    "a number": (b"17", "no object"),
+    "no text": (b'{"_id": "p3"}', "no field 'text' (it has '_id')"),
+    "null text": (b'{"_id": "p3", "text": null}', "'text' is null"),
+    "a number as text": (b'{"_id": "p3", "text": 5}', "'text' is 5"),
+    "a list as text": (b'{"_id": "p3", "text": ["a"]}', "'text' is [\"a\"]"),
+    "no id": (b'{"id": "p3", "text": "a"}', "no field '_id' (it has 'id', 'text')"),
+    "a number as id": (b'{"_id": 3, "text": "a"}', "'_id' is 3"),
+    "empty id": (b'{"_id": "", "text": "a"}', "id is empty"),
+    "space in id": (b'{"_id": "p 3", "text": "a"}', "holds white space: 'p 3'"),
+    "tab in id": (b'{"_id": "p3\\t", "text": "a"}', "holds white space"),
+    "wide space in id": ('{"_id": "p\u3000x", "text": "a"}'.encode(), "holds white space"),
+    "not UTF-8": (b'{"_id": "p3", "text": "caf\xe9"}', "not UTF-8 text (byte 27 of the line is 0xe9)"),
+    "half a surrogate": (b'{"_id": "p3", "text": "\\ud800"}', "half a surrogate pair"),
+    "bad title": (b'{"_id": "p3", "title": 7, "text": "a"}', "'title' is 7"),
+    "duplicate id": (b'{"_id": "p1", "text": "a"}', "passage id 'p1' stands twice; first at"),
+}
+
+
+@pytest.mark.parametrize("case", LINES)
+def test_bad_line_of_the_corpus(case, replace, refused, tmp_path):
+    line, problem = LINES[case]
+    replace("corpus.jsonl", 4, line)
+    refused(f"{tmp_path / 'collection' / 'corpus.jsonl'}, line 4", problem)
+
+
+@pytest.mark.parametrize("case", sorted(LINES.keys() - {"bad title"}))
+def test_bad_line_of_the_queries(case, replace, refused):
+    line, problem = LINES[case]
+    replace("queries.jsonl", 3, line.replace(b"p1", b"q1"))
+    refused("queries.jsonl, line 3", problem.replace("passage id 'p1'", "query id 'q1'"))
+
+
+def test_title_of_a_query_is_not_looked_at(replace, config, loaded):
+    replace("queries.jsonl", 1, b'{"_id": "q0", "title": 7, "text": "first?"}')
+    assert loaded(config).collection.queries.texts[0].as_py() == "first?"
+
+
+def test_both_lines_of_a_duplicate_are_named(replace, refused):
+    replace("corpus.jsonl", 12, b'{"_id": "p1", "text": "a"}')
+    refused("corpus.jsonl, line 12: passage id 'p1' stands twice; first at", "corpus.jsonl, line 2")
+
+
+def test_line_numbers_count_blank_lines_and_later_blocks(tmp_path):
+    path = tmp_path / "corpus.jsonl"
+    good = "".join(json.dumps({"_id": str(row), "text": "word " * 50}) + "\n" for row in range(40_000))
+    path.write_text(good + "\n\n" + '{"_id": "x"}\n')
+    with pytest.raises(InputError, match=r"corpus\.jsonl, line 40003: no field 'text'"):
+        list(read(path, "_id", "title"))
+
+
+def test_blank_lines_and_byte_order_mark_are_skipped(tmp_path):
+    path = tmp_path / "corpus.jsonl"
+    path.write_bytes(b'\xef\xbb\xbf{"_id": "1", "text": "a"}\r\n\n{"_id": "2", "text": ""}')
+    (batch,) = read(path, "_id", "title")
+    assert batch.ids.to_pylist() == ["1", "2"]
+    assert [batch.place(row) for row in range(2)] == [f"{path}, line 1", f"{path}, line 3"]
+
+
+def test_a_very_long_line_is_read(tmp_path):
+    path = tmp_path / "corpus.jsonl"
+    texts = ["short", "long " * 2_000_000, "short again"]
+    lines = [json.dumps({"_id": str(row), "text": text}) for row, text in enumerate(texts)]
+    path.write_text("\n".join(lines))
+    assert [text for batch in read(path, "_id") for text in batch.texts.to_pylist()] == texts
+
+
+QRELS = {
+    "no integer": ("q0\tp1\t0.5", "the score is '0.5'"),
+    "a word": ("q0\tp1\tyes", "the score is 'yes'"),
+    "underscore": ("q0\tp1\t1_0", "the score is '1_0'"),
+    "two fields": ("q0\tp1", "2 fields where 3 belong"),
+    "TREC's four": ("q0\t0\tp1\t1", "4 fields where 3 belong"),
+    "conflict": ("q0\tp1\t0", "query 'q0' and passage 'p1' have grade 0, but 2 at"),
+    "not UTF-8": (b"q0\tp\xe9\t1", "not UTF-8"),
+}
+
+
+@pytest.mark.parametrize("case", QRELS)
+def test_bad_judgment(case, replace, refused):
+    line, problem = QRELS[case]
+    replace("qrels/test.tsv", 3, line)
+    refused("test.tsv, line 3", problem)
+
+
+def test_first_judgment_is_read_where_the_header_is_missing(replace, config, loaded):
+    replace("qrels/test.tsv", 1, "q1\tp2\t1")
+    assert loaded(config).facts["judgments"] == 6
+
+
+def test_same_judgment_twice_is_merged_and_counted(replace, config, loaded):
+    replace("qrels/test.tsv", 7, "q0\tp1\t2\n")
+    made = loaded(config)
+    assert made.facts["judgments"] == 5
+    assert made.facts["dropped"]["repeated_judgments"] == 1
+
+
+def test_unknown_ids_are_counted_and_their_queries_dropped(replace, config, loaded):
+    replace("qrels/test.tsv", 2, "q9\tp1\t1")
+    replace("qrels/test.tsv", 3, "q3\tp99\t1")
+    made = loaded(config)
+    assert made.collection.queries.ids.to_pylist() == ["q0", "q1"]
+    assert made.facts["dropped"] == {
+        "queries_without_judgments": 1,
+        "queries_without_judged_passages": 1,
+        "judgments_of_unknown_queries": 1,
+        "judgments_of_unknown_passages": 1,
+        "repeated_judgments": 0,
+    }
+
+
+def test_no_judged_query_left(tmp_path, refused):
+    (tmp_path / "collection" / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nz\tp1\t1\n")
+    refused("no judged query left", "none of the 1 judgments", "'z' at", "test.tsv, line 2")
+
+
+def test_no_judged_passage_left(tmp_path, refused):
+    (tmp_path / "collection" / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq0\tz\t1\n")
+    refused("no judged passage left", "'z' at", "test.tsv, line 2")
+
+
+@pytest.mark.parametrize("name", ["corpus.jsonl", "queries.jsonl", "qrels/test.tsv"])
+@pytest.mark.parametrize("content", [b"", b"\n\n"])
+def test_empty_file(tmp_path, name, content, refused):
+    (tmp_path / "collection" / name).write_bytes(content)
+    refused(str(tmp_path / "collection" / name), "the file is empty" if not content else "holds no")
+
+
+def test_header_alone(tmp_path, refused):
+    (tmp_path / "collection" / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n")
+    refused("test.tsv: holds no judgment")
+
+
+def test_empty_texts_are_allowed_and_counted(replace, config, loaded):
+    replace("corpus.jsonl", 3, b'{"_id": "p2", "title": "", "text": ""}')
+    replace("corpus.jsonl", 4, b'{"_id": "p3", "title": null, "text": " \\n"}')
+    replace("corpus.jsonl", 7, b'{"_id": "p6", "title": "only a title", "text": ""}')
+    replace("queries.jsonl", 1, b'{"_id": "q0", "text": ""}')
+    made = loaded(config)
+    assert made.facts["empty_texts"] == 2
+    assert made.facts["empty_queries"] == 1
+    assert made.collection.passages.texts[6].as_py() == "only a title"
+
+
+@pytest.mark.parametrize("name", ["corpus.jsonl", "queries.jsonl", "qrels/test.tsv"])
+def test_missing_file_is_named_before_anything_is_read(tmp_path, name, config, refused):
+    (tmp_path / "collection" / name).unlink()
+    with pytest.raises(InputError, match="no file " + name):
+        identify(config)
+
+
+def test_missing_folder_and_a_file_for_one(tmp_path):
+    for path, problem in ((tmp_path / "nowhere", "no such folder"), (__file__, "is a file")):
+        for source in ("beir", "msmarco", "flag"):
+            with pytest.raises(InputError, match=problem):
+                identify(DataConfig(source=source, path=str(path)))
+
+
+def test_damaged_gzip(tmp_path, refused):
+    folder = tmp_path / "collection"
+    packed = gzip.compress(os.urandom(1000).hex().encode())
+    (folder / "corpus.jsonl").unlink()
+    (folder / "corpus.jsonl.gz").write_bytes(packed[: len(packed) // 2])
+    refused("corpus.jsonl.gz: damaged gzip data")
+    (folder / "corpus.jsonl.gz").write_bytes(b"not gzip at all")
+    refused("corpus.jsonl.gz: damaged gzip data")
+
+
+def test_bad_lines_of_ms_marcos_files(tmp_path, plain, loaded, refused):
+    folder = tmp_path / "msmarco"
+    folder.mkdir()
+    (folder / "queries.dev.tsv").write_text("1\tq\n")
+    (folder / "qrels.dev.tsv").write_text("1 0 2 1\n")
+    config = DataConfig(source="msmarco", path=str(folder), split="dev")
+    refused("no file collection.tsv or top1000.dev.tsv", config=config)
+    (folder / "collection.tsv").write_text("1\ta\n\n2\tb\tc\n")
+    refused("collection.tsv, line 3: 3 fields where 2 belong", config=config)
+    (folder / "collection.tsv").write_text("1\ta\n2\tb\n1\tc\n")
+    refused("collection.tsv, line 3: passage id '1' stands twice", config=config)
+    (folder / "collection.tsv").unlink()
+    (folder / "top1000.dev").write_text("1\t2\tq\ttext\n1\t2\tq\tother\n")
+    refused("top1000.dev, line 2: '2' has another text", config=config)
+    (folder / "top1000.dev").write_text("1\t2\tq\ttext\n")
+    (folder / "qrels.dev.tsv").write_text("1 0 2 one\n")
+    refused("qrels.dev.tsv, line 1: the grade is 'one'", config=config)
+
+
+def test_unknown_id_of_ir_datasets(refused):
+    refused("has no such id", config=DataConfig(source="ir_datasets", path="no-such-dataset"))
+    refused("this id has no q", config=DataConfig(source="ir_datasets", path="msmarco-passage"))
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(
+    st.lists(st.tuples(st.text(min_size=1), st.text(), st.none() | st.text()), min_size=1, max_size=20),
+    st.booleans(),
+)
+def test_arrow_and_json_read_the_same(tmp_path, records, ascii_only):
+    """Whatever text stands in a file, the fast reader gives what `json` gives."""
+    path = tmp_path / "any.jsonl"
+    objects = [{"_id": name, "text": text, "title": title, "n": 1.5} for name, text, title in records]
+    lines = [json.dumps(record, ensure_ascii=ascii_only) for record in objects]
+    path.write_text("\n".join(lines), encoding="utf-8", newline="")
+    (batch,) = read(path, "_id", "title")
+    assert batch.ids.to_pylist() == [name for name, _, _ in records]
+    assert batch.texts.to_pylist() == [text for _, text, _ in records]
+    titles = batch.titles.to_pylist() if batch.titles is not None else [""] * len(records)
+    assert titles == [title or "" for _, _, title in records]
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.binary(min_size=1, max_size=200), st.integers(1, 50))
+def test_blocks_are_the_file(tmp_path, content, size):
+    for name, written in (("f", content), ("f.gz", gzip.compress(content))):
+        (tmp_path / name).write_bytes(written)
+        read_blocks = list(blocks(tmp_path / name, size))
+        joined = b"".join(block.data for block in read_blocks)
+        assert joined == content.removeprefix(b"\xef\xbb\xbf")
+        numbers = [number for block in read_blocks for number, _ in block.lines()]
+        assert numbers == list(range(1, 1 + len(content.removesuffix(b"\n").split(b"\n"))))
+        assert sum(block.advance for block in read_blocks) == len(written)
