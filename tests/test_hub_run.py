@@ -1,0 +1,138 @@
+"""A whole benchmark whose data and model come from a hub: the real client against one on this machine."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+CONFIG = """
+name: hub
+data: {source: hub, path: someone/msmarco, split: dev, queries: 3, corpus: {positives_of: 5}}
+model: {name: someone/bge-small-en-v1.5, backend: openvino}
+search: {top_k: 3}
+evaluate: {measures: [mrr@3, "recall(cap=true)@1"]}
+"""
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def published(hub_server: Any, tmp_path: Path, bge_folder: Path) -> dict[str, str]:
+    """A dataset and a model in their hub layouts; the commit of each."""
+    dataset = tmp_path / "dataset" / "data"
+    dataset.mkdir(parents=True)
+    queries = [f"what is number {row}" for row in range(8)]
+    positives = [[f"number {row} is a number"] + ["and so is this"] * (row == 2) for row in range(8)]
+    pq.write_table(
+        pa.table({"query": queries, "positive": positives}), dataset / "dev-00000-of-00001.parquet"
+    )
+    return {
+        "data": hub_server.publish("dataset", "someone/msmarco", dataset.parent),
+        "model": hub_server.publish("model", "someone/bge-small-en-v1.5", bge_folder),
+    }
+
+
+@pytest.fixture
+def run(hub_server: Any, tmp_path: Path) -> Run:
+    (tmp_path / "hub.yaml").write_text(CONFIG, encoding="utf-8")
+
+    def command(*arguments: str, home: str = "home", **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "pipeline", "run", "hub.yaml", *arguments],
+            env=hub_server.environment(tmp_path / home, **environment),
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+
+    return command
+
+
+def recipes(folder: Path) -> dict[str, Any]:
+    manifest: dict[str, Any] = json.loads((folder / "results/hub/manifest.json").read_text(encoding="utf-8"))
+    return dict(manifest["recipes"])
+
+
+def reused(folder: Path) -> list[bool]:
+    metrics = json.loads((folder / "results/hub/metrics.json").read_text(encoding="utf-8"))
+    assert (metrics["queries"], metrics["passages"]) == (3, 6)
+    return [stage["reused"] for stage in metrics["stages"]]
+
+
+def test_branches_become_commits_files_come_once_and_then_no_hub_is_needed(
+    hub_server: Any, published: dict[str, str], run: Run, tmp_path: Path
+) -> None:
+    done = run()
+    assert done.returncode == 0, done.stderr
+    shaped = recipes(tmp_path)
+    assert shaped["passages"]["model"]["identity"] == {
+        "hub": "someone/bge-small-en-v1.5", "commit": published["model"]
+    }  # fmt: skip
+    assert published["data"] in json.dumps(shaped["passages"]["texts"])
+    assert shaped["queries"]["model"]["prompt"][0].startswith("Represent this sentence")
+    downloads = hub_server.downloads()
+    assert len(downloads) == len(set(downloads))
+    assert "model.safetensors" in downloads
+
+    run("--set", f"model.revision={published['model']}", "--set", f"data.revision={published['data']}")
+    assert all(reused(tmp_path))
+    assert hub_server.downloads() == downloads
+
+    hub_server.close()
+    for environment in ({}, {"HF_HUB_OFFLINE": "1"}):
+        shutil.rmtree(tmp_path / "indexes")
+        done = run(**environment)
+        assert done.returncode == 0, done.stderr
+        assert not any(reused(tmp_path))
+        assert recipes(tmp_path) == shaped
+
+
+def test_a_new_commit_of_the_model_encodes_again(
+    hub_server: Any, published: dict[str, str], run: Run, tmp_path: Path, bge_folder: Path
+) -> None:
+    assert run().returncode == 0
+    changed = shutil.copytree(bge_folder, tmp_path / "changed")
+    (changed / "tokenizer_config.json").write_text("{}", encoding="utf-8")
+    hub_server.publish("model", "someone/bge-small-en-v1.5", changed)
+    assert run().returncode == 0
+    assert reused(tmp_path) == [True, False, False, False, False, False]
+
+
+@pytest.mark.parametrize(
+    ("setting", "expected"),
+    [
+        ("model.name=someone/bge-smal-en-v1.5", "the hub has no model 'someone/bge-smal-en-v1.5'"),
+        ("model.revision=v9", "model 'someone/bge-small-en-v1.5' on the hub has no revision 'v9'"),
+        ("data.path=someone/msmarko", "the hub has no dataset 'someone/msmarko'"),
+    ],
+)
+def test_a_wrong_name_is_said_plainly(
+    published: dict[str, str], run: Run, tmp_path: Path, setting: str, expected: str
+) -> None:
+    done = run("--set", setting)
+    assert done.returncode == 2
+    assert expected in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize("environment", [{}, {"HF_HUB_OFFLINE": "1"}])
+def test_a_hub_that_is_gone_is_said_plainly(
+    hub_server: Any, published: dict[str, str], run: Run, environment: dict[str, str]
+) -> None:
+    hub_server.close()
+    done = run(**environment)
+    assert done.returncode == 2
+    assert "someone/msmarco" in done.stderr
+    assert "not on this machine" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
