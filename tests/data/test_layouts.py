@@ -8,9 +8,11 @@ import subprocess
 import sys
 from importlib.metadata import version
 
+import numpy as np
 import pytest
 
-from pipeline.config import DataConfig
+from pipeline.api import run_benchmark
+from pipeline.config import Config, DataConfig, ModelConfig
 from pipeline.data import identify
 
 RELEASE = version("ir_datasets")
@@ -67,15 +69,40 @@ def dl19_plain(dl19):
     )
 
 
-def test_the_real_slice_has_one_content_in_every_layout(
-    tmp_path, dl19, dl19_plain, plain, write_layout, loaded
+@pytest.fixture
+def measures(tmp_path):
+    """Takes the slice's size of random vectors, the same each time, through index, search and measures."""
+    for role, count in (("passages", 14581), ("queries", 43)):
+        np.save(
+            tmp_path / f"{role}.npy", np.random.default_rng(count).standard_normal((count, 8), np.float32)
+        )
+    model = ModelConfig(
+        backend="precomputed",
+        normalize=False,
+        passages=str(tmp_path / "passages.npy"),
+        queries=str(tmp_path / "queries.npy"),
+    )
+
+    def run(data):
+        config = Config(name="t", data=data, model=model, cache=str(tmp_path / "indexes"))
+        return run_benchmark(config, output=tmp_path / "results").metrics["metrics"]
+
+    return run
+
+
+def test_the_real_slice_has_one_content_and_one_set_of_measures_in_every_layout(
+    tmp_path, dl19, dl19_plain, plain, write_layout, loaded, measures
 ):
     collection = type(plain)(*dl19_plain)
-    original = loaded(DataConfig(source="beir", path=str(dl19)))
-    rewritten = loaded(write_layout(tmp_path / "collection", collection))
+    shipped = DataConfig(source="beir", path=str(dl19))
+    other = write_layout(tmp_path / "collection", collection)
+    original, rewritten = loaded(shipped), loaded(other)
     assert original.facts["passages"] == 14581
     assert original.facts["judgments"] == 4337
     assert rewritten.facts == original.facts
+    scores = measures(shipped)
+    assert scores["recall@100"] > 0
+    assert measures(other) == scores
 
 
 def test_sample_is_whole(loaded):
