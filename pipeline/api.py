@@ -13,7 +13,7 @@ from pipeline.benchmark import Benchmark
 from pipeline.config import Config
 from pipeline.errors import InputError
 from pipeline.progress import Progress, silent
-from pipeline.results import Result, write_result
+from pipeline.results import Result, check_folder, write_result
 
 if TYPE_CHECKING:
     from pipeline.metrics.evaluation import Evaluation
@@ -39,9 +39,10 @@ def run_benchmark(
         InputError: The config, the data or the model does not allow it.
     """
     started = time.perf_counter()
+    folder = Path(output or config.output) / config.name
+    check_folder(folder)
     benchmark = Benchmark(config, Store(Path(config.cache)), progress, fresh)
     stages = benchmark.run()
-    folder = Path(output or config.output) / config.name
     return write_result(benchmark, stages, folder, time.perf_counter() - started)
 
 

@@ -10,11 +10,10 @@ that the next run keeps, and nothing that looks finished.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import logging
 import os
-import shutil
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -22,25 +21,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
+from pipeline import disk, locks
+from pipeline.disk import canonical as canonical  # part of what a key is
+from pipeline.disk import hash_file as hash_file
+from pipeline.disk import write_whole as write_whole
 
 log = logging.getLogger(__name__)
 
-LAYOUT = 1  # of the manifest and the folder; another number on disk is not read
+LAYOUT = 2  # of the manifest and the folder; another number on disk is not read
 MANIFEST = "manifest.json"
 _SUM = ".sha256"
-_TEMPORARY = ".tmp"
-
-
-def canonical(value: Any) -> str:
-    """JSON with sorted keys and no spaces: equal values give equal text on every machine."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
-
-
-def hash_file(path: Path) -> str:
-    """SHA-256 of a file's bytes, as hex."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @dataclass(frozen=True)
@@ -58,7 +48,7 @@ class Recipe:
     @cached_property
     def key(self) -> str:
         """SHA-256 of the canonical recipe, as 64 hex digits."""
-        return hashlib.sha256(canonical({"stage": self.stage, **self.plain}).encode()).hexdigest()
+        return disk.hash_json({"stage": self.stage, **self.plain})
 
 
 @dataclass(frozen=True)
@@ -68,7 +58,7 @@ class Artifact:
     Attributes:
         folder: Where its files are.
         manifest: `stage`, `key`, `recipe`, `files` (name -> bytes, sha256), `facts` (what the stage
-            says of its result) and `made` (when, how long, with what).
+            says of its result), `made` (when, how long, with what), and its own `sha256`.
     """
 
     folder: Path
@@ -91,15 +81,8 @@ class Artifact:
 
     def damaged(self, names: list[str] | None = None) -> list[str]:
         """The files (of `names`, or of all) whose size or checksum is not the manifest's."""
-        return [name for name in names or self.files if not self._intact(name)]
-
-    def _intact(self, name: str) -> bool:
-        expected, path = self.manifest["files"][name], self.folder / name
-        return (
-            path.is_file()
-            and path.stat().st_size == expected["bytes"]
-            and hash_file(path) == expected["sha256"]
-        )
+        expected = self.manifest["files"]
+        return [name for name in names or self.files if not _is_intact(self.path(name), expected[name])]
 
 
 @dataclass
@@ -111,33 +94,43 @@ class Draft:
 
     @contextlib.contextmanager
     def file(self, name: str) -> Iterator[Path]:
-        """A temporary path to write; when the block ends well it becomes the whole file `name`."""
-        temporary = self.folder / (name + _TEMPORARY)
+        """A temporary path to write; when the block ends well it becomes the whole file `name`.
+
+        Raises:
+            OSError: The disk refuses, whatever the block made of that.
+        """
+        temporary = self.folder / (name + disk.TEMPORARY)
         try:
-            yield temporary
-            _flush(temporary)
+            with disk.refusals_named(temporary):
+                yield temporary
+                disk.flush(temporary)
+            entry = {"bytes": temporary.stat().st_size, "sha256": hash_file(temporary)}
+            write_whole(self.folder / (name + _SUM), canonical(entry).encode())
+            disk.put_in_place(temporary, self.folder / name)
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
-        entry = {"bytes": temporary.stat().st_size, "sha256": hash_file(temporary)}
-        write_whole(self.folder / (name + _SUM), canonical(entry).encode())
-        os.replace(temporary, self.folder / name)
-        _flush(self.folder)
         self.whole[name] = entry
+
+    @contextlib.contextmanager
+    def aside(self) -> Iterator[Path]:
+        """A folder for what is not part of the result; removed afterwards, by the next run if need be."""
+        with tempfile.TemporaryDirectory(dir=self.folder, ignore_cleanup_errors=True) as folder:
+            yield Path(folder)
 
     def _recover(self) -> None:
         """Keep the files whose checksum stands beside them and holds; remove everything else."""
         for path in sorted(self.folder.iterdir()):
             if path.suffix == _SUM or path.name in self.whole:
                 continue
-            entry = _read_json(path.with_name(path.name + _SUM))
-            if entry and path.stat().st_size == entry["bytes"] and hash_file(path) == entry["sha256"]:
+            entry = disk.read_json(path.with_name(path.name + _SUM))
+            if entry and _is_entry(path.name, entry) and _is_intact(path, entry):
                 self.whole[path.name] = entry
             else:
-                path.unlink()
+                disk.remove(path)
         for path in self.folder.glob("*" + _SUM):
             if path.name.removesuffix(_SUM) not in self.whole:
-                path.unlink()
+                disk.remove(path)
 
     def _finish(self, recipe: Recipe, facts: dict[str, Any], made: dict[str, Any]) -> Artifact:
         manifest = {
@@ -149,14 +142,19 @@ class Draft:
             "facts": facts,
             "made": made,
         }
+        manifest["sha256"] = disk.hash_json(manifest)
         write_whole(self.folder / MANIFEST, json.dumps(manifest, indent=1).encode())
-        for name in self.whole:
-            (self.folder / (name + _SUM)).unlink(missing_ok=True)
+        for path in self.folder.iterdir():
+            if path.name not in self.whole and path.name != MANIFEST:
+                disk.remove(path)
         return Artifact(self.folder, manifest)
 
 
 class Store:
     """A folder of artifacts.
+
+    What a store has loaded or made is protected from `remove`, in this and other processes, as long as
+    the store exists.
 
     Args:
         root: The folder; made when the first artifact is.
@@ -164,6 +162,8 @@ class Store:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self._in_use: dict[str, locks.Lock] = {}
+        self._told: set[Path] = set()  # of whose damage was spoken, to do it once
 
     def folder(self, recipe: Recipe) -> Path:
         """Where the artifact of `recipe` is, or would be."""
@@ -172,8 +172,8 @@ class Store:
     def find(self, recipe: Recipe) -> Artifact | None:
         """The finished artifact of `recipe`; its files' presence and sizes are checked, not their bytes."""
         folder = self.folder(recipe)
-        manifest = _read_json(folder / MANIFEST)
-        if not manifest or manifest.get("layout") != LAYOUT or manifest.get("key") != recipe.key:
+        manifest = read_manifest(folder)
+        if not manifest or (manifest["stage"], manifest["key"]) != (recipe.stage, recipe.key):
             return None
         for name, entry in manifest["files"].items():
             path = folder / name
@@ -183,15 +183,26 @@ class Store:
 
     def load(self, recipe: Recipe) -> Artifact | None:
         """The artifact, if it is there and every byte is what its manifest says; damage is told."""
+        folder = self.folder(recipe)
+        lock = locks.hold(folder / MANIFEST, shared=True)
+        if lock is None:
+            return None
         artifact = self.find(recipe)
-        if artifact is None:
-            if (self.folder(recipe) / MANIFEST).exists():
-                log.warning("%s is not whole; making it again", self.folder(recipe))
+        damaged = artifact.damaged() if artifact else []
+        if artifact is None or damaged:
+            if folder not in self._told:
+                what = f"damaged: {', '.join(damaged)}" if damaged else "not whole"
+                log.warning("%s: %s; making it again", folder, what)
+            self._told.add(folder)
             return None
-        if damaged := artifact.damaged():
-            log.warning("%s: damaged: %s; making it again", artifact.folder, ", ".join(damaged))
-            return None
+        self._in_use[recipe.key] = lock
+        self.mark_used(recipe)
         return artifact
+
+    def mark_used(self, recipe: Recipe) -> None:
+        """Remember that a run had use of an artifact now: its manifest's time says when that last was."""
+        with contextlib.suppress(OSError):  # not there, or the cache is read-only
+            os.utime(self.folder(recipe) / MANIFEST)
 
     def make(
         self,
@@ -212,68 +223,76 @@ class Store:
         Returns:
             The artifact, and whether it was already there.
         """
-        folder = self.folder(recipe)
-        folder.mkdir(parents=True, exist_ok=True)
-        with self._lock(recipe):
+        with self._making(recipe):
             if not fresh and (artifact := self.load(recipe)):
                 return artifact, True
-            self._unfinish(folder, fresh)
-            draft = Draft(folder)
-            draft._recover()
+            draft = self._draft(recipe, fresh)
             at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
             facts, made = build(draft)
-            return draft._finish(recipe, facts, {"at": at, **made}), False
+            artifact = draft._finish(recipe, facts, {"at": at, **made})
+            if lock := locks.hold(artifact.folder / MANIFEST, shared=True):
+                self._in_use[recipe.key] = lock
+            return artifact, False
 
-    def _unfinish(self, folder: Path, fresh: bool) -> None:
-        """Turn a damaged artifact back into a draft that keeps its intact files, or an empty one."""
-        manifest = _read_json(folder / MANIFEST)
-        if fresh or (manifest and manifest.get("layout") != LAYOUT):
-            (folder / MANIFEST).unlink(missing_ok=True)
-            shutil.rmtree(folder)
-            folder.mkdir()
-            return
-        for name, entry in (manifest or {}).get("files", {}).items():
-            write_whole(folder / (name + _SUM), canonical(entry).encode())
+    def _draft(self, recipe: Recipe, fresh: bool) -> Draft:
+        """An empty draft, or one that keeps the intact files of an unfinished or damaged artifact.
+
+        Files of an artifact made afresh stay until they are replaced: another process may be about to
+        open them.
+        """
+        folder = self.folder(recipe)
+        manifest = {} if fresh else disk.read_json(folder / MANIFEST) or {}
+        if manifest.get("layout") == LAYOUT and isinstance(manifest.get("files"), dict):
+            for name, entry in manifest["files"].items():
+                if _is_entry(name, entry):
+                    write_whole(folder / (name + _SUM), canonical(entry).encode())
         (folder / MANIFEST).unlink(missing_ok=True)
+        draft = Draft(folder)
+        if fresh:
+            for path in folder.glob("*" + _SUM):
+                disk.remove(path)
+        else:
+            draft._recover()
+        return draft
 
     @contextlib.contextmanager
-    def _lock(self, recipe: Recipe) -> Iterator[None]:
-        """Hold the artifact's lock; the kernel frees it when its holder dies."""
-        locks = self.root / ".locks"
-        locks.mkdir(exist_ok=True)
-        lock = FileLock(locks / f"{recipe.stage}-{recipe.key}")
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
+    def _making(self, recipe: Recipe) -> Iterator[None]:
+        """Be the one process that makes an artifact; its folder is there."""
+        path = lock_file(self.folder(recipe))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = locks.hold(path, wait=False, create=True)
+        if lock is None:
             log.warning("waiting: another process is making %s %s", recipe.stage, recipe.key[:12])
-            lock.acquire()
+            lock = locks.hold(path, create=True)
         try:
+            self.folder(recipe).mkdir(parents=True, exist_ok=True)
             yield
         finally:
-            lock.release()
+            if lock:
+                lock.release()
 
 
-def _read_json(path: Path) -> dict[str, Any] | None:
-    try:
-        value = json.loads(path.read_bytes())
-    except (FileNotFoundError, NotADirectoryError, ValueError):
+def lock_file(folder: Path) -> Path:
+    """What the one process holds that makes, or removes, the artifact of a folder."""
+    return folder.parent.parent / ".locks" / f"{folder.parent.name}-{folder.name}"
+
+
+def read_manifest(folder: Path) -> dict[str, Any] | None:
+    """The manifest in an artifact's folder, if it is of this layout and not a byte of it was changed."""
+    manifest = disk.read_json(folder / MANIFEST)
+    if not manifest or manifest.get("layout") != LAYOUT:
         return None
-    return value if isinstance(value, dict) else None
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a small file so that it is either whole under its name or not there."""
-    temporary = path.with_name(path.name + _TEMPORARY)
-    temporary.write_bytes(content)
-    _flush(temporary)
-    os.replace(temporary, path)
-    _flush(path.parent)
-
-
-def _flush(path: Path) -> None:
-    """Ask the disk to keep what was written to a file, or which names a folder holds."""
-    handle = os.open(path, os.O_RDONLY)
+    content = {name: value for name, value in manifest.items() if name != "sha256"}
     try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        return manifest if manifest.get("sha256") == disk.hash_json(content) else None
+    except ValueError:  # NaN and infinity, which JSON does not have and Python reads
+        return None
+
+
+def _is_entry(name: str, entry: Any) -> bool:
+    """Whether a checksum record is well formed, and of a file in its own folder."""
+    return Path(name).name == name and isinstance(entry, dict) and {"bytes", "sha256"} <= set(entry)
+
+
+def _is_intact(path: Path, entry: dict[str, Any]) -> bool:
+    return path.is_file() and path.stat().st_size == entry["bytes"] and hash_file(path) == entry["sha256"]

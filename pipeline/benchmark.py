@@ -116,7 +116,8 @@ class Benchmark:
             case "passages" | "queries":
                 role: Role = "passages" if name == "passages" else "queries"
                 texts = sources.passages if name == "passages" else sources.queries
-                model = {"model": self.model.recipe(role), **keyed_settings(config.model, name)}
+                model = {"model": self.model.recipe(role), **encoders.prepared(config.model, self.model)}
+                model |= keyed_settings(config.model, name)
                 return {"texts": texts, **model}
             case "index":
                 return {"passages": self.recipe("passages").key, **keyed_settings(config.index, name)}
@@ -176,13 +177,20 @@ class Benchmark:
 
     def _unneeded(self, name: str) -> Stage:
         recipe = self.recipe(name)
+        self.store.mark_used(recipe)
         return Stage(name, recipe.key, self.store.find(recipe), True)
 
     def _make(self, name: str, draft: Draft) -> tuple[dict[str, Any], dict[str, Any]]:
         """Run one stage; its facts, and how it was made."""
         meter = machine.Meter()
         facts = stages.MAKERS[name](self, draft, meter)
-        return facts, {**meter.figures(), "hardware": machine.hardware(), "versions": machine.versions()}
+        sources = {"from": {needed: self.recipe(needed).key for needed in _NEEDS[name]}}
+        return facts, {
+            **meter.figures(),
+            **sources,
+            "hardware": machine.hardware(),
+            "versions": machine.versions(),
+        }
 
     @cached_property
     def collection(self) -> Collection:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -14,6 +15,7 @@ from typing import Any
 from pipeline.errors import InputError
 
 TEMPORARY = ".tmp"
+_REFUSALS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
 _PROBE = 1 << 20  # bytes written to ask a disk whether it is full
 
 
@@ -47,9 +49,10 @@ def write_whole(path: Path, content: bytes) -> None:
     temporary = path.with_name(path.name + TEMPORARY)
     try:
         temporary.unlink(missing_ok=True)  # never written through: it may be a link to somewhere else
-        with open(temporary, "xb") as file:
-            file.write(content)
-        put_in_place(temporary, path)
+        with refusals_named(temporary):
+            with open(temporary, "xb") as file:
+                file.write(content)
+            put_in_place(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
@@ -81,21 +84,30 @@ def remove(path: Path) -> None:
 
 @contextlib.contextmanager
 def refusals_named(path: Path) -> Iterator[None]:
-    """Around code that writes `path`: a full disk comes out as the OSError it is.
+    """Around code that writes `path`: what the disk refuses comes out as an OSError that names the file.
 
     NumPy raises an OSError without a number and Faiss a RuntimeError, both silent about why the write
-    failed; so the disk is asked by writing to `path`, which is given up anyway.
+    failed; so the disk is asked by writing to `path`, which is given up anyway. Others name another file,
+    or none.
     """
     try:
         yield
     except Exception as error:
-        if not isinstance(error, InputError) and not getattr(error, "errno", None):
-            try:
-                with open(path, "ab") as file:
-                    file.write(bytes(_PROBE))
-                    file.flush()
-                    os.fsync(file.fileno())
-            except OSError as refusal:
-                refusal.filename = refusal.filename or str(path)
-                raise refusal from error
+        number = getattr(error, "errno", None)
+        if not number and not isinstance(error, InputError):
+            number = _probe(path)
+        if number in _REFUSALS:
+            raise OSError(number, os.strerror(number), str(path)) from error
         raise
+
+
+def _probe(path: Path) -> int | None:
+    """The number of the error that writing to a file meets, if it meets one."""
+    try:
+        with open(path, "ab") as file:
+            file.write(bytes(_PROBE))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as refusal:
+        return refusal.errno
+    return None

@@ -35,7 +35,8 @@ def hold(path: Path, *, shared: bool = False, wait: bool = True, create: bool = 
 
     Args:
         path: What to lock.
-        shared: With others who share it; without, alone. A disk that has no locks is shared without one.
+        shared: With others who share it; without, alone. On a disk that has no locks, and for folders on one
+            that locks files only, nothing is locked.
         wait: For as long as another holds it.
         create: Make the file if it is not there.
 
@@ -60,7 +61,7 @@ def hold(path: Path, *, shared: bool = False, wait: bool = True, create: bool = 
         except BlockingIOError:
             return None
         except OSError as error:
-            if not shared or error.errno not in _UNSUPPORTED:
+            if not (shared or path.is_dir()) or error.errno not in _UNSUPPORTED:
                 raise
         if _is_still(path, handle):
             return lock

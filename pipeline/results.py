@@ -6,15 +6,19 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline import machine
-from pipeline.artifacts import MANIFEST, Artifact, write_whole
+from pipeline import disk, locks, machine
+from pipeline.artifacts import MANIFEST, Artifact
 from pipeline.benchmark import Benchmark, Stage
+from pipeline.errors import InputError
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -53,13 +57,42 @@ def write_result(benchmark: Benchmark, stages: list[Stage], folder: Path, second
         "hardware": machine.hardware(),
         "wall_seconds": round(seconds, 3),
     }
+    check_folder(folder)
     folder.mkdir(parents=True, exist_ok=True)
+    lock = locks.hold(folder, wait=False)
+    if lock is None:
+        log.warning("waiting: another run is writing %s", folder)
+        lock = locks.hold(folder)
     (folder / MANIFEST).unlink(missing_ok=True)
-    write_whole(folder / "metrics.json", _json(metrics))
+    disk.write_whole(folder / "metrics.json", _json(metrics))
     _copy(scored.path("per_query.csv"), folder / "per_query.csv")
     _copy(search.path("run.trec"), folder / "run.trec")
-    write_whole(folder / MANIFEST, _json(manifest))
+    disk.write_whole(folder / MANIFEST, _json(manifest))
+    if lock:
+        lock.release()
     return Result(folder, metrics)
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse a result folder that cannot be written, before anything is computed for it.
+
+    Raises:
+        InputError: It is a link, which may lead anywhere, or a file is in the way, or it is protected.
+    """
+    there = next(path for path in (folder, *folder.absolute().parents) if os.path.lexists(path))
+    if folder.is_symlink():
+        what = f"is a link to {os.readlink(folder)}"
+    elif not there.is_dir():
+        what = "is no folder" if there == folder else f"cannot be made: {there} is no folder"
+    elif not os.access(there, os.W_OK):
+        what = f"cannot be written: {there} is protected, or its disk read-only"
+    else:
+        return
+    raise InputError(
+        f"result folder {folder}: {what}",
+        allowed="a folder that can be written, or a name that is free",
+        fix="name another with --output DIR, or change the config's name",
+    )
 
 
 def _artifact(stage: Stage) -> Artifact:
@@ -73,6 +106,12 @@ def _json(value: Any) -> bytes:
 
 
 def _copy(source: Path, target: Path) -> None:
-    temporary = target.with_name(target.name + ".tmp")
-    shutil.copyfile(source, temporary)
-    os.replace(temporary, target)
+    temporary = target.with_name(target.name + disk.TEMPORARY)
+    try:
+        temporary.unlink(missing_ok=True)  # never written through: it may be a link to somewhere else
+        with disk.refusals_named(temporary):
+            shutil.copyfile(source, temporary)
+            disk.put_in_place(temporary, target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise

@@ -40,9 +40,21 @@ def write(draft: Draft, start: int, vectors: Float32) -> None:
 
 
 def open_embeddings(artifact: Artifact) -> Embeddings:
-    """All shards of a finished artifact, memory-mapped."""
+    """All shards of a finished artifact, memory-mapped.
+
+    Raises:
+        InputError: Their dimensions differ.
+    """
     names = sorted(name for name in artifact.files if _NAME.fullmatch(name))
-    shards = (np.load(artifact.path(name), mmap_mode="r", allow_pickle=False) for name in names)
+    shards = [np.load(artifact.path(name), mmap_mode="r", allow_pickle=False) for name in names]
+    for name, shard in zip(names, shards, strict=True):
+        if shard.shape[1] != shards[0].shape[1]:
+            raise InputError(
+                f"{artifact.folder}: from row {_span(name)[0]} on vectors have {shard.shape[1]} dimensions, "
+                f"before {shards[0].shape[1]}",
+                allowed="one dimension for all",
+                fix="check the model, and run again with --fresh",
+            )
     return Embeddings(tuple(shards))
 
 

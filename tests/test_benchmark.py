@@ -17,30 +17,6 @@ from pipeline.benchmark import Benchmark
 from pipeline.config import STAGES, Config, load_config
 from pipeline.errors import InputError
 
-CONFIG = """
-name: t
-data: {source: beir, path: data}
-model: {name: MODEL, backend: openvino, shard_rows: 100}
-search: {top_k: 50}
-evaluate: {measures: [ndcg@10, "map(rel=2)@50", recall@20, mrr@10, precision@5]}
-"""
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory, root: Path, bge_folder: Path) -> Path:
-    """A folder with data, config, model and a finished run; tests copy it."""
-    folder = tmp_path_factory.mktemp("finished")
-    shutil.copytree(root / "pipeline" / "data" / "sample", folder / "data")
-    shutil.copytree(bge_folder, folder / "bge-small-en-v1.5")
-    (folder / "c.yaml").write_text(CONFIG.replace("MODEL", "./bge-small-en-v1.5"), encoding="utf-8")
-    run(folder)
-    return folder
-
-
-@pytest.fixture
-def workplace(finished: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(finished, tmp_path / "workplace"))
-
 
 def config(folder: Path, *settings: str) -> Config:
     return load_config(folder / "c.yaml", [f"cache={folder}/indexes", f"output={folder}/results", *settings])

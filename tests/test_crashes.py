@@ -1,0 +1,416 @@
+"""What a run that is killed, interrupted or refused by the disk leaves, and what the next one makes of it.
+
+Every run here is the real command in a process of its own. Each test begins where the model is converted and
+nothing is encoded, kills a run at one moment, looks at what is left, and runs again to the end.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.artifacts import hash_file, read_manifest
+from pipeline.cache import Limits, contents, prune, verify
+from pipeline.config import STAGES
+
+RESULTS = {"manifest.json", "metrics.json", "per_query.csv", "run.trec"}
+Command = Callable[..., int]
+
+
+@pytest.fixture(scope="module")
+def command(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Iterator[Command]:
+    """Runs `benchmarco run c.yaml ARGUMENTS` in a folder, and gives the exit code; see `tests/zygote.py`."""
+    log = tmp_path_factory.mktemp("log")
+    process = subprocess.Popen(
+        [sys.executable, str(root / "tests" / "zygote.py")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+    def run(folder: Path, *arguments: str, **at: Any) -> int:
+        line = {"folder": str(folder), "log": str(log), "arguments": ["run", "c.yaml", *arguments], "at": at}
+        process.stdin.write(json.dumps(line) + "\n")
+        process.stdin.flush()
+        return run.answer()
+
+    def answer() -> Any:
+        code = json.loads(process.stdout.readline())
+        run.stderr = (log / "stderr").read_text(encoding="utf-8")
+        if code == 0:
+            run.calls = json.loads((log / "calls").read_text(encoding="utf-8"))
+        return code
+
+    run.answer = answer
+    yield run
+    process.stdin.close()
+    assert process.wait() == 0
+
+
+def outcome(folder: Path) -> dict[str, Any]:
+    """What a run ends with: the checksums of all artifacts and results, without times and places."""
+    manifests = {(kept.stage, kept.key): kept.manifest for kept in contents(folder / "indexes")}
+    assert None not in manifests.values()
+    artifacts = {name: manifest["files"] for name, manifest in manifests.items()}
+    return {"artifacts": artifacts, "results": results(folder)}
+
+
+def results(folder: Path) -> dict[str, Any]:
+    result = folder / "results" / "t"
+    metrics = json.loads((result / "metrics.json").read_text(encoding="utf-8"))["metrics"]
+    return {**metrics, **{name: hash_file(result / name) for name in ("per_query.csv", "run.trec")}}
+
+
+def files(folder: Path) -> set[str]:
+    """Every file of the cache and the results; not the locks, nor checksums that a manifest took over."""
+    paths = [path for part in ("indexes", "results") for path in (folder / part).rglob("*")]
+    finished = {path.parent for path in paths if path.name == "manifest.json"}
+    return {
+        str(path.relative_to(folder))
+        for path in paths
+        if path.is_file()
+        and ".locks" not in path.parts
+        and not (path.suffix == ".sha256" and path.parent in finished)
+    }
+
+
+def whole_files(folder: Path) -> dict[Path, int]:
+    """The inode of every whole shard of vectors, and of every file of a finished artifact."""
+    found = {}
+    for path in (folder / "indexes").rglob("rows-*.npy.sha256"):
+        whole, entry = path.with_suffix(""), json.loads(path.read_text(encoding="utf-8"))
+        if whole.is_file() and hash_file(whole) == entry["sha256"]:
+            found[whole] = whole.stat().st_ino
+    for kept in contents(folder / "indexes"):
+        for name in kept.manifest["files"] if kept.manifest else ():
+            found[kept.folder / name] = (kept.folder / name).stat().st_ino
+    return found
+
+
+def assert_nothing_lies(folder: Path, reference: dict[str, Any]) -> None:
+    """What looks finished is whole, in the cache and in the result folder."""
+    assert not [row for row in verify(folder / "indexes") if row["state"] == "damaged"]
+    if (folder / "results" / "t" / "manifest.json").exists():
+        assert {path.name for path in (folder / "results" / "t").iterdir()} == RESULTS
+        assert results(folder) == reference["results"]
+
+
+def assert_goes_on(
+    command: Command, folder: Path, undisturbed: tuple[dict[str, Any], set[str]], *arguments: str
+) -> None:
+    """The next run keeps what is whole and ends as a run that nothing disturbed."""
+    kept = whole_files(folder)
+    assert command(folder, *arguments) == 0, command.stderr
+    assert "waiting" not in command.stderr  # whatever the dead run held is free
+    assert outcome(folder) == undisturbed[0]
+    assert files(folder) == undisturbed[1]
+    assert {path: path.stat().st_ino for path in kept} == kept
+
+
+@pytest.fixture(scope="module")
+def converted(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Data, config, and a cache that holds the converted model and nothing else."""
+    folder = tmp_path_factory.mktemp("converted") / "w"
+    shutil.copytree(finished, folder)
+    for part in (*(f"indexes/{stage}" for stage in STAGES), "indexes/.locks", "results"):
+        shutil.rmtree(folder / part)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def undisturbed(
+    converted: Path, command: Command, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[dict[str, Any], set[str]]:
+    """The outcome and the files of a run that nothing disturbed, and how many calls it made."""
+    folder = Path(shutil.copytree(converted, tmp_path_factory.mktemp("undisturbed") / "w"))
+    assert command(folder) == 0, command.stderr
+    assert {name: command.calls[name] >= CALLS[name] for name in CALLS} == dict.fromkeys(CALLS, True)
+    return outcome(folder), files(folder)
+
+
+@pytest.fixture
+def place(converted: Path, tmp_path: Path) -> Path:
+    """A copy to run in."""
+    return Path(shutil.copytree(converted, tmp_path / "w", copy_function=os.link))
+
+
+CALLS = {"replace": 38, "open": 33, "unlink": 38, "fsync": 76}
+"""Calls of an undisturbed run at least: the runs below end at each, or at one of each few."""
+
+MOMENTS = [
+    *[("replace", number) for number in range(1, 39)],  # before each rename
+    *[("open", number) for number in range(1, 34, 2)],  # with half a file written
+    *[("unlink", number) for number in range(6, 38, 8)],
+    *[("fsync", number) for number in range(11, 76, 16)],
+]
+
+
+@pytest.mark.parametrize(("call", "number"), MOMENTS, ids=[f"{call}-{number}" for call, number in MOMENTS])
+def test_killed_at_any_write_the_next_run_ends_as_if_nothing_had_happened(
+    place: Path, command: Command, undisturbed: tuple[dict[str, Any], set[str]], call: str, number: int
+) -> None:
+    assert command(place, call=call, number=number, signal=signal.SIGKILL) == -signal.SIGKILL
+    assert_nothing_lies(place, undisturbed[0])
+    assert_goes_on(command, place, undisturbed)
+
+
+def test_killed_while_it_makes_everything_afresh(
+    place: Path, command: Command, undisturbed: tuple[dict[str, Any], set[str]]
+) -> None:
+    assert command(place) == 0
+    for call, number in MOMENTS[5::12]:
+        command(place, "--fresh", call=call, number=number, signal=signal.SIGKILL)
+        assert_nothing_lies(place, undisturbed[0])
+    assert_goes_on(command, place, undisturbed)
+
+
+def test_killed_at_random_moments_until_it_is_done(
+    place: Path, command: Command, undisturbed: tuple[dict[str, Any], set[str]]
+) -> None:
+    draw = random.Random(7)
+    started = time.perf_counter()
+    assert subprocess.run([sys.executable, "-m", "pipeline", "plan", "c.yaml"], cwd=place).returncode == 0
+    least = time.perf_counter() - started  # of the start of Python and the imports, in which nothing is made
+    killed = 0
+    for _ in range(6):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "pipeline", "run", "c.yaml"], cwd=place, stdout=subprocess.DEVNULL
+        )
+        try:
+            process.wait(timeout=least * draw.uniform(0.5, 2))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            killed += process.wait() == -signal.SIGKILL
+        assert_nothing_lies(place, undisturbed[0])
+    assert killed
+    assert_goes_on(command, place, undisturbed)
+
+
+def test_killed_while_the_model_is_converted(
+    place: Path, command: Command, undisturbed: tuple[dict[str, Any], set[str]]
+) -> None:
+    shutil.rmtree(place / "indexes" / "openvino")
+    assert command(place, call="Popen", number=1, signal=signal.SIGKILL) == -signal.SIGKILL
+    (draft,) = (place / "indexes" / "openvino").iterdir()
+    assert not (draft / "manifest.json").exists()
+    assert command(place) == 0, command.stderr
+    assert files(place) == undisturbed[1]
+    assert results(place) == undisturbed[0]["results"]
+
+
+@pytest.mark.parametrize("number", [1, 6])
+def test_ctrl_c_says_in_one_line_how_to_go_on(
+    place: Path, command: Command, undisturbed: tuple[dict[str, Any], set[str]], number: int
+) -> None:
+    at = {"call": "replace", "path": "indexes/passages/", "number": number, "signal": signal.SIGINT}
+    assert command(place, **at) == 130
+    lines = command.stderr.splitlines()
+    assert lines == ["benchmarco: interrupted; run the same command again to go on where it stopped"]
+    assert not list((place / "indexes").rglob("*.tmp"))
+    assert_nothing_lies(place, undisturbed[0])
+    assert_goes_on(command, place, undisturbed)
+
+
+@pytest.mark.parametrize(
+    ("call", "number"),
+    [("replace", 9), ("replace", 36), ("open", 2), ("open", 14), ("fsync", 5), ("fsync", 40)],
+)
+def test_a_full_disk_is_said_plainly_and_loses_nothing(
+    place: Path, command: Command, undisturbed: tuple[dict[str, Any], set[str]], call: str, number: int
+) -> None:
+    assert command(place, call=call, number=number, errno=errno.ENOSPC) == 1
+    (line,) = command.stderr.splitlines()
+    assert "No space left on device; make room and run the same command again" in line
+    assert_nothing_lies(place, undisturbed[0])
+    assert not list((place / "indexes").rglob("*.tmp"))
+    assert_goes_on(command, place, undisturbed)
+
+
+def mount(*arguments: str) -> None:
+    done = subprocess.run(["mount", *arguments], capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"this user may not mount: {done.stderr.strip()}")
+
+
+@pytest.fixture
+def mounted() -> Iterator[Callable[..., None]]:
+    """Mounts folders, and takes them away again."""
+    folders: list[str] = []
+
+    def at(folder: Path, *arguments: str) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        mount(*arguments, str(folder))
+        folders.append(str(folder))
+
+    yield at
+    for folder in reversed(folders):
+        subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+@pytest.mark.parametrize(
+    ("folder", "room"),
+    [
+        ("indexes/data", "64k"),
+        ("indexes/passages", "100k"),  # two shards and a half
+        ("indexes/queries", "32k"),
+        ("indexes/index", "64k"),
+        ("indexes/index", "128k"),  # all but what Faiss holds back until it closes the file
+        ("indexes/search", "32k"),
+        ("indexes/evaluate", "4k"),
+        ("results", "32k"),
+    ],
+)
+def test_a_disk_that_is_really_full(
+    place: Path,
+    command: Command,
+    undisturbed: tuple[dict[str, Any], set[str]],
+    mounted: Callable[..., None],
+    folder: str,
+    room: str,
+) -> None:
+    mounted(place / folder, "-t", "tmpfs", "-o", f"size={room}", "tmpfs")
+    assert command(place) == 1
+    (line,) = command.stderr.splitlines()
+    assert folder in line
+    assert "No space left on device; make room and run the same command again" in line
+    assert_nothing_lies(place, undisturbed[0])
+    mount("-o", "remount,size=100m", str(place / folder))
+    assert_goes_on(command, place, undisturbed)
+
+
+def test_a_read_only_cache_serves_what_it_holds_and_says_what_it_cannot(
+    place: Path,
+    command: Command,
+    undisturbed: tuple[dict[str, Any], set[str]],
+    mounted: Callable[..., None],
+) -> None:
+    assert command(place) == 0
+    shutil.rmtree(place / "results")
+    mounted(place / "indexes", "--bind", str(place / "indexes"))
+    mount("-o", "remount,bind,ro", str(place / "indexes"))
+    before = files(place)
+    assert command(place) == 0, command.stderr
+    assert outcome(place) == undisturbed[0]
+    shutil.rmtree(place / "results")
+    assert command(place, "--set", "search.top_k=60") == 1
+    (line,) = command.stderr.splitlines()
+    assert "indexes/" in line
+    assert "Read-only file system; name a folder that can be written with --set cache=DIR" in line
+    assert files(place) == before
+    assert command(place, "--fresh") == 1
+    assert files(place) == before
+
+
+def test_a_read_only_output_folder_is_said_before_anything_is_computed(
+    place: Path, command: Command, mounted: Callable[..., None]
+) -> None:
+    mounted(place / "results", "--bind", str(place / "results"))
+    mount("-o", "remount,bind,ro", str(place / "results"))
+    assert command(place) == 2
+    (line,) = command.stderr.splitlines()
+    assert "results" in line
+    assert "--output DIR" in line
+    assert not [kept for kept in contents(place / "indexes") if kept.stage != "openvino"]
+
+
+def test_a_folder_that_this_user_may_not_write_is_said_plainly(place: Path, command: Command) -> None:
+    assert command(place, call="mkdir", number=1, errno=errno.EACCES) == 1
+    (line,) = command.stderr.splitlines()
+    assert "Permission denied; name a folder that can be written with --set cache=DIR" in line
+
+
+def test_a_manifest_is_the_last_of_an_artifact_s_files(place: Path, command: Command) -> None:
+    assert command(place) == 0
+    for kept in contents(place / "indexes"):
+        manifest = kept.folder / "manifest.json"
+        assert read_manifest(kept.folder) == kept.manifest
+        names = [path.name for path in kept.folder.iterdir()]
+        assert sorted(names) == sorted([*kept.manifest["files"], "manifest.json"])
+        assert all(manifest.stat().st_ctime_ns >= (kept.folder / name).stat().st_ctime_ns for name in names)
+
+
+def second(place: Path, *arguments: str) -> subprocess.Popen[str]:
+    """Another process with the same config."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "pipeline", "run", "c.yaml", *arguments],
+        cwd=place,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("stage", ["data", "passages", "index", "evaluate"])
+def test_of_two_processes_one_computes_and_the_other_waits_and_says_so(
+    place: Path, command: Command, undisturbed: tuple[dict[str, Any], set[str]], stage: str
+) -> None:
+    at = {"call": "replace", "path": f"indexes/{stage}/", "number": 2, "signal": signal.SIGSTOP}
+    first = command(place, "--output", "first", **at)
+    other = second(place)
+    told = other.stderr.readline()
+    os.kill(first["stopped"], signal.SIGCONT)
+    assert told.startswith(f"benchmarco: waiting: another process is making {stage} ")
+    assert command.answer() == 0
+    assert other.wait() == 0
+    other.stderr.close()
+    assert outcome(place) == undisturbed[0]
+    made = [
+        {
+            each["stage"]
+            for each in json.loads(path.read_text(encoding="utf-8"))["stages"]
+            if not each["reused"]
+        }
+        for path in (place / "first/t/metrics.json", place / "results/t/metrics.json")
+    ]
+    assert stage in made[0]
+    assert made[0] | made[1] == set(STAGES)
+    assert not made[0] & made[1]
+    for name in ("per_query.csv", "run.trec"):
+        assert (place / "first/t" / name).read_bytes() == (place / "results/t" / name).read_bytes()
+
+
+def test_of_two_processes_one_writes_the_result_folder_after_the_other(
+    place: Path, command: Command, undisturbed: tuple[dict[str, Any], set[str]]
+) -> None:
+    first = command(place, call="replace", path="results/", number=2, signal=signal.SIGSTOP)
+    assert not (place / "results/t/manifest.json").exists()
+    other = second(place, "--set", "evaluate.measures=[ndcg@5]")
+    told = other.stderr.readline()
+    os.kill(first["stopped"], signal.SIGCONT)
+    assert told == "benchmarco: waiting: another run is writing results/t\n"
+    assert command.answer() == 0
+    assert other.wait() == 0
+    other.stderr.close()
+    metrics = json.loads((place / "results/t/metrics.json").read_text(encoding="utf-8"))["metrics"]
+    manifest = json.loads((place / "results/t/manifest.json").read_text(encoding="utf-8"))
+    assert list(metrics) == manifest["config"]["evaluate"]["measures"] == ["ndcg@5"]
+
+
+def test_what_a_running_process_makes_or_uses_is_not_pruned(
+    place: Path, command: Command, undisturbed: tuple[dict[str, Any], set[str]]
+) -> None:
+    first = command(place, call="replace", path="indexes/search/", number=2, signal=signal.SIGSTOP)
+    there = {(kept.stage, kept.busy()) for kept in contents(place / "indexes")}
+    removed = prune(place / "indexes", [], Limits(size=0), dry=False)
+    os.kill(first["stopped"], signal.SIGCONT)
+    assert there == {
+        (stage, True) for stage in ("openvino", "data", "passages", "queries", "index", "search")
+    }
+    assert removed == []
+    assert command.answer() == 0
+    assert outcome(place) == undisturbed[0]
+    assert len(prune(place / "indexes", [], Limits(size=0), dry=False)) == 7
+    assert contents(place / "indexes") == []
+    assert list((place / "indexes" / ".locks").iterdir()) == []

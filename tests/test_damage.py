@@ -1,0 +1,199 @@
+"""Damage in any stage's artifact: `cache verify` finds it, the next run says so and makes that again."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pipeline.api import run_benchmark
+from pipeline.artifacts import hash_file
+from pipeline.cache import contents, verify
+from pipeline.config import load_config
+from pipeline.disk import hash_json
+
+STAGES = ("data", "passages", "queries", "index", "search", "evaluate", "openvino")
+MADE_OF_IT = {
+    "openvino": ("passages", "queries", "index", "search", "evaluate"),
+    "data": ("search", "evaluate"),
+    "passages": ("index", "search", "evaluate"),
+    "queries": ("search", "evaluate"),
+    "index": ("search", "evaluate"),
+    "search": ("evaluate",),
+    "evaluate": (),
+}
+Harm = Callable[[Path], str]
+
+
+def largest(folder: Path) -> Path:
+    return max(
+        (path for path in folder.iterdir() if path.name != "manifest.json"), key=lambda p: p.stat().st_size
+    )
+
+
+def flip_a_bit(folder: Path) -> str:
+    path = largest(folder)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    return path.name
+
+
+def truncate(folder: Path) -> str:
+    path = largest(folder)
+    path.write_bytes(path.read_bytes()[:-1])
+    return path.name
+
+
+def remove_a_file(folder: Path) -> str:
+    path = largest(folder)
+    path.unlink()
+    return path.name
+
+
+def edit_manifest(change: Callable[[str], str]) -> Harm:
+    def harm(folder: Path) -> str:
+        path = folder / "manifest.json"
+        before = path.read_text(encoding="utf-8")
+        path.write_text(change(before), encoding="utf-8")
+        assert path.read_text(encoding="utf-8") != before
+        return "manifest.json"
+
+    return harm
+
+
+def another_version(text: str) -> str:
+    """A manifest as a later version of this program might write it, whole in its own way."""
+    manifest = json.loads(text)
+    del manifest["sha256"]
+    manifest["layout"] += 1
+    return json.dumps({**manifest, "sha256": hash_json(manifest)})
+
+
+HARMS: dict[str, Harm] = {
+    "a flipped bit": flip_a_bit,
+    "a truncated file": truncate,
+    "a missing file": remove_a_file,
+    "a flipped digit in the manifest": edit_manifest(
+        lambda text: (
+            re.sub(r'("seconds": \d+\.\d*)(\d)', lambda m: m[1] + str((int(m[2]) + 1) % 10), text, count=1)
+            if '"seconds"' in text
+            else text.replace('"facts": {', '"facts": {"x": 1, ')
+        )
+    ),
+    "a truncated manifest": edit_manifest(lambda text: text[: len(text) // 2]),
+    "a manifest of another version": edit_manifest(another_version),
+}
+
+
+def run(folder: Path) -> None:
+    run_benchmark(load_config(folder / "c.yaml", [f"cache={folder}/indexes", f"output={folder}/results"]))
+
+
+def state(folder: Path) -> dict[str, str]:
+    """Checksums of every file of every artifact, and of the results."""
+    paths = [
+        path
+        for path in (folder / "indexes").rglob("*")
+        if path.is_file() and path.suffix in (".npy", ".arrow", ".faiss", ".trec", ".csv")
+    ]
+    paths += [folder / "results/t" / name for name in ("per_query.csv", "run.trec")]
+    return {str(path.relative_to(folder)): hash_file(path) for path in paths}
+
+
+CASES = [(stage, harm) for stage in STAGES[:-1] for harm in HARMS] + [("openvino", "a flipped bit")]
+
+
+@pytest.mark.parametrize(("stage", "harm"), CASES, ids=[f"{harm} in {stage}" for stage, harm in CASES])
+def test_damage_is_found_told_and_mended(
+    workplace: Path, caplog: pytest.LogCaptureFixture, stage: str, harm: str
+) -> None:
+    before = state(workplace)
+    for made in MADE_OF_IT[stage]:  # so that the damaged artifact is needed
+        shutil.rmtree(workplace / "indexes" / made)
+    (folder,) = (workplace / "indexes" / stage).iterdir()
+    file = HARMS[harm](folder)
+    found = [
+        (row["stage"], row["key"], row["files"])
+        for row in verify(workplace / "indexes")
+        if row["state"] != "whole"
+    ]
+    assert found == [(stage, folder.name, [file])]
+    run(workplace)
+    (told,) = [message for message in caplog.messages if "making it again" in message]
+    assert str(folder) in told
+    assert state(workplace) == before
+    assert {row["state"] for row in verify(workplace / "indexes")} == {"whole"}
+
+
+@pytest.mark.parametrize("harm", [harm for harm in HARMS if harm != "a flipped bit"])
+def test_damage_of_a_converted_model_is_found(workplace: Path, harm: str) -> None:
+    (folder,) = (workplace / "indexes" / "openvino").iterdir()
+    file = HARMS[harm](folder)
+    found = [
+        (row["stage"], row["files"]) for row in verify(workplace / "indexes") if row["state"] == "damaged"
+    ]
+    assert found == [("openvino", [file])]
+
+
+@pytest.mark.parametrize("harm", HARMS)
+def test_whole_shards_beside_damage_are_kept(workplace: Path, harm: str) -> None:
+    for made in MADE_OF_IT["passages"]:
+        shutil.rmtree(workplace / "indexes" / made)
+    (folder,) = (workplace / "indexes" / "passages").iterdir()
+    shards = {path: path.stat().st_ino for path in folder.glob("rows-*.npy")}
+    harmed = folder / HARMS[harm](folder)
+    run(workplace)
+    same = {path for path, inode in shards.items() if path.stat().st_ino == inode}
+    assert len(shards) == 4
+    if harm in ("a truncated manifest", "a manifest of another version"):
+        assert same == set()  # nothing vouches for them any more
+    else:
+        assert same == set(shards) - {harmed}
+
+
+def test_a_manifest_that_was_rewritten_for_other_settings_is_found(workplace: Path) -> None:
+    (kept,) = [kept for kept in contents(workplace / "indexes") if kept.stage == "evaluate"]
+    manifest = {name: value for name, value in kept.manifest.items() if name != "sha256"}
+    manifest["recipe"]["measures"] = ["ndcg@1"]
+    (kept.folder / "manifest.json").write_text(json.dumps({**manifest, "sha256": hash_json(manifest)}))
+    assert [row["files"] for row in verify(workplace / "indexes") if row["state"] == "damaged"] == [
+        ["manifest.json"]
+    ]
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"allow_pickle=True",
+        r"\bpickle\b(?!d)",
+        r"yaml\.(unsafe_|full_)?load\((?!.*_Loader)",
+        r"\beval\(",
+        r"\bexec\(",
+        r"trust_remote_code=True(?!`)",
+        r"weights_only=False",
+        r"shell=True",
+        r"os\.system",
+    ],
+)
+def test_nothing_is_opened_in_a_way_that_can_execute_it(root: Path, pattern: str) -> None:
+    found = [
+        f"{path}:{number}: {line}"
+        for path in (root / "pipeline").rglob("*.py")
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if re.search(pattern, line)
+        and "allow_pickle=False" not in line
+        and not re.search(r"\.eval\(\)", line)
+    ]
+    assert found == []
+
+
+def test_every_array_is_loaded_without_pickle(root: Path) -> None:
+    text = "\n".join(path.read_text(encoding="utf-8") for path in (root / "pipeline").rglob("*.py"))
+    calls = re.findall(r"np\.(?:load|save)\([^\n]*", text)
+    assert len(calls) >= 5
+    assert all("allow_pickle=False" in call for call in calls)

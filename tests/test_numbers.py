@@ -1,0 +1,108 @@
+"""Vectors: what is refused in a real run, and that the same config gives the same bytes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+from tokenizers import Tokenizer
+
+from pipeline import vectors
+from pipeline.api import run_benchmark
+from pipeline.artifacts import Recipe, Store, hash_file
+from pipeline.cache import contents
+from pipeline.config import load_config
+from pipeline.errors import InputError
+from pipeline.records import Float32
+
+MODEL = Path("bge-small-en-v1.5/model.safetensors")
+EMBEDDINGS = "embeddings.word_embeddings.weight"
+
+
+def run(folder: Path, *settings: str) -> None:
+    places = [f"cache={folder}/indexes", f"output={folder}/results"]
+    run_benchmark(load_config(folder / "c.yaml", [*places, *settings]))
+
+
+def stored(folder: Path, stage: str) -> Float32:
+    (kept,) = [kept for kept in contents(folder / "indexes") if kept.stage == stage]
+    artifact = Store(folder / "indexes").load(Recipe(stage, kept.manifest["recipe"]))
+    return np.concatenate(vectors.open_embeddings(artifact).shards)
+
+
+def lone_token(folder: Path) -> tuple[int, str]:
+    """A token that stands in one passage only and in no query, and the passage's id."""
+    tokenizer = Tokenizer.from_file(str(folder / MODEL.parent / "tokenizer.json"))
+    places: dict[int, set[str]] = {}
+    for name in ("corpus", "queries"):
+        for line in (folder / "data" / f"{name}.jsonl").read_text(encoding="utf-8").splitlines():
+            record = json.loads(line)
+            text = f"{record.get('title', '')} {record['text']}"
+            for token in tokenizer.encode(text).ids:
+                places.setdefault(token, set()).add(record["_id"])
+    lines = (folder / "data" / "corpus.jsonl").read_text(encoding="utf-8").splitlines()
+    corpus = [json.loads(line)["_id"] for line in lines]
+    lone = {next(iter(ids)): token for token, ids in places.items() if len(ids) == 1 and ids <= set(corpus)}
+    name = max(lone, key=corpus.index)  # far back, so that whole shards are kept before it
+    return lone[name], name
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_model_whose_weights_are_not_finite_is_refused_by_the_first_text(
+    workplace: Path, bad: float
+) -> None:
+    token, name = lone_token(workplace)
+    weights = load_file(workplace / MODEL)
+    weights[EMBEDDINGS][token] = bad
+    save_file(weights, workplace / MODEL, metadata={"format": "pt"})
+    with pytest.raises(InputError, match=f"the vector of '{name}' holds NaN or infinity; 1 of 45 like it"):
+        run(workplace)
+    passages = [kept for kept in contents(workplace / "indexes") if kept.stage == "passages"]
+    drafts = [kept for kept in passages if not kept.finished]
+    assert len(passages) == 2
+    assert [len(list(kept.folder.glob("rows-*.npy"))) for kept in drafts] == [3]
+
+
+def test_from_two_empty_caches_come_the_same_bytes(workplace: Path, finished: Path) -> None:
+    shutil.rmtree(workplace / "indexes")
+    shutil.rmtree(workplace / "results")
+    run(workplace)
+    for stage in ("passages", "queries"):
+        assert stored(workplace, stage).tobytes() == stored(finished, stage).tobytes()
+    for name in ("per_query.csv", "run.trec"):
+        assert hash_file(workplace / "results/t" / name) == hash_file(finished / "results/t" / name)
+
+
+@pytest.mark.parametrize("size", [1, 7, 64])
+def test_another_batch_size_moves_no_vector(workplace: Path, finished: Path, size: int) -> None:
+    for stage in ("passages", "queries", "index", "search", "evaluate"):
+        shutil.rmtree(workplace / "indexes" / stage)
+    run(workplace, f"model.batch_size={size}")
+    for stage in ("passages", "queries"):
+        assert np.abs(stored(workplace, stage) - stored(finished, stage)).max() <= 1e-5
+
+
+def test_shards_whose_dimensions_differ_are_refused(tmp_path: Path) -> None:
+    def build(draft):  # type: ignore[no-untyped-def]
+        vectors.write(draft, 0, np.ones((4, 3), np.float32))
+        vectors.write(draft, 4, np.ones((4, 2), np.float32))
+        return {}, {}
+
+    artifact, _ = Store(tmp_path).make(Recipe("passages", {}), build)
+    with pytest.raises(InputError, match="from row 4 on vectors have 2 dimensions, before 3"):
+        vectors.open_embeddings(artifact)
+
+
+@pytest.mark.parametrize("backend", ["flag", "openvino"])
+def test_a_model_that_lacks_weights_is_refused_and_not_filled_in_at_random(
+    workplace: Path, backend: str
+) -> None:
+    path = workplace / MODEL.parent / "config.json"
+    described = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps({**described, "num_hidden_layers": 3}), encoding="utf-8")
+    with pytest.raises(InputError, match=r"its files lack 16 weights, such as encoder\.layer\.2\.attention"):
+        run(workplace, f"model.backend={backend}")
