@@ -1,26 +1,17 @@
-"""What can a user type? The commands; the only code that composes, prints, and maps errors to exit codes."""
+"""What can a user type? The commands: the only code that composes, and with `terminal` all that prints."""
 
 from __future__ import annotations
 
-import errno
-import functools
-import json
-import logging
-import sys
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from pipeline.errors import InputError
+from pipeline.terminal import FAILED, guarded, print_each, print_json, progress, show
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from pipeline.config import Config
-    from pipeline.progress import Bar
 
 app = typer.Typer(
     name="benchmarco",
@@ -31,13 +22,17 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
+cache = typer.Typer(
+    help="What is stored, whether it is intact, what can go.", no_args_is_help=True, rich_markup_mode=None
+)
+app.add_typer(cache, name="cache")
 
 Configs = Annotated[list[Path], typer.Argument(metavar="CONFIG...", help="A benchmark's YAML file.")]
 Sets = Annotated[
     list[str] | None, typer.Option("--set", metavar="key.path=value", help="Change a setting of the config.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
+CacheFolder = Annotated[Path, typer.Option("--cache", metavar="DIR", help="Folder of artifacts.")]
 
 
 def main() -> None:
@@ -45,47 +40,8 @@ def main() -> None:
     app()
 
 
-def _guarded(command: Callable[..., None]) -> Callable[..., None]:
-    """Map what a command raises to one message on stderr and its exit code."""
-
-    @functools.wraps(command)
-    def guarded(*args: Any, **kwargs: Any) -> None:
-        logging.basicConfig(format="benchmarco: %(message)s", stream=sys.stderr)
-        logging.getLogger("pipeline").setLevel(logging.INFO)
-        try:
-            command(*args, **kwargs)
-        except InputError as error:
-            _stop(str(error), BAD_INPUT)
-        except KeyboardInterrupt:
-            _stop("interrupted; run the same command again to go on where it stopped", INTERRUPTED)
-        except OSError as error:
-            where = f"{error.filename}: " if error.filename else ""
-            remedy = _REMEDIES.get(error.errno or 0, "what was finished is kept")
-            _stop(f"{where}{error.strerror or error}; {remedy}", FAILED)
-
-    return guarded
-
-
-_ELSEWHERE = "name a folder that can be written with --set cache=DIR and --output DIR"
-_REMEDIES = {
-    errno.ENOSPC: "make room and run the same command again; what was finished is kept",
-    errno.EDQUOT: "make room and run the same command again; what was finished is kept",
-    errno.EROFS: _ELSEWHERE,
-    errno.EACCES: _ELSEWHERE,
-    errno.EPERM: _ELSEWHERE,
-    errno.ENOTDIR: _ELSEWHERE,
-    errno.EEXIST: _ELSEWHERE,
-}
-"""What to do about what a disk refuses."""
-
-
-def _stop(message: str, code: int) -> None:
-    print(f"benchmarco: {message}", file=sys.stderr)
-    raise typer.Exit(code)
-
-
 @app.command()
-@_guarded
+@guarded
 def run(
     configs: Configs,
     settings: Sets = None,
@@ -97,20 +53,22 @@ def run(
     """Run benchmarks: load, encode, index, search, evaluate; reuse what is already there."""
     from pipeline.api import run_benchmark
     from pipeline.benchmark import Benchmark
+    from pipeline.results import check_folder
 
     loaded = _load(configs, settings)
     for config in loaded:  # all of them are checked before the first is run
+        check_folder(Path(output or config.output) / config.name)
         Benchmark(config, _store(config)).check()
     for config in loaded:
-        result = run_benchmark(config, output=output, fresh=fresh, progress=_progress)
+        result = run_benchmark(config, output=output, fresh=fresh, progress=progress)
         from pipeline.report.table import result_tables
 
-        _show(*result_tables(result.metrics))
+        show(*result_tables(result.metrics))
         print(f"written to {result.folder}")
 
 
 @app.command()
-@_guarded
+@guarded
 def plan(configs: Configs, settings: Sets = None, as_json: Json = False) -> None:
     """Show each stage's key and whether its artifact is there; compute nothing."""
     from pipeline.benchmark import Benchmark
@@ -118,15 +76,15 @@ def plan(configs: Configs, settings: Sets = None, as_json: Json = False) -> None
     loaded = _load(configs, settings)
     plans = {config.name: Benchmark(config, _store(config)).plan() for config in loaded}
     if as_json:
-        _print_each([{"name": name, "stages": stages} for name, stages in plans.items()])
+        print_each([{"name": name, "stages": stages} for name, stages in plans.items()])
         return
     from pipeline.report.table import plan_table
 
-    _show(*(plan_table(name, stages) for name, stages in plans.items()))
+    show(*(plan_table(name, stages) for name, stages in plans.items()))
 
 
 @app.command()
-@_guarded
+@guarded
 def evaluate(
     qrels: Annotated[Path, typer.Option(help="TREC or BEIR judgments; .gz is accepted.")],
     run: Annotated[Path, typer.Option(help="TREC run; .gz is accepted.")],
@@ -143,6 +101,8 @@ def evaluate(
     from pipeline import api
     from pipeline.metrics.evaluation import write_per_query
 
+    if per_query:
+        _check_file(per_query, "--per-query")
     scored = api.evaluate(qrels, run, measures, ignore_identical_ids=ignore_identical_ids)
     names = [str(measure) for measure in scored.measures]
     means = dict(zip(names, scored.means.tolist(), strict=True))
@@ -154,7 +114,7 @@ def evaluate(
             write_per_query(file, scored.query_ids, scored.measures, scored.values)
     counts = {"queries": len(scored.query_ids), "missing": scored.missing, "unjudged": scored.unjudged}
     if as_json:
-        _print_json({**counts, "metrics": means, "intervals": intervals})
+        print_json({**counts, "metrics": means, "intervals": intervals})
         return
     from pipeline.report.table import measure_table
 
@@ -162,32 +122,113 @@ def evaluate(
         f"{run.name}: {counts['queries']:,} judged queries, {scored.missing:,} not in the run (score 0), "
         f"{scored.unjudged:,} queries of the run not judged (left out)"
     )
-    _show(measure_table(title, means, intervals))
+    show(measure_table(title, means, intervals))
 
 
 @app.command()
-@_guarded
+@guarded
 def data(configs: Configs, settings: Sets = None, as_json: Json = False) -> None:
     """Show what a collection holds, before anything is computed from it."""
     from pipeline.api import describe_data
 
-    described = {config.name: describe_data(config, _progress) for config in _load(configs, settings)}
+    described = {config.name: describe_data(config, progress) for config in _load(configs, settings)}
     if as_json:
-        _print_each([{"name": name, **description} for name, description in described.items()])
+        print_each([{"name": name, **description} for name, description in described.items()])
         return
     from pipeline.report.collection import collection_view
 
     for name, description in described.items():
-        _show(*collection_view(name, description))
+        show(*collection_view(name, description))
 
 
 @app.command()
-@_guarded
+@guarded
 def schema() -> None:
     """Print the config's JSON Schema, for editors."""
     from pipeline.config import json_schema
 
-    _print_json(json_schema())
+    print_json(json_schema())
+
+
+@cache.command("list")
+@guarded
+def cache_list(folder: CacheFolder = Path("indexes"), as_json: Json = False) -> None:
+    """Show each artifact's size and age, what it was made from and what uses it."""
+    from pipeline.cache import listing
+
+    rows = listing(folder)
+    if as_json:
+        print_json({"cache": str(folder), "bytes": sum(row["bytes"] for row in rows), "artifacts": rows})
+        return
+    from pipeline.report.table import cache_table
+
+    show(cache_table(str(folder), rows))
+
+
+@cache.command("verify")
+@guarded
+def cache_verify(folder: CacheFolder = Path("indexes"), as_json: Json = False) -> None:
+    """Compare every byte with its checksum; exit code 1 if anything is damaged."""
+    from pipeline.cache import verify
+
+    rows = verify(folder)
+    damaged = sum(row["state"] == "damaged" for row in rows)
+    if as_json:
+        print_json({"cache": str(folder), "damaged": damaged, "artifacts": rows})
+    else:
+        from pipeline.report.table import verify_table
+
+        show(verify_table(str(folder), rows))
+    if damaged:
+        raise typer.Exit(FAILED)
+
+
+@cache.command("prune")
+@guarded
+def cache_prune(
+    configs: Annotated[
+        list[Path] | None, typer.Argument(metavar="[CONFIG]...", help="What these use is kept.")
+    ] = None,
+    settings: Sets = None,
+    unused: Annotated[
+        bool, typer.Option("--unused", help="All that no CONFIG given uses may go.", show_default=False)
+    ] = False,
+    older_than: Annotated[
+        str | None, typer.Option(metavar="AGE", help="What no run used for so long may go: 12h, 30d, 8w.")
+    ] = None,
+    size: Annotated[
+        str | None,
+        typer.Option(metavar="SIZE", help="The least recently used may go until this is left: 10GB."),
+    ] = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Remove it, instead of only saying what would go.")
+    ] = False,
+    folder: CacheFolder = Path("indexes"),
+    as_json: Json = False,
+) -> None:
+    """Say what of the cache can go, and with --yes remove it; what a running process uses stays."""
+    from pipeline.benchmark import Benchmark
+    from pipeline.cache import Limits, parse_age, parse_size, prune
+
+    if (unused and not configs) or not (unused or older_than or size):
+        raise InputError(
+            "cache prune: " + ("--unused without a config" if unused else "what may go is not said"),
+            allowed="--older-than AGE, --size SIZE, or --unused with the configs whose artifacts stay",
+            fix="name at least one of them",
+        )
+    recipes = [
+        recipe
+        for config in _load(configs or [], settings)
+        for recipe in Benchmark(config, _store(config)).recipes.values()
+    ]
+    limits = Limits(unused, parse_age(older_than) if older_than else None, parse_size(size) if size else None)
+    rows = prune(folder, recipes, limits, dry=not yes)
+    if as_json:
+        print_json({"cache": str(folder), "bytes": sum(row["bytes"] for row in rows), "artifacts": rows})
+        return
+    from pipeline.report.table import prune_table
+
+    show(prune_table(str(folder), rows, dry=not yes))
 
 
 def _load(paths: list[Path], settings: list[str] | None) -> list[Config]:
@@ -205,30 +246,16 @@ def _load(paths: list[Path], settings: list[str] | None) -> list[Config]:
     return loaded
 
 
+def _check_file(path: Path, option: str) -> None:
+    """Refuse a file that cannot be written, before the work that it is for."""
+    if path.is_dir() or not path.parent.is_dir():
+        found = "is a folder" if path.is_dir() else f"no folder {path.parent}"
+        raise InputError(
+            f"{option} {path}: {found}", allowed="a file in a folder that is there", fix="name another"
+        )
+
+
 def _store(config: Config) -> Any:
     from pipeline.artifacts import Store
 
     return Store(Path(config.cache))
-
-
-def _progress(label: str, total: int | None, unit: str) -> AbstractContextManager[Bar]:
-    from tqdm import tqdm
-
-    return tqdm(total=total, desc=label, unit=f" {unit}", file=sys.stderr, disable=None)
-
-
-def _show(*parts: RenderableType) -> None:
-    from rich.console import Console
-
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else 140)
-    for part in parts:
-        console.print(part)
-
-
-def _print_each(documents: list[dict[str, Any]]) -> None:
-    """One JSON document: the only one, or a list of several."""
-    _print_json(documents[0] if len(documents) == 1 else documents)
-
-
-def _print_json(value: Any) -> None:
-    print(json.dumps(value, indent=2, ensure_ascii=False))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from rich.table import Table
@@ -63,3 +63,65 @@ def plain_table(title: str | None, header: Iterable[str], right: Iterable[int] =
         justify: Literal["left", "right"] = "right" if position in tuple(right) else "left"
         table.add_column(name, justify=justify, no_wrap=name != "key", overflow="fold")
     return table
+
+
+def cache_table(folder: str, rows: Sequence[Mapping[str, Any]]) -> Table:
+    """An artifact a row: what `pipeline.cache.listing` says of it."""
+    total = sum(row["bytes"] for row in rows)
+    title = f"{folder}: {len(rows):,} artifacts, {_size(total)}"
+    header = ("stage", "key", "state", "size", "made", "last used", "made from", "used by")
+    table = plain_table(title, header, right=(3,))
+    for row in rows:
+        table.add_row(
+            row["stage"],
+            row["key"][:12],
+            row["state"],
+            _size(row["bytes"]),
+            _minute(row["made_at"]),
+            _minute(row["used_at"]),
+            _short(row["made_from"]),
+            _short(row["used_by"]),
+        )
+    return table
+
+
+def verify_table(folder: str, rows: Sequence[Mapping[str, Any]]) -> Table:
+    """An artifact a row, with the files of it that are damaged."""
+    damaged = sum(row["state"] == "damaged" for row in rows)
+    title = f"{folder}: {len(rows):,} artifacts, {damaged:,} damaged"
+    table = plain_table(title, ("stage", "artifact", "size", "damaged files", "key"), right=(2,))
+    for row in rows:
+        files = "\n".join(row["files"])
+        table.add_row(row["stage"], row["state"], _size(row["bytes"]), files, row["key"])
+    return table
+
+
+def prune_table(folder: str, rows: Sequence[Mapping[str, Any]], dry: bool) -> Table:
+    """What goes, a row each, and why."""
+    total = _size(sum(row["bytes"] for row in rows))
+    title = f"{folder}: {'would remove' if dry else 'removed'} {len(rows):,} artifacts, {total}"
+    table = plain_table(
+        title + ("; --yes removes them" if dry and rows else ""), ("stage", "size", "why", "key"), (1,)
+    )
+    for row in rows:
+        table.add_row(row["stage"], _size(row["bytes"]), row["why"], row["key"])
+    return table
+
+
+def _size(count: int) -> str:
+    """Bytes in the unit that leaves at most three digits before the point."""
+    value, unit = float(count), "B"
+    for larger in ("kB", "MB", "GB", "TB"):
+        if value < 1000:
+            break
+        value, unit = value / 1000, larger
+    return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+
+
+def _minute(instant: str | None) -> str:
+    return (instant or "")[:16].replace("T", " ")
+
+
+def _short(names: Iterable[str]) -> str:
+    """Artifacts by stage and the start of their keys, one a line."""
+    return "\n".join(f"{name.partition('/')[0]} {name.partition('/')[2][:12]}" for name in names)

@@ -1,0 +1,225 @@
+"""`benchmarco cache`: what is listed, found damaged, and pruned, on a real cache of a finished run."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from pipeline.api import run_benchmark
+from pipeline.artifacts import Recipe, Store
+from pipeline.cache import Limits, age, contents, parse_age, parse_size, prune
+from pipeline.cli import app
+from pipeline.config import load_config
+from pipeline.errors import InputError
+
+Cache = Callable[..., Result]
+DAY = 86400
+
+
+@pytest.fixture
+def cache(workplace: Path) -> Cache:
+    """Runs `benchmarco cache ARGUMENTS --cache` on the workplace's cache."""
+
+    def run(*arguments: object) -> Result:
+        listed = ["cache", *map(str, arguments), "--cache", str(workplace / "indexes")]
+        return CliRunner().invoke(app, listed)
+
+    return run
+
+
+def run(folder: Path, *settings: str) -> list[str]:
+    """Run the config; the stages that were made."""
+    places = [f"cache={folder}/indexes", f"output={folder}/results"]
+    metrics = run_benchmark(load_config(folder / "c.yaml", [*places, *settings])).metrics
+    return [stage["stage"] for stage in metrics["stages"] if not stage["reused"]]
+
+
+def stages(folder: Path) -> list[str]:
+    return [kept.stage for kept in contents(folder / "indexes")]
+
+
+def ago(folder: Path, seconds: float, *names: str) -> None:
+    """Make it so that these stages were last used then."""
+    for kept in contents(folder / "indexes"):
+        if kept.stage in names:
+            os.utime(kept.folder / "manifest.json", (time.time() - seconds,) * 2)
+
+
+def test_list_says_what_each_was_made_from_and_what_uses_it(cache: Cache) -> None:
+    listed: dict[str, Any] = json.loads(cache("list", "--json").stdout)
+    rows = {row["stage"]: row for row in listed["artifacts"]}
+    assert sorted(rows) == ["data", "evaluate", "index", "openvino", "passages", "queries", "search"]
+    assert listed["bytes"] == sum(row["bytes"] for row in rows.values())
+    links = {
+        stage: (
+            [name.partition("/")[0] for name in row["made_from"]],
+            [n.partition("/")[0] for n in row["used_by"]],
+        )
+        for stage, row in rows.items()
+    }
+    assert links == {
+        "data": ([], ["evaluate", "passages", "queries", "search"]),
+        "openvino": ([], ["passages", "queries"]),
+        "passages": (["data", "openvino"], ["index"]),
+        "queries": (["data", "openvino"], ["search"]),
+        "index": (["passages"], ["search"]),
+        "search": (["data", "index", "queries"], ["evaluate"]),
+        "evaluate": (["data", "search"], []),
+    }
+    assert all(row["state"] == "whole" and row["made_at"] <= row["used_at"] for row in rows.values())
+    table = cache("list").stdout
+    assert all(row["key"][:12] in table for row in rows.values())
+
+
+def test_verify_finds_damage_and_says_so_with_its_exit_code(cache: Cache, workplace: Path) -> None:
+    good = cache("verify", "--json")
+    assert (good.exit_code, json.loads(good.stdout)["damaged"]) == (0, 0)
+    (index,) = (workplace / "indexes/index").iterdir()
+    with open(index / "index.faiss", "r+b") as file:
+        file.seek(1000)
+        file.write(b"X")
+    bad = cache("verify", "--json")
+    assert (bad.exit_code, json.loads(bad.stdout)["damaged"]) == (1, 1)
+    assert "index.faiss" in cache("verify").stdout
+
+
+def test_unfinished_work_is_listed_and_is_not_damage(cache: Cache, workplace: Path) -> None:
+    def fail(draft: Any) -> Any:
+        with draft.file("rows-0000000000-0000000002.npy") as path:
+            path.write_bytes(b"a whole shard")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Store(workplace / "indexes").make(Recipe("passages", {"x": 1}), fail)
+    done = cache("verify", "--json")
+    rows = json.loads(done.stdout)["artifacts"]
+    assert done.exit_code == 0
+    assert [row["key"] for row in rows if row["state"] == "unfinished"] == [Recipe("passages", {"x": 1}).key]
+
+
+def test_prune_says_first_what_would_go(cache: Cache, workplace: Path) -> None:
+    ago(workplace, 40 * DAY, "passages", "index")
+    told = json.loads(cache("prune", "--older-than", "30d", "--json").stdout)
+    assert [(row["stage"], row["removed"], row["why"]) for row in told["artifacts"]] == [
+        ("index", False, "not used for 40 d"),
+        ("passages", False, "not used for 40 d"),
+    ]
+    assert "would remove 2 artifacts" in cache("prune", "--older-than", "30d").stdout
+    assert len(stages(workplace)) == 7
+    done = json.loads(cache("prune", "--older-than", "30d", "--yes", "--json").stdout)
+    assert [row["removed"] for row in done["artifacts"]] == [True, True]
+    assert stages(workplace) == ["data", "evaluate", "openvino", "queries", "search"]
+    assert run(workplace) == []  # the ranking is still there
+    assert run(workplace, "search.top_k=60", "evaluate.measures=[ndcg@5]") == [
+        "passages",
+        "index",
+        "search",
+        "evaluate",
+    ]
+
+
+def test_a_run_marks_what_it_has_use_of(workplace: Path) -> None:
+    ago(workplace, 40 * DAY, *stages(workplace))
+    assert run(workplace) == []
+    assert [row["stage"] for row in prune(workplace / "indexes", [], Limits(older_than=DAY), dry=True)] == [
+        "openvino"
+    ]
+
+
+def test_size_takes_the_least_recently_used_until_the_rest_fits(workplace: Path) -> None:
+    order = ["search", "data", "queries", "index", "passages", "evaluate", "openvino"]
+    for days, stage in enumerate(reversed(order)):
+        ago(workplace, days * DAY + 10, stage)
+    sizes = {kept.stage: kept.bytes for kept in contents(workplace / "indexes")}
+    total = sum(sizes.values())
+    room = total - sizes["search"] - 1
+    rows = prune(workplace / "indexes", [], Limits(size=room), dry=False)
+    assert [row["stage"] for row in rows] == ["search", "data"]
+    assert sum(kept.bytes for kept in contents(workplace / "indexes")) <= room
+    assert prune(workplace / "indexes", [], Limits(size=room), dry=False) == []
+
+
+def test_unused_is_what_no_config_given_uses(cache: Cache, workplace: Path) -> None:
+    run(workplace, "model.query_instruction='find: '", "evaluate.measures=[ndcg@5]")
+    settings = [text for name in ("cache", "output") for text in ("--set", f"{name}={workplace}/{name}")]
+    told = cache("prune", workplace / "c.yaml", *settings, "--unused", "--yes", "--json")
+    assert [row["stage"] for row in json.loads(told.stdout)["artifacts"]] == ["queries", "search", "evaluate"]
+    assert len(stages(workplace)) == 7
+    assert run(workplace) == []
+
+
+def test_what_a_config_given_uses_stays_however_old_it_is(cache: Cache, workplace: Path) -> None:
+    run(workplace, "evaluate.measures=[ndcg@5]")
+    ago(workplace, 400 * DAY, *stages(workplace))
+    done = cache("prune", workplace / "c.yaml", "--older-than", "8w", "--size", "0B", "--yes", "--json")
+    assert [row["stage"] for row in json.loads(done.stdout)["artifacts"]] == ["evaluate"]
+
+
+def test_what_a_process_has_found_and_not_opened_yet_is_not_removed(workplace: Path) -> None:
+    root = workplace / "indexes"
+    store, recipes = Store(root), {}
+    for kept in contents(root):
+        recipes[kept.stage] = Recipe(kept.stage, kept.manifest["recipe"])
+    assert store.load(recipes["index"]) is not None
+    gone = [row["stage"] for row in prune(root, [], Limits(size=0), dry=False)]
+    assert "index" not in gone
+    assert len(gone) == 6
+    del store
+    assert [row["stage"] for row in prune(root, [], Limits(size=0), dry=False)] == ["index"]
+    assert Store(root).load(recipes["index"]) is None
+
+
+def test_other_files_in_the_cache_are_left_alone(workplace: Path, tmp_path: Path) -> None:
+    root = workplace / "indexes"
+    (root / "README.md").write_text("mine", encoding="utf-8")
+    (root / "data" / "notes").mkdir()
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "precious").write_text("x", encoding="utf-8")
+    (root / "data" / ("f" * 64)).symlink_to(outside)
+    prune(root, [], Limits(size=0), dry=False)
+    assert contents(root) == []
+    assert (root / "README.md").exists()
+    assert (root / "data" / "notes").is_dir()
+    assert (outside / "precious").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["list", "--cache", "none"], "cache none: no such folder"),
+        (["verify", "--cache", "none"], "cache none: no such folder"),
+        (["prune", "--cache", "none", "--size", "1GB"], "cache none: no such folder"),
+        (["prune"], "what may go is not said"),
+        (["prune", "--unused"], "--unused without a config"),
+        (["prune", "--older-than", "30"], "--older-than 30: not a number with a unit"),
+        (["prune", "--older-than", "soon"], "units s, m, h, d, w"),
+        (["prune", "--size", "big"], "units B, KB, MB, GB, TB"),
+        (["prune", "--size", "-1GB"], "--size -1GB"),
+        (["prune", "none.yaml", "--unused"], "config none.yaml: no such file"),
+    ],
+)
+def test_wrong_arguments_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], expected: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, ["cache", *arguments])
+    assert done.exit_code == 2
+    assert expected in done.stderr
+    assert done.stdout == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ages_and_sizes() -> None:
+    assert [age(seconds) for seconds in (5, 60, 7200, 3 * DAY + 5)] == ["5 s", "1 m", "2 h", "3 d"]
+    assert (parse_age("1.5d"), parse_age("2w"), parse_age("90 s")) == (1.5 * DAY, 14 * DAY, 90)
+    assert (parse_size("10gb"), parse_size("1.5 MB"), parse_size("0B")) == (10**10, 1_500_000, 0)
+    with pytest.raises(InputError):
+        parse_size("1 PB")
