@@ -140,6 +140,9 @@ class ModelConfig(_Section):
     shard_rows: int = setting(
         16384, "passages per stored shard: what an interrupted run loses at most", shapes="", ge=1
     )
+    trust_remote_code: bool = setting(
+        False, "run the Python files that come with the model", shapes="passages queries"
+    )
     passages: str | None = setting(
         None, "precomputed only: .npy [passages, d], in corpus order", shapes="passages", keyed=False
     )
@@ -378,9 +381,12 @@ def _anchor(config: Config, base: Path) -> Config:
         path = (base / Path(value).expanduser()).resolve()
         return str(path) if explicit or path.exists() or value.startswith((".", "/", "~")) else value
 
+    source, where = config.data.source, config.data.path
     data = config.data.model_copy(
         update={
-            "path": local(config.data.path, explicit=config.data.source != "hub"),
+            "path": where
+            if source == "ir_datasets"
+            else local(where, explicit=source in ("msmarco", "flag")),
             "corpus_path": local(config.data.corpus_path),
         }
     )

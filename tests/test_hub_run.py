@@ -108,6 +108,24 @@ def test_a_new_commit_of_the_model_encodes_again(
     assert reused(tmp_path) == [True, False, False, False, False, False]
 
 
+def test_an_older_repository_without_safetensors_serves_too(
+    hub_server: Any, published: dict[str, str], run: Run, tmp_path: Path, bge_folder: Path
+) -> None:
+    import torch
+    from safetensors.torch import load_file
+
+    assert run().returncode == 0
+    before = (tmp_path / "results/hub/run.trec").read_bytes()
+    older = shutil.copytree(bge_folder, tmp_path / "older")
+    torch.save(load_file(older / "model.safetensors"), older / "pytorch_model.bin")
+    (older / "model.safetensors").unlink()
+    hub_server.publish("model", "someone/bge-small-en-v1.5", older)
+    done = run()
+    assert done.returncode == 0, done.stderr
+    assert "pytorch_model.bin" in hub_server.downloads()
+    assert (tmp_path / "results/hub/run.trec").read_bytes() == before
+
+
 @pytest.mark.parametrize(
     ("setting", "expected"),
     [

@@ -21,7 +21,17 @@ from pipeline.encoders.precomputed import Precomputed
 from pipeline.progress import Bar
 from pipeline.records import Float32, Texts
 
-__all__ = ["Encoder", "Model", "Precomputed", "Role", "Usage", "open_encoder", "resolve", "token_counter"]
+__all__ = [
+    "Encoder",
+    "Model",
+    "Precomputed",
+    "Role",
+    "Usage",
+    "open_encoder",
+    "prepared",
+    "resolve",
+    "token_counter",
+]
 
 
 @dataclass(frozen=True)
@@ -66,6 +76,15 @@ def resolve(config: ModelConfig) -> Model | Precomputed:
     if config.backend == "precomputed":
         return Precomputed.find(config)
     return models.resolve(config, _BACKENDS[config.backend].precisions)
+
+
+def prepared(config: ModelConfig, source: Model | Precomputed) -> dict[str, str]:
+    """Keys of what a backend makes of the model and keeps: vectors are made from that."""
+    if config.backend != "openvino" or isinstance(source, Precomputed):
+        return {}
+    from pipeline.encoders.openvino import conversion_recipe
+
+    return {"openvino": conversion_recipe(source).key}
 
 
 def open_encoder(config: ModelConfig, source: Model | Precomputed, store: Store) -> Encoder:

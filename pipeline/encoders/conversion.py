@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,9 @@ def import_openvino() -> Any:
     return openvino
 
 
-def convert(folder: Path, target: Path, pooling: str, normalize: bool, pad_id: int) -> None:
+def convert(
+    folder: Path, target: Path, pooling: str, normalize: bool, pad_id: int, trust_remote_code: bool = False
+) -> None:
     """Write a model as OpenVINO IR.
 
     Args:
@@ -29,16 +32,19 @@ def convert(folder: Path, target: Path, pooling: str, normalize: bool, pad_id: i
         pooling: `cls`, `mean` or `last_token`.
         normalize: Whether vectors are scaled to length 1.
         pad_id: The padding token.
+        trust_remote_code: Whether Python files that come with the model may run.
     """
     openvino = import_openvino()
-    network, example = _torch_network(folder, pooling, normalize, pad_id)
+    network, example = _torch_network(folder, pooling, normalize, pad_id, trust_remote_code)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         converted = openvino.convert_model(network, example_input=example)
     openvino.save_model(converted, str(target), compress_to_fp16=False)
 
 
-def _torch_network(folder: Path, pooling: str, normalize: bool, pad_id: int) -> tuple[Any, dict[str, Any]]:
+def _torch_network(
+    folder: Path, pooling: str, normalize: bool, pad_id: int, trusted: bool
+) -> tuple[Any, dict[str, Any]]:
     """A torch module from token ids and mask to vectors, and example inputs to trace it with."""
     import torch
     from transformers import AutoModel
@@ -46,7 +52,11 @@ def _torch_network(folder: Path, pooling: str, normalize: bool, pad_id: int) -> 
     class Network(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.body = AutoModel.from_pretrained(folder, dtype=torch.float32, trust_remote_code=False).eval()
+            body, loading = AutoModel.from_pretrained(
+                folder, dtype=torch.float32, trust_remote_code=trusted, output_loading_info=True
+            )
+            _refuse_missing(loading["missing_keys"])
+            self.body = body.eval()
 
         def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
             hidden = self.body(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
@@ -64,6 +74,13 @@ def _torch_network(folder: Path, pooling: str, normalize: bool, pad_id: int) -> 
     mask = torch.ones_like(ids)
     ids[1, 5:], mask[1, 5:] = pad_id, 0
     return Network(), {"input_ids": ids, "attention_mask": mask}
+
+
+def _refuse_missing(names: Iterable[str]) -> None:
+    """Transformers fills in at random what a model's files lack; only its pooler is never used here."""
+    missing = sorted(name for name in names if not name.startswith("pooler."))
+    if missing:
+        raise ValueError(f"its files lack {len(missing)} weights, such as {missing[0]}")
 
 
 if __name__ == "__main__":

@@ -43,6 +43,7 @@ class FlagBackend:
             )
         dtypes = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
         self.flag = _load(model, folder)
+        _refuse_missing(model, folder, self.flag.model)
         self.network = self.flag.model.to(device=self.device, dtype=dtypes[model.precision]).eval()
         self.tokenizer = load_tokenizer(folder)
         self.pad_id = model.pad_id
@@ -94,7 +95,7 @@ def _load(model: Model, folder: Path) -> Any:
     by_class = {loaded: name for name, loaded in EMBEDDER_CLASS_MAPPING.items()}
     default = "decoder-only-base" if model.pooling == "last_token" else "encoder-only-base"
     name = by_class[known.model_class].value if known else default
-    with _quiet("FlagEmbedding.inference.auto_embedder"):
+    with _quiet("FlagEmbedding.inference.auto_embedder"), _refusals_said(model):
         return FlagAutoModel.from_finetuned(
             str(folder),
             model_class=name,
@@ -103,9 +104,53 @@ def _load(model: Model, folder: Path) -> Any:
             use_bf16=model.precision == "bf16",
             devices=[model.device],
             pooling_method=model.pooling,
-            trust_remote_code=False,
+            trust_remote_code=model.trust_remote_code,
             query_instruction_format="{}{}",
         )
+
+
+def _refuse_missing(model: Model, folder: Path, network: Any) -> None:
+    """Refuse a model whose files lack weights: transformers fills them in at random and says nothing here.
+
+    Only the pooler is not used. A checkpoint may put a prefix before each name, such as `bert.`, and an old
+    one has `gamma` and `beta` where the network has `weight` and `bias`.
+    """
+    from safetensors import safe_open
+
+    stored: set[str] = set()
+    for path in folder.glob("*.safetensors"):
+        with safe_open(path, "pt") as file:
+            for name in file.keys():  # noqa: SIM118 (it is no mapping)
+                parts = name.replace(".gamma", ".weight").replace(".beta", ".bias").split(".")
+                stored.update(".".join(parts[start:]) for start in range(len(parts)))
+    inner = network if hasattr(network, "config") else network.model
+    wanted = (name for name, _ in inner.named_parameters() if not name.startswith("pooler."))
+    missing = [name for name in wanted if name not in stored] if stored else []
+    if missing:
+        raise InputError(
+            f"model '{model.name}': its files lack {len(missing)} weights, such as {missing[0]}",
+            fix="restore the model's files",
+        )
+
+
+@contextlib.contextmanager
+def _refusals_said(model: Model) -> Iterator[None]:
+    """Say what is wrong with a model that cannot be loaded: broken weights, or code of its own to run."""
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except ValueError as error:
+        if "trust_remote_code" not in str(error):
+            raise
+        raise InputError(
+            f"model '{model.name}' runs only with Python files of its own",
+            fix="read them, then set model.trust_remote_code to true",
+        ) from None
+    except SafetensorError as error:
+        raise InputError(
+            f"the weights of model '{model.name}' cannot be read: {error}", fix="restore the model's files"
+        ) from None
 
 
 @contextlib.contextmanager

@@ -22,6 +22,8 @@ ROLES: tuple[Role, ...] = ("passages", "queries")
 
 FILES = ("*.safetensors", "*.safetensors.index.json", "*.json", "*.txt", "*.model", "1_Pooling/config.json")
 """What is fetched of a hub model: weights, tokenizer, configs."""
+CODE = ("*.py",)
+"""What is fetched too when the config lets the model's own code run."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,7 @@ class Model:
         prompts: For each role what stands before and after each text.
         max_lengths: For each role the tokens kept, never more than the model has positions for.
         pad_id: The padding token.
+        trust_remote_code: Whether Python files that come with the model may run.
     """
 
     name: str
@@ -96,6 +99,7 @@ class Model:
     prompts: dict[Role, tuple[str, str]]
     max_lengths: dict[Role, int]
     pad_id: int
+    trust_remote_code: bool = False
 
     def recipe(self, role: Role) -> dict[str, Any]:
         """What of the model stands in the key of vectors made in `role`."""
@@ -146,6 +150,7 @@ def resolve(config: ModelConfig, precisions: Sequence[str]) -> Model:
         prompts={role: _prompt(formats[role], instructions[role]) for role in ROLES},
         max_lengths={role: min(lengths[role], _positions(own)) for role in ROLES},
         pad_id=int(own.get("pad_token_id") or 0),
+        trust_remote_code=config.trust_remote_code,
     )
 
 
@@ -156,10 +161,16 @@ class Files:
     local: Path | None = None
     repo: str = ""
     commit: str = ""
+    patterns: tuple[str, ...] = FILES
 
     def folder(self) -> Path:
         """The folder with all files, fetched from the hub if they are not here."""
-        return self.local or hub.snapshot(self.repo, self.commit, "model", FILES)
+        if self.local:
+            return self.local
+        folder = hub.snapshot(self.repo, self.commit, "model", self.patterns)
+        if any(folder.glob("*.safetensors")):
+            return folder
+        return hub.snapshot(self.repo, self.commit, "model", (*self.patterns, "*.bin"))  # an older repository
 
     def read_json(self, name: str) -> dict[str, Any]:
         """One JSON file; empty when the model has none of that name. Fetches small files only."""
@@ -200,7 +211,8 @@ def _find(config: ModelConfig) -> tuple[Files, dict[str, Any]]:
             fix="check the path: it is taken from the config file's folder",
         )
     commit = hub.commit(config.name, config.revision, "model")
-    return Files(repo=config.name, commit=commit), {"hub": config.name, "commit": commit}
+    patterns = FILES + CODE if config.trust_remote_code else FILES
+    return Files(repo=config.name, commit=commit, patterns=patterns), {"hub": config.name, "commit": commit}
 
 
 def short_name(name: str) -> str:

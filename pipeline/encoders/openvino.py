@@ -8,7 +8,6 @@ import logging
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from pipeline.records import Float32, Int64
 log = logging.getLogger(__name__)
 
 SCHEMA = 1
-TOKENS = 2048  # tokens per batch, padding included
+TOKENS = 1024  # tokens per batch, padding included
 
 
 class OpenVINOBackend:
@@ -38,7 +37,7 @@ class OpenVINOBackend:
 
     def __init__(self, model: Model, store: Store) -> None:
         folder = model.files.folder()
-        recipe = Recipe("openvino", _recipe(model))
+        recipe = conversion_recipe(model)
         converted, _ = store.make(recipe, lambda draft: (_convert(model, folder, draft), {}))
         core = import_openvino().Core()
         if model.precision == "bf16" and "BF16" not in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
@@ -86,16 +85,19 @@ class OpenVINOBackend:
         return rows, vectors
 
 
-def _recipe(model: Model) -> dict[str, Any]:
+def conversion_recipe(model: Model) -> Recipe:
+    """What shapes the converted model."""
     from importlib.metadata import version
 
-    return {
+    plain = {
         "schema": SCHEMA,
         "model": model.identity,
         "pooling": model.pooling,
         "normalize": model.normalize,
+        "trust_remote_code": model.trust_remote_code,
         "openvino": version("openvino"),
     }
+    return Recipe("openvino", plain)
 
 
 def _convert(model: Model, folder: Path, draft: Draft) -> dict[str, Any]:
@@ -103,23 +105,33 @@ def _convert(model: Model, folder: Path, draft: Draft) -> dict[str, Any]:
     log.info("converting %s to OpenVINO, once", model.name)
     # OpenVINO derives the weights' file name from the description's, so both are written aside and moved
     with (
-        tempfile.TemporaryDirectory(dir=draft.folder.parent) as aside,
+        draft.aside() as aside,
         draft.file("model.xml") as xml,
         draft.file("model.bin") as weights,
     ):
-        wanted = {"pooling": model.pooling, "normalize": model.normalize, "pad_id": model.pad_id}
-        arguments = [str(folder), str(Path(aside) / "model.xml"), json.dumps(wanted)]
+        wanted = {
+            "pooling": model.pooling,
+            "normalize": model.normalize,
+            "pad_id": model.pad_id,
+            "trust_remote_code": model.trust_remote_code,
+        }
+        arguments = [str(folder), str(aside / "model.xml"), json.dumps(wanted)]
         command = [sys.executable, "-m", "pipeline.encoders.conversion", *arguments]
         done = subprocess.run(
             command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False
         )
         if done.returncode:
             reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+            if "`trust_remote_code=True`" in done.stderr and not model.trust_remote_code:
+                raise InputError(
+                    f"model '{model.name}' runs only with Python files of its own",
+                    fix="read them, then set model.trust_remote_code to true",
+                )
             raise InputError(
                 f"model '{model.name}' cannot be converted to OpenVINO: {reason}",
                 allowed="encoder models that transformers loads and OpenVINO traces",
                 fix="set model.backend to flag",
             )
-        os.replace(Path(aside) / "model.xml", xml)
-        os.replace(Path(aside) / "model.bin", weights)
+        os.replace(aside / "model.xml", xml)
+        os.replace(aside / "model.bin", weights)
     return {"name": model.name}
