@@ -53,6 +53,7 @@ def test_set_changes_settings_of_any_kind(tmp_path: Path) -> None:
 
 def test_paths_are_relative_to_the_config_file(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
+    (tmp_path / "corpora" / "x").mkdir(parents=True)
     text = "name: t\ndata: {source: beir, path: corpora/x}\nmodel: {name: model}\n"
     config = load_config(write(tmp_path, text))
     assert config.data.path == str(tmp_path.resolve() / "corpora" / "x")
@@ -64,8 +65,8 @@ def test_paths_are_relative_to_the_config_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (MINIMAL + "serch: {top_k: 3}\n", ["unknown key 'serch'", "did you mean 'search'"]),
-        (MINIMAL + "search: {topk: 3}\n", ["unknown key 'search.topk'", "did you mean 'top_k'"]),
+        (MINIMAL + "serch: {top_k: 3}\n", ["unknown key 'serch'", "Did you mean 'search'"]),
+        (MINIMAL + "search: {topk: 3}\n", ["unknown key 'search.topk'", "Did you mean 'top_k'"]),
         (MINIMAL + "search: {top_k: many}\n", ["'search.top_k'", "'many'", "integer"]),
         (MINIMAL + "search: {top_k: 0}\n", ["'search.top_k'", "0", "greater than or equal to 1"]),
         (MINIMAL + "search: 5\n", ["'search'"]),

@@ -1,0 +1,403 @@
+"""Keys: what each field of the config, and each fact outside it, makes again, and that nothing else changes.
+
+`CHANGES` has an entry for every field. A field that is added without one fails
+`test_every_field_has_a_change`, so nobody can add a setting without saying what it invalidates.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import os
+import re
+import shutil
+import types
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from huggingface_hub import constants
+from pydantic import BaseModel
+
+from pipeline.artifacts import Store
+from pipeline.benchmark import _NEEDS, SCHEMAS, Benchmark
+from pipeline.config import STAGES, Config, load_config
+
+ALL = set(STAGES)
+QUERIES_ON = {"data", "queries", "search", "evaluate"}
+PASSAGES_ON = {"data", "passages", "index", "search", "evaluate"}
+VECTORS_ON = ALL - {"data"}
+FIRST, SECOND = "1" * 40, "2" * 40  # commits
+
+CONFIGS = {
+    "files": """
+        name: t
+        data: {source: beir, path: data}
+        model: {backend: openvino, name: ./bge-small-en-v1.5}
+    """,
+    "tables": """
+        name: t
+        data: {source: hub, path: rows, split: dev}
+        model: {backend: flag, name: ./bge-small-en-v1.5}
+    """,
+    "two tables": """
+        name: t
+        data: {source: hub, path: rows, split: dev, corpus_path: texts}
+        model: {backend: flag, name: ./bge-small-en-v1.5}
+    """,
+    "hub": """
+        name: t
+        data: {source: hub, path: owner/rows, split: dev, corpus_path: owner/texts}
+        model: {backend: flag, name: owner/tiny}
+    """,
+    "precomputed": """
+        name: t
+        data: {source: beir, path: data}
+        model: {backend: precomputed, passages: passages.npy, queries: queries.npy}
+    """,
+}
+
+
+@dataclass(frozen=True)
+class Change:
+    """One field given another value.
+
+    Attributes:
+        to: `key=value`, as `--set` takes it, applied on top of `base`.
+        base: A config of `CONFIGS`, and settings applied before.
+        makes_again: The stages whose keys must change; None is what the field claims, and what is made
+            of that. Spelled out for the data section, where a part of a collection may stay.
+    """
+
+    to: str
+    base: tuple[str, ...] = ("files",)
+    makes_again: set[str] | None = None
+
+
+CHANGES: dict[str, list[Change]] = {
+    "name": [Change("name=other")],
+    "data.source": [Change("data.source=sample", makes_again=ALL)],
+    "data.path": [Change("data.path=other", makes_again=ALL), Change("data.path=copy", makes_again=set())],
+    "data.revision": [Change("data.revision=v1", ("hub",), QUERIES_ON)],
+    "data.split": [
+        Change("data.split=dev", makes_again=QUERIES_ON),
+        Change("data.split=train", ("tables",), ALL),
+    ],
+    "data.queries": [Change("data.queries=3", makes_again=QUERIES_ON)],
+    "data.corpus": [
+        Change("data.corpus=300", makes_again=PASSAGES_ON),
+        Change("data.corpus={positives_of: 2}", ("tables",), ALL),
+    ],
+    "data.corpus.positives_of": [
+        Change("data.corpus.positives_of=3", ("tables", "data.corpus={positives_of: 2}"), ALL)
+    ],
+    "data.query_column": [Change("data.query_column=question", ("tables",), QUERIES_ON)],
+    "data.positives_column": [
+        Change("data.positives_column=also", ("tables",), ALL),
+        Change("data.positives_column=also", ("two tables",), QUERIES_ON),
+    ],
+    "data.corpus_path": [
+        Change("data.corpus_path=texts", ("tables",), ALL),
+        Change("data.corpus_path=texts_copy", ("two tables",), set()),
+    ],
+    "data.corpus_revision": [Change("data.corpus_revision=v1", ("hub",), ALL)],
+    "data.corpus_split": [Change("data.corpus_split=test", ("two tables",), ALL)],
+    "data.corpus_column": [Change("data.corpus_column=body", ("two tables",), ALL)],
+    "model.backend": [Change("model.backend=flag")],
+    "model.name": [Change("model.name=./other-model"), Change("model.name=owner/tiny")],
+    "model.revision": [Change("model.revision=v1", ("hub",))],
+    "model.pooling": [Change("model.pooling=mean"), Change("model.pooling=cls", makes_again=set())],
+    "model.normalize": [Change("model.normalize=false")],
+    "model.precision": [Change("model.precision=bf16")],
+    "model.query_instruction": [Change("model.query_instruction='find: '")],
+    "model.passage_instruction": [Change("model.passage_instruction='text: '")],
+    "model.query_max_length": [Change("model.query_max_length=7")],
+    "model.passage_max_length": [Change("model.passage_max_length=7")],
+    "model.batch_size": [Change("model.batch_size=3")],
+    "model.device": [Change("model.device=cpu")],
+    "model.shard_rows": [Change("model.shard_rows=7")],
+    "model.trust_remote_code": [Change("model.trust_remote_code=true")],
+    "model.passages": [Change("model.passages=other.npy", ("precomputed",))],
+    "model.queries": [Change("model.queries=other.npy", ("precomputed",))],
+    "index.factory": [Change("index.factory=SQfp16")],
+    "index.metric": [],  # it has one value, which the test sees to
+    "search.top_k": [Change("search.top_k=1001")],
+    "search.batch_size": [Change("search.batch_size=5")],
+    "evaluate.measures": [
+        Change("evaluate.measures=[ndcg@5]"),
+        Change(
+            "evaluate.measures=[nDCG@10, RR@10, R@100, AP@1000, P@10]", makes_again=set()
+        ),  # other names of the same
+    ],
+    "evaluate.ignore_identical_ids": [Change("evaluate.ignore_identical_ids=true")],
+    "cache": [Change("cache=elsewhere")],
+    "output": [Change("output=elsewhere")],
+}
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory, root: Path, bge_folder: Path) -> Path:
+    """Everything the configs name; never changed."""
+    folder = tmp_path_factory.mktemp("keys")
+    for name in ("data", "copy", "other"):
+        shutil.copytree(root / "pipeline" / "data" / "sample", folder / name)
+        append(folder / name / "corpus.jsonl", b'{"_id": "x1", "text": "more than the sample has"}\n')
+        shutil.copy(folder / name / "qrels" / "test.tsv", folder / name / "qrels" / "dev.tsv")
+        append(folder / name / "qrels" / "dev.tsv", b"\n")
+    append(folder / "other" / "corpus.jsonl", b'{"_id": "x2", "text": "more"}\n')
+    shutil.copytree(bge_folder, folder / "bge-small-en-v1.5")
+    shutil.copytree(bge_folder, folder / "other-model")
+    flip(folder / "other-model" / "model.safetensors")
+    tables = {
+        "rows": {"query": ["a", "b", "c"], "question": ["d", "e", "f"], "positive": [["x"], ["y"], ["z"]]},
+        "texts": {"content": ["x", "y", "z"], "body": ["u", "v", "w"]},
+    }
+    tables["rows"]["also"] = tables["rows"]["positive"][::-1]
+    for name, columns in tables.items():
+        for split in ("train", "dev", "test"):
+            (folder / name / "data").mkdir(parents=True, exist_ok=True)
+            table = pa.table({**columns, "split": [split] * 3})
+            pa.parquet.write_table(table, folder / name / "data" / f"{split}-00000-of-00001.parquet")
+    shutil.copytree(folder / "texts", folder / "texts_copy")
+    for name, seed in (("passages", 1), ("queries", 2), ("other", 3)):
+        np.save(folder / f"{name}.npy", np.random.default_rng(seed).random((4, 2), np.float32))
+    for kind, name in (("dataset", "rows"), ("dataset", "texts"), ("model", "tiny")):
+        on_hub(folder / "hub", kind, name, folder / (name if kind == "dataset" else "bge-small-en-v1.5"))
+    for name, text in CONFIGS.items():
+        (folder / f"{name}.yaml").write_text(text, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def workplace(original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy to change, and no hub but the one in its cache."""
+    folder = Path(shutil.copytree(original, tmp_path / "w", symlinks=True))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(folder / "hub"))
+    return folder
+
+
+def on_hub(cache: Path, kind: str, name: str, content: Path) -> None:
+    """A repository in the hub client's own cache: one content under two commits, `main` and `v1`."""
+    folder = cache / f"{kind}s--owner--{name}"
+    (folder / "refs").mkdir(parents=True)
+    for revision, commit in (("main", FIRST), ("v1", SECOND)):
+        (folder / "refs" / revision).write_text(commit, encoding="utf-8")
+        shutil.copytree(content, folder / "snapshots" / commit)
+
+
+def append(path: Path, content: bytes) -> None:
+    path.write_bytes(path.read_bytes() + content)
+
+
+def flip(path: Path) -> None:
+    """Change one bit of the last byte but one."""
+    content = bytearray(path.read_bytes())
+    content[-2] ^= 1
+    path.write_bytes(content)
+
+
+def swap(path: Path, first: int = 1) -> None:
+    """Exchange two lines."""
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines[first], lines[first + 1] = lines[first + 1], lines[first]
+    path.write_bytes(b"".join(lines))
+
+
+def keys(folder: Path, base: str, *settings: str) -> dict[str, str]:
+    config = load_config(folder / f"{base}.yaml", settings)
+    recipes = Benchmark(config, Store(folder / "indexes")).recipes
+    return {stage: recipe.key for stage, recipe in recipes.items()}
+
+
+def changed(before: dict[str, str], after: dict[str, str]) -> set[str]:
+    return {stage for stage in STAGES if before[stage] != after[stage]}
+
+
+def walk(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every field of a model that holds a value, sections opened, also those that are one of several."""
+    for name, field in model.model_fields.items():
+        options = get_args(field.annotation) if isinstance(field.annotation, types.UnionType) else ()
+        kinds = [field.annotation, *options]
+        sections = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)]
+        if field.annotation not in sections:
+            yield prefix + name, field
+        for section in sections:
+            yield from walk(section, f"{prefix}{name}.")
+
+
+FIELDS = dict(walk(Config))
+
+
+def after(stages: set[str]) -> set[str]:
+    """The stages and all that is made of them; a collection's texts are part of the data."""
+    again = set(stages)
+    for stage in STAGES:
+        if again & set(_NEEDS[stage]):
+            again.add(stage)
+    return again
+
+
+def test_every_field_has_a_change() -> None:
+    assert set(FIELDS) == set(CHANGES), "give the new field an entry in CHANGES"
+    without = [name for name, listed in CHANGES.items() if not listed]
+    assert [name for name in without if len(get_args(FIELDS[name].annotation)) != 1] == []
+
+
+@pytest.mark.parametrize(
+    ("field", "change"),
+    [(field, change) for field, listed in CHANGES.items() for change in listed],
+    ids=[change.to for listed in CHANGES.values() for change in listed],
+)
+def test_a_field_changes_the_keys_it_claims_and_no_others(
+    workplace: Path, field: str, change: Change
+) -> None:
+    assert change.to.partition("=")[0] == field
+    base, *before = change.base
+    found = changed(keys(workplace, base, *before), keys(workplace, base, *before, change.to))
+    claimed = set(FIELDS[field].json_schema_extra["shapes"])
+    expected = after(claimed) if change.makes_again is None else change.makes_again
+    assert found == expected
+    assert expected <= after(claimed)  # no field shapes more than it claims
+    assert claimed <= expected or not expected
+
+
+MODEL_FILES = (
+    "config.json", "model.safetensors", "special_tokens_map.json", "tokenizer.json", "tokenizer_config.json",
+    "vocab.txt", "1_Pooling/config.json",
+)  # fmt: skip
+
+FACTS: dict[str, tuple[str, Callable[[Path], object], set[str]]] = {
+    "a byte of the corpus": ("files", lambda w: flip(w / "data/corpus.jsonl"), ALL),
+    "a byte of the queries": ("files", lambda w: flip(w / "data/queries.jsonl"), QUERIES_ON),
+    "a byte of the judgments": ("files", lambda w: append(w / "data/qrels/test.tsv", b"\n"), QUERIES_ON),
+    "the order of passages": ("files", lambda w: swap(w / "data/corpus.jsonl"), ALL),
+    "the order of queries": ("files", lambda w: swap(w / "data/queries.jsonl"), QUERIES_ON),
+    "the order of judgments": ("files", lambda w: swap(w / "data/qrels/test.tsv"), QUERIES_ON),
+    "the judgments of another split": ("files", lambda w: append(w / "data/qrels/dev.tsv", b"\n"), set()),
+    "a byte of a table": ("tables", lambda w: flip(w / "rows/data/dev-00000-of-00001.parquet"), ALL),
+    "a byte of a corpus table": (
+        "two tables",
+        lambda w: flip(w / "texts/data/train-00000-of-00001.parquet"),
+        ALL,
+    ),
+    "code of the model": ("files", lambda w: append_new(w / "bge-small-en-v1.5/modeling.py"), VECTORS_ON),
+    "the model's README": ("files", lambda w: append_new(w / "bge-small-en-v1.5/README.md"), set()),
+    "a byte of the passages' vectors": (
+        "precomputed",
+        lambda w: flip(w / "passages.npy"),
+        PASSAGES_ON - {"data"},
+    ),
+    "a byte of the queries' vectors": (
+        "precomputed",
+        lambda w: flip(w / "queries.npy"),
+        QUERIES_ON - {"data"},
+    ),
+    "the dataset's commit": ("hub", lambda w: move(w, "datasets--owner--rows"), QUERIES_ON),
+    "the corpus dataset's commit": ("hub", lambda w: move(w, "datasets--owner--texts"), ALL),
+    "the model's commit": ("hub", lambda w: move(w, "models--owner--tiny"), VECTORS_ON),
+    "the time of files": ("files", lambda w: [os.utime(path) for path in w.rglob("*")], set()),
+    "where files are": ("files", lambda w: [w.rename(w.parent / "x"), w.symlink_to(w.parent / "x")], set()),
+    "the number of cores": (
+        "files",
+        lambda w: os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}),
+        set(),
+    ),
+    **{
+        f"a byte of the model's {name}": (
+            "files",
+            lambda w, n=name: touch_up(w / "bge-small-en-v1.5" / n),
+            VECTORS_ON,
+        )
+        for name in MODEL_FILES
+    },
+}
+
+
+def append_new(path: Path) -> None:
+    path.write_text("# new\n", encoding="utf-8")
+
+
+def touch_up(path: Path) -> None:
+    """Change a byte and leave JSON valid."""
+    flip(path) if path.suffix == ".safetensors" else append(path, b" ")
+
+
+def move(folder: Path, repo: str) -> None:
+    """A new commit on `main`."""
+    (folder / "hub" / repo / "refs" / "main").write_text(SECOND, encoding="utf-8")
+
+
+@pytest.fixture
+def cores() -> Iterator[None]:
+    before = os.sched_getaffinity(0)
+    yield
+    os.sched_setaffinity(0, before)
+
+
+@pytest.mark.usefixtures("cores")
+@pytest.mark.parametrize("fact", FACTS)
+def test_a_fact_outside_the_config_changes_the_keys_of_what_it_shapes(workplace: Path, fact: str) -> None:
+    base, change, expected = FACTS[fact]
+    before = keys(workplace, base)
+    change(workplace)
+    assert changed(before, keys(workplace, base)) == expected
+
+
+def test_the_model_s_files_are_all_in_the_table(bge_folder: Path) -> None:
+    there = {str(path.relative_to(bge_folder)) for path in bge_folder.rglob("*") if path.is_file()}
+    assert there == set(MODEL_FILES)
+
+
+NUMBERS = {
+    **{f"pipeline.benchmark.SCHEMAS[{stage}]": after({stage}) for stage in SCHEMAS},
+    "pipeline.data.identity.SCHEMA": ALL,
+    "pipeline.encoders.openvino.SCHEMA": VECTORS_ON,
+}
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_a_schema_number_changes_the_keys_of_what_that_code_makes(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch, number: str
+) -> None:
+    before = keys(workplace, "files")
+    path, _, stage = number.rstrip("]").partition("[")
+    module, _, name = path.rpartition(".")
+    owner = importlib.import_module(module)
+    if stage:
+        monkeypatch.setitem(getattr(owner, name), stage, 99)
+    else:
+        monkeypatch.setattr(owner, name, 99)
+    assert changed(before, keys(workplace, "files")) == NUMBERS[number]
+
+
+def test_every_schema_number_is_in_the_table(root: Path) -> None:
+    found = set()
+    for path in (root / "pipeline").rglob("*.py"):
+        for name in re.findall(r"^(SCHEMAS?)\b.*=", path.read_text(encoding="utf-8"), re.MULTILINE):
+            found.add(".".join(path.relative_to(root).with_suffix("").parts) + f".{name}")
+    assert found == {number.partition("[")[0] for number in NUMBERS}
+
+
+def test_the_version_that_converted_a_model_is_in_the_keys_of_its_vectors(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = {base: keys(workplace, base) for base in ("files", "tables")}
+    installed = importlib.metadata.version
+    monkeypatch.setattr(
+        importlib.metadata, "version", lambda name: "0.0" if name == "openvino" else installed(name)
+    )
+    assert changed(before["files"], keys(workplace, "files")) == VECTORS_ON
+    assert changed(before["tables"], keys(workplace, "tables")) == set()  # the flag backend converts nothing
+
+
+def test_a_shard_size_a_batch_size_a_name_and_folders_together_change_nothing(workplace: Path) -> None:
+    free = [name for name, field in FIELDS.items() if not field.json_schema_extra["shapes"]]
+    together = [change.to for name in free for change in CHANGES[name]]
+    assert len(together) >= 6
+    assert keys(workplace, "files") == keys(workplace, "files", *together)

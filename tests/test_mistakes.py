@@ -1,0 +1,454 @@
+"""Mistakes people make: each is exit code 2, one message that says where and what to do, and nothing written.
+
+One table, grouped by where the mistake is. Each runs in this process; one of each few also as the real
+command.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import logging
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from huggingface_hub import constants
+from typer.testing import CliRunner
+
+from pipeline.cli import app
+
+Apply = Callable[[Path], object]
+RUN, EVALUATE = ("run", "c.yaml"), ("evaluate", "--qrels", "q.trec", "--run", "r.trec")
+FILES = {
+    "c.yaml": (
+        "name: t\ndata: {source: beir, path: data}\nmodel: {name: all-minilm-l6-v2}\nsearch: {top_k: 1000}\n"
+    ),
+    "data/corpus.jsonl": '{"_id": "d1", "text": "the cat sat"}\n{"_id": "d2", "text": "a dog ran"}\n',
+    "data/queries.jsonl": '{"_id": "q1", "text": "cat"}\n',
+    "data/qrels/test.tsv": "query-id\tcorpus-id\tscore\nq1\td1\t1\n",
+    "flag.yaml": "name: t\ndata: {source: flag, path: flag, split: dev}\nmodel: {name: all-minilm-l6-v2}\n",
+    "flag/corpus.jsonl": '{"id": "d1", "text": "the cat sat"}\n',
+    "flag/dev_queries.jsonl": '{"id": "q1", "text": "cat"}\n',
+    "flag/dev_qrels.jsonl": '{"qid": "q1", "docid": "d1", "relevance": 1}\n',
+    "ms.yaml": "name: t\ndata: {source: msmarco, path: ms, split: dev}\nmodel: {name: all-minilm-l6-v2}\n",
+    "ms/collection.tsv": "d1\tthe cat sat\nd2\ta dog ran\n",
+    "ms/queries.dev.tsv": "q1\tcat\n",
+    "ms/qrels.dev.tsv": "q1\t0\td1\t1\n",
+    "pre.yaml": (
+        "name: t\n"
+        "data: {source: beir, path: data}\n"
+        "model: {backend: precomputed, passages: p.npy, queries: q.npy}\n"
+    ),
+    "m.yaml": "name: t\ndata: {source: beir, path: data}\nmodel: {name: ./model}\n",
+    "model/config.json": '{"model_type": "bert", "max_position_embeddings": 512}',
+    "model/model.safetensors": "weights",
+    "q.trec": "q1 0 d1 1\nq1 0 d2 0\n",
+    "r.trec": "q1 Q0 d1 1 2.5 tag\nq1 Q0 d2 2 1.5 tag\n",
+}
+
+
+def spoil(path: str, old: str, new: str) -> Apply:
+    """In the file at `path`, `new` where `old` stood; all of it where `old` is empty."""
+
+    def apply(folder: Path) -> None:
+        content = (folder / path).read_text(encoding="utf-8")
+        assert old in content
+        changed = content.replace(old, new, 1) if old else new
+        (folder / path).write_text(changed, encoding="utf-8")
+
+    return apply
+
+
+def config(old: str, new: str) -> Apply:
+    return spoil("c.yaml", old, new)
+
+
+def remove(path: str) -> Apply:
+    return lambda folder: (folder / path).unlink()
+
+
+def content(path: str, data: bytes) -> Apply:
+    return lambda folder: (folder / path).write_bytes(data)
+
+
+def array(path: str, values: object, **kind: object) -> Apply:
+    return lambda folder: np.save(folder / path, np.asarray(values, **kind))
+
+
+def both(*applied: Apply) -> Apply:
+    return lambda folder: [apply(folder) for apply in applied]
+
+
+def nothing(folder: Path) -> None:
+    """The mistake is on the command line."""
+
+
+def settings(*given: str) -> tuple[str, ...]:
+    return (*RUN, *(word for text in given for word in ("--set", text)))
+
+
+VECTORS = both(array("p.npy", np.eye(2), dtype=np.float32), array("q.npy", np.eye(2)[:1], dtype=np.float32))
+
+# what is wrong, which command, and what the message must say
+CONFIG: list[tuple[Apply, tuple[str, ...], list[str]]] = [
+    (config("name: t", "name: [t"), RUN, ["c.yaml, line 2", "not valid YAML", "one 'key: value' a line"]),
+    (config("name: t\n", "name: t\n\tx: 1\n"), RUN, ["c.yaml, line 2", "not valid YAML"]),
+    (config("name: t", "name: t\nname: u"), RUN, ["line 2", "key 'name' stands twice"]),
+    (
+        config("name: t", "name: !!python/object/apply:os.getcwd []"),
+        RUN,
+        ["c.yaml, line 1", "not valid YAML"],
+    ),
+    (config("", ""), RUN, ["c.yaml: holds nothing", "sections name, data"]),
+    (config("", "- a\n- b\n"), RUN, ["no mapping of sections"]),
+    (content("c.yaml", b"\xff\xfe"), RUN, ["c.yaml: not UTF-8 text (byte 0)", "Save it as UTF-8"]),
+    (remove("c.yaml"), RUN, ["config c.yaml: no such file", "Check the path"]),
+    (nothing, ("run", "data"), ["config data: is a folder"]),
+    (config("name: t\n", ""), RUN, ["'name' is missing"]),
+    (config("name: t", "name: ../t"), RUN, ["'name' is '../t'", "letters, digits"]),
+    (config("name: t", "name: /etc/t"), RUN, ["'name' is '/etc/t'", "letters, digits"]),
+    (config("name: t", "name: .."), RUN, ["'name' is '..'", "not only dots"]),
+    (config("name: t", "name: 5"), RUN, ["'name' is 5", "string"]),
+    (config("data: {source: beir, path: data}\n", ""), RUN, ["'data' is missing"]),
+    (config("model:", "modle:"), RUN, ["unknown key 'modle'", "Did you mean 'model'"]),
+    (config("top_k", "topk"), RUN, ["unknown key 'search.topk'", "Did you mean 'top_k'"]),
+    (config("1000", "lots"), RUN, ["'search.top_k' is 'lots'", "passages kept", "integer"]),
+    (config("1000", "0"), RUN, ["'search.top_k' is 0", "greater than or equal to 1"]),
+    (config("1000", "10.5"), RUN, ["'search.top_k' is 10.5", "integer"]),
+    (config("1000", "'1000'"), RUN, ["'search.top_k' is '1000'", "integer"]),
+    (config("1000", "true"), RUN, ["'search.top_k' is True", "integer"]),
+    (config("search: {top_k: 1000}", "search: 5"), RUN, ["'search' is 5"]),
+    (
+        config("search: {top_k: 1000}", "search: {top_k: 5}"),
+        RUN,
+        ["ndcg@10 looks at 10 ranks", "cutoffs up to 5"],
+    ),
+    (config("beir", "bier"), RUN, ["'data.source' is 'bier'", "'beir'"]),
+    (config(", path: data", ""), RUN, ["'data'", "source 'beir' needs data.path"]),
+    (config("path: data", "path: data, queries: 0"), RUN, ["'data.queries' is 0"]),
+    (config("path: data", "path: data, corpus: -3"), RUN, ["'data.corpus'", "-3"]),
+    (config("path: data", "path: data, corpus: {positives_of: 3}"), RUN, ["only with source 'hub'"]),
+    (config("v2}", "v2, precision: int4}"), RUN, ["'model.precision' is 'int4'", "'fp32'"]),
+    (config("v2}", "v2, device: gpu}"), RUN, ["'model.device' is 'gpu'", "cuda:N"]),
+    (config("v2}", "v2, normalize: maybe}"), RUN, ["'model.normalize' is 'maybe'", "boolean"]),
+    (config("v2}", "v2, pooling: max}"), RUN, ["'model.pooling' is 'max'", "'cls'"]),
+    (config("v2}", "v2, batch_size: 0}"), RUN, ["'model.batch_size' is 0"]),
+    (config("v2}", "v2, query_max_length: 1}"), RUN, ["'model.query_max_length' is 1", "3"]),
+    (config("v2}", "v2, backend: onnx}"), RUN, ["'model.backend' is 'onnx'", "'openvino'"]),
+    (config("v2}", "v2, trust_remote_code: 'yes'}"), RUN, ["'model.trust_remote_code' is 'yes'", "boolean"]),
+    (config("search: {", "evaluate: {measures: [ndgc@10]}\nsearch: {"), RUN, ["'ndgc@10'", "ndcg"]),
+    (config("search: {", "evaluate: {measures: [ndcg@0]}\nsearch: {"), RUN, ["ndcg@0"]),
+    (config("search: {", "evaluate: {measures: []}\nsearch: {"), RUN, ["'evaluate.measures'"]),
+    (
+        config("search: {", "evaluate: {measures: ndcg@10}\nsearch: {"),
+        RUN,
+        ["'evaluate.measures' is 'ndcg@10'"],
+    ),
+    (
+        config("search: {", "index: {factory: Flatt}\nsearch: {"),
+        RUN,
+        ["index.factory: 'Flatt'", "such as Flat"],
+    ),
+    (
+        config("search: {", "index: {metric: l2}\nsearch: {"),
+        RUN,
+        ["'index.metric' is 'l2'", "'inner_product'"],
+    ),
+]
+
+COMMAND_LINE: list[tuple[Apply, tuple[str, ...], list[str]]] = [
+    (nothing, ("runn", "c.yaml"), ["Did you mean 'run'"]),
+    (nothing, ("run",), ["Missing argument"]),
+    (nothing, (*RUN, "--outptu", "x"), ["No such option: --outptu", "--output"]),
+    (nothing, (*RUN, "c.yaml"), ["config c.yaml: another config is named 't' too"]),
+    (nothing, settings("search.top_k"), ["--set search.top_k: not of the form key.path=value"]),
+    (nothing, settings("=3"), ["--set =3: not of the form key.path=value"]),
+    (nothing, settings("search.topk=3"), ["unknown key 'search.topk'", "Did you mean 'top_k'"]),
+    (nothing, settings("search.top_k=ten"), ["'search.top_k' is 'ten'"]),
+    (nothing, settings("search.top_k=["), ["--set search.top_k=[", "not valid YAML"]),
+    (nothing, settings("name.x=1"), ["--set name.x=1: 'name' holds a value"]),
+    (nothing, settings("name=../../x"), ["'name' is '../../x'"]),
+    (
+        lambda folder: (folder / "file").touch(),
+        (*RUN, "--output", "file"),
+        ["result folder file/t", "is no folder"],
+    ),
+    (
+        lambda folder: [(folder / "results").mkdir(), (folder / "results/t").symlink_to(folder / "data")],
+        RUN,
+        ["result folder results/t: is a link to", "--output DIR"],
+    ),
+    (nothing, ("plan", "none.yaml"), ["config none.yaml: no such file"]),
+    (nothing, ("data", "none.yaml"), ["config none.yaml: no such file"]),
+    (nothing, ("evaluate", "--qrels", "q.trec"), ["Missing option '--run'"]),
+    (
+        nothing,
+        ("evaluate", "--qrels", "none", "--run", "r.trec"),
+        ["none cannot be read: No such file", "Give a plain or gzipped text file"],
+    ),
+    (nothing, (*EVALUATE, "--measures", "ndcg@ten"), ["ndcg@ten"]),
+    (nothing, (*EVALUATE, "--measures", "recall(cap=maybe)@10"), ["recall(cap=maybe)@10"]),
+    (nothing, (*EVALUATE, "--measures", ""), ["measure"]),
+    (nothing, (*EVALUATE, "--per-query", "none/q.csv"), ["--per-query none/q.csv", "no folder none"]),
+    (nothing, (*EVALUATE, "--per-query", "data"), ["--per-query data: is a folder"]),
+]
+
+DATA: list[tuple[Apply, tuple[str, ...], list[str]]] = [
+    (remove("data/corpus.jsonl"), RUN, ["corpus.jsonl", "BEIR's layout"]),
+    (remove("data/queries.jsonl"), RUN, ["queries.jsonl", "BEIR's layout"]),
+    (remove("data/qrels/test.tsv"), RUN, ["test.tsv"]),
+    (config("path: data", "path: date"), RUN, ["date"]),
+    (config("path: data", "path: data, split: train"), RUN, ["train.tsv", "test"]),
+    (spoil("data/corpus.jsonl", "", ""), RUN, ["corpus.jsonl: the file is empty"]),
+    (
+        spoil("data/corpus.jsonl", '"d2"', '"d1"'),
+        RUN,
+        ["corpus.jsonl, line 2", "'d1' stands twice", "line 1"],
+    ),
+    (spoil("data/corpus.jsonl", "dog ran", 'dog" ran'), RUN, ["corpus.jsonl, line 2", "not valid JSON"]),
+    (spoil("data/corpus.jsonl", '"_id": "d2"', '"id": "d2"'), RUN, ["line 2", "no field '_id'"]),
+    (spoil("data/corpus.jsonl", '"d2"', '"d 2"'), RUN, ["line 2", "white space"]),
+    (
+        content("data/corpus.jsonl", b'{"_id": "d1", "text": "caf\xe9"}\n'),
+        RUN,
+        ["corpus.jsonl, line 1", "not UTF-8"],
+    ),
+    (
+        both(remove("data/corpus.jsonl"), content("data/corpus.jsonl.gz", b"no gzip")),
+        RUN,
+        ["corpus.jsonl.gz"],
+    ),
+    (
+        both(
+            remove("data/corpus.jsonl"),
+            content("data/corpus.jsonl.gz", gzip.compress(b'{"_id": "d1"}' * 99)[:-9]),
+        ),
+        RUN,
+        ["corpus.jsonl.gz"],
+    ),
+    (spoil("data/queries.jsonl", '"cat"', "null"), RUN, ["queries.jsonl, line 1", "null"]),
+    (spoil("data/queries.jsonl", "", ""), RUN, ["queries.jsonl"]),
+    (spoil("data/qrels/test.tsv", "d1\t1", "d9\t1"), RUN, ["no judged passage left", "test.tsv, line 2"]),
+    (spoil("data/qrels/test.tsv", "q1\td1", "q9\td1"), RUN, ["no judged query left", "test.tsv, line 2"]),
+    (spoil("data/qrels/test.tsv", "d1\t1", "d1\tyes"), RUN, ["test.tsv, line 2", "yes"]),
+    (spoil("data/qrels/test.tsv", "d1\t1", "d1"), RUN, ["test.tsv, line 2"]),
+    (spoil("data/qrels/test.tsv", "d1\t1\n", "d1\t1\nq1\td1\t0\n"), RUN, ["test.tsv, line 3"]),
+    (spoil("data/qrels/test.tsv", "q1\td1\t1\n", ""), RUN, ["test.tsv"]),
+    (remove("flag/dev_qrels.jsonl"), ("run", "flag.yaml"), ["dev_qrels.jsonl"]),
+    (
+        spoil("flag/dev_qrels.jsonl", '"docid"', '"doc"'),
+        ("run", "flag.yaml"),
+        ["dev_qrels.jsonl, line 1", "docid"],
+    ),
+    (
+        spoil("flag/dev_qrels.jsonl", "1}", '"one"}'),
+        ("run", "flag.yaml"),
+        ["dev_qrels.jsonl: column 'relevance' holds string"],
+    ),
+    (
+        spoil("flag/dev_queries.jsonl", '"id"', '"_id"'),
+        ("run", "flag.yaml"),
+        ["dev_queries.jsonl, line 1", "'id'"],
+    ),
+    (remove("ms/collection.tsv"), ("run", "ms.yaml"), ["collection"]),
+    (spoil("ms/collection.tsv", "d2\ta", "d2 a"), ("run", "ms.yaml"), ["collection.tsv, line 2"]),
+    (spoil("ms/qrels.dev.tsv", "\t0\td1", "\td1"), ("run", "ms.yaml"), ["qrels.dev.tsv, line 1"]),
+    (config("{source: beir, path: data}", "{source: ir_datasets, path: no-such/one}"), RUN, ["no-such/one"]),
+    (
+        config("{source: beir, path: data}", "{source: hub, path: owner/none}"),
+        RUN,
+        ["dataset 'owner/none'", "not on this machine", "HF_HUB_OFFLINE"],
+    ),
+    (config("{source: beir, path: data}", "{source: hub, path: ../x y}"), RUN, ["x y"]),
+]
+
+MODEL: list[tuple[Apply, tuple[str, ...], list[str]]] = [
+    (config("all-minilm-l6-v2", "''"), RUN, ["'model'", "needs model.name"]),
+    (
+        config("all-minilm-l6-v2", "./no-model"),
+        RUN,
+        ["model.name: no folder", "no-model", "all-minilm-l6-v2"],
+    ),
+    (
+        config("all-minilm-l6-v2", "BAAI/bge-base-en-v1.5"),
+        RUN,
+        ["not on this machine and HF_HUB_OFFLINE is set"],
+    ),
+    (
+        config("all-minilm-l6-v2", "no such model"),
+        RUN,
+        ["'no such model' is neither a folder here nor a model id"],
+    ),
+    (
+        config("v2}", "v2, backend: openvino, precision: fp16, device: cuda}"),
+        RUN,
+        ["model.precision: fp16", "fp32, bf16"],
+    ),
+    (remove("model/config.json"), ("run", "m.yaml"), ["model folder", "no config.json"]),
+    (remove("model/model.safetensors"), ("run", "m.yaml"), ["no weights (*.safetensors or *.bin)"]),
+    (spoil("model/config.json", "}", ""), ("run", "m.yaml"), ["config.json: not valid JSON"]),
+    (nothing, ("run", "m.yaml"), ["weights of model", "cannot be read"]),
+    (remove("pre.yaml"), ("run", "pre.yaml"), ["no such file"]),
+    (nothing, ("run", "pre.yaml"), ["model.passages: no file", "p.npy"]),
+    (
+        both(VECTORS, spoil("pre.yaml", ", queries: q.npy", "")),
+        ("run", "pre.yaml"),
+        ["model.queries: is not given"],
+    ),
+    (
+        both(VECTORS, content("p.npy", b"not an array")),
+        ("run", "pre.yaml"),
+        ["model.passages", "p.npy is not a .npy file"],
+    ),
+    (
+        both(VECTORS, array("p.npy", [{"a": 1}], dtype=object)),
+        ("run", "pre.yaml"),
+        ["p.npy is not a .npy file", "pickled"],
+    ),
+    (both(VECTORS, array("p.npy", [1, 2])), ("run", "pre.yaml"), ["p.npy holds int64 of shape [2]"]),
+    (
+        both(VECTORS, array("p.npy", np.eye(3, 2), dtype=np.float32)),
+        ("run", "pre.yaml"),
+        ["p.npy has 3 rows", "2, one for each of the passages"],
+    ),
+    (
+        both(VECTORS, array("p.npy", np.eye(2, 3), dtype=np.float32)),
+        ("run", "pre.yaml"),
+        ["3 dimensions and model.queries 2"],
+    ),
+    (
+        both(VECTORS, array("p.npy", [[1, 0], [0, np.nan]], dtype=np.float32)),
+        ("run", "pre.yaml"),
+        ["'d2' holds NaN or infinity", "1 of 2"],
+    ),
+    (
+        both(VECTORS, array("p.npy", [[1, 0], [np.inf, 0]], dtype=np.float32)),
+        ("run", "pre.yaml"),
+        ["'d2' holds NaN or infinity"],
+    ),
+    (
+        both(VECTORS, array("p.npy", [[1, 0], [0, 3]], dtype=np.float32)),
+        ("run", "pre.yaml"),
+        ["'d2' has length 3"],
+    ),
+    (
+        both(VECTORS, array("p.npy", [[1, 0], [0, 0]], dtype=np.float32)),
+        ("run", "pre.yaml"),
+        ["p.npy: row 1 ('d2') is all zeros"],
+    ),
+]
+
+TREC: list[tuple[Apply, tuple[str, ...], list[str]]] = [
+    (spoil("r.trec", "1.5 tag", "high tag"), EVALUATE, ["r.trec:2", "high"]),
+    (spoil("r.trec", "1.5 tag", "nan tag"), EVALUATE, ["r.trec:2", "nan"]),
+    (spoil("r.trec", "2 1.5 tag", "1.5 tag"), EVALUATE, ["r.trec:2"]),
+    (spoil("r.trec", "d2", "d1"), EVALUATE, ["r.trec:2", "d1"]),
+    (spoil("r.trec", "", ""), EVALUATE, ["r.trec"]),
+    (content("r.trec", b"q1 Q0 d\xff 1 1 t\n"), EVALUATE, ["r.trec:1"]),
+    (both(content("r.trec", gzip.compress(b"q1 Q0 d1 1 1 t\n" * 9)[:-4])), EVALUATE, ["r.trec"]),
+    (spoil("q.trec", "d2 0", "d2 zero"), EVALUATE, ["q.trec:2", "zero"]),
+    (spoil("q.trec", "d2 0", "d2 1.5"), EVALUATE, ["q.trec:2", "1.5"]),
+    (spoil("q.trec", "0 d2 0", "d2"), EVALUATE, ["q.trec:2"]),
+    (spoil("q.trec", "d2 0", "d1 0"), EVALUATE, ["q.trec:2", "d1"]),
+    (spoil("q.trec", "", ""), EVALUATE, ["q.trec"]),
+    (remove("q.trec"), EVALUATE, ["q.trec"]),
+    (nothing, ("evaluate", "--qrels", "data", "--run", "r.trec"), ["data cannot be read: Is a directory"]),
+]
+
+MISTAKES = [(group, number, *mistake) for group in ("CONFIG", "COMMAND_LINE", "DATA", "MODEL", "TREC")
+            for number, mistake in enumerate(globals()[group])]  # fmt: skip
+NAMES = [f"{group}-{number}-{' '.join(expected)[:50]}" for group, number, *_, expected in MISTAKES]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory: a collection in each layout, configs, a run and judgments, all of them right."""
+    for name, text in FILES.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def there(folder: Path) -> dict[str, int]:
+    """Every file below a folder with its time, locks and folders of unfinished work aside."""
+    paths = (path for path in folder.rglob("*") if path.is_file() and ".locks" not in path.parts)
+    return {str(path): path.stat().st_mtime_ns for path in paths}
+
+
+def assert_plain(
+    folder: Path, before: dict[str, int], code: int, out: str, err: str, expected: list[str]
+) -> None:
+    assert code == 2, err
+    assert out == ""
+    assert "Traceback" not in err
+    for part in expected:
+        assert part in err
+    messages = [line for line in err.splitlines() if re.match("benchmarco: |Error: ", line)]
+    assert len(messages) == 1
+    if not err.startswith("Usage:"):
+        assert len(err.splitlines()) == 1
+    assert {path: time for path, time in there(folder).items() if "/indexes/data/" not in path} == before
+
+
+@pytest.mark.parametrize(("group", "number", "mistake", "arguments", "expected"), MISTAKES, ids=NAMES)
+def test_a_mistake_is_one_plain_message_and_nothing_is_written(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    group: str,
+    number: int,
+    mistake: Apply,
+    arguments: tuple[str, ...],
+    expected: list[str],
+) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(logging, "basicConfig", lambda **_: None)  # it would keep this test's stderr for ever
+    mistake(folder)
+    before = there(folder)
+    done = CliRunner().invoke(app, arguments)
+    assert done.exception is None or isinstance(done.exception, SystemExit), repr(done.exception)
+    assert_plain(folder, before, done.exit_code, done.stdout, done.stderr, expected)
+
+
+REAL = [each for each in MISTAKES if each[1] % 10 == 1]
+
+
+@pytest.mark.parametrize(
+    ("group", "number", "mistake", "arguments", "expected"), REAL, ids=[f"{g}-{n}" for g, n, *_ in REAL]
+)
+def test_the_real_command_says_the_same(
+    folder: Path, group: str, number: int, mistake: Apply, arguments: tuple[str, ...], expected: list[str]
+) -> None:
+    mistake(folder)
+    before = there(folder)
+    done = subprocess.run(
+        [sys.executable, "-m", "pipeline", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "HF_HUB_OFFLINE": "1"},
+    )
+    assert_plain(folder, before, done.returncode, done.stdout, done.stderr, expected)
+
+
+def test_there_are_enough_of_them() -> None:
+    assert len(MISTAKES) >= 60
+    assert len(REAL) >= 12
+    assert len(set(NAMES)) == len(NAMES)
+
+
+def test_without_a_mistake_the_same_files_are_taken(folder: Path) -> None:
+    for name in ("c.yaml", "flag.yaml", "ms.yaml"):
+        assert CliRunner().invoke(app, ["plan", name]).exit_code == 0
+        assert CliRunner().invoke(app, ["data", name]).exit_code == 0
+    VECTORS(folder)
+    done = CliRunner().invoke(app, ["run", "pre.yaml"])
+    assert done.exit_code == 0, done.stderr
+    assert CliRunner().invoke(app, list(EVALUATE)).exit_code == 0
+    assert json.loads((folder / "results/t/metrics.json").read_text(encoding="utf-8"))["passages"] == 2
