@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import os
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline import locks
 from pipeline.artifacts import Artifact, Draft, Recipe, Store, canonical
 
 RECIPE = Recipe("index", {"schema": 1, "factory": "Flat"})
@@ -66,7 +68,7 @@ def test_made_once_then_reused(tmp_path: Path) -> None:
 
 def test_fresh_builds_again(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    before = make(store).path("a.bin").stat().st_ino
+    before = make(store).path("a.bin").stat().st_ino  # kept until it is replaced, so not given again
     assert make(store, fresh=True).path("a.bin").stat().st_ino != before
 
 
@@ -171,3 +173,31 @@ def test_of_several_processes_one_builds(tmp_path: Path) -> None:
         process.join()
     assert [process.exitcode for process in processes] == [0] * 4
     assert built.value == 1
+
+
+def test_whoever_waited_for_a_lock_that_was_removed_holds_the_new_one(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    for _ in range(50):
+        first = locks.hold(path, create=True)
+        with ThreadPoolExecutor() as pool:
+            waiting = pool.submit(locks.hold, path, create=True)
+            path.unlink()
+            first.release()
+            second = waiting.result()
+        assert path.exists()
+        assert locks.hold(path, wait=False) is None
+        second.release()
+
+
+def test_locks_are_shared_or_exclusive_and_end_with_their_holder(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    assert locks.hold(path) is None
+    path.touch()
+    one, two = locks.hold(path, shared=True), locks.hold(path, shared=True)
+    assert locks.hold(path, wait=False) is None
+    one.release()
+    assert locks.hold(path, wait=False) is None
+    del two
+    alone = locks.hold(path, wait=False)
+    assert alone is not None
+    assert locks.hold(path, shared=True, wait=False) is None

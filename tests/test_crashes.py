@@ -151,9 +151,9 @@ CALLS = {"replace": 38, "open": 33, "unlink": 38, "fsync": 76}
 
 MOMENTS = [
     *[("replace", number) for number in range(1, 39)],  # before each rename
-    *[("open", number) for number in range(1, 34, 2)],  # with half a file written
-    *[("unlink", number) for number in range(6, 38, 8)],
-    *[("fsync", number) for number in range(11, 76, 16)],
+    *[("open", number) for number in range(1, 34, 3)],  # with half a file written
+    *[("unlink", number) for number in range(6, 38, 16)],
+    *[("fsync", number) for number in range(11, 76, 32)],
 ]
 
 
