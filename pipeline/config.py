@@ -131,8 +131,8 @@ class ModelConfig(_Section):
     passage_instruction: str | None = setting(
         None, "put before each passage; null takes the model's own", shapes="passages", keyed=False
     )
-    query_max_length: int = setting(512, "tokens kept of a query", shapes="queries", ge=3)
-    passage_max_length: int = setting(512, "tokens kept of a passage", shapes="passages", ge=3)
+    query_max_length: int = setting(512, "tokens kept of a query", shapes="queries", keyed=False, ge=3)
+    passage_max_length: int = setting(512, "tokens kept of a passage", shapes="passages", keyed=False, ge=3)
     batch_size: int | None = setting(
         None, "texts per batch; null lets the encoder choose by tokens", shapes="", ge=1
     )

@@ -108,6 +108,7 @@ ALL, FROM = list(STAGES), {stage: list(STAGES[STAGES.index(stage) :]) for stage 
         ("model.precision=fp16", []),
         ("model.shard_rows=7", []),
         ("model.pooling=cls", []),
+        ("model.query_max_length=600", []),
         ("model.query_instruction='Represent this sentence for searching relevant passages:'", []),
         ("search.batch_size=5", []),
     ],
