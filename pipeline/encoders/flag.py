@@ -10,7 +10,7 @@ from typing import Any
 
 from pipeline.artifacts import Store
 from pipeline.encoders.batching import Batch, load_tokenizer
-from pipeline.encoders.models import Model, short_name
+from pipeline.encoders.models import Model
 from pipeline.errors import InputError
 from pipeline.records import Float32, Int64
 
@@ -48,7 +48,7 @@ class FlagBackend:
         self.tokenizer = load_tokenizer(folder)
         self.pad_id = model.pad_id
         self.token_budget = CPU_TOKENS if self.device.type == "cpu" else GPU_TOKENS
-        self.dimension = _dimension(self.network)
+        self.dimension = int(self.network.config.hidden_size)
 
     def forward(self, batches: Iterator[Batch]) -> Iterator[tuple[Int64, Float32]]:
         """See `pipeline.encoders.batching.Backend`."""
@@ -71,8 +71,6 @@ class FlagBackend:
             "input_ids": torch.from_numpy(batch.ids).to(self.device, non_blocking=True),
             "attention_mask": torch.from_numpy(batch.mask).to(self.device, non_blocking=True),
         }
-        if _is_m3(self.flag):
-            return self.network(inputs, return_dense=True)["dense_vecs"].float()
         hidden = self.network(**inputs, return_dict=True).last_hidden_state
         if hasattr(self.flag, "pooling"):
             pooled = self.flag.pooling(hidden, inputs["attention_mask"])
@@ -86,15 +84,12 @@ class FlagBackend:
 
 def _load(model: Model, folder: Path) -> Any:
     from FlagEmbedding import FlagAutoModel
-    from FlagEmbedding.inference.embedder.model_mapping import AUTO_EMBEDDER_MAPPING, EMBEDDER_CLASS_MAPPING
     from transformers.utils import logging as transformers_logging
 
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
-    known = AUTO_EMBEDDER_MAPPING.get(short_name(model.name))
-    by_class = {loaded: name for name, loaded in EMBEDDER_CLASS_MAPPING.items()}
-    default = "decoder-only-base" if model.pooling == "last_token" else "encoder-only-base"
-    name = by_class[known.model_class].value if known else default
+    # by what stands in the key, never by the folder's name; bge-m3's dense vector is the encoder's CLS
+    name = "decoder-only-base" if model.pooling == "last_token" else "encoder-only-base"
     with _quiet("FlagEmbedding.inference.auto_embedder"), _refusals_said(model):
         return FlagAutoModel.from_finetuned(
             str(folder),
@@ -123,8 +118,7 @@ def _refuse_missing(model: Model, folder: Path, network: Any) -> None:
             for name in file.keys():  # noqa: SIM118 (it is no mapping)
                 parts = name.replace(".gamma", ".weight").replace(".beta", ".bias").split(".")
                 stored.update(".".join(parts[start:]) for start in range(len(parts)))
-    inner = network if hasattr(network, "config") else network.model
-    wanted = (name for name, _ in inner.named_parameters() if not name.startswith("pooler."))
+    wanted = (name for name, _ in network.named_parameters() if not name.startswith("pooler."))
     missing = [name for name in wanted if name not in stored] if stored else []
     if missing:
         raise InputError(
@@ -162,12 +156,3 @@ def _quiet(name: str) -> Iterator[None]:
         yield
     finally:
         logger.setLevel(before)
-
-
-def _is_m3(flag: Any) -> bool:
-    return type(flag).__name__ == "M3Embedder"
-
-
-def _dimension(network: Any) -> int:
-    config = getattr(network, "config", None) or network.model.config
-    return int(config.hidden_size)

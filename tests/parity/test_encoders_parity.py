@@ -99,3 +99,14 @@ def test_batch_size_moves_no_vector(backend: str, texts: list[str], store: Store
     default = ours(ModelConfig(name="all-minilm-l6-v2", backend=backend), texts[:60], store)
     small = ours(ModelConfig(name="all-minilm-l6-v2", backend=backend, batch_size=3), texts[:60], store)
     assert np.abs(default - small).max() < 1e-5
+
+
+def test_a_folder_s_name_shapes_no_vector(
+    texts: list[str], store: Store, bge_folder: Path, tmp_path: Path
+) -> None:
+    named = tmp_path / "bge-m3"  # FlagEmbedding has a class of its own for models of that name
+    named.symlink_to(bge_folder)
+    config = ModelConfig(name=str(bge_folder), query_instruction="")
+    same = ModelConfig(name=str(named), query_instruction="")
+    assert resolve(config).recipe("queries") == resolve(same).recipe("queries")
+    assert (ours(config, texts[:20], store) == ours(same, texts[:20], store)).all()
