@@ -21,6 +21,16 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
+def check_benchmark(config: Config, *, output: str | Path | None = None) -> None:
+    """Refuse a benchmark that cannot run, computing nothing; `run_benchmark` does so first of all.
+
+    Raises:
+        InputError: As `run_benchmark`, as far as it can be known before the data is read.
+    """
+    check_folder(_result_folder(config, output))
+    Benchmark(config, Store(Path(config.cache))).check()
+
+
 def run_benchmark(
     config: Config, *, output: str | Path | None = None, fresh: bool = False, progress: Progress = silent
 ) -> Result:
@@ -39,11 +49,15 @@ def run_benchmark(
         InputError: The config, the data or the model does not allow it.
     """
     started = time.perf_counter()
-    folder = Path(output or config.output) / config.name
+    folder = _result_folder(config, output)
     check_folder(folder)
     benchmark = Benchmark(config, Store(Path(config.cache)), progress, fresh)
     stages = benchmark.run()
     return write_result(benchmark, stages, folder, time.perf_counter() - started)
+
+
+def _result_folder(config: Config, output: str | Path | None) -> Path:
+    return Path(output or config.output) / config.name
 
 
 def describe_data(config: Config, progress: Progress = silent) -> dict[str, Any]:

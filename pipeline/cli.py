@@ -51,14 +51,11 @@ def run(
     fresh: Annotated[bool, typer.Option("--fresh", help="Make every artifact anew.")] = False,
 ) -> None:
     """Run benchmarks: load, encode, index, search, evaluate; reuse what is already there."""
-    from pipeline.api import run_benchmark
-    from pipeline.benchmark import Benchmark
-    from pipeline.results import check_folder
+    from pipeline.api import check_benchmark, run_benchmark
 
     loaded = _load(configs, settings)
-    for config in loaded:  # all of them are checked before the first is run
-        check_folder(Path(output or config.output) / config.name)
-        Benchmark(config, _store(config)).check()
+    for config in loaded[1:]:  # before the first is run, which checks itself
+        check_benchmark(config, output=output)
     for config in loaded:
         result = run_benchmark(config, output=output, fresh=fresh, progress=progress)
         from pipeline.report.table import result_tables
