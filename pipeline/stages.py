@@ -16,7 +16,7 @@ from pipeline.artifacts import Artifact, Draft
 from pipeline.encoders.batching import Usage
 from pipeline.encoders.models import Role
 from pipeline.machine import Meter
-from pipeline.records import Ranking
+from pipeline.records import Collection, Ranking
 
 if TYPE_CHECKING:
     from pipeline.benchmark import Benchmark
@@ -73,9 +73,8 @@ def make_index(benchmark: Benchmark, draft: Draft, meter: Meter) -> dict[str, An
 
 
 def make_search(benchmark: Benchmark, draft: Draft, meter: Meter) -> dict[str, Any]:
-    """Search the index for every query; keep the ranking as arrays and as a TREC run."""
+    """Search the index for every query."""
     from pipeline.metrics.order import descending_id_rank
-    from pipeline.metrics.trec import write_run
     from pipeline.search import faiss_index
 
     index = faiss_index.read(benchmark.ensure("index").path("index.faiss"))
@@ -84,13 +83,20 @@ def make_search(benchmark: Benchmark, draft: Draft, meter: Meter) -> dict[str, A
     id_rank = descending_id_rank(collection.passages.ids)
     with meter.working(), benchmark.progress("search", len(queries), "queries") as bar:
         ranking = faiss_index.search(index, queries, search.top_k, id_rank, search.batch_size, bar)
+    meter.count(len(queries))
+    return keep_ranking(draft, collection, ranking)
+
+
+def keep_ranking(draft: Draft, collection: Collection, ranking: Ranking) -> dict[str, Any]:
+    """Write a ranking as arrays and as a TREC run: what every way of searching leaves."""
+    from pipeline.metrics.trec import write_run
+
     for name, array in (("passages.npy", ranking.passages), ("scores.npy", ranking.scores)):
         with draft.file(name) as path, open(path, "wb") as file:
             np.save(file, array, allow_pickle=False)
     with draft.file("run.trec") as path, open(path, "wb") as file:
         write_run(file, collection.queries.ids, collection.passages.ids, ranking, TAG)
-    meter.count(len(queries))
-    return {"queries": len(queries), "depth": int(ranking.passages.shape[1])}
+    return {"queries": len(ranking.passages), "depth": int(ranking.passages.shape[1])}
 
 
 def open_ranking(artifact: Artifact) -> Ranking:
