@@ -1,0 +1,294 @@
+#!/usr/bin/env python
+"""How long does a whole benchmark take, against the peers' own, on the same slice with the same model?
+
+    .venv/bin/python scripts/bench_peers.py
+
+Each tool runs cold in a process of its own: read the collection, encode, search to depth 1,000, score. Wall
+time holds everything from start to exit; memory is the peak of its largest process. FlagEmbedding and
+sentence-transformers come with benchmarco; `pip install beir mteb` adds the other two.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+SLICE = Path(__file__).resolve().parents[2] / "shared" / "data" / "msmarco-dl19"
+TOP_K = 1000
+MEASURES = ("ndcg@10", "recall@100", "map@1000")
+OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "true"}
+Row = dict[str, Any]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, default=SLICE, help="collection in BEIR layout, split test")
+    parser.add_argument("--model", default="all-minilm-l6-v2", help="alias or model folder")
+    parser.add_argument("--passages", type=int, help="keep the first N, and the queries answered there")
+    parser.add_argument("--only", nargs="*", help="names of the rows to run")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.child:
+        print(json.dumps(PEERS[arguments.child](arguments.data, arguments.model)))
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        plain, flag = prepare(arguments.data, Path(folder), arguments.passages)
+        model = model_folder(arguments.model)
+        rows = []
+        for name in [*PEERS, *OURS]:
+            if arguments.only and name not in arguments.only:
+                continue
+            if name in OURS:
+                row = ours(name, plain, arguments.model, Path(folder))
+            elif importlib.util.find_spec(name.split()[0].replace("-", "_")) is None:
+                row = {"missing": f"not installed: pip install {name.split()[0]}"}
+            else:
+                row = peer(name, flag if name.startswith("FlagEmbedding") else plain, model, Path(folder))
+            rows.append((name, row))
+            show(name, row, rows[0][1])
+
+
+def prepare(source: Path, target: Path, passages: int | None) -> tuple[Path, Path]:
+    """The collection as BEIR's and as FlagEmbedding's own loaders read it: uncompressed."""
+    plain, flag = target / "beir", target / "flag"
+    (plain / "qrels").mkdir(parents=True)
+    flag.mkdir()
+    header, *judgments = (source / "qrels/test.tsv").read_text().splitlines()
+    opened = gzip.open if (source / "corpus.jsonl.gz").exists() else open
+    name = "corpus.jsonl.gz" if opened is gzip.open else "corpus.jsonl"
+    with opened(source / name, "rt", encoding="utf-8") as file:
+        corpus = [json.loads(line) for line in file]
+    corpus = corpus[:passages]
+    kept = {row["_id"] for row in corpus}
+    judged = [line.split("\t") for line in judgments if line.split("\t")[1] in kept]
+    asked = {query for query, _, grade in judged if int(grade) > 0}  # FlagEmbedding divides by their number
+    judged = [row for row in judged if row[0] in asked]
+    queries = [json.loads(line) for line in (source / "queries.jsonl").read_text().splitlines()]
+    queries = [row for row in queries if row["_id"] in asked]
+    write(plain / "corpus.jsonl", [{"title": "", **row} for row in corpus])
+    write(plain / "queries.jsonl", queries)
+    (plain / "qrels/test.tsv").write_text("\n".join([header, *map("\t".join, judged)]) + "\n")
+    write(flag / "corpus.jsonl", [{"id": row["_id"], "title": "", "text": row["text"]} for row in corpus])
+    write(flag / "test_queries.jsonl", [{"id": row["_id"], "text": row["text"]} for row in queries])
+    write(
+        flag / "test_qrels.jsonl",
+        [{"qid": query, "docid": docid, "relevance": int(grade)} for query, docid, grade in judged],
+    )
+    return plain, flag
+
+
+def write(path: Path, rows: list[Row]) -> None:
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+
+
+def model_folder(name: str) -> str:
+    from pipeline.config import ModelConfig
+    from pipeline.encoders import Model, resolve
+
+    model = resolve(ModelConfig(name=name))
+    assert isinstance(model, Model)
+    return str(model.files.folder())
+
+
+def timed(command: list[str], folder: Path) -> tuple[float, float, str]:
+    """Seconds, the peak MB of its largest process, and what it printed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "output", "w+", encoding="utf-8") as out, open(folder / "errors", "w+") as errors:
+        started = time.perf_counter()
+        process = subprocess.Popen(
+            command, cwd=folder, stdout=out, stderr=errors, env={**os.environ, **OFFLINE}
+        )
+        _, status, usage = os.wait4(process.pid, 0)
+        seconds = time.perf_counter() - started
+        process.returncode = os.waitstatus_to_exitcode(status)
+        out.seek(0)
+        errors.seek(0)
+        printed, said = out.read(), errors.read()
+    if process.returncode:
+        raise SystemExit(f"{' '.join(command)}\n{said[-3000:]}")
+    return seconds, usage.ru_maxrss / 1024, printed
+
+
+def peer(name: str, data: Path, model: str, folder: Path) -> Row:
+    command = [sys.executable, __file__, "--child", name, "--data", str(data), "--model", model]
+    seconds, peak, printed = timed(command, folder / name.replace(" ", "-"))
+    return {"seconds": seconds, "peak_mb": peak, **json.loads(printed.splitlines()[-1])}
+
+
+def flagembedding(data: Path, model: str) -> Row:
+    from FlagEmbedding.evaluation.custom import CustomEvalArgs, CustomEvalModelArgs, CustomEvalRunner
+
+    runner = CustomEvalRunner(
+        eval_args=CustomEvalArgs(
+            eval_name="slice",
+            dataset_dir=str(data),
+            splits="test",
+            output_dir="rankings",
+            search_top_k=TOP_K,
+            k_values=[10, 100, TOP_K],
+            eval_output_method="json",
+            eval_output_path="out/results.json",
+            eval_metrics=["ndcg_at_10", "recall_at_100", f"map_at_{TOP_K}"],
+        ),
+        model_args=CustomEvalModelArgs(
+            embedder_name_or_path=model,
+            embedder_model_class="encoder-only-base",
+            pooling_method=pooling(model),
+            use_fp16=False,
+            devices=["cpu"],
+            embedder_batch_size=64,
+            embedder_query_max_length=512,
+            embedder_passage_max_length=512,
+        ),
+    )
+    runner.run()
+    found = next(_values(json.loads(Path("out/results.json").read_text())))
+    return {
+        "ndcg@10": found["ndcg_at_10"],
+        "recall@100": found["recall_at_100"],
+        "map@1000": found["map_at_1000"],
+    }
+
+
+def _values(tree: Any) -> Any:
+    """Every mapping that holds measures, at any depth."""
+    if isinstance(tree, dict):
+        if "ndcg_at_10" in tree:
+            yield tree
+        for inner in tree.values():
+            yield from _values(inner)
+
+
+def pooling(model: str) -> str:
+    from pipeline.config import ModelConfig
+    from pipeline.encoders import Model, resolve
+
+    found = resolve(ModelConfig(name=model))
+    assert isinstance(found, Model)
+    return found.pooling
+
+
+def beir(data: Path, model: str) -> Row:
+    from beir.datasets.data_loader import GenericDataLoader
+    from beir.retrieval import models
+    from beir.retrieval.evaluation import EvaluateRetrieval
+    from beir.retrieval.search.dense import DenseRetrievalExactSearch
+
+    corpus, queries, qrels = GenericDataLoader(str(data)).load(split="test")
+    searcher = DenseRetrievalExactSearch(models.SentenceBERT(model), batch_size=64)
+    retriever = EvaluateRetrieval(searcher, score_function="dot", k_values=[10, 100, TOP_K])
+    results = retriever.retrieve(corpus, queries)
+    ndcg, average, recall, _ = retriever.evaluate(qrels, results, [10, 100, TOP_K])
+    return {
+        "ndcg@10": ndcg["NDCG@10"],
+        "recall@100": recall["Recall@100"],
+        "map@1000": average[f"MAP@{TOP_K}"],
+    }
+
+
+def mteb(data: Path, model: str) -> Row:
+    import mteb
+    from datasets import Dataset
+    from mteb.abstasks.retrieval import AbsTaskRetrieval
+    from sentence_transformers import SentenceTransformer
+
+    def lines(name: str) -> list[Row]:
+        return [json.loads(line) for line in (data / name).read_text(encoding="utf-8").splitlines()]
+
+    class Slice(AbsTaskRetrieval):
+        metadata = mteb.TaskMetadata(
+            name="Slice",
+            description="a slice of MS MARCO",
+            dataset={"path": str(data), "revision": "local"},
+            type="Retrieval",
+            category="t2t",
+            eval_splits=["test"],
+            eval_langs=["eng-Latn"],
+            main_score="ndcg_at_10",
+        )
+
+        def load_data(self, *_: Any, **__: Any) -> None:
+            relevant: dict[str, dict[str, int]] = {}
+            for line in (data / "qrels/test.tsv").read_text().splitlines()[1:]:
+                query, docid, grade = line.split("\t")
+                relevant.setdefault(query, {})[docid] = int(grade)
+            corpus = [{"id": row["_id"], "title": "", "text": row["text"]} for row in lines("corpus.jsonl")]
+            queries = [{"id": row["_id"], "text": row["text"]} for row in lines("queries.jsonl")]
+            whole = {
+                "corpus": Dataset.from_list(corpus),
+                "queries": Dataset.from_list(queries),
+                "relevant_docs": relevant,
+                "top_ranked": None,
+            }
+            self.dataset = {"default": {"test": whole}}
+            self.data_loaded = True
+
+    encoder = SentenceTransformer(model, device="cpu")
+    result = mteb.evaluate(
+        encoder, Slice(), cache=None, encode_kwargs={"batch_size": 64}, overwrite_strategy="always"
+    )
+    scores = result.task_results[0].scores["test"][0]
+    return {
+        "ndcg@10": scores["ndcg_at_10"],
+        "recall@100": scores["recall_at_100"],
+        "map@1000": scores[f"map_at_{TOP_K}"],
+    }
+
+
+PEERS: dict[str, Callable[[Path, str], Row]] = {
+    "FlagEmbedding": flagembedding,
+    "beir": beir,
+    "mteb": mteb,
+}
+OURS = {
+    "benchmarco flag fp32": ("flag", "fp32"),
+    "benchmarco openvino fp32": ("openvino", "fp32"),
+    "benchmarco openvino bf16": ("openvino", "bf16"),
+    "benchmarco again": ("openvino", "bf16"),
+}
+"""Backend and precision; `again` is the second run of the same config, from the cache."""
+
+
+def ours(name: str, data: Path, model: str, folder: Path) -> Row:
+    backend, precision = OURS[name]
+    config = {
+        "name": "slice",
+        "data": {"source": "beir", "path": str(data)},
+        "model": {"backend": backend, "name": model, "precision": precision},
+        "search": {"top_k": TOP_K},
+        "evaluate": {"measures": list(MEASURES)},
+        "cache": str(folder / "ours" / f"{backend}-{precision}"),
+        "output": str(folder / "ours" / "results"),
+    }
+    (folder / "slice.yaml").write_text(json.dumps(config), encoding="utf-8")
+    command = [sys.executable, "-m", "pipeline", "run", str(folder / "slice.yaml")]
+    seconds, peak, _ = timed(command, folder / "ours")
+    metrics = json.loads((folder / "ours/results/slice/metrics.json").read_text())["metrics"]
+    return {"seconds": seconds, "peak_mb": peak, **metrics}
+
+
+def show(name: str, row: Row, first: Row) -> None:
+    if row is first:
+        print(f"{'':<28}{'seconds':>9}{'of first':>10}{'peak MB':>9}" + "".join(f"{m:>12}" for m in MEASURES))
+    if "missing" in row:
+        print(f"{name:<28}{row['missing']}", flush=True)
+        return
+    share = f"{row['seconds'] / first['seconds']:.0%}" if "seconds" in first else ""
+    values = "".join(f"{row[measure]:>12.5f}" for measure in MEASURES)
+    print(f"{name:<28}{row['seconds']:>9.1f}{share:>10}{row['peak_mb']:>9.0f}{values}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
