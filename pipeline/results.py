@@ -1,22 +1,29 @@
-"""What does a finished benchmark leave for its user? The result folder `OUTPUT/NAME/`.
+"""What does a finished benchmark leave for its user? The result folder `OUTPUT/NAME/`, written and read.
 
 `metrics.json`, `per_query.csv`, `run.trec`, and last `manifest.json`: if it is there, so is the rest.
 """
 
 from __future__ import annotations
 
+import csv
 import json
 import logging
 import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipeline import disk, locks, machine
 from pipeline.artifacts import MANIFEST, Artifact
 from pipeline.benchmark import Benchmark, Stage
 from pipeline.errors import InputError
+
+if TYPE_CHECKING:
+    from pipeline.records import Float64
+
+FILES = ("metrics.json", "per_query.csv", "run.trec", MANIFEST)
+ROUNDING = 1e-9  # a mean in metrics.json and that of the table per query may differ by so much
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +39,32 @@ class Result:
 
     folder: Path
     metrics: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class SavedResult:
+    """A finished benchmark, as its folder tells it.
+
+    Attributes:
+        folder: Where it was read.
+        metrics: The content of `metrics.json`.
+        manifest: The content of `manifest.json`.
+        query_ids: Every judged query, in the order of `per_query.csv`.
+        measures: The columns of `per_query.csv`, in its order.
+        values: float64 [queries, measures].
+    """
+
+    folder: Path
+    metrics: dict[str, Any]
+    manifest: dict[str, Any]
+    query_ids: list[str]
+    measures: list[str]
+    values: Float64
+
+    @property
+    def name(self) -> str:
+        """The benchmark's name."""
+        return str(self.metrics["name"])
 
 
 def write_result(benchmark: Benchmark, stages: list[Stage], folder: Path, seconds: float) -> Result:
@@ -50,6 +83,9 @@ def write_result(benchmark: Benchmark, stages: list[Stage], folder: Path, second
         **{key: scored.facts[key] for key in ("queries", "passages", "metrics", "intervals")},
         "stages": [stage.row() for stage in stages],
     }
+    if "against_exact" in scored.facts:  # of an approximate index
+        index = benchmark.config.index.model_dump() | {"parameters": benchmark.config.search.parameters}
+        metrics |= {"index": index | search.facts["index"], "against_exact": scored.facts["against_exact"]}
     manifest = {
         "config": benchmark.config.model_dump(mode="json"),
         "recipes": {name: {"key": r.key, **r.plain} for name, r in benchmark.recipes.items()},
@@ -92,6 +128,84 @@ def check_folder(folder: Path) -> None:
         f"result folder {folder}: {what}",
         allowed="a folder that can be written, or a name that is free",
         fix="name another with --output DIR, or change the config's name",
+    )
+
+
+def read_result(folder: Path | str) -> SavedResult:
+    """Read a result folder.
+
+    Raises:
+        InputError: It is none, is not finished, or its files do not belong together.
+    """
+    folder = Path(folder)
+    absent = [name for name in FILES if not (folder / name).is_file()]
+    if len(absent) == len(FILES):
+        raise _no_result(folder)
+    if absent:
+        raise _spoilt(folder, f"is not finished: it has no {' and no '.join(absent)}")
+    parsed = {name: disk.read_json(folder / name) for name in ("metrics.json", MANIFEST)}
+    metrics, manifest = parsed["metrics.json"], parsed[MANIFEST]
+    if metrics is None or manifest is None:
+        raise _spoilt(folder, f"is damaged: {next(n for n, v in parsed.items() if v is None)} is not JSON")
+    try:
+        query_ids, measures, values = _read_table(folder / "per_query.csv")
+        result = SavedResult(folder, metrics, manifest, query_ids, measures, values)
+        problem = _disagreement(result)
+    except (KeyError, TypeError, ValueError, AttributeError, csv.Error) as error:
+        raise _spoilt(folder, f"is damaged: {type(error).__name__} {error}") from None
+    if problem:
+        raise _spoilt(folder, f"is damaged: {problem}")
+    return result
+
+
+def _read_table(path: Path) -> tuple[list[str], list[str], Float64]:
+    """The query ids, the measures and float64 [queries, measures] of a `per_query.csv`.
+
+    Raises:
+        ValueError: It is no such table.
+    """
+    import numpy as np
+
+    with open(path, encoding="utf-8", newline="") as file:
+        header, *rows = csv.reader(file)
+    if not rows or any(len(row) != len(header) for row in rows):
+        raise ValueError("per_query.csv is cut short")
+    values = np.array([row[1:] for row in rows], dtype=np.float64)
+    return [row[0] for row in rows], header[1:], values
+
+
+def _disagreement(result: SavedResult) -> str:
+    """How the files of a result contradict each other; "" where they do not."""
+    means = dict(zip(result.measures, result.values.mean(axis=0).tolist(), strict=True))
+    written, stages = result.metrics["metrics"], result.metrics["stages"]
+    counts = len(result.query_ids), len(set(result.query_ids)), result.metrics["queries"]
+    if len(set(counts)) > 1:
+        return f"metrics.json counts {counts[2]} queries, per_query.csv has {counts[1]} in {counts[0]} rows"
+    told = (result.name, result.metrics["passages"], result.manifest["recipes"])
+    if not all(told) or not all(row["stage"] for row in stages):
+        return "metrics.json or manifest.json is empty"
+    if means.keys() != written.keys():
+        return "metrics.json and per_query.csv have other measures"
+    wrong = [name for name, mean in means.items() if not abs(mean - written[name]) <= ROUNDING]
+    return f"the mean of {wrong[0]} is not that of per_query.csv" if wrong else ""
+
+
+def _no_result(folder: Path) -> InputError:
+    """What to say of a folder that holds no result."""
+    inside = sorted(path.parent.name for path in folder.glob("*/metrics.json"))
+    there = "no result folder" if folder.is_dir() else "no folder" if folder.exists() else "not there"
+    return InputError(
+        f"{folder} is {there}",
+        allowed="a folder that benchmarco run wrote, such as results/quickstart",
+        fix=f"name those in it: {', '.join(inside)}" if inside else "check the path",
+    )
+
+
+def _spoilt(folder: Path, what: str) -> InputError:
+    return InputError(
+        f"result folder {folder} {what}",
+        allowed=f"a whole one: {', '.join(FILES)}",
+        fix="run its config again; what is in the cache is not computed anew",
     )
 
 

@@ -1,6 +1,9 @@
-"""How sure is a mean over queries?"""
+"""How sure is a mean over queries, and is the difference of two of them more than chance?"""
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from string import ascii_lowercase
 
 import numpy as np
 
@@ -8,8 +11,10 @@ from pipeline.records import Float64
 
 RESAMPLES = 10_000
 CONFIDENCE = 0.95
+PERMUTATIONS = 20_000
 SEED = 20190
 BLOCK_DRAWS = 1 << 17  # queries drawn at once
+BLOCK_SWAPS = 1 << 20  # queries swapped or not at once
 
 
 def bootstrap_interval(values: Float64, confidence: float = CONFIDENCE) -> tuple[Float64, Float64]:
@@ -43,3 +48,101 @@ def bootstrap_interval(values: Float64, confidence: float = CONFIDENCE) -> tuple
     tail = (1 - confidence) / 2
     low, high = np.quantile(means, (tail, 1 - tail), axis=0)
     return low, high
+
+
+def t_test(differences: Float64) -> Float64:
+    """Two-sided p of the paired t-test (Student 1908): what `scipy.stats.ttest_rel` gives.
+
+    A pair without any difference has p = 1, and so has a single query: neither shows anything. Where all
+    queries differ by exactly the same, p is 0, as in SciPy.
+
+    Args:
+        differences: float64 [queries, pairs], the one's value less the other's.
+
+    Returns:
+        float64 [pairs].
+    """
+    from scipy.special import stdtr
+
+    n_queries = len(differences)
+    if n_queries < 2:
+        return np.ones(differences.shape[1])
+    means, deviations = differences.mean(axis=0), differences.std(axis=0, ddof=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        t = means / (deviations / np.sqrt(n_queries))
+    p: Float64 = np.where(differences.any(axis=0), 2 * stdtr(n_queries - 1, -np.abs(t)), 1.0)
+    return p
+
+
+def randomization_test(differences: Float64) -> Float64:
+    """Two-sided p of the paired randomization test, which swaps the two values of queries at random.
+
+    20,000 of the 2^queries ways are drawn from a fixed seed, the same for every pair, and the way observed
+    counts as one more, so that p is never 0 (Smucker, Allan and Carterette, CIKM 2007; Phipson and Smyth,
+    Statistical Applications in Genetics and Molecular Biology 9(1), 2010).
+
+    Args:
+        differences: float64 [queries, pairs], the one's value less the other's.
+
+    Returns:
+        float64 [pairs].
+    """
+    n_queries, n_pairs = differences.shape
+    generator = np.random.default_rng(SEED)
+    totals, spread = differences.sum(axis=0), np.abs(differences).sum(axis=0)
+    least = np.abs(totals) - 1e-12 * spread  # sums in another order may differ by rounding
+    extreme = np.zeros(n_pairs)
+    rows = max(BLOCK_SWAPS // max(n_queries, 1), 1)
+    for start in range(0, PERMUTATIONS, rows):
+        block = min(rows, PERMUTATIONS - start)
+        bits = np.unpackbits(np.frombuffer(generator.bytes(block * -(-n_queries // 8)), dtype=np.uint8))
+        swapped = bits.reshape(block, -1)[:, :n_queries].astype(np.float64) @ differences
+        extreme += (np.abs(totals - 2 * swapped) >= least).sum(axis=0)
+    p: Float64 = (1 + extreme) / (1 + PERMUTATIONS)
+    return p
+
+
+def holm(p_values: Float64) -> Float64:
+    """p-values corrected for their number by the step-down method of Holm, Scand. J. Statistics 6(2), 1979.
+
+    Args:
+        p_values: float64 [tests].
+
+    Returns:
+        float64 [tests]: below a level for the same tests that Holm's method rejects at that level.
+    """
+    order = np.argsort(p_values, kind="stable")
+    corrected = np.empty_like(p_values)
+    corrected[order] = np.maximum.accumulate(p_values[order] * np.arange(len(p_values), 0, -1))
+    return np.minimum(corrected, 1.0)
+
+
+def letters(means: Sequence[float], different: Iterable[tuple[int, int]]) -> list[str]:
+    """Letters such that two share one if and only if they were not shown to differ.
+
+    Insert and absorb: Piepho, *An algorithm for a letter-based representation of all-pairwise
+    comparisons*, J. Computational and Graphical Statistics 13(2), 2004.
+
+    Args:
+        means: One each; the highest one's first letter is "a".
+        different: Pairs of positions whose difference was shown.
+
+    Returns:
+        Each one's letters, in alphabetical order.
+    """
+    groups = [frozenset(range(len(means)))]
+    for pair in different:
+        split = [half for group in groups for half in _without_both(group, pair)]
+        groups = [group for group in dict.fromkeys(split) if not any(group < other for other in split)]
+    ranks = {one: rank for rank, one in enumerate(sorted(range(len(means)), key=lambda one: -means[one]))}
+    groups.sort(key=lambda group: sorted(ranks[one] for one in group))
+    names = [ascii_lowercase[i % 26] + str(i // 26 or "") for i in range(len(groups))]
+    return [
+        "".join(name for name, group in zip(names, groups, strict=True) if one in group)
+        for one in range(len(means))
+    ]
+
+
+def _without_both(group: frozenset[int], pair: tuple[int, int]) -> list[frozenset[int]]:
+    """The group, or, if both of a pair are in it, the group without the one and without the other."""
+    return [group - {one} for one in pair] if group.issuperset(pair) else [group]
