@@ -1,0 +1,46 @@
+"""Results to report on, and a browser to look at the report."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SETTINGS = {"whole": [], "five": ["model.query_max_length=5"], "three": ["model.query_max_length=3"]}
+"""Results that differ in how many tokens of a query are read: no passage is encoded again."""
+
+
+@pytest.fixture(scope="session")
+def results(tmp_path_factory: pytest.TempPathFactory, finished: Path) -> Path:
+    """A folder with three results on the sample collection, in `results/`, and their cache."""
+    from pipeline.api import run_benchmark
+    from pipeline.config import load_config
+
+    folder = Path(shutil.copytree(finished, tmp_path_factory.mktemp("report") / "place"))
+    for name, settings in SETTINGS.items():
+        where = [f"name={name}", f"cache={folder}/indexes", f"output={folder}/results"]
+        run_benchmark(load_config(folder / "c.yaml", [*where, *settings]))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def folders(results: Path) -> list[Path]:
+    """The three result folders."""
+    return [results / "results" / name for name in SETTINGS]
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    """Debian's Chromium, without a window."""
+    path = shutil.which("chromium")
+    if path is None:
+        pytest.skip("there is no chromium on this machine: apt-get install chromium")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield browser
+        browser.close()
