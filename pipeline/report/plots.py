@@ -1,0 +1,171 @@
+"""Which plots does a report hold? Matplotlib's, as SVG inside the page, in the page's own colours and type.
+
+Text stays text. Every colour is a CSS variable of the page, so the same plot is right in light, in dark and
+on paper: while drawing, a variable is stood for by a colour that nothing else has.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+COLORS = 10
+"""How many results have a colour of their own; then they come again, with another stroke."""
+
+_INK, _MUTED, _RULE = "#0000f0", "#0000f1", "#0000f2"
+_VARIABLES = {_INK: "--ink", _MUTED: "--muted", _RULE: "--rule"} | {
+    f"#0001{number:02x}": f"--series-{number}" for number in range(COLORS)
+}
+_MARKERS, _STROKES = "osD^vPX<>p", ("-", "--", ":")
+_STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "text.parse_math": False,
+    "figure.facecolor": "none",
+    "axes.facecolor": "none",
+    "font.size": 9,
+    "axes.labelsize": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": _MUTED,
+    "axes.linewidth": 0.7,
+    "axes.labelcolor": _MUTED,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": _RULE,
+    "grid.linewidth": 0.6,
+    "xtick.color": _MUTED,
+    "ytick.color": _MUTED,
+    "xtick.major.size": 3,
+    "ytick.major.size": 0,
+    "xtick.minor.size": 3,
+    "text.color": _INK,
+    "legend.frameon": False,
+    "legend.fontsize": 8.5,
+    "lines.linewidth": 1.6,
+    "lines.markersize": 4.2,
+}
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One result's line.
+
+    Attributes:
+        name: For the legend.
+        number: Its place among the results, which gives colour and marker.
+        x: Cutoffs, ascending.
+        y: A mean for each.
+    """
+
+    name: str
+    number: int
+    x: Sequence[int]
+    y: Sequence[float]
+
+
+@dataclass(frozen=True)
+class Point:
+    """One result's speed and quality.
+
+    Attributes:
+        name: For the legend.
+        number: Its place among the results.
+        speed: Items per second.
+        mean: Of the measure.
+        low: The low end of its interval.
+        high: The high end.
+    """
+
+    name: str
+    number: int
+    speed: float
+    mean: float
+    low: float
+    high: float
+
+
+def curves(lines: Sequence[Curve], measure: str, title: str) -> str:
+    """A measure over the cutoff, a line a result, as an `<svg>` element."""
+
+    def draw(axes: Axes) -> None:
+        for line in lines:
+            axes.plot(line.x, line.y, label=line.name, **_look(line.number))
+        ticks = [k for k in (1, 3, 10, 30, 100, 300, 1000) if k <= lines[0].x[-1]]
+        axes.set_xscale("log")
+        axes.minorticks_off()
+        axes.set_xticks(ticks, [f"{k:,}" for k in ticks])
+        axes.set(xlabel="cutoff k", ylabel=f"{measure}@k", ylim=(None, min(1.02, axes.get_ylim()[1])))
+
+    return _svg(draw, f"curve {measure}", title)
+
+
+def speeds(points: Sequence[Point], measure: str, unit: str, title: str) -> str:
+    """Quality against speed, a point with its interval a result, as an `<svg>` element."""
+
+    def draw(axes: Axes) -> None:
+        for point in points:
+            look = _look(point.number) | {"linestyle": "none", "markersize": 6}
+            spread = [[point.mean - point.low], [point.high - point.mean]]
+            axes.errorbar(point.speed, point.mean, spread, label=point.name, elinewidth=1.1, **look)
+        axes.set_xscale("log")
+        fastest, slowest = max(p.speed for p in points), min(p.speed for p in points)
+        axes.set_xlim(slowest / 1.6, fastest * 1.6)
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
+        if fastest < 20 * slowest:
+            axes.xaxis.set_minor_formatter(
+                lambda value, _: f"{value:,.10g}" if f"{value:e}"[0] in "25" else ""
+            )
+        axes.set(xlabel=f"{unit} per second", ylabel=measure)
+
+    return _svg(draw, f"speed {unit}", title)
+
+
+def _look(number: int) -> dict[str, Any]:
+    return {
+        "color": f"#0001{number % COLORS:02x}",
+        "marker": _MARKERS[number % len(_MARKERS)],
+        "linestyle": _STROKES[number // COLORS % len(_STROKES)],
+    }
+
+
+def _svg(draw: Callable[[Axes], None], salt: str, title: str) -> str:
+    """Draw one plot with its legend below.
+
+    Args:
+        draw: Draws into the axes.
+        salt: Makes the ids inside differ from those of the page's other plots, and the same every time.
+        title: What the plot shows, for those who cannot see it.
+    """
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    with mpl.rc_context({**_STYLE, "svg.hashsalt": salt}):
+        figure = Figure(figsize=(5.2, 3.5), layout="constrained")
+        axes = figure.add_subplot()
+        draw(axes)
+        handles, labels = axes.get_legend_handles_labels()
+        columns = 3 if max(map(len, labels)) < 14 else 2 if max(map(len, labels)) < 26 else 1
+        figure.set_figheight(3.1 + 0.19 * -(-len(labels) // columns))
+        figure.legend(handles, labels, loc="outside lower center", ncols=columns)
+        written = io.StringIO()
+        figure.savefig(written, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
+    return _themed(written.getvalue(), title)
+
+
+def _themed(svg: str, title: str) -> str:
+    """The `<svg>` element alone, with the page's colours and without ids that nothing refers to."""
+    from markupsafe import escape
+
+    svg = re.sub(r"<style.*?</style>", "", svg[svg.index("<svg") :], flags=re.DOTALL)  # for the whole page
+    used = set(re.findall(r"(?:url\(#|href=\"#)([^)\"]+)", svg))
+    svg = re.sub(r' id="([^"]*)"', lambda match: match[0] if match[1] in used else "", svg)
+    svg = re.sub(r"#000[01][0-9a-f]{2}", lambda match: f"var({_VARIABLES[match[0]]})", svg)
+    svg = re.sub(r" font-family: [^;\"]*;?", "", svg)  # the page's own
+    head = f'<svg role="img" aria-label="{escape(title)}"'
+    return re.sub(r"<svg", lambda _: head, svg, count=1)

@@ -1,0 +1,248 @@
+"use strict";
+(() => {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const PAGE = 25;
+  const byId = (id) => document.getElementById(id);
+  const several = data.names.length > 1;
+  const color = (result) => `var(--series-${result % 10})`;
+
+  function make(tag, attributes = {}, ...children) {
+    const svg = ["svg", "path", "line", "text", "circle"].includes(tag);
+    const element = svg ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
+    for (const [name, value] of Object.entries(attributes)) {
+      if (name === "style") for (const [key, v] of Object.entries(value)) element.style.setProperty(key, v);
+      else if (value !== undefined) element.setAttribute(name, value);
+    }
+    element.append(...children);
+    return element;
+  }
+  const mark = (result) => make("i", { class: "mark", style: { "--c": color(result) } });
+  const number = (value) => value.toFixed(4);
+  const signed = (value) => (Math.abs(value) < 5e-5 ? "0.0000" : (value > 0 ? "+" : "−") + number(Math.abs(value)));
+  const whole = (value) => value.toLocaleString("en");
+  const pValue = (p) => (p < 0.0001 ? "<0.0001" : p < 0.1 ? p.toFixed(4) : p.toFixed(2));
+
+  // Tables that came whole: a header's button sorts the rows.
+  for (const table of document.querySelectorAll("table.sortable")) {
+    const headers = [...table.tHead.rows[0].cells];
+    headers.forEach((header, column) => header.querySelector("button")?.addEventListener("click", () => {
+      const isText = header.classList.contains("text");
+      const before = header.getAttribute("aria-sort");
+      const ascending = before === "none" ? isText : before === "descending";
+      headers.forEach((other) => other.hasAttribute("aria-sort") && other.setAttribute("aria-sort", "none"));
+      header.setAttribute("aria-sort", ascending ? "ascending" : "descending");
+      const value = (row) => {
+        const cell = row.cells[column];
+        const text = cell.dataset.value ?? cell.textContent;
+        return isText ? text : text === "" ? -Infinity : Number(text);
+      };
+      const order = (a, b) => (isText ? value(a).localeCompare(value(b)) : value(a) - value(b) || 0);
+      const body = table.tBodies[0];
+      body.append(...[...body.rows].sort((a, b) => (ascending ? order(a, b) : order(b, a))));
+    }));
+  }
+
+  // The list of queries: sorted here, drawn a page at a time.
+  const state = { first: 0, second: several ? 1 : -1, by: "", up: false, rows: [], drawn: 0, widest: 1 };
+  const value = (result, row) => data.values[result][row];
+  const difference = (row) => value(state.first, row) - value(state.second, row);
+  const columns = () => (state.second < 0
+    ? [["query"], ["first", state.first]]
+    : [["query"], ["first", state.first], ["second", state.second], ["difference"]]);
+  const keys = {
+    query: (row) => row,
+    first: (row) => value(state.first, row),
+    second: (row) => value(state.second, row),
+    difference,
+  };
+
+  function reset() {
+    state.by = state.second < 0 ? "first" : "difference";
+    state.up = state.second < 0;
+    spread();
+    refresh();
+  }
+
+  function refresh() {
+    const wanted = byId("find").value.trim().toLowerCase();
+    const hit = (row) => !wanted || data.texts[row].toLowerCase().includes(wanted) || data.ids[row].toLowerCase().includes(wanted);
+    const key = keys[state.by];
+    state.rows = data.ids.map((_, row) => row).filter(hit);
+    state.rows.sort((a, b) => (state.up ? key(a) - key(b) : key(b) - key(a)) || (b in data.details) - (a in data.details) || a - b);
+    state.drawn = 0;
+    byId("list").tBodies[0].replaceChildren();
+    header();
+    draw();
+  }
+
+  function header() {
+    byId("list").tHead.rows[0].replaceChildren(...columns().map(([by, result]) => {
+      const sorted = state.by === by ? (state.up ? "ascending" : "descending") : "none";
+      const button = make("button", { type: "button" }, ...(result === undefined ? [by] : [mark(result), data.names[result]]));
+      button.addEventListener("click", () => {
+        state.up = state.by === by ? !state.up : by === "query";
+        state.by = by;
+        refresh();
+        byId("list").querySelector(`[data-by=${by}] button`).focus();
+      });
+      return make("th", { scope: "col", "aria-sort": sorted, "data-by": by, class: by === "query" ? "text" : by }, button);
+    }));
+  }
+
+  function draw() {
+    const stop = Math.min(state.drawn + PAGE, state.rows.length);
+    byId("list").tBodies[0].append(...state.rows.slice(state.drawn, stop).map(line));
+    state.drawn = stop;
+    byId("shown").textContent = `${whole(stop)} of ${whole(state.rows.length)} queries.`;
+    byId("more").hidden = stop === state.rows.length;
+  }
+
+  function line(row) {
+    const button = make("button", { type: "button", class: "open", "aria-expanded": "false" },
+      make("span", {}, data.texts[row] || data.ids[row], make("small", {}, data.texts[row] ? data.ids[row] : "")));
+    const cells = [make("th", { scope: "row", class: "text" }, button), make("td", {}, number(value(state.first, row)))];
+    if (state.second >= 0) {
+      const gap = difference(row);
+      const bar = make("span", { class: gap < 0 ? "lean down" : "lean" },
+        make("i", { style: { "--w": 100 * Math.abs(gap) / state.widest, "--c": color(gap < 0 ? state.second : state.first) } }));
+      cells.push(make("td", {}, number(value(state.second, row))), make("td", { class: "difference" }, signed(gap), bar));
+    }
+    const element = make("tr", row in data.details ? {} : { class: "bare" }, ...cells);
+    button.addEventListener("click", () => {
+      const open = button.getAttribute("aria-expanded") === "true";
+      button.setAttribute("aria-expanded", String(!open));
+      if (open) element.nextSibling.remove();
+      else element.after(detail(row));
+    });
+    return element;
+  }
+
+  // One query opened: what each result makes of it.
+  function detail(row) {
+    const cell = make("td", { colspan: columns().length });
+    const element = make("tr", { class: "detail" }, cell);
+    const told = data.details[row];
+    if (!told) {
+      cell.append(make("p", { class: "below" }, "The passages of this query are not in this file."));
+      return element;
+    }
+    const grade = (kind, text, meaning) => make("span", {}, make("span", { class: `grade ${kind}` }, text), meaning);
+    const longer = make("button", { type: "button", class: "whole", "aria-pressed": "false" }, "Longer passages");
+    longer.addEventListener("click", () => longer.setAttribute("aria-pressed", String(element.classList.toggle("full"))));
+    const results = state.second < 0 ? [state.first] : [state.first, state.second];
+    cell.append(
+      make("p", { class: "below" }, grade("yes", String(data.rel), "relevant, with its grade"),
+        grade("no", "0", "judged, not relevant"), grade("unknown", "?", "nobody judged it"), longer),
+      make("div", { class: "sides" }, ...results.map((result) => side(row, result, results.find((other) => other !== result)))));
+    return element;
+  }
+
+  function side(row, result, other) {
+    const told = data.details[row][result];
+    const heading = make("h3", {}, make("span", {}, data.names[result]), make("span", {}, `${data.measure} ${number(value(result, row))}`));
+    const card = make("article", { class: "side", style: { "--c": color(result) } }, heading);
+    if (!told) {
+      card.append(make("p", { class: "why" }, "Its collection is not in the cache."));
+      return card;
+    }
+    const there = other === undefined ? null : data.details[row][other];
+    card.append(make("p", { class: "why" }, told.why));
+    if (told.relevant) card.append(strip(told, result, Math.max(...data.details[row].map((each) => each?.depth ?? 0))));
+    const missing = told.relevant - told.ranks.filter((rank) => rank <= told.top.length).length;
+    card.append(make("h4", {}, missing ? `The top ${told.top.length}, ahead of ${missing} relevant` : `The top ${told.top.length}`), hits(told.top, there, other));
+    if (told.missed.length) {
+      card.append(
+        make("h4", {}, `Relevant, not in the top ${told.top.length}${missing > told.missed.length ? `: ${told.missed.length} of ${missing}` : ""}`),
+        hits(told.missed, there, other));
+    }
+    return card;
+  }
+
+  function hits(list, there, other) {
+    return make("ol", { class: "hits" }, ...list.map(([passage, rank, score, grade]) => {
+      const [id, text] = data.passages[passage];
+      const kind = grade === null ? "unknown" : grade >= data.rel ? "yes" : "no";
+      const meaning = grade === null ? "not judged" : `grade ${grade}`;
+      const elsewhere = there && [...there.top, ...there.missed].find((hit) => hit[0] === passage);
+      const facts = [id, score === null ? "not retrieved" : `score ${score}`];
+      if (there) facts.push(elsewhere ? (elsewhere[1] ? `${data.names[other]}: rank ${elsewhere[1]}` : `${data.names[other]}: not retrieved`) : `${data.names[other]}: not in the top 10`);
+      return make("li", {},
+        make("span", { class: "rank" }, rank === null ? "–" : String(rank)),
+        make("span", { class: `grade ${kind}`, title: meaning, "aria-label": meaning }, grade === null ? "?" : String(grade)),
+        make("div", {}, make("p", {}, text), make("small", {}, facts.join(" · "))));
+    }));
+  }
+
+  // Ranks of the relevant passages, on a logarithmic line.
+  function strip(told, result, depth) {
+    const [width, base] = [400, 16];
+    const last = Math.max(10, depth);
+    const x = (rank) => 6 + (width - 60) * Math.log(rank) / Math.log(last);
+    const lost = told.relevant - told.ranks.length;
+    const label = `Ranks of the ${told.relevant} relevant: ${told.ranks.slice(0, 20).join(", ")}${lost ? `; ${lost} not retrieved` : ""}`;
+    const drawing = make("svg", { class: "ranks", viewBox: `0 0 ${width} 32`, role: "img", "aria-label": label },
+      make("line", { x1: 6, x2: x(last), y1: base, y2: base, style: { stroke: "var(--rule)" } }));
+    for (const rank of [1, 10, 100, 1000].filter((tick) => tick <= last)) {
+      drawing.append(make("text", { x: x(rank), y: 29, "text-anchor": rank === 1 ? "start" : "middle", style: { fill: "var(--muted)" } }, rank === 1 ? "rank 1" : String(rank)));
+    }
+    for (const rank of told.ranks) {
+      drawing.append(make("line", { x1: x(rank), x2: x(rank), y1: base - 10, y2: base + 2, style: { stroke: color(result), "stroke-width": 2 } }));
+    }
+    if (lost) drawing.append(make("text", { x: width - 2, y: base + 2, "text-anchor": "end", style: { fill: "var(--bad)" } }, `${lost} lost`));
+    return drawing;
+  }
+
+  // Every query's difference, or value, in order: the shape of the comparison at a glance.
+  function spread() {
+    const single = state.second < 0;
+    const sorted = data.ids.map((_, row) => (single ? value(state.first, row) : difference(row))).sort((a, b) => b - a);
+    const top = Math.max(sorted[0], 0) || 1e-9, bottom = Math.min(sorted.at(-1), 0);
+    state.widest = Math.max(top, -bottom);
+    const y = (v) => (100 * (top - v)) / (top - bottom);
+    const path = (keep) => sorted.map((v, i) => (keep(v) ? `M${i} ${y(0)}V${y(v)}H${i + (sorted.length > 300 ? 1 : 0.85)}V${y(0)}Z` : "")).join("");
+    const drawing = make("svg", { viewBox: `0 0 ${sorted.length} 100`, preserveAspectRatio: "none", role: "img", "aria-labelledby": "spread-caption" },
+      make("path", { d: path((v) => v > 0), style: { fill: color(state.first) } }));
+    if (!single) drawing.append(make("path", { d: path((v) => v < 0), style: { fill: color(state.second) } }));
+    drawing.append(make("line", { x1: 0, x2: sorted.length, y1: y(0), y2: y(0), style: { stroke: "var(--muted)", "stroke-width": 1, "vector-effect": "non-scaling-stroke" } }));
+    const ends = single ? [number(top), ""] : [signed(top), bottom < 0 ? signed(bottom) : ""];
+    byId("spread").replaceChildren(drawing, make("span", { class: "high" }, ends[0]), make("span", { class: "low" }, ends[1]));
+    byId("spread-caption").replaceChildren(...(single ? aloneCaption(sorted) : pairCaption()));
+  }
+
+  function aloneCaption(sorted) {
+    const zero = sorted.filter((v) => v === 0).length;
+    const tail = zero ? `; ${whole(zero)} of ${whole(sorted.length)} at 0` : "";
+    return [mark(state.first), `${data.measure} of every query in ${data.names[state.first]}, highest first${tail}.`];
+  }
+
+  function pairCaption() {
+    const [a, b] = [state.first, state.second];
+    const found = data.pairs.find(([x, y]) => (x === a && y === b) || (x === b && y === a));
+    const names = [mark(a), `${data.names[a]} less `, mark(b), `${data.names[b]}, every query in order`];
+    if (!found) return [...names, "."];
+    const turned = found[0] !== a;
+    const [, , gap, low, high, p, wins, ties, losses] = found;
+    const mean = turned ? [-gap, -high, -low] : [gap, low, high];
+    return [...names, `: ${whole(turned ? losses : wins)} wins, ${whole(ties)} ties, ${whole(turned ? wins : losses)} losses; `,
+      `mean ${signed(mean[0])}, 95% interval ${signed(mean[1])} to ${signed(mean[2])}, Holm p ${pValue(p)}.`];
+  }
+
+  byId("more").addEventListener("click", draw);
+  byId("find").addEventListener("input", refresh);
+  byId("controls").addEventListener("submit", (event) => event.preventDefault());
+  if (several) {
+    for (const which of ["first", "second"]) {
+      byId(which).value = String(state[which]);
+      byId(which).addEventListener("change", (event) => {
+        state[which] = Number(event.target.value);
+        if (state.first === state.second) {
+          state.second = state.first === 0 ? 1 : 0;
+          byId("second").value = String(state.second);
+        }
+        reset();
+      });
+    }
+  }
+  byId("controls").hidden = false;
+  reset();
+})();

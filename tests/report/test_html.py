@@ -1,0 +1,244 @@
+"""The page as a file: what it holds, how big it is, and that what others wrote stays text."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import shutil
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from pipeline.api import run_benchmark
+from pipeline.artifacts import Store
+from pipeline.benchmark import Benchmark
+from pipeline.cli import app
+from pipeline.comparison import compare
+from pipeline.config import load_config
+from pipeline.metrics import evaluation, scoring, statistics, trec
+from pipeline.metrics.names import parse_all
+from pipeline.records import Ranking
+from pipeline.report.html import page
+
+QUERIES, RESULTS, PASSAGES, DEPTH = 7000, 10, 9000, 12
+
+
+class Reader(HTMLParser):
+    """What a page is made of.
+
+    Attributes:
+        elements: Name and attributes of each, in order.
+        scripts: Content of the script elements.
+        open: Elements not closed yet; void ones are not kept.
+    """
+
+    void = ("meta", "link", "input", "br", "wbr", "img")
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.scripts: list[str] = []
+        self.open: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in self.void:
+            self.open.append(tag)
+        if tag == "script":
+            self.scripts.append("")
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] == "script":
+            self.scripts[-1] += data
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """What the page's script shows."""
+        found: dict[str, Any] = json.loads(self.scripts[0])
+        return found
+
+
+@pytest.fixture(scope="module")
+def several(folders: list[Path]) -> str:
+    return page(compare(folders, "ndcg@10"))
+
+
+def test_page_is_whole_and_names_nothing_to_load(several: str) -> None:
+    read = Reader(several)
+    assert read.open == []
+    ids = [attributes["id"] for _, attributes in read.elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    for tag, attributes in read.elements:
+        assert tag not in ("img", "iframe", "object", "base")
+        for name in ("src", "href", "xlink:href", "action", "srcset"):
+            assert (attributes.get(name) or "#")[0] == "#" or attributes[name] == "data:,", (tag, attributes)
+    assert not re.search(r"url\((?!#)|@import", several)
+
+
+def test_only_the_page_s_own_script_may_run(several: str) -> None:
+    read = Reader(several)
+    policy = next(
+        attributes["content"]
+        for tag, attributes in read.elements
+        if attributes.get("http-equiv") == "Content-Security-Policy"
+    )
+    digest = base64.b64encode(hashlib.sha256(read.scripts[1].encode()).digest()).decode()
+    assert policy is not None
+    assert f"script-src 'sha256-{digest}'" in policy
+    assert "default-src 'none'" in policy
+
+
+def test_plots_take_the_page_s_colours_and_keep_text_as_text(several: str) -> None:
+    plots = re.findall(r"<svg.*?</svg>", several, re.DOTALL)
+    assert len(plots) == 4
+    for plot in plots:
+        assert not re.search(r"#[0-9a-f]{6}\b|<style|font-family", plot)
+        assert {"var(--series-0)", "var(--series-1)", "var(--series-2)"} <= set(
+            re.findall(r"var\(.*?\)", plot)
+        )
+        assert re.search(r"<text[^>]*>whole</text>", plot)
+
+
+def test_every_query_and_value_is_there(several: str, folders: list[Path]) -> None:
+    compared, data = compare(folders, "ndcg@10"), Reader(several).data
+    assert data["ids"] == compared.query_ids
+    assert data["names"] == ["whole", "five", "three"]
+    np.testing.assert_allclose(np.array(data["values"]).T, compared.values, atol=5.1e-5)
+    assert [pair[5] for pair in data["pairs"]] == [pair.p_holm for pair in compared.pairs]
+    assert len(data["details"]) == 114
+    for entry in compared.results:
+        assert f"{entry.mean:.4f}" in several
+
+
+def test_one_result_is_a_page_too(folders: list[Path]) -> None:
+    read = Reader(page(compare(folders[:1])))
+    assert read.data["pairs"] == []
+    assert not any(attributes.get("id") == "pairs" for _, attributes in read.elements)
+
+
+def test_without_the_cache_the_page_says_so_and_shows_ids(folders: list[Path], tmp_path: Path) -> None:
+    moved = [Path(shutil.copytree(folder, tmp_path / folder.name)) for folder in folders]
+    for folder in moved:
+        manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+        manifest["config"]["cache"] = str(tmp_path / "nothing")
+        (folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    text = page(compare(moved))
+    assert f"not in its cache ({tmp_path / 'nothing'})" in text
+    data = Reader(text).data
+    assert (data["details"], set(data["texts"]), data["passages"]) == ({}, {""}, [])
+    assert data["ids"][0] == "q001"
+
+
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)> & {{ 7*7 }}"
+
+
+def test_what_others_wrote_stays_text(workplace: Path) -> None:
+    for name in ("corpus", "queries"):
+        path = workplace / "data" / f"{name}.jsonl"
+        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        lines[0]["text"] = HOSTILE
+        path.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    settings = [f"cache={workplace}/indexes", f"output={workplace}/results"]
+    result = run_benchmark(load_config(workplace / "c.yaml", settings))
+    manifest = json.loads((result.folder / "manifest.json").read_text(encoding="utf-8"))
+    manifest["config"]["model"]["query_instruction"] = HOSTILE
+    (result.folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    read = Reader(page(compare([result.folder])))
+    assert len(read.scripts) == 2
+    assert read.open == []
+    assert "img" not in [tag for tag, _ in read.elements]
+    assert read.data["texts"][0] == HOSTILE
+
+
+def test_commands_write_the_page(folders: list[Path], tmp_path: Path) -> None:
+    run = CliRunner().invoke
+    one, many = tmp_path / "one.html", tmp_path / "many.html"
+    assert run(app, ["report", str(folders[0]), "--html", str(one)]).exit_code == 0
+    assert Reader(one.read_text(encoding="utf-8")).data["names"] == ["whole"]
+    done = run(app, ["compare", *map(str, folders), "--measure", "RR@10", "--html", str(many), "--json"])
+    assert json.loads(done.stdout)["measure"] == "mrr@10"
+    assert Reader(many.read_text(encoding="utf-8")).data["measure"] == "mrr@10"
+    refused = run(app, ["report", str(tmp_path), "--html", str(tmp_path / "no.html")])
+    assert refused.exit_code == 2
+    assert run(app, ["report", str(folders[0]), "--html", str(tmp_path / "no" / "a.html")]).exit_code == 2
+    assert {path.name for path in tmp_path.iterdir()} == {"one.html", "many.html"}
+
+
+def make_many(folder: Path) -> list[Path]:
+    """Ten results of 7,000 queries each, their rankings drawn at random."""
+    rng = np.random.default_rng(0)
+    words = np.array(["passage", "retrieval", "judgment", "vector", "query", "naïve", "of", "the", "in"])
+    texts = [" ".join(row) for row in words[rng.integers(len(words), size=(PASSAGES, 70))]]
+    (folder / "qrels").mkdir(parents=True)
+    write = (folder / "corpus.jsonl").write_text
+    write("".join(json.dumps({"_id": f"p{i}", "text": text}) + "\n" for i, text in enumerate(texts)))
+    write = (folder / "queries.jsonl").write_text
+    write("".join(json.dumps({"_id": f"{i * 137}", "text": texts[i][:60]}) + "\n" for i in range(QUERIES)))
+    write = (folder / "qrels" / "test.tsv").write_text
+    write("query-id\tcorpus-id\tscore\n" + "".join(f"{i * 137}\tp{i}\t1\n" for i in range(QUERIES)))
+    config = folder / "c.yaml"
+    config.write_text("name: many\ndata: {source: beir, path: .}\nmodel: {name: all-minilm-l6-v2}\n")
+    benchmark = Benchmark(
+        load_config(config, [f"cache={folder}/indexes", "search.top_k=12"]), Store(folder / "indexes")
+    )
+    return [make_one(folder / f"model-{number}", benchmark, rng) for number in range(RESULTS)]
+
+
+def make_one(folder: Path, benchmark: Benchmark, rng: np.random.Generator) -> Path:
+    collection, recipe, measures = benchmark.collection, benchmark.recipe("data"), parse_all("ndcg@10")
+    passages = (rng.integers(PASSAGES, size=(QUERIES, 1)) + 17 * np.arange(DEPTH)) % PASSAGES
+    own = np.arange(QUERIES)
+    place = rng.integers(DEPTH, size=QUERIES)
+    passages[own, place] = np.where((passages == own[:, None]).any(axis=1), passages[own, place], own)
+    scores = -np.sort(-rng.random((QUERIES, DEPTH), dtype=np.float32), axis=1)
+    values = scoring.score(Ranking(passages, scores), collection.qrels, QUERIES, measures)
+    folder.mkdir()
+    with open(folder / "run.trec", "wb") as run:
+        trec.write_run(
+            run, collection.queries.ids, collection.passages.ids, Ranking(passages, scores), "many"
+        )
+    with open(folder / "per_query.csv", "w", newline="") as table:
+        evaluation.write_per_query(table, collection.queries.ids.to_pylist(), measures, values)
+    stages = [{"stage": "data", "key": recipe.key, "reused": True, "seconds": 1.0, "items": PASSAGES}]
+    means = {"ndcg@10": float(values.mean())}
+    metrics = {
+        "name": folder.name,
+        "queries": QUERIES,
+        "passages": PASSAGES,
+        "metrics": means,
+        "stages": stages,
+    }
+    (folder / "metrics.json").write_text(json.dumps(metrics))
+    recipes = {"data": {"key": recipe.key, **recipe.plain}}
+    manifest = {"config": benchmark.config.model_dump(mode="json"), "recipes": recipes}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    return folder
+
+
+def test_ten_results_of_seven_thousand_queries_stay_small(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for repeated in ("RESAMPLES", "PERMUTATIONS"):  # not what is asked about here
+        monkeypatch.setattr(statistics, repeated, 20)
+    text = page(compare(make_many(tmp_path / "many")))
+    data = Reader(text).data
+    assert len(data["ids"]) == QUERIES
+    assert len(data["values"]) == RESULTS
+    assert len(data["details"]) == 50  # 500 rankings
+    assert all(len(told) == RESULTS for told in data["details"].values())
+    assert max(len(passage) for _, passage in data["passages"]) == 300
+    assert len(text.encode()) < 10_000_000
