@@ -1,0 +1,128 @@
+"""The page in Chromium, on a desktop and on a phone: it opens, sorts, answers, and asks nobody."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.comparison import compare
+from pipeline.report.html import write_page
+
+SIZES = {"desktop": {"width": 1280, "height": 900}, "phone": {"width": 390, "height": 844}}
+
+
+@pytest.fixture(scope="module")
+def pages(folders: list[Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    made = tmp_path_factory.mktemp("pages")
+    write_page(compare(folders, "ndcg@10"), made / "several.html")
+    write_page(compare(folders[1:2], "ndcg@10"), made / "one.html")
+    bare = Path(shutil.copytree(folders[0], made / "bare"))
+    manifest = json.loads((bare / "manifest.json").read_text(encoding="utf-8"))
+    manifest["config"]["cache"] = str(made / "nothing")
+    (bare / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    write_page(compare([bare], "ndcg@10"), made / "bare.html")
+    return {name: made / f"{name}.html" for name in ("several", "one", "bare")}
+
+
+@pytest.fixture(params=SIZES)
+def tab(chromium: Any, request: pytest.FixtureRequest) -> Iterator[Any]:
+    """An empty tab; when the test is done, nothing was asked for but the file, and nobody complained."""
+    asked: list[str] = []
+    complaints: list[str] = []
+    context = chromium.new_context(viewport=SIZES[request.param], color_scheme="dark")
+    tab = context.new_page()
+    tab.on("request", lambda asking: asked.append(asking.url))
+    tab.on("console", lambda message: complaints.append(message.text))
+    tab.on("pageerror", lambda error: complaints.append(str(error)))
+    yield tab
+    assert [url for url in asked if not (url.startswith("file:") and url.endswith(".html"))] == []
+    assert len(asked) == 1
+    assert complaints == []
+    context.close()
+
+
+def fits(tab: Any) -> bool:
+    return bool(tab.evaluate("document.documentElement.scrollWidth <= window.innerWidth"))
+
+
+def column(tab: Any, table: str, number: int) -> list[str]:
+    return [
+        text.split()[0]
+        for text in tab.locator(f"{table} tbody > tr > :nth-child({number})").all_inner_texts()
+    ]
+
+
+def test_leaderboard_sorts_by_any_column(tab: Any, pages: dict[str, Path]) -> None:
+    tab.goto(pages["several"].as_uri())
+    assert fits(tab)
+    table = "#leaderboard table"
+    header = tab.locator(f"{table} th", has_text="ndcg")
+    scores = column(tab, table, 2)
+    assert scores == sorted(scores, reverse=True)
+    assert header.get_attribute("aria-sort") == "descending"
+    header.locator("button").click()
+    assert header.get_attribute("aria-sort") == "ascending"
+    assert column(tab, table, 2) == sorted(scores)
+    name = tab.locator(f"{table} th[scope=col]", has_text="result")
+    name.locator("button").click()
+    assert (name.get_attribute("aria-sort"), header.get_attribute("aria-sort")) == ("ascending", "none")
+    assert column(tab, table, 1) == ["five", "three", "whole"]
+
+
+def test_a_query_opens_to_both_rankings_side_by_side(tab: Any, pages: dict[str, Path]) -> None:
+    tab.goto(pages["several"].as_uri())
+    first = tab.locator("#list .open").first
+    first.click()
+    assert first.get_attribute("aria-expanded") == "true"
+    cards = tab.locator("#list .side")
+    assert cards.count() == 2
+    assert [title.split("\n")[0] for title in cards.locator("h3").all_inner_texts()] == ["whole", "five"]
+    assert cards.first.locator("ol").first.locator("li").count() == 10
+    assert "of the top 10" in cards.first.inner_text() or "The top 10 holds" in cards.first.inner_text()
+    assert fits(tab)
+    tab.get_by_role("button", name="Longer passages").click()
+    assert tab.locator("tr.detail.full").count() == 1
+    first.click()
+    assert tab.locator("#list .side").count() == 0
+
+
+def test_another_pair_can_be_chosen_and_queries_found(tab: Any, pages: dict[str, Path]) -> None:
+    tab.goto(pages["several"].as_uri())
+    gaps = [float(text.replace("−", "-")) for text in column(tab, "#list", 4)]
+    assert gaps == sorted(gaps, reverse=True)
+    tab.select_option("#first", label="three")
+    assert "three less" in tab.locator("#spread-caption").inner_text()
+    assert "Holm p" in tab.locator("#spread-caption").inner_text()
+    tab.locator("#list th[data-by=difference] button").click()
+    gaps = [float(text.replace("−", "-")) for text in column(tab, "#list", 4)]
+    assert gaps == sorted(gaps)
+    assert tab.locator("#list th[data-by=difference]").get_attribute("aria-sort") == "ascending"
+    tab.fill("#find", "espresso beans to go stale")
+    assert tab.locator("#list tbody tr").count() == 1
+    tab.fill("#find", "")
+    tab.locator("#more").click()
+    assert tab.locator("#list tbody tr").count() == 50
+    tab.select_option("#second", value="-1")
+    assert tab.locator("#list thead th").count() == 2
+
+
+def test_one_result_shows_its_worst_queries_first(tab: Any, pages: dict[str, Path]) -> None:
+    tab.goto(pages["one"].as_uri())
+    values = [float(text) for text in column(tab, "#list", 2)]
+    assert values == sorted(values)
+    tab.locator("#list .open").first.click()
+    assert tab.locator("#list .side").count() == 1
+    assert "relevant" in tab.locator("#list .why").inner_text()
+    assert fits(tab)
+
+
+def test_without_its_collection_a_query_opens_to_that(tab: Any, pages: dict[str, Path]) -> None:
+    tab.goto(pages["bare"].as_uri())
+    tab.locator("#list .open").first.click()
+    assert "not in this file" in tab.locator("#list tr.detail").inner_text()
+    assert fits(tab)
