@@ -16,11 +16,13 @@ from typing import Any
 PACKAGES = (
     "benchmarco",
     "FlagEmbedding",
+    "bm25s",
     "datasets",
     "faiss-cpu",
     "numpy",
     "openvino",
     "pyarrow",
+    "ray",
     "sentence-transformers",
     "tokenizers",
     "torch",
@@ -97,11 +99,20 @@ def _reset_peak() -> None:
         file.write("5")
 
 
+def resident_mb() -> float:
+    """The memory held now, in 10^6 bytes; the most held so far, where the system does not tell."""
+    return _status_mb("VmRSS")
+
+
 def _peak_mb() -> float:
     """The most memory held since `_reset_peak`, in 10^6 bytes; since the start, where it cannot be reset."""
+    return _status_mb("VmHWM")
+
+
+def _status_mb(field: str) -> float:
     with contextlib.suppress(OSError), open("/proc/self/status", encoding="ascii") as file:
         for line in file:
-            if line.startswith("VmHWM"):
+            if line.startswith(field):
                 return int(line.split()[1]) * 1024 / 1e6
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6

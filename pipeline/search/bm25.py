@@ -1,0 +1,94 @@
+"""How are passages found by their words? By bm25s: every word's score in every passage, kept as an index.
+
+The scores are Lucene's BM25 ("accurate" in Kamphuis et al., 2020), as Pyserini computes them:
+`log(1 + (N - df + 0.5) / (df + 0.5)) * tf / (tf + k1 * (1 - b + b * length / mean length))`.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline.errors import InputError
+from pipeline.metrics.order import sort_hits
+from pipeline.progress import Bar
+from pipeline.records import Float32, Int64, Ranking
+from pipeline.words import Words
+
+
+def build(passages: Words, k1: float, b: float) -> Any:
+    """The bm25s index of some passages; a hit's number is the passage's row.
+
+    Raises:
+        InputError: No passage holds a word.
+    """
+    bm25s = _import()
+    if not len(passages.ids):
+        raise InputError(
+            f"none of {len(passages):,} passages holds a word",
+            allowed="words of two letters or more that are no stop words",
+            fix="check the collection, or set model.stop_words to its language",
+        )
+    index = bm25s.BM25(k1=k1, b=b, method="lucene", csc_backend="scipy")
+    vocabulary = {word: number for number, word in enumerate(passages.vocabulary)}
+    index.index(
+        bm25s.tokenization.Tokenized(passages, vocabulary), create_empty_token=False, show_progress=False
+    )
+    return index
+
+
+def write(index: Any, folder: Path) -> list[str]:
+    """Write an index as bm25s's own files; their names."""
+    index.save(folder, show_progress=False)
+    return sorted(path.name for path in folder.iterdir())
+
+
+def read(folder: Path) -> Any:
+    """Read an index that `write` wrote, its scores memory-mapped."""
+    return _import().BM25.load(folder, mmap=True)
+
+
+def search(index: Any, queries: Words, top_k: int, id_rank: Int64, bar: Bar) -> Ranking:
+    """The best passages of each query: of those that share a word with it, and no others.
+
+    Args:
+        index: Of n passages.
+        queries: A word that stands twice counts twice; one no passage has is left out.
+        top_k: Hits kept for each; fewer where fewer passages share a word.
+        id_rank: int64 [n], `pipeline.metrics.order.descending_id_rank` of the passage ids.
+        bar: Told of every query searched.
+
+    Returns:
+        [queries, min(top_k, n)], ties in the contract's order, also where they straddle the last rank.
+    """
+    k = min(top_k, len(id_rank))
+    passages = np.full((len(queries), k), -1, np.int64)
+    scores = np.full((len(queries), k), -np.inf, np.float32)
+    number = np.array([index.vocab_dict.get(word, -1) for word in queries.vocabulary], np.int64)
+    for row, words in enumerate(queries):
+        known = number[np.array(words, np.int64)]
+        hits, found = _best(index.get_scores_from_ids(known[known >= 0]), k, id_rank)
+        passages[row, : len(hits)], scores[row, : len(hits)] = hits, found
+        bar.update()
+    return Ranking(passages, scores)
+
+
+def _import() -> Any:
+    """The package bm25s, which logs what it is about to do as if that were news."""
+    import bm25s
+
+    logging.getLogger("bm25s").setLevel(logging.WARNING)
+    return bm25s
+
+
+def _best(scores: Float32, k: int, id_rank: Int64) -> tuple[Int64, Float32]:
+    """The best k of one query's scores [n] above 0: all that tie with the last of them are put in order."""
+    hits = np.flatnonzero(scores > 0)
+    if len(hits) > k:
+        last = np.partition(scores[hits], -k)[-k]
+        hits = hits[scores[hits] >= last]
+    passages, ordered = sort_hits(hits[None], scores[hits][None], id_rank)
+    return passages[0, :k], ordered[0, :k]
