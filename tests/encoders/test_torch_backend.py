@@ -1,0 +1,96 @@
+"""What every torch backend does with batches: order, widths, and memory that runs out."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+
+from pipeline.encoders.batching import Usage, encode
+from pipeline.encoders.model_files import Files
+from pipeline.encoders.models import Model
+from pipeline.encoders.torch_backend import TorchBackend
+from pipeline.errors import InputError
+from pipeline.progress import silent
+from pipeline.records import Float32
+
+MODEL = Model(
+    name="tiny", files=Files(), identity={}, pooling="mean", normalize=False, precision="fp32", device="cpu",
+    prompts={"passages": ("", ""), "queries": ("", "")}, max_lengths={"passages": 20, "queries": 20},
+    pad_id=0,
+)  # fmt: skip
+
+
+class Tiny(TorchBackend):
+    """A mean of random token embeddings, on a device that holds only so many tokens at once."""
+
+    dimension = 4
+
+    def __init__(self, room: int, error: type[RuntimeError] = torch.OutOfMemoryError) -> None:
+        super().__init__(MODEL)
+        self.room, self.error, self.shapes = room, error, list[tuple[int, int]]()
+        self.tokenizer = Tokenizer(WordLevel({"[PAD]": 0, "a": 1, "b": 2, "c": 3}, unk_token="[PAD]"))
+        self.tokenizer.pre_tokenizer = Whitespace()
+        torch.manual_seed(0)
+        self.embeddings = torch.nn.Embedding(4, 4)
+
+    def vectors(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        if ids.numel() > self.room:
+            raise self.error("no room")
+        self.shapes.append((ids.shape[0], ids.shape[1]))
+        hidden = self.embeddings(ids) * mask.unsqueeze(-1)
+        return hidden.sum(1) / mask.sum(1, keepdim=True)
+
+
+TEXTS = [" ".join("abc"[(n + m) % 3] for m in range(n % 19 + 1)) for n in range(200)]
+
+
+def run(backend: Tiny, texts: list[str] = TEXTS) -> Float32:
+    with silent("", None, "") as bar:
+        return encode(backend, texts, 20, Usage(), bar)
+
+
+def test_vectors_are_those_of_the_texts_one_by_one() -> None:
+    backend = Tiny(10**6)
+    together = run(backend)
+    alone = np.concatenate([run(backend, [text]) for text in TEXTS])
+    np.testing.assert_allclose(together, alone, atol=1e-6)
+
+
+def test_a_batch_without_room_is_cut_and_those_after_it_are_smaller(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    small = Tiny(150)
+    with caplog.at_level(logging.WARNING):
+        vectors = run(small)
+    np.testing.assert_allclose(vectors, run(Tiny(10**6)), atol=1e-6)
+    assert small.token_budget <= 150
+    assert "out of memory on cpu with" in caplog.messages[0]
+    assert f"going on with {small.token_budget}" in caplog.messages[-1]
+    told = len(caplog.messages)
+    run(small)
+    assert len(caplog.messages) == told  # it has learnt
+
+
+def test_one_text_without_room_is_refused_with_its_length() -> None:
+    with pytest.raises(InputError, match="one text of 19 tokens does not fit into the memory of cpu"):
+        run(Tiny(15))
+
+
+def test_any_other_error_is_raised() -> None:
+    backend = Tiny(150, RuntimeError)
+    with pytest.raises(RuntimeError, match="no room"):
+        run(backend)
+    assert backend.token_budget > 150
+
+
+def test_widths_are_few_and_never_more_than_the_longest_text_allowed() -> None:
+    backend = Tiny(10**6)
+    backend.width_multiple, backend.token_budget = 8, 60
+    np.testing.assert_allclose(run(backend), run(Tiny(10**6)), atol=1e-6)
+    assert {width for _, width in backend.shapes} == {8, 16, 20}

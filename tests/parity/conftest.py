@@ -1,0 +1,56 @@
+"""What tests against other encoders share: real passages, our vectors of them, and how close two are."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from pipeline.artifacts import Store
+from pipeline.config import ModelConfig
+from pipeline.encoders import Role, Usage, open_encoder, resolve
+from pipeline.progress import silent
+from pipeline.records import Float32, Texts
+
+Encode = Callable[..., Float32]
+
+
+@pytest.fixture(scope="session")
+def few_texts(dl19: Path) -> list[str]:
+    """Real passages, and texts at the edges."""
+    with gzip.open(dl19 / "corpus.jsonl.gz", "rt", encoding="utf-8") as file:
+        passages = [json.loads(line)["text"] for _, line in zip(range(12), file, strict=False)]
+    return [*passages, "", "word", "Größe 數字 🙂", "long " * 700]
+
+
+@pytest.fixture(scope="session")
+def encode(tmp_path_factory: pytest.TempPathFactory) -> Encode:
+    """Encodes texts as a config of these settings would."""
+    store = Store(tmp_path_factory.mktemp("store"))
+
+    def encode(texts: list[str], role: Role = "passages", **settings: Any) -> Float32:
+        config = ModelConfig(**settings)
+        column = pa.chunked_array([pa.array(texts, pa.string())])
+        with silent("", None, "") as bar:
+            encoder = open_encoder(config, resolve(config), store)
+            return encoder.encode(Texts(column, column), range(len(texts)), role, Usage(), bar)
+
+    return encode
+
+
+@pytest.fixture(scope="session")
+def lowest_cosine() -> Callable[[Any, Any], float]:
+    """The lowest cosine between rows of two arrays."""
+
+    def lowest(one: Any, two: Any) -> float:
+        one, two = np.asarray(one, np.float64), np.asarray(two, np.float64)
+        cosines = (one * two).sum(1) / (np.linalg.norm(one, axis=1) * np.linalg.norm(two, axis=1))
+        return float(cosines.min())
+
+    return lowest

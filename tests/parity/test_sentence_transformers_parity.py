@@ -1,0 +1,152 @@
+"""Our vectors against sentence-transformers' own encode, for the kinds of models it loads."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline.records import Float32
+
+Encode = Callable[..., Float32]
+Lowest = Callable[[Any, Any], float]
+TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json")
+ST = "sentence-transformers"
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> None:
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+
+
+def peer(folder: Path, **kind: Any) -> Any:
+    from sentence_transformers import SentenceTransformer
+
+    return SentenceTransformer(str(folder), device="cpu", local_files_only=True, **kind)
+
+
+@pytest.fixture(scope="module")
+def chain_folder(tmp_path_factory: pytest.TempPathFactory, bge_folder: Path) -> Path:
+    """Transformer, two poolings side by side, Dense and Normalize; with prompts and a default one."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.base.modules import Dense, Transformer
+    from sentence_transformers.sentence_transformer.modules import Normalize, Pooling
+
+    folder = tmp_path_factory.mktemp("models") / "chain"
+    first = Transformer(str(bge_folder))
+    model = SentenceTransformer(
+        modules=[first, Pooling(96, ("cls", "max")), Dense(192, 40), Normalize()],
+        prompts={"query": "find: ", "passage": "text: ", "other": "never: "},
+        default_prompt_name="other",
+        device="cpu",
+    )
+    model.save(str(folder), create_model_card=False)
+    return folder
+
+
+def test_minilm_with_its_own_length_in_fp32_and_bf16(
+    few_texts: list[str], encode: Encode, lowest_cosine: Lowest, minilm_folder: Path
+) -> None:
+    import torch
+
+    model = peer(minilm_folder)
+    reference = model.encode(few_texts)
+    full = encode(few_texts, name="all-minilm-l6-v2", backend=ST)
+    assert full.dtype == np.float32
+    assert lowest_cosine(full, reference) > 0.99999
+    assert np.abs(full - reference).max() < 1e-5
+    half = encode(few_texts, name="all-minilm-l6-v2", backend=ST, precision="bf16")
+    assert half.dtype == np.float32
+    assert lowest_cosine(half, reference) > 0.9995
+    in_half = model.to(torch.bfloat16).encode(few_texts, convert_to_tensor=True)
+    assert lowest_cosine(half, in_half.float().numpy()) > 0.9999
+
+
+def test_every_module_of_a_chain_runs_and_prompts_are_the_role_s(
+    few_texts: list[str], encode: Encode, lowest_cosine: Lowest, chain_folder: Path
+) -> None:
+    model, name = peer(chain_folder), str(chain_folder)
+    queries = encode(few_texts, "queries", name=name, backend=ST)
+    passages = encode(few_texts, "passages", name=name, backend=ST)
+    assert queries.shape[1] == 40
+    assert lowest_cosine(queries, model.encode_query(few_texts)) > 0.99999
+    assert lowest_cosine(passages, model.encode(few_texts, prompt="text: ")) > 0.99999
+    assert lowest_cosine(queries, passages) < 0.999  # a prompt does something
+
+
+def test_vectors_are_cut_and_made_of_length_1_again(
+    few_texts: list[str], encode: Encode, lowest_cosine: Lowest, chain_folder: Path
+) -> None:
+    vectors = encode(few_texts, "queries", name=str(chain_folder), backend=ST, truncate_dim=16)
+    reference = peer(chain_folder).encode_query(few_texts, truncate_dim=16, normalize_embeddings=True)
+    assert lowest_cosine(vectors, reference) > 0.99999
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-6)
+
+
+def test_a_folder_that_only_declares_its_pooling(
+    few_texts: list[str], encode: Encode, lowest_cosine: Lowest, bge_folder: Path
+) -> None:
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.base.modules import Transformer
+    from sentence_transformers.sentence_transformer.modules import Pooling
+
+    reference = SentenceTransformer(modules=[Transformer(str(bge_folder)), Pooling(96, "cls")], device="cpu")
+    vectors = encode(few_texts, name=str(bge_folder), backend=ST)
+    assert lowest_cosine(vectors, reference.encode(few_texts)) > 0.99999
+
+
+@pytest.mark.parametrize("kind", ["t5", "mpnet", "qwen2"])
+def test_other_architectures(
+    kind: str,
+    few_texts: list[str],
+    encode: Encode,
+    lowest_cosine: Lowest,
+    minilm_folder: Path,
+    tmp_path: Path,
+) -> None:
+    import torch
+    from transformers import MPNetConfig, MPNetModel, Qwen2Config, Qwen2Model, T5Config, T5EncoderModel
+
+    torch.manual_seed(0)
+    shape = {"vocab_size": 30522, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    made = {
+        "t5": lambda: T5EncoderModel(
+            T5Config(vocab_size=30522, d_model=32, d_ff=64, d_kv=16, num_layers=2, num_heads=2)
+        ),
+        "mpnet": lambda: MPNetModel(MPNetConfig(**shape, intermediate_size=64, max_position_embeddings=514)),
+        "qwen2": lambda: Qwen2Model(Qwen2Config(**shape, intermediate_size=64, num_key_value_heads=1)),
+    }
+    made[kind]().save_pretrained(tmp_path)
+    if kind == "qwen2":  # a causal model, whose last token is taken
+        described = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
+        described["architectures"] = ["Qwen2ForCausalLM"]
+        (tmp_path / "config.json").write_text(json.dumps(described), encoding="utf-8")
+    for name in TOKENIZER:
+        shutil.copy(minilm_folder / name, tmp_path)
+    texts = [text for text in few_texts if text]
+    vectors = encode(texts, name=str(tmp_path), backend=ST)
+    assert lowest_cosine(vectors, peer(tmp_path).encode(texts)) > 0.99999
+
+
+def test_a_static_model(
+    few_texts: list[str], encode: Encode, lowest_cosine: Lowest, minilm_folder: Path, tmp_path: Path
+) -> None:
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(minilm_folder / "tokenizer.json"))
+    tokenizer.no_truncation()
+    model = SentenceTransformer(modules=[StaticEmbedding(tokenizer, embedding_dim=32)], device="cpu")
+    model.save(str(tmp_path / "static"), create_model_card=False)
+    texts = few_texts[:12]
+    vectors = encode(texts, name=str(tmp_path / "static"), backend=ST)
+    assert lowest_cosine(vectors, model.encode(texts)) > 0.99999
