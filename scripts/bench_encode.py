@@ -2,17 +2,25 @@
 """How fast are passages encoded, against FlagEmbedding's and sentence-transformers' own encoders?
 
     .venv/bin/python scripts/bench_encode.py --passages 2000 --rounds 3
+    .venv/bin/python scripts/bench_encode.py --model bge-base-shape --passages 400
+    .venv/bin/python scripts/bench_encode.py --memory
 
 Every encoder encodes the same texts in turn, round after round, in one process; loading and one warming
 pass are not counted. The ratio is to FlagModel in the same round, as median and range over the rounds.
-Beside them stands the rate of the machine's own matrix product on the shapes of the model's layers.
+`of limit` is the arithmetic of the model's linear layers alone, as a share of the rate that PyTorch's own
+matrix product reaches here, in the same number format and on the shape of a layer.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
+import json
 import os
+import shutil
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -27,11 +35,20 @@ import pyarrow as pa
 from pipeline import data
 from pipeline.artifacts import Recipe, Store
 from pipeline.config import DataConfig, ModelConfig
-from pipeline.encoders import Usage, open_encoder, resolve
+from pipeline.data.storage import CORPUS
+from pipeline.encoders import Corpus, Model, Usage, open_encoder, resolve, token_counter
 from pipeline.progress import silent
 from pipeline.records import Texts
 
 SLICE = Path(__file__).resolve().parents[2] / "shared" / "data" / "msmarco-dl19"
+SHAPE = "bge-base-shape"
+OURS = (
+    ("flag", "fp32"),
+    ("flag", "bf16"),
+    ("openvino", "fp32"),
+    ("openvino", "bf16"),
+    ("openvino", "int8"),
+)
 Encode = Callable[[list[str]], Any]
 
 
@@ -39,68 +56,121 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--model", default="all-minilm-l6-v2", help="alias or folder")
+    parser.add_argument(
+        "--model", default="all-minilm-l6-v2", help=f"alias, folder, or {SHAPE}: BERT-base, random weights"
+    )
     parser.add_argument("--passages", type=int, default=2000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", nargs="*", help="encoders to run besides FlagModel")
+    parser.add_argument(
+        "--memory", action="store_true", help="peak memory for 10,000 and 1,000,000 short texts"
+    )
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
+        if arguments.memory:
+            memory(Path(folder))
+            return
         store = Store(Path(folder))
-        texts = passages(store, arguments.passages)
-        encoders = build(arguments.model, store)
-        if arguments.only:
-            encoders = {name: run for name, run in encoders.items() if name in ("FlagModel", *arguments.only)}
-        compare(encoders, texts, arguments.rounds)
-        matrix_rate()
+        texts, corpus = passages(store, arguments.passages)
+        name = random_model(Path(folder) / SHAPE) if arguments.model == SHAPE else arguments.model
+        encoders = build(name, store, corpus, arguments.only)
+        rates = matrix_rates(*layer_shape(name))
+        compare(encoders, texts, arguments.rounds, work(name, texts), rates)
 
 
-def passages(store: Store, count: int) -> list[str]:
-    """The first passages of the MS MARCO slice, or of the sample where that is absent, repeated."""
+def passages(store: Store, count: int) -> tuple[list[str], Corpus]:
+    """The first passages of the MS MARCO slice, or of the sample where that is absent, repeated; and all."""
     config = DataConfig(source="beir", path=str(SLICE)) if SLICE.is_dir() else DataConfig(source="sample")
     artifact, _ = store.make(Recipe("data", {}), lambda draft: (data.load(config, draft), {}))
     texts: list[str] = data.open_collection(artifact).passages.texts.slice(0, count).to_pylist()
-    return [texts[row % len(texts)] for row in range(count)]
+    repeated = [texts[row % len(texts)] for row in range(count)]
+    return repeated, Corpus({}, artifact.path(CORPUS))
 
 
-def build(name: str, store: Store) -> dict[str, Encode]:
-    """Every encoder, loaded."""
+def random_model(folder: Path, **shape: int) -> str:
+    """A model of BERT-base's shape, or another, pooled as BGE is, its weights random."""
+    import torch
+    from transformers import BertConfig, BertModel
+
+    torch.manual_seed(0)
+    BertModel(BertConfig(**shape)).eval().save_pretrained(folder)
+    bundled = model_folder("all-minilm-l6-v2")
+    for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json"):
+        shutil.copy(bundled / name, folder)
+    (folder / "1_Pooling").mkdir()
+    pooling = {"pooling_mode_cls_token": True}
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling), encoding="utf-8")
+    return str(folder)
+
+
+def model_folder(name: str) -> Path:
+    model = resolve(ModelConfig(name=name))
+    assert isinstance(model, Model)
+    return model.files.folder()
+
+
+def layer_shape(name: str) -> tuple[int, int, int]:
+    """Layers, width, and width of the feed-forward layer."""
+    own = json.loads((model_folder(name) / "config.json").read_text(encoding="utf-8"))
+    return own["num_hidden_layers"], own["hidden_size"], own["intermediate_size"]
+
+
+def work(name: str, texts: list[str]) -> tuple[int, float]:
+    """Tokens of all texts, and the arithmetic of a model's linear layers on them, in operations."""
+    count = token_counter(resolve(ModelConfig(name=name)))
+    assert count is not None
+    tokens = sum(min(length, 512) for length in count(texts))
+    layers, width, inner = layer_shape(name)
+    return tokens, 2.0 * layers * (4 * width * width + 2 * width * inner) * tokens
+
+
+def build(name: str, store: Store, corpus: Corpus, only: list[str] | None) -> dict[str, Encode]:
+    """Every encoder that is asked for, loaded."""
     from FlagEmbedding import FlagModel
     from sentence_transformers import SentenceTransformer
 
     model = resolve(ModelConfig(name=name))
+    assert isinstance(model, Model)
     folder = str(model.files.folder())
     flag = FlagModel(folder, pooling_method=model.pooling, use_fp16=False, devices=["cpu"])
-    transformer = SentenceTransformer(folder, device="cpu")
-    transformer.max_seq_length = 512
-    encoders: dict[str, Encode] = {
-        "FlagModel": lambda texts: flag.encode(texts, batch_size=64),
-        "sentence-transformers": lambda texts: transformer.encode(
+    encoders: dict[str, Encode] = {"FlagModel": lambda texts: flag.encode(texts, batch_size=64)}
+    if only is None or "sentence-transformers" in only:
+        transformer = SentenceTransformer(folder, device="cpu")
+        transformer.max_seq_length = 512
+        encoders["sentence-transformers"] = lambda texts: transformer.encode(
             texts, batch_size=8, normalize_embeddings=True
-        ),
-    }
-    for backend, precision in (
-        ("flag", "fp32"),
-        ("flag", "bf16"),
-        ("openvino", "fp32"),
-        ("openvino", "bf16"),
-    ):
-        encoders[f"{backend}-{precision}"] = ours(name, backend, precision, store)
+        )
+    for backend, precision in OURS:
+        if only is not None and f"{backend}-{precision}" not in only:
+            continue
+        if precision != "int8" or importlib.util.find_spec("nncf"):
+            encoders[f"{backend}-{precision}"] = ours(name, backend, precision, store, corpus)
     return encoders
 
 
-def ours(name: str, backend: str, precision: str, store: Store) -> Encode:
+def ours(name: str, backend: str, precision: str, store: Store, corpus: Corpus) -> Encode:
     config = ModelConfig.model_validate({"name": name, "backend": backend, "precision": precision})
-    encoder = open_encoder(config, resolve(config), store)
+    encoder = open_encoder(config, resolve(config, corpus), store)
 
     def encode(texts: list[str]) -> Any:
-        column = pa.chunked_array([pa.array(texts, pa.string())])
         with silent("", None, "") as bar:
-            return encoder.encode(Texts(column, column), range(len(texts)), "passages", Usage(), bar)
+            return encoder.encode(column(texts), range(len(texts)), "passages", Usage(), bar)
 
     return encode
 
 
-def compare(encoders: dict[str, Encode], texts: list[str], rounds: int) -> None:
+def column(texts: list[str]) -> Texts:
+    values = pa.chunked_array([pa.array(texts, pa.string())])
+    return Texts(values, values)
+
+
+def compare(
+    encoders: dict[str, Encode],
+    texts: list[str],
+    rounds: int,
+    work: tuple[int, float],
+    rates: dict[str, float],
+) -> None:
     seconds: dict[str, list[float]] = {name: [] for name in encoders}
     reference, lowest = None, {}
     for number in range(rounds + 1):
@@ -112,28 +182,66 @@ def compare(encoders: dict[str, Encode], texts: list[str], rounds: int) -> None:
                 seconds[name].append(time.perf_counter() - started)
                 reference = vectors if reference is None else reference
                 lowest[name] = float((vectors * reference).sum(1).min())
-    print(f"{len(texts)} passages, {rounds} rounds")
-    print(f"{'encoder':<24}{'passages/s':>11}{'x FlagModel':>13}{'range':>16}{'lowest cosine':>15}")
+    tokens, operations = work
+    said = ", ".join(f"{name} {rate:.0f}" for name, rate in rates.items())
+    print(f"{len(texts)} passages, {tokens:,} tokens, {rounds} rounds; matrix product in GFLOP/s: {said}")
+    print(f"{'encoder':<24}{'passages/s':>11}{'tokens/s':>10}{'x FlagModel':>13}{'range':>16}{'of limit':>10}"
+          f"{'lowest cosine':>15}")  # fmt: skip
     for name, times in seconds.items():
         ratios = [base / mine for base, mine in zip(seconds["FlagModel"], times, strict=True)]
-        rate, ratio = len(texts) / statistics.median(times), statistics.median(ratios)
+        median, ratio = statistics.median(times), statistics.median(ratios)
         spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
-        print(f"{name:<24}{rate:>11.1f}{ratio:>13.2f}{spread:>16}{lowest[name]:>15.6f}")
+        limit = rates.get(name.rpartition("-")[2], rates["fp32"])
+        share = "" if name.endswith("int8") else f"{operations / median / 1e9 / limit:.0%}"
+        print(f"{name:<24}{len(texts) / median:>11.1f}{tokens / median:>10.0f}{ratio:>13.2f}{spread:>16}"
+              f"{share:>10}{lowest[name]:>15.6f}")  # fmt: skip
 
 
-def matrix_rate(width: int = 384, rows: int = 2048, seconds: float = 2.0) -> None:
-    """PyTorch's own product on the shape of a feed-forward layer."""
+def matrix_rates(
+    layers: int, width: int, inner: int, rows: int = 2048, seconds: float = 2.0
+) -> dict[str, float]:
+    """GFLOP/s of PyTorch's own product on the shape of a feed-forward layer."""
     import torch
 
-    for dtype in (torch.float32, torch.bfloat16):
-        left, right = torch.randn(rows, width).to(dtype), torch.randn(width, 4 * width).to(dtype)
+    rates = {}
+    for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
+        left, right = torch.randn(rows, width).to(dtype), torch.randn(width, inner).to(dtype)
         left @ right
         started, count = time.perf_counter(), 0
         while time.perf_counter() - started < seconds:
             left @ right
             count += 1
-        rate = 2 * rows * width * 4 * width * count / (time.perf_counter() - started) / 1e9
-        print(f"matrix product {str(dtype).removeprefix('torch.')}: {rate:.0f} GFLOP/s")
+        rates[name] = 2 * rows * width * inner * count / (time.perf_counter() - started) / 1e9
+    return rates
+
+
+def memory(folder: Path) -> None:
+    """Peak memory of runs that differ in the number of their passages alone; a small model saves time."""
+    small = {"num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 2, "intermediate_size": 128}
+    model = random_model(folder / "small", **small)
+    for count in (10_000, 1_000_000):
+        data = folder / str(count)
+        (data / "qrels").mkdir(parents=True)
+        with open(data / "corpus.jsonl", "w", encoding="utf-8") as file:
+            for row in range(count):
+                file.write(json.dumps({"_id": str(row), "text": f"short text number {row}"}) + "\n")
+        (data / "queries.jsonl").write_text('{"_id": "q", "text": "number 7"}\n', encoding="utf-8")
+        (data / "qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\nq\t7\t1\n", encoding="utf-8")
+        config = {
+            "name": str(count),
+            "data": {"source": "beir", "path": str(data)},
+            "model": {"backend": "openvino", "name": model},
+            "search": {"top_k": 10},
+            "evaluate": {"measures": ["mrr@10"]},
+            "cache": str(folder / "cache"),
+            "output": str(folder),
+        }
+        (folder / f"{count}.yaml").write_text(json.dumps(config), encoding="utf-8")
+        command = [sys.executable, "-m", "pipeline", "run", str(folder / f"{count}.yaml")]
+        subprocess.run(command, check=True, capture_output=True)
+        stages = json.loads((folder / str(count) / "metrics.json").read_text(encoding="utf-8"))["stages"]
+        row = next(stage for stage in stages if stage["stage"] == "passages")
+        print(f"{count:>9,} texts: peak {row['peak_rss_mb']:.0f} MB, {row['items_per_second']:,.0f} texts/s")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Which backend runs the model? A backend is one file here that turns token ids into vectors.
 
-To add one, write its file with a class that keeps `batching.Backend`, and add
-its line to `_BACKENDS` and its name to `config.ModelConfig.backend`.
+To add one, write its file with a class that keeps `batching.Backend` (one that runs PyTorch extends
+`torch_backend.TorchBackend`), and add its line to `_BACKENDS` and its name to `config.ModelConfig.backend`;
+see docs/models.md.
 """
 
 from __future__ import annotations
@@ -12,20 +13,27 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
+import numpy as np
+
 from pipeline.artifacts import Store
 from pipeline.config import ModelConfig
 from pipeline.encoders import batching, models
 from pipeline.encoders.batching import Usage
-from pipeline.encoders.models import Model, Role
+from pipeline.encoders.bm25 import Lexical
+from pipeline.encoders.models import Corpus, Model, Role
 from pipeline.encoders.precomputed import Precomputed
+from pipeline.errors import InputError
 from pipeline.progress import Bar
 from pipeline.records import Float32, Texts
 
 __all__ = [
+    "Corpus",
     "Encoder",
+    "Lexical",
     "Model",
     "Precomputed",
     "Role",
+    "Source",
     "Usage",
     "open_encoder",
     "prepared",
@@ -43,9 +51,16 @@ class _Backend:
 
 _BACKENDS = {
     "flag": _Backend("pipeline.encoders.flag", "FlagBackend", ("fp32", "fp16", "bf16")),
-    "openvino": _Backend("pipeline.encoders.openvino", "OpenVINOBackend", ("fp32", "bf16")),
+    "sentence-transformers": _Backend(
+        "pipeline.encoders.sentence_transformers", "SentenceTransformersBackend", ("fp32", "fp16", "bf16")
+    ),
+    "openvino": _Backend("pipeline.encoders.openvino", "OpenVINOBackend", ("fp32", "bf16", "int8")),
 }
 """Where each backend's class is and what it computes in; the module is imported when a model is loaded."""
+
+
+Source = Model | Precomputed | Lexical
+"""What a config's model is: one that is run, vectors that are there, or words alone."""
 
 
 class Encoder(Protocol):
@@ -71,30 +86,34 @@ class Encoder(Protocol):
         ...
 
 
-def resolve(config: ModelConfig) -> Model | Precomputed:
+def resolve(config: ModelConfig, corpus: Corpus | None = None) -> Source:
     """What the config's model is, without loading it (see `models.resolve`)."""
     if config.backend == "precomputed":
         return Precomputed.find(config)
-    return models.resolve(config, _BACKENDS[config.backend].precisions)
+    if config.backend == "bm25":
+        return Lexical.of(config)
+    return models.resolve(config, _BACKENDS[config.backend].precisions, corpus)
 
 
-def prepared(config: ModelConfig, source: Model | Precomputed) -> dict[str, str]:
+def prepared(config: ModelConfig, source: Source) -> dict[str, str]:
     """Keys of what a backend makes of the model and keeps: vectors are made from that."""
-    if config.backend != "openvino" or isinstance(source, Precomputed):
+    if config.backend != "openvino" or not isinstance(source, Model):
         return {}
-    from pipeline.encoders.openvino import conversion_recipe
+    from pipeline.encoders.openvino import network_recipe
 
-    return {"openvino": conversion_recipe(source).key}
+    return {"openvino": network_recipe(source).key}
 
 
-def open_encoder(config: ModelConfig, source: Model | Precomputed, store: Store) -> Encoder:
+def open_encoder(config: ModelConfig, source: Source, store: Store) -> Encoder:
     """The encoder for what `resolve` found; `store` is where a backend may keep what it prepares."""
+    if isinstance(source, Lexical):
+        raise TypeError("words are not vectors: see pipeline.lexical")
     return source if isinstance(source, Precomputed) else ModelEncoder(config, source, store)
 
 
-def token_counter(source: Model | Precomputed) -> Callable[[list[str]], list[int]] | None:
+def token_counter(source: Source) -> Callable[[list[str]], list[int]] | None:
     """Counts the tokens of texts with the model's tokenizer, uncut; None where there is no model."""
-    if isinstance(source, Precomputed):
+    if not isinstance(source, Model):
         return None
     tokenizer = batching.load_tokenizer(source.files.folder())
     tokenizer.no_padding()
@@ -120,6 +139,13 @@ class ModelEncoder:
         known = _BACKENDS[self.config.backend]
         loaded = getattr(importlib.import_module(known.module), known.name)
         backend: batching.Backend = loaded(self.model, self.store)
+        if self.model.truncate_dim and self.model.truncate_dim > backend.dimension:
+            raise InputError(
+                f"model.truncate_dim: {self.model.truncate_dim}, and '{self.model.name}' makes vectors of "
+                f"{backend.dimension} dimensions",
+                allowed=f"1 to {backend.dimension}",
+                fix="lower it, or set it to null",
+            )
         return backend
 
     def load(self) -> None:
@@ -132,4 +158,15 @@ class ModelEncoder:
         part = texts.texts.slice(rows.start, len(rows)).to_pylist()
         prompted = [before + text + after for text in part] if before or after else part
         length = self.model.max_lengths[role]
-        return batching.encode(self.backend, prompted, length, usage, bar, self.config.batch_size)
+        vectors = batching.encode(self.backend, prompted, length, usage, bar, self.config.batch_size)
+        return _truncated(vectors, self.model.truncate_dim, self.model.normalize)
+
+
+def _truncated(vectors: Float32, dimensions: int | None, normalize: bool) -> Float32:
+    """The first dimensions of each vector, of length 1 again if that is wanted."""
+    if dimensions is None or dimensions == vectors.shape[1]:
+        return vectors
+    vectors = vectors[:, :dimensions].copy()
+    if normalize:
+        vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    return vectors

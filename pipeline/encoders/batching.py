@@ -39,12 +39,21 @@ class Batch:
 
 
 class Backend(Protocol):
-    """A loaded model: token ids in, one vector per text out."""
+    """A loaded model: token ids in, one vector per text out.
+
+    Attributes:
+        dimension: Of a vector.
+        tokenizer: The model's.
+        pad_id: What fills a batch's rows up.
+        token_budget: Tokens of a batch at most, padding included.
+        width_multiple: Batches are as wide as a multiple of it, or as the longest text may be: few shapes.
+    """
 
     dimension: int
     tokenizer: Tokenizer
     pad_id: int
     token_budget: int
+    width_multiple: int
 
     def forward(self, batches: Iterator[Batch]) -> Iterator[tuple[Int64, Float32]]:
         """For each batch its `rows` and their vectors float32 [b, dimension], in any order."""
@@ -66,6 +75,13 @@ class Usage:
     tokens: int = 0
     padded: int = 0
     tokenize_seconds: float = 0.0
+
+    def add(self, other: Usage) -> None:
+        """Count in what encoding something else cost."""
+        self.texts += other.texts
+        self.tokens += other.tokens
+        self.padded += other.padded
+        self.tokenize_seconds += other.tokenize_seconds
 
     def figures(self) -> dict[str, Any]:
         """The same, as JSON, with the share of computed tokens that was padding."""
@@ -95,11 +111,11 @@ def encode(
         float32 [texts, dimension], in the order of `texts`.
     """
     started = time.perf_counter()
-    tokens = _tokenize(backend.tokenizer, texts, max_length)
+    tokens = tokenize(backend.tokenizer, texts, max_length)
     usage.tokenize_seconds += time.perf_counter() - started
     usage.texts += len(texts)
     vectors = np.empty((len(texts), backend.dimension), np.float32)
-    for rows, part in backend.forward(_batches(backend, tokens, batch_size, usage)):
+    for rows, part in backend.forward(batches(backend, tokens, max_length, usage, batch_size)):
         vectors[rows] = part
         bar.update(len(rows))
     return vectors
@@ -118,7 +134,8 @@ def load_tokenizer(folder: Path) -> Tokenizer:
     return tokenizer
 
 
-def _tokenize(tokenizer: Tokenizer, texts: Sequence[str], max_length: int) -> list[Int64]:
+def tokenize(tokenizer: Tokenizer, texts: Sequence[str], max_length: int) -> list[Int64]:
+    """The token ids of each text, special tokens included."""
     tokenizer.no_padding()
     tokenizer.enable_truncation(max_length)
     tokens: list[Int64] = []
@@ -128,13 +145,24 @@ def _tokenize(tokenizer: Tokenizer, texts: Sequence[str], max_length: int) -> li
     return tokens
 
 
-def _batches(backend: Backend, tokens: list[Int64], batch_size: int | None, usage: Usage) -> Iterator[Batch]:
-    """Batches of falling length, each at most `token_budget` tokens wide and high, or one text."""
+def batches(
+    backend: Backend, tokens: list[Int64], max_length: int, usage: Usage, batch_size: int | None = None
+) -> Iterator[Batch]:
+    """Batches of falling length, each at most `token_budget` tokens wide and high, or one text.
+
+    Args:
+        backend: Says what fits it.
+        tokens: Token ids of each text.
+        max_length: No batch is wider.
+        usage: Added to.
+        batch_size: Texts per batch at most.
+    """
     lengths = np.array([len(ids) for ids in tokens], np.int64)
     order = np.argsort(-lengths, kind="stable")
-    start = 0
+    multiple, start = backend.width_multiple, 0
     while start < len(order):
-        width = max(int(lengths[order[start]]), 1)
+        longest = max(int(lengths[order[start]]), 1)
+        width = max(min(-(-longest // multiple) * multiple, max_length), longest)
         height = min(max(backend.token_budget // width, 1), batch_size or len(order))
         rows = order[start : start + height]
         start += height

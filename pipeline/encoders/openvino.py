@@ -9,13 +9,16 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from pipeline.artifacts import Draft, Recipe, Store
-from pipeline.encoders.batching import Batch, load_tokenizer
+from pipeline.data.storage import open_texts
+from pipeline.encoders import quantization
+from pipeline.encoders.batching import Batch, Usage, batches, load_tokenizer, tokenize
 from pipeline.encoders.conversion import import_openvino
 from pipeline.encoders.models import Model
 from pipeline.errors import InputError
@@ -25,6 +28,8 @@ log = logging.getLogger(__name__)
 
 SCHEMA = 1
 TOKENS = 1024  # tokens per batch, padding included
+TILE = 16  # rows of a matrix tile in the number formats below fp32: widths are multiples of it
+DESCRIPTION, WEIGHTS = "model.xml", "model.bin"
 
 
 class OpenVINOBackend:
@@ -37,26 +42,32 @@ class OpenVINOBackend:
 
     def __init__(self, model: Model, store: Store) -> None:
         folder = model.files.folder()
-        recipe = conversion_recipe(model)
-        converted, _ = store.make(recipe, lambda draft: (_convert(model, folder, draft), {}))
+        self.tokenizer = load_tokenizer(folder)
+        self.pad_id = model.pad_id
+        self.token_budget = TOKENS
+        self.width_multiple = 1 if model.precision == "fp32" else TILE
+        network, _ = store.make(conversion_recipe(model), lambda draft: (_convert(model, folder, draft), {}))
+        if model.precision == "int8":
+            whole = network.path(DESCRIPTION)
+            network, _ = store.make(
+                int8_recipe(model), lambda draft: (self._quantize(model, whole, draft), {})
+            )
         core = import_openvino().Core()
         if model.precision == "bf16" and "BF16" not in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
             log.warning(
                 "bf16 is not native on this CPU: it is emulated, slower than fp32 and no closer to it"
             )
         self.compiled = core.compile_model(
-            str(converted.path("model.xml")),
+            str(network.path(DESCRIPTION)),
             "CPU",
             {
                 "PERFORMANCE_HINT": "THROUGHPUT",
                 "INFERENCE_PRECISION_HINT": "bf16" if model.precision == "bf16" else "f32",
+                **_threads(),
             },
         )
         jobs = int(self.compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS"))
         self.requests = [self.compiled.create_infer_request() for _ in range(jobs)]
-        self.tokenizer = load_tokenizer(folder)
-        self.pad_id = model.pad_id
-        self.token_budget = TOKENS
         self.dimension = int(self.compiled.output(0).partial_shape[1].get_length())
 
     def forward(self, batches: Iterator[Batch]) -> Iterator[tuple[Int64, Float32]]:
@@ -84,11 +95,38 @@ class OpenVINOBackend:
         free.append(request)
         return rows, vectors
 
+    def _quantize(self, model: Model, whole: Path, draft: Draft) -> dict[str, Any]:
+        """Calibrate on passages of the corpus, prompted and cut as they will be encoded."""
+        if model.corpus is None:
+            raise ValueError("an int8 model needs the corpus it is calibrated on")
+        log.info("calibrating %s in int8, once", model.name)
+        before, after = model.prompts["passages"]
+        texts = [before + text + after for text in quantization.sample(open_texts(model.corpus.path))]
+        most = model.max_lengths["passages"]
+        tokens, arrays = tokenize(self.tokenizer, texts, most), dict[str, Any]()
+        for number, batch in enumerate(batches(self, tokens, most, Usage())):
+            arrays |= {f"ids-{number}": batch.ids, f"mask-{number}": batch.mask}
+        with draft.aside() as aside:
+            np.savez(aside / "batches.npz", **arrays)
+            arguments = [str(whole), str(aside / DESCRIPTION), str(aside / "batches.npz")]
+            said = _in_its_own_process("pipeline.encoders.quantization", arguments)
+            if said is not None:
+                raise InputError(
+                    f"model '{model.name}' cannot be calibrated in int8: {_last_line(said)}",
+                    fix="set model.precision to bf16",
+                )
+            _keep(aside, draft)
+        return {"name": model.name}
+
+
+def _threads() -> dict[str, int]:
+    """As many as OMP_NUM_THREADS says, where it is set: OpenVINO's own threads do not look there."""
+    wanted = os.environ.get("OMP_NUM_THREADS", "")
+    return {"INFERENCE_NUM_THREADS": int(wanted)} if wanted.isdecimal() else {}
+
 
 def conversion_recipe(model: Model) -> Recipe:
     """What shapes the converted model."""
-    from importlib.metadata import version
-
     plain = {
         "schema": SCHEMA,
         "model": model.identity,
@@ -100,38 +138,69 @@ def conversion_recipe(model: Model) -> Recipe:
     return Recipe("openvino", plain)
 
 
+def int8_recipe(model: Model) -> Recipe:
+    """What shapes the int8 model: the converted one, and the passages it was calibrated on.
+
+    Raises:
+        InputError: NNCF is not installed.
+    """
+    plain = {
+        "schema": SCHEMA,
+        "converted": conversion_recipe(model).key,
+        "corpus": model.corpus.identity if model.corpus else None,
+        "prompt": list(model.prompts["passages"]),
+        "max_length": model.max_lengths["passages"],
+        "sample": [quantization.SAMPLE, quantization.SEED],
+        "nncf": quantization.nncf_version(),
+    }
+    return Recipe("openvino", plain)
+
+
+def network_recipe(model: Model) -> Recipe:
+    """What shapes the model that is run."""
+    return int8_recipe(model) if model.precision == "int8" else conversion_recipe(model)
+
+
 def _convert(model: Model, folder: Path, draft: Draft) -> dict[str, Any]:
-    """Convert in a process of its own: what torch takes of memory is given back when it ends."""
+    """Trace the torch model."""
     log.info("converting %s to OpenVINO, once", model.name)
-    # OpenVINO derives the weights' file name from the description's, so both are written aside and moved
-    with (
-        draft.aside() as aside,
-        draft.file("model.xml") as xml,
-        draft.file("model.bin") as weights,
-    ):
-        wanted = {
-            "pooling": model.pooling,
-            "normalize": model.normalize,
-            "pad_id": model.pad_id,
-            "trust_remote_code": model.trust_remote_code,
-        }
-        arguments = [str(folder), str(aside / "model.xml"), json.dumps(wanted)]
-        command = [sys.executable, "-m", "pipeline.encoders.conversion", *arguments]
-        done = subprocess.run(
-            command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False
-        )
-        if done.returncode:
-            reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-            if "`trust_remote_code=True`" in done.stderr and not model.trust_remote_code:
-                raise InputError(
-                    f"model '{model.name}' runs only with Python files of its own",
-                    fix="read them, then set model.trust_remote_code to true",
-                )
+    wanted = {
+        "pooling": model.pooling,
+        "normalize": model.normalize,
+        "pad_id": model.pad_id,
+        "trust_remote_code": model.trust_remote_code,
+    }
+    with draft.aside() as aside:
+        arguments = [str(folder), str(aside / DESCRIPTION), json.dumps(wanted)]
+        said = _in_its_own_process("pipeline.encoders.conversion", arguments)
+        if said is not None and "`trust_remote_code=True`" in said and not model.trust_remote_code:
             raise InputError(
-                f"model '{model.name}' cannot be converted to OpenVINO: {reason}",
+                f"model '{model.name}' runs only with Python files of its own",
+                fix="read them, then set model.trust_remote_code to true",
+            )
+        if said is not None:
+            raise InputError(
+                f"model '{model.name}' cannot be converted to OpenVINO: {_last_line(said)}",
                 allowed="encoder models that transformers loads and OpenVINO traces",
                 fix="set model.backend to flag",
             )
-        os.replace(aside / "model.xml", xml)
-        os.replace(aside / "model.bin", weights)
+        _keep(aside, draft)
     return {"name": model.name}
+
+
+def _in_its_own_process(module: str, arguments: list[str]) -> str | None:
+    """Run a module, so that the memory it takes is given back; what it said if it failed, else None."""
+    command = [sys.executable, "-m", module, *arguments]
+    done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
+    return done.stderr if done.returncode else None
+
+
+def _last_line(said: str) -> str:
+    return (said.strip().splitlines() or ["no reason given"])[-1]
+
+
+def _keep(aside: Path, draft: Draft) -> None:
+    """Take a model from where it was written: OpenVINO derives the weights' name from the description's."""
+    with draft.file(DESCRIPTION) as xml, draft.file(WEIGHTS) as weights:
+        os.replace(aside / DESCRIPTION, xml)
+        os.replace(aside / WEIGHTS, weights)

@@ -24,8 +24,8 @@ class Counting:
 
     dimension, pad_id = 2, PAD
 
-    def __init__(self, token_budget: int) -> None:
-        self.token_budget = token_budget
+    def __init__(self, token_budget: int, width_multiple: int = 1) -> None:
+        self.token_budget, self.width_multiple = token_budget, width_multiple
         self.tokenizer = Tokenizer(WordLevel({"[UNK]": 0, "a": 1, "b": 2, "c": 3}, unk_token="[UNK]"))
         self.tokenizer.pre_tokenizer = Whitespace()
         self.batches: list[Batch] = []
@@ -48,9 +48,11 @@ def run(
 TEXTS = st.lists(st.lists(st.sampled_from("abc"), max_size=20).map(" ".join), max_size=40)
 
 
-@given(TEXTS, st.integers(1, 60), st.none() | st.integers(1, 7))
-def test_vectors_come_back_in_the_order_of_the_texts(texts: list[str], budget: int, size: int | None) -> None:
-    backend = Counting(budget)
+@given(TEXTS, st.integers(1, 60), st.none() | st.integers(1, 7), st.integers(1, 8))
+def test_vectors_come_back_in_the_order_of_the_texts(
+    texts: list[str], budget: int, size: int | None, multiple: int
+) -> None:
+    backend = Counting(budget, multiple)
     vectors, usage = run(backend, texts, size=size)
     for text, vector in zip(texts, vectors, strict=True):
         ids = ["abc".index(word) + 1 for word in text.split()]
@@ -58,6 +60,7 @@ def test_vectors_come_back_in_the_order_of_the_texts(texts: list[str], budget: i
     for batch in backend.batches:
         assert batch.ids.size <= budget or len(batch.rows) == 1
         assert size is None or len(batch.rows) <= size
+        assert batch.ids.shape[1] % multiple == 0
         assert (batch.ids[batch.mask == 0] == PAD).all()
     assert usage.texts == len(texts)
     assert usage.tokens == sum(len(text.split()) for text in texts)
@@ -74,6 +77,14 @@ def test_batches_fall_in_length_so_that_memory_peaks_first() -> None:
 def test_texts_are_cut_at_the_maximum_length() -> None:
     vectors, _ = run(Counting(100), ["a a a a a", "b"], max_length=3)
     assert vectors.tolist() == [[3, 3], [1, 2]]
+
+
+def test_rounded_widths_stay_within_the_maximum_length() -> None:
+    backend = Counting(100, 8)
+    run(backend, ["a " * n for n in (3, 9, 19, 40)], max_length=20)
+    assert [batch.ids.shape[1] for batch in backend.batches] == [20]
+    run(backend, ["a " * 3, "a " * 9], max_length=20)
+    assert [batch.ids.shape[1] for batch in backend.batches] == [16]
 
 
 def test_padding_share_is_what_was_computed_in_vain() -> None:

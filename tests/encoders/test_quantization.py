@@ -1,0 +1,85 @@
+"""The int8 model: what it is calibrated on shapes it, and what it needs is said."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from pipeline import data
+from pipeline.artifacts import Recipe, Store
+from pipeline.config import DataConfig, ModelConfig
+from pipeline.data.storage import CORPUS, open_texts
+from pipeline.encoders import Corpus, Usage, open_encoder, prepared, quantization, resolve
+from pipeline.errors import InputError
+from pipeline.progress import silent
+from pipeline.records import Float32, Texts
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    return Store(tmp_path_factory.mktemp("store"))
+
+
+@pytest.fixture(scope="module")
+def corpus(store: Store) -> Corpus:
+    """The sample's passages, as the data stage leaves them."""
+    made, _ = store.make(
+        Recipe("data", {}), lambda draft: (data.load(DataConfig(source="sample"), draft), {})
+    )
+    return Corpus({"sample": 1}, made.path(CORPUS))
+
+
+def encode(config: ModelConfig, corpus: Corpus, store: Store) -> Float32:
+    texts = open_texts(corpus.path)
+    with silent("", None, "") as bar:
+        encoder = open_encoder(config, resolve(config, corpus), store)
+        return encoder.encode(texts, range(100), "passages", Usage(), bar)
+
+
+def test_int8_is_close_to_fp32_and_not_it(bge_folder: Path, corpus: Corpus, store: Store) -> None:
+    full = encode(ModelConfig(name=str(bge_folder), backend="openvino"), corpus, store)
+    small = encode(ModelConfig(name=str(bge_folder), backend="openvino", precision="int8"), corpus, store)
+    cosines = (full * small).sum(1)
+    assert cosines.min() > 0.99
+    assert cosines.max() < 0.99999999
+    assert np.allclose(np.linalg.norm(small, axis=1), 1, atol=1e-3)
+
+
+def test_other_passages_make_another_model(bge_folder: Path, tmp_path: Path) -> None:
+    def key(corpus: Corpus, **settings: object) -> str:
+        config = ModelConfig.model_validate(
+            {"name": str(bge_folder), "backend": "openvino", "precision": "int8", **settings}
+        )
+        return prepared(config, resolve(config, corpus))["openvino"]
+
+    here, there = Corpus({"a": 1}, tmp_path / "a"), Corpus({"a": 1}, tmp_path / "b")
+    assert key(here) == key(there)
+    assert key(here) != key(Corpus({"a": 2}, tmp_path / "a"))
+    assert key(here) != key(here, passage_instruction="passage: ")
+    assert key(here) != key(here, passage_max_length=64)
+    assert key(here) == key(here, query_max_length=64)
+
+
+def test_the_sample_is_drawn_evenly_and_always_the_same() -> None:
+    numbers = pa.chunked_array([pa.array([str(row) for row in range(5000)])])
+    drawn = [int(text) for text in quantization.sample(Texts(numbers, numbers))]
+    assert len(drawn) == quantization.SAMPLE
+    assert drawn == sorted(set(drawn))
+    assert 2000 < np.mean(drawn) < 3000
+    assert drawn == [int(text) for text in quantization.sample(Texts(numbers, numbers))]
+    few = numbers.slice(0, 3)
+    assert quantization.sample(Texts(few, few)) == ["0", "1", "2"]
+
+
+def test_without_nncf_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, bge_folder: Path) -> None:
+    def missing(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(quantization, "version", missing)
+    config = ModelConfig(name=str(bge_folder), backend="openvino", precision="int8")
+    with pytest.raises(InputError, match=r"benchmarco\[int8\]"):
+        prepared(config, resolve(config, Corpus({}, Path("none"))))
