@@ -1,0 +1,215 @@
+"""How is a comparison shown? In the terminal, as CSV, as Markdown, as LaTeX."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from rich.table import Table
+
+from pipeline.comparison import Comparison, Entry, Pair
+from pipeline.metrics.statistics import PERMUTATIONS
+from pipeline.report.table import plain_table, size
+
+Rows = list[tuple[str, ...]]
+
+SCORES = ("result", "mean", "95% interval", "group")
+COST = ("passages/s", "queries/s", "index", "seconds")
+PAIRS = ("a - b", "difference [95%]", "t-test", "swaps", "Holm", "w/t/l")
+WRAPPED = {"result": 8, "a - b": 13, "difference [95%]": 17}
+"""Columns that wrap in a narrow terminal, and the letters that they keep; all others are numbers."""
+
+
+def summary_tables(metrics: Sequence[Mapping[str, Any]], total: int, width: int) -> list[Table]:
+    """A finished benchmark a row: every measure's mean, and what it took.
+
+    Args:
+        metrics: The content of each `metrics.json`.
+        total: How many were to be run.
+        width: Letters that fit beside each other; columns that do not come in another table.
+    """
+    names = [each["name"] for each in metrics]
+    columns = {
+        name: [_score(each["metrics"].get(name)) for each in metrics]
+        for name in dict.fromkeys(name for each in metrics for name in each["metrics"])
+    }
+    columns["seconds"] = [f"{sum(row['seconds'] or 0 for row in each['stages']):,.1f}" for each in metrics]
+    columns["computed"] = [
+        f"{sum(not row['reused'] for row in each['stages'])} of {len(each['stages'])}" for each in metrics
+    ]
+    tables: list[Table] = []
+    for chosen in _side_by_side(columns, width - max(map(len, ["result", *names])) - 4):
+        title = "" if tables else f"{len(metrics):,} of {total:,} benchmarks finished"
+        tables.append(_table(title, ("result", *chosen)))
+        for row in zip(names, *(columns[name] for name in chosen), strict=True):
+            tables[-1].add_row(*row)
+    return tables
+
+
+def _side_by_side(columns: Mapping[str, Sequence[str]], width: int) -> list[list[str]]:
+    """The columns' names, in groups that fit in a width with a border and two spaces each."""
+    groups: list[list[str]] = [[]]
+    left = width
+    for name, cells in columns.items():
+        needed = max(map(len, [name, *cells])) + 3
+        if needed > left and groups[-1]:
+            groups.append([])
+            left = width
+        groups[-1].append(name)
+        left -= needed
+    return groups
+
+
+def comparison_tables(comparison: Comparison) -> list[Table]:
+    """How good the results are, what they cost, and, if there are several, their pairs."""
+    queries = comparison.results[0].queries
+    scores = _table(f"{comparison.measure} over {queries:,} queries", SCORES)
+    cost = _table("cost", ("result", *COST))
+    for row in _result_rows(comparison):
+        scores.add_row(*row[: len(SCORES)])
+        cost.add_row(row[0], *row[len(SCORES) :])
+    if not comparison.pairs:
+        return [scores, cost]
+    pairs = _table(f"differences in {comparison.measure}, query by query", PAIRS)
+    for row in _pair_rows(comparison):
+        pairs.add_row(*row)
+    return [scores, cost, pairs]
+
+
+def legend(comparison: Comparison) -> list[str]:
+    """What the columns mean, and what to know before believing them, a sentence each."""
+    return [*(_MEANING if comparison.pairs else ()), *(f"Note: {note}." for note in comparison.notes)]
+
+
+_MEANING = (
+    "Group: results that share a letter were not shown to differ. * marks a difference shown at 5%.",
+    f"Two-sided, paired p-values: of the t-test; of {PERMUTATIONS:,} random swaps of a with b; of the t-test "
+    "corrected by Holm for the number of pairs. w/t/l: queries where a wins, ties, loses.",
+)
+
+
+def as_csv(comparison: Comparison) -> str:
+    """One table: a row per result, and a row per pair, which has something in the column `against`.
+
+    The column `value` holds a result's mean, or a pair's difference.
+    """
+    renamed = {"mean": "value", "difference": "value", "a": "name", "b": "against"}
+    every: list[Entry | Pair] = [*comparison.results, *comparison.pairs]
+    rows = [
+        {
+            "measure": comparison.measure,
+            **{renamed.get(name, name): cell for name, cell in asdict(one).items()},
+        }
+        for one in every
+    ]
+    columns = dict.fromkeys(["measure", "name", "against", *(name for row in rows for name in row)])
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, list(columns), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def as_markdown(comparison: Comparison) -> str:
+    """Tables in GitHub's Markdown, with the legend below them."""
+    parts = [_markdown(_header(comparison), _result_rows(comparison))]
+    if comparison.pairs:
+        parts.append(_markdown(PAIRS, _pair_rows(comparison)))
+    return "\n\n".join([*parts, *legend(comparison)]) + "\n"
+
+
+def as_latex(comparison: Comparison) -> str:
+    r"""Tables for the package booktabs, the highest mean in bold, with the legend as comments."""
+    rows = _result_rows(comparison)
+    best = max(row[1] for row in rows)
+    bold = [(row[0], rf"\textbf{{{row[1]}}}" if row[1] == best else row[1], *row[2:]) for row in rows]
+    parts = [_latex(_header(comparison), bold)]
+    if comparison.pairs:
+        parts.append(_latex(PAIRS, _pair_rows(comparison)))
+    return "\n".join([*(f"% {line}" for line in legend(comparison)), *parts]) + "\n"
+
+
+def _header(comparison: Comparison) -> tuple[str, ...]:
+    return (SCORES[0], comparison.measure, *SCORES[2:], *COST)
+
+
+def _result_rows(comparison: Comparison) -> Rows:
+    return [_result_row(entry) for entry in comparison.results]
+
+
+def _result_row(entry: Entry) -> tuple[str, ...]:
+    return (
+        entry.name,
+        _score(entry.mean),
+        f"{entry.ci_low:.4f} to {entry.ci_high:.4f}",
+        entry.letters,
+        _rate(entry.passages_per_second),
+        _rate(entry.queries_per_second),
+        "" if entry.index_bytes is None else size(entry.index_bytes),
+        "" if entry.seconds is None else f"{entry.seconds:,.1f}",
+    )
+
+
+def _pair_rows(comparison: Comparison) -> Rows:
+    return [_pair_row(pair) for pair in comparison.pairs]
+
+
+def _pair_row(pair: Pair) -> tuple[str, ...]:
+    return (
+        f"{pair.a} - {pair.b}",
+        f"{pair.difference:+.4f} [{pair.ci_low:+.4f},{pair.ci_high:+.4f}]",
+        _p(pair.p_ttest),
+        _p(pair.p_randomization),
+        _p(pair.p_holm) + (" *" if pair.shown else ""),
+        f"{pair.wins:,}/{pair.ties:,}/{pair.losses:,}",
+    )
+
+
+def _score(value: float | None) -> str:
+    return "" if value is None else f"{value:.4f}"
+
+
+def _rate(value: float | None) -> str:
+    return "" if value is None else f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
+
+
+def _p(value: float) -> str:
+    return "<0.0001" if value < 0.0001 else f"{value:.4f}"
+
+
+def _table(title: str, header: tuple[str, ...]) -> Table:
+    """A table whose words wrap where the terminal is narrow, and whose numbers do not."""
+    left = {"result", "a - b", "group"}
+    table = plain_table(title, header, [i for i, name in enumerate(header) if name not in left])
+    for column, name in zip(table.columns, header, strict=True):
+        column.no_wrap, column.min_width = name not in WRAPPED, WRAPPED.get(name)
+    return table
+
+
+def _markdown(header: Iterable[str], rows: Rows) -> str:
+    lines = [list(header), ["---"] * len(list(header)), *map(list, rows)]
+    return "\n".join("| " + " | ".join(cell.replace("|", r"\|") for cell in line) + " |" for line in lines)
+
+
+_SPECIAL = str.maketrans({c: rf"\{c}" for c in "&%$#_{}"} | {"\\": r"\textbackslash{}", "~": r"\~{}"})
+
+
+def _latex(header: Sequence[str], rows: Rows) -> str:
+    def line(cells: Iterable[str]) -> str:
+        return " & ".join(c if c.startswith(r"\textbf") else c.translate(_SPECIAL) for c in cells) + r" \\"
+
+    alignment = "l" + "r" * (len(header) - 1)
+    return "\n".join(
+        [
+            rf"\begin{{tabular}}{{{alignment}}}",
+            r"\toprule",
+            line(header),
+            r"\midrule",
+            *map(line, rows),
+            r"\bottomrule",
+            r"\end{tabular}",
+        ]
+    )

@@ -1,0 +1,129 @@
+"""How a comparison reads: in narrow and wide terminals, and as CSV, Markdown and LaTeX."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from pipeline.comparison import Comparison, Entry, Pair
+from pipeline.report.comparison import (
+    as_csv,
+    as_latex,
+    as_markdown,
+    comparison_tables,
+    legend,
+    summary_tables,
+)
+
+NAMES = ["minilm_fp32", "minilm-openvino-bf16", "bm25"]
+
+
+@pytest.fixture
+def comparison() -> Comparison:
+    entries = [
+        Entry(NAMES[0], 0.6427, 0.5672, 0.7128, 43, "a", 213.4, 431.0, 22_396_589, 181.25),
+        Entry(NAMES[1], 0.6403, 0.56, 0.71, 43, "a", 1388.0, 9.5, 22_396_589, 40.0),
+        Entry(NAMES[2], 0.5058, 0.43, 0.58, 43, "b", None, None, None, None),
+    ]
+    pairs = [
+        Pair(NAMES[0], NAMES[1], 0.0024, -0.001, 0.006, 0.2, 0.21, 0.2, 12, 20, 11),
+        Pair(NAMES[0], NAMES[2], 0.1369, 0.07, 0.2, 0.00002, 0.00005, 0.00006, 33, 1, 9),
+        Pair(NAMES[1], NAMES[2], 0.1345, 0.07, 0.2, 0.00003, 0.00005, 0.00006, 32, 1, 10),
+    ]
+    return Comparison(
+        "ndcg@10", entries, pairs, ["they ran on different hardware"], ["ndcg@10"], [], np.empty((0, 3)), []
+    )
+
+
+def shown(width: int, *parts: object) -> str:
+    console = Console(file=io.StringIO(), width=width)
+    for part in parts:
+        console.print(part)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_the_terminal_shows_every_figure_whole(comparison: Comparison, width: int) -> None:
+    text = shown(width, *comparison_tables(comparison))
+    for figure in (
+        "0.6427", "0.5672 to 0.7128", "1,388", "9.5", "22.4 MB", "181.2", "+0.1369", "[+0.0700,+0.2000]",
+        "0.2100", "<0.0001 *", "33/1/9", "bm25", "minilm_fp32 -"
+    ):  # fmt: skip
+        assert figure in text, figure
+    assert text.count(" *") == 2
+    assert max(map(len, text.splitlines())) <= width
+    assert shown(width, *legend(comparison)).replace("\n", " ").count("Note: they ran on") == 1
+
+
+def test_one_result_needs_no_legend(comparison: Comparison) -> None:
+    alone = Comparison("mrr", comparison.results[:1], [], [], ["mrr"], [], np.empty((0, 1)), [])
+    assert len(comparison_tables(alone)) == 2
+    assert legend(alone) == []
+    assert len(as_csv(alone).splitlines()) == 2
+    assert as_markdown(alone).count("\n| ---") == 1
+    assert as_latex(alone).count("tabular}") == 2
+
+
+def test_csv_keeps_full_precision_in_one_table(comparison: Comparison) -> None:
+    rows = list(csv.DictReader(io.StringIO(as_csv(comparison))))
+    assert [(row["name"], row["against"]) for row in rows] == [
+        *((name, "") for name in NAMES), (NAMES[0], NAMES[1]), (NAMES[0], NAMES[2]), (NAMES[1], NAMES[2])
+    ]  # fmt: skip
+    assert {row["measure"] for row in rows} == {"ndcg@10"}
+    assert (rows[0]["value"], rows[0]["index_bytes"], rows[2]["seconds"]) == ("0.6427", "22396589", "")
+    assert (float(rows[4]["value"]), float(rows[4]["p_holm"]), rows[4]["wins"]) == (0.1369, 0.00006, "33")
+
+
+def test_markdown_has_as_many_cells_in_every_row(comparison: Comparison) -> None:
+    results, pairs, *rest = as_markdown(comparison).split("\n\n")
+    assert [len(line.split(" | ")) for line in results.splitlines()] == [8] * 5
+    assert [len(line.split(" | ")) for line in pairs.splitlines()] == [6] * 5
+    assert rest[-1] == "Note: they ran on different hardware.\n"
+
+
+def test_latex_escapes_and_marks_the_best(comparison: Comparison) -> None:
+    text = as_latex(comparison)
+    assert r"minilm\_fp32 & \textbf{0.6427} & 0.5672 to 0.7128 & a & 213 & 431 & 22.4 MB & 181.2 \\" in text
+    assert r"95\% interval" in text
+    assert text.count(r"\textbf") == 1
+    rows = [line for line in text.splitlines() if line.endswith(r"\\")]
+    assert [line.count(" & ") for line in rows] == [7] * 4 + [5] * 4
+
+
+def test_summary_has_a_row_per_result_and_every_measure() -> None:
+    stages = [
+        {"stage": "data", "seconds": None, "reused": True},
+        {"stage": "search", "seconds": 2.5, "reused": False},
+    ]
+    metrics = [
+        {"name": "one", "metrics": {"mrr": 0.5}, "stages": stages},
+        {"name": "two", "metrics": {"mrr": 0.25, "map@10": 0.125}, "stages": stages[:1]},
+    ]
+    lines = shown(100, *summary_tables(metrics, 3, 100)).splitlines()
+    assert lines[0].startswith("2 of 3 benchmarks finished")
+    assert [cell.strip() for cell in lines[4].split("│")[1:-1]] == ["one", "0.5000", "", "2.5", "1 of 2"]
+    assert [cell.strip() for cell in lines[5].split("│")[1:-1]] == [
+        "two",
+        "0.2500",
+        "0.1250",
+        "0.0",
+        "0 of 1",
+    ]
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 200])
+def test_summary_of_many_measures_fits(width: int) -> None:
+    measures = {f"ndcg(gain=exp)@{k}": k / 1000 for k in range(101, 111)}
+    metrics = [{"name": "a-long-name", "metrics": measures, "stages": []}]
+    tables = summary_tables(metrics, 1, width)
+    text = shown(width, *tables)
+    for name, mean in measures.items():
+        assert name in text
+        assert f"{mean:.4f}" in text
+    assert text.count("a-long-name") == len(tables)
+    assert max(map(len, text.splitlines())) <= width
