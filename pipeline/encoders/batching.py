@@ -1,13 +1,16 @@
 """How are texts turned into batches that waste little? One batcher for every backend.
 
-Texts are tokenized in chunks, sorted by token count within the window they are given in (a shard), and cut
-into batches by a budget of tokens, padding included; longest first, so that memory peaks at the start.
+Texts are taken longest first, by their characters, and tokenized a window at a time, in a thread, while the
+window before it is computed. Within a window they are sorted by token count and cut into batches by a budget
+of tokens, padding included; what does not fill a batch goes into the next window.
 """
 
 from __future__ import annotations
 
+import collections
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -20,6 +23,7 @@ from pipeline.records import Float32, Int64
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
+WINDOW = 4096  # texts tokenized ahead and sorted among themselves
 CHUNK = 512  # texts tokenized at once: what the tokenizer's own bulky records are held for
 
 
@@ -101,7 +105,7 @@ def encode(
 
     Args:
         backend: The model.
-        texts: Any number of texts, which are sorted as one window.
+        texts: Any number of texts.
         max_length: Tokens kept of each, special tokens included.
         usage: Added to.
         bar: Told of every text encoded.
@@ -110,12 +114,10 @@ def encode(
     Returns:
         float32 [texts, dimension], in the order of `texts`.
     """
-    started = time.perf_counter()
-    tokens = tokenize(backend.tokenizer, texts, max_length)
-    usage.tokenize_seconds += time.perf_counter() - started
     usage.texts += len(texts)
     vectors = np.empty((len(texts), backend.dimension), np.float32)
-    for rows, part in backend.forward(batches(backend, tokens, max_length, usage, batch_size)):
+    windows = _tokenized(backend.tokenizer, texts, max_length, usage)
+    for rows, part in backend.forward(batches(backend, windows, max_length, usage, batch_size)):
         vectors[rows] = part
         bar.update(len(rows))
     return vectors
@@ -134,6 +136,30 @@ def load_tokenizer(folder: Path) -> Tokenizer:
     return tokenizer
 
 
+Window = list[tuple[int, Int64]]
+"""Some texts' positions and token ids."""
+
+
+def _tokenized(tokenizer: Tokenizer, texts: Sequence[str], max_length: int, usage: Usage) -> Iterator[Window]:
+    """All texts in windows, those with the most characters first; the next is made while one is used."""
+    order = np.argsort([-len(text) for text in texts], kind="stable").tolist()
+    windows = [order[start : start + WINDOW] for start in range(0, len(order), WINDOW)]
+
+    def make(rows: list[int]) -> Window:
+        started = time.perf_counter()
+        tokens = tokenize(tokenizer, [texts[row] for row in rows], max_length)
+        usage.tokenize_seconds += time.perf_counter() - started
+        return list(zip(rows, tokens, strict=True))
+
+    with ThreadPoolExecutor(1) as thread:  # the tokenizer lets other threads run while it works
+        ahead = collections.deque(thread.submit(make, rows) for rows in windows[:1])
+        for rows in [*windows[1:], None]:
+            if rows:
+                ahead.append(thread.submit(make, rows))
+            if ahead:
+                yield ahead.popleft().result()
+
+
 def tokenize(tokenizer: Tokenizer, texts: Sequence[str], max_length: int) -> list[Int64]:
     """The token ids of each text, special tokens included."""
     tokenizer.no_padding()
@@ -146,29 +172,49 @@ def tokenize(tokenizer: Tokenizer, texts: Sequence[str], max_length: int) -> lis
 
 
 def batches(
-    backend: Backend, tokens: list[Int64], max_length: int, usage: Usage, batch_size: int | None = None
+    backend: Backend,
+    windows: Iterable[Window],
+    max_length: int,
+    usage: Usage,
+    batch_size: int | None = None,
 ) -> Iterator[Batch]:
     """Batches of falling length, each at most `token_budget` tokens wide and high, or one text.
 
     Args:
         backend: Says what fits it.
-        tokens: Token ids of each text.
+        windows: Texts with their token ids.
         max_length: No batch is wider.
         usage: Added to.
         batch_size: Texts per batch at most.
     """
-    lengths = np.array([len(ids) for ids in tokens], np.int64)
-    order = np.argsort(-lengths, kind="stable")
-    multiple, start = backend.width_multiple, 0
-    while start < len(order):
-        longest = max(int(lengths[order[start]]), 1)
-        width = max(min(-(-longest // multiple) * multiple, max_length), longest)
-        height = min(max(backend.token_budget // width, 1), batch_size or len(order))
-        rows = order[start : start + height]
-        start += height
-        mask = (np.arange(width) < lengths[rows, None]).astype(np.int64)
-        ids = np.full(mask.shape, backend.pad_id, np.int64)
-        ids[mask.astype(bool)] = np.concatenate([tokens[row] for row in rows])
-        usage.tokens += int(lengths[rows].sum())
-        usage.padded += ids.size
-        yield Batch(rows, ids, mask)
+    waiting: Window = []
+    for window in windows:
+        waiting = sorted(waiting + window, key=lambda text: -len(text[1]))
+        while len(waiting) > (height := _height(backend, waiting, max_length, batch_size)):
+            yield _batch(backend, waiting[:height], max_length, usage)
+            waiting = waiting[height:]
+    while waiting:
+        height = _height(backend, waiting, max_length, batch_size)
+        yield _batch(backend, waiting[:height], max_length, usage)
+        waiting = waiting[height:]
+
+
+def _width(backend: Backend, longest: int, max_length: int) -> int:
+    multiple = backend.width_multiple
+    return max(min(-(-max(longest, 1) // multiple) * multiple, max_length), longest)
+
+
+def _height(backend: Backend, waiting: Window, max_length: int, batch_size: int | None) -> int:
+    """How many of the texts waiting, the longest first, make the next batch."""
+    width = _width(backend, len(waiting[0][1]) if waiting else 1, max_length)
+    return min(max(backend.token_budget // width, 1), batch_size or len(waiting) + 1)
+
+
+def _batch(backend: Backend, texts: Window, max_length: int, usage: Usage) -> Batch:
+    lengths = np.array([len(ids) for _, ids in texts], np.int64)
+    mask = (np.arange(_width(backend, int(lengths[0]), max_length)) < lengths[:, None]).astype(np.int64)
+    ids = np.full(mask.shape, backend.pad_id, np.int64)
+    ids[mask.astype(bool)] = np.concatenate([ids for _, ids in texts])
+    usage.tokens += int(lengths.sum())
+    usage.padded += ids.size
+    return Batch(np.array([row for row, _ in texts], np.int64), ids, mask)

@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from importlib.metadata import version
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +104,7 @@ class OpenVINOBackend:
         texts = [before + text + after for text in quantization.sample(open_texts(model.corpus.path))]
         most = model.max_lengths["passages"]
         tokens, arrays = tokenize(self.tokenizer, texts, most), dict[str, Any]()
-        for number, batch in enumerate(batches(self, tokens, most, Usage())):
+        for number, batch in enumerate(batches(self, [list(enumerate(tokens))], most, Usage())):
             arrays |= {f"ids-{number}": batch.ids, f"mask-{number}": batch.mask}
         with draft.aside() as aside:
             np.savez(aside / "batches.npz", **arrays)
@@ -133,7 +133,7 @@ def conversion_recipe(model: Model) -> Recipe:
         "pooling": model.pooling,
         "normalize": model.normalize,
         "trust_remote_code": model.trust_remote_code,
-        "openvino": version("openvino"),
+        "openvino": metadata.version("openvino"),
     }
     return Recipe("openvino", plain)
 

@@ -12,6 +12,7 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 
+from pipeline.encoders import batching
 from pipeline.encoders.batching import Batch, Usage, encode
 from pipeline.progress import silent
 from pipeline.records import Float32, Int64
@@ -72,6 +73,24 @@ def test_batches_fall_in_length_so_that_memory_peaks_first() -> None:
     run(backend, ["a " * n for n in (1, 9, 4, 12, 2, 3, 3)])
     widths = [batch.ids.shape[1] for batch in backend.batches]
     assert widths == sorted(widths, reverse=True)
+
+
+def test_what_fills_no_batch_goes_into_the_next_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batching, "WINDOW", 7)
+    backend = Counting(12)
+    vectors, usage = run(backend, ["a b c"] * 30)
+    assert [len(batch.rows) for batch in backend.batches] == [4] * 7 + [2]
+    assert vectors.tolist() == [[3, 6]] * 30
+    assert usage.padded == usage.tokens == 90
+
+
+@given(TEXTS)
+def test_windows_move_no_vector(texts: list[str]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batching, "WINDOW", 3)
+        vectors, usage = run(Counting(20), texts)
+    assert vectors.tolist() == run(Counting(20), texts)[0].tolist()
+    assert usage.tokens == sum(len(text.split()) for text in texts)
 
 
 def test_texts_are_cut_at_the_maximum_length() -> None:
