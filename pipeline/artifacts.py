@@ -16,7 +16,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -75,6 +75,15 @@ class Artifact:
         """Names of its files, sorted."""
         return sorted(self.manifest["files"])
 
+    @property
+    def bytes(self) -> int:
+        """How much its files hold."""
+        return sum(entry["bytes"] for entry in self.manifest["files"].values())
+
+    def absolute(self) -> Artifact:
+        """The same, found from any working folder."""
+        return replace(self, folder=self.folder.absolute())
+
     def path(self, name: str) -> Path:
         """The path of one of its files."""
         return self.folder / name
@@ -104,12 +113,21 @@ class Draft:
             with disk.refusals_named(temporary):
                 yield temporary
                 disk.flush(temporary)
-            entry = {"bytes": temporary.stat().st_size, "sha256": hash_file(temporary)}
-            write_whole(self.folder / (name + _SUM), canonical(entry).encode())
-            disk.put_in_place(temporary, self.folder / name)
+            self.adopt(temporary, name, entry_of(temporary))
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
+
+    def adopt(self, path: Path, name: str, entry: dict[str, Any]) -> None:
+        """Make a finished file, such as one from `aside`, the whole file `name`.
+
+        Args:
+            path: On the same disk as the draft; moved.
+            name: What it is called from now on.
+            entry: Its size and checksum (see `entry_of`).
+        """
+        write_whole(self.folder / (name + _SUM), canonical(entry).encode())
+        disk.put_in_place(path, self.folder / name)
         self.whole[name] = entry
 
     @contextlib.contextmanager
@@ -287,6 +305,11 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
         return manifest if manifest.get("sha256") == disk.hash_json(content) else None
     except ValueError:  # NaN and infinity, which JSON does not have and Python reads
         return None
+
+
+def entry_of(path: Path) -> dict[str, Any]:
+    """What a manifest says of a file: its size and checksum."""
+    return {"bytes": path.stat().st_size, "sha256": hash_file(path)}
 
 
 def _is_entry(name: str, entry: Any) -> bool:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 Int64 = npt.NDArray[np.int64]
 Float32 = npt.NDArray[np.float32]
 Float64 = npt.NDArray[np.float64]
+Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,8 @@ class Embeddings:
     """Vectors in their collection's order, in shards that stay on disk.
 
     Attributes:
-        shards: float32 [rows, dimension] each, memory-mapped; together they are all rows, in order.
+        shards: float32 or float16 [rows, dimension] each, memory-mapped; together they are all rows, in
+            order. `pipeline.vectors.read` gives any of them as float32.
     """
 
     shards: tuple[Float32, ...]

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+import mmap
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal
 
 import numpy as np
 
 from pipeline.artifacts import Artifact, Draft
 from pipeline.errors import InputError
-from pipeline.records import Embeddings, Float32
+from pipeline.records import Array, Embeddings, Float32, Int64
 
+Precision = Literal["fp32", "fp16"]
 _NAME = re.compile(r"rows-(\d{10})-(\d{10})\.npy")
 TOLERANCE = 1e-3  # of a length that should be 1; bf16 and fp16 keep within it
 
@@ -33,10 +37,39 @@ def missing(rows: int, shard_rows: int, whole: Iterable[str]) -> list[tuple[int,
     return ranges
 
 
-def write(draft: Draft, start: int, vectors: Float32) -> None:
-    """Write the shard that begins at row `start`."""
-    with draft.file(f"rows-{start:010d}-{start + len(vectors):010d}.npy") as path, open(path, "wb") as file:
-        np.save(file, vectors, allow_pickle=False)
+def split(rows: int, parts: int) -> list[tuple[int, int]]:
+    """Row ranges [start, stop) of nearly equal length, none of them empty."""
+    bounds = np.linspace(0, rows, min(parts, rows) + 1).astype(int).tolist()
+    return list(itertools.pairwise(bounds))
+
+
+def shard_name(start: int, stop: int) -> str:
+    """What the file of the rows [start, stop) is called."""
+    return f"rows-{start:010d}-{stop:010d}.npy"
+
+
+def stored(vectors: Float32, start: int, precision: Precision) -> Array:
+    """Vectors, from row `start` on, as their shard keeps them.
+
+    Raises:
+        InputError: A component is too large for fp16.
+    """
+    if precision == "fp32":
+        return vectors
+    largest = float(np.abs(vectors).max(initial=0))
+    if largest > np.finfo(np.float16).max:
+        raise InputError(
+            f"model.vector_precision: a vector from row {start} on has a component of {largest:.4g}",
+            allowed=f"up to {np.finfo(np.float16).max} in fp16",
+            fix="set model.vector_precision: fp32",
+        )
+    return vectors.astype(np.float16)
+
+
+def write(draft: Draft, start: int, vectors: Float32, precision: Precision = "fp32") -> None:
+    """Write the shard that begins at row `start`; see `stored`."""
+    with draft.file(shard_name(start, start + len(vectors))) as path, open(path, "wb") as file:
+        np.save(file, stored(vectors, start, precision), allow_pickle=False)
 
 
 def open_embeddings(artifact: Artifact) -> Embeddings:
@@ -56,6 +89,87 @@ def open_embeddings(artifact: Artifact) -> Embeddings:
                 fix="check the model, and run again with --fresh",
             )
     return Embeddings(tuple(shards))
+
+
+def match(count: int, dimension: int, passages: int, queries: Float32) -> None:
+    """Refuse vectors that are not of the passages, or not for the queries, that they are to serve.
+
+    Args:
+        count: How many vectors there are, or are in an index.
+        dimension: Theirs.
+        passages: How many the collection has.
+        queries: float32 [queries, dimension].
+
+    Raises:
+        InputError: The counts or the dimensions differ.
+    """
+    if count != passages:
+        raise InputError(
+            f"the index holds {count:,} vectors, and the collection {passages:,} passages",
+            allowed="a vector for each passage",
+            fix="run again with --fresh",
+        )
+    if queries.shape[1] != dimension:
+        raise InputError(
+            f"the queries' vectors have {queries.shape[1]} dimensions and the index {dimension}",
+            fix="give both the same model",
+        )
+
+
+def among(embeddings: Embeddings, start: int, stop: int) -> Embeddings:
+    """Rows [start, stop) of them, as memory-mapped as they are."""
+    return Embeddings(tuple(shard[a:b] for shard, a, b in _within(embeddings, start, stop)))
+
+
+def read(embeddings: Embeddings, start: int, stop: int) -> Float32:
+    """float32 [stop - start, dimension]: consecutive rows; still mapped if one float32 shard has them all."""
+    parts = [shard[a:b] for shard, a, b in _within(embeddings, start, stop)]
+    if len(parts) == 1:
+        return np.asanyarray(parts[0], np.float32)
+    block, filled = np.empty((stop - start, embeddings.dimension), np.float32), 0
+    for part in parts:
+        block[filled : filled + len(part)] = part
+        filled += len(part)
+    return block
+
+
+def pick(embeddings: Embeddings, rows: Int64) -> Float32:
+    """float32 [n, dimension]: rows, rising or equal, from anywhere; what was read for it is let go."""
+    picked = np.empty((len(rows), embeddings.dimension), np.float32)
+    starts = np.cumsum([0, *map(len, embeddings.shards)])
+    for number in np.unique(np.searchsorted(starts, rows, side="right") - 1):
+        first, last = np.searchsorted(rows, starts[number : number + 2])
+        shard = embeddings.shards[number]
+        picked[first:last] = shard[rows[first:last] - starts[number]]
+        forget(Embeddings((shard,)), 0, len(shard))  # pages come in by the megabyte, around each row
+    return picked
+
+
+def forget(embeddings: Embeddings, start: int, stop: int) -> None:
+    """Let go of the memory that read rows of memory-mapped shards hold; the system may keep them cached."""
+    for shard, a, b in _within(embeddings, start, stop):
+        mapped = getattr(shard, "_mmap", None)  # of numpy.memmap, which offers no other way to it
+        if mapped is None:
+            continue
+        offset = _address(shard) - _address(np.frombuffer(mapped, np.uint8))
+        row_bytes = shard.strides[0]
+        first = (offset + a * row_bytes) // mmap.PAGESIZE * mmap.PAGESIZE
+        mapped.madvise(mmap.MADV_DONTNEED, first, offset + b * row_bytes - first)
+
+
+def _address(array: np.ndarray[Any, Any]) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address
+
+
+def _within(embeddings: Embeddings, start: int, stop: int) -> Iterator[tuple[Float32, int, int]]:
+    """The shards that hold rows [start, stop), each with the span [a, b) of its own rows among them."""
+    before = 0
+    for shard in embeddings.shards:
+        a, b = max(start - before, 0), min(stop - before, len(shard))
+        if a < b:
+            yield shard, a, b
+        before += len(shard)
 
 
 def check(vectors: Float32, ids: Iterable[str], normalized: bool) -> None:
