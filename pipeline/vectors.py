@@ -57,10 +57,11 @@ def stored(vectors: Float32, start: int, precision: Precision) -> Array:
     if precision == "fp32":
         return vectors
     largest = float(np.abs(vectors).max(initial=0))
-    if largest > np.finfo(np.float16).max:
+    most = float(np.finfo(np.float16).max)
+    if largest > most:
         raise InputError(
             f"model.vector_precision: a vector from row {start} on has a component of {largest:.4g}",
-            allowed=f"up to {np.finfo(np.float16).max} in fp16",
+            allowed=f"up to {most:,.0f} in fp16",
             fix="set model.vector_precision: fp32",
         )
     return vectors.astype(np.float16)
@@ -89,6 +90,14 @@ def open_embeddings(artifact: Artifact) -> Embeddings:
                 fix="check the model, and run again with --fresh",
             )
     return Embeddings(tuple(shards))
+
+
+def open_rows(artifact: Artifact, start: int, stop: int) -> Embeddings:
+    """Rows [start, stop) of a finished artifact, memory-mapped; shards that hold none are not opened."""
+    spans = {name: _span(name) for name in artifact.files if _NAME.fullmatch(name)}
+    names = [name for name, (first, last) in spans.items() if first < stop and start < last]
+    before = spans[names[0]][0]
+    return among(open_embeddings(artifact.only(*names)), start - before, stop - before)
 
 
 def match(count: int, dimension: int, passages: int, queries: Float32) -> None:

@@ -1,0 +1,221 @@
+#!/usr/bin/env python
+"""What does exact search past memory cost, against Faiss with everything in memory?
+
+    .venv/bin/python scripts/bench_search.py            # 1,500,000 x 384: 2.4 GB of disk, 6 GB of memory
+    .venv/bin/python scripts/bench_search.py --full     # 8,841,823 x 768 in fp16: 14 GB of disk
+
+Vectors are drawn at random and kept as a benchmark keeps them. `streamed` is `pipeline.search.exact.best`
+within --memory-mb, `memory` is `IndexFlatIP.search` alone on vectors it already holds; each runs in a process
+of its own, in turn, round after round. The ratio is of the medians. Hits are compared twice: with those of
+IndexFlatIP once each is given its score in double precision (they must be the same), and with those it gives
+itself, whose order differs where two scores are closer than float32 sums are exact.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from pipeline import vectors
+from pipeline.artifacts import Artifact, Recipe, Store
+from pipeline.machine import Meter
+from pipeline.progress import silent
+from pipeline.records import Embeddings, Float32
+
+SHARD = 16384
+FULL = {"rows": 8_841_823, "dimension": 768, "queries": 6980, "k": [1000], "memory_mb": 4000}
+
+
+def main() -> None:
+    arguments = parse()
+    if arguments.child:
+        child(arguments)
+        return
+    with tempfile.TemporaryDirectory(dir=arguments.folder, ignore_cleanup_errors=True) as folder:
+        if arguments.full:
+            run_full(arguments, Path(folder))
+            return
+        sizes = [arguments.rows // 4, arguments.rows // 2, arguments.rows]
+        draw(Path(folder), arguments.rows, arguments.dimension, arguments.queries, "fp32")
+        print(f"{arguments.rows:,} x {arguments.dimension}, {arguments.queries} queries")
+        for k in arguments.k:
+            compare(arguments, Path(folder), k)
+            figures = [run("streamed", arguments, Path(folder), k, rows) for rows in sizes]
+            for rows, figure in zip(sizes, figures, strict=True):
+                per_row = figure["seconds"] / rows * 1e6
+                print(f"  k={k} {rows:>10,} rows: {figure['seconds']:6.2f} s, {per_row:.2f} s per million")
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rows", type=int, default=1_500_000)
+    parser.add_argument("--dimension", type=int, default=384)
+    parser.add_argument("--queries", type=int, default=512)
+    parser.add_argument("--k", type=int, nargs="+", default=[100, 1000])
+    parser.add_argument("--memory-mb", type=int, default=700)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument(
+        "--folder", help="where the vectors are kept meanwhile; the system's own if not given"
+    )
+    parser.add_argument("--full", action="store_true", help="MS MARCO's size, streamed only")
+    parser.add_argument("--verify", type=int, default=4, help="--full: queries checked by brute force")
+    parser.add_argument("--child", choices=("streamed", "memory"), help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.full:
+        given = {
+            action.dest for action in parser._actions if f"--{action.dest.replace('_', '-')}" in sys.argv
+        }
+        vars(arguments).update({name: value for name, value in FULL.items() if name not in given})
+    return arguments
+
+
+def draw(folder: Path, rows: int, dimension: int, queries: int, precision: vectors.Precision) -> None:
+    """Random vectors of length 1 as shards in an artifact store, and queries beside it."""
+    generator = np.random.default_rng(0)
+
+    def some(count: int) -> Float32:
+        made = generator.standard_normal((count, dimension), np.float32)
+        made /= np.linalg.norm(made, axis=1, keepdims=True)
+        return made
+
+    def build(draft: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        for start in range(0, rows, SHARD):
+            vectors.write(draft, start, some(min(SHARD, rows - start)), precision)
+        return {}, {}
+
+    np.save(folder / "queries.npy", some(queries))
+    Store(folder).make(Recipe("passages", {}), build)
+
+
+def stored(folder: Path, rows: int) -> Embeddings:
+    """The first of the stored vectors."""
+    artifact = Store(folder).find(Recipe("passages", {}))
+    assert isinstance(artifact, Artifact)
+    shards, left = [], rows
+    for shard in vectors.open_embeddings(artifact).shards:
+        shards.append(shard[:left])
+        left -= len(shards[-1])
+        if not left:
+            break
+    return Embeddings(tuple(shards))
+
+
+def names(rows: int) -> pa.ChunkedArray:
+    """Ids as MS MARCO has them: row numbers, whose order as strings is another."""
+    return pa.chunked_array([pa.array(np.arange(rows)).cast(pa.string())])
+
+
+def run(kind: str, arguments: argparse.Namespace, folder: Path, k: int, rows: int) -> dict[str, Any]:
+    """One measurement in a process of its own."""
+    command = [
+        sys.executable, __file__, "--child", kind, "--folder", str(folder), "--k", str(k),
+        "--rows", str(rows), "--memory-mb", str(arguments.memory_mb),
+    ]  # fmt: skip
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
+    figures: dict[str, Any] = json.loads(done.stdout)
+    return figures
+
+
+def child(arguments: argparse.Namespace) -> None:
+    from pipeline.search import exact
+
+    folder, k = Path(arguments.folder), arguments.k[0]
+    queries, embeddings = np.load(folder / "queries.npy"), stored(folder, arguments.rows)
+    ids = names(len(embeddings))
+    with silent("", None, "") as bar:
+        if arguments.child == "streamed":
+            exact.best(embeddings, queries[:32], k, ids, "inner_product", bar)
+            meter, started = Meter(), time.perf_counter()
+            ranking = exact.best(
+                embeddings, queries, k, ids, "inner_product", bar,
+                memory_mb=arguments.memory_mb,
+            )  # fmt: skip
+            seconds = time.perf_counter() - started
+        else:
+            import faiss
+
+            index = faiss.IndexFlatIP(embeddings.dimension)
+            for shard in embeddings.shards:
+                index.add(np.asarray(shard))
+            index.search(queries[:32], k)
+            meter, started = Meter(), time.perf_counter()
+            raw = index.search(queries, k)
+            seconds = time.perf_counter() - started
+            np.save(folder / "raw.npy", raw[1])
+            ranking = exact.settle(
+                lambda some, most: index.search(some, most)[::-1],
+                embeddings, queries, k, ids, "inner_product", bar, batch_size=len(queries),
+            )  # fmt: skip
+    np.save(folder / f"{arguments.child}.npy", ranking.passages)
+    np.save(folder / f"{arguments.child}-scores.npy", ranking.scores)
+    print(json.dumps({"seconds": seconds, "peak_mb": meter.figures()["peak_rss_mb"]}))
+
+
+def compare(arguments: argparse.Namespace, folder: Path, k: int) -> None:
+    seconds: dict[str, list[float]] = {"memory": [], "streamed": []}
+    peaks: dict[str, float] = {}
+    for _ in range(arguments.rounds):
+        for kind, times in seconds.items():
+            figures = run(kind, arguments, folder, k, arguments.rows)
+            times.append(figures["seconds"])
+            peaks[kind] = max(figures["peak_mb"], peaks.get(kind, 0))
+    medians = {kind: statistics.median(times) for kind, times in seconds.items()}
+    work = 2 * arguments.rows * arguments.dimension * arguments.queries / 1e9
+    for kind, times in seconds.items():
+        spread = f"{min(times):.2f} to {max(times):.2f}"
+        rate = work / medians[kind]
+        print(f"k={k} {kind:<9}{medians[kind]:7.2f} s ({spread}), {rate:4.0f} GFLOP/s", end=", ")
+        print(f"peak {peaks[kind]:,.0f} MB")
+    print(f"k={k} ratio {medians['streamed'] / medians['memory']:.3f}")
+    ours, theirs, raw = (np.load(folder / f"{name}.npy") for name in ("streamed", "memory", "raw"))
+    scores = [np.load(folder / f"{kind}-scores.npy") for kind in ("streamed", "memory")]
+    same = bool((ours == theirs).all() and (scores[0] == scores[1]).all())
+    swapped = int((ours != raw).sum())
+    sets = sum(set(a) != set(b) for a, b in zip(ours.tolist(), raw.tolist(), strict=True))
+    print(f"k={k} hits and scores identical: {same}; in IndexFlatIP's own order {swapped:,} of {raw.size:,} "
+          f"stand elsewhere, and {sets} queries have another last hit")  # fmt: skip
+
+
+def run_full(arguments: argparse.Namespace, folder: Path) -> None:
+    from pipeline.search import exact
+    from pipeline.terminal import progress
+
+    started = time.perf_counter()
+    draw(folder, arguments.rows, arguments.dimension, arguments.queries, "fp16")
+    print(f"drawn and stored in {time.perf_counter() - started:.0f} s", flush=True)
+    queries, embeddings, k = np.load(folder / "queries.npy"), stored(folder, arguments.rows), arguments.k[0]
+    ids = names(len(embeddings))
+    meter, started = Meter(), time.perf_counter()
+    with progress("search", len(queries), "queries") as bar:
+        ranking = exact.best(
+            embeddings, queries, k, ids, "inner_product", bar,
+                memory_mb=arguments.memory_mb,
+        )  # fmt: skip
+    seconds = time.perf_counter() - started
+    rate = 2 * arguments.rows * arguments.dimension * arguments.queries / seconds / 1e9
+    peak = meter.figures()["peak_rss_mb"]
+    print(f"{arguments.rows:,} x {arguments.dimension} fp16, {arguments.queries:,} queries, k={k}")
+    print(f"{seconds:.0f} s, {rate:.0f} GFLOP/s, {arguments.queries / seconds:.1f} queries/s", end=", ")
+    print(f"peak {peak:,.0f} MB")
+    chosen = np.linspace(0, len(queries) - 1, arguments.verify).astype(int)
+    wide = queries[chosen].astype(np.float64)
+    scores = np.concatenate([wide @ shard.astype(np.float64).T for shard in embeddings.shards], axis=1)
+    best = -np.sort(-scores.astype(np.float32), axis=1)[:, :k]
+    same = bool((best == ranking.scores[chosen]).all())
+    print(f"{arguments.verify} queries by brute force: scores identical: {same}")
+
+
+if __name__ == "__main__":
+    main()
