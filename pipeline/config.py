@@ -8,20 +8,15 @@ built from this table (`keyed_settings`), so a setting cannot be added without d
 
 from __future__ import annotations
 
-import difflib
 import re
-import types
 import typing
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
-
-from pipeline.errors import InputError
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 STAGES = ("data", "passages", "queries", "index", "search", "evaluate")
+EXACT = "Flat"  # the factory whose search is exact
+SWEEP = "sweep"  # the key of a file that makes several configs of it; see `pipeline.sweep`
 
 
 def setting(default: Any, doc: str, *, shapes: str, keyed: bool = True, **limits: Any) -> Any:
@@ -103,10 +98,35 @@ class DataConfig(_Section):
         return self
 
 
+StopWords = Literal[
+    "english", "english_plus", "german", "dutch", "french", "spanish", "portuguese", "italian", "russian",
+    "swedish", "norwegian", "danish", "chinese", "turkish", "korean",
+]  # fmt: skip
+"""Languages whose stop words bm25s knows."""
+Stemmer = Literal[
+    "arabic", "armenian", "basque", "catalan", "danish", "dutch", "english", "finnish", "french", "german",
+    "greek", "hindi", "hungarian", "indonesian", "irish", "italian", "lithuanian", "nepali", "norwegian",
+    "porter", "portuguese", "romanian", "russian", "serbian", "spanish", "swedish", "tamil", "turkish",
+    "yiddish",
+]  # fmt: skip
+"""Snowball's algorithms."""
+
+
+OF_BM25 = ("k1", "b", "stop_words", "stemmer")
+"""Settings that only `bm25` has a use for."""
+OF_MODELS = (
+    "pooling", "normalize", "precision", "query_instruction", "passage_instruction", "query_max_length",
+    "passage_max_length", "truncate_dim", "vector_precision", "trust_remote_code", "passages", "queries",
+)  # fmt: skip
+"""Settings that shape vectors."""
+USELESS = {"bm25": OF_MODELS, "precomputed": (*OF_BM25, "truncate_dim")}
+"""What a backend refuses, because it would change nothing; the others refuse `OF_BM25`."""
+
+
 class ModelConfig(_Section):
     """Which encoder turns texts into vectors, and how."""
 
-    backend: Literal["flag", "openvino", "precomputed"] = setting(
+    backend: Literal["flag", "openvino", "sentence-transformers", "precomputed", "bm25"] = setting(
         "flag", "the library that runs the model", shapes="passages queries"
     )
     name: str = setting(
@@ -115,13 +135,13 @@ class ModelConfig(_Section):
     revision: str | None = setting(
         None, "hub only: branch, tag or commit of the model", shapes="passages queries", keyed=False
     )
-    pooling: Literal["cls", "mean"] | None = setting(
+    pooling: Literal["cls", "mean", "last_token"] | None = setting(
         None, "null takes what the model itself declares", shapes="passages queries", keyed=False
     )
     normalize: bool = setting(True, "scale every vector to length 1", shapes="passages queries")
-    precision: Literal["fp32", "fp16", "bf16"] = setting(
+    precision: Literal["fp32", "fp16", "bf16", "int8"] = setting(
         "fp32",
-        "number format the model computes in; fp16 is fp32 on a CPU",
+        "number format the model computes in; fp16 is fp32 on a CPU; int8 is openvino's alone",
         shapes="passages queries",
         keyed=False,
     )
@@ -133,10 +153,20 @@ class ModelConfig(_Section):
     )
     query_max_length: int = setting(512, "tokens kept of a query", shapes="queries", keyed=False, ge=3)
     passage_max_length: int = setting(512, "tokens kept of a passage", shapes="passages", keyed=False, ge=3)
+    truncate_dim: int | None = setting(
+        None,
+        "dimensions kept of each vector (Matryoshka); null takes what the model itself declares",
+        shapes="passages queries",
+        keyed=False,
+        ge=1,
+    )
     batch_size: int | None = setting(
         None, "texts per batch; null lets the encoder choose by tokens", shapes="", ge=1
     )
     device: str = setting("auto", "auto, cpu, cuda or cuda:N", shapes="", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
+    vector_precision: Literal["fp32", "fp16"] = setting(
+        "fp32", "number format the passages' vectors are stored in", shapes="passages"
+    )
     shard_rows: int = setting(
         16384, "passages per stored shard: what an interrupted run loses at most", shapes="", ge=1
     )
@@ -149,11 +179,25 @@ class ModelConfig(_Section):
     queries: str | None = setting(
         None, "precomputed only: .npy [queries, d], in query order", shapes="queries", keyed=False
     )
+    k1: float = setting(0.9, "bm25 only: how soon more of a word adds little", shapes="index", ge=0)
+    b: float = setting(0.4, "bm25 only: how much a passage's length counts", shapes="index", ge=0, le=1)
+    stop_words: StopWords | None = setting(
+        "english",
+        "bm25 only: the language whose stop words are left out; null keeps all",
+        shapes="passages queries",
+        keyed=False,
+    )
+    stemmer: Stemmer | None = setting(
+        "english", "bm25 only: a Snowball stemmer; null is none", shapes="passages queries", keyed=False
+    )
 
     @model_validator(mode="after")
-    def _has_name(self) -> ModelConfig:
-        if self.backend != "precomputed" and not self.name:
+    def _fits_backend(self) -> ModelConfig:
+        if self.backend not in ("precomputed", "bm25") and not self.name:
             raise ValueError(f"backend '{self.backend}' needs model.name")
+        for name in USELESS.get(self.backend, OF_BM25):
+            if getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(f"backend '{self.backend}' has no use for model.{name}")
         return self
 
 
@@ -161,7 +205,16 @@ class IndexConfig(_Section):
     """How the passages' vectors are indexed."""
 
     factory: str = setting("Flat", "a faiss index_factory string", shapes="index")
-    metric: Literal["inner_product"] = setting("inner_product", "what a score is", shapes="index")
+    metric: Literal["inner_product", "cosine", "l2"] = setting(
+        "inner_product", "what a score is; of l2 minus the squared distance", shapes="index"
+    )
+    train_rows: int | None = setting(
+        None,
+        "vectors an index that learns is trained on; null is 64 a list, at least 65,536",
+        shapes="index",
+        ge=1,
+    )
+    seed: int = setting(0, "of the drawing of those", shapes="index", ge=0)
 
 
 class SearchConfig(_Section):
@@ -169,6 +222,59 @@ class SearchConfig(_Section):
 
     top_k: int = setting(1000, "passages kept for each query", shapes="search", ge=1)
     batch_size: int = setting(256, "queries searched at once", shapes="", ge=1)
+    memory_mb: int | None = setting(
+        None,
+        "factory Flat only: search the stored vectors within so many MB; null holds the index in memory",
+        shapes="",
+        ge=64,
+    )
+    parameters: dict[str, int | float] = setting(
+        {}, "what the index can be told, such as {nprobe: 16} or {efSearch: 64}", shapes="search"
+    )
+    against_exact: bool = setting(
+        True,
+        "any factory but Flat: also measure speed, and what is lost to exact search",
+        shapes="search evaluate",
+        keyed=False,
+    )
+    device: str = setting(
+        "auto",
+        "auto, cpu, cuda or cuda:N; a GPU where faiss has one and it can take the index",
+        shapes="",
+        pattern=r"^(auto|cpu|cuda(:\d+)?)$",
+    )
+
+
+class EngineConfig(_Section):
+    """Where shards of the work run."""
+
+    kind: Literal["local", "ray"] = setting("local", "this process, or workers on a Ray cluster", shapes="")
+    address: str | None = setting(
+        None, "ray only: a cluster's address; null starts one on this machine", shapes=""
+    )
+    workers: int | None = setting(
+        None, "ray only: how many; null is one per GPU, or one per machine without GPUs", shapes="", ge=1
+    )
+    store: str | None = setting(
+        None,
+        "ray only: an fsspec URL that all nodes reach; null: they all see the folder `cache`",
+        shapes="",
+        pattern=r"://",
+    )
+
+    @field_validator("address")
+    @classmethod
+    def _reachable(cls, value: str | None) -> str | None:
+        if value not in (None, "auto") and not re.fullmatch(r"[^\s/:]+:\d{1,5}", value):
+            raise ValueError("null, auto or HOST:PORT")
+        return value
+
+    @model_validator(mode="after")
+    def _fits_kind(self) -> EngineConfig:
+        for name in ("address", "workers", "store"):
+            if self.kind == "local" and getattr(self, name) is not None:
+                raise ValueError(f"engine.{name} is for kind 'ray'")
+        return self
 
 
 class EvaluateConfig(_Section):
@@ -195,6 +301,7 @@ class Config(_Section):
     model: ModelConfig = setting(..., "the encoder", shapes="")
     index: IndexConfig = setting(IndexConfig(), "the index", shapes="")
     search: SearchConfig = setting(SearchConfig(), "the search", shapes="")
+    engine: EngineConfig = setting(EngineConfig(), "where the work runs", shapes="")
     evaluate: EvaluateConfig = setting(EvaluateConfig(), "the measures", shapes="")
     cache: str = setting("indexes", "where artifacts are kept, relative to the working directory", shapes="")
     output: str = setting(
@@ -208,6 +315,15 @@ class Config(_Section):
             raise ValueError("letters, digits, '.', '_' and '-', and not only dots")
         return value
 
+    @model_validator(mode="after")
+    def _index_fits_backend(self) -> Config:
+        if self.model.backend == "bm25" and (self.index != IndexConfig() or self.search.parameters):
+            raise ValueError(
+                "backend 'bm25' makes an index of its own: "
+                "leave out the section 'index' and search.parameters"
+            )
+        return self
+
 
 def keyed_settings(section: BaseModel, stage: str) -> dict[str, Any]:
     """The settings of one section whose own value is part of `stage`'s key, as plain JSON values."""
@@ -218,186 +334,6 @@ def keyed_settings(section: BaseModel, stage: str) -> dict[str, Any]:
             value = getattr(section, name)
             chosen[name] = value.model_dump() if isinstance(value, BaseModel) else value
     return chosen
-
-
-def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
-    """Read a benchmark's YAML file.
-
-    Args:
-        path: The file. Relative paths inside it are taken from its folder.
-        overrides: `key.path=value` strings, as given to `--set`; values are YAML.
-
-    Raises:
-        InputError: The file cannot be read, is not YAML, or says something that is not allowed.
-    """
-    path = Path(path)
-    raw = _read_yaml(path)
-    for override in overrides:
-        _override(raw, override)
-    try:
-        config = Config.model_validate(raw)
-    except ValidationError as error:
-        raise _explain(error, path) from None
-    return _anchor(config, path.resolve().parent)
-
-
-class _Loader(yaml.SafeLoader):
-    """PyYAML's safe loader, which refuses a key given twice instead of keeping the last."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[Any] = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if isinstance(key, str) and key in seen:
-                raise yaml.MarkedYAMLError(
-                    problem=f"key '{key}' stands twice", problem_mark=key_node.start_mark
-                )
-            if isinstance(key, str):
-                seen.add(key)
-        return super().construct_mapping(node, deep)
-
-
-def _parse_yaml(text: str, where: str) -> Any:
-    try:
-        return yaml.load(text, _Loader)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line = f", line {mark.line + 1}" if mark else ""
-        problem = error.problem or error.context or "cannot be parsed"
-        raise InputError(
-            f"{where}{line}: not valid YAML: {problem}",
-            allowed="one 'key: value' a line, indented by spaces, each key once",
-            fix="mend that line",
-        ) from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        detail = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(f"{where}: not valid YAML: {detail}", fix="mend the file") from None
-
-
-def _read_yaml(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        what = "is a folder" if path.is_dir() else "no such file"
-        raise InputError(
-            f"config {path}: {what}",
-            allowed="a benchmark's YAML file, such as configs/quickstart.yaml",
-            fix="check the path",
-        )
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"config {path}: not UTF-8 text (byte {error.start})", fix="save it as UTF-8"
-        ) from None
-    except OSError as error:
-        raise InputError(
-            f"config {path}: cannot be read: {error.strerror}", fix="check its permissions"
-        ) from None
-    raw = _parse_yaml(text, f"config {path}")
-    if not isinstance(raw, dict) or not all(isinstance(key, str) for key in raw):
-        raise InputError(
-            f"config {path}: holds {'nothing' if raw is None else 'no mapping of sections'}",
-            allowed=f"sections {', '.join(Config.model_fields)}",
-            fix="start from configs/quickstart.yaml",
-        )
-    return raw
-
-
-def _override(raw: dict[str, Any], text: str) -> None:
-    """Apply one `key.path=value` to the raw mapping, in place."""
-    keys, equals, value = text.partition("=")
-    path = keys.strip().split(".")
-    if not equals or not all(path):
-        raise InputError(
-            f"--set {text}: not of the form key.path=value", allowed="for example --set search.top_k=100"
-        )
-    parsed = _parse_yaml(value, f"--set {text}")
-    target = raw
-    for key in path[:-1]:
-        inner = target.get(key)
-        if inner is None:
-            inner = target[key] = {}
-        if not isinstance(inner, dict):
-            raise InputError(
-                f"--set {text}: '{key}' holds a value, not settings", fix="name a setting below a section"
-            )
-        target = inner
-    target[path[-1]] = parsed
-
-
-def _sections(model: type[BaseModel], location: Sequence[Any]) -> type[BaseModel] | None:
-    """The section's model at `location` below `model`, or None where there is none."""
-    for key in location:
-        field = model.model_fields.get(str(key))
-        if field is None:
-            return None
-        inner = field.annotation
-        options = get_args(inner) if isinstance(inner, types.UnionType) else (inner,)
-        models = [option for option in options if isinstance(option, type) and issubclass(option, BaseModel)]
-        if not models:
-            return None
-        model = models[0]
-    return model
-
-
-def _explain(error: ValidationError, path: Path) -> InputError:
-    """The first of pydantic's complaints, unknown keys before all others, as one sentence."""
-    issues = sorted(error.errors(), key=lambda issue: issue["type"] != "extra_forbidden")
-    issue = issues[0]
-    location = [part for part in issue["loc"] if isinstance(part, int) or not _is_branch(part)]
-    dotted = ".".join(str(part) for part in location)
-    if issue["type"] == "extra_forbidden":
-        section = _sections(Config, location[:-1])
-        known = list(section.model_fields) if section else []
-        near = difflib.get_close_matches(str(location[-1]), known, 1, cutoff=0.0)
-        return InputError(
-            f"config {path}: unknown key '{dotted}'",
-            allowed=", ".join(known),
-            fix=f"did you mean '{near[0]}'?".rstrip("?") if near else "remove it",
-        )
-    if issue["type"] == "missing":
-        return InputError(f"config {path}: '{dotted}' is missing", fix="add it; see configs/quickstart.yaml")
-    message = issue["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
-    found = f" is {issue['input']!r}" if not isinstance(issue["input"], Mapping) else ""
-    section = _sections(Config, location[:-1])
-    field = section.model_fields.get(str(location[-1])) if section and location else None
-    doc = f"; it is {field.description}" if field and field.description else ""
-    where = f"'{dotted}'" if dotted else "the config"
-    return InputError(f"config {path}: {where}{found}{doc}", allowed=message, fix="change it")
-
-
-def _is_branch(part: str) -> bool:
-    """Whether a part of pydantic's location names a branch of a union instead of a key."""
-    return part in ("int", "str", "bool", "PositivesOf") or part.startswith(
-        ("tuple[", "literal[", "function-")
-    )
-
-
-def _anchor(config: Config, base: Path) -> Config:
-    """The config with local paths made absolute; names that no local folder has stay hub ids or aliases."""
-
-    def local(value: str | None, explicit: bool = False) -> str | None:
-        if value is None:
-            return None
-        path = (base / Path(value).expanduser()).resolve()
-        return str(path) if explicit or path.exists() or value.startswith((".", "/", "~")) else value
-
-    source, where = config.data.source, config.data.path
-    data = config.data.model_copy(
-        update={
-            "path": where
-            if source == "ir_datasets"
-            else local(where, explicit=source in ("msmarco", "flag")),
-            "corpus_path": local(config.data.corpus_path),
-        }
-    )
-    model = config.model.model_copy(
-        update={
-            "name": local(config.model.name or None) or "",
-            "passages": local(config.model.passages, explicit=True),
-            "queries": local(config.model.queries, explicit=True),
-        }
-    )
-    return config.model_copy(update={"data": data, "model": model})
 
 
 def json_schema() -> dict[str, Any]:

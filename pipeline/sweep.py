@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import config
-from pipeline.config import SWEEP, Config, make_config, read_config
+from pipeline.config import SWEEP, Config
+from pipeline.config_file import make_config, read_config
 from pipeline.errors import InputError
 
 Change = dict[tuple[str, ...], Any]

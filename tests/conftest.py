@@ -87,7 +87,7 @@ evaluate: {measures: [ndcg@10, "map(rel=2)@50", recall@20, mrr@10, precision@5]}
 def finished(tmp_path_factory: pytest.TempPathFactory, bge_folder: Path) -> Path:
     """A folder with data, the config `c.yaml`, a model and a finished run of them; tests copy it."""
     from pipeline.api import run_benchmark
-    from pipeline.config import load_config
+    from pipeline.config_file import load_config
 
     folder = tmp_path_factory.mktemp("finished")
     shutil.copytree(ROOT / "pipeline" / "data" / "sample", folder / "data")

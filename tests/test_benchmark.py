@@ -14,7 +14,8 @@ import pytrec_eval
 from pipeline.api import run_benchmark
 from pipeline.artifacts import Store
 from pipeline.benchmark import Benchmark
-from pipeline.config import STAGES, Config, load_config
+from pipeline.config import STAGES, Config
+from pipeline.config_file import load_config
 from pipeline.errors import InputError
 
 
@@ -40,11 +41,17 @@ def test_result_folder_holds_what_the_contract_says(finished: Path) -> None:
     assert (metrics["name"], metrics["queries"], metrics["passages"]) == ("t", 114, 345)
     assert list(metrics["metrics"]) == ["ndcg@10", "map(rel=2)@50", "recall@20", "mrr@10", "precision@5"]
     for stage in metrics["stages"]:
-        assert set(stage) == {
-            "stage", "key", "reused", "seconds", "items", "items_per_second", "peak_rss_mb"
+        encoded = stage["stage"] in ("passages", "queries")
+        assert ("encoding" in stage) == encoded
+        assert set(stage) - {"encoding"} == {
+            "stage", "key", "reused", "seconds", "items", "items_per_second", "peak_rss_mb", "bytes"
         }  # fmt: skip
         assert stage["items"] in (114, 345)
+        artifact = finished / "indexes" / stage["stage"] / stage["key"]
+        files = [path for path in artifact.iterdir() if path.name != "manifest.json"]
+        assert stage["bytes"] == sum(path.stat().st_size for path in files)
         assert stage["peak_rss_mb"] > 0
+        assert not encoded or stage["encoding"]["texts"] == stage["items"]
     manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     assert Config.model_validate_json(json.dumps(manifest["config"])).name == "t"
     assert manifest["recipes"]["passages"]["model"]["pooling"] == "cls"

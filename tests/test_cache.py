@@ -16,7 +16,7 @@ from pipeline.api import run_benchmark
 from pipeline.artifacts import Recipe, Store
 from pipeline.cache import Limits, age, contents, parse_age, parse_size, prune
 from pipeline.cli import app
-from pipeline.config import load_config
+from pipeline.config_file import load_config
 from pipeline.errors import InputError
 
 Cache = Callable[..., Result]

@@ -13,7 +13,7 @@ import pytest
 from pipeline.api import run_benchmark
 from pipeline.artifacts import hash_file
 from pipeline.cache import contents, verify
-from pipeline.config import load_config
+from pipeline.config_file import load_config
 from pipeline.disk import hash_json
 
 STAGES = ("data", "passages", "queries", "index", "search", "evaluate", "openvino")

@@ -26,7 +26,8 @@ from pydantic import BaseModel
 
 from pipeline.artifacts import Store
 from pipeline.benchmark import _NEEDS, SCHEMAS, Benchmark
-from pipeline.config import STAGES, Config, load_config
+from pipeline.config import STAGES, Config
+from pipeline.config_file import load_config
 
 ALL = set(STAGES)
 QUERIES_ON = {"data", "queries", "search", "evaluate"}
@@ -59,6 +60,11 @@ CONFIGS = {
         name: t
         data: {source: beir, path: data}
         model: {backend: precomputed, passages: passages.npy, queries: queries.npy}
+    """,
+    "bm25": """
+        name: t
+        data: {source: beir, path: data}
+        model: {backend: bm25}
     """,
 }
 
@@ -118,16 +124,34 @@ CHANGES: dict[str, list[Change]] = {
     "model.passage_instruction": [Change("model.passage_instruction='text: '")],
     "model.query_max_length": [Change("model.query_max_length=7")],
     "model.passage_max_length": [Change("model.passage_max_length=7")],
+    "model.truncate_dim": [Change("model.truncate_dim=32")],
     "model.batch_size": [Change("model.batch_size=3")],
     "model.device": [Change("model.device=cpu")],
+    "model.vector_precision": [Change("model.vector_precision=fp16")],
     "model.shard_rows": [Change("model.shard_rows=7")],
     "model.trust_remote_code": [Change("model.trust_remote_code=true")],
     "model.passages": [Change("model.passages=other.npy", ("precomputed",))],
     "model.queries": [Change("model.queries=other.npy", ("precomputed",))],
+    "model.k1": [Change("model.k1=1.2", ("bm25",))],
+    "model.b": [Change("model.b=0.75", ("bm25",))],
+    "model.stop_words": [Change("model.stop_words=null", ("bm25",))],
+    "model.stemmer": [Change("model.stemmer=porter", ("bm25",))],
     "index.factory": [Change("index.factory=SQfp16")],
-    "index.metric": [],  # it has one value, which the test sees to
+    "index.metric": [Change("index.metric=l2")],
+    "index.train_rows": [Change("index.train_rows=100")],
+    "index.seed": [Change("index.seed=1")],
     "search.top_k": [Change("search.top_k=1001")],
     "search.batch_size": [Change("search.batch_size=5")],
+    "search.memory_mb": [Change("search.memory_mb=64")],
+    "search.parameters": [Change("search.parameters={efSearch: 9}", ("files", "index.factory=HNSW8"))],
+    "search.against_exact": [
+        Change("search.against_exact=false", ("files", "index.factory=HNSW8")),
+        Change("search.against_exact=false", makes_again=set()),
+    ],
+    "search.device": [Change("search.device=cpu")],
+    "engine.kind": [Change("engine.kind=ray")],
+    "engine.address": [Change("engine.address=auto", ("files", "engine.kind=ray"))],
+    "engine.workers": [Change("engine.workers=2", ("files", "engine.kind=ray"))],
     "evaluate.measures": [
         Change("evaluate.measures=[ndcg@5]"),
         Change(
@@ -394,6 +418,18 @@ def test_the_version_that_converted_a_model_is_in_the_keys_of_its_vectors(
     )
     assert changed(before["files"], keys(workplace, "files")) == VECTORS_ON
     assert changed(before["tables"], keys(workplace, "tables")) == set()  # the flag backend converts nothing
+
+
+@pytest.mark.parametrize("package", ["bm25s", "PyStemmer"])
+def test_the_versions_that_made_words_are_in_their_keys(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch, package: str
+) -> None:
+    before = keys(workplace, "bm25")
+    installed = importlib.metadata.version
+    monkeypatch.setattr(
+        importlib.metadata, "version", lambda name: "0.0" if name == package else installed(name)
+    )
+    assert changed(before, keys(workplace, "bm25")) == VECTORS_ON
 
 
 def test_a_shard_size_a_batch_size_a_name_and_folders_together_change_nothing(workplace: Path) -> None:

@@ -141,6 +141,26 @@ CONFIG: list[tuple[Apply, tuple[str, ...], list[str]]] = [
     (config("v2}", "v2, batch_size: 0}"), RUN, ["'model.batch_size' is 0"]),
     (config("v2}", "v2, query_max_length: 1}"), RUN, ["'model.query_max_length' is 1", "3"]),
     (config("v2}", "v2, backend: onnx}"), RUN, ["'model.backend' is 'onnx'", "'openvino'"]),
+    (config("v2}", "v2, k1: 1.2}"), RUN, ["backend 'flag' has no use for model.k1"]),
+    (config("v2}", "v2, backend: bm25, pooling: cls}"), RUN, ["backend 'bm25' has no use for model.pooling"]),
+    (config("v2}", "v2, backend: bm25, stemmer: klingon}"), RUN, ["'model.stemmer' is 'klingon'", "porter"]),
+    (
+        both(config("v2}", "v2, backend: bm25}"), config("top_k: 1000", "parameters: {nprobe: 2}")),
+        RUN,
+        ["backend 'bm25' makes an index of its own"],
+    ),
+    (
+        spoil("pre.yaml", "q.npy}", "q.npy, truncate_dim: 8}"),
+        ("run", "pre.yaml"),
+        ["backend 'precomputed' has no use for model.truncate_dim"],
+    ),
+    (config("v2}", "v2, truncate_dim: 0}"), RUN, ["'model.truncate_dim' is 0", "1"]),
+    (config("v2}", "v2, backend: bm25, b: 1.5}"), RUN, ["'model.b' is 1.5", "less than or equal to 1"]),
+    (
+        config("v2}\n", "v2, backend: bm25}\nindex: {factory: SQfp16}\n"),
+        RUN,
+        ["backend 'bm25' makes an index of its own", "leave out the section 'index'"],
+    ),
     (config("v2}", "v2, trust_remote_code: 'yes'}"), RUN, ["'model.trust_remote_code' is 'yes'", "boolean"]),
     (config("search: {", "evaluate: {measures: [ndgc@10]}\nsearch: {"), RUN, ["'ndgc@10'", "ndcg"]),
     (config("search: {", "evaluate: {measures: [ndcg@0]}\nsearch: {"), RUN, ["ndcg@0"]),
@@ -156,10 +176,27 @@ CONFIG: list[tuple[Apply, tuple[str, ...], list[str]]] = [
         ["index.factory: 'Flatt'", "such as Flat"],
     ),
     (
-        config("search: {", "index: {metric: l2}\nsearch: {"),
+        config("search: {", "index: {metric: L2}\nsearch: {"),
         RUN,
-        ["'index.metric' is 'l2'", "'inner_product'"],
+        ["'index.metric' is 'L2'", "'inner_product'", "'l2'"],
     ),
+    (
+        config("search: {", "index: {factory: HNSW8}\nsearch: {parameters: {nprobe: 4}, "),
+        RUN,
+        ["search.parameters: 'nprobe'", "'HNSW8'", "Allowed: efSearch"],
+    ),
+    (
+        config("search: {", "index: {factory: 'IVF16,Flat'}\nsearch: {parameters: {nprobe: 17}, "),
+        RUN,
+        ["search.parameters: 'nprobe' is 17", "1 to 16"],
+    ),
+    (
+        config("search: {", "index: {factory: HNSW8}\nsearch: {memory_mb: 100, "),
+        RUN,
+        ["search.memory_mb: 100", "'HNSW8'", "index.factory: Flat"],
+    ),
+    (config("search: {", "search: {memory_mb: 10, "), RUN, ["'search.memory_mb' is 10", "64"]),
+    (config("search: {", "search: {device: cuda:7, "), RUN, ["search.device: cuda:7", "cpu"]),
 ]
 
 COMMAND_LINE: list[tuple[Apply, tuple[str, ...], list[str]]] = [

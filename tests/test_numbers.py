@@ -15,7 +15,7 @@ from pipeline import vectors
 from pipeline.api import run_benchmark
 from pipeline.artifacts import Recipe, Store, hash_file
 from pipeline.cache import contents
-from pipeline.config import load_config
+from pipeline.config_file import load_config
 from pipeline.errors import InputError
 from pipeline.records import Float32
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from pipeline.api import run_benchmarks
 from pipeline.cli import app
-from pipeline.config import load_config
+from pipeline.config_file import load_config
 from pipeline.errors import InputError
 from pipeline.sweep import json_schema, load_configs
 

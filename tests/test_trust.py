@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.api import run_benchmark
-from pipeline.config import load_config
+from pipeline.config_file import load_config
 from pipeline.errors import InputError
 
 CODE = """

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from pipeline import vectors
 from pipeline.artifacts import Recipe, Store
 from pipeline.errors import InputError
+from pipeline.records import Embeddings
 
 
 def name(start: int, stop: int) -> str:
@@ -58,3 +59,40 @@ def test_vectors_that_are_not_normalized_are_refused_where_they_should_be() -> N
     vectors.check(rows, "abc", normalized=False)
     with pytest.raises(InputError, match=r"'c' has length 2 where model\.normalize says 1"):
         vectors.check(rows, "abc", normalized=True)
+
+
+SHARDS = st.lists(st.integers(0, 9), min_size=1, max_size=6).filter(any)
+
+
+@given(SHARDS, st.data())
+def test_rows_are_read_and_picked_across_shards(sizes: list[int], data: st.DataObject) -> None:
+    rows = np.arange(3 * sum(sizes), dtype=np.float16).reshape(-1, 3)
+    edges = np.cumsum(sizes)[:-1]
+    kinds = (np.float16, np.float32)
+    embeddings = Embeddings(
+        tuple(shard.astype(kinds[number % 2]) for number, shard in enumerate(np.split(rows, edges)))
+    )
+    start = data.draw(st.integers(0, len(rows)))
+    stop = data.draw(st.integers(start, len(rows)))
+    some = np.array(sorted(data.draw(st.lists(st.integers(0, len(rows) - 1)))), np.int64)
+    read, picked = vectors.read(embeddings, start, stop), vectors.pick(embeddings, some)
+    assert read.dtype == picked.dtype == np.float32
+    assert (read == rows[start:stop]).all()
+    assert (picked == rows[some]).all()
+
+
+def test_rows_let_go_are_read_again(tmp_path: Path) -> None:
+    rows = np.arange(60_000, dtype=np.float32).reshape(-1, 3)
+    np.save(tmp_path / "rows.npy", rows)
+    embeddings = Embeddings((np.load(tmp_path / "rows.npy", mmap_mode="r"),))
+    assert (vectors.read(embeddings, 0, 20_000) == rows).all()
+    vectors.forget(embeddings, 5, 19_000)
+    assert (vectors.read(embeddings, 0, 20_000) == rows).all()
+
+
+def test_a_component_too_large_for_fp16_is_refused() -> None:
+    rows = np.float32([[1, 2], [3, 70_000]])
+    assert vectors.stored(rows, 0, "fp32") is rows
+    assert vectors.stored(rows[:1], 0, "fp16").dtype == np.float16
+    with pytest.raises(InputError, match=r"from row 40 on has a component of 7e\+04"):
+        vectors.stored(rows, 40, "fp16")

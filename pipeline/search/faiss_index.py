@@ -3,68 +3,143 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
+from pipeline import vectors
 from pipeline.errors import InputError
-from pipeline.metrics.order import sort_hits
+from pipeline.metrics.order import sort_hits_by_id
 from pipeline.progress import Bar
 from pipeline.records import Embeddings, Float32, Int64, Ranking
+from pipeline.search.scores import Metric, prepared
 
 CHUNK = 65536  # vectors read and added at once
+TRAIN_ROWS, ROWS_PER_LIST = 65536, 64  # of the training sample, unless the config says
 _DIVISIBLE = 2**8 * 3 * 5 * 7  # dimensions that nearly any product quantizer divides
 
+Parameters = Mapping[str, int | float]
 
-def build(embeddings: Embeddings, factory: str, bar: Bar) -> Any:
+
+def build(
+    embeddings: Embeddings,
+    factory: str,
+    metric: Metric,
+    bar: Bar,
+    *,
+    train_rows: int | None = None,
+    seed: int = 0,
+) -> Any:
     """Build an index over vectors that stay on disk until they are added.
+
+    The vectors and the settings alone decide the result, not how the vectors are sharded.
 
     Args:
         embeddings: The passages' vectors; a hit's number is its row.
         factory: A faiss `index_factory` string.
+        metric: What a score is.
         bar: Told of every vector added.
+        train_rows: Vectors to train on, where the index needs that; None takes 64 a list, at least 65,536.
+        seed: Of the drawing of those.
 
     Returns:
-        The faiss index, by inner product.
+        The faiss index.
 
     Raises:
-        InputError: See `create`.
+        InputError: See `create`; or there are too few vectors to train on.
     """
-    index = create(factory, embeddings.dimension)
-    for chunk in _chunks(embeddings):
-        index.add(chunk)
-        bar.update(len(chunk))
+    index = create(factory, metric, embeddings.dimension)
+    n = len(embeddings)
+    if not index.is_trained:
+        wanted = train_rows or max(TRAIN_ROWS, ROWS_PER_LIST * _lists(index))
+        drawn = np.random.default_rng(seed).choice(n, min(wanted, n), replace=False)
+        try:
+            index.train(prepared(vectors.pick(embeddings, np.sort(drawn)), metric))
+        except RuntimeError as error:
+            raise _refusal(f"index.factory: '{factory}' on {len(drawn):,} of {n:,} vectors", error) from None
+    for start in range(0, n, CHUNK):
+        stop = min(start + CHUNK, n)
+        index.add(np.ascontiguousarray(prepared(vectors.read(embeddings, start, stop), metric)))
+        vectors.forget(embeddings, start, stop)
+        bar.update(stop - start)
     return index
 
 
-def create(factory: str, dimension: int) -> Any:
+def create(factory: str, metric: Metric, dimension: int) -> Any:
     """An empty index.
 
     Raises:
-        InputError: Faiss does not know the factory string, or cannot build it for this dimension.
+        InputError: Faiss does not know the factory string, or cannot build it for this dimension or metric.
     """
     import faiss
 
+    kind = faiss.METRIC_L2 if metric == "l2" else faiss.METRIC_INNER_PRODUCT
     try:
-        return faiss.index_factory(dimension, factory, faiss.METRIC_INNER_PRODUCT)
+        index = faiss.index_factory(dimension, factory, kind)
     except RuntimeError as error:
-        reason = re.split(r"\.(?:cpp|h):\d+: ", str(error).strip())[-1]
-        raise InputError(
-            f"index.factory: '{factory}': {reason}",
-            allowed="a faiss index_factory string, such as Flat",
-            fix="change index.factory",
-        ) from None
+        raise _refusal(f"index.factory: '{factory}'", error) from None
+    if isinstance(index, faiss.IndexIDMap | faiss.IndexIDMap2):
+        raise _refusal(f"index.factory: '{factory}'", "it numbers vectors in its own way")
+    return index
 
 
-def check(factory: str) -> None:
-    """Refuse a factory string that Faiss cannot read, before there are vectors to build it for.
+def _refusal(what: str, error: RuntimeError | str) -> InputError:
+    reason = re.split(r"\.(?:cpp|h):\d+: ", str(error).strip())[-1]
+    return InputError(
+        f"{what}: {reason.strip()}",
+        allowed="a faiss index_factory string, such as Flat, HNSW32 or IVF1024,Flat",
+        fix="change index.factory",
+    )
+
+
+def check(factory: str, metric: Metric, parameters: Parameters) -> None:
+    """Refuse what Faiss cannot build, or search so, before there are vectors to build it for.
 
     Raises:
-        InputError: See `create`.
+        InputError: See `create` and `tune`.
     """
-    create(factory, _DIVISIBLE)
+    tune(create(factory, metric, _DIVISIBLE), factory, parameters)
+
+
+def tune(index: Any, factory: str, parameters: Parameters) -> None:
+    """Set an index's search parameters.
+
+    Raises:
+        InputError: It has no parameter of that name, or not with that value.
+    """
+    import faiss
+
+    space = faiss.ParameterSpace()
+    space.initialize(index)
+    ranges = space.parameter_ranges
+    known = [ranges.at(i).name for i in range(ranges.size())]
+    lists = _lists(index)
+    for name, value in parameters.items():
+        try:
+            space.set_index_parameter(index, name, value)
+        except RuntimeError:
+            raise InputError(
+                f"search.parameters: '{name}' is no parameter of index.factory '{factory}'",
+                allowed=", ".join(known) or "none: this index has nothing to set",
+                fix="rename or remove it",
+            ) from None
+        if value < 1 or (name == "nprobe" and value > lists):
+            raise InputError(
+                f"search.parameters: '{name}' is {value} for index.factory '{factory}'",
+                allowed=f"1 to {lists}, its lists" if name == "nprobe" else "1 or more",
+                fix="change it",
+            )
+
+
+def _lists(index: Any) -> int:
+    """How many inverted lists an index has; 0 if it is of another kind."""
+    import faiss
+
+    inverted = faiss.try_extract_index_ivf(index)
+    return int(inverted.nlist) if inverted else 0
 
 
 def write(index: Any, path: Path) -> None:
@@ -74,21 +149,32 @@ def write(index: Any, path: Path) -> None:
     faiss.write_index(index, str(path))
 
 
-def read(path: Path) -> Any:
-    """Read an index that `write` wrote."""
+def read(path: Path, *, mapped: bool = True) -> Any:
+    """Read an index that `write` wrote; `mapped` leaves on disk what its type can, until it is searched."""
     import faiss
 
-    return faiss.read_index(str(path))
+    return faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC if mapped else 0)
 
 
-def search(index: Any, queries: Float32, top_k: int, id_rank: Int64, batch_size: int, bar: Bar) -> Ranking:
-    """The best passages of each query.
+def vectors_of(index: Any) -> Embeddings:
+    """The vectors that a `Flat` index holds, in place."""
+    import faiss
+
+    stored = faiss.rev_swig_ptr(index.get_xb(), index.ntotal * index.d)
+    return Embeddings((stored.reshape(index.ntotal, index.d),))
+
+
+def search(
+    index: Any, queries: Float32, top_k: int, ids: pa.ChunkedArray, metric: Metric, batch_size: int, bar: Bar
+) -> Ranking:
+    """The best passages of each query, as far as the index finds them.
 
     Args:
         index: A faiss index of n vectors.
         queries: float32 [queries, dimension].
         top_k: Hits kept for each; fewer where the index has or finds fewer.
-        id_rank: int64 [n], `pipeline.metrics.order.descending_id_rank` of the passage ids.
+        ids: Arrow strings [n], the passages' ids.
+        metric: What the index was built for.
         batch_size: Queries given to Faiss at once.
         bar: Told of every query searched.
 
@@ -96,44 +182,44 @@ def search(index: Any, queries: Float32, top_k: int, id_rank: Int64, batch_size:
         [queries, min(top_k, n)], ties in the contract's order, also where they straddle the last rank:
         of passages with equal scores those that come first in the order are kept, whichever Faiss found.
     """
-    if queries.shape[1] != index.d:
-        raise InputError(
-            f"the queries' vectors have {queries.shape[1]} dimensions and the index {index.d}",
-            fix="give both the same model",
-        )
+    queries = prepared(queries, metric)
     k = min(top_k, index.ntotal)
     passages = np.empty((len(queries), k), np.int64)
     scores = np.empty((len(queries), k), np.float32)
     for start in range(0, len(queries), batch_size):
         batch = slice(start, start + batch_size)
-        passages[batch], scores[batch] = _search_batch(index, queries[batch], k, id_rank)
+        passages[batch], scores[batch] = _search_batch(index, queries[batch], k, ids, metric)
         bar.update(len(queries[batch]))
     return Ranking(passages, scores)
 
 
-def _search_batch(index: Any, queries: Float32, k: int, id_rank: Int64) -> tuple[Int64, Float32]:
+def find(index: Any, queries: Float32, k: int, metric: Metric) -> tuple[Int64, Float32]:
+    """What Faiss finds: rows int64 [queries, k], -1 where there is none, and scores float32, falling."""
+    scores, passages = index.search(queries, k)
+    return passages, 0 - scores if metric == "l2" else scores
+
+
+def _search_batch(
+    index: Any, queries: Float32, k: int, ids: pa.ChunkedArray, metric: Metric
+) -> tuple[Int64, Float32]:
     """One batch. One hit more than k is fetched: if it scores as the last kept does, all that tie are."""
-    scores, passages = index.search(queries, min(k + 1, index.ntotal))
-    passages, scores = sort_hits(passages, scores, id_rank)
+    passages, scores = find(index, queries, min(k + 1, index.ntotal), metric)
+    passages, scores = sort_hits_by_id(passages, scores, ids)
     if scores.shape[1] > k:
         cut = (scores[:, k - 1] == scores[:, k]) & (passages[:, k] >= 0)
         for row in np.flatnonzero(cut):
-            passages[row, :k], scores[row, :k] = _all_ties(index, queries[row : row + 1], k, id_rank)
+            passages[row, :k], scores[row, :k] = _all_ties(index, queries[row : row + 1], k, ids, metric)
     return passages[:, :k], scores[:, :k]
 
 
-def _all_ties(index: Any, query: Float32, k: int, id_rank: Int64) -> tuple[Int64, Float32]:
+def _all_ties(
+    index: Any, query: Float32, k: int, ids: pa.ChunkedArray, metric: Metric
+) -> tuple[Int64, Float32]:
     """The best k of one query whose k-th score many passages share: fetch until a lower score shows."""
     fetched = k + 1
     while True:
         fetched = min(2 * fetched, index.ntotal)
-        scores, passages = index.search(query, fetched)
+        passages, scores = find(index, query, fetched, metric)
         if fetched == index.ntotal or passages[0, -1] < 0 or scores[0, -1] < scores[0, k - 1]:
-            passages, scores = sort_hits(passages, scores, id_rank)
+            passages, scores = sort_hits_by_id(passages, scores, ids)
             return passages[0, :k], scores[0, :k]
-
-
-def _chunks(embeddings: Embeddings) -> Iterable[Float32]:
-    for shard in embeddings.shards:
-        for start in range(0, len(shard), CHUNK):
-            yield np.ascontiguousarray(shard[start : start + CHUNK])

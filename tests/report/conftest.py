@@ -17,7 +17,7 @@ SETTINGS = {"whole": [], "five": ["model.query_max_length=5"], "three": ["model.
 def results(tmp_path_factory: pytest.TempPathFactory, finished: Path) -> Path:
     """A folder with three results on the sample collection, in `results/`, and their cache."""
     from pipeline.api import run_benchmark
-    from pipeline.config import load_config
+    from pipeline.config_file import load_config
 
     folder = Path(shutil.copytree(finished, tmp_path_factory.mktemp("report") / "place"))
     for name, settings in SETTINGS.items():

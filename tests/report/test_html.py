@@ -20,7 +20,7 @@ from pipeline.artifacts import Store
 from pipeline.benchmark import Benchmark
 from pipeline.cli import app
 from pipeline.comparison import compare
-from pipeline.config import load_config
+from pipeline.config_file import load_config
 from pipeline.metrics import evaluation, scoring, statistics, trec
 from pipeline.metrics.names import parse_all
 from pipeline.records import Ranking

@@ -13,7 +13,8 @@ import pytest
 
 from pipeline.api import run_benchmark
 from pipeline.artifacts import Recipe, Store
-from pipeline.config import Stemmer, StopWords, load_config
+from pipeline.config import Stemmer, StopWords
+from pipeline.config_file import load_config
 from pipeline.encoders.bm25 import Lexical
 from pipeline.errors import InputError
 from pipeline.metrics.order import descending_id_rank

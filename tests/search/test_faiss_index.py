@@ -1,9 +1,11 @@
-"""Search against NumPy brute force, ties included."""
+"""Faiss indexes: built from shards, kept, reopened and searched, against NumPy brute force."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import faiss
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -12,10 +14,12 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from pipeline.errors import InputError
-from pipeline.metrics.order import descending_id_rank
 from pipeline.progress import silent
 from pipeline.records import Embeddings, Float32, Ranking
 from pipeline.search import faiss_index
+from pipeline.search.scores import Metric, unit
+
+METRICS: tuple[Metric, ...] = ("inner_product", "cosine", "l2")
 
 
 def ids(n: int) -> list[str]:
@@ -23,19 +27,29 @@ def ids(n: int) -> list[str]:
     return [str((row * 7919) % 100_003) for row in range(n)]
 
 
-def find(vectors: Float32, queries: Float32, top_k: int, batch_size: int = 256) -> Ranking:
-    shards = tuple(np.array_split(vectors, 3)) if len(vectors) > 2 else (vectors,)
-    rank = descending_id_rank(pa.chunked_array([ids(len(vectors))]))
+def build(
+    vectors: Float32, factory: str = "Flat", metric: Metric = "inner_product", shards: int = 3, **how: int
+) -> Any:
+    parts = tuple(np.array_split(vectors, min(shards, len(vectors))))
     with silent("", None, "") as bar:
-        index = faiss_index.build(Embeddings(shards), "Flat", bar)
-        return faiss_index.search(index, queries, top_k, rank, batch_size, bar)
+        return faiss_index.build(Embeddings(parts), factory, metric, bar, **how)
 
 
-def brute_force(vectors: Float32, queries: Float32, top_k: int) -> list[list[int]]:
+def search(
+    index: Any, queries: Float32, top_k: int, metric: Metric = "inner_product", batch_size: int = 256
+) -> Ranking:
+    named = pa.chunked_array([ids(index.ntotal)])
+    with silent("", None, "") as bar:
+        return faiss_index.search(index, queries, top_k, named, metric, batch_size, bar)
+
+
+def brute_force(vectors: Float32, queries: Float32, top_k: int, metric: Metric) -> list[list[int]]:
     """Row numbers by score descending, then id descending as a string."""
-    named = ids(len(vectors))
-    found = []
-    for scores in queries @ vectors.T:
+    if metric == "cosine":
+        vectors, queries = unit(vectors), unit(queries)
+    named, found = ids(len(vectors)), []
+    for query in queries:
+        scores = -((vectors - query) ** 2).sum(axis=1) if metric == "l2" else vectors @ query
         order = sorted(range(len(vectors)), key=lambda row: named[row], reverse=True)
         found.append(sorted(order, key=lambda row: -scores[row])[:top_k])
     return found
@@ -47,52 +61,99 @@ SMALL = npst.arrays(
 )
 
 
-@settings(max_examples=150, deadline=None)
-@given(SMALL, SMALL, st.integers(1, 60), st.integers(1, 50))
+@settings(max_examples=100, deadline=None)
+@given(SMALL, SMALL, st.integers(1, 60), st.integers(1, 50), st.sampled_from(["inner_product", "l2"]))
 def test_equals_brute_force_with_ties_zero_vectors_and_any_k(
-    vectors: Float32, queries: Float32, top_k: int, batch_size: int
+    vectors: Float32, queries: Float32, top_k: int, batch_size: int, metric: Metric
 ) -> None:
-    ranking = find(vectors, queries, top_k, batch_size)
-    assert ranking.passages.tolist() == brute_force(vectors, queries, top_k)
+    ranking = search(build(vectors, "Flat", metric), queries, top_k, metric, batch_size)
+    assert ranking.passages.tolist() == brute_force(vectors, queries, top_k, metric)
     assert ranking.passages.shape == (len(queries), min(top_k, len(vectors)))
     for row, scores in enumerate(ranking.scores):
-        assert scores.tolist() == (vectors[ranking.passages[row]] @ queries[row]).tolist()
+        hits, query = vectors[ranking.passages[row]], queries[row]
+        expected = -((hits - query) ** 2).sum(axis=1) if metric == "l2" else hits @ query
+        assert scores.tolist() == expected.tolist()
 
 
 def test_all_scores_equal_over_the_cut() -> None:
-    vectors = np.ones((5000, 4), np.float32)
-    ranking = find(vectors, np.ones((2, 4), np.float32), 10)
+    ranking = search(build(np.ones((5000, 4), np.float32)), np.ones((2, 4), np.float32), 10)
     expected = sorted(range(5000), key=lambda row: ids(5000)[row], reverse=True)[:10]
     assert ranking.passages.tolist() == [expected, expected]
 
 
-def test_equals_brute_force_on_real_shaped_vectors() -> None:
-    generator = np.random.default_rng(0)
-    vectors = generator.standard_normal((3000, 64), np.float32)
-    queries = generator.standard_normal((50, 64), np.float32)
-    assert find(vectors, queries, 100).passages.tolist() == brute_force(vectors, queries, 100)
+# the share of the exact top 10 of 40 queries among 2,000 vectors that each must find
+FACTORIES: list[tuple[str, Metric, float]] = [
+    *(("Flat", metric, 1.0) for metric in METRICS),
+    *(("HNSW32", metric, 0.9) for metric in METRICS),
+    *(("IVF8,Flat", metric, 0.3) for metric in METRICS),
+    ("SQfp16", "inner_product", 0.97),
+    ("SQ8", "cosine", 0.9),
+    ("IVF8,PQ16x4", "inner_product", 0.15),
+    ("OPQ2,PQ16x4", "l2", 0.3),
+    ("PCA24,Flat", "inner_product", 0.4),
+    ("PQ16x4,RFlat", "l2", 0.5),
+    ("IVF16_HNSW8,SQ8", "cosine", 0.15),
+]
 
 
-def test_written_and_read_back_it_finds_the_same(tmp_path: Path) -> None:
-    vectors = np.random.default_rng(1).standard_normal((500, 16), np.float32)
-    rank = descending_id_rank(pa.chunked_array([ids(500)]))
-    with silent("", None, "") as bar:
-        index = faiss_index.build(Embeddings((vectors,)), "Flat", bar)
-        faiss_index.write(index, tmp_path / "index.faiss")
-        again = faiss_index.read(tmp_path / "index.faiss")
-        before = faiss_index.search(index, vectors[:20], 30, rank, 256, bar)
-        after = faiss_index.search(again, vectors[:20], 30, rank, 256, bar)
-    assert (before.passages == after.passages).all()
-    assert (before.scores == after.scores).all()
+@pytest.fixture(scope="module")
+def rows() -> Float32:
+    return np.random.default_rng(0).standard_normal((2000, 32), np.float32)
+
+
+@pytest.mark.parametrize(("factory", "metric", "share"), FACTORIES)
+def test_an_index_is_built_kept_reopened_and_finds_what_it_should(
+    factory: str, metric: Metric, share: float, rows: Float32, tmp_path: Path
+) -> None:
+    queries = rows[:40] + np.random.default_rng(1).standard_normal((40, 32), np.float32) / 4
+    index = build(rows, factory, metric, train_rows=800)
+    faiss_index.write(index, tmp_path / "index.faiss")
+    found = search(index, queries, 10, metric)
+    for mapped in (True, False):
+        again = search(faiss_index.read(tmp_path / "index.faiss", mapped=mapped), queries, 10, metric)
+        assert (again.passages == found.passages).all()
+        assert (again.scores == found.scores).all()
+    exact = brute_force(rows, queries, 10, metric)
+    shares = [len(set(a) & set(b)) / 10 for a, b in zip(found.passages.tolist(), exact, strict=True)]
+    assert np.mean(shares) >= share
+    assert (np.diff(found.scores, axis=1) <= 0).all()
+
+
+@pytest.mark.parametrize("factory", ["HNSW8", "IVF8,PQ8x4", "OPQ2,IVF4,SQ8"])
+def test_shards_and_runs_change_nothing(factory: str, rows: Float32) -> None:
+    built = [
+        faiss.serialize_index(build(rows, factory, shards=shards, train_rows=800)) for shards in (1, 7, 7)
+    ]
+    assert (built[0] == built[1]).all()
+    assert (built[1] == built[2]).all()
+
+
+def test_the_seed_and_the_size_choose_what_is_trained_on(rows: Float32) -> None:
+    def centroids(**how: int) -> Float32:
+        index = build(rows, "IVF4,Flat", **how)
+        return index.quantizer.reconstruct_n(0, 4).copy()
+
+    assert (centroids(train_rows=200, seed=1) == centroids(train_rows=200, seed=1)).all()
+    assert (centroids(train_rows=200, seed=1) != centroids(train_rows=200, seed=2)).any()
+    assert (centroids(train_rows=200, seed=1) != centroids(train_rows=300, seed=1)).any()
+
+
+def test_search_parameters_reach_the_index(rows: Float32) -> None:
+    index = build(rows, "IVF16,Flat")
+    exact = brute_force(rows, rows[:40], 10, "inner_product")
+    overlaps = []
+    for nprobe in (1, 4, 16):
+        faiss_index.tune(index, "IVF16,Flat", {"nprobe": nprobe})
+        found = search(index, rows[:40], 10).passages.tolist()
+        overlaps.append(np.mean([len(set(a) & set(b)) / 10 for a, b in zip(found, exact, strict=True)]))
+    assert overlaps[0] < overlaps[1] < overlaps[2] == 1
 
 
 def test_hits_an_index_does_not_find_are_padding() -> None:
     vectors = np.random.default_rng(2).standard_normal((400, 8), np.float32)
-    rank = descending_id_rank(pa.chunked_array([ids(400)]))
-    with silent("", None, "") as bar:
-        index = faiss_index.build(Embeddings((vectors,)), "HNSW4", bar)
-        index.hnsw.efSearch = 1
-        ranking = faiss_index.search(index, vectors[:5], 400, rank, 256, bar)
+    index = build(vectors, "HNSW4")
+    faiss_index.tune(index, "HNSW4", {"efSearch": 1})
+    ranking = search(index, vectors[:5], 400)
     for passages, scores in zip(ranking.passages, ranking.scores, strict=True):
         found = passages >= 0
         assert found.any()
@@ -101,11 +162,26 @@ def test_hits_an_index_does_not_find_are_padding() -> None:
         assert len(set(passages[found].tolist())) == found.sum()
 
 
-def test_an_unknown_factory_is_refused() -> None:
-    with silent("", None, "") as bar, pytest.raises(InputError, match=r"index\.factory: 'Flatt'"):
-        faiss_index.build(Embeddings((np.ones((4, 4), np.float32),)), "Flatt", bar)
+@pytest.mark.parametrize(
+    ("factory", "metric", "parameters", "message"),
+    [
+        ("Flatt", "inner_product", {}, r"index\.factory: 'Flatt'"),
+        ("LSH", "inner_product", {}, r"index\.factory: 'LSH'"),
+        ("IDMap,Flat", "l2", {}, r"'IDMap,Flat': it numbers vectors in its own way"),
+        ("HNSW8", "l2", {"nprobe": 4}, r"'nprobe' is no parameter .*'HNSW8'\. Allowed: efSearch"),
+        ("Flat", "l2", {"efSearch": 4}, r"'efSearch' is no parameter .*Allowed: none"),
+        ("IVF16,Flat", "l2", {"nprobe": 17}, r"'nprobe' is 17 .*Allowed: 1 to 16"),
+        ("IVF16,Flat", "cosine", {"nprobe": 0}, r"'nprobe' is 0 .*Allowed: 1 to 16"),
+        ("HNSW8", "l2", {"efSearch": -1}, r"'efSearch' is -1 .*Allowed: 1 or more"),
+    ],
+)
+def test_what_faiss_cannot_do_is_refused_beforehand(
+    factory: str, metric: Metric, parameters: dict[str, int], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        faiss_index.check(factory, metric, parameters)
 
 
-def test_queries_of_another_dimension_are_refused() -> None:
-    with pytest.raises(InputError, match="8 dimensions and the index 4"):
-        find(np.ones((4, 4), np.float32), np.ones((1, 8), np.float32), 2)
+def test_too_few_vectors_to_train_on_are_refused() -> None:
+    with pytest.raises(InputError, match=r"'IVF8,Flat' on 4 of 4 vectors: .*at least as large"):
+        build(np.eye(4, dtype=np.float32), "IVF8,Flat")

@@ -1,0 +1,224 @@
+"""How does a benchmark's YAML file become a config? Read, overridden, checked, its paths made absolute.
+
+What is wrong with it is said in one sentence: where, what is allowed, what to do.
+"""
+
+from __future__ import annotations
+
+import difflib
+import types
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from pipeline.config import SWEEP, Config
+from pipeline.errors import InputError
+
+
+def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
+    """Read a benchmark's YAML file; `pipeline.sweep.load_configs` reads one that holds several.
+
+    Args:
+        path: The file. Relative paths inside it are taken from its folder.
+        overrides: `key.path=value` strings, as given to `--set`; values are YAML.
+
+    Raises:
+        InputError: The file cannot be read, is not YAML, or says something that is not allowed.
+    """
+    path = Path(path)
+    raw = read_config(path, overrides)
+    if raw.get(SWEEP) is not None:
+        raise InputError(
+            f"config {path}: '{SWEEP}' makes several benchmarks of it",
+            allowed="a config of one benchmark",
+            fix="call load_configs, or remove the sweep",
+        )
+    return make_config(raw, path)
+
+
+def read_config(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
+    """The file's YAML with the overrides in it, of which nothing is checked yet; as `load_config`."""
+    raw = _read_yaml(path)
+    for override in overrides:
+        _override(raw, override)
+    return raw
+
+
+def make_config(raw: Mapping[str, Any], path: Path, part: str = "") -> Config:
+    """The config that plain values make.
+
+    Args:
+        raw: What the file says.
+        path: The file, whose folder relative paths are taken from.
+        part: Which part of the file it is, for messages: "" is all of it.
+
+    Raises:
+        InputError: A value is not allowed, or a key is not known.
+    """
+    try:
+        config = Config.model_validate({key: value for key, value in raw.items() if key != SWEEP})
+    except ValidationError as error:
+        raise _explain(error, f"config {path}{part}") from None
+    return _anchor(config, path.resolve().parent)
+
+
+class _Loader(yaml.SafeLoader):
+    """PyYAML's safe loader, which refuses a key given twice instead of keeping the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[Any] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if isinstance(key, str) and key in seen:
+                raise yaml.MarkedYAMLError(
+                    problem=f"key '{key}' stands twice", problem_mark=key_node.start_mark
+                )
+            if isinstance(key, str):
+                seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+def _parse_yaml(text: str, where: str) -> Any:
+    try:
+        return yaml.load(text, _Loader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = f", line {mark.line + 1}" if mark else ""
+        problem = error.problem or error.context or "cannot be parsed"
+        raise InputError(
+            f"{where}{line}: not valid YAML: {problem}",
+            allowed="one 'key: value' a line, indented by spaces, each key once",
+            fix="mend that line",
+        ) from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        detail = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(f"{where}: not valid YAML: {detail}", fix="mend the file") from None
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        what = "is a folder" if path.is_dir() else "no such file"
+        raise InputError(
+            f"config {path}: {what}",
+            allowed="a benchmark's YAML file, such as configs/quickstart.yaml",
+            fix="check the path",
+        )
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"config {path}: not UTF-8 text (byte {error.start})", fix="save it as UTF-8"
+        ) from None
+    except OSError as error:
+        raise InputError(
+            f"config {path}: cannot be read: {error.strerror}", fix="check its permissions"
+        ) from None
+    raw = _parse_yaml(text, f"config {path}")
+    if not isinstance(raw, dict) or not all(isinstance(key, str) for key in raw):
+        raise InputError(
+            f"config {path}: holds {'nothing' if raw is None else 'no mapping of sections'}",
+            allowed=f"sections {', '.join(Config.model_fields)}",
+            fix="start from configs/quickstart.yaml",
+        )
+    return raw
+
+
+def _override(raw: dict[str, Any], text: str) -> None:
+    """Apply one `key.path=value` to the raw mapping, in place."""
+    keys, equals, value = text.partition("=")
+    path = keys.strip().split(".")
+    if not equals or not all(path):
+        raise InputError(
+            f"--set {text}: not of the form key.path=value", allowed="for example --set search.top_k=100"
+        )
+    parsed = _parse_yaml(value, f"--set {text}")
+    target = raw
+    for key in path[:-1]:
+        inner = target.get(key)
+        if inner is None:
+            inner = target[key] = {}
+        if not isinstance(inner, dict):
+            raise InputError(
+                f"--set {text}: '{key}' holds a value, not settings", fix="name a setting below a section"
+            )
+        target = inner
+    target[path[-1]] = parsed
+
+
+def _sections(model: type[BaseModel], location: Sequence[Any]) -> type[BaseModel] | None:
+    """The section's model at `location` below `model`, or None where there is none."""
+    for key in location:
+        field = model.model_fields.get(str(key))
+        if field is None:
+            return None
+        inner = field.annotation
+        options = get_args(inner) if isinstance(inner, types.UnionType) else (inner,)
+        models = [option for option in options if isinstance(option, type) and issubclass(option, BaseModel)]
+        if not models:
+            return None
+        model = models[0]
+    return model
+
+
+def _explain(error: ValidationError, where: str) -> InputError:
+    """The first of pydantic's complaints, unknown keys before all others, as one sentence."""
+    issues = sorted(error.errors(), key=lambda issue: issue["type"] != "extra_forbidden")
+    issue = issues[0]
+    location = [part for part in issue["loc"] if isinstance(part, int) or not _is_branch(part)]
+    dotted = ".".join(str(part) for part in location)
+    if issue["type"] == "extra_forbidden":
+        section = _sections(Config, location[:-1])
+        known = [*(section.model_fields if section else []), *([] if location[:-1] else [SWEEP])]
+        near = difflib.get_close_matches(str(location[-1]), known, 1, cutoff=0.0)
+        return InputError(
+            f"{where}: unknown key '{dotted}'",
+            allowed=", ".join(known),
+            fix=f"did you mean '{near[0]}'?".rstrip("?") if near else "remove it",
+        )
+    if issue["type"] == "missing":
+        return InputError(f"{where}: '{dotted}' is missing", fix="add it; see configs/quickstart.yaml")
+    message = issue["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+    found = f" is {issue['input']!r}" if not isinstance(issue["input"], Mapping) else ""
+    section = _sections(Config, location[:-1])
+    field = section.model_fields.get(str(location[-1])) if section and location else None
+    doc = f"; it is {field.description}" if field and field.description else ""
+    what = f"'{dotted}'" if dotted else "the config"
+    return InputError(f"{where}: {what}{found}{doc}", allowed=message, fix="change it")
+
+
+def _is_branch(part: str) -> bool:
+    """Whether a part of pydantic's location names a branch of a union instead of a key."""
+    return part in ("int", "str", "bool", "PositivesOf") or part.startswith(
+        ("tuple[", "literal[", "function-")
+    )
+
+
+def _anchor(config: Config, base: Path) -> Config:
+    """The config with local paths made absolute; names that no local folder has stay hub ids or aliases."""
+
+    def local(value: str | None, explicit: bool = False) -> str | None:
+        if value is None:
+            return None
+        path = (base / Path(value).expanduser()).resolve()
+        return str(path) if explicit or path.exists() or value.startswith((".", "/", "~")) else value
+
+    source, where = config.data.source, config.data.path
+    data = config.data.model_copy(
+        update={
+            "path": where
+            if source == "ir_datasets"
+            else local(where, explicit=source in ("msmarco", "flag")),
+            "corpus_path": local(config.data.corpus_path),
+        }
+    )
+    model = config.model.model_copy(
+        update={
+            "name": local(config.model.name or None) or "",
+            "passages": local(config.model.passages, explicit=True),
+            "queries": local(config.model.queries, explicit=True),
+        }
+    )
+    return config.model_copy(update={"data": data, "model": model})

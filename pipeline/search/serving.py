@@ -1,0 +1,125 @@
+"""Who answers the queries? An index as well as it can, the vectors of a Flat index, or those on disk."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from pipeline import machine
+from pipeline.config import IndexConfig, SearchConfig
+from pipeline.progress import Bar
+from pipeline.records import Embeddings, Float32, Ranking
+from pipeline.search import exact, faiss_index, gpu, speed
+from pipeline.search.scores import Metric, prepared
+
+
+class Searcher(Protocol):
+    """Finds the best passages.
+
+    Attributes:
+        count: Vectors it searches.
+        dimension: Theirs.
+    """
+
+    count: int
+    dimension: int
+
+    def search(self, queries: Float32, ids: pa.ChunkedArray, bar: Bar) -> Ranking:
+        """The best `search.top_k` passages of each query, in the contract's order.
+
+        Args:
+            queries: float32 [queries, dimension].
+            ids: Arrow strings [count], of the passages.
+            bar: Told of every query searched.
+        """
+        ...
+
+
+class Streamed:
+    """Exact search among stored vectors, within `search.memory_mb`.
+
+    Args:
+        index: The index section.
+        search: The search section.
+        embeddings: The passages' vectors.
+    """
+
+    def __init__(self, index: IndexConfig, search: SearchConfig, embeddings: Embeddings) -> None:
+        self.metric, self.config, self.embeddings = index.metric, search, embeddings
+        self.count, self.dimension = len(embeddings), embeddings.dimension
+
+    def search(self, queries: Float32, ids: pa.ChunkedArray, bar: Bar) -> Ranking:
+        """See `Searcher.search`."""
+        config = self.config
+        return exact.best(
+            self.embeddings,
+            queries,
+            config.top_k,
+            ids,
+            self.metric,
+            bar,
+            memory_mb=config.memory_mb,
+        )
+
+
+class Exact:
+    """Exact search among the vectors of a Flat index, in memory or on a GPU.
+
+    Args:
+        index: The index section.
+        search: The search section.
+        path: The index.
+    """
+
+    def __init__(self, index: IndexConfig, search: SearchConfig, path: Path) -> None:
+        self.metric, self.config, self.index = index.metric, search, faiss_index.read(path)
+        self.count, self.dimension = self.index.ntotal, self.index.d
+
+    def search(self, queries: Float32, ids: pa.ChunkedArray, bar: Bar) -> Ranking:
+        """See `Searcher.search`."""
+        embeddings, top_k = faiss_index.vectors_of(self.index), self.config.top_k
+        queries = prepared(queries, self.metric)  # as the index's vectors are, so that cosine is a product
+        metric: Metric = "l2" if self.metric == "l2" else "inner_product"
+        placed = gpu.place(self.index, self.config.device, top_k + exact.MORE)
+        if placed is self.index:
+            return exact.best(embeddings, queries, top_k, ids, metric, bar)
+        find = functools.partial(faiss_index.find, placed, metric=metric)
+        size = self.config.batch_size
+        return exact.settle(find, embeddings, queries, top_k, ids, metric, bar, batch_size=size)
+
+
+class Approximate:
+    """Search by any other index.
+
+    Args:
+        index: The index section.
+        search: The search section.
+        path: The index.
+
+    Raises:
+        InputError: The index has no such search parameters.
+    """
+
+    def __init__(self, index: IndexConfig, search: SearchConfig, path: Path) -> None:
+        before = machine.resident_mb()
+        opened = faiss_index.read(path, mapped=not search.against_exact)  # in memory, if that is measured
+        grown = machine.resident_mb() - before  # less than it holds, where memory was free already
+        self.memory_mb = round(max(grown, path.stat().st_size / 1e6), 3)
+        faiss_index.tune(opened, index.factory, search.parameters)
+        self.metric, self.config = index.metric, search
+        self.index = gpu.place(opened, search.device, search.top_k + 1)
+        self.count, self.dimension = opened.ntotal, opened.d
+
+    def search(self, queries: Float32, ids: pa.ChunkedArray, bar: Bar) -> Ranking:
+        """See `Searcher.search`."""
+        config = self.config
+        return faiss_index.search(self.index, queries, config.top_k, ids, self.metric, config.batch_size, bar)
+
+    def measure(self, queries: Float32) -> dict[str, Any]:
+        """What it costs: memory in 10^6 bytes, and what `speed.measure` says."""
+        queries, k = prepared(queries, self.metric), min(self.config.top_k, self.count)
+        find = functools.partial(faiss_index.find, self.index, k=k, metric=self.metric)
+        return {"memory_mb": self.memory_mb, **speed.measure(find, queries, self.config.batch_size)}

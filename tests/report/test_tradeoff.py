@@ -1,0 +1,59 @@
+"""The trade-off of approximate indexes, as a table and as a plot."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from pipeline.report import tradeoff
+
+
+def result(name: str, nprobe: int, overlap: float, speed: float) -> dict[str, Any]:
+    latency = {"median": 0.5, "p95": 1.25, "p99": 2.0}
+    change = {"exact": 0.5, "difference": -0.01, "ci_low": -0.02, "ci_high": 0.001}
+    return {
+        "name": name,
+        "index": {
+            "factory": "IVF16,Flat", "parameters": {"nprobe": nprobe}, "build_seconds": 3.25,
+            "disk_bytes": 12_500_000, "memory_mb": 13.5, "threads": 2, "queries_per_second": speed,
+            "queries_per_second_one_thread": speed / 2, "latency_ms": latency,
+        },
+        "against_exact": {"overlap": {"10": overlap, "100": overlap / 2}, "change": {"ndcg@10": change}},
+    }  # fmt: skip
+
+
+RESULTS = [result("few", 2, 0.75, 4000), {"name": "exact"}, result("many", 8, 0.9, 1500)]
+
+
+def test_results_measured_against_exact_search_are_the_points() -> None:
+    assert [point.name for point in tradeoff.points(RESULTS)] == ["few", "many"]
+    assert tradeoff.tradeoff_tables(tradeoff.points([{"name": "exact"}])) == []
+
+
+def test_a_column_says_what_is_lost_for_what_speed() -> None:
+    console = Console(width=120)
+    with console.capture() as captured:
+        console.print(*tradeoff.tradeoff_tables(tradeoff.points(RESULTS)))
+    cells = {}
+    for line in captured.get().splitlines():
+        name, *values = (cell.strip() for cell in line.strip("│┃ ").replace("┃", "│").split("│"))
+        cells[name] = values
+    assert cells["index"] == ["IVF16,Flat nprobe=2", "IVF16,Flat nprobe=8"]
+    assert cells["overlap@10"] == ["0.7500", "0.9000"]
+    assert cells["change of ndcg@10"] == ["-0.0100", "-0.0100"]
+    assert "-0.0200 to +0.0010" in captured.get()
+    assert cells["queries/s, all threads"] == ["4,000", "1,500"]
+    assert cells["queries/s, one thread"] == ["2,000", "750"]
+    assert cells["ms a query, 95%"] == ["1.25", "1.25"]
+    assert cells["MB on disk"] == ["12.5", "12.5"]
+
+
+def test_the_plot_names_each_point(tmp_path: Path) -> None:
+    for name, start in (("t.svg", b"<?xml"), ("t.png", b"\x89PNG")):
+        tradeoff.plot(tradeoff.points(RESULTS), tmp_path / name)
+        assert (tmp_path / name).read_bytes().startswith(start)
+    drawn = (tmp_path / "t.svg").read_text(encoding="utf-8")
+    for text in ("nprobe=2", "nprobe=8", "IVF16,Flat", "overlap with exact search at 10"):
+        assert f"<!-- {text} -->" in drawn

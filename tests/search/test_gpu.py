@@ -1,0 +1,32 @@
+"""Which device searches: the CPU side of the choice."""
+
+from __future__ import annotations
+
+import faiss
+import numpy as np
+import pytest
+
+from pipeline.errors import InputError
+from pipeline.search import gpu
+
+
+@pytest.mark.parametrize(
+    ("device", "gpus", "chosen"),
+    [("auto", 0, None), ("auto", 2, 0), ("cpu", 2, None), ("cuda", 1, 0), ("cuda:1", 2, 1)],
+)
+def test_a_gpu_is_used_where_there_is_one_and_it_is_not_declined(
+    device: str, gpus: int, chosen: int | None
+) -> None:
+    assert gpu.choose(device, gpus) == chosen
+
+
+@pytest.mark.parametrize(("device", "gpus"), [("cuda", 0), ("cuda:2", 2)])
+def test_a_gpu_that_is_not_there_is_refused(device: str, gpus: int) -> None:
+    with pytest.raises(InputError, match=rf"search\.device: {device}, and faiss sees {gpus} GPUs"):
+        gpu.choose(device, gpus)
+
+
+def test_the_cpu_searches_the_index_itself() -> None:
+    index = faiss.IndexFlatIP(2)
+    index.add(np.ones((1, 2), np.float32))
+    assert gpu.place(index, "cpu", 10) is index

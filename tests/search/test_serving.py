@@ -1,0 +1,103 @@
+"""Whole benchmarks by every way of searching: what is made, what is reused, what is measured."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline import api, vectors
+from pipeline.artifacts import Store
+from pipeline.benchmark import Benchmark
+from pipeline.config_file import load_config
+from pipeline.errors import InputError
+
+
+def run(folder: Path, *settings: str) -> dict[str, Any]:
+    places = [f"cache={folder}/indexes", f"output={folder}/results"]
+    return api.run_benchmark(load_config(folder / "c.yaml", [*places, *settings])).metrics
+
+
+def stored(folder: Path, stage: str) -> list[Path]:
+    return sorted((folder / "indexes" / stage).iterdir())
+
+
+def made(metrics: dict[str, Any]) -> list[str]:
+    return [stage["stage"] for stage in metrics["stages"] if not stage["reused"]]
+
+
+@pytest.mark.parametrize("metric", ["inner_product", "cosine", "l2"])
+def test_streamed_search_writes_the_same_and_builds_no_index(workplace: Path, metric: str) -> None:
+    setting = f"index.metric={metric}"
+    run(workplace, setting)
+    held, indexes = (workplace / "results/t/run.trec").read_bytes(), stored(workplace, "index")
+    for path in (workplace / "indexes").glob("*/*/manifest.json"):
+        if path.parent.parent.name in ("index", "search", "evaluate"):
+            path.unlink()
+    metrics = run(workplace, setting, "search.memory_mb=64", "search.batch_size=5")
+    assert made(metrics) == ["search", "evaluate"]
+    assert (workplace / "results/t/run.trec").read_bytes() == held
+    assert stored(workplace, "index") == indexes
+    assert not list((workplace / "indexes").glob("index/*/manifest.json"))
+
+
+def test_the_number_of_queries_searched_at_once_changes_no_byte(workplace: Path) -> None:
+    passages = stored(workplace, "search")[0] / "scores.npy"
+    before = passages.read_bytes()
+    (passages.parent / "manifest.json").unlink()
+    run(workplace, "search.batch_size=3")
+    assert passages.read_bytes() == before
+
+
+def test_an_approximate_index_is_measured_against_exact_search_made_once(workplace: Path) -> None:
+    exact = run(workplace)["metrics"]
+    searches = len(stored(workplace, "search"))
+    metrics = run(workplace, "index.factory='IVF4,Flat'", "search.parameters={nprobe: 4}")
+    assert made(metrics) == ["index", "search", "evaluate"]
+    assert len(stored(workplace, "search")) == searches + 1  # the exact one was there
+    overlap = metrics["against_exact"]["overlap"]
+    assert list(overlap) == ["5", "10", "20", "50"]
+    assert min(overlap.values()) > 0.95  # of all lists: only what is as near as float32 tells may differ
+    assert metrics["index"]["factory"] == "IVF4,Flat"
+    assert metrics["index"]["parameters"] == {"nprobe": 4}
+    assert metrics["index"]["disk_bytes"] > 345 * 96 * 4
+    assert metrics["index"]["memory_mb"] * 1e6 > 345 * 96 * 4
+    again = run(workplace, "index.factory='IVF4,Flat'", "search.parameters={nprobe: 1}")
+    assert made(again) == ["search", "evaluate"]  # one index serves all search parameters
+    assert again["against_exact"]["overlap"]["50"] < overlap["50"]
+    for name, change in again["against_exact"]["change"].items():
+        assert change["exact"] == exact[name]
+        assert change["difference"] == pytest.approx(again["metrics"][name] - exact[name], abs=1e-12)
+        assert change["ci_low"] <= change["difference"] <= change["ci_high"]
+    written = json.loads((workplace / "results/t/metrics.json").read_text(encoding="utf-8"))
+    assert written["against_exact"] == again["against_exact"]
+
+
+def test_exact_search_is_measured_against_nothing(workplace: Path) -> None:
+    assert "against_exact" not in run(workplace)
+    assert "against_exact" not in run(workplace, "index.factory=HNSW8", "search.against_exact=false")
+
+
+def test_vectors_in_fp16_are_half_as_large_and_score_alike(workplace: Path) -> None:
+    metrics = run(workplace, "model.vector_precision=fp16")
+    assert made(metrics) == ["passages", "index", "search", "evaluate"]
+    config, store = load_config(workplace / "c.yaml"), Store(workplace / "indexes")
+    halves = config.model_copy(update={"model": config.model.model_copy(update={"vector_precision": "fp16"})})
+    found = {}
+    for name, each in (("fp32", config), ("fp16", halves)):
+        benchmark = Benchmark(each, store)
+        shards = vectors.open_embeddings(benchmark.ensure("passages")).shards
+        assert {shard.dtype for shard in shards} == {np.dtype(np.float16 if name == "fp16" else np.float32)}
+        found[name] = np.load(benchmark.ensure("search").path("scores.npy"))
+    assert np.abs(found["fp32"] - found["fp16"]).max() < 1e-3
+    assert (found["fp32"] != found["fp16"]).any()
+
+
+def test_a_damaged_count_is_refused_in_one_sentence() -> None:
+    with pytest.raises(InputError, match="the index holds 9 vectors, and the collection 10 passages"):
+        vectors.match(9, 4, 10, np.ones((1, 4), np.float32))
+    with pytest.raises(InputError, match="vectors have 8 dimensions and the index 4"):
+        vectors.match(10, 4, 10, np.ones((1, 8), np.float32))

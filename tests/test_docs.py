@@ -1,0 +1,94 @@
+"""What the documents say is so: links lead somewhere, commands, options and settings exist."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import typer.main
+
+from pipeline.cli import app
+from pipeline.config import Config
+from pipeline.metrics.names import parse
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), ROOT / "indexes" / "README.md"])
+LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+
+
+def names(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def script(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def settings() -> set[str]:
+    """Every `section.key` of the config."""
+    known = set()
+    for name, field in Config.model_fields.items():
+        inner = getattr(field.annotation, "model_fields", {})
+        known |= {f"{name}.{key}" for key in inner}
+    return known
+
+
+@pytest.mark.parametrize("page", PAGES, ids=names)
+def test_links_lead_to_files(page: Path) -> None:
+    linked = [link for link in LINK.findall(page.read_text(encoding="utf-8")) if "://" not in link]
+    assert [link for link in linked if not (page.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=names)
+def test_settings_exist(page: Path) -> None:
+    sections = "|".join(
+        name for name, f in Config.model_fields.items() if hasattr(f.annotation, "model_fields")
+    )
+    said = re.findall(rf"`({sections})\.([a-z_0-9]+)", page.read_text(encoding="utf-8"))
+    assert {f"{section}.{key}" for section, key in said} - settings() == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=names)
+def test_commands_and_their_options_exist(page: Path) -> None:
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    unknown = []
+    for line in re.findall(r"benchmarco ([a-z]+[^`\n]*)", "\n".join(code(page))):
+        words = line.split("#")[0].split()
+        command = commands.get(words[0])
+        if hasattr(command, "commands") and len(words) > 1:
+            command = command.commands.get(words[1])
+        options = {name for p in command.params for name in p.opts} | {"--help"} if command else set()
+        said = {word.split("=")[0] for word in words if re.fullmatch(r"--[a-z].*", word)}
+        unknown += [line] if command is None or said - options else []
+    assert unknown == []
+
+
+def code(page: Path) -> list[str]:
+    """Code blocks and spans of a page."""
+    text = page.read_text(encoding="utf-8")
+    blocks = re.findall(r"```(?:bash|console|sh)?\n(.*?)```", text, re.DOTALL)
+    return [*blocks, *re.findall(r"`(benchmarco [^`\n]+)`", text)]
+
+
+def test_the_page_of_settings_is_the_config_s_own() -> None:
+    page = script("document_config").page()
+    assert (ROOT / "docs/configuration.md").read_text(encoding="utf-8") == page, (
+        "docs/configuration.md is old: run scripts/document_config.py"
+    )
+
+
+def test_measures_that_are_explained_can_be_asked_for() -> None:
+    text = (ROOT / "docs/measures.md").read_text(encoding="utf-8")
+    said = re.findall(r"^\| (`[a-z_]+(?:\([^)]*\))?(?:@k)?`[^|]*)\|", text, re.MULTILINE)
+    names = [name for cell in said for name in re.findall(r"`([^`]+)`", cell) if "=N" not in name]
+    assert len(names) > 10
+    for name in names:
+        parse(name.replace("@k", "@10"))

@@ -1,0 +1,200 @@
+"""What someone sees who has just found it: each answer is short and says what to do next."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from huggingface_hub import close_session, constants
+from typer.testing import CliRunner, Result
+
+from pipeline import hub, terminal
+from pipeline.cli import CACHE_COMMANDS, COMMANDS, app
+from pipeline.errors import InputError
+
+
+def said(*arguments: str, **environment: str) -> Result:
+    return CliRunner(env=environment).invoke(app, arguments)
+
+
+def process(*arguments: str, folder: Path, **options: object) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "pipeline", *arguments],
+        cwd=folder, stderr=subprocess.PIPE, text=True, **options,
+    )  # fmt: skip
+
+
+def test_its_name_alone_shows_what_people_do() -> None:
+    done = said()
+    assert done.exit_code == 0
+    assert "benchmarco example > mine.yaml" in done.stdout
+    assert len(done.stdout.splitlines()) <= 12
+    assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+def test_the_overview_and_the_examples_are_commands_that_exist() -> None:
+    lines = [line.split() for line in said().stdout.splitlines() if line.startswith("  benchmarco")]
+    assert {words[1] for words in lines} <= set(COMMANDS)
+    for name in COMMANDS:
+        assert f"Example: benchmarco {name}" in said(name, "--help").stdout
+    for name in CACHE_COMMANDS:
+        assert f"Example: benchmarco cache {name}" in said("cache", name, "--help").stdout
+
+
+@pytest.mark.parametrize("of", [(), ("cache",)], ids=["all", "cache"])
+def test_a_list_of_commands_fits_in_a_terminal_and_is_cut_nowhere(of: tuple[str, ...]) -> None:
+    shown = said(*of, "--help", COLUMNS="80").stdout
+    assert "..." not in shown.split("Commands:")[1]
+    assert len(shown.splitlines()) <= 24
+
+
+def test_version() -> None:
+    assert said("--version").stdout.startswith("benchmarco 0.")
+
+
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        (["rnu"], ["Did you mean 'run'"]),
+        (["cache", "lsit"], ["Did you mean 'list'"]),
+        (["run", "--fersh", "x.yaml"], ["--fersh", "--fresh"]),
+        (["run"], ["Missing argument 'CONFIG'", "benchmarco example > mine.yaml"]),
+        (["report", "results/a"], ["Missing option '--html'", "--html page.html"]),
+        (["evaluate", "--qrels", "q"], ["Missing option '--run'", "--run run.trec"]),
+        (["run", "nowhere.yaml"], ["nowhere.yaml: no such file", "Check the path"]),
+        (["run", "."], ["is a folder", "Check the path"]),
+        (["compare", "nowhere"], ["nowhere is not there", "Check the path"]),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_a_slip_is_answered_in_a_few_lines(
+    typed: list[str], words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = said(*typed)
+    assert done.exit_code == 2
+    assert [word for word in words if word not in done.stderr] == []
+    assert len(done.stderr.splitlines()) <= 4
+    assert done.stdout == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_one_wrong_folder_among_results_is_named(workplace: Path) -> None:
+    done = said("compare", str(workplace / "results" / "t"), str(workplace / "data"))
+    assert done.exit_code == 2
+    assert str(workplace / "data") in done.stderr
+
+
+@pytest.fixture
+def silent_hub() -> Iterator[str]:
+    """The address of a hub that takes connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+        close_session()
+
+
+def test_a_hub_that_never_answers_is_given_up_on(silent_hub: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constants, "ENDPOINT", silent_hub)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "HF_HUB_ETAG_TIMEOUT", 0.1)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    close_session()
+    with pytest.raises(InputError, match="the hub cannot be reached") as raised:
+        hub.commit("someone/nothing-here", None, "model")
+    assert "local copy" in str(raised.value)
+
+
+def test_a_second_run_says_what_it_reused(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(workplace)
+    done = said("run", "c.yaml")
+    assert done.exit_code == 0, done.stderr
+    assert "reused: data, passages, queries, index, search, evaluate" in done.stdout
+
+
+def test_a_reader_that_leaves_early_hears_of_nothing(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = process("schema", folder=tmp_path, stdout=writing)
+    os.close(writing)
+    assert done.communicate()[1] == ""
+    assert done.returncode == 1
+
+
+def test_letters_that_the_locale_lacks_are_escaped(workplace: Path) -> None:
+    queries = (workplace / "data" / "queries.jsonl").read_text(encoding="utf-8").splitlines()
+    first = '{"_id": "größe", "text": "日本"}'
+    (workplace / "data" / "queries.jsonl").write_text("\n".join([first, *queries]), encoding="utf-8")
+    with open(workplace / "data" / "qrels" / "test.tsv", "a", encoding="utf-8") as file:
+        file.write("größe\td1\t1\n")
+    passages = (workplace / "data" / "corpus.jsonl").read_text(encoding="utf-8")
+    more = '{"_id": "d1", "title": "", "text": "日本"}\n'
+    (workplace / "data" / "corpus.jsonl").write_text(passages.rstrip("\n") + "\n" + more, encoding="utf-8")
+    done = process(
+        "data", "c.yaml", "--json", folder=workplace, stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONIOENCODING": "ascii", "HF_HUB_OFFLINE": "1"},
+    )  # fmt: skip
+    out, err = done.communicate()
+    assert done.returncode == 0, err
+    assert out.isascii()
+
+
+def test_ctrl_c_says_how_to_go_on_and_a_second_one_ends_at_once(tmp_path: Path) -> None:
+    """The command waits for a reader of its config, which nobody is; interrupted twice, it just ends."""
+    script = (
+        "import os, signal, sys\n"
+        "from pipeline import terminal\n"
+        "terminal.end_at_second_interrupt()\n"
+        "@terminal.guarded\n"
+        "def command():\n"
+        "    try: os.kill(os.getpid(), signal.SIGINT)\n"
+        "    finally:\n"
+        "        if sys.argv[1] == 'twice': os.kill(os.getpid(), signal.SIGINT)\n"
+        "try: command()\n"
+        "except terminal.typer.Exit as end: sys.exit(end.exit_code)\n"
+    )
+    for times, code in (("once", terminal.INTERRUPTED), ("twice", -signal.SIGINT)):
+        done = subprocess.run(
+            [sys.executable, "-c", script, times], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == code
+        assert "Traceback" not in done.stderr
+        assert ("run the same command again" in done.stderr) == (times == "once")
+
+
+def test_a_log_gets_a_line_now_and_then(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with terminal.progress("encode passages", 200, "texts") as bar:
+        bar.update(50)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(terminal, "LOG_SECONDS", 0.0)
+    with terminal.progress("encode passages", 200, "texts") as bar:
+        bar.update(50)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("benchmarco: encode passages:  25%")
+    assert "50/200" in line
+    assert "texts/s" in line
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_figures_of_stages_are_whole_in_a_narrow_terminal(workplace: Path, width: int) -> None:
+    import json
+
+    from rich.console import Console
+
+    from pipeline.report.table import result_tables
+
+    metrics = json.loads((workplace / "results/t/metrics.json").read_text(encoding="utf-8"))
+    console = Console(width=width, record=True, file=open(os.devnull, "w"))
+    console.print(*result_tables(metrics, width))
+    shown = console.export_text()
+    assert max(map(len, shown.splitlines())) <= width
+    for stage in metrics["stages"]:
+        assert f"{stage['seconds']:,.2f}" in shown
+    assert ("key" in shown) == (width == 80)

@@ -1,0 +1,79 @@
+"""The wheel and the source distribution hold what a stranger needs, and run away from the source tree."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+KEPT = ("pipeline", "configs", "pyproject.toml", "README.md", "LICENSE")
+
+
+@pytest.fixture(scope="module")
+def built(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with both distributions, built from a copy of the tree without the network."""
+    source = tmp_path_factory.mktemp("source")
+    for name in KEPT:
+        copy = shutil.copytree if (root / name).is_dir() else shutil.copy
+        copy(root / name, source / name)
+    build = (
+        "import setuptools.build_meta as backend\nbackend.build_wheel('dist')\nbackend.build_sdist('dist')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", build], cwd=source, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return source / "dist"
+
+
+def one(folder: Path, pattern: str) -> Path:
+    (found,) = folder.glob(pattern)
+    return found
+
+
+def test_wheel_holds_the_package_whole(built: Path, root: Path) -> None:
+    with zipfile.ZipFile(one(built, "*.whl")) as wheel:
+        packed = {name for name in wheel.namelist() if name.startswith("pipeline/")}
+    files = (path for path in (root / "pipeline").rglob("*") if path.is_file())
+    here = {str(path.relative_to(root)) for path in files if "__pycache__" not in path.parts}
+    assert packed == here
+
+
+def test_source_distribution_holds_what_the_wheel_is_built_from(built: Path) -> None:
+    with tarfile.open(one(built, "*.tar.gz")) as archive:
+        names = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
+    assert {"pyproject.toml", "LICENSE", "README.md", "pipeline/data/sample/corpus.jsonl"} <= names
+
+
+def test_quickstart_runs_from_the_wheel(built: Path, tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    with zipfile.ZipFile(one(built, "*.whl")) as wheel:
+        wheel.extractall(site)
+    environment = {**os.environ, "PYTHONPATH": str(site), "HF_HUB_OFFLINE": "1"}
+
+    def command(*arguments: str) -> str:
+        return subprocess.run(
+            [sys.executable, "-P", "-m", "pipeline", *arguments],
+            cwd=tmp_path, env=environment, capture_output=True, text=True, check=True,
+        ).stdout  # fmt: skip
+
+    (tmp_path / "mine.yaml").write_text(command("example"), encoding="utf-8")
+    assert "ndcg@10" in command("run", "mine.yaml", "--set", "model.backend=openvino")
+    assert (tmp_path / "results/quickstart/metrics.json").is_file()
+    where = [sys.executable, "-P", "-c", "import pipeline; print(pipeline.__file__)"]
+    found = subprocess.run(where, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    assert found.stdout.startswith(str(site))
+
+
+def test_supported_pythons_are_named(root: Path) -> None:
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    named = {line.rpartition(" ")[2] for line in project["classifiers"] if "Python :: 3." in line}
+    assert {"3.11", "3.12", "3.13"} <= named
+    assert project["requires-python"] == ">=3.11"
