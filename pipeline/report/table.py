@@ -8,15 +8,21 @@ from typing import Any, Literal
 from rich.table import Table
 from rich.text import Text
 
+from pipeline.display import interval
 
-def result_tables(metrics: Mapping[str, Any]) -> list[Table]:
+WIDE = 80  # letters; a narrower terminal is shown less of each stage
+
+
+def result_tables(metrics: Mapping[str, Any], width: int = WIDE) -> list[Table]:
     """The tables of one finished benchmark.
 
     Args:
         metrics: The content of `metrics.json`.
+        width: Letters that fit in a line.
     """
     title = f"{metrics['name']}: {metrics['queries']:,} queries, {metrics['passages']:,} passages"
-    return [measure_table(title, metrics["metrics"], metrics["intervals"]), _stage_table(metrics["stages"])]
+    measures = measure_table(title, metrics["metrics"], metrics["intervals"])
+    return [measures, _stage_table(metrics["stages"], width)]
 
 
 def measure_table(title: str, means: Mapping[str, float], intervals: Mapping[str, Iterable[float]]) -> Table:
@@ -24,7 +30,7 @@ def measure_table(title: str, means: Mapping[str, float], intervals: Mapping[str
     table = plain_table(title, ("measure", "mean", "95% interval"), right=(1, 2))
     for name, mean in means.items():
         low, high = intervals[name]
-        table.add_row(name, f"{mean:.4f}", f"{low:.4f} to {high:.4f}")
+        table.add_row(name, f"{mean:.4f}", interval(low, high))
     return table
 
 
@@ -36,11 +42,12 @@ def plan_table(title: str, rows: Iterable[Mapping[str, Any]]) -> Table:
     return table
 
 
-def _stage_table(stages: Iterable[Mapping[str, Any]]) -> Table:
-    header = ("stage", "artifact", "items", "seconds", "items/s", "peak MB", "key")
+def _stage_table(stages: Iterable[Mapping[str, Any]], width: int) -> Table:
+    header = ["stage", "artifact", "items", "seconds", "items/s"]
+    header += ["peak MB", "key"] if width >= WIDE else []
     table = plain_table(None, header, right=(2, 3, 4, 5))
     for row in stages:
-        table.add_row(
+        cells = (
             row["stage"],
             "reused" if row["reused"] else "made",
             _number(row["items"], ",d"),
@@ -49,7 +56,21 @@ def _stage_table(stages: Iterable[Mapping[str, Any]]) -> Table:
             _number(row["peak_rss_mb"], ",.0f"),
             row["key"][:12],
         )
+        table.add_row(*cells[: len(header)])
+        if row["stage"] == "passages" and row.get("encoding"):
+            table.caption, table.caption_justify = _encoding(row), "left"
     return table
+
+
+def _encoding(row: Mapping[str, Any]) -> str:
+    """What encoding the passages cost; the tokenizer works beside the model."""
+    usage, texts_per_second = row["encoding"], row["items_per_second"] or 0
+    per_text = texts_per_second / max(usage["texts"], 1)
+    return (
+        f"passages: {usage['tokens'] * per_text:,.0f} tokens/s; "
+        f"tokenizer busy {usage['tokenize_seconds'] * per_text:.1%} of the time; "
+        f"padding {usage['padding_share']:.1%} of the tokens computed"
+    )
 
 
 def _number(value: float | None, form: str) -> str:
@@ -68,7 +89,7 @@ def plain_table(title: str | None, header: Iterable[str], right: Iterable[int] =
 def cache_table(folder: str, rows: Sequence[Mapping[str, Any]]) -> Table:
     """An artifact a row: what `pipeline.cache.listing` says of it."""
     total = sum(row["bytes"] for row in rows)
-    title = f"{folder}: {len(rows):,} artifacts, {_size(total)}"
+    title = f"{folder}: {len(rows):,} artifacts, {size(total)}"
     header = ("stage", "key", "state", "size", "made", "last used", "made from", "used by")
     table = plain_table(title, header, right=(3,))
     for row in rows:
@@ -76,7 +97,7 @@ def cache_table(folder: str, rows: Sequence[Mapping[str, Any]]) -> Table:
             row["stage"],
             row["key"][:12],
             row["state"],
-            _size(row["bytes"]),
+            size(row["bytes"]),
             _minute(row["made_at"]),
             _minute(row["used_at"]),
             _short(row["made_from"]),
@@ -92,23 +113,23 @@ def verify_table(folder: str, rows: Sequence[Mapping[str, Any]]) -> Table:
     table = plain_table(title, ("stage", "artifact", "size", "damaged files", "key"), right=(2,))
     for row in rows:
         files = "\n".join(row["files"])
-        table.add_row(row["stage"], row["state"], _size(row["bytes"]), files, row["key"])
+        table.add_row(row["stage"], row["state"], size(row["bytes"]), files, row["key"])
     return table
 
 
 def prune_table(folder: str, rows: Sequence[Mapping[str, Any]], dry: bool) -> Table:
     """What goes, a row each, and why."""
-    total = _size(sum(row["bytes"] for row in rows))
+    total = size(sum(row["bytes"] for row in rows))
     title = f"{folder}: {'would remove' if dry else 'removed'} {len(rows):,} artifacts, {total}"
     table = plain_table(
         title + ("; --yes removes them" if dry and rows else ""), ("stage", "size", "why", "key"), (1,)
     )
     for row in rows:
-        table.add_row(row["stage"], _size(row["bytes"]), row["why"], row["key"])
+        table.add_row(row["stage"], size(row["bytes"]), row["why"], row["key"])
     return table
 
 
-def _size(count: int) -> str:
+def size(count: int) -> str:
     """Bytes in the unit that leaves at most three digits before the point."""
     value, unit = float(count), "B"
     for larger in ("kB", "MB", "GB", "TB"):

@@ -1,0 +1,135 @@
+"""What is lost for what speed? Approximate indexes beside exact search, as a table and as a plot.
+
+found = points(json.loads(path.read_text()) for path in Path("results").glob("*/metrics.json"))
+plot(found, Path("results/tradeoff.svg"))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from pipeline.report.table import plain_table
+
+
+@dataclass(frozen=True)
+class Point:
+    """One benchmark whose index was measured against exact search.
+
+    Attributes:
+        name: The benchmark's.
+        index: `metrics.json`'s section: factory, parameters, times, sizes and speed.
+        overlap: Share of the exact top hits that were found, by cutoff.
+        change: By measure: the exact mean, the difference to it, and the ends of its interval.
+    """
+
+    name: str
+    index: Mapping[str, Any]
+    overlap: Mapping[str, float]
+    change: Mapping[str, Mapping[str, float]]
+
+
+def points(results: Iterable[Mapping[str, Any]]) -> list[Point]:
+    """The benchmarks that have a trade-off.
+
+    Args:
+        results: The contents of `metrics.json`.
+    """
+    return [
+        Point(
+            result["name"], result["index"], *(result["against_exact"][key] for key in ("overlap", "change"))
+        )
+        for result in results
+        if "against_exact" in result
+    ]
+
+
+def tradeoff_tables(found: Sequence[Point]) -> list[Table]:
+    """A benchmark a column: its index, what it finds of the exact hits, what that costs, how fast it is."""
+    if not found:
+        return []
+    cutoffs = sorted({cutoff for point in found for cutoff in point.overlap}, key=int)
+    measures = list(dict.fromkeys(measure for point in found for measure in point.change))
+    names = [point.name for point in found]
+    table = plain_table("against exact search", ["", *names], right=range(1, len(found) + 1))
+    table.add_row("index", *map(label, found))
+    for cutoff in cutoffs:
+        table.add_row(f"overlap@{cutoff}", *(_share(point.overlap.get(cutoff)) for point in found))
+    for measure in measures:
+        table.add_row(f"change of {measure}", *(_change(point.change.get(measure)) for point in found))
+    for title, section, form in _COSTS:
+        table.add_row(title, *(format(_at(point.index, section), form) for point in found))
+    return [table]
+
+
+_COSTS = (
+    ("queries/s, all threads", "queries_per_second", ",.0f"),
+    ("queries/s, one thread", "queries_per_second_one_thread", ",.0f"),
+    ("ms a query, median", "latency_ms.median", ".3g"),
+    ("ms a query, 95%", "latency_ms.p95", ".3g"),
+    ("ms a query, 99%", "latency_ms.p99", ".3g"),
+    ("seconds to build", "build_seconds", ",.2f"),
+    ("MB on disk", "disk_megabytes", ",.1f"),
+    ("MB in memory", "memory_mb", ",.1f"),
+)
+
+
+def _at(index: Mapping[str, Any], path: str) -> float:
+    value: Any = {**index, "disk_megabytes": index["disk_bytes"] / 1e6}
+    for key in path.split("."):
+        value = value[key]
+    return float(value)
+
+
+def _share(overlap: float | None) -> str:
+    return "" if overlap is None else f"{overlap:.4f}"
+
+
+def _change(change: Mapping[str, float] | None) -> str:
+    if change is None:
+        return ""
+    return f"{change['difference']:+.4f}\n{change['ci_low']:+.4f} to {change['ci_high']:+.4f}"
+
+
+def label(point: Point) -> str:
+    """The index's factory string and its parameters."""
+    given = " ".join(f"{name}={value}" for name, value in point.index["parameters"].items())
+    return f"{point.index['factory']} {given}".strip()
+
+
+def plot(found: Sequence[Point], path: Path) -> None:
+    """Draw overlap over queries per second, a line for each factory string.
+
+    Args:
+        found: At least one.
+        path: Written, as its suffix says: .svg, .png or .pdf.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 5), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    cutoff = min((cutoff for point in found for cutoff in point.overlap), key=int)
+    by_factory: dict[str, list[Point]] = {}
+    for point in found:
+        if cutoff in point.overlap:
+            by_factory.setdefault(point.index["factory"], []).append(point)
+    for factory, group in by_factory.items():
+        group = sorted(group, key=lambda point: float(point.index["queries_per_second"]))
+        speeds = [point.index["queries_per_second"] for point in group]
+        overlaps = [point.overlap[cutoff] for point in group]
+        axes.plot(speeds, overlaps, marker="o", label=factory)
+        for point, x, y in zip(group, speeds, overlaps, strict=True):
+            text = label(point).removeprefix(factory).strip()
+            axes.annotate(text, (x, y), xytext=(4, 4), textcoords="offset points", fontsize=8)
+    axes.set_xscale("log")
+    axes.set_xlabel("queries per second, all threads")
+    axes.set_ylabel(f"overlap with exact search at {cutoff}")
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
