@@ -74,8 +74,7 @@ def main() -> None:
         texts, corpus = passages(store, arguments.passages)
         name = random_model(Path(folder) / SHAPE) if arguments.model == SHAPE else arguments.model
         encoders = build(name, store, corpus, arguments.only)
-        rates = matrix_rates(*layer_shape(name))
-        compare(encoders, texts, arguments.rounds, work(name, texts), rates)
+        compare(encoders, texts, arguments.rounds, work(name, texts), layer_shape(name))
 
 
 def passages(store: Store, count: int) -> tuple[list[str], Corpus]:
@@ -169,11 +168,12 @@ def compare(
     texts: list[str],
     rounds: int,
     work: tuple[int, float],
-    rates: dict[str, float],
+    shape: tuple[int, int, int],
 ) -> None:
     seconds: dict[str, list[float]] = {name: [] for name in encoders}
-    reference, lowest = None, {}
+    reference, lowest, rates = None, {}, matrix_rates(*shape)
     for number in range(rounds + 1):
+        rates = {name: max(rate, rates[name]) for name, rate in matrix_rates(*shape).items()}
         for name, encode in encoders.items():
             part = texts if number else texts[: len(texts) // 8]  # round 0 warms up
             started = time.perf_counter()
@@ -198,7 +198,7 @@ def compare(
 
 
 def matrix_rates(
-    layers: int, width: int, inner: int, rows: int = 2048, seconds: float = 2.0
+    layers: int, width: int, inner: int, rows: int = 2048, seconds: float = 1.0
 ) -> dict[str, float]:
     """GFLOP/s of PyTorch's own product on the shape of a feed-forward layer."""
     import torch
