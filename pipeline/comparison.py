@@ -7,7 +7,7 @@ comparison.pairs[0].p_holm
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from pipeline import comparable
+from pipeline.display import Displayed, View, interval
 from pipeline.errors import InputError
 from pipeline.metrics.names import parse
 from pipeline.metrics.statistics import (
@@ -98,8 +99,8 @@ class Pair:
         return self.p_holm < LEVEL
 
 
-@dataclass(frozen=True)
-class Comparison:
+@dataclass(frozen=True, repr=False)
+class Comparison(Displayed):
     """Results side by side, by one measure.
 
     Attributes:
@@ -118,9 +119,30 @@ class Comparison:
     pairs: list[Pair]
     notes: list[str]
     measures: list[str]
-    query_ids: list[str] = field(repr=False)
-    values: Float64 = field(repr=False)
-    sources: list[SavedResult] = field(repr=False)
+    query_ids: list[str]
+    values: Float64
+    sources: list[SavedResult]
+
+    def views(self) -> list[View]:
+        """The results, a row each, and every two of them."""
+        results = [
+            (entry.name, f"{entry.mean:.4f}", interval(entry.ci_low, entry.ci_high), entry.letters)
+            for entry in self.results
+        ]
+        title = f"{self.measure} of {len(self.query_ids):,} queries"
+        shown = [View(title, ("result", "mean", "95% interval", "group"), results, self.notes)]
+        pairs = [
+            (
+                f"{pair.a} less {pair.b}",
+                f"{pair.difference:+.4f}",
+                interval(pair.ci_low, pair.ci_high),
+                f"{pair.p_holm:.4f}",
+                f"{pair.wins}/{pair.ties}/{pair.losses}",
+            )
+            for pair in self.pairs
+        ]
+        header = ("pair", "difference", "95% interval", "p (Holm)", "wins/ties/losses")
+        return [*shown, View("differences, query by query", header, pairs)] if pairs else shown
 
     def json(self) -> dict[str, Any]:
         """The document that `compare --json` prints."""

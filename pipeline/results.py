@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline import disk, locks, machine
 from pipeline.artifacts import MANIFEST, Artifact
 from pipeline.benchmark import Benchmark, Stage
+from pipeline.display import Displayed, View, interval
 from pipeline.errors import InputError
 
 if TYPE_CHECKING:
@@ -28,8 +29,8 @@ ROUNDING = 1e-9  # a mean in metrics.json and that of the table per query may di
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Result:
+@dataclass(frozen=True, repr=False)
+class Result(Displayed):
     """A finished benchmark.
 
     Attributes:
@@ -39,6 +40,21 @@ class Result:
 
     folder: Path
     metrics: dict[str, Any]
+
+    @property
+    def reused(self) -> list[str]:
+        """The stages whose artifacts were there before."""
+        return [stage["stage"] for stage in self.metrics["stages"] if stage["reused"]]
+
+    def views(self) -> list[View]:
+        """A measure a row."""
+        title = "{name}: {queries:,} queries, {passages:,} passages".format(**self.metrics)
+        rows = [
+            (name, f"{mean:.4f}", interval(*self.metrics["intervals"][name]))
+            for name, mean in self.metrics["metrics"].items()
+        ]
+        reused = f"reused: {', '.join(self.reused) or 'nothing'}"
+        return [View(title, ("measure", "mean", "95% interval"), rows, [reused, f"in {self.folder}"])]
 
 
 @dataclass(frozen=True)

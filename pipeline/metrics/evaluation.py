@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipeline.display import Displayed, View, interval
 from pipeline.errors import InputError
 from pipeline.metrics.names import Measure
 from pipeline.metrics.order import sort_hits_by_id
@@ -47,8 +48,8 @@ class Joined:
     unjudged: int
 
 
-@dataclass(frozen=True)
-class Evaluation:
+@dataclass(frozen=True, repr=False)
+class Evaluation(Displayed):
     """A run's scores.
 
     Attributes:
@@ -70,6 +71,24 @@ class Evaluation:
     ci_high: Float64
     missing: int
     unjudged: int
+
+    @property
+    def summary(self) -> str:
+        """Whose mean it is."""
+        return (
+            f"{len(self.query_ids):,} judged queries, {self.missing:,} not in the run (score 0), "
+            f"{self.unjudged:,} queries of the run not judged (left out)"
+        )
+
+    def views(self) -> list[View]:
+        """A measure a row."""
+        rows = [
+            (str(measure), f"{mean:.4f}", interval(low, high))
+            for measure, mean, low, high in zip(
+                self.measures, self.means, self.ci_low, self.ci_high, strict=True
+            )
+        ]
+        return [View(self.summary, ("measure", "mean", "95% interval"), rows)]
 
 
 def evaluate_files(

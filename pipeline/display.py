@@ -1,0 +1,70 @@
+"""How does a result look in a notebook and in a Python prompt? As small tables, plain or HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+
+@dataclass(frozen=True)
+class View:
+    """A table to look at.
+
+    Attributes:
+        title: What it is of.
+        header: A name per column.
+        rows: A text per column; the first column names the row, all others are numbers.
+        notes: What to know beside it, a sentence each.
+    """
+
+    title: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    notes: Sequence[str] = ()
+
+    def text(self) -> str:
+        """Columns aligned by spaces."""
+        lines = [self.header, *self.rows]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        first, *others = widths
+        table = [
+            "  ".join([row[0].ljust(first), *(c.rjust(w) for c, w in zip(row[1:], others, strict=True))])
+            for row in lines
+        ]
+        return "\n".join([self.title, *table, *self.notes])
+
+    def html(self) -> str:
+        """An HTML table in the colours of the page that it is put on."""
+        head = "".join(f"<th>{escape(name)}</th>" for name in self.header)
+        rows = "".join(
+            f'<tr><th scope="row" style="text-align:left">{escape(row[0])}</th>'
+            + "".join(f'<td style="text-align:right">{escape(cell)}</td>' for cell in row[1:])
+            + "</tr>"
+            for row in self.rows
+        )
+        notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
+        caption = f'<caption style="text-align:left"><b>{escape(self.title)}</b></caption>'
+        return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{notes}"
+
+
+class Displayed:
+    """Looks like its `views`: a line in a prompt, plain text when printed, HTML in a notebook."""
+
+    def views(self) -> list[View]:
+        """What there is to see, the most important first."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.views()[0].title}>"
+
+    def __str__(self) -> str:
+        return "\n\n".join(view.text() for view in self.views())
+
+    def _repr_html_(self) -> str:
+        return "".join(view.html() for view in self.views())
+
+
+def interval(low: float, high: float) -> str:
+    """A 95% interval, as every table shows it."""
+    return f"{low:.4f} to {high:.4f}"
