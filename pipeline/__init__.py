@@ -4,29 +4,57 @@ from pipeline import load_config, run_benchmark, evaluate
 
 result = run_benchmark(load_config("configs/quickstart.yaml"))
 result.metrics["metrics"]["ndcg@10"]
+
+docs/api.md has the rest.
 """
 
 import os
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pipeline.api import evaluate, run_benchmark
-    from pipeline.config import load_config
+    from pipeline.api import evaluate, run_benchmark, run_benchmarks
+    from pipeline.comparison import compare
+    from pipeline.config_file import load_config
+    from pipeline.errors import InputError
+    from pipeline.sweep import load_configs
 
-__all__ = ["evaluate", "load_config", "run_benchmark"]
+    __version__: str
+
+__all__ = [
+    "InputError",
+    "__version__",
+    "compare",
+    "evaluate",
+    "load_config",
+    "load_configs",
+    "run_benchmark",
+    "run_benchmarks",
+]
+
+_HOMES = {
+    "InputError": "errors",
+    "compare": "comparison",
+    "evaluate": "api",
+    "load_config": "config_file",
+    "load_configs": "sweep",
+    "run_benchmark": "api",
+    "run_benchmarks": "api",
+}
 
 for _name in ("HF_HUB_DISABLE_TELEMETRY", "DISABLE_TELEMETRY", "DO_NOT_TRACK"):
     os.environ.setdefault(_name, "1")  # nothing is sent anywhere but the downloads a config asks for
 
 
 def __getattr__(name: str) -> Any:
-    """Import the public functions when they are first used: `import pipeline` stays light."""
-    if name == "load_config":
-        from pipeline.config import load_config
-
-        return load_config
-    if name in __all__:
-        from pipeline import api
-
-        return getattr(api, name)
+    """Import what is public when it is first used: `import pipeline` stays light."""
+    if name in _HOMES:
+        return getattr(import_module(f"pipeline.{_HOMES[name]}"), name)
+    if name == "__version__":
+        return import_module("importlib.metadata").version("benchmarco")
     raise AttributeError(f"module 'pipeline' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    """What is public, for who completes names."""
+    return sorted(__all__)

@@ -1,10 +1,11 @@
-"""What can another program call? Running a benchmark, and scoring a run file."""
+"""What can another program call? Running one benchmark or several, and scoring a run file."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,23 +13,13 @@ from pipeline.artifacts import Store
 from pipeline.benchmark import Benchmark
 from pipeline.config import Config
 from pipeline.errors import InputError
-from pipeline.progress import Progress, silent
+from pipeline.progress import Progress, numbered, silent
 from pipeline.results import Result, check_folder, write_result
 
 if TYPE_CHECKING:
     from pipeline.metrics.evaluation import Evaluation
 
 log = logging.getLogger(__name__)
-
-
-def check_benchmark(config: Config, *, output: str | Path | None = None) -> None:
-    """Refuse a benchmark that cannot run, computing nothing; `run_benchmark` does so first of all.
-
-    Raises:
-        InputError: As `run_benchmark`, as far as it can be known before the data is read.
-    """
-    check_folder(_result_folder(config, output))
-    Benchmark(config, Store(Path(config.cache))).check()
 
 
 def run_benchmark(
@@ -48,12 +39,90 @@ def run_benchmark(
     Raises:
         InputError: The config, the data or the model does not allow it.
     """
+    return _finish(_prepare(config, output, progress, fresh), _result_folder(config, output))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one of several benchmarks.
+
+    Attributes:
+        config: The benchmark.
+        result: Its result; None if it failed.
+        error: What it failed with; None if it did not.
+    """
+
+    config: Config
+    result: Result | None
+    error: Exception | None
+
+
+def run_benchmarks(
+    configs: Sequence[Config],
+    *,
+    output: str | Path | None = None,
+    fresh: bool = False,
+    progress: Progress = silent,
+) -> Iterator[Outcome]:
+    """Run several benchmarks one after the other; each uses what those before it made.
+
+    All are checked before the first is run. One that fails later does not stop those after it.
+
+    Args:
+        configs: From `load_configs`; each with a name of its own.
+        output: As `run_benchmark`, and so are the others.
+        fresh: Make every artifact anew, once: what one has made, those after it use.
+        progress: Opens progress bars, which say which benchmark of how many they are of.
+
+    Yields:
+        What became of each, as soon as it is known.
+
+    Raises:
+        InputError: One of them cannot run, as far as it can be known beforehand; none has been run.
+    """
+    waiting: list[Benchmark] = []
+    for config in configs:
+        waiting.append(_prepare(config, output, progress, fresh, waiting))
+        try:
+            waiting[-1].check()
+        except InputError as error:
+            raise InputError(f"{config.name}: {error.found}", allowed=error.allowed, fix=error.fix) from None
+    for number, config in enumerate(configs, start=1):
+        log.info("%d of %d: %s", number, len(configs), config.name)
+        benchmark = waiting.pop(0)
+        benchmark.progress = numbered(progress, number, len(configs))
+        yield _attempt(benchmark, _result_folder(config, output))
+
+
+def _attempt(benchmark: Benchmark, folder: Path) -> Outcome:
+    try:
+        return Outcome(benchmark.config, _finish(benchmark, folder), None)
+    except Exception as error:
+        return Outcome(benchmark.config, None, error)
+
+
+def _finish(benchmark: Benchmark, folder: Path) -> Result:
     started = time.perf_counter()
-    folder = _result_folder(config, output)
-    check_folder(folder)
+    return write_result(benchmark, benchmark.run(), folder, time.perf_counter() - started)
+
+
+def _prepare(
+    config: Config,
+    output: str | Path | None,
+    progress: Progress,
+    fresh: bool,
+    others: Sequence[Benchmark] = (),
+) -> Benchmark:
+    """A benchmark whose result can be written; what `others` have hashed or made afresh is used."""
+    check_folder(_result_folder(config, output))
     benchmark = Benchmark(config, Store(Path(config.cache)), progress, fresh)
-    stages = benchmark.run()
-    return write_result(benchmark, stages, folder, time.perf_counter() - started)
+    for other in others:
+        benchmark.made_afresh = other.made_afresh
+        if other.config.data == config.data:
+            benchmark.sources = other.sources
+        if other.config.model == config.model:
+            benchmark.model = other.model
+    return benchmark
 
 
 def _result_folder(config: Config, output: str | Path | None) -> Path:

@@ -27,3 +27,8 @@ Progress = Callable[[str, int | None, str], AbstractContextManager[Bar]]
 def silent(label: str, total: int | None, unit: str) -> AbstractContextManager[Bar]:
     """A bar that shows nothing."""
     return nullcontext(_Silent())
+
+
+def numbered(progress: Progress, number: int, total: int) -> Progress:
+    """Bars that say which of several benchmarks they are of."""
+    return lambda label, items, unit: progress(f"[{number}/{total}] {label}", items, unit)

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import errno
 import functools
+import io
 import json
 import logging
+import os
+import select
+import signal
 import sys
+import time
+import traceback
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -21,6 +27,18 @@ if TYPE_CHECKING:
     from pipeline.progress import Bar
 
 BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
+LOG_SECONDS = 60.0  # between two lines about progress, where stderr is no terminal
+
+
+def end_at_second_interrupt() -> None:
+    """Let the first Ctrl-C end a command in order, and a second one at once, whatever the first waits for."""
+
+    def interrupt(*_: object) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        raise KeyboardInterrupt
+
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not where a shell ignores it
+        signal.signal(signal.SIGINT, interrupt)
 
 
 def guarded(command: Callable[..., None]) -> Callable[..., None]:
@@ -30,18 +48,27 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
     def run(*args: Any, **kwargs: Any) -> None:
         logging.basicConfig(format="benchmarco: %(message)s", stream=sys.stderr)
         logging.getLogger("pipeline").setLevel(logging.INFO)
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="backslashreplace")  # letters that a locale cannot write
         try:
             command(*args, **kwargs)
-        except InputError as error:
-            _stop(str(error), BAD_INPUT)
+            sys.stdout.flush()
+        except (InputError, OSError) as error:
+            if isinstance(error, BrokenPipeError) and _nobody_reads():
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is left to print
+                raise typer.Exit(FAILED) from None
+            _stop(*what_happened(error))
         except KeyboardInterrupt:
             _stop("interrupted; run the same command again to go on where it stopped", INTERRUPTED)
-        except OSError as error:
-            where = f"{error.filename}: " if error.filename else ""
-            remedy = _REMEDIES.get(error.errno or 0, "what was finished is kept")
-            _stop(f"{where}{error.strerror or error}; {remedy}", FAILED)
 
     return run
+
+
+def _nobody_reads() -> bool:
+    """Whether stdout is a pipe whose reader has gone, as with `| head`."""
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), 0)
+    return bool(poll.poll(0))
 
 
 _ELSEWHERE = "name a folder that can be written with --set cache=DIR and --output DIR"
@@ -58,27 +85,79 @@ _REMEDIES = {
 """What to do about what a disk refuses."""
 
 
+def what_happened(error: Exception) -> tuple[str, int]:
+    """What to say of an error, and the exit code that it means."""
+    if isinstance(error, InputError):
+        return str(error), BAD_INPUT
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename else ""
+        remedy = _REMEDIES.get(error.errno or 0, "what was finished is kept")
+        return f"{where}{error.strerror or error}; {remedy}", FAILED
+    return f"{type(error).__name__}: {error}", FAILED
+
+
+def report_failure(name: str, error: Exception) -> int:
+    """Say on stderr what stopped one of several benchmarks; the exit code that it means."""
+    message, code = what_happened(error)
+    if not isinstance(error, InputError | OSError):
+        traceback.print_exception(error)
+    print(f"benchmarco: {name} failed: {message}", file=sys.stderr)
+    return code
+
+
 def _stop(message: str, code: int) -> None:
     print(f"benchmarco: {message}", file=sys.stderr)
     raise typer.Exit(code)
 
 
 def progress(label: str, total: int | None, unit: str) -> AbstractContextManager[Bar]:
-    """A progress bar on stderr, if that is a terminal."""
+    """A progress bar on stderr; where that is no terminal, a line now and then."""
     from tqdm import tqdm
 
     scaled = unit == "B"  # bytes, shown as kB and MB
     unit = unit if scaled else f" {unit}"
-    return tqdm(total=total, desc=label, unit=unit, unit_scale=scaled, file=sys.stderr, disable=None)
+    if sys.stderr.isatty():
+        return tqdm(total=total, desc=label, unit=unit, unit_scale=scaled, file=sys.stderr)
+    return nullcontext(_Lines(label, total, unit, scaled))
+
+
+class _Lines:
+    """A bar for logs: at most a line in `LOG_SECONDS`, and none for what is done sooner."""
+
+    def __init__(self, label: str, total: int | None, unit: str, scaled: bool) -> None:
+        self._label, self._total, self._unit, self._scaled = label, total, unit, scaled
+        self._done, self._started = 0, time.monotonic()
+        self._said = self._started
+
+    def update(self, n: int = 1) -> None:
+        """See `pipeline.progress.Bar`."""
+        from tqdm import tqdm
+
+        self._done += n
+        now = time.monotonic()
+        if now - self._said >= LOG_SECONDS:
+            self._said = now
+            meter = tqdm.format_meter(
+                self._done, self._total or 0, now - self._started, ncols=0,
+                prefix=self._label, unit=self._unit, unit_scale=self._scaled,
+            )  # fmt: skip
+            print(f"benchmarco: {meter}", file=sys.stderr, flush=True)
 
 
 def show(*parts: RenderableType) -> None:
     """Print tables on stdout, as wide as the terminal."""
     from rich.console import Console
 
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else 140)
+    console = Console(highlight=False, width=width())
     for part in parts:
         console.print(part)
+
+
+def width() -> int:
+    """How many letters fit in a line: the terminal's, or plenty where stdout is none."""
+    from rich.console import Console
+
+    return Console().width if sys.stdout.isatty() else 140
 
 
 def print_each(documents: list[dict[str, Any]]) -> None:
@@ -87,5 +166,6 @@ def print_each(documents: list[dict[str, Any]]) -> None:
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on stdout."""
-    print(json.dumps(value, indent=2, ensure_ascii=False))
+    """One JSON document on stdout, in letters that its encoding has."""
+    escaped = "utf" not in sys.stdout.encoding.lower()
+    print(json.dumps(value, indent=2, ensure_ascii=escaped))

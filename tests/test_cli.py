@@ -73,7 +73,7 @@ def test_quickstart_runs_then_is_served_from_the_cache_without_heavy_imports(
         check=True,
     )
     assert again.stdout.splitlines()[-1] == "[]"
-    assert again.stdout.count("reused") == 6
+    assert again.stdout.count(" reused ") == 6
     same = json.loads((tmp_path / "results/quickstart/metrics.json").read_text(encoding="utf-8"))
     assert same["metrics"] == metrics["metrics"]
     assert all(stage["reused"] for stage in same["stages"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 import os
 import signal
 import socket
@@ -12,11 +14,13 @@ from pathlib import Path
 
 import pytest
 from huggingface_hub import close_session, constants
+from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from pipeline import hub, terminal
 from pipeline.cli import CACHE_COMMANDS, COMMANDS, app
 from pipeline.errors import InputError
+from pipeline.report.table import result_tables
 
 
 def said(*arguments: str, **environment: str) -> Result:
@@ -142,10 +146,10 @@ def test_letters_that_the_locale_lacks_are_escaped(workplace: Path) -> None:
     out, err = done.communicate()
     assert done.returncode == 0, err
     assert out.isascii()
+    assert "日本" in str(json.loads(out))
 
 
 def test_ctrl_c_says_how_to_go_on_and_a_second_one_ends_at_once(tmp_path: Path) -> None:
-    """The command waits for a reader of its config, which nobody is; interrupted twice, it just ends."""
     script = (
         "import os, signal, sys\n"
         "from pipeline import terminal\n"
@@ -184,14 +188,8 @@ def test_a_log_gets_a_line_now_and_then(
 
 @pytest.mark.parametrize("width", [60, 80])
 def test_figures_of_stages_are_whole_in_a_narrow_terminal(workplace: Path, width: int) -> None:
-    import json
-
-    from rich.console import Console
-
-    from pipeline.report.table import result_tables
-
     metrics = json.loads((workplace / "results/t/metrics.json").read_text(encoding="utf-8"))
-    console = Console(width=width, record=True, file=open(os.devnull, "w"))
+    console = Console(width=width, record=True, file=io.StringIO())
     console.print(*result_tables(metrics, width))
     shown = console.export_text()
     assert max(map(len, shown.splitlines())) <= width

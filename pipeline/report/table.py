@@ -49,7 +49,7 @@ def _stage_table(stages: Iterable[Mapping[str, Any]], width: int) -> Table:
     for row in stages:
         cells = (
             row["stage"],
-            "reused" if row["reused"] else "made",
+            "made" if not row["reused"] else "not needed" if row["seconds"] is None else "reused",
             _number(row["items"], ",d"),
             _number(row["seconds"], ",.2f"),
             _number(row["items_per_second"], ",.0f"),
