@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -24,13 +25,15 @@ def commit(repo: str, revision: str | None, kind: Kind) -> str:
     revision = revision or "main"
     if re.fullmatch(r"[0-9a-f]{40}", revision):
         return revision
-    from huggingface_hub import HfApi
-    from huggingface_hub.constants import HF_HUB_OFFLINE
+    from huggingface_hub import HfApi, constants
     from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
 
     _check(repo, kind)
+    api = HfApi()
+    # else a hub that takes a question and never answers is waited for without end
+    api.repo_info = partial(api.repo_info, timeout=constants.HF_HUB_ETAG_TIMEOUT)  # type: ignore[method-assign]
     try:
-        return str(HfApi().resolve_revision(repo, revision=revision, repo_type=kind).resolved)
+        return str(api.resolve_revision(repo, revision=revision, repo_type=kind).resolved)
     except GatedRepoError:
         raise InputError(
             f"{kind} '{repo}' on the hub needs its owner's consent",
@@ -52,7 +55,7 @@ def commit(repo: str, revision: str | None, kind: Kind) -> str:
     except Exception as error:
         if not _is_network_error(error):
             raise
-    why = "HF_HUB_OFFLINE is set" if HF_HUB_OFFLINE else "the hub cannot be reached"
+    why = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else "the hub cannot be reached"
     raise InputError(
         f"{kind} '{repo}' (revision '{revision}') is not on this machine and {why}",
         allowed="a local folder, or an id the hub cache holds",
