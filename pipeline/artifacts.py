@@ -84,6 +84,11 @@ class Artifact:
         """The same, found from any working folder."""
         return replace(self, folder=self.folder.absolute())
 
+    def only(self, *names: str) -> Artifact:
+        """The same with no other files than these."""
+        files = {name: self.manifest["files"][name] for name in names}
+        return replace(self, manifest={**self.manifest, "files": files})
+
     def path(self, name: str) -> Path:
         """The path of one of its files."""
         return self.folder / name

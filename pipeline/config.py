@@ -215,6 +215,9 @@ class IndexConfig(_Section):
         ge=1,
     )
     seed: int = setting(0, "of the drawing of those", shapes="index", ge=0)
+    shards: int = setting(
+        1, "cuts the passages into so many parts, each with an index of its own", shapes="index", ge=1
+    )
 
 
 class SearchConfig(_Section):
@@ -259,7 +262,6 @@ class EngineConfig(_Section):
         None,
         "ray only: an fsspec URL that all nodes reach; null: they all see the folder `cache`",
         shapes="",
-        pattern=r"://",
     )
 
     @field_validator("address")
@@ -267,6 +269,13 @@ class EngineConfig(_Section):
     def _reachable(cls, value: str | None) -> str | None:
         if value not in (None, "auto") and not re.fullmatch(r"[^\s/:]+:\d{1,5}", value):
             raise ValueError("null, auto or HOST:PORT")
+        return value
+
+    @field_validator("store")
+    @classmethod
+    def _is_url(cls, value: str | None) -> str | None:
+        if value is not None and "://" not in value:
+            raise ValueError("null, or a URL such as s3://bucket/folder or file:///shared/folder")
         return value
 
     @model_validator(mode="after")
@@ -322,6 +331,8 @@ class Config(_Section):
                 "backend 'bm25' makes an index of its own: "
                 "leave out the section 'index' and search.parameters"
             )
+        if self.search.memory_mb is not None and self.index.shards > 1:
+            raise ValueError("search.memory_mb searches without an index: leave out index.shards")
         return self
 
 

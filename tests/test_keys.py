@@ -139,6 +139,7 @@ CHANGES: dict[str, list[Change]] = {
     "index.factory": [Change("index.factory=SQfp16")],
     "index.metric": [Change("index.metric=l2")],
     "index.train_rows": [Change("index.train_rows=100")],
+    "index.shards": [Change("index.shards=3")],
     "index.seed": [Change("index.seed=1")],
     "search.top_k": [Change("search.top_k=1001")],
     "search.batch_size": [Change("search.batch_size=5")],
@@ -151,6 +152,7 @@ CHANGES: dict[str, list[Change]] = {
     "search.device": [Change("search.device=cpu")],
     "engine.kind": [Change("engine.kind=ray")],
     "engine.address": [Change("engine.address=auto", ("files", "engine.kind=ray"))],
+    "engine.store": [Change("engine.store=file:///s", ("files", "engine.kind=ray"))],
     "engine.workers": [Change("engine.workers=2", ("files", "engine.kind=ray"))],
     "evaluate.measures": [
         Change("evaluate.measures=[ndcg@5]"),

@@ -196,6 +196,28 @@ CONFIG: list[tuple[Apply, tuple[str, ...], list[str]]] = [
         ["search.memory_mb: 100", "'HNSW8'", "index.factory: Flat"],
     ),
     (config("search: {", "search: {memory_mb: 10, "), RUN, ["'search.memory_mb' is 10", "64"]),
+    (
+        config("search: {", "index: {shards: 2}\nsearch: {memory_mb: 100, "),
+        RUN,
+        ["search.memory_mb searches without an index", "leave out index.shards"],
+    ),
+    (
+        config("v2}\n", "v2}\nindex: {shards: 3}\n"),
+        RUN,
+        ["index.shards: 3, and the collection has 2 passages", "1 to 2"],
+    ),
+    (config("v2}\n", "v2}\nindex: {shards: 0}\n"), RUN, ["'index.shards' is 0", "1"]),
+    (
+        config("v2}\n", "v2, backend: bm25}\nindex: {shards: 2}\n"),
+        RUN,
+        ["backend 'bm25' makes an index of its own"],
+    ),
+    (config("v2}\n", "v2}\nengine: {store: 's3://b/f'}\n"), RUN, ["engine.store is for kind 'ray'"]),
+    (
+        config("v2}\n", "v2}\nengine: {kind: ray, store: 'nope://b/f'}\n"),
+        RUN,
+        ["engine.store: nope://b/f: Protocol not known: nope", "fsspec URL"],
+    ),
     (config("search: {", "search: {device: cuda:7, "), RUN, ["search.device: cuda:7", "cpu"]),
 ]
 

@@ -9,30 +9,35 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import Field, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from pipeline.artifacts import Store
 from pipeline.config import EngineConfig, ModelConfig
 from pipeline.encoders import Encoder, Lexical, Model, Source
 from pipeline.errors import InputError
 from pipeline.progress import Bar
-from pipeline.records import Array
 
 Part = tuple[int, int]
 """What a job is done to at once: rows [start, stop) of whatever the job is about."""
 
 
 class Job(Protocol):
-    """What is done to each part. It is sent with each, so it names files instead of holding arrays."""
+    """What is done to each part. It is sent with each, so it names files instead of holding arrays.
 
-    def do(self, encoder: Encoder, part: Part, bar: Bar) -> tuple[Array, Any]:
-        """The array that the part's file will hold, and small facts about it.
+    A dataclass: what it reads are its fields that are an `Artifact`.
+    """
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+    def do(self, encoder: Encoder, part: Part, path: Path, bar: Bar) -> Any:
+        """Write the part's file; small facts about it.
 
         Args:
             encoder: The worker's own, loaded when first used.
             part: Which rows.
+            path: The file to write.
             bar: Told of every row done.
         """
         ...
@@ -44,7 +49,7 @@ class Piece:
 
     Attributes:
         part: Which.
-        path: The `.npy` file of its array, flushed to disk.
+        path: The file that the job wrote.
         entry: The file's size and checksum.
         done: What the job told its bar of.
         facts: The job's own.
@@ -63,9 +68,11 @@ class Engine(Protocol):
     """Runs jobs.
 
     Attributes:
+        kind: As the config names it.
         workers: How many parts are done at once.
     """
 
+    kind: str
     workers: int
 
     def load(self, parts: int) -> None:
@@ -92,6 +99,13 @@ class Engine(Protocol):
         ...
 
 
+def open_local(model: ModelConfig, source: Source, store: Store) -> Engine:
+    """This process as an engine; arguments as of `open_engine`."""
+    from pipeline.engines.local import LocalEngine
+
+    return LocalEngine(model, source, store)
+
+
 def open_engine(config: EngineConfig, model: ModelConfig, source: Source, store: Store) -> Engine:
     """The engine that a config asks for.
 
@@ -105,9 +119,7 @@ def open_engine(config: EngineConfig, model: ModelConfig, source: Source, store:
         InputError: There is no such cluster, or it has less than is asked for.
     """
     if config.kind == "local" or isinstance(source, Lexical):  # words are cut and searched in one process
-        from pipeline.engines.local import LocalEngine
-
-        return LocalEngine(model, source, store)
+        return open_local(model, source, store)
     from pipeline.engines.ray import RayEngine
 
     return RayEngine(config, model, source, store)
@@ -117,7 +129,7 @@ def check(config: EngineConfig, source: Source) -> None:
     """Refuse an engine that cannot start here, starting nothing.
 
     Raises:
-        InputError: Ray is not installed, or the model's device is one that Ray does not give.
+        InputError: Ray is not installed, or does not give the model's device; or `engine.store` cannot be.
     """
     if config.kind == "local":
         return
@@ -134,3 +146,13 @@ def check(config: EngineConfig, source: Source) -> None:
             allowed="auto, cpu, cuda",
             fix="set model.device to cuda",
         )
+    if config.store is not None:
+        from pipeline.engines.exchange import Exchange
+
+        Exchange(config.store, "")
+        if isinstance(source, Model) and source.precision == "int8":
+            raise InputError(
+                "model.precision: int8 with engine.store: each node would calibrate a model of its own",
+                allowed="fp32, fp16, bf16; or a cache that every node sees",
+                fix="set engine.store to null, or change model.precision",
+            )

@@ -24,6 +24,7 @@ class LocalEngine:
         store: Where a backend may keep what it prepares.
     """
 
+    kind = "local"
     workers = 1
 
     def __init__(self, config: ModelConfig, source: Source, store: Store) -> None:

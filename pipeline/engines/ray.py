@@ -2,7 +2,7 @@
 
 A worker is a Ray actor, on a GPU of its own or on an equal share of a machine's CPUs. A part whose worker
 dies goes to another, and a new worker is asked for. Of each part no more comes back than the name of a file,
-which the worker wrote where this process sees it too.
+which the worker wrote where this process sees it too: into the cache, or with `engine.store` into that.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import collections
 import logging
 import os
-import socket
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,8 @@ from pipeline import encoders, machine
 from pipeline.artifacts import Store
 from pipeline.config import EngineConfig, ModelConfig
 from pipeline.encoders import Model, Source
-from pipeline.engines import Job, Part, Piece
+from pipeline.engines import Job, Part, Piece, cluster
+from pipeline.engines.away import Receiver, Sender
 from pipeline.engines.work import perform
 from pipeline.errors import InputError
 from pipeline.progress import Bar
@@ -28,7 +28,6 @@ log = logging.getLogger(__name__)
 
 LOSSES = 3  # workers that may die of one part, or before they begin: more is no accident
 PATIENCE = 30.0  # seconds without any worker at work, after which that is said
-_REACH = 5.0  # seconds a cluster's head may take to answer; Ray itself tries for minutes
 
 
 class RayEngine:
@@ -38,31 +37,39 @@ class RayEngine:
         config: The engine section.
         model: The model section.
         source: What the model resolved to.
-        store: Where a backend may keep what it prepares; every node must see it.
+        store: Where a backend may keep what it prepares; without `engine.store` every node must see it.
 
     Raises:
-        InputError: There is no such cluster, or it has less than is asked for.
+        InputError: There is no such cluster, or it has less than is asked for; `engine.store` cannot be used.
     """
 
+    kind = "ray"
+
     def __init__(self, config: EngineConfig, model: ModelConfig, source: Source, store: Store) -> None:
-        self._ray, self._connected = _connect(config.address)
+        self._ray, self._connected = cluster.connect(config.address)
+        self._source, self._sender = source, None
         self._idle: list[Any] = []
-        self._calls: dict[
-            Any, tuple[Any, Part | None]
-        ] = {}  # by what is waited for: the worker, and its part
+        # by what is waited for: the worker, and its part
+        self._calls: dict[Any, tuple[Any, Part | None]] = {}
         self._losses: collections.Counter[Part | None] = collections.Counter()
         gpus = int(isinstance(source, Model) and source.device != "cpu")
         nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
         try:
-            self.workers, cpus = share_out(nodes, config.workers, gpus > 0)
+            self._sender = Sender(config.store) if config.store else None
+            self.workers, cpus = cluster.share_out(nodes, config.workers, gpus > 0)
         except InputError:
             self.close()
             raise
         self._wants = {"num_cpus": cpus, "num_gpus": gpus}
-        self._holds = (model, source, store.root.absolute(), max(cpus, 1))
+        place: Path | tuple[str, str] = store.root.absolute()
+        if self._sender:
+            source, place = self._sender.source(source), self._sender.place
+        self._holds = (model, source, place, max(cpus, 1))
 
     def load(self, parts: int) -> None:
         """See `pipeline.engines.Engine.load`; other workers join as they are ready."""
+        if self._sender:
+            self._sender.push(self._source)
         self._hire(min(self.workers, parts), load=True)
         while not self._idle:
             self._next()
@@ -76,12 +83,17 @@ class RayEngine:
         """
         todo, left = collections.deque(parts), len(parts)
         self._losses.clear()
+        if self._sender:
+            job = self._sender.job(job)
         while left:
             self._hire(min(self.workers, left))
             while todo and self._idle:
                 worker, part = self._idle.pop(), todo.popleft()
                 self._calls[worker.do.remote(job, part, folder.absolute())] = worker, part
             lost, piece = self._next()
+            if piece and self._sender and not (piece := self._sender.take(made := piece, folder)):
+                lost = made.part
+                self._count_loss(lost, "a result was damaged on its way")
             if lost:
                 todo.appendleft(lost)
             if piece:
@@ -95,6 +107,8 @@ class RayEngine:
             self._ray.kill(worker)
         if self._connected:
             self._ray.shutdown()
+        if self._sender:
+            self._sender.close()
 
     def _hire(self, wanted: int, load: bool = False) -> None:
         """Ask for workers until there are as many as wanted, those counted that have not joined yet."""
@@ -114,11 +128,11 @@ class RayEngine:
             raise _cause(error) from error
         except self._ray.exceptions.RayError as error:
             self._ray.kill(worker)  # if it is only out of reach, nobody waits for it any more
-            self._count_loss(part, str(error))
+            self._count_loss(part, "a worker died", f"; of the last Ray says: {error}")
             return part, None
         self._idle.append(worker)
         if part is None:
-            _compare(*answer)
+            cluster.compare(*answer)
             return None, None
         return None, answer
 
@@ -130,12 +144,12 @@ class RayEngine:
             if all(part is None for _, part in self._calls.values()):
                 log.warning("waiting: the cluster has started no worker yet; each wants %s", self._wants)
 
-    def _count_loss(self, part: Part | None, reason: str) -> None:
+    def _count_loss(self, part: Part | None, what: str, reason: str = "") -> None:
         self._losses[part] += 1
-        what = f"rows {part[0]} to {part[1]}" if part else "joining"
+        where = f"rows {part[0]} to {part[1]}" if part else "joining"
         if self._losses[part] >= LOSSES:
-            raise ChildProcessError(f"{LOSSES} workers died at {what}; of the last Ray says: {reason}")
-        log.warning("a worker died at %s; another does it", what)
+            raise ChildProcessError(f"{what} at {where}, {LOSSES} times{reason}")
+        log.warning("%s at %s; it is done again", what, where)
 
 
 class Worker:
@@ -144,19 +158,33 @@ class Worker:
     Args:
         config: The model section.
         source: What it resolved to.
-        root: Of the artifact store.
+        place: Of the artifact store that all share; or of the exchange, with the driver's name there.
         threads: As many as it may keep busy; read by the libraries when they are imported.
     """
 
-    def __init__(self, config: ModelConfig, source: Source, root: Path, threads: int) -> None:
+    def __init__(
+        self, config: ModelConfig, source: Source, place: Path | tuple[str, str], threads: int
+    ) -> None:
         os.environ["OMP_NUM_THREADS"] = os.environ["RAYON_NUM_THREADS"] = str(threads)
-        self.encoder = encoders.open_encoder(config, source, Store(root))
+        self._receiver: Receiver | None = None
+        if isinstance(place, Path):
+            store = Store(place)
+        else:
+            self._receiver = Receiver(*place)
+            source, store = self._receiver.source(config, source), self._receiver.store
+        self.encoder = encoders.open_encoder(config, source, store)
 
     def join(self, load: bool) -> tuple[str, dict[str, str]]:
-        """Load the model, if it will be needed; the node's name and the versions of its packages."""
+        """Load the model, if it will be needed; the node's name and the versions of its packages.
+
+        Raises:
+            InputError: This node does not reach the exchange.
+        """
+        if self._receiver:
+            self._receiver.exchange.check(cluster.node())
         if load:
             self.encoder.load()
-        return _node(), machine.versions()
+        return cluster.node(), machine.versions()
 
     def do(self, job: Job, part: Part, folder: Path) -> Piece:
         """See `pipeline.engines.work.perform`.
@@ -164,77 +192,15 @@ class Worker:
         Raises:
             InputError: This node does not see the folder.
         """
+        if self._receiver:
+            return self._receiver.perform(job, self.encoder, part, cluster.node())
         if not folder.is_dir():
             raise InputError(
-                f"cache: {folder} is not there on node {_node()}",
+                f"cache: {folder} is not there on node {cluster.node()}",
                 allowed="a folder that every node of the cluster sees under the same path",
-                fix="set cache to a folder of a shared file system",
+                fix="set cache to a folder of a shared file system, or engine.store to what all nodes reach",
             )
-        return perform(job, self.encoder, part, folder, _node())
-
-
-def share_out(nodes: Sequence[dict[str, float]], workers: int | None, gpu: bool) -> tuple[int, int]:
-    """How many workers a cluster gets, and how many CPUs each.
-
-    Args:
-        nodes: What each node has, as Ray counts it.
-        workers: As many as are asked for; None is one per GPU, or without GPUs one per node.
-        gpu: Whether each has a GPU of its own.
-
-    Returns:
-        The number of workers, and of CPUs for each, the same for all: the most that lets all run at once.
-
-    Raises:
-        InputError: The cluster has fewer GPUs, or CPUs, than workers are asked for.
-    """
-    kind = "GPU" if gpu else "CPU"
-    usable = [node for node in nodes if int(node.get(kind, 0))]
-    there = sum(int(node[kind]) for node in usable)
-    workers = workers or (there if gpu else len(usable))
-    if not 0 < workers <= there:
-        asked = f"engine.workers: {workers}" if workers else "model.device: cuda"
-        raise InputError(
-            f"{asked}, but the cluster has {there} {kind}{'' if there == 1 else 's'}",
-            allowed=f"1 to {there} workers" if there else f"a cluster with a {kind}",
-            fix=f"lower engine.workers, or add nodes with {kind}s" if there else "set model.device to cpu",
-        )
-    if gpu:
-        return workers, min(int(node.get("CPU", 0)) // int(node["GPU"]) for node in usable)
-    sizes = range(int(max(node["CPU"] for node in usable)), 0, -1)
-    return workers, next(n for n in sizes if sum(int(node["CPU"]) // n for node in usable) >= workers)
-
-
-def _connect(address: str | None) -> tuple[Any, bool]:
-    """Ray, and whether this call connected to a cluster: the program may have done so already."""
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    import ray
-
-    if ray.is_initialized():
-        return ray, False
-    quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
-    if address is None:
-        log.info("starting Ray here")
-        ray.init("local", num_cpus=len(os.sched_getaffinity(0)), include_dashboard=False, **quiet)
-        return ray, True
-    try:
-        if address != "auto":  # a refusal takes no time, where Ray tries for minutes
-            host, _, port = address.rpartition(":")
-            socket.create_connection((host, int(port)), _REACH).close()
-        ray.init(address, **quiet)
-    except (OSError, RuntimeError, ValueError) as error:
-        raise InputError(
-            f"engine.address: no Ray cluster at {address}: {error}",
-            allowed="null, auto, or HOST:PORT of the head of a cluster that this machine is a node of",
-            fix="start one as docs/scale.md says; if it has a token, set RAY_AUTH_TOKEN_PATH here as there",
-        ) from None
-    return ray, True
-
-
-def _node() -> str:
-    """This node's address and the beginning of its id."""
-    import ray
-
-    return f"{ray.util.get_node_ip_address()}/{ray.get_runtime_context().get_node_id()[:8]}"
+        return perform(job, self.encoder, part, folder, cluster.node())
 
 
 def _cause(error: Any) -> BaseException:
@@ -243,15 +209,3 @@ def _cause(error: Any) -> BaseException:
     if isinstance(cause, InputError):
         return InputError(cause.found, allowed=cause.allowed, fix=cause.fix)
     return cause
-
-
-def _compare(node: str, versions: dict[str, str]) -> None:
-    """Refuse a node whose packages could compute something else; builds of one version are alike."""
-    for package, here in machine.versions().items():
-        there = versions.get(package, "none")
-        if there.partition("+")[0] != here.partition("+")[0]:
-            raise InputError(
-                f"engine: node {node} has {package} {there}, and this machine {here}",
-                allowed="the same versions everywhere",
-                fix="run scripts/setup of the same checkout on every node",
-            )

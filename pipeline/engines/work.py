@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,9 +16,11 @@ from pipeline.data.storage import open_texts
 from pipeline.encoders import Encoder, Role, Usage
 from pipeline.engines import Job, Part, Piece
 from pipeline.progress import Bar
-from pipeline.records import Array, Ranking
+from pipeline.records import Array, Ranking, Texts
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from pipeline.search.scores import Metric
 
 
@@ -42,43 +43,46 @@ class Tally:
 
 def perform(job: Job, encoder: Encoder, part: Part, folder: Path, node: str, bar: Bar | None = None) -> Piece:
     """Do a job to one part and leave the result in a file of its own."""
-    tally = Tally(bar)
-    array, facts = job.do(encoder, part, tally)
-    path = folder / f"{uuid.uuid4().hex}.npy"
-    with disk.refusals_named(path):
-        with open(path, "wb") as file:
-            np.save(file, array, allow_pickle=False)
-        disk.flush(path)
+    tally, path = Tally(bar), folder / uuid.uuid4().hex
+    facts = job.do(encoder, part, path, tally)
+    disk.flush(path)
     return Piece(part, path, entry_of(path), tally.done, facts, node)
+
+
+def save(path: Path, array: Array) -> None:
+    """Write an array under just this name."""
+    with disk.refusals_named(path), open(path, "wb") as file:
+        np.save(file, array, allow_pickle=False)
 
 
 @dataclass(frozen=True)
 class Encode:
-    """Turns texts into vectors; its facts are their `Usage`.
+    """Turns texts into vectors, float32 or float16 [rows, dimension]; its facts are their `Usage`.
 
     Attributes:
-        texts: The Arrow file of all texts.
+        texts: The Arrow file of all texts, alone.
         role: What they are encoded as.
         normalized: Whether every vector must have length 1.
         stored: The number format their shard keeps them in.
     """
 
-    texts: Path
+    texts: Artifact
     role: Role
     normalized: bool
     stored: vectors.Precision
 
-    def do(self, encoder: Encoder, part: Part, bar: Bar) -> tuple[Array, Usage]:
-        """See `pipeline.engines.Job`; float32 or float16 [rows, dimension].
+    def do(self, encoder: Encoder, part: Part, path: Path, bar: Bar) -> Usage:
+        """See `pipeline.engines.Job`.
 
         Raises:
             InputError: See `pipeline.vectors.check` and `pipeline.vectors.stored`.
         """
         start, stop = part
-        texts, usage = open_texts(self.texts), Usage()
+        texts, usage = only_texts(self.texts), Usage()
         made = encoder.encode(texts, range(start, stop), self.role, usage, bar)
         vectors.check(made, texts.ids.slice(start, stop - start).to_pylist(), self.normalized)
-        return vectors.stored(made, start, self.stored), usage
+        save(path, vectors.stored(made, start, self.stored))
+        return usage
 
 
 HIT = np.dtype([("passage", "<i8"), ("score", "<f4")])
@@ -87,50 +91,69 @@ HIT = np.dtype([("passage", "<i8"), ("score", "<f4")])
 
 @dataclass(frozen=True)
 class Search:
-    """Finds the best passages of each query among some of the stored vectors, exactly.
+    """Finds the best passages of each query among some of the stored vectors, exactly: `HIT` [queries, hits].
 
     Attributes:
         passages: The passages' vectors.
         queries: The queries' vectors.
-        corpus: The Arrow file of the passages, whose ids decide between equal scores.
+        corpus: The Arrow file of the passages, alone; their ids decide between equal scores.
         metric: What a score is.
         config: The search section.
     """
 
     passages: Artifact
     queries: Artifact
-    corpus: Path
+    corpus: Artifact
     metric: Metric
     config: SearchConfig
 
-    def do(self, encoder: Encoder, part: Part, bar: Bar) -> tuple[Array, None]:
-        """See `pipeline.engines.Job`; `HIT` [queries, hits]. A part is some passages."""
+    def do(self, encoder: Encoder, part: Part, path: Path, bar: Bar) -> None:
+        """See `pipeline.engines.Job`. A part is some passages."""
         from pipeline.search import exact
 
         config, queries = self.config, vectors.open_embeddings(self.queries)
         found = exact.best(
-            vectors.among(vectors.open_embeddings(self.passages), *part),
+            vectors.open_rows(self.passages, *part),
             vectors.read(queries, 0, len(queries)),
             config.top_k,
-            open_texts(self.corpus).ids,
+            only_texts(self.corpus).ids,
             self.metric,
             bar,
             memory_mb=config.memory_mb,
             first_row=part[0],
         )
-        hits = np.empty(found.passages.shape, HIT)
-        hits["passage"], hits["score"] = found.passages, found.scores
-        return hits, None
+        save_hits(path, found)
 
-    def merge(self, pieces: Iterable[Piece]) -> Ranking:
-        """The best passages of all parts: of each but one ranking is in memory at a time."""
-        from pipeline.search import exact
 
-        ids, best = open_texts(self.corpus).ids, None
-        for piece in pieces:
-            hits = np.load(piece.path, mmap_mode="r", allow_pickle=False)
-            found = Ranking(hits["passage"], hits["score"])
-            best = exact.merge([best, found], self.config.top_k, ids) if best else found
-        if best is None:
-            raise ValueError("no parts")
-        return best
+def merge(best: Ranking, piece: Piece, top_k: int, ids: pa.ChunkedArray) -> Ranking:
+    """The best passages of each query, of those found before and those of one more part.
+
+    Args:
+        best: Of the parts before.
+        piece: The part, a file of `HIT` [queries, hits].
+        top_k: Hits kept for each query.
+        ids: Arrow strings, the ids of the collection's passages; they decide between equal scores.
+    """
+    from pipeline.search import exact
+
+    hits = np.load(piece.path, mmap_mode="r", allow_pickle=False)
+    found = Ranking(hits["passage"], hits["score"])
+    return exact.merge([best, found], top_k, ids)
+
+
+def nothing_found(queries: int) -> Ranking:
+    """What to `merge` the first part with."""
+    return Ranking(np.empty((queries, 0), np.int64), np.empty((queries, 0), np.float32))
+
+
+def save_hits(path: Path, found: Ranking) -> None:
+    """Write what was found in a part: `HIT` [queries, hits]."""
+    hits = np.empty(found.passages.shape, HIT)
+    hits["passage"], hits["score"] = found.passages, found.scores
+    save(path, hits)
+
+
+def only_texts(artifact: Artifact) -> Texts:
+    """The texts of an artifact of one file."""
+    (name,) = artifact.files
+    return open_texts(artifact.path(name))

@@ -1,20 +1,38 @@
-"""One Ray cluster for all tests here: two nodes with a processor each, on this machine."""
+"""One Ray cluster for all tests here: two nodes with a processor each, on this machine.
+
+What its nodes fetch is kept in another folder than what this process would.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[str]:
+def kept_by_nodes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the nodes fetch is kept below."""
+    return tmp_path_factory.mktemp("nodes") / "benchmarco"
+
+
+@pytest.fixture(scope="session")
+def cluster(kept_by_nodes: Path) -> Iterator[str]:
     """The cluster's address."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     from ray.cluster_utils import Cluster
 
-    started = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-    started.add_node(num_cpus=1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(kept_by_nodes.parent))
+        started = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+        started.add_node(num_cpus=1)
     yield started.address
     started.shutdown()
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This process keeps nothing in the user's own folder."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))

@@ -18,12 +18,16 @@ import numpy as np
 import pytest
 
 from pipeline.api import run_benchmark
-from pipeline.artifacts import Store, entry_of
+from pipeline.artifacts import Store, entry_of, hash_file
 from pipeline.benchmark import Benchmark
-from pipeline.config import Config, EngineConfig, ModelConfig, load_config
+from pipeline.config import Config, EngineConfig, ModelConfig
+from pipeline.config_file import load_config
 from pipeline.encoders import Precomputed
 from pipeline.engines import Engine, open_engine
-from pipeline.engines.ray import LOSSES, share_out
+from pipeline.engines.cluster import share_out
+from pipeline.engines.exchange import Exchange
+from pipeline.engines.ray import LOSSES
+from pipeline.engines.work import save
 from pipeline.errors import InputError
 from pipeline.progress import silent
 
@@ -194,6 +198,33 @@ def test_workers_find_what_an_index_finds(workplace: Path, cluster: str) -> None
     assert not (workplace / "indexes" / "index").exists()
 
 
+def test_workers_that_do_not_see_the_cache_make_the_same_through_a_store(
+    emptied: Path,
+    finished: Path,
+    cluster: str,
+    kept_by_nodes: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    take, damaged = Exchange.take, []
+
+    def taken(self: Exchange, path: Path, entry: dict[str, Any]) -> bool:
+        if not damaged:
+            damaged.extend((emptied / "store" / "runs").rglob(path.name))
+            damaged[0].write_bytes(damaged[0].read_bytes()[:-1])
+        return take(self, path, entry)
+
+    monkeypatch.setattr(Exchange, "take", taken)
+    run_benchmark(on_ray(emptied, cluster, f"engine.store=file://{emptied}/store"))
+    assert_same_results(emptied, finished)
+    assert "a result was damaged on its way at rows" in caplog.text
+    assert sum(made(emptied, "search")["made"]["engine"]["parts"].values()) == 8
+    assert len(list((kept_by_nodes / "openvino").glob("*/manifest.json"))) == 1  # converted by a worker
+    assert list((emptied / "store" / "runs").iterdir()) == []
+    fetched = {hash_file(path) for path in kept_by_nodes.glob("files/*/content")}
+    assert fetched >= {path.name for path in (emptied / "store" / "files").iterdir()}
+
+
 def test_the_shipped_config_asks_for_two_workers(root: Path) -> None:
     engine = load_config(root / "configs" / "dl19-ray.yaml").engine
     assert (engine.kind, engine.address, engine.workers) == ("ray", None, 2)
@@ -210,10 +241,11 @@ class Meeting:
 
     fifo: Path
 
-    def do(self, encoder: Any, part: tuple[int, int], bar: Any) -> tuple[Any, int]:
+    def do(self, encoder: Any, part: tuple[int, int], path: Path, bar: Any) -> int:
         with open(self.fifo, "rb" if part[0] else "wb"):
             bar.update(part[1] - part[0])
-            return np.arange(*part), os.getpid()
+            save(path, np.arange(*part))
+            return os.getpid()
 
 
 @dataclass(frozen=True)
@@ -223,14 +255,15 @@ class Deadly:
     once: Path
     always: int = -1
 
-    def do(self, encoder: Any, part: tuple[int, int], bar: Any) -> tuple[Any, int]:
+    def do(self, encoder: Any, part: tuple[int, int], path: Path, bar: Any) -> int:
         if part[0] == self.always:
             os.kill(os.getpid(), signal.SIGKILL)
         if part[0] == 1:
             with contextlib.suppress(FileExistsError):
                 self.once.touch(exist_ok=False)
                 os.kill(os.getpid(), signal.SIGKILL)
-        return np.arange(*part), part[0]
+        save(path, np.arange(*part))
+        return part[0]
 
 
 @dataclass(frozen=True)
@@ -239,7 +272,7 @@ class Refusing:
 
     error: str
 
-    def do(self, encoder: Any, part: tuple[int, int], bar: Any) -> tuple[Any, int]:
+    def do(self, encoder: Any, part: tuple[int, int], path: Path, bar: Any) -> int:
         if self.error == "input":
             raise InputError("found", allowed="allowed", fix="fix")
         raise OSError(28, "No space left on device", "/there")
@@ -288,7 +321,7 @@ def test_a_part_that_loses_its_worker_is_done_once_by_another(engine: Engine, tm
 
 def test_a_part_that_always_kills_its_worker_ends_the_run(engine: Engine, tmp_path: Path) -> None:
     job = Deadly(tmp_path / "once", always=4)
-    with pytest.raises(ChildProcessError, match=f"{LOSSES} workers died at rows 4 to 9"):
+    with pytest.raises(ChildProcessError, match=f"a worker died at rows 4 to 9, {LOSSES} times"):
         list(engine.each(job, [(4, 9)], tmp_path, Counting()))
 
 
@@ -355,6 +388,12 @@ def test_a_cluster_that_is_too_small_is_said_with_both_numbers(
         (["engine.workers=3"], "engine.workers: 3, but the cluster has 2 CPUs"),
         (["model.backend=flag", "model.device=cuda"], "engine.workers: 2, but the cluster has 0 GPUs"),
         (["model.backend=flag", "model.device=cuda:1"], "model.device: cuda:1 with engine.kind: ray"),
+        (["engine.store=file:///proc/store"], "engine.store: file:///proc/store: "),
+        (["engine.store=nope://x"], "engine.store: nope://x: Protocol not known: nope"),
+        (
+            ["engine.store=file:///tmp", "model.precision=int8"],
+            "int8 with engine.store: each node would calibrate a model of its own",
+        ),
         (["engine.address=127.0.0.1:1"], "engine.address: no Ray cluster at 127.0.0.1:1: .*refused"),
     ],
 )
@@ -383,6 +422,8 @@ def test_without_ray_the_extra_and_the_command_are_named(
     [
         (["engine.address=10.0.0.1:6379"], "engine.address is for kind 'ray'"),
         (["engine.workers=2"], "engine.workers is for kind 'ray'"),
+        (["engine.store=s3://bucket/folder"], "engine.store is for kind 'ray'"),
+        (["engine.kind=ray", "engine.store=/shared"], "'engine.store' is '/shared'.* a URL such as s3://"),
         (["engine.kind=ray", "engine.address=ray://head:10001"], "null, auto or HOST:PORT"),
         (["engine.kind=ray", "engine.workers=0"], "greater than or equal to 1"),
     ],

@@ -1,0 +1,92 @@
+"""What has a cluster, and is it fit to be used? Resources shared out, addresses tried, versions compared."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Sequence
+from typing import Any
+
+from pipeline import machine
+from pipeline.errors import InputError
+
+log = logging.getLogger(__name__)
+
+_REACH = 5.0  # seconds a cluster's head may take to answer; Ray itself tries for minutes
+
+
+def connect(address: str | None) -> tuple[Any, bool]:
+    """Ray, and whether this call connected to a cluster: the program may have done so already."""
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    import ray
+
+    if ray.is_initialized():
+        return ray, False
+    quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if address is None:
+        log.info("starting Ray here")
+        ray.init("local", num_cpus=len(os.sched_getaffinity(0)), include_dashboard=False, **quiet)
+        return ray, True
+    try:
+        if address != "auto":  # a refusal takes no time, where Ray tries for minutes
+            host, _, port = address.rpartition(":")
+            socket.create_connection((host, int(port)), _REACH).close()
+        ray.init(address, **quiet)
+    except (OSError, RuntimeError, ValueError) as error:
+        raise InputError(
+            f"engine.address: no Ray cluster at {address}: {error}",
+            allowed="null, auto, or HOST:PORT of the head of a cluster that this machine is a node of",
+            fix="start one as docs/scale.md says; if it has a token, set RAY_AUTH_TOKEN_PATH here as there",
+        ) from None
+    return ray, True
+
+
+def share_out(nodes: Sequence[dict[str, float]], workers: int | None, gpu: bool) -> tuple[int, int]:
+    """How many workers a cluster gets, and how many CPUs each.
+
+    Args:
+        nodes: What each node has, as Ray counts it.
+        workers: As many as are asked for; None is one per GPU, or without GPUs one per node.
+        gpu: Whether each has a GPU of its own.
+
+    Returns:
+        The number of workers, and of CPUs for each, the same for all: the most that lets all run at once.
+
+    Raises:
+        InputError: The cluster has fewer GPUs, or CPUs, than workers are asked for.
+    """
+    kind = "GPU" if gpu else "CPU"
+    usable = [node for node in nodes if int(node.get(kind, 0))]
+    there = sum(int(node[kind]) for node in usable)
+    workers = workers or (there if gpu else len(usable))
+    if not 0 < workers <= there:
+        asked = f"engine.workers: {workers}" if workers else "model.device: cuda"
+        raise InputError(
+            f"{asked}, but the cluster has {there} {kind}{'' if there == 1 else 's'}",
+            allowed=f"1 to {there} workers" if there else f"a cluster with a {kind}",
+            fix=f"lower engine.workers, or add nodes with {kind}s" if there else "set model.device to cpu",
+        )
+    if gpu:
+        return workers, min(int(node.get("CPU", 0)) // int(node["GPU"]) for node in usable)
+    sizes = range(int(max(node["CPU"] for node in usable)), 0, -1)
+    return workers, next(n for n in sizes if sum(int(node["CPU"]) // n for node in usable) >= workers)
+
+
+def compare(node: str, versions: dict[str, str]) -> None:
+    """Refuse a node whose packages could compute something else; builds of one version are alike."""
+    for package, here in machine.versions().items():
+        there = versions.get(package, "none")
+        if there.partition("+")[0] != here.partition("+")[0]:
+            raise InputError(
+                f"engine: node {node} has {package} {there}, and this machine {here}",
+                allowed="the same versions everywhere",
+                fix="run scripts/setup of the same checkout on every node",
+            )
+
+
+def node() -> str:
+    """This node's address and the beginning of its id."""
+    import ray
+
+    return f"{ray.util.get_node_ip_address()}/{ray.get_runtime_context().get_node_id()[:8]}"

@@ -1,0 +1,127 @@
+"""How is an index built and searched that is cut into shards? Each is an index of its own, over its rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pipeline import disk, vectors
+from pipeline.artifacts import Artifact
+from pipeline.config import EXACT, IndexConfig, SearchConfig
+from pipeline.encoders import Encoder
+from pipeline.engines import Part
+from pipeline.engines.work import only_texts, save_hits
+from pipeline.progress import Bar
+from pipeline.records import Float32
+
+if TYPE_CHECKING:
+    from pipeline.search.serving import Approximate, Exact
+
+
+def file_name(shard: int, shards: int) -> str:
+    """What the file of a shard is called; an index that is not cut has no number."""
+    return f"index-{shard}.faiss" if shards > 1 else "index.faiss"
+
+
+@dataclass(frozen=True)
+class Build:
+    """Builds the index of some rows: a Faiss file.
+
+    Attributes:
+        passages: The passages' vectors.
+        config: The index section.
+    """
+
+    passages: Artifact
+    config: IndexConfig
+
+    def do(self, encoder: Encoder | None, part: Part, path: Path, bar: Bar) -> None:
+        """See `pipeline.engines.Job`.
+
+        Raises:
+            InputError: See `pipeline.search.faiss_index.build`.
+        """
+        from pipeline.search import faiss_index
+
+        config, rows = self.config, vectors.open_rows(self.passages, *part)
+        index = faiss_index.build(
+            rows, config.factory, config.metric, bar, train_rows=config.train_rows, seed=config.seed
+        )
+        with disk.refusals_named(path):
+            faiss_index.write(index, path)
+
+
+@dataclass(frozen=True)
+class Ask:
+    """Finds the best passages of each query in the shard of some rows: `work.HIT` [queries, hits].
+
+    Attributes:
+        index: All shards.
+        asked: The queries' vectors.
+        corpus: The Arrow file of the passages, alone; their ids decide between equal scores.
+        config: The index section.
+        search: The search section.
+    """
+
+    index: Artifact
+    asked: Artifact
+    corpus: Artifact
+    config: IndexConfig
+    search: SearchConfig
+
+    def do(self, encoder: Encoder | None, part: Part, path: Path, bar: Bar) -> Any:
+        """See `pipeline.engines.Job`."""
+        start, stop = part
+        ids = only_texts(self.corpus).ids.slice(start, stop - start)
+        found = self.searcher(part).search(self.queries(), ids, bar)
+        found.passages[found.passages >= 0] += start
+        save_hits(path, found)
+
+    def searcher(self, part: Part) -> Exact | Approximate:
+        """The shard of some rows, opened."""
+        from pipeline.search import serving
+
+        shards = self.config.shards
+        number = vectors.split(self.index.facts["rows"], shards).index(part)
+        kind = serving.Exact if self.config.factory == EXACT else serving.Approximate
+        return kind(self.config, self.search, self.index.path(file_name(number, shards)))
+
+    def queries(self) -> Float32:
+        """float32 [queries, dimension]."""
+        return np.concatenate(vectors.open_embeddings(self.asked).shards)
+
+
+@dataclass(frozen=True)
+class Measure(Ask):
+    """Measures the shard of some rows; its facts, and its file, are what `Approximate.measure` says."""
+
+    def do(self, encoder: Encoder | None, part: Part, path: Path, bar: Bar) -> dict[str, Any]:
+        """See `pipeline.engines.Job`."""
+        searcher: Any = self.searcher(part)
+        figures: dict[str, Any] = searcher.measure(self.queries())
+        path.write_text(json.dumps(figures), encoding="utf-8")
+        return figures
+
+
+def together(shards: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What shards cost that are asked one after the other: memory and times are the sums of theirs.
+
+    The merge of their hits is not counted.
+    """
+
+    def rate(name: str) -> float:
+        return round(1 / float(sum(1 / shard[name] for shard in shards)), 1)
+
+    latency = {name: round(sum(s["latency_ms"][name] for s in shards), 4) for name in shards[0]["latency_ms"]}
+    return {
+        "memory_mb": round(sum(shard["memory_mb"] for shard in shards), 3),
+        "threads": min(shard["threads"] for shard in shards),
+        "queries_per_second": rate("queries_per_second"),
+        "queries_per_second_one_thread": rate("queries_per_second_one_thread"),
+        "latency_ms": latency,
+    }

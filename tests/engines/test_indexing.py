@@ -1,0 +1,195 @@
+"""An index in shards: each is built over its rows, and merged hits keep the contract's order."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from pipeline import vectors
+from pipeline.api import run_benchmark
+from pipeline.artifacts import Artifact, Recipe, Store
+from pipeline.config import IndexConfig, SearchConfig
+from pipeline.config_file import load_config
+from pipeline.data.storage import CORPUS, TextsWriter
+from pipeline.engines import indexing
+from pipeline.engines.work import merge, nothing_found, perform
+from pipeline.errors import InputError
+from pipeline.progress import silent
+from pipeline.records import Embeddings, Float32, Ranking
+from pipeline.search import exact, faiss_index, speed
+
+ROWS, K = 101, 7
+
+
+class Made:
+    """Vectors of passages and queries, and the passages' ids, as the stages leave them."""
+
+    def __init__(self, folder: Path, passages: Float32, queries: Float32) -> None:
+        self.store, self.queries, self.vectors = Store(folder / "indexes"), queries, passages
+        self.passages = self._vectors("passages", passages, 20)
+        self.asked = self._vectors("queries", queries, len(queries))
+        names = np.random.default_rng(1).permutation(len(passages)).astype(str)
+        self.ids = pa.chunked_array([pa.array(names)])
+
+        def write(draft: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+            with draft.file(CORPUS) as path, TextsWriter(path) as writer:
+                writer.write(self.ids.combine_chunks(), self.ids.combine_chunks())
+            return {}, {}
+
+        self.corpus = self.store.make(Recipe("data", {}), write)[0]
+
+    def _vectors(self, stage: str, made: Float32, rows: int) -> Artifact:
+        def write(draft: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+            for start in range(0, len(made), rows):
+                vectors.write(draft, start, made[start : start + rows])
+            return {}, {}
+
+        return self.store.make(Recipe(stage, {}), write)[0]
+
+    def search(self, config: IndexConfig, search: SearchConfig, folder: Path) -> Ranking:
+        """Build each shard, ask each, and merge, the last first."""
+        parts = vectors.split(len(self.vectors), config.shards)
+
+        def write(draft: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+            for number, part in enumerate(parts):
+                piece = perform(indexing.Build(self.passages, config), None, part, folder, "n")
+                assert piece.done == part[1] - part[0]
+                draft.adopt(piece.path, indexing.file_name(number, config.shards), piece.entry)
+            return {"rows": len(self.vectors)}, {}
+
+        index, _ = self.store.make(Recipe("index", config.model_dump()), write)
+        job = indexing.Ask(index, self.asked, self.corpus, config, search)
+        best = nothing_found(len(self.queries))
+        for part in reversed(parts):
+            best = merge(best, perform(job, None, part, folder, "n"), search.top_k, self.ids)
+        return best
+
+
+@pytest.mark.parametrize(
+    ("metric", "shards"),
+    [("inner_product", 1), ("inner_product", 3), ("inner_product", ROWS), ("cosine", 3), ("l2", 3)],
+)
+def test_shards_of_a_flat_index_find_what_one_finds(metric: Any, shards: int, tmp_path: Path) -> None:
+    """Of few distinct vectors, so that most scores tie, across shards and across the last rank."""
+    draw = np.random.default_rng(0)
+    made = Made(tmp_path, draw.integers(1, 3, (ROWS, 3)).astype(np.float32), np.eye(3, dtype=np.float32))
+    found = made.search(IndexConfig(metric=metric, shards=shards), SearchConfig(top_k=K), tmp_path)
+    with silent("", None, "") as bar:
+        whole = exact.best(Embeddings((made.vectors,)), made.queries, K, made.ids, metric, bar)
+    assert found.passages.tolist() == whole.passages.tolist()
+    assert found.scores.tolist() == whole.scores.tolist()
+    assert (whole.scores[:, K - 1] == whole.scores[:, 0]).any()
+
+
+@pytest.mark.parametrize(
+    ("factory", "parameters"), [("IVF2,Flat", {"nprobe": 1}), ("HNSW4", {"efSearch": 8}), ("SQ8", {})]
+)
+def test_each_shard_is_an_index_of_its_own_rows(
+    factory: str, parameters: dict[str, int | float], tmp_path: Path
+) -> None:
+    draw = np.random.default_rng(0)
+    made = Made(tmp_path, draw.random((ROWS, 8), np.float32), draw.random((5, 8), np.float32))
+    config = IndexConfig(factory=factory, shards=3, train_rows=30)
+    found = made.search(config, SearchConfig(top_k=K, parameters=parameters), tmp_path)
+    names, hits = made.ids.to_pylist(), [[] for _ in made.queries]
+    for start, stop in vectors.split(ROWS, 3):
+        rows = Embeddings((made.vectors[start:stop],))
+        with silent("", None, "") as bar:
+            index = faiss_index.build(rows, factory, "inner_product", bar, train_rows=30)
+        faiss_index.tune(index, factory, parameters)
+        scores, numbers = index.search(made.queries, K)
+        for query, (some, which) in enumerate(zip(scores, numbers, strict=True)):
+            hits[query] += [
+                (s, names[start + n], start + n) for s, n in zip(some, which, strict=True) if n >= 0
+            ]
+    for query, listed in enumerate(hits):
+        best = sorted(listed, reverse=True)[:K]
+        assert found.passages[query].tolist() == [row for _, _, row in best]
+        assert found.scores[query].tolist() == [score for score, _, _ in best]
+
+
+def test_shards_asked_one_after_the_other_cost_the_sum() -> None:
+    first = {
+        "memory_mb": 1.5,
+        "threads": 2,
+        "queries_per_second": 100.0,
+        "queries_per_second_one_thread": 50.0,
+        "latency_ms": {"median": 1.0, "p95": 2.0, "p99": 3.0},
+    }
+    second = {**first, "memory_mb": 0.5, "threads": 1, "queries_per_second": 300.0}
+    assert indexing.together([first, second]) == {
+        "memory_mb": 2.0,
+        "threads": 1,
+        "queries_per_second": 75.0,
+        "queries_per_second_one_thread": 25.0,
+        "latency_ms": {"median": 2.0, "p95": 4.0, "p99": 6.0},
+    }
+
+
+def run(folder: Path, *settings: str) -> dict[str, Any]:
+    """One benchmark; what it finds goes to `results/t`."""
+    given = [f"cache={folder}/indexes", f"output={folder}/results", "index.shards=3", *settings]
+    return run_benchmark(load_config(folder / "c.yaml", given)).metrics
+
+
+def manifest(folder: Path, stage: str) -> dict[str, Any]:
+    """The one that is not of exact search."""
+    every = [json.loads(path.read_text()) for path in (folder / "indexes" / stage).glob("*/manifest.json")]
+    (found,) = (each for each in every if each["recipe"].get("shards") == 3 or "index" in each["facts"])
+    return found
+
+
+def test_a_run_keeps_the_shards_that_are_whole_and_measures_them_together(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(speed, "SECONDS", 0.01)
+    metrics = run(workplace, "index.factory=HNSW8")
+    built, asked = manifest(workplace, "index"), manifest(workplace, "search")
+    assert sorted(built["files"]) == [f"index-{number}.faiss" for number in range(3)]
+    assert built["facts"] == {"rows": 345, "dimension": 96}
+    assert asked["facts"]["index"]["disk_bytes"] == sum(file["bytes"] for file in built["files"].values())
+    assert metrics["index"].keys() >= {"memory_mb", "queries_per_second", "latency_ms", "build_seconds"}
+    run_file = workplace / "results" / "t" / "run.trec"
+    before = run_file.read_bytes()
+    folder = workplace / "indexes" / "index" / built["key"]
+    (folder / "index-1.faiss").unlink()
+    shutil.rmtree(workplace / "indexes" / "search")
+    kept = (folder / "index-2.faiss").stat().st_ino
+    run(workplace, "index.factory=HNSW8")
+    assert run_file.read_bytes() == before
+    assert (folder / "index-2.faiss").stat().st_ino == kept
+    assert manifest(workplace, "index")["made"]["engine"]["parts"] == {"local": 1}
+
+
+@pytest.mark.parametrize(
+    ("factory", "shared"), [("HNSW8", True), ("'IVF4,Flat'", False)], ids=["cache", "store"]
+)
+def test_workers_build_and_search_the_shards_that_one_process_does(
+    factory: str, shared: bool, workplace: Path, cluster: str
+) -> None:
+    settings = [f"index.factory={factory}", "search.against_exact=false"]
+    run(workplace, *settings)
+    run_file = workplace / "results" / "t" / "run.trec"
+    before = run_file.read_bytes()
+    for stage in ("index", "search", "evaluate"):
+        shutil.rmtree(workplace / "indexes" / stage)
+    store = [] if shared else [f"engine.store=file://{workplace}/store"]
+    run(workplace, *settings, "engine.kind=ray", f"engine.address={cluster}", "engine.workers=2", *store)
+    assert run_file.read_bytes() == before
+    for stage in ("index", "search"):
+        (path,) = (workplace / "indexes" / stage).glob("*/manifest.json")
+        engine = json.loads(path.read_text())["made"]["engine"]
+        assert (engine["kind"], sum(engine["parts"].values())) == ("ray", 3)
+
+
+def test_more_shards_than_passages_are_refused_before_any_is_encoded(workplace: Path) -> None:
+    shutil.rmtree(workplace / "indexes" / "passages")
+    with pytest.raises(InputError, match=r"index\.shards: 346, and the collection has 345 passages"):
+        run(workplace, "index.shards=346")
+    assert list((workplace / "indexes" / "passages").glob("*/rows-*")) == []
