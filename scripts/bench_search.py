@@ -28,6 +28,7 @@ import pyarrow as pa
 
 from pipeline import vectors
 from pipeline.artifacts import Artifact, Recipe, Store
+from pipeline.engines.work import save
 from pipeline.machine import Meter
 from pipeline.progress import silent
 from pipeline.records import Embeddings, Float32
@@ -92,7 +93,9 @@ def draw(folder: Path, rows: int, dimension: int, queries: int, precision: vecto
 
     def build(draft: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         for start in range(0, rows, SHARD):
-            vectors.write(draft, start, some(min(SHARD, rows - start)), precision)
+            part = some(min(SHARD, rows - start))
+            with draft.file(vectors.shard_name(start, start + len(part))) as path:
+                save(path, vectors.stored(part, start, precision))
         return {}, {}
 
     np.save(folder / "queries.npy", some(queries))
@@ -154,7 +157,7 @@ def child(arguments: argparse.Namespace) -> None:
             raw = index.search(queries, k)
             seconds = time.perf_counter() - started
             np.save(folder / "raw.npy", raw[1])
-            ranking = exact.settle(
+            ranking = exact.best_via(
                 lambda some, most: index.search(some, most)[::-1],
                 embeddings, queries, k, ids, "inner_product", bar, batch_size=len(queries),
             )  # fmt: skip

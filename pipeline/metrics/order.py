@@ -79,7 +79,8 @@ def _by_score(passages: Int64, scores: Float32) -> tuple[Int64, Float32]:
     wrong = (scores[:, 1:] > scores[:, :-1]) | (pads[:, :-1] > pads[:, 1:])
     rows = np.flatnonzero(wrong.any(axis=1))
     if rows.size:
-        order = np.lexsort((-scores[rows], pads[rows]), axis=1)
+        falling = np.where(pads[rows], np.float32(np.nan), -scores[rows])  # NaN is sorted last
+        order = np.argsort(falling, axis=1)
         passages, scores = passages.copy(), scores.copy()
         passages[rows] = np.take_along_axis(passages[rows], order, axis=1)
         scores[rows] = np.take_along_axis(scores[rows], order, axis=1)

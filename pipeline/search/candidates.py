@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pyarrow as pa
 
-from pipeline import vectors
+from pipeline import machine, vectors
 from pipeline.metrics.order import sort_hits_by_id
 from pipeline.records import Embeddings, Float32, Int64, Ranking
-from pipeline.search.scores import Metric, prepared, score_pairs
+from pipeline.search.scores import Metric, for_metric, score_pairs
 
 PAIRS = 2048  # that a thread scores at once
 
@@ -25,8 +24,6 @@ def rank(passages: Int64, scores: Float32, k: int, ids: pa.ChunkedArray) -> Rank
         k: Hits kept of each.
         ids: Arrow strings, the ids of the collection's passages; they decide between equal scores.
     """
-    order = np.argsort(-scores, axis=1)
-    passages, scores = np.take_along_axis(passages, order, axis=1), np.take_along_axis(scores, order, axis=1)
     passages, scores = sort_hits_by_id(passages, scores, ids)
     return Ranking(np.ascontiguousarray(passages[:, :k]), np.ascontiguousarray(scores[:, :k]))
 
@@ -47,10 +44,10 @@ def score(embeddings: Embeddings, rows: Int64, queries: Float32, query: Int64, m
 
     def part(start: int) -> None:
         piece = slice(start, start + PAIRS)
-        passages = prepared(vectors.pick(embeddings, rising[piece]), metric)
+        passages = for_metric(vectors.pick(embeddings, rising[piece]), metric)
         scores[order[piece]] = score_pairs(wide, asking[piece], passages, metric)
 
-    with ThreadPoolExecutor(min(os.cpu_count() or 1, 8)) as pool:
+    with ThreadPoolExecutor(min(machine.cores(), 8)) as pool:
         list(pool.map(part, range(0, len(rows), PAIRS)))
     return scores
 

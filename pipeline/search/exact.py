@@ -18,14 +18,14 @@ from pipeline import vectors
 from pipeline.progress import Bar, silent
 from pipeline.records import Embeddings, Float32, Int64, Ranking
 from pipeline.search import candidates
-from pipeline.search.product import Single, error_bound, lengths
+from pipeline.search.product import Float32Product, error_bound, norms
 from pipeline.search.scan import Scan, sizes, spans
-from pipeline.search.scores import Metric, prepared
+from pipeline.search.scores import Metric, for_metric
 
 Find = Callable[[Float32, int], tuple[Int64, Float32]]
 """Of float32 queries and k: rows int64 [queries, k], -1 where there is none, and scores float32, falling."""
 
-MORE = 64  # hits beyond k asked of another search
+MORE = 64  # hits beyond k asked of another search, so that few queries are left open
 
 
 def best(
@@ -54,7 +54,7 @@ def best(
     Returns:
         [queries, min(top_k, n)], rows of the collection, ties in the contract's order.
     """
-    queries = np.ascontiguousarray(prepared(queries, metric))
+    queries = np.ascontiguousarray(for_metric(queries, metric))
     k = min(top_k, len(embeddings))
     block, group = sizes(embeddings.dimension, k, len(queries), memory_mb)
     own = ids.slice(first_row, len(embeddings))
@@ -84,7 +84,7 @@ def merge(parts: Sequence[Ranking], top_k: int, ids: pa.ChunkedArray) -> Ranking
     return candidates.rank(passages, scores, top_k, ids)
 
 
-def settle(
+def best_via(
     find: Find,
     embeddings: Embeddings,
     queries: Float32,
@@ -94,6 +94,7 @@ def settle(
     bar: Bar,
     *,
     batch_size: int = 256,
+    most: int | None = None,
 ) -> Ranking:
     """What `best` of the same is, by way of another exact search in float32, such as Faiss' on a GPU.
 
@@ -106,15 +107,16 @@ def settle(
         metric: inner_product or l2.
         bar: Told of every query searched.
         batch_size: Queries given to `find` at once.
+        most: Hits that are asked of it for a query, where it is slow or unable beyond; at least `top_k`.
     """
     n = len(embeddings)
-    k, fetched = min(top_k, n), min(top_k + MORE, n)
-    longest = max(lengths(vectors.read(embeddings, *span)).max() for span in spans(n, 1 << 14, 1 << 14))
+    k, fetched = min(top_k, n), min(top_k + MORE, most or n, n)
+    longest = max(norms(vectors.read(embeddings, *span)).max() for span in spans(n, 1 << 14, 1 << 14))
     parts = [_none(k)]
     for start in range(0, len(queries), batch_size):
         batch = np.ascontiguousarray(queries[start : start + batch_size])
         rows, products = find(batch, fetched)
-        error = 2 * error_bound(Single(batch), float(longest), 0.0, batch.shape[1], metric)
+        error = 2 * error_bound(Float32Product(batch), float(longest), 0.0, batch.shape[1], metric)
         near = products >= (products[:, k - 1] - 2 * error)[:, None]
         query, place = np.nonzero(near)
         scores = candidates.score(embeddings, rows[query, place], batch, query, metric)

@@ -15,7 +15,7 @@ from pipeline.errors import InputError
 from pipeline.metrics.order import sort_hits_by_id
 from pipeline.progress import Bar
 from pipeline.records import Embeddings, Float32, Int64, Ranking
-from pipeline.search.scores import Metric, prepared
+from pipeline.search.scores import Metric, for_metric
 
 CHUNK = 65536  # vectors read and added at once
 TRAIN_ROWS, ROWS_PER_LIST = 65536, 64  # of the training sample, unless the config says
@@ -57,12 +57,12 @@ def build(
         wanted = train_rows or max(TRAIN_ROWS, ROWS_PER_LIST * _lists(index))
         drawn = np.random.default_rng(seed).choice(n, min(wanted, n), replace=False)
         try:
-            index.train(prepared(vectors.pick(embeddings, np.sort(drawn)), metric))
+            index.train(for_metric(vectors.pick(embeddings, np.sort(drawn)), metric))
         except RuntimeError as error:
             raise _refusal(f"index.factory: '{factory}' on {len(drawn):,} of {n:,} vectors", error) from None
     for start in range(0, n, CHUNK):
         stop = min(start + CHUNK, n)
-        index.add(np.ascontiguousarray(prepared(vectors.read(embeddings, start, stop), metric)))
+        index.add(np.ascontiguousarray(for_metric(vectors.read(embeddings, start, stop), metric)))
         vectors.forget(embeddings, start, stop)
         bar.update(stop - start)
     return index
@@ -165,7 +165,15 @@ def vectors_of(index: Any) -> Embeddings:
 
 
 def search(
-    index: Any, queries: Float32, top_k: int, ids: pa.ChunkedArray, metric: Metric, batch_size: int, bar: Bar
+    index: Any,
+    queries: Float32,
+    top_k: int,
+    ids: pa.ChunkedArray,
+    metric: Metric,
+    batch_size: int,
+    bar: Bar,
+    *,
+    on_cpu: Any = None,
 ) -> Ranking:
     """The best passages of each query, as far as the index finds them.
 
@@ -177,18 +185,20 @@ def search(
         metric: What the index was built for.
         batch_size: Queries given to Faiss at once.
         bar: Told of every query searched.
+        on_cpu: What `index` is a copy of, where that is on a GPU: such a one gives only so many hits, so this
+            answers the queries for which equal scores straddle the last rank. None where `index` does.
 
     Returns:
         [queries, min(top_k, n)], ties in the contract's order, also where they straddle the last rank:
         of passages with equal scores those that come first in the order are kept, whichever Faiss found.
     """
-    queries = prepared(queries, metric)
-    k = min(top_k, index.ntotal)
+    queries = for_metric(queries, metric)
+    k, for_ties = min(top_k, index.ntotal), index if on_cpu is None else on_cpu
     passages = np.empty((len(queries), k), np.int64)
     scores = np.empty((len(queries), k), np.float32)
     for start in range(0, len(queries), batch_size):
         batch = slice(start, start + batch_size)
-        passages[batch], scores[batch] = _search_batch(index, queries[batch], k, ids, metric)
+        passages[batch], scores[batch] = _search_batch(index, for_ties, queries[batch], k, ids, metric)
         bar.update(len(queries[batch]))
     return Ranking(passages, scores)
 
@@ -200,7 +210,7 @@ def find(index: Any, queries: Float32, k: int, metric: Metric) -> tuple[Int64, F
 
 
 def _search_batch(
-    index: Any, queries: Float32, k: int, ids: pa.ChunkedArray, metric: Metric
+    index: Any, for_ties: Any, queries: Float32, k: int, ids: pa.ChunkedArray, metric: Metric
 ) -> tuple[Int64, Float32]:
     """One batch. One hit more than k is fetched: if it scores as the last kept does, all that tie are."""
     passages, scores = find(index, queries, min(k + 1, index.ntotal), metric)
@@ -208,7 +218,7 @@ def _search_batch(
     if scores.shape[1] > k:
         cut = (scores[:, k - 1] == scores[:, k]) & (passages[:, k] >= 0)
         for row in np.flatnonzero(cut):
-            passages[row, :k], scores[row, :k] = _all_ties(index, queries[row : row + 1], k, ids, metric)
+            passages[row, :k], scores[row, :k] = _all_ties(for_ties, queries[row : row + 1], k, ids, metric)
     return passages[:, :k], scores[:, :k]
 
 

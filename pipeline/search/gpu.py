@@ -9,6 +9,8 @@ from pipeline.errors import InputError
 
 log = logging.getLogger(__name__)
 
+FAST_HITS, MOST_HITS = 1024, 2048  # of a query: Faiss' kernels up to the first are the faster ones
+
 
 def choose(device: str, gpus: int) -> int | None:
     """The number of the GPU to use, None for the CPU.
@@ -39,13 +41,13 @@ def count() -> int:
     return int(faiss.get_num_gpus())
 
 
-def place(index: Any, device: str, top_k: int) -> Any:
+def place(index: Any, device: str, hits: int) -> Any:
     """An index where it is to be searched: a copy on a GPU, in its own precision, or itself.
 
     Args:
-        index: A faiss index.
+        index: A faiss index, its search parameters set.
         device: `search.device`.
-        top_k: Hits that will be asked for; a GPU gives at most `faiss.GpuIndex` allows.
+        hits: How many will be asked for at least.
 
     Raises:
         InputError: A GPU is asked for by name that is not there, or that cannot take the index.
@@ -53,13 +55,9 @@ def place(index: Any, device: str, top_k: int) -> Any:
     number = choose(device, count())
     if number is None:
         return index
-    import faiss
-
-    options = faiss.GpuClonerOptions()  # fp32 throughout: its half precisions are off
     try:
-        if top_k >= _MOST_HITS:
-            raise RuntimeError(f"a GPU gives {_MOST_HITS - 1:,} hits at most, search.top_k is {top_k:,}")
-        return faiss.index_cpu_to_gpu(faiss.StandardGpuResources(), number, index, options)
+        _check(index, hits)
+        return _copy(index, number)
     except RuntimeError as error:
         if device != "auto":
             raise InputError(
@@ -69,4 +67,31 @@ def place(index: Any, device: str, top_k: int) -> Any:
         return index
 
 
-_MOST_HITS = 2048  # of one query in faiss' GPU kernels
+def most_hits(top_k: int) -> int:
+    """How many hits of a query to ask a GPU for at most, where some more than `top_k` would do good."""
+    return FAST_HITS if top_k < FAST_HITS else MOST_HITS
+
+
+def _check(index: Any, hits: int) -> None:
+    """Refuse what Faiss would refuse when it searches.
+
+    Raises:
+        RuntimeError: It would.
+    """
+    import faiss
+
+    if hits > MOST_HITS:
+        raise RuntimeError(f"a GPU gives {MOST_HITS:,} hits at most, and {hits:,} are needed")
+    inverted = faiss.try_extract_index_ivf(index)
+    if inverted and inverted.nprobe > MOST_HITS:
+        raise RuntimeError(f"a GPU looks at {MOST_HITS:,} lists at most, and nprobe is {inverted.nprobe:,}")
+
+
+def _copy(index: Any, number: int) -> Any:
+    """The same index on a GPU, in fp32 throughout: half precision is off unless asked for."""
+    import faiss
+
+    options = faiss.GpuClonerOptions()
+    if hasattr(options, "use_cuvs"):
+        options.use_cuvs = False  # its products are not those that `exact.best_via` knows the error of
+    return faiss.index_cpu_to_gpu(faiss.StandardGpuResources(), number, index, options)

@@ -15,7 +15,7 @@ from pipeline.progress import Bar
 from pipeline.records import Array, Embeddings, Float32, Int64, Ranking
 from pipeline.search import candidates
 from pipeline.search.product import error_bound, products
-from pipeline.search.scores import Metric, prepared
+from pipeline.search.scores import Metric, for_metric
 
 QUERIES = 512  # multiplied at once
 TILE = 1 << 21  # products made at once
@@ -99,7 +99,7 @@ class Scan:
 
     def _block(self, start: int, stop: int) -> tuple[Array, Float32 | None, float, float]:
         """Rows [start, stop) to multiply, half their squared lengths where those count, and two bounds."""
-        rows = prepared(vectors.read(self.embeddings, start, stop), self.metric)
+        rows = for_metric(vectors.read(self.embeddings, start, stop), self.metric)
         squares = np.einsum("ij,ij->i", rows, rows)
         longest = 1.001 * float(np.sqrt(squares.max(initial=0)))
         operand, moved = self.tiles[0].prepare(rows)

@@ -26,7 +26,7 @@ def unit(rows: Float32) -> Float32:
     return wide.astype(np.float32)
 
 
-def prepared(rows: Float32, metric: Metric) -> Float32:
+def for_metric(rows: Float32, metric: Metric) -> Float32:
     """Vectors as the metric compares them: for cosine of length 1, else as they are."""
     return unit(rows) if metric == "cosine" else rows
 

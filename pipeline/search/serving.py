@@ -9,11 +9,11 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from pipeline import machine
-from pipeline.config import IndexConfig, SearchConfig
+from pipeline.config import EXACT, IndexConfig, SearchConfig
 from pipeline.progress import Bar
 from pipeline.records import Embeddings, Float32, Ranking
 from pipeline.search import exact, faiss_index, gpu, speed
-from pipeline.search.scores import Metric, prepared
+from pipeline.search.scores import Metric, for_metric
 
 
 class Searcher(Protocol):
@@ -81,14 +81,14 @@ class Exact:
     def search(self, queries: Float32, ids: pa.ChunkedArray, bar: Bar) -> Ranking:
         """See `Searcher.search`."""
         embeddings, top_k = faiss_index.vectors_of(self.index), self.config.top_k
-        queries = prepared(queries, self.metric)  # as the index's vectors are, so that cosine is a product
+        queries = for_metric(queries, self.metric)  # as the index's vectors are, so that cosine is a product
         metric: Metric = "l2" if self.metric == "l2" else "inner_product"
-        placed = gpu.place(self.index, self.config.device, top_k + exact.MORE)
+        placed = gpu.place(self.index, self.config.device, min(top_k, self.count))
         if placed is self.index:
             return exact.best(embeddings, queries, top_k, ids, metric, bar)
         find = functools.partial(faiss_index.find, placed, metric=metric)
-        size = self.config.batch_size
-        return exact.settle(find, embeddings, queries, top_k, ids, metric, bar, batch_size=size)
+        size, most = self.config.batch_size, gpu.most_hits(top_k)
+        return exact.best_via(find, embeddings, queries, top_k, ids, metric, bar, batch_size=size, most=most)
 
 
 class Approximate:
@@ -110,16 +110,40 @@ class Approximate:
         self.memory_mb = round(max(grown, path.stat().st_size / 1e6), 3)
         faiss_index.tune(opened, index.factory, search.parameters)
         self.metric, self.config = index.metric, search
-        self.index = gpu.place(opened, search.device, search.top_k + 1)
+        self.on_cpu = opened
+        self.index = gpu.place(opened, search.device, min(search.top_k + 1, opened.ntotal))
         self.count, self.dimension = opened.ntotal, opened.d
 
     def search(self, queries: Float32, ids: pa.ChunkedArray, bar: Bar) -> Ranking:
         """See `Searcher.search`."""
         config = self.config
-        return faiss_index.search(self.index, queries, config.top_k, ids, self.metric, config.batch_size, bar)
+        return faiss_index.search(
+            self.index,
+            queries,
+            config.top_k,
+            ids,
+            self.metric,
+            config.batch_size,
+            bar,
+            on_cpu=self.on_cpu,
+        )
 
     def measure(self, queries: Float32) -> dict[str, Any]:
         """What it costs: memory in 10^6 bytes, and what `speed.measure` says."""
-        queries, k = prepared(queries, self.metric), min(self.config.top_k, self.count)
+        queries, k = for_metric(queries, self.metric), min(self.config.top_k, self.count)
         find = functools.partial(faiss_index.find, self.index, k=k, metric=self.metric)
         return {"memory_mb": self.memory_mb, **speed.measure(find, queries, self.config.batch_size)}
+
+
+def open_searcher(index: IndexConfig, search: SearchConfig, path: Path) -> Exact | Approximate:
+    """An index, ready to be searched: exactly if it is Flat.
+
+    Args:
+        index: The index section.
+        search: The search section.
+        path: The index.
+
+    Raises:
+        InputError: The index has no such search parameters.
+    """
+    return (Exact if index.factory == EXACT else Approximate)(index, search, path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from pathlib import Path
 
 import faiss
@@ -17,7 +18,7 @@ from pipeline import vectors
 from pipeline.artifacts import Recipe, Store
 from pipeline.progress import silent
 from pipeline.records import Embeddings, Float32, Ranking
-from pipeline.search import exact, product, scan
+from pipeline.search import exact, gpu, product, scan
 from pipeline.search.scores import Metric, unit
 
 METRICS: tuple[Metric, ...] = ("inner_product", "cosine", "l2")
@@ -58,11 +59,22 @@ def same(left: Ranking, right: Ranking) -> bool:
     )
 
 
-@pytest.fixture(params=["float32", "bfloat16"])
+def rounded(made: Float32) -> Float32:
+    """The nearest bfloat16."""
+    return ((made.view(np.uint32) + np.uint32(1 << 15)) & np.uint32(0xFFFF0000)).view(np.float32)
+
+
+@pytest.fixture(params=["float32", "bfloat16", "bfloat16 in and out"])
 def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Each product that a search may use; on processors without bfloat16, OpenVINO's in float32."""
-    monkeypatch.setattr(product, "_has_bfloat16", lambda: True)
-    monkeypatch.setattr(product, "ENOUGH", 0.0 if request.param == "bfloat16" else np.inf)
+    """Each product that a search may use; on processors without bfloat16, OpenVINO's in float32.
+
+    The last is one whose results are rounded too, as OpenVINO may do.
+    """
+    kind, multiply = product.BFloat16Product, product.BFloat16Product.__call__
+    monkeypatch.setattr(product, "has_bfloat16", lambda: True)
+    monkeypatch.setattr(product, "ENOUGH", np.inf if request.param == "float32" else 0.0)
+    if request.param == "bfloat16 in and out":
+        monkeypatch.setattr(kind, "__call__", lambda self, rows: rounded(multiply(self, rows)))
     return str(request.param)
 
 
@@ -148,7 +160,7 @@ def settled(
         return passages, 0 - scores if metric == "l2" else scores
 
     with silent("", None, "") as bar:
-        return exact.settle(
+        return exact.best_via(
             find, Embeddings((rows,)), queries, k, ids(len(rows)), metric, bar, batch_size=batch_size
         )
 
@@ -164,12 +176,14 @@ def test_more_ties_than_the_other_search_gives_are_settled() -> None:
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
-def test_stored_vectors_are_searched_as_those_in_memory(tmp_path: Path, precision: vectors.Precision) -> None:
+def test_stored_vectors_are_searched_as_those_in_memory(
+    tmp_path: Path, write_shard: Callable[..., None], precision: vectors.Precision
+) -> None:
     rows = np.random.default_rng(3).standard_normal((900, 32), np.float32)
 
     def build(draft):  # type: ignore[no-untyped-def]
         for start in range(0, 900, 128):
-            vectors.write(draft, start, rows[start : start + 128], precision)
+            write_shard(draft, start, rows[start : start + 128], precision)
         return {}, {}
 
     artifact, _ = Store(tmp_path).make(Recipe("passages", {}), build)
@@ -194,8 +208,55 @@ def test_products_are_within_the_bound(seed: int, dimension: int, scale: float, 
     )
     wide, asked = rows.astype(np.float64), queries.astype(np.float64)
     half = (wide**2).sum(axis=1)[:, None] / 2 if metric == "l2" else np.zeros((30, 1))
-    for kind in (product.Single, product.Half):
+    for kind in (product.Float32Product, product.BFloat16Product):
         made, (operand, moved) = kind(queries), kind.prepare(rows)
         off = np.abs((made(operand) - half.astype(np.float32)) - (wide @ asked.T - half)).max(axis=0)
-        longest = float(product.lengths(rows).max())
+        longest = float(product.norms(rows).max())
         assert (off <= product.error_bound(made, longest, moved, dimension, metric)).all()
+
+
+@pytest.mark.parametrize(("n_queries", "n", "dimension"), [(2, 1, 2), (9, 300, 24), (512, 4096, 384)])
+def test_a_product_s_own_rounding_is_known(kernel: str, n_queries: int, n: int, dimension: int) -> None:
+    queries, rows = np.zeros((n_queries, dimension), np.float32), np.zeros((n, dimension), np.float32)
+    queries[:, :2], queries[0, 1], rows[:, :2] = (
+        1,
+        2**-10,
+        (1, 2**-10),
+    )  # bfloat16 holds these, not 1 + 2**-10
+    made, (operand, moved) = product.BFloat16Product(queries), product.BFloat16Product.prepare(rows)
+    assert moved == 0 == made.rounded.max()
+    off = np.abs(made(operand)[:, 1:] - np.float32(1 + 2**-10)).max()
+    assert off == (2**-10 if made.roundoff else 0)
+    assert off <= product.error_bound(made, 1 + 2**-10, moved, dimension, "inner_product")[1:].min()
+
+
+@pytest.mark.parametrize(("n", "dimension"), [(2, 2), (3000, 32)])
+def test_near_duplicates_that_bfloat16_puts_in_another_order_are_found(
+    kernel: str, n: int, dimension: int
+) -> None:
+    rows, queries = np.zeros((n, dimension), np.float32), np.zeros((2, dimension), np.float32)
+    queries[:, :2], queries[1, 2:] = 1, 0.3
+    rows[n // 2, :2] = 1, 2**-8 - 0.6 * 2**-16  # the best, which falls to 1 + 2**-8 - 2**-16, and then to 1
+    rows[n // 3, :2] = 1 - 0.4 * 2**-8, 2**-8 + 2**-15  # rises to 1 + 2**-8 + 2**-15, and then to 1 + 2**-7
+    found = best(rows, queries, 1, "inner_product")
+    assert found.passages[:, 0].tolist() == [n // 2, n // 2]
+    assert same(found, brute_force(rows, queries, 1, "inner_product"))
+
+
+def test_no_more_hits_are_asked_of_another_search_than_it_gives() -> None:
+    rows = np.random.default_rng(4).standard_normal((3000, 8), np.float32)
+    index, asked = faiss.IndexFlatIP(8), []
+    index.add(rows)
+
+    def find(some, most):  # type: ignore[no-untyped-def]
+        asked.append(most)
+        return index.search(some, most)[::-1]
+
+    for top_k in (1000, 1023, 1024, 2048):
+        how = {"most": gpu.most_hits(top_k)}
+        with silent("", None, "") as bar:
+            found = exact.best_via(
+                find, Embeddings((rows,)), rows[:3], top_k, ids(3000), "inner_product", bar, **how
+            )
+        assert same(found, brute_force(rows, rows[:3], top_k, "inner_product"))
+    assert asked == [1024, 1024, 1088, 2048]

@@ -30,3 +30,25 @@ def test_the_cpu_searches_the_index_itself() -> None:
     index = faiss.IndexFlatIP(2)
     index.add(np.ones((1, 2), np.float32))
     assert gpu.place(index, "cpu", 10) is index
+
+
+@pytest.mark.parametrize(
+    ("hits", "nprobe", "said"),
+    [(2049, 1, "2,048 hits at most, and 2,049 are"), (9, 2049, "2,048 lists at most, and nprobe is 2,049")],
+)
+def test_what_a_gpu_would_refuse_is_searched_on_the_cpu_or_refused(
+    hits: int, nprobe: int, said: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(gpu, "count", lambda: 1)
+    index = faiss.IndexIVFFlat(faiss.IndexFlatIP(2), 2, 4096)
+    index.nprobe = nprobe
+    assert gpu.place(index, "auto", hits) is index
+    assert said in caplog.text
+    with pytest.raises(InputError, match=rf"search\.device: cuda: .*{said}"):
+        gpu.place(index, "cuda", hits)
+
+
+def test_as_many_hits_as_a_gpu_gives_are_no_reason_to_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "count", lambda: 1)
+    monkeypatch.setattr(gpu, "_copy", lambda index, number: "copy")
+    assert gpu.place(faiss.IndexFlatIP(2), "cuda", 2048) == "copy"

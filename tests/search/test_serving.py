@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,9 @@ from pipeline.artifacts import Store
 from pipeline.benchmark import Benchmark
 from pipeline.config_file import load_config
 from pipeline.errors import InputError
+from pipeline.progress import silent
+from pipeline.report.table import became
+from pipeline.search import speed
 
 
 def run(folder: Path, *settings: str) -> dict[str, Any]:
@@ -26,7 +30,7 @@ def stored(folder: Path, stage: str) -> list[Path]:
 
 
 def made(metrics: dict[str, Any]) -> list[str]:
-    return [stage["stage"] for stage in metrics["stages"] if not stage["reused"]]
+    return [stage["stage"] for stage in metrics["stages"] if became(stage) == "made"]
 
 
 @pytest.mark.parametrize("metric", ["inner_product", "cosine", "l2"])
@@ -39,6 +43,7 @@ def test_streamed_search_writes_the_same_and_builds_no_index(workplace: Path, me
             path.unlink()
     metrics = run(workplace, setting, "search.memory_mb=64", "search.batch_size=5")
     assert made(metrics) == ["search", "evaluate"]
+    assert [row["stage"] for row in metrics["stages"] if row["reused"]] == ["data", "passages", "queries"]
     assert (workplace / "results/t/run.trec").read_bytes() == held
     assert stored(workplace, "index") == indexes
     assert not list((workplace / "indexes").glob("index/*/manifest.json"))
@@ -74,6 +79,33 @@ def test_an_approximate_index_is_measured_against_exact_search_made_once(workpla
         assert change["ci_low"] <= change["difference"] <= change["ci_high"]
     written = json.loads((workplace / "results/t/metrics.json").read_text(encoding="utf-8"))
     assert written["against_exact"] == again["against_exact"]
+
+
+def test_seconds_are_what_the_benchmark_itself_costs(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither its speed's measuring nor the exact search it is compared with: each seems to take an hour."""
+    clock, measure, late, searched = time.perf_counter, speed.measure, [], []
+
+    def progress(label: str, total: int | None, unit: str) -> Any:
+        searched.extend([label] if label == "search" else [])
+        if len(searched) == 2:
+            late.append("exact search")
+            searched.append("over")
+        return silent(label, total, unit)
+
+    def measured(*given: Any) -> dict[str, Any]:
+        late.append("measuring")
+        return measure(*given)
+
+    monkeypatch.setattr(time, "perf_counter", lambda: clock() + 3600 * len(late))
+    monkeypatch.setattr(speed, "SECONDS", 0.01)
+    monkeypatch.setattr(speed, "measure", measured)
+    settings = [f"cache={workplace}/indexes", f"output={workplace}/results", "search.top_k=60"]
+    config = load_config(workplace / "c.yaml", [*settings, "index.factory='IVF4,Flat'"])
+    metrics = api.run_benchmark(config, progress=progress).metrics
+    assert late == ["measuring", "exact search"]
+    assert sum(stage["seconds"] for stage in metrics["stages"]) < 3600
 
 
 def test_exact_search_is_measured_against_nothing(workplace: Path) -> None:
