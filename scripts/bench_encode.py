@@ -36,7 +36,7 @@ from pipeline import data
 from pipeline.artifacts import Recipe, Store
 from pipeline.config import DataConfig, ModelConfig
 from pipeline.data.storage import CORPUS
-from pipeline.encoders import Corpus, Model, Usage, open_encoder, resolve, token_counter
+from pipeline.encoders import CalibrationCorpus, Model, Usage, open_encoder, resolve, token_counter
 from pipeline.progress import silent
 from pipeline.records import Texts
 
@@ -77,13 +77,13 @@ def main() -> None:
         compare(encoders, texts, arguments.rounds, work(name, texts), layer_shape(name))
 
 
-def passages(store: Store, count: int) -> tuple[list[str], Corpus]:
+def passages(store: Store, count: int) -> tuple[list[str], CalibrationCorpus]:
     """The first passages of the MS MARCO slice, or of the sample where that is absent, repeated; and all."""
     config = DataConfig(source="beir", path=str(SLICE)) if SLICE.is_dir() else DataConfig(source="sample")
     artifact, _ = store.make(Recipe("data", {}), lambda draft: (data.load(config, draft), {}))
     texts: list[str] = data.open_collection(artifact).passages.texts.slice(0, count).to_pylist()
     repeated = [texts[row % len(texts)] for row in range(count)]
-    return repeated, Corpus({}, artifact.path(CORPUS))
+    return repeated, CalibrationCorpus({}, artifact.path(CORPUS))
 
 
 def random_model(folder: Path, **shape: int) -> str:
@@ -99,6 +99,12 @@ def random_model(folder: Path, **shape: int) -> str:
     (folder / "1_Pooling").mkdir()
     pooling = {"pooling_mode_cls_token": True}
     (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling), encoding="utf-8")
+    chain = [("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Normalize", "Normalize")]
+    modules = [
+        {"idx": number, "name": str(number), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for number, (path, kind) in enumerate(chain)
+    ]
+    (folder / "modules.json").write_text(json.dumps(modules), encoding="utf-8")
     return str(folder)
 
 
@@ -123,7 +129,7 @@ def work(name: str, texts: list[str]) -> tuple[int, float]:
     return tokens, 2.0 * layers * (4 * width * width + 2 * width * inner) * tokens
 
 
-def build(name: str, store: Store, corpus: Corpus, only: list[str] | None) -> dict[str, Encode]:
+def build(name: str, store: Store, corpus: CalibrationCorpus, only: list[str] | None) -> dict[str, Encode]:
     """Every encoder that is asked for, loaded."""
     from FlagEmbedding import FlagModel
     from sentence_transformers import SentenceTransformer
@@ -147,7 +153,7 @@ def build(name: str, store: Store, corpus: Corpus, only: list[str] | None) -> di
     return encoders
 
 
-def ours(name: str, backend: str, precision: str, store: Store, corpus: Corpus) -> Encode:
+def ours(name: str, backend: str, precision: str, store: Store, corpus: CalibrationCorpus) -> Encode:
     config = ModelConfig.model_validate({"name": name, "backend": backend, "precision": precision})
     encoder = open_encoder(config, resolve(config, corpus), store)
 

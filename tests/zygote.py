@@ -30,7 +30,7 @@ import tqdm  # noqa: F401
 
 import pipeline.api  # noqa: F401
 from pipeline import cli
-from pipeline.encoders.conversion import import_openvino
+from pipeline.openvino_runtime import import_openvino
 
 CALLS = {"replace": os, "fsync": os, "unlink": os, "mkdir": os, "open": builtins, "Popen": subprocess}
 calls = dict.fromkeys(CALLS, 0)

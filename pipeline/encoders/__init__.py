@@ -17,17 +17,17 @@ import numpy as np
 
 from pipeline.artifacts import Store
 from pipeline.config import ModelConfig
-from pipeline.encoders import batching, models
+from pipeline.encoders import batching, loading, models
 from pipeline.encoders.batching import Usage
 from pipeline.encoders.bm25 import Lexical
-from pipeline.encoders.models import Corpus, Model, Role
+from pipeline.encoders.models import Abilities, CalibrationCorpus, Model, Role
 from pipeline.encoders.precomputed import Precomputed
 from pipeline.errors import InputError
 from pipeline.progress import Bar
 from pipeline.records import Float32, Texts
 
 __all__ = [
-    "Corpus",
+    "CalibrationCorpus",
     "Encoder",
     "Lexical",
     "Model",
@@ -35,8 +35,8 @@ __all__ = [
     "Role",
     "Source",
     "Usage",
+    "kept_keys",
     "open_encoder",
-    "prepared",
     "resolve",
     "token_counter",
 ]
@@ -44,19 +44,36 @@ __all__ = [
 
 @dataclass(frozen=True)
 class _Backend:
+    """Where a backend is, and what it does.
+
+    Attributes:
+        module: Imported when a model is loaded.
+        name: Of the class in it, a `batching.Backend`; it is called with the model and the store.
+        can: What decides how a model is resolved.
+        keeps: The module's function that gives the recipe of what the backend makes of a model and keeps in
+            the store; none if it keeps nothing.
+    """
+
     module: str
     name: str
-    precisions: tuple[str, ...]
+    can: Abilities
+    keeps: str | None = None
 
 
 _BACKENDS = {
-    "flag": _Backend("pipeline.encoders.flag", "FlagBackend", ("fp32", "fp16", "bf16")),
+    "flag": _Backend("pipeline.encoders.flag", "FlagBackend", Abilities(("fp32", "fp16", "bf16"))),
     "sentence-transformers": _Backend(
-        "pipeline.encoders.sentence_transformers", "SentenceTransformersBackend", ("fp32", "fp16", "bf16")
+        "pipeline.encoders.sentence_transformers",
+        "SentenceTransformersBackend",
+        Abilities(("fp32", "fp16", "bf16"), as_sentence_transformers=True),
     ),
-    "openvino": _Backend("pipeline.encoders.openvino", "OpenVINOBackend", ("fp32", "bf16", "int8")),
+    "openvino": _Backend(
+        "pipeline.encoders.openvino",
+        "OpenVINOBackend",
+        Abilities(("fp32", "bf16", "int8"), devices=("cpu",)),
+        keeps="network_recipe",
+    ),
 }
-"""Where each backend's class is and what it computes in; the module is imported when a model is loaded."""
 
 
 Source = Model | Precomputed | Lexical
@@ -86,22 +103,22 @@ class Encoder(Protocol):
         ...
 
 
-def resolve(config: ModelConfig, corpus: Corpus | None = None) -> Source:
+def resolve(config: ModelConfig, corpus: CalibrationCorpus | None = None) -> Source:
     """What the config's model is, without loading it (see `models.resolve`)."""
     if config.backend == "precomputed":
         return Precomputed.find(config)
     if config.backend == "bm25":
         return Lexical.of(config)
-    return models.resolve(config, _BACKENDS[config.backend].precisions, corpus)
+    return models.resolve(config, _BACKENDS[config.backend].can, corpus)
 
 
-def prepared(config: ModelConfig, source: Source) -> dict[str, str]:
+def kept_keys(config: ModelConfig, source: Source) -> dict[str, str]:
     """Keys of what a backend makes of the model and keeps: vectors are made from that."""
-    if config.backend != "openvino" or not isinstance(source, Model):
+    known = _BACKENDS.get(config.backend)
+    if known is None or known.keeps is None or not isinstance(source, Model):
         return {}
-    from pipeline.encoders.openvino import network_recipe
-
-    return {"openvino": network_recipe(source).key}
+    recipe = getattr(importlib.import_module(known.module), known.keeps)
+    return {config.backend: recipe(source).key}
 
 
 def open_encoder(config: ModelConfig, source: Source, store: Store) -> Encoder:
@@ -115,7 +132,7 @@ def token_counter(source: Source) -> Callable[[list[str]], list[int]] | None:
     """Counts the tokens of texts with the model's tokenizer, uncut; None where there is no model."""
     if not isinstance(source, Model):
         return None
-    tokenizer = batching.load_tokenizer(source.files.folder())
+    tokenizer = loading.load_tokenizer(source, source.files.of_tokenizer())
     tokenizer.no_padding()
     tokenizer.no_truncation()
     return lambda texts: [len(encoding.ids) for encoding in tokenizer.encode_batch_fast(texts)]

@@ -8,11 +8,11 @@ of tokens, padding included; what does not fill a batch goes into the next windo
 from __future__ import annotations
 
 import collections
+import itertools
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -23,7 +23,7 @@ from pipeline.records import Float32, Int64
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-WINDOW = 4096  # texts tokenized ahead and sorted among themselves
+WINDOW = 4096  # texts tokenized ahead and sorted among themselves, after a first CHUNK
 CHUNK = 512  # texts tokenized at once: what the tokenizer's own bulky records are held for
 
 
@@ -123,19 +123,6 @@ def encode(
     return vectors
 
 
-def load_tokenizer(folder: Path) -> Tokenizer:
-    """The model's fast tokenizer, without importing transformers if `tokenizer.json` is there."""
-    from tokenizers import Tokenizer
-
-    path = folder / "tokenizer.json"
-    if path.is_file():
-        return Tokenizer.from_file(str(path))
-    from transformers import AutoTokenizer
-
-    tokenizer: Tokenizer = AutoTokenizer.from_pretrained(folder).backend_tokenizer
-    return tokenizer
-
-
 Window = list[tuple[int, Int64]]
 """Some texts' positions and token ids."""
 
@@ -143,7 +130,8 @@ Window = list[tuple[int, Int64]]
 def _tokenized(tokenizer: Tokenizer, texts: Sequence[str], max_length: int, usage: Usage) -> Iterator[Window]:
     """All texts in windows, those with the most characters first; the next is made while one is used."""
     order = np.argsort([-len(text) for text in texts], kind="stable").tolist()
-    windows = [order[start : start + WINDOW] for start in range(0, len(order), WINDOW)]
+    cuts = [0, *range(CHUNK, len(order), WINDOW), len(order)]  # the first is short: nothing is computed yet
+    windows = [order[start:stop] for start, stop in itertools.pairwise(cuts)]
 
     def make(rows: list[int]) -> Window:
         started = time.perf_counter()

@@ -8,17 +8,11 @@ from __future__ import annotations
 import json
 import sys
 import warnings
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-
-def import_openvino() -> Any:
-    """OpenVINO, imported so that it reports nothing to anyone: it falls back to a telemetry stub."""
-    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
-    import openvino
-
-    return openvino
+from pipeline.encoders.loading import lacking
+from pipeline.openvino_runtime import import_openvino
 
 
 def convert(
@@ -55,7 +49,8 @@ def _torch_network(
             body, loading = AutoModel.from_pretrained(
                 folder, dtype=torch.float32, trust_remote_code=trusted, output_loading_info=True
             )
-            _refuse_missing(loading["missing_keys"])
+            if missing := lacking(loading["missing_keys"]):
+                raise ValueError(missing)
             self.body = body.eval()
 
         def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
@@ -74,13 +69,6 @@ def _torch_network(
     mask = torch.ones_like(ids)
     ids[1, 5:], mask[1, 5:] = pad_id, 0
     return Network(), {"input_ids": ids, "attention_mask": mask}
-
-
-def _refuse_missing(names: Iterable[str]) -> None:
-    """Transformers fills in at random what a model's files lack; only its pooler is never used here."""
-    missing = sorted(name for name in names if not name.startswith("pooler."))
-    if missing:
-        raise ValueError(f"its files lack {len(missing)} weights, such as {missing[0]}")
 
 
 if __name__ == "__main__":

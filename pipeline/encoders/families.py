@@ -26,6 +26,7 @@ class Family:
         query_format: How instruction and query are joined, as FlagEmbedding's `query_instruction_format`.
         passage_instruction: Put before passages.
         max_length: Tokens the model was made for, where it has positions for more.
+        bidirectional: Whether it is a decoder whose tokens were trained to see those after them too.
     """
 
     pattern: str
@@ -34,6 +35,7 @@ class Family:
     query_format: str = "{}{}"
     passage_instruction: str = ""
     max_length: int | None = None
+    bidirectional: bool = False
 
 
 FAMILIES = (
@@ -49,7 +51,7 @@ FAMILIES = (
     Family(r"e5-mistral-7b-instruct", "last_token", WEB_SEARCH, INSTRUCT, max_length=4096),
     Family(r"gte-(small|base|large)", "mean"),
     Family(r"gte-(small|base|large)-zh|gte-(base|large)-en-v1\.5|gte-multilingual-base", "cls"),
-    Family(r"gte-qwen2-(1\.5|7)b-instruct", "last_token", WEB_SEARCH, INSTRUCT),
+    Family(r"gte-qwen2-(1\.5|7)b-instruct", "last_token", WEB_SEARCH, INSTRUCT, bidirectional=True),
     Family(r"qwen3-embedding-(0\.6|4|8)b", "last_token", WEB_SEARCH, "Instruct: {}\nQuery:{}"),
     Family(r"nomic-embed-text-v(1|1\.5)", "mean", "search_query: ", passage_instruction="search_document: "),
     Family(r"mxbai-embed-large-v1", "cls", RELEVANT + " "),

@@ -1,10 +1,10 @@
-"""What can be wrong with a model's files, and how is it said? Guards around libraries that load weights."""
+"""What can be wrong with a model's files, and how is it said? Guards around libraries that load them."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,13 +55,14 @@ def guarded(model: Model, *loggers: str) -> Iterator[None]:
 def refuse_missing(model: Model, folder: Path, network: Any) -> None:
     """Refuse a model whose files lack weights: transformers fills them in at random and says nothing here.
 
-    Only the pooler is not used. A checkpoint may put a prefix before each name, such as `bert.`, and an old
-    one has `gamma` and `beta` where the network has `weight` and `bias`.
+    A checkpoint may put a prefix before each name, such as `bert.`, and an old one has `gamma` and `beta`
+    where the network has `weight` and `bias`. What seems to be missing then may only be called otherwise,
+    in a way that transformers knows: it loads the model once more, and says.
 
     Args:
         model: What was loaded.
         folder: Where its files are.
-        network: The torch module that came of them.
+        network: The torch module that came of them, one of transformers'.
     """
     from safetensors import safe_open
 
@@ -71,13 +72,39 @@ def refuse_missing(model: Model, folder: Path, network: Any) -> None:
             for name in file.keys():  # noqa: SIM118 (it is no mapping)
                 parts = name.replace(".gamma", ".weight").replace(".beta", ".bias").split(".")
                 stored.update(".".join(parts[start:]) for start in range(len(parts)))
-    wanted = (name for name, _ in network.named_parameters() if not name.startswith("pooler."))
-    missing = [name for name in wanted if name not in stored] if stored else []
-    if missing:
-        raise InputError(
-            f"model '{model.name}': its files lack {len(missing)} weights, such as {missing[0]}",
-            fix="restore the model's files",
-        )
+    if not stored or not lacking(name for name, _ in network.named_parameters() if name not in stored):
+        return
+    _, loading = type(network).from_pretrained(
+        folder, dtype=network.dtype, trust_remote_code=model.trust_remote_code, output_loading_info=True
+    )
+    if missing := lacking(loading["missing_keys"]):
+        raise InputError(f"model '{model.name}': {missing}", fix="restore the model's files")
+
+
+def lacking(names: Iterable[str]) -> str:
+    """What to say of weights that files lack; empty if none counts: the pooler is never used here."""
+    missing = sorted(name for name in names if not name.startswith("pooler."))
+    return f"its files lack {len(missing)} weights, such as {missing[0]}" if missing else ""
+
+
+def load_tokenizer(model: Model, folder: Path) -> Tokenizer:
+    """A model's fast tokenizer, without importing transformers if `tokenizer.json` is there.
+
+    Args:
+        model: Whose.
+        folder: Where its tokenizer's files are.
+
+    Raises:
+        InputError: See `fast_tokenizer`.
+    """
+    from tokenizers import Tokenizer
+
+    path = folder / "tokenizer.json"
+    if path.is_file():
+        return Tokenizer.from_file(str(path))
+    from transformers import AutoTokenizer
+
+    return fast_tokenizer(model, AutoTokenizer.from_pretrained(folder))
 
 
 def fast_tokenizer(model: Model, tokenizer: Any) -> Tokenizer:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import hub
-from pipeline.artifacts import hash_file
 from pipeline.config import ModelConfig
+from pipeline.disk import hash_file
 from pipeline.errors import InputError
 
 FILES = (
@@ -18,6 +18,8 @@ FILES = (
     "[0-9]_*/*.json", "[0-9]_*/*.bin",
 )  # fmt: skip
 """What is fetched of a hub model: weights, tokenizer, configs."""
+TOKENIZER = ("*.json", "*.txt", "*.model")
+"""What of it is the tokenizer's, and some small files more."""
 CODE = ("*.py",)
 """What is fetched too when the config lets the model's own code run."""
 
@@ -55,6 +57,10 @@ class Files:
         if any(folder.glob("*.safetensors")):
             return folder
         return hub.snapshot(self.repo, self.commit, "model", (*self.patterns, "*.bin"))  # an older repository
+
+    def of_tokenizer(self) -> Path:
+        """The folder with at least the tokenizer's files: no weights are fetched for it."""
+        return self.local or hub.snapshot(self.repo, self.commit, "model", TOKENIZER)
 
     def read_json(self, name: str) -> dict[str, Any]:
         """One JSON file; empty when the model has none of that name. Fetches small files only."""
@@ -132,7 +138,7 @@ def _hashes(folder: Path) -> dict[str, Any]:
         shaping.update(folder.glob(pattern))
     for pattern in ("*.json", "*.txt", "*.model", "*.safetensors", "*.bin"):
         shaping.update(folder.glob(f"[0-9]_*/{pattern}"))  # sentence-transformers' modules
-    unread = {"README.md", "data_config.json", "train_script.py"}
+    unread = {"data_config.json", "train_script.py"}
     files = {
         str(path.relative_to(folder)): hash_file(path) for path in sorted(shaping) if path.name not in unread
     }

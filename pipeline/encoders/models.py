@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
+from pipeline import machine
 from pipeline.config import ModelConfig
 from pipeline.encoders import declared, model_files
 from pipeline.encoders.declared import Declared
@@ -21,7 +22,23 @@ ROLES: tuple[Role, ...] = ("passages", "queries")
 
 
 @dataclass(frozen=True)
-class Corpus:
+class Abilities:
+    """What a backend does with a model.
+
+    Attributes:
+        precisions: What it computes in.
+        devices: Where it computes.
+        as_sentence_transformers: Whether it runs every module that sentence-transformers would, with that
+            library's defaults; else it runs Transformer, Pooling and Normalize, with FlagEmbedding's.
+    """
+
+    precisions: Sequence[str]
+    devices: Sequence[str] = ("cpu", "cuda")
+    as_sentence_transformers: bool = False
+
+
+@dataclass(frozen=True)
+class CalibrationCorpus:
     """The passages an int8 model is calibrated on.
 
     Attributes:
@@ -65,7 +82,7 @@ class Model:
     pad_id: int
     truncate_dim: int | None = None
     trust_remote_code: bool = False
-    corpus: Corpus | None = None
+    corpus: CalibrationCorpus | None = None
 
     def recipe(self, role: Role) -> dict[str, Any]:
         """What of the model stands in the key of vectors made in `role`."""
@@ -79,28 +96,29 @@ class Model:
         }
 
 
-def resolve(config: ModelConfig, precisions: Sequence[str], corpus: Corpus | None = None) -> Model:
+def resolve(config: ModelConfig, can: Abilities, corpus: CalibrationCorpus | None = None) -> Model:
     """Find a config's model and settle what the config leaves to it.
 
     Args:
         config: The model section.
-        precisions: Those the backend computes in.
+        can: What the config's backend does.
         corpus: What an int8 model is calibrated on.
 
     Raises:
         InputError: There is no such model, its files are not whole, or a setting does not fit it.
     """
-    device = _resolve_device(config.device)
+    device = _resolve_device(config, can)
     precision = "fp32" if config.precision == "fp16" and device == "cpu" else config.precision
-    if precision not in precisions:
+    if precision not in can.precisions:
         raise InputError(
             f"model.precision: {config.precision}, which backend '{config.backend}' does not compute in",
-            allowed=", ".join(precisions),
+            allowed=", ".join(can.precisions),
             fix="choose another precision or backend",
         )
     files, identity = model_files.find(config)
     said, family, own = declared.read(files), family_of(config.name), files.read_json("config.json")
-    _check_modules(config, said)
+    _check_modules(config, can, said)
+    _check_attention(config, family, own)
     prompts = {role: _prompt(config, role, said, family) for role in ROLES}
     if not said.pools_prompt and any(map(any, prompts.values())):
         raise InputError(
@@ -108,12 +126,12 @@ def resolve(config: ModelConfig, precisions: Sequence[str], corpus: Corpus | Non
             fix="set model.query_instruction and model.passage_instruction to ''",
         )
     lengths: dict[Role, int] = {"passages": config.passage_max_length, "queries": config.query_max_length}
-    most = _most_tokens(config, said, family, own)
+    most = _most_tokens(can, said, family, own)
     return Model(
         name=config.name,
         files=files,
         identity=identity,
-        pooling=_pooling(config, said, family, own),
+        pooling=_pooling(config, can, said, family, own),
         normalize=config.normalize,
         precision=precision,
         device=device,
@@ -126,7 +144,7 @@ def resolve(config: ModelConfig, precisions: Sequence[str], corpus: Corpus | Non
     )
 
 
-def _check_modules(config: ModelConfig, said: Declared) -> None:
+def _check_modules(config: ModelConfig, can: Abilities, said: Declared) -> None:
     """Refuse a chain of modules that the backend would not run as its model means it."""
     own = [module for module in said.modules if not module.startswith("sentence_transformers.")]
     if own and not config.trust_remote_code:
@@ -134,7 +152,7 @@ def _check_modules(config: ModelConfig, said: Declared) -> None:
             f"model '{config.name}' runs only with Python files of its own, such as {own[0]}",
             fix="read them, then set model.trust_remote_code to true",
         )
-    if config.backend == "sentence-transformers":
+    if can.as_sentence_transformers:
         if said.chain and said.chain[0] not in ("Transformer", "StaticEmbedding"):
             raise InputError(
                 f"model '{config.name}' begins with the module {said.chain[0]}",
@@ -150,6 +168,18 @@ def _check_modules(config: ModelConfig, said: Declared) -> None:
         )
 
 
+def _check_attention(config: ModelConfig, family: Family | None, own: dict[str, Any]) -> None:
+    """Refuse to run a decoder as a causal one whose tokens were trained to see those after them."""
+    if family is None or not family.bidirectional:
+        return
+    if not config.trust_remote_code and own.get("is_causal") is not False:
+        raise InputError(
+            f"model '{config.name}' attends in both directions, which only Python files of its own do",
+            allowed='those, or "is_causal": false in its config.json',
+            fix="read them, then set model.trust_remote_code to true",
+        )
+
+
 def _prompt(config: ModelConfig, role: Role, said: Declared, family: Family | None) -> tuple[str, str]:
     """What stands before and after each text: the config's word, else the model's, else its family's."""
     given = config.query_instruction if role == "queries" else config.passage_instruction
@@ -162,13 +192,13 @@ def _prompt(config: ModelConfig, role: Role, said: Declared, family: Family | No
     return prompt(form, known if given is None else given)
 
 
-def _most_tokens(config: ModelConfig, said: Declared, family: Family | None, own: dict[str, Any]) -> int:
+def _most_tokens(can: Abilities, said: Declared, family: Family | None, own: dict[str, Any]) -> int:
     """How many tokens of a text the model may be given: by its positions, its family, its own word.
 
     Only sentence-transformers heeds the last: FlagEmbedding does not read it.
     """
     limits = [_positions(own), family.max_length if family else None]
-    if config.backend == "sentence-transformers":
+    if can.as_sentence_transformers:
         limits.append(said.max_length)
     return min(limit for limit in limits if limit)
 
@@ -180,10 +210,12 @@ def _positions(own: dict[str, Any]) -> int:
     return positions - (2 if "roberta" in kind or kind in ("camembert", "mpnet") else 0)
 
 
-def _pooling(config: ModelConfig, said: Declared, family: Family | None, own: dict[str, Any]) -> str:
+def _pooling(
+    config: ModelConfig, can: Abilities, said: Declared, family: Family | None, own: dict[str, Any]
+) -> str:
     """The config's pooling, else the model's own, else its family's, else its library's default."""
-    pooling = config.pooling or said.pooling or (family.pooling if family else _usual_pooling(config, own))
-    if config.backend != "sentence-transformers" and pooling not in ("cls", "mean", "last_token"):
+    pooling = config.pooling or said.pooling or (family.pooling if family else _usual_pooling(can, own))
+    if not can.as_sentence_transformers and pooling not in ("cls", "mean", "last_token"):
         raise InputError(
             f"model '{config.name}' declares pooling '{pooling}'",
             allowed="cls, mean, last_token",
@@ -192,27 +224,30 @@ def _pooling(config: ModelConfig, said: Declared, family: Family | None, own: di
     return pooling
 
 
-def _usual_pooling(config: ModelConfig, own: dict[str, Any]) -> str:
+def _usual_pooling(can: Abilities, own: dict[str, Any]) -> str:
     """What the library takes for a model nobody says anything about."""
     if any(str(name).endswith("ForCausalLM") for name in own.get("architectures") or []):
         return "last_token"
-    return "mean" if config.backend == "sentence-transformers" else "cls"
+    return "mean" if can.as_sentence_transformers else "cls"
 
 
-def _resolve_device(device: str) -> str:
-    """`cpu` or `cuda:N`; `auto` takes the first GPU if this machine has one."""
+def _resolve_device(config: ModelConfig, can: Abilities) -> str:
+    """`cpu` or `cuda:N`; `auto` takes the first GPU if there is one and the backend computes there."""
+    device = config.device
     if device == "auto":
-        return "cuda:0" if _gpus() else "cpu"
+        return "cuda:0" if "cuda" in can.devices and _gpus() else "cpu"
+    if device.partition(":")[0] not in can.devices:
+        raise InputError(
+            f"model.device: {device}, where backend '{config.backend}' does not compute",
+            allowed=", ".join(["auto", *can.devices]),
+            fix="set model.device to auto, or choose another backend",
+        )
     return "cuda:0" if device == "cuda" else device
 
 
-@cache
 def _gpus() -> int:
-    """How many CUDA devices the driver shows; asks it without importing torch."""
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-        count = ctypes.c_int(0)
-        failed = driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count))
-        return 0 if failed else count.value
-    except OSError:
-        return 0
+    """How many CUDA devices the driver shows to a PyTorch that may use them; found without importing it."""
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        if metadata.version("torch").endswith("+cpu"):
+            return 0
+    return len(machine.gpus())

@@ -18,10 +18,11 @@ import numpy as np
 from pipeline.artifacts import Draft, Recipe, Store
 from pipeline.data.storage import open_texts
 from pipeline.encoders import quantization
-from pipeline.encoders.batching import Batch, Usage, batches, load_tokenizer, tokenize
-from pipeline.encoders.conversion import import_openvino
+from pipeline.encoders.batching import Batch, Usage, batches, tokenize
+from pipeline.encoders.loading import load_tokenizer
 from pipeline.encoders.models import Model
 from pipeline.errors import InputError
+from pipeline.openvino_runtime import has_bfloat16, import_openvino
 from pipeline.records import Float32, Int64
 
 log = logging.getLogger(__name__)
@@ -42,7 +43,7 @@ class OpenVINOBackend:
 
     def __init__(self, model: Model, store: Store) -> None:
         folder = model.files.folder()
-        self.tokenizer = load_tokenizer(folder)
+        self.tokenizer = load_tokenizer(model, folder)
         self.pad_id = model.pad_id
         self.token_budget = TOKENS
         self.width_multiple = 1 if model.precision == "fp32" else TILE
@@ -53,7 +54,7 @@ class OpenVINOBackend:
                 int8_recipe(model), lambda draft: (self._quantize(model, whole, draft), {})
             )
         core = import_openvino().Core()
-        if model.precision == "bf16" and "BF16" not in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
+        if model.precision == "bf16" and not has_bfloat16():
             log.warning(
                 "bf16 is not native on this CPU: it is emulated, slower than fp32 and no closer to it"
             )
@@ -119,10 +120,14 @@ class OpenVINOBackend:
         return {"name": model.name}
 
 
-def _threads() -> dict[str, int]:
-    """As many as OMP_NUM_THREADS says, where it is set: OpenVINO's own threads do not look there."""
+def _threads() -> dict[str, Any]:
+    """As many as OMP_NUM_THREADS says, where it is set: OpenVINO's own threads do not look there.
+
+    Others then use the rest of the processors, and OpenVINO, which pins threads from the first one on, must
+    not pin them: two processes would share one processor and leave the next idle.
+    """
     wanted = os.environ.get("OMP_NUM_THREADS", "")
-    return {"INFERENCE_NUM_THREADS": int(wanted)} if wanted.isdecimal() else {}
+    return {"INFERENCE_NUM_THREADS": int(wanted), "ENABLE_CPU_PINNING": False} if wanted.isdecimal() else {}
 
 
 def conversion_recipe(model: Model) -> Recipe:

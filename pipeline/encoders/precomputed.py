@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.artifacts import hash_file
 from pipeline.config import ModelConfig
+from pipeline.disk import hash_file
 from pipeline.encoders.batching import Usage
 from pipeline.encoders.models import ROLES, Role
 from pipeline.errors import InputError

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.encoders.conversion import import_openvino
 from pipeline.errors import InputError
+from pipeline.openvino_runtime import import_openvino
 from pipeline.records import Int64, Texts
 
 SAMPLE, SEED = 256, 0  # passages watched, and how they are drawn

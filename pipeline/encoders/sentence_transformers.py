@@ -49,9 +49,9 @@ class SentenceTransformersBackend(TorchBackend):
 
 
 def _load(model: Model, folder: Path, dtype: torch.dtype) -> Any:
-    """The SentenceTransformer, pooling as `model` says."""
+    """The SentenceTransformer, pooling and normalizing as `model` says."""
     from sentence_transformers import SentenceTransformer
-    from sentence_transformers.sentence_transformer.modules import Pooling
+    from sentence_transformers.sentence_transformer.modules import Normalize, Pooling
 
     network = SentenceTransformer(
         str(folder),
@@ -65,4 +65,6 @@ def _load(model: Model, folder: Path, dtype: torch.dtype) -> Any:
     for module in network:
         if isinstance(module, Pooling) and wanted:
             module.pooling_mode = wanted
+    if not model.normalize and isinstance(network[-1], Normalize):
+        del network[-1]
     return network.to(dtype).eval()

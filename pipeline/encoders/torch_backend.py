@@ -1,8 +1,9 @@
-"""How does a torch model take batches without being waited for? What the backends that run PyTorch share.
+"""How does a torch model take one batch after the other? What the backends that run PyTorch share.
 
 On a GPU every copy is asynchronous and goes through pinned memory, and a batch's vectors are fetched when
-the next ones are on their way. A batch that does not fit
-into the device's memory is cut in two, and the token budget with it; any other error is raised.
+the next ones are on their way. (Transformers itself waits for the GPU once a batch, to see whether its mask
+has padding.) A batch that does not fit into the device's memory is cut in two, and the token budget with
+it; any other error is raised.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ class TorchBackend(ABC):
         on_gpu = self.device.type == "cuda"
         if on_gpu and not torch.cuda.is_available():
             raise InputError(
-                f"model.device: {model.device}, but this PyTorch ({torch.__version__}) finds no GPU",
+                f"model.device: {model.device}, which auto takes where the driver shows a GPU, "
+                f"but this PyTorch ({torch.__version__}) finds none",
                 allowed="cpu, or a PyTorch built for CUDA",
                 fix="set model.device to cpu",
             )
@@ -68,16 +70,13 @@ class TorchBackend(ABC):
 
     def forward(self, batches: Iterator[Batch]) -> Iterator[tuple[Int64, Float32]]:
         """See `pipeline.encoders.batching.Backend`."""
-        import torch
-
         under_way = collections.deque[_Sent]()
-        with torch.inference_mode():
-            for batch in batches:
-                under_way.extend(self._send(batch))
-                while len(under_way) > LAG:
-                    yield under_way.popleft().fetch()
-            while under_way:
+        for batch in batches:
+            under_way.extend(self._send(batch))
+            while len(under_way) > LAG:
                 yield under_way.popleft().fetch()
+        while under_way:
+            yield under_way.popleft().fetch()
 
     def _send(self, batch: Batch) -> list[_Sent]:
         """Put a batch's work on the device; in parts where its memory is too small."""
@@ -111,8 +110,9 @@ class TorchBackend(ABC):
         """The vectors of a batch, float32 [b, dimension] on the device, of length 1 if that is wanted."""
         import torch
 
-        vectors = self.vectors(*(self._on_device(array) for array in (batch.ids, batch.mask))).float()
-        return torch.nn.functional.normalize(vectors, dim=-1) if self.model.normalize else vectors
+        with torch.inference_mode():
+            vectors = self.vectors(*(self._on_device(array) for array in (batch.ids, batch.mask))).float()
+            return torch.nn.functional.normalize(vectors, dim=-1) if self.model.normalize else vectors
 
     def _on_device(self, array: Int64) -> torch.Tensor:
         import torch

@@ -76,6 +76,7 @@ def test_batches_fall_in_length_so_that_memory_peaks_first() -> None:
 
 
 def test_what_fills_no_batch_goes_into_the_next_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batching, "CHUNK", 5)
     monkeypatch.setattr(batching, "WINDOW", 7)
     backend = Counting(12)
     vectors, usage = run(backend, ["a b c"] * 30)
@@ -87,6 +88,7 @@ def test_what_fills_no_batch_goes_into_the_next_window(monkeypatch: pytest.Monke
 @given(TEXTS)
 def test_windows_move_no_vector(texts: list[str]) -> None:
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batching, "CHUNK", 2)
         patch.setattr(batching, "WINDOW", 3)
         vectors, usage = run(Counting(20), texts)
     assert vectors.tolist() == run(Counting(20), texts)[0].tolist()
@@ -109,3 +111,11 @@ def test_rounded_widths_stay_within_the_maximum_length() -> None:
 def test_padding_share_is_what_was_computed_in_vain() -> None:
     _, usage = run(Counting(8), ["a a a a", "a a"])
     assert usage.figures()["padding_share"] == pytest.approx(2 / 8)
+
+
+def test_little_is_tokenized_before_anything_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batching, "CHUNK", 2)
+    monkeypatch.setattr(batching, "WINDOW", 4)
+    texts = ["a " * n for n in range(1, 9)]
+    windows = batching._tokenized(Counting(100).tokenizer, texts, 50, Usage())
+    assert [[row for row, _ in window] for window in windows] == [[7, 6], [5, 4, 3, 2], [1, 0]]

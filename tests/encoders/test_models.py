@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from pipeline import machine
 from pipeline.artifacts import Store
 from pipeline.config import ModelConfig
-from pipeline.encoders import families, model_files, open_encoder, resolve
+from pipeline.encoders import families, model_files, models, open_encoder, resolve, token_counter
 from pipeline.errors import InputError
 
 
@@ -264,3 +265,54 @@ def test_a_prompt_is_joined_as_flagembedding_joins_it() -> None:
     for form in ("{}{}", "Instruct: {}\nQuery: {}", "<instruct>{}\n<query>{}"):
         before, after = families.prompt(form, "find {this}")
         assert before + "text" + after == AbsEmbedder.get_detailed_instruct(form, "find {this}", "text")
+
+
+def test_a_slow_tokenizer_is_refused_where_tokens_are_counted(copy: Path) -> None:
+    from transformers import ByT5Tokenizer
+
+    (copy / "tokenizer.json").unlink()
+    ByT5Tokenizer().save_pretrained(copy)
+    with pytest.raises(InputError, match="only a slow tokenizer, ByT5Tokenizer"):
+        token_counter(resolve(ModelConfig(name=str(copy))))
+
+
+@pytest.mark.parametrize(
+    ("backend", "device", "found"),
+    [
+        ("flag", "auto", "cuda:0"),
+        ("sentence-transformers", "cuda", "cuda:0"),
+        ("flag", "cpu", "cpu"),
+        ("openvino", "auto", "cpu"),
+        ("openvino", "cpu", "cpu"),
+    ],
+)
+def test_a_gpu_is_taken_where_the_backend_computes_on_one(
+    backend: str, device: str, found: str, bge_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(models, "_gpus", lambda: 1)
+    config = ModelConfig(name=str(bge_folder), backend=backend, device=device)
+    assert resolve(config).device == found
+
+
+def test_a_device_the_backend_does_not_compute_on_is_refused(bge_folder: Path) -> None:
+    with pytest.raises(InputError, match=r"model\.device: cuda:1, where backend 'openvino' .*auto, cpu"):
+        resolve(ModelConfig(name=str(bge_folder), backend="openvino", device="cuda:1"))
+
+
+@pytest.mark.parametrize(("version", "gpus"), [("2.13.0", 2), ("2.13.0+cu130", 2), ("2.13.0+cpu", 0)])
+def test_a_pytorch_for_the_cpu_sees_no_gpu_whatever_the_driver_says(
+    version: str, gpus: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "gpus", lambda: ("A GPU", "another"))
+    monkeypatch.setattr(models.metadata, "version", lambda name: version)
+    assert models._gpus() == gpus
+
+
+def test_a_decoder_that_looks_both_ways_is_not_run_as_one_that_does_not(copy: Path) -> None:
+    folder = copy.rename(copy.parent / "gte-Qwen2-1.5B-instruct")
+    with pytest.raises(InputError, match="attends in both directions"):
+        resolve(ModelConfig(name=str(folder)))
+    assert resolve(ModelConfig(name=str(folder), trust_remote_code=True)).pooling == "cls"
+    described = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    write(folder / "config.json", {**described, "is_causal": False})
+    assert resolve(ModelConfig(name=str(folder))).pooling == "cls"

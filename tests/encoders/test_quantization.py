@@ -13,7 +13,7 @@ from pipeline import data
 from pipeline.artifacts import Recipe, Store
 from pipeline.config import DataConfig, ModelConfig
 from pipeline.data.storage import CORPUS, open_texts
-from pipeline.encoders import Corpus, Usage, open_encoder, prepared, quantization, resolve
+from pipeline.encoders import CalibrationCorpus, Usage, kept_keys, open_encoder, quantization, resolve
 from pipeline.errors import InputError
 from pipeline.progress import silent
 from pipeline.records import Float32, Texts
@@ -25,22 +25,22 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 
 @pytest.fixture(scope="module")
-def corpus(store: Store) -> Corpus:
+def corpus(store: Store) -> CalibrationCorpus:
     """The sample's passages, as the data stage leaves them."""
     made, _ = store.make(
         Recipe("data", {}), lambda draft: (data.load(DataConfig(source="sample"), draft), {})
     )
-    return Corpus({"sample": 1}, made.path(CORPUS))
+    return CalibrationCorpus({"sample": 1}, made.path(CORPUS))
 
 
-def encode(config: ModelConfig, corpus: Corpus, store: Store) -> Float32:
+def encode(config: ModelConfig, corpus: CalibrationCorpus, store: Store) -> Float32:
     texts = open_texts(corpus.path)
     with silent("", None, "") as bar:
         encoder = open_encoder(config, resolve(config, corpus), store)
         return encoder.encode(texts, range(100), "passages", Usage(), bar)
 
 
-def test_int8_is_close_to_fp32_and_not_it(bge_folder: Path, corpus: Corpus, store: Store) -> None:
+def test_int8_is_close_to_fp32_and_not_it(bge_folder: Path, corpus: CalibrationCorpus, store: Store) -> None:
     full = encode(ModelConfig(name=str(bge_folder), backend="openvino"), corpus, store)
     small = encode(ModelConfig(name=str(bge_folder), backend="openvino", precision="int8"), corpus, store)
     cosines = (full * small).sum(1)
@@ -50,15 +50,15 @@ def test_int8_is_close_to_fp32_and_not_it(bge_folder: Path, corpus: Corpus, stor
 
 
 def test_other_passages_make_another_model(bge_folder: Path, tmp_path: Path) -> None:
-    def key(corpus: Corpus, **settings: object) -> str:
+    def key(corpus: CalibrationCorpus, **settings: object) -> str:
         config = ModelConfig.model_validate(
             {"name": str(bge_folder), "backend": "openvino", "precision": "int8", **settings}
         )
-        return prepared(config, resolve(config, corpus))["openvino"]
+        return kept_keys(config, resolve(config, corpus))["openvino"]
 
-    here, there = Corpus({"a": 1}, tmp_path / "a"), Corpus({"a": 1}, tmp_path / "b")
+    here, there = CalibrationCorpus({"a": 1}, tmp_path / "a"), CalibrationCorpus({"a": 1}, tmp_path / "b")
     assert key(here) == key(there)
-    assert key(here) != key(Corpus({"a": 2}, tmp_path / "a"))
+    assert key(here) != key(CalibrationCorpus({"a": 2}, tmp_path / "a"))
     assert key(here) != key(here, passage_instruction="passage: ")
     assert key(here) != key(here, passage_max_length=64)
     assert key(here) == key(here, query_max_length=64)
@@ -82,4 +82,4 @@ def test_without_nncf_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, bge_fo
     monkeypatch.setattr(quantization, "version", missing)
     config = ModelConfig(name=str(bge_folder), backend="openvino", precision="int8")
     with pytest.raises(InputError, match=r"benchmarco\[int8\]"):
-        prepared(config, resolve(config, Corpus({}, Path("none"))))
+        kept_keys(config, resolve(config, CalibrationCorpus({}, Path("none"))))

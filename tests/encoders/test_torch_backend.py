@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 
-from pipeline.encoders.batching import Usage, encode
+from pipeline.encoders.batching import Usage, batches, encode
 from pipeline.encoders.model_files import Files
 from pipeline.encoders.models import Model
 from pipeline.encoders.torch_backend import TorchBackend
@@ -94,3 +94,11 @@ def test_widths_are_few_and_never_more_than_the_longest_text_allowed() -> None:
     backend.width_multiple, backend.token_budget = 8, 60
     np.testing.assert_allclose(run(backend), run(Tiny(10**6)), atol=1e-6)
     assert {width for _, width in backend.shapes} == {8, 16, 20}
+
+
+def test_others_may_compute_gradients_while_batches_are_under_way() -> None:
+    backend = Tiny(10**6)
+    backend.token_budget = 20
+    usage, windows = Usage(), [[(0, np.ones(15, np.int64)), (1, np.ones(14, np.int64))]]
+    for _ in backend.forward(batches(backend, windows, 20, usage)):
+        assert not torch.is_inference_mode_enabled()

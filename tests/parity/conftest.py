@@ -1,8 +1,7 @@
-"""What tests against other encoders share: real passages, our vectors of them, and how close two are."""
+"""What tests against other encoders share: passages, our vectors of them, and how close two are."""
 
 from __future__ import annotations
 
-import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -22,11 +21,16 @@ Encode = Callable[..., Float32]
 
 
 @pytest.fixture(scope="session")
-def few_texts(dl19: Path) -> list[str]:
-    """Real passages, and texts at the edges."""
-    with gzip.open(dl19 / "corpus.jsonl.gz", "rt", encoding="utf-8") as file:
-        passages = [json.loads(line)["text"] for _, line in zip(range(12), file, strict=False)]
-    return [*passages, "", "word", "Größe 數字 🙂", "long " * 700]
+def passages(root: Path) -> list[str]:
+    """The texts of the built-in collection."""
+    lines = (root / "pipeline/data/sample/corpus.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line)["text"] for line in lines]
+
+
+@pytest.fixture(scope="session")
+def few_texts(passages: list[str]) -> list[str]:
+    """A few passages, and texts at the edges."""
+    return [*passages[:12], "", "word", "Größe 數字 🙂", "long " * 700]
 
 
 @pytest.fixture(scope="session")

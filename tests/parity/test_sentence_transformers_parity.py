@@ -91,6 +91,16 @@ def test_vectors_are_cut_and_made_of_length_1_again(
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-6)
 
 
+def test_vectors_that_are_not_normalized_are_those_of_the_other_backends(
+    few_texts: list[str], encode: Encode, minilm_folder: Path
+) -> None:
+    assert "Normalize" in (minilm_folder / "modules.json").read_text(encoding="utf-8")
+    raw = {"name": "all-minilm-l6-v2", "normalize": False, "passage_max_length": 64}
+    vectors = encode(few_texts, backend=ST, **raw)
+    assert np.linalg.norm(vectors, axis=1).min() > 1.5
+    assert np.abs(vectors - encode(few_texts, backend="flag", **raw)).max() < 1e-4
+
+
 def test_a_folder_that_only_declares_its_pooling(
     few_texts: list[str], encode: Encode, lowest_cosine: Lowest, bge_folder: Path
 ) -> None:
@@ -103,7 +113,7 @@ def test_a_folder_that_only_declares_its_pooling(
     assert lowest_cosine(vectors, reference.encode(few_texts)) > 0.99999
 
 
-@pytest.mark.parametrize("kind", ["t5", "mpnet", "qwen2"])
+@pytest.mark.parametrize("kind", ["t5", "mpnet", "qwen2", "nomic"])
 def test_other_architectures(
     kind: str,
     few_texts: list[str],
@@ -113,7 +123,16 @@ def test_other_architectures(
     tmp_path: Path,
 ) -> None:
     import torch
-    from transformers import MPNetConfig, MPNetModel, Qwen2Config, Qwen2Model, T5Config, T5EncoderModel
+    from transformers import (
+        MPNetConfig,
+        MPNetModel,
+        NomicBertConfig,
+        NomicBertModel,
+        Qwen2Config,
+        Qwen2Model,
+        T5Config,
+        T5EncoderModel,
+    )
 
     torch.manual_seed(0)
     shape = {"vocab_size": 30522, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
@@ -123,6 +142,7 @@ def test_other_architectures(
         ),
         "mpnet": lambda: MPNetModel(MPNetConfig(**shape, intermediate_size=64, max_position_embeddings=514)),
         "qwen2": lambda: Qwen2Model(Qwen2Config(**shape, intermediate_size=64, num_key_value_heads=1)),
+        "nomic": lambda: NomicBertModel(NomicBertConfig(**shape, intermediate_size=64)),
     }
     made[kind]().save_pretrained(tmp_path)
     if kind == "qwen2":  # a causal model, whose last token is taken

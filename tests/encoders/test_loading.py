@@ -1,0 +1,34 @@
+"""Which of a network's weights a model's files lack, whatever they are called there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from transformers import NomicBertConfig, NomicBertModel
+
+from pipeline.encoders.loading import guarded, refuse_missing
+from pipeline.encoders.model_files import Files
+from pipeline.encoders.models import Model
+from pipeline.errors import InputError
+
+MODEL = Model(
+    name="nomic", files=Files(), identity={}, pooling="mean", normalize=True, precision="fp32", device="cpu",
+    prompts={"passages": ("", ""), "queries": ("", "")}, max_lengths={"passages": 20, "queries": 20},
+    pad_id=0,
+)  # fmt: skip
+
+
+def test_weights_that_only_transformers_knows_by_their_name_are_there_or_missing(tmp_path: Path) -> None:
+    config = NomicBertConfig(
+        vocab_size=50, hidden_size=8, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16
+    )
+    with guarded(MODEL):
+        NomicBertModel(config).save_pretrained(tmp_path)
+        refuse_missing(MODEL, tmp_path, NomicBertModel.from_pretrained(tmp_path))
+        path = tmp_path / "config.json"
+        described = json.loads(path.read_text(encoding="utf-8"))
+        path.write_text(json.dumps({**described, "num_hidden_layers": 3}), encoding="utf-8")
+        with pytest.raises(InputError, match=r"'nomic': its files lack \d+ weights, such as layers\.2\."):
+            refuse_missing(MODEL, tmp_path, NomicBertModel.from_pretrained(tmp_path))
