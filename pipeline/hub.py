@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -12,6 +14,11 @@ from pipeline.errors import InputError
 
 Kind = Literal["model", "dataset"]
 _ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
+_DISK = {
+    errno.EACCES, errno.EDQUOT, errno.EEXIST, errno.EFBIG, errno.EIO, errno.ENOSPC, errno.ENOTDIR,
+    errno.EPERM, errno.EROFS,
+}  # fmt: skip
+"""What the disk of the hub cache refuses with, and no network does."""
 
 
 def commit(repo: str, revision: str | None, kind: Kind) -> str:
@@ -23,17 +30,46 @@ def commit(repo: str, revision: str | None, kind: Kind) -> str:
         InputError: The name or revision is wrong, or the hub is out of reach and the cache holds neither.
     """
     revision = revision or "main"
+    _check(repo, kind)
     if re.fullmatch(r"[0-9a-f]{40}", revision):
         return revision
     from huggingface_hub import HfApi, constants
-    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
 
-    _check(repo, kind)
     api = HfApi()
     # else a hub that takes a question and never answers is waited for without end
     api.repo_info = partial(api.repo_info, timeout=constants.HF_HUB_ETAG_TIMEOUT)  # type: ignore[method-assign]
-    try:
+    with _explained(repo, revision, kind, f"(revision '{revision}') is not"):
         return str(api.resolve_revision(repo, revision=revision, repo_type=kind).resolved)
+
+
+def snapshot(repo: str, revision: str, kind: Kind, patterns: Sequence[str]) -> Path:
+    """The local folder with a commit's files that match `patterns`; downloads what is not cached.
+
+    Raises:
+        InputError: There is no such commit, or its files may not be had, or they are not cached and the hub
+            cannot be reached.
+    """
+    from huggingface_hub import snapshot_download
+
+    with _explained(repo, revision, kind, f"at {revision[:12]} is not whole"):
+        return Path(snapshot_download(repo, repo_type=kind, revision=revision, allow_patterns=list(patterns)))
+
+
+@contextlib.contextmanager
+def _explained(repo: str, revision: str, kind: Kind, missing: str) -> Iterator[None]:
+    """Around a question to the hub: what it refuses, and that it is out of reach, is said as input errors.
+
+    Args:
+        repo: Which is asked for.
+        revision: Of it.
+        kind: What it is.
+        missing: What to say of it if the hub cannot be reached, before "on this machine".
+    """
+    from huggingface_hub import constants
+    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
+
+    try:
+        yield
     except GatedRepoError:
         raise InputError(
             f"{kind} '{repo}' on the hub needs its owner's consent",
@@ -53,36 +89,14 @@ def commit(repo: str, revision: str | None, kind: Kind) -> str:
             fix="check the spelling, or log in with 'hf auth login'",
         ) from None
     except Exception as error:
-        if not _is_network_error(error):
+        if getattr(error, "errno", None) in _DISK or not _is_network_error(error):
             raise
-    why = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else "the hub cannot be reached"
-    raise InputError(
-        f"{kind} '{repo}' (revision '{revision}') is not on this machine and {why}",
-        allowed="a local folder, or an id the hub cache holds",
-        fix="connect once to download it, or give the path of a local copy",
-    )
-
-
-def snapshot(repo: str, revision: str, kind: Kind, patterns: Sequence[str]) -> Path:
-    """The local folder with a commit's files that match `patterns`; downloads what is not cached.
-
-    Raises:
-        InputError: A file is not cached and the hub cannot be reached.
-    """
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
-
-    try:
-        return Path(snapshot_download(repo, repo_type=kind, revision=revision, allow_patterns=list(patterns)))
-    except (LocalEntryNotFoundError, OfflineModeIsEnabled):
-        pass
-    except Exception as error:
-        if not _is_network_error(error):
-            raise
-    raise InputError(
-        f"{kind} '{repo}' at {revision[:12]} is not whole on this machine and the hub cannot be reached",
-        fix="connect once to download it, or give the path of a local copy",
-    )
+        why = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else "the hub cannot be reached"
+        raise InputError(
+            f"{kind} '{repo}' {missing} on this machine and {why}",
+            allowed="a local folder, or an id the hub cache holds",
+            fix="connect once to download it, or give the path of a local copy",
+        ) from None
 
 
 def _check(repo: str, kind: Kind) -> None:

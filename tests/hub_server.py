@@ -25,10 +25,12 @@ class HubServer:
     Attributes:
         url: For `HF_ENDPOINT`.
         requests: Method and path of each request so far.
+        gated: Repositories that say what they hold and give no file.
     """
 
     def __init__(self) -> None:
         self.requests: list[tuple[str, str]] = []
+        self.gated: set[str] = set()
         self._files: dict[tuple[str, str, str], dict[str, bytes]] = {}
         self._branches: dict[tuple[str, str, str], str] = {}
         handler = type("Handler", (_Handler,), {"hub": self})
@@ -122,6 +124,8 @@ class _Handler(BaseHTTPRequestHandler):
         answer = self.hub.find(kind, repo, revision)
         if isinstance(answer, str):
             self._missing(answer)
+        elif repo in self.hub.gated:
+            self._missing("GatedRepo")
         elif name not in answer[1]:
             self._missing("EntryNotFound", {"X-Repo-Commit": answer[0]})
         else:

@@ -44,9 +44,11 @@ def published(hub_server: Any, tmp_path: Path, bge_folder: Path) -> dict[str, st
 def run(hub_server: Any, tmp_path: Path) -> Run:
     (tmp_path / "hub.yaml").write_text(CONFIG, encoding="utf-8")
 
-    def command(*arguments: str, home: str = "home", **environment: str) -> subprocess.CompletedProcess[str]:
+    def command(
+        *arguments: str, name: str = "run", home: str = "home", **environment: str
+    ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "pipeline", "run", "hub.yaml", *arguments],
+            [sys.executable, "-m", "pipeline", name, "hub.yaml", *arguments],
             env=hub_server.environment(tmp_path / home, **environment),
             cwd=tmp_path,
             capture_output=True,
@@ -97,6 +99,13 @@ def test_branches_become_commits_files_come_once_and_then_no_hub_is_needed(
         assert recipes(tmp_path) == shaped
 
 
+def test_tokens_are_counted_without_the_weights(hub_server: Any, published: dict[str, str], run: Run) -> None:
+    done = run("--json", name="data")
+    assert json.loads(done.stdout)["lengths"]["passages"]["tokens"]["counted"] == 6
+    assert "tokenizer.json" in hub_server.downloads()
+    assert "model.safetensors" not in hub_server.downloads()
+
+
 def test_a_new_commit_of_the_model_encodes_again(
     hub_server: Any, published: dict[str, str], run: Run, tmp_path: Path, bge_folder: Path
 ) -> None:
@@ -132,6 +141,7 @@ def test_an_older_repository_without_safetensors_serves_too(
         ("model.name=someone/bge-smal-en-v1.5", "the hub has no model 'someone/bge-smal-en-v1.5'"),
         ("model.revision=v9", "model 'someone/bge-small-en-v1.5' on the hub has no revision 'v9'"),
         ("data.path=someone/msmarko", "the hub has no dataset 'someone/msmarko'"),
+        ("model.revision=" + "a" * 40, "on the hub has no revision 'aaa"),
     ],
 )
 def test_a_wrong_name_is_said_plainly(
@@ -142,6 +152,24 @@ def test_a_wrong_name_is_said_plainly(
     assert expected in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert not (tmp_path / "results").exists()
+
+
+def test_a_model_that_is_gated_is_said_plainly(hub_server: Any, published: dict[str, str], run: Run) -> None:
+    hub_server.gated.add("someone/bge-small-en-v1.5")
+    done = run()
+    assert done.returncode == 2
+    assert "model 'someone/bge-small-en-v1.5' on the hub needs its owner's consent" in done.stderr
+
+
+def test_a_disk_that_refuses_is_not_taken_for_a_hub_that_is_gone(
+    published: dict[str, str], run: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "hub").touch()
+    done = run()
+    assert done.returncode == 1
+    assert "home/hub/datasets--someone--msmarco" in done.stderr
+    assert "Not a directory; " in done.stderr
 
 
 @pytest.mark.parametrize("environment", [{}, {"HF_HUB_OFFLINE": "1"}])

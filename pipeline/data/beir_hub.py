@@ -89,16 +89,13 @@ class BeirHub:
 
 
 def _texts(files: list[Path]) -> Iterator[Batch]:
-    import pyarrow as pa
-
     for path in files:
         for rows in tables.read(path, ["text"], ["_id", "id", "title"]):
             name = "_id" if "_id" in rows.columns or "id" not in rows.columns else "id"
-            titles = rows.columns.get("title")
             yield Batch(
                 rows.strings(name, integers=True),
                 rows.strings("text"),
-                None if titles is None else titles.cast(pa.string()).fill_null(""),
+                rows.strings("title", nulls=True) if "title" in rows.columns else None,
                 rows.origin,
                 rows.unit,
                 rows.numbers,

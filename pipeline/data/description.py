@@ -46,7 +46,7 @@ def describe(collection: Collection, count_tokens: TokenCounter | None = None) -
     }
 
 
-def distribution(values: npt.NDArray[Any]) -> dict[str, float | int]:
+def _distribution(values: npt.NDArray[Any]) -> dict[str, float | int]:
     """Minimum, median, mean, 95th percentile, maximum and number of some values [n], n at least 1."""
     return {
         "min": int(values.min()),
@@ -63,18 +63,18 @@ def _per_query(qrels: Qrels, queries: int) -> dict[str, Any]:
     by_grade = {}
     for grade in np.unique(qrels.grades).tolist():
         chosen = np.bincount(qrels.queries[qrels.grades == grade], minlength=queries)
-        by_grade[str(grade)] = {"judgments": int(chosen.sum()), **distribution(chosen)}
-    return {"all": distribution(np.bincount(qrels.queries, minlength=queries)), "grade": by_grade}
+        by_grade[str(grade)] = {"judgments": int(chosen.sum()), **_distribution(chosen)}
+    return {"all": _distribution(np.bincount(qrels.queries, minlength=queries)), "grade": by_grade}
 
 
 def _lengths(texts: Texts, count_tokens: TokenCounter | None) -> dict[str, Any]:
     import pyarrow.compute as pc
 
     characters = pc.utf8_length(texts.texts).to_numpy()
-    lengths = {"characters": distribution(characters)}
+    lengths = {"characters": _distribution(characters)}
     if count_tokens:
         counts = [count_tokens(part) for part in _sampled(texts.texts)]
-        lengths["tokens"] = distribution(np.concatenate([np.asarray(part, np.int64) for part in counts]))
+        lengths["tokens"] = _distribution(np.concatenate([np.asarray(part, np.int64) for part in counts]))
     return lengths
 
 

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pipeline.artifacts import hash_file
+from pipeline.disk import hash_file
 from pipeline.errors import InputError
 
 BLOCK_BYTES = 4 << 20

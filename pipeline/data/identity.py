@@ -8,7 +8,7 @@ from typing import Any
 from pipeline.config import DataConfig
 from pipeline.data.catalog import open_source
 
-SCHEMA = 1  # of reading, joining, slicing and storing; raise it when any of them gives other content
+SCHEMA = 2  # of reading, joining, slicing and storing; raise it when any of them gives other content
 
 
 @dataclass(frozen=True)

@@ -100,6 +100,18 @@ class Repo:
     @cached_property
     def _configs(self) -> dict[str, dict[str, list[str]]]:
         """What the README declares: table -> split -> patterns of its files."""
+        return {name: _splits(entry["data_files"]) for name, entry in self._entries.items()}
+
+    @property
+    def _default(self) -> str:
+        """The table that `datasets` takes where none is named: marked or called so; else the first."""
+        entries = self._entries.items()
+        named = (name for name, entry in entries if name == "default" or entry.get("default"))
+        return next(named, next(iter(self._entries)))
+
+    @cached_property
+    def _entries(self) -> dict[str, dict[str, Any]]:
+        """What the README says of each table that it declares files of."""
         readme = self._folder([README]) / README
         text = readme.read_text(encoding="utf-8", errors="replace") if readme.is_file() else ""
         header = re.match(r"---\s*\n(.*?)\n---", text, re.DOTALL)
@@ -109,7 +121,7 @@ class Repo:
             declared = None
         configs = declared.get("configs") if isinstance(declared, dict) else None
         return {
-            str(entry.get("config_name", "default")): _splits(entry["data_files"])
+            str(entry.get("config_name", "default")): entry
             for entry in (configs if isinstance(configs, list) else [])
             if isinstance(entry, dict) and entry.get("data_files")
         }
@@ -118,7 +130,7 @@ class Repo:
         """The README's patterns for a split; None where the README names no tables."""
         if not self._configs:
             return None
-        name = config or ("default" if "default" in self._configs else next(iter(self._configs)))
+        name = config or self._default
         splits = self._configs.get(name, {})
         if split is None and len(splits) == 1:
             return next(iter(splits.values()))

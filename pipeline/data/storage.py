@@ -31,15 +31,11 @@ class TextsWriter:
 
     Args:
         path: The file to write.
-
-    Attributes:
-        rows: Rows given so far.
     """
 
     def __init__(self, path: Path) -> None:
         import pyarrow as pa
 
-        self.rows = 0
         self._schema = pa.schema([("id", pa.string()), ("text", pa.string())])
         self._stream = pa.ipc.new_stream(str(path), self._schema)
         self._pending: list[pa.Table] = []
@@ -60,7 +56,6 @@ class TextsWriter:
         import pyarrow as pa
 
         self._hash.update(ids, texts)
-        self.rows += len(ids)
         self._pending.append(pa.Table.from_arrays([ids, texts], schema=self._schema))
         self._flush(BATCH_ROWS)
 

@@ -44,12 +44,13 @@ class Rows:
         """Where a row was found, as an error says it."""
         return f"{self.origin}, {self.unit} {self.numbers[row]}"
 
-    def strings(self, name: str, integers: bool = False) -> pa.Array:
+    def strings(self, name: str, integers: bool = False, nulls: bool = False) -> pa.Array:
         """A column of texts, Arrow string array [n].
 
         Args:
             name: The column.
             integers: Whether integers will do, as they do for ids.
+            nulls: Whether null will do, which is read as "".
 
         Raises:
             InputError: It holds something else, or null.
@@ -60,8 +61,11 @@ class Rows:
         if name not in self.columns:
             raise _missing(self.origin, name, list(self.columns))
         column = self.columns[name]
-        if not (_is_text(column.type) or (integers and types.is_integer(column.type))):
+        others = (integers and types.is_integer(column.type)) or (nulls and types.is_null(column.type))
+        if not (_is_text(column.type) or others):
             raise self._wrong_type(name, "text or integers" if integers else "text")
+        if nulls:
+            return column.cast(pa.string()).fill_null("")
         self._refuse_null(name, column, self.numbers)
         return column.cast(pa.string())
 
@@ -78,6 +82,9 @@ class Rows:
         if not (types.is_integer(column.type) or types.is_floating(column.type)):
             raise self._wrong_type(name, "integers")
         self._refuse_null(name, column, self.numbers)
+        if types.is_integer(column.type):
+            counted: Int64 = column.cast(pa.int64()).to_numpy()
+            return counted
         values = column.cast(pa.float64()).to_numpy()
         if (broken := np.flatnonzero(values != np.floor(values))).size or not np.isfinite(values).all():
             row = int(broken[0]) if broken.size else int(np.flatnonzero(~np.isfinite(values))[0])

@@ -9,7 +9,7 @@ import pyarrow.parquet
 import pytest
 
 from pipeline.config import DataConfig, PositivesOf
-from pipeline.data import identify
+from pipeline.data import identify, tables
 from pipeline.errors import InputError
 
 ROWS = [  # as in namespace-Pt/msmarco: a query and its positives
@@ -205,6 +205,22 @@ def test_null_positive_is_named_by_row(tmp_path, loaded):
 def test_positives_that_are_no_texts(tmp_path, loaded):
     config = bad(tmp_path, {"query": ["a"], "positive": [[1]]})
     refused(loaded, config, "'positive' holds list<", "lists of texts")
+
+
+def test_titles_are_texts_or_null(tmp_path, plain, write_beir_hub, loaded):
+    config = write_beir_hub(tmp_path / "tiny", plain)
+    ids, _, texts = map(list, zip(*plain.passages, strict=True))
+    path = tmp_path / "tiny" / "corpus" / "corpus-00000-of-00001.parquet"
+    pa.parquet.write_table(pa.table({"_id": ids, "title": [["a"]] * len(ids), "text": texts}), path)
+    refused(loaded, config, "corpus-00000-of-00001.parquet: column 'title' holds list<", "text")
+    pa.parquet.write_table(pa.table({"_id": ids, "title": [None] * len(ids), "text": texts}), path)
+    assert loaded(config).facts["titles"] == 0
+
+
+def test_integers_are_kept_that_no_float_holds(tmp_path):
+    path = tmp_path / "qrels.parquet"
+    pa.parquet.write_table(pa.table({"q": ["a"], "p": ["b"], "grade": [2**53 + 1]}), path)
+    assert tables.read_judgments([path], "q", "p", "grade").grades.tolist() == [2**53 + 1]
 
 
 def test_no_positive_at_all(tmp_path, loaded):

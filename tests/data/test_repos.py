@@ -62,6 +62,16 @@ def test_a_table_of_several_splits_is_not_guessed(repo):
         made.files("corpus", None)
 
 
+def test_the_table_marked_as_default_is_meant_where_none_is_named(repo):
+    tables = [
+        {"config_name": name, "data_files": [{"split": "dev", "path": f"some/part-{number}*"}]}
+        for number, name in enumerate("ab")
+    ]
+    assert names(repo(tables, *PARTS), None, "dev") == ["some/part-0.parquet"]
+    tables[1]["default"] = True
+    assert names(repo(tables, *PARTS), None, "dev") == ["some/part-1.parquet"]
+
+
 def test_a_readme_cannot_reach_outside(repo, tmp_path):
     (tmp_path / "secret-dev.parquet").touch()
     for path in ("../secret-*", str(tmp_path / "secret-*"), None, 7):

@@ -27,6 +27,7 @@ def hashed(*parts):
     return content.hexdigest()
 
 
+@settings(deadline=None)
 @given(ROWS, st.integers(0, 12))
 def test_hash_does_not_depend_on_batches(rows, cut):
     ids, texts = arrays(rows)
@@ -59,7 +60,6 @@ def test_rows_come_back(tmp_path, parts):
     rows = [row for part in parts for row in part]
     found = open_texts(path)
     assert list(zip(found.ids.to_pylist(), found.texts.to_pylist(), strict=True)) == rows
-    assert writer.rows == len(rows)
     assert writer.content() == hashed(arrays(rows))
 
 
