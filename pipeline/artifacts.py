@@ -15,6 +15,7 @@ import logging
 import os
 import tempfile
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -22,9 +23,6 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import disk, locks
-from pipeline.disk import canonical as canonical  # part of what a key is
-from pipeline.disk import hash_file as hash_file
-from pipeline.disk import write_whole as write_whole
 
 log = logging.getLogger(__name__)
 
@@ -93,10 +91,10 @@ class Artifact:
         """The path of one of its files."""
         return self.folder / name
 
-    def damaged(self, names: list[str] | None = None) -> list[str]:
-        """The files (of `names`, or of all) whose size or checksum is not the manifest's."""
+    def damaged(self) -> list[str]:
+        """The files whose size or checksum is not the manifest's."""
         expected = self.manifest["files"]
-        return [name for name in names or self.files if not _is_intact(self.path(name), expected[name])]
+        return [name for name in self.files if not _is_intact(self.path(name), expected[name])]
 
 
 @dataclass
@@ -113,15 +111,11 @@ class Draft:
         Raises:
             OSError: The disk refuses, whatever the block made of that.
         """
-        temporary = self.folder / (name + disk.TEMPORARY)
-        try:
-            with disk.refusals_named(temporary):
-                yield temporary
-                disk.flush(temporary)
-            self.adopt(temporary, name, entry_of(temporary))
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
+        with disk.replacing(self.folder / name) as temporary:
+            yield temporary
+            entry = entry_of(temporary)
+            self._vouch(name, entry)
+        self.whole[name] = entry
 
     def adopt(self, path: Path, name: str, entry: dict[str, Any]) -> None:
         """Make a finished file, such as one from `aside`, the whole file `name`.
@@ -131,9 +125,13 @@ class Draft:
             name: What it is called from now on.
             entry: Its size and checksum (see `entry_of`).
         """
-        write_whole(self.folder / (name + _SUM), canonical(entry).encode())
+        self._vouch(name, entry)
         disk.put_in_place(path, self.folder / name)
         self.whole[name] = entry
+
+    def _vouch(self, name: str, entry: dict[str, Any]) -> None:
+        """Lay a file's checksum beside it, before the file itself has its name."""
+        disk.write_whole(self.folder / (name + _SUM), disk.canonical(entry).encode())
 
     @contextlib.contextmanager
     def aside(self) -> Iterator[Path]:
@@ -142,18 +140,12 @@ class Draft:
             yield Path(folder)
 
     def _recover(self) -> None:
-        """Keep the files whose checksum stands beside them and holds; remove everything else."""
+        """Keep the files whose checksum stands beside them and holds."""
         for path in sorted(self.folder.iterdir()):
-            if path.suffix == _SUM or path.name in self.whole:
-                continue
             entry = disk.read_json(path.with_name(path.name + _SUM))
             if entry and _is_entry(path.name, entry) and _is_intact(path, entry):
                 self.whole[path.name] = entry
-            else:
-                disk.remove(path)
-        for path in self.folder.glob("*" + _SUM):
-            if path.name.removesuffix(_SUM) not in self.whole:
-                disk.remove(path)
+        self._remove_others()
 
     def _finish(self, recipe: Recipe, facts: dict[str, Any], made: dict[str, Any]) -> Artifact:
         manifest = {
@@ -166,11 +158,19 @@ class Draft:
             "made": made,
         }
         manifest["sha256"] = disk.hash_json(manifest)
-        write_whole(self.folder / MANIFEST, json.dumps(manifest, indent=1).encode())
-        for path in self.folder.iterdir():
-            if path.name not in self.whole and path.name != MANIFEST:
-                disk.remove(path)
+        self._remove_others()
+        disk.write_whole(self.folder / MANIFEST, json.dumps(manifest, indent=1).encode())
+        for path in self.folder.glob("*" + _SUM):
+            disk.remove(path)
         return Artifact(self.folder, manifest)
+
+    def _remove_others(self) -> None:
+        """Remove what is not whole, unless a process uses what was made before: then `prune` will."""
+        kept = {*self.whole, *(name + _SUM for name in self.whole)}
+        if all(locks.hold(path, wait=False) for path in manifests(self.folder)):
+            for path in self.folder.iterdir():
+                if path.name not in kept:
+                    disk.remove(path)
 
 
 class Store:
@@ -249,6 +249,7 @@ class Store:
         with self._making(recipe):
             if not fresh and (artifact := self.load(recipe)):
                 return artifact, True
+            self._in_use.pop(recipe.key, None)  # this process goes over to what it makes
             draft = self._draft(recipe, fresh)
             at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
             facts, made = build(draft)
@@ -261,15 +262,16 @@ class Store:
         """An empty draft, or one that keeps the intact files of an unfinished or damaged artifact.
 
         Files of an artifact made afresh stay until they are replaced: another process may be about to
-        open them.
+        open them. Its manifest stays under another name, with the locks of those who use it.
         """
         folder = self.folder(recipe)
         manifest = {} if fresh else disk.read_json(folder / MANIFEST) or {}
         if manifest.get("layout") == LAYOUT and isinstance(manifest.get("files"), dict):
             for name, entry in manifest["files"].items():
                 if _is_entry(name, entry):
-                    write_whole(folder / (name + _SUM), canonical(entry).encode())
-        (folder / MANIFEST).unlink(missing_ok=True)
+                    disk.write_whole(folder / (name + _SUM), disk.canonical(entry).encode())
+        with contextlib.suppress(FileNotFoundError):
+            (folder / MANIFEST).rename(folder / f"{MANIFEST}.{uuid.uuid4().hex}")
         draft = Draft(folder)
         if fresh:
             for path in folder.glob("*" + _SUM):
@@ -300,6 +302,11 @@ def lock_file(folder: Path) -> Path:
     return folder.parent.parent / ".locks" / f"{folder.parent.name}-{folder.name}"
 
 
+def manifests(folder: Path) -> list[Path]:
+    """The manifest in an artifact's folder, and those it replaced: a process may still use what they list."""
+    return list(folder.glob(MANIFEST + "*"))
+
+
 def read_manifest(folder: Path) -> dict[str, Any] | None:
     """The manifest in an artifact's folder, if it is of this layout and not a byte of it was changed."""
     manifest = disk.read_json(folder / MANIFEST)
@@ -314,7 +321,7 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
 
 def entry_of(path: Path) -> dict[str, Any]:
     """What a manifest says of a file: its size and checksum."""
-    return {"bytes": path.stat().st_size, "sha256": hash_file(path)}
+    return {"bytes": path.stat().st_size, "sha256": disk.hash_file(path)}
 
 
 def _is_entry(name: str, entry: Any) -> bool:
@@ -323,4 +330,5 @@ def _is_entry(name: str, entry: Any) -> bool:
 
 
 def _is_intact(path: Path, entry: dict[str, Any]) -> bool:
-    return path.is_file() and path.stat().st_size == entry["bytes"] and hash_file(path) == entry["sha256"]
+    same_size = path.is_file() and path.stat().st_size == entry["bytes"]
+    return same_size and disk.hash_file(path) == entry["sha256"]

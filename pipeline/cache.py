@@ -2,12 +2,14 @@
 
 What `prune` may take follows one rule. Always kept is what a running process is making or using, and
 what a config that was named uses. Of the rest goes: with `unused` everything; with `older_than` what no run
-had use of for so long; with `size` the least recently used, until no more than that is left.
+had use of for so long; with `size` the least recently used, until no more than that is left. Given together
+they narrow each other: what goes meets all of them.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import shutil
 import stat
@@ -18,12 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import locks
-from pipeline.artifacts import MANIFEST, Artifact, Recipe, lock_file, read_manifest
+from pipeline.artifacts import MANIFEST, Artifact, Recipe, lock_file, manifests, read_manifest
 from pipeline.errors import InputError
 
 _KEY = re.compile(r"[0-9a-f]{64}")
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
-_BYTES = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Kept:
 
     def busy(self) -> bool:
         """Whether a process is making or using it now."""
-        for path in (lock_file(self.folder), self.folder / MANIFEST):
+        for path in (lock_file(self.folder), *manifests(self.folder)):
             with contextlib.suppress(OSError):  # nobody makes anything in a read-only cache
                 if path.exists() and locks.hold(path, wait=False) is None and path.exists():
                     return True
@@ -78,12 +78,13 @@ class Kept:
 
     def remove(self) -> bool:
         """Remove it, unless a process is making or using it; whether it was removed."""
-        path, manifest = lock_file(self.folder), self.folder / MANIFEST
+        path = lock_file(self.folder)
         path.parent.mkdir(parents=True, exist_ok=True)
-        making, using = locks.hold(path, wait=False, create=True), locks.hold(manifest, wait=False)
-        if making is None or (using is None and manifest.exists()):
+        making = locks.hold(path, wait=False, create=True)
+        using = [locks.hold(manifest, wait=False) for manifest in manifests(self.folder)]
+        if making is None or None in using:
             return False
-        manifest.unlink(missing_ok=True)  # first, so that what is left is no artifact
+        (self.folder / MANIFEST).unlink(missing_ok=True)  # first, so that what is left is no artifact
         if self.folder.exists():
             shutil.rmtree(self.folder)
         path.unlink(missing_ok=True)
@@ -109,11 +110,12 @@ def contents(root: Path) -> list[Kept]:
 def _look(folder: Path) -> Kept:
     """What is in a folder now; another process may be writing to it or removing it."""
     size, times = 0, [0.0]
-    for path in folder.rglob("*"):
-        with contextlib.suppress(FileNotFoundError):
-            status = path.lstat()
-            size += status.st_size if stat.S_ISREG(status.st_mode) else 0
-            times.append(status.st_mtime)
+    for parent, folders, files in os.walk(folder):  # silent, unlike rglob, about a folder that is gone by now
+        for name in (*folders, *files):
+            with contextlib.suppress(FileNotFoundError):
+                status = os.lstat(os.path.join(parent, name))
+                size += status.st_size if stat.S_ISREG(status.st_mode) else 0
+                times.append(status.st_mtime)
     manifest = folder / MANIFEST
     with contextlib.suppress(FileNotFoundError):
         times = [manifest.stat().st_mtime]
@@ -172,7 +174,7 @@ def verify(root: Path) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Limits:
-    """What `prune` may take; see the module's rule.
+    """What `prune` may take: what meets all that is given; see the module's rule.
 
     Attributes:
         unused: Everything that is not kept for a config.
@@ -213,14 +215,18 @@ def prune(root: Path, recipes: Collection[Recipe], limits: Limits, dry: bool) ->
 
 def _reason(kept: Kept, limits: Limits, left: int) -> str | None:
     """Why something may go; None if it may not."""
-    idle = time.time() - kept.used
+    idle, why = time.time() - kept.used, []
     if limits.unused:
-        return "no config given uses it"
-    if limits.older_than is not None and idle > limits.older_than:
-        return f"not used for {age(idle)}"
-    if limits.size is not None and left > limits.size:
-        return "least recently used"
-    return None
+        why.append("no config given uses it")
+    if limits.older_than is not None:
+        if idle <= limits.older_than:
+            return None
+        why.append(f"not used for {age(idle)}")
+    if limits.size is not None:
+        if left <= limits.size:
+            return None
+        why.append("least recently used")
+    return ", ".join(why) or None
 
 
 def _needed(known: Mapping[str, Kept], recipes: Collection[Recipe]) -> set[str]:
@@ -246,26 +252,6 @@ def _keys_in(value: Any) -> Iterator[str]:
 
 def age(seconds: float) -> str:
     """A time span in its largest unit, such as `3 d`."""
-    unit = next((unit for unit in ("d", "h", "m") if seconds >= _SECONDS[unit]), "s")
-    return f"{int(seconds / _SECONDS[unit])} {unit}"
-
-
-def parse_age(text: str) -> float:
-    """Seconds of a time span such as `30d`."""
-    return _parse(text, "--older-than", _SECONDS, "12h, 30d, 8w")
-
-
-def parse_size(text: str) -> int:
-    """Bytes of a size such as `10GB`."""
-    return int(_parse(text.upper(), "--size", _BYTES, "500MB, 10GB"))
-
-
-def _parse(text: str, option: str, units: Mapping[str, float], examples: str) -> float:
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)", text.strip())
-    if match is None or match[2] not in units:
-        raise InputError(
-            f"{option} {text}: not a number with a unit",
-            allowed=f"units {', '.join(units)}, such as {examples}",
-            fix="give a number and its unit without a space",
-        )
-    return float(match[1]) * units[match[2]]
+    units = {"d": 86400, "h": 3600, "m": 60, "s": 1}
+    unit = next((unit for unit, length in units.items() if seconds >= length), "s")
+    return f"{int(seconds / units[unit])} {unit}"

@@ -46,12 +46,22 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 def write_whole(path: Path, content: bytes) -> None:
     """Write a small file so that it is either whole under its name or not there."""
+    with replacing(path) as temporary, open(temporary, "xb") as file:
+        file.write(content)
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary path to write; when the block ends well, it is flushed and takes the name `path`.
+
+    Raises:
+        OSError: The disk refuses, whatever the block made of that.
+    """
     temporary = path.with_name(path.name + TEMPORARY)
     try:
         temporary.unlink(missing_ok=True)  # never written through: it may be a link to somewhere else
         with refusals_named(temporary):
-            with open(temporary, "xb") as file:
-                file.write(content)
+            yield temporary
             put_in_place(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)

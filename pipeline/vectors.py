@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from pipeline.artifacts import Artifact, Draft
+from pipeline.artifacts import Artifact
 from pipeline.errors import InputError
 from pipeline.records import Array, Embeddings, Float32, Int64
 
@@ -67,12 +67,6 @@ def stored(vectors: Float32, start: int, precision: Precision) -> Array:
     return vectors.astype(np.float16)
 
 
-def write(draft: Draft, start: int, vectors: Float32, precision: Precision = "fp32") -> None:
-    """Write the shard that begins at row `start`; see `stored`."""
-    with draft.file(shard_name(start, start + len(vectors))) as path, open(path, "wb") as file:
-        np.save(file, stored(vectors, start, precision), allow_pickle=False)
-
-
 def open_embeddings(artifact: Artifact) -> Embeddings:
     """All shards of a finished artifact, memory-mapped.
 
@@ -97,7 +91,7 @@ def open_rows(artifact: Artifact, start: int, stop: int) -> Embeddings:
     spans = {name: _span(name) for name in artifact.files if _NAME.fullmatch(name)}
     names = [name for name, (first, last) in spans.items() if first < stop and start < last]
     before = spans[names[0]][0]
-    return among(open_embeddings(artifact.only(*names)), start - before, stop - before)
+    return _among(open_embeddings(artifact.only(*names)), start - before, stop - before)
 
 
 def match(count: int, dimension: int, passages: int, queries: Float32) -> None:
@@ -125,7 +119,7 @@ def match(count: int, dimension: int, passages: int, queries: Float32) -> None:
         )
 
 
-def among(embeddings: Embeddings, start: int, stop: int) -> Embeddings:
+def _among(embeddings: Embeddings, start: int, stop: int) -> Embeddings:
     """Rows [start, stop) of them, as memory-mapped as they are."""
     return Embeddings(tuple(shard[a:b] for shard, a, b in _within(embeddings, start, stop)))
 
@@ -140,6 +134,12 @@ def read(embeddings: Embeddings, start: int, stop: int) -> Float32:
         block[filled : filled + len(part)] = part
         filled += len(part)
     return block
+
+
+def read_all(artifact: Artifact) -> Float32:
+    """float32 [rows, dimension]: all vectors of a finished artifact, as the few of the queries are read."""
+    embeddings = open_embeddings(artifact)
+    return read(embeddings, 0, len(embeddings))
 
 
 def pick(embeddings: Embeddings, rows: Int64) -> Float32:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,19 @@ def bge_folder(tmp_path_factory: pytest.TempPathFactory, minilm_folder: Path) ->
     }
     (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling), encoding="utf-8")
     return folder
+
+
+@pytest.fixture(scope="session")
+def write_shard() -> Callable[..., None]:
+    """Writes the shard of vectors that begins at a row into a draft, as it is stored."""
+    from pipeline import vectors
+    from pipeline.engines.work import save
+
+    def write(draft: Any, start: int, rows: Any, precision: vectors.Precision = "fp32") -> None:
+        with draft.file(vectors.shard_name(start, start + len(rows))) as path:
+            save(path, vectors.stored(rows, start, precision))
+
+    return write
 
 
 @pytest.fixture

@@ -15,7 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline import locks
-from pipeline.artifacts import Artifact, Draft, Recipe, Store, canonical
+from pipeline.artifacts import Artifact, Draft, Recipe, Store
+from pipeline.cache import contents
+from pipeline.disk import canonical
 
 RECIPE = Recipe("index", {"schema": 1, "factory": "Flat"})
 JSON = st.recursive(
@@ -70,6 +72,26 @@ def test_fresh_builds_again(tmp_path: Path) -> None:
     store = Store(tmp_path)
     before = make(store).path("a.bin").stat().st_ino  # kept until it is replaced, so not given again
     assert make(store, fresh=True).path("a.bin").stat().st_ino != before
+
+
+def test_made_afresh_what_another_process_uses_stays_until_nobody_does(tmp_path: Path) -> None:
+    def build_other(draft: Draft) -> tuple[dict[str, Any], dict[str, Any]]:
+        with draft.file("other.bin") as path:
+            path.write_bytes(b"other")
+        return {}, {}
+
+    make(Store(tmp_path))
+    reader, writer = Store(tmp_path), Store(tmp_path)  # a lock is a store's own, as it is a process's
+    used = reader.load(RECIPE)
+    assert used is not None
+    made, _ = writer.make(RECIPE, build_other, fresh=True)
+    assert (used.damaged(), made.damaged()) == ([], [])
+    del writer
+    (kept,) = contents(tmp_path)
+    assert not kept.remove()
+    del reader
+    Store(tmp_path).make(RECIPE, build_other, fresh=True)
+    assert {path.name for path in made.folder.iterdir()} == {"other.bin", "manifest.json"}
 
 
 @pytest.mark.parametrize("harm", ["flip", "truncate", "remove", "grow"])

@@ -14,10 +14,12 @@ from typer.testing import CliRunner, Result
 
 from pipeline.api import run_benchmark
 from pipeline.artifacts import Recipe, Store
-from pipeline.cache import Limits, age, contents, parse_age, parse_size, prune
+from pipeline.cache import Limits, age, contents, prune
 from pipeline.cli import app
+from pipeline.commands.cache import parse_age, parse_size
 from pipeline.config_file import load_config
 from pipeline.errors import InputError
+from pipeline.report.table import became
 
 Cache = Callable[..., Result]
 DAY = 86400
@@ -38,7 +40,7 @@ def run(folder: Path, *settings: str) -> list[str]:
     """Run the config; the stages that were made."""
     places = [f"cache={folder}/indexes", f"output={folder}/results"]
     metrics = run_benchmark(load_config(folder / "c.yaml", [*places, *settings])).metrics
-    return [stage["stage"] for stage in metrics["stages"] if not stage["reused"]]
+    return [stage["stage"] for stage in metrics["stages"] if became(stage) == "made"]
 
 
 def stages(folder: Path) -> list[str]:
@@ -154,6 +156,41 @@ def test_unused_is_what_no_config_given_uses(cache: Cache, workplace: Path) -> N
     assert [row["stage"] for row in json.loads(told.stdout)["artifacts"]] == ["queries", "search", "evaluate"]
     assert len(stages(workplace)) == 7
     assert run(workplace) == []
+
+
+def test_options_given_together_narrow_each_other(cache: Cache, workplace: Path) -> None:
+    used = {kept.key for kept in contents(workplace / "indexes")}
+    for measure in ("ndcg@5", "mrr@5"):
+        run(workplace, f"evaluate.measures=[{measure}]")
+    old, new = (kept for kept in contents(workplace / "indexes") if kept.key not in used)
+    os.utime(old.folder / "manifest.json", (time.time() - 50 * DAY,) * 2)
+    ago(workplace, 50 * DAY, "data", "search")
+
+    def told(*options: str) -> list[tuple[str, str]]:
+        rows = json.loads(cache("prune", workplace / "c.yaml", *options, "--json").stdout)["artifacts"]
+        return [(row["key"], row["why"]) for row in rows]
+
+    both = [(old.key, "no config given uses it, not used for 50 d")]
+    assert {key for key, _ in told("--unused")} == {old.key, new.key}
+    assert told("--unused", "--older-than", "30d") == both
+    assert told("--unused", "--older-than", "60d") == []
+    assert told("--unused", "--older-than", "30d", "--size", "1TB") == []
+
+
+def test_what_is_removed_while_it_is_looked_at_is_passed_over(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (index,) = (workplace / "indexes" / "index").iterdir()
+    (index / "aside").mkdir()
+    scan = os.scandir
+
+    def scan_what_goes(path: Any) -> Any:
+        if Path(path).name == "aside":
+            Path(path).rmdir()
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", scan_what_goes)
+    assert "index" in stages(workplace)
 
 
 def test_what_a_config_given_uses_stays_however_old_it_is(cache: Cache, workplace: Path) -> None:

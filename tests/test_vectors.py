@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -31,17 +32,18 @@ def test_missing_and_whole_shards_cover_every_row_once(
     assert all(stop - start <= size for start, stop in made)
 
 
-def test_shards_open_in_order_of_their_rows(tmp_path: Path) -> None:
+def test_shards_open_in_order_of_their_rows(tmp_path: Path, write_shard: Callable[..., None]) -> None:
     all_rows = np.arange(50, dtype=np.float32).reshape(25, 2)
 
     def build(draft):  # type: ignore[no-untyped-def]
         for start in (20, 0, 10):
-            vectors.write(draft, start, all_rows[start : start + 10])
+            write_shard(draft, start, all_rows[start : start + 10])
         return {}, {}
 
     artifact, _ = Store(tmp_path).make(Recipe("passages", {}), build)
     opened = vectors.open_embeddings(artifact)
     assert (np.concatenate(opened.shards) == all_rows).all()
+    assert (vectors.read_all(artifact) == all_rows).all()
     assert (len(opened), opened.dimension) == (25, 2)
     assert all(isinstance(shard, np.memmap) for shard in opened.shards)
 

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from pipeline.commands.options import Json, Sets, load, store
+from pipeline.commands.options import Json, Sets, load
 from pipeline.errors import InputError
 from pipeline.terminal import FAILED, print_json, show
 
 Folder = Annotated[Path, typer.Option("--cache", metavar="DIR", help="Folder of artifacts.")]
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_BYTES = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 
 def list_artifacts(folder: Folder = Path("indexes"), as_json: Json = False) -> None:
     """Show each artifact's size, age, sources and users."""
-    from pipeline.cache import listing
+    from pipeline import cache as stored
 
-    rows = listing(folder)
+    rows = stored.listing(folder)
     if as_json:
         print_json({"cache": str(folder), "bytes": sum(row["bytes"] for row in rows), "artifacts": rows})
         return
@@ -29,9 +33,9 @@ def list_artifacts(folder: Folder = Path("indexes"), as_json: Json = False) -> N
 
 def verify(folder: Folder = Path("indexes"), as_json: Json = False) -> None:
     """Compare every byte with its checksum. Exit code 1 if anything is damaged."""
-    from pipeline.cache import verify
+    from pipeline import cache as stored
 
-    rows = verify(folder)
+    rows = stored.verify(folder)
     damaged = sum(row["state"] == "damaged" for row in rows)
     if as_json:
         print_json({"cache": str(folder), "damaged": damaged, "artifacts": rows})
@@ -49,7 +53,7 @@ def prune(
     ] = None,
     settings: Sets = None,
     unused: Annotated[
-        bool, typer.Option("--unused", help="All that no CONFIG given uses may go.", show_default=False)
+        bool, typer.Option("--unused", help="What no CONFIG given uses may go.", show_default=False)
     ] = False,
     older_than: Annotated[
         str | None, typer.Option(metavar="AGE", help="What no run used for so long may go: 12h, 30d, 8w.")
@@ -64,9 +68,12 @@ def prune(
     folder: Folder = Path("indexes"),
     as_json: Json = False,
 ) -> None:
-    """Say what can go, and with --yes remove it. What a running process uses stays."""
-    from pipeline.benchmark import Benchmark
-    from pipeline.cache import Limits, parse_age, parse_size, prune
+    """Say what can go, and with --yes remove it. What a running process uses stays.
+
+    Of --unused, --older-than and --size, given together, only what meets them all goes.
+    """
+    from pipeline import cache as stored
+    from pipeline.benchmark import several
 
     if (unused and not configs) or not (unused or older_than or size):
         raise InputError(
@@ -74,16 +81,36 @@ def prune(
             allowed="--older-than AGE, --size SIZE, or --unused with the configs whose artifacts stay",
             fix="name at least one of them",
         )
-    recipes = [
-        recipe
-        for config in load(configs or [], settings)
-        for recipe in Benchmark(config, store(config)).recipes.values()
-    ]
-    limits = Limits(unused, parse_age(older_than) if older_than else None, parse_size(size) if size else None)
-    rows = prune(folder, recipes, limits, dry=not yes)
+    benchmarks = several(load(configs or [], settings))
+    recipes = [recipe for benchmark in benchmarks for recipe in benchmark.recipes.values()]
+    limits = stored.Limits(
+        unused, parse_age(older_than) if older_than else None, parse_size(size) if size else None
+    )
+    rows = stored.prune(folder, recipes, limits, dry=not yes)
     if as_json:
         print_json({"cache": str(folder), "bytes": sum(row["bytes"] for row in rows), "artifacts": rows})
         return
     from pipeline.report.table import prune_table
 
     show(prune_table(str(folder), rows, dry=not yes))
+
+
+def parse_age(text: str) -> float:
+    """Seconds of a time span such as `30d`."""
+    return _parse(text, "--older-than", _SECONDS, "12h, 30d, 8w")
+
+
+def parse_size(text: str) -> int:
+    """Bytes of a size such as `10GB`."""
+    return int(_parse(text.upper(), "--size", _BYTES, "500MB, 10GB"))
+
+
+def _parse(text: str, option: str, units: Mapping[str, float], examples: str) -> float:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)", text.strip())
+    if match is None or match[2] not in units:
+        raise InputError(
+            f"{option} {text}: not a number with a unit",
+            allowed=f"units {', '.join(units)}, such as {examples}",
+            fix="give a number and its unit without a space",
+        )
+    return float(match[1]) * units[match[2]]
