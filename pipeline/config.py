@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import re
 import typing
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -17,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 STAGES = ("data", "passages", "queries", "index", "search", "evaluate")
 EXACT = "Flat"  # the factory whose search is exact
 SWEEP = "sweep"  # the key of a file that makes several configs of it; see `pipeline.sweep`
+MEASURES = ("ndcg@10", "mrr@10", "recall@100", "map@1000", "precision@10")  # where none are named
 
 
 def setting(default: Any, doc: str, *, shapes: str, keyed: bool = True, **limits: Any) -> Any:
@@ -37,11 +40,42 @@ def setting(default: Any, doc: str, *, shapes: str, keyed: bool = True, **limits
 class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, protected_namespaces=())
 
+    def _refuse_useless(self, whose: str, section: str, names: Iterable[str]) -> None:
+        """Refuse settings that would change nothing; a default may stand there, as in a sweep."""
+        for name in names:
+            if getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(f"{whose} has no use for {section}.{name}: leave it out")
+
+
+def _expand_home(value: str | None) -> str | None:
+    """A path with the home folder for its `~`."""
+    if value is None or not value.startswith("~"):
+        return value
+    try:
+        return str(Path(value).expanduser())
+    except RuntimeError:
+        raise ValueError("a path that begins with no ~, or with that of a user of this machine") from None
+
 
 class PositivesOf(_Section):
     """The corpus slice of the tutorial: the positives of the first N rows of the dataset."""
 
     positives_of: int = setting(..., "rows whose positives make the corpus", shapes="data", ge=1)
+
+
+OF_HUB = (
+    "query_column", "positives_column", "corpus_path", "corpus_revision", "corpus_split", "corpus_column",
+)  # fmt: skip
+"""Settings that only source `hub` has a use for."""
+USELESS_DATA = {
+    "sample": ("path", "revision", *OF_HUB),
+    "beir": OF_HUB,
+    "msmarco": ("revision", *OF_HUB),
+    "flag": ("revision", *OF_HUB),
+    "hub": (),
+    "ir_datasets": ("revision", "split", *OF_HUB),
+}
+"""What a source refuses, because it would change nothing."""
 
 
 class DataConfig(_Section):
@@ -82,6 +116,8 @@ class DataConfig(_Section):
     corpus_split: str = setting("train", "hub only: split of the corpus dataset", shapes="data", keyed=False)
     corpus_column: str = setting("content", "hub only: its column of passage texts", shapes="data")
 
+    _home = field_validator("path", "corpus_path")(_expand_home)
+
     @field_validator("corpus")
     @classmethod
     def _positive(cls, value: Any) -> Any:
@@ -95,6 +131,7 @@ class DataConfig(_Section):
             raise ValueError(f"source '{self.source}' needs data.path")
         if isinstance(self.corpus, PositivesOf) and (self.source != "hub" or self.corpus_path):
             raise ValueError("{positives_of: N} only with source 'hub' and without data.corpus_path")
+        self._refuse_useless(f"source '{self.source}'", "data", USELESS_DATA[self.source])
         return self
 
 
@@ -114,13 +151,21 @@ Stemmer = Literal[
 
 OF_BM25 = ("k1", "b", "stop_words", "stemmer")
 """Settings that only `bm25` has a use for."""
+OF_PRECOMPUTED = ("passages", "queries")
+"""Settings that only `precomputed` has a use for."""
 OF_MODELS = (
-    "pooling", "normalize", "precision", "query_instruction", "passage_instruction", "query_max_length",
-    "passage_max_length", "truncate_dim", "vector_precision", "trust_remote_code", "passages", "queries",
+    "pooling", "precision", "query_instruction", "passage_instruction", "query_max_length",
+    "passage_max_length", "truncate_dim", "trust_remote_code",
 )  # fmt: skip
-"""Settings that shape vectors."""
-USELESS = {"bm25": OF_MODELS, "precomputed": (*OF_BM25, "truncate_dim")}
-"""What a backend refuses, because it would change nothing; the others refuse `OF_BM25`."""
+"""Settings of models that are run."""
+USELESS = {
+    "flag": (*OF_BM25, *OF_PRECOMPUTED),
+    "openvino": (*OF_BM25, *OF_PRECOMPUTED),
+    "sentence-transformers": (*OF_BM25, *OF_PRECOMPUTED),
+    "precomputed": (*OF_BM25, *OF_MODELS),
+    "bm25": (*OF_PRECOMPUTED, *OF_MODELS, "normalize", "vector_precision"),
+}
+"""What a backend refuses, because it would change nothing."""
 
 
 class ModelConfig(_Section):
@@ -168,7 +213,10 @@ class ModelConfig(_Section):
         "fp32", "number format the passages' vectors are stored in", shapes="passages"
     )
     shard_rows: int = setting(
-        16384, "passages per stored shard: what an interrupted run loses at most", shapes="", ge=1
+        16384,
+        "passages, or queries, per stored shard: what an interrupted run loses at most",
+        shapes="",
+        ge=1,
     )
     trust_remote_code: bool = setting(
         False, "run the Python files that come with the model", shapes="passages queries"
@@ -191,13 +239,13 @@ class ModelConfig(_Section):
         "english", "bm25 only: a Snowball stemmer; null is none", shapes="passages queries", keyed=False
     )
 
+    _home = field_validator("name", "passages", "queries")(_expand_home)
+
     @model_validator(mode="after")
     def _fits_backend(self) -> ModelConfig:
         if self.backend not in ("precomputed", "bm25") and not self.name:
             raise ValueError(f"backend '{self.backend}' needs model.name")
-        for name in USELESS.get(self.backend, OF_BM25):
-            if getattr(self, name) != type(self).model_fields[name].default:
-                raise ValueError(f"backend '{self.backend}' has no use for model.{name}")
+        self._refuse_useless(f"backend '{self.backend}'", "model", USELESS[self.backend])
         return self
 
 
@@ -206,7 +254,7 @@ class IndexConfig(_Section):
 
     factory: str = setting("Flat", "a faiss index_factory string", shapes="index")
     metric: Literal["inner_product", "cosine", "l2"] = setting(
-        "inner_product", "what a score is; of l2 minus the squared distance", shapes="index"
+        "inner_product", "what a score is; for l2 the negated squared distance", shapes="index"
     )
     train_rows: int | None = setting(
         None,
@@ -214,7 +262,7 @@ class IndexConfig(_Section):
         shapes="index",
         ge=1,
     )
-    seed: int = setting(0, "of the drawing of those", shapes="index", ge=0)
+    seed: int = setting(0, "seed for drawing the vectors of `train_rows`", shapes="index", ge=0)
     shards: int = setting(
         1, "cuts the passages into so many parts, each with an index of its own", shapes="index", ge=1
     )
@@ -224,7 +272,9 @@ class SearchConfig(_Section):
     """How the index is searched."""
 
     top_k: int = setting(1000, "passages kept for each query", shapes="search", ge=1)
-    batch_size: int = setting(256, "queries searched at once", shapes="", ge=1)
+    batch_size: int = setting(
+        256, "queries searched at once, by an approximate index or by Flat on a GPU", shapes="", ge=1
+    )
     memory_mb: int | None = setting(
         None,
         "factory Flat only: search the stored vectors within so many MB; null holds the index in memory",
@@ -290,7 +340,7 @@ class EvaluateConfig(_Section):
     """How the ranking is scored."""
 
     measures: tuple[str, ...] = setting(
-        ("ndcg@10", "mrr@10", "recall@100", "map@1000", "precision@10"),
+        MEASURES,
         "names as in docs/measures.md",
         shapes="evaluate",
         keyed=False,
@@ -317,6 +367,8 @@ class Config(_Section):
         "results", "where results are written, relative to the working directory", shapes=""
     )
 
+    _home = field_validator("cache", "output")(_expand_home)
+
     @field_validator("name")
     @classmethod
     def _plain_name(cls, value: str) -> str:
@@ -325,13 +377,25 @@ class Config(_Section):
         return value
 
     @model_validator(mode="after")
-    def _index_fits_backend(self) -> Config:
-        if self.model.backend == "bm25" and (self.index != IndexConfig() or self.search.parameters):
+    def _search_fits_index(self) -> Config:
+        index, search = self.index, self.search
+        if self.model.backend == "bm25":
+            if index != IndexConfig() or search.parameters:
+                raise ValueError(
+                    "backend 'bm25' makes an index of its own: "
+                    "leave out the section 'index' and search.parameters"
+                )
+            if search.memory_mb is not None or search.device not in ("auto", "cpu"):
+                raise ValueError(
+                    "backend 'bm25' holds its index in memory, and searches it on the CPU: "
+                    "leave out search.memory_mb and search.device"
+                )
+        if search.memory_mb is not None and index.factory != EXACT:
             raise ValueError(
-                "backend 'bm25' makes an index of its own: "
-                "leave out the section 'index' and search.parameters"
+                f"search.memory_mb limits exact search, and index.factory is '{index.factory}', "
+                "which is searched whole: leave out one of the two"
             )
-        if self.search.memory_mb is not None and self.index.shards > 1:
+        if search.memory_mb is not None and index.shards > 1:
             raise ValueError("search.memory_mb searches without an index: leave out index.shards")
         return self
 

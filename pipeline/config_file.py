@@ -68,17 +68,19 @@ def make_config(raw: Mapping[str, Any], path: Path, part: str = "") -> Config:
 class _Loader(yaml.SafeLoader):
     """PyYAML's safe loader, which refuses a key given twice instead of keeping the last."""
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[Any] = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if isinstance(key, str) and key in seen:
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        """A mapping as it is written, before `<<` merges others into it."""
+        node = super().compose_mapping_node(anchor)
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode) or key.tag != "tag:yaml.org,2002:str":
+                continue
+            if key.value in seen:
                 raise yaml.MarkedYAMLError(
-                    problem=f"key '{key}' stands twice", problem_mark=key_node.start_mark
+                    problem=f"key '{key.value}' stands twice", problem_mark=key.start_mark
                 )
-            if isinstance(key, str):
-                seen.add(key)
-        return super().construct_mapping(node, deep)
+            seen.add(key.value)
+        return node
 
 
 def _parse_yaml(text: str, where: str) -> Any:
@@ -135,17 +137,32 @@ def _override(raw: dict[str, Any], text: str) -> None:
             f"--set {text}: not of the form key.path=value", allowed="for example --set search.top_k=100"
         )
     parsed = _parse_yaml(value, f"--set {text}")
-    target = raw
-    for key in path[:-1]:
-        inner = target.get(key)
-        if inner is None:
-            inner = target[key] = {}
-        if not isinstance(inner, dict):
+    put(raw, path, parsed, f"--set {text}")
+
+
+def put(raw: dict[str, Any], keys: Sequence[str], value: Any, where: str) -> None:
+    """Give a setting a value, in place; sections above it are made if they are not there.
+
+    Args:
+        raw: What a config file says.
+        keys: The path of the setting.
+        value: Its value.
+        where: What asks for it, for messages.
+
+    Raises:
+        InputError: A key above it holds a value and no settings.
+    """
+    *above, last = keys
+    for key in above:
+        if raw.get(key) is None:
+            raw[key] = {}
+        raw = raw[key]
+        if not isinstance(raw, dict):
             raise InputError(
-                f"--set {text}: '{key}' holds a value, not settings", fix="name a setting below a section"
+                f"{where}: '{'.'.join(keys)}' is below '{key}', which holds a value, not settings",
+                fix="name a setting below a section",
             )
-        target = inner
-    target[path[-1]] = parsed
+    raw[last] = value
 
 
 def _sections(model: type[BaseModel], location: Sequence[Any]) -> type[BaseModel] | None:
@@ -202,8 +219,8 @@ def _anchor(config: Config, base: Path) -> Config:
     def local(value: str | None, explicit: bool = False) -> str | None:
         if value is None:
             return None
-        path = (base / Path(value).expanduser()).resolve()
-        return str(path) if explicit or path.exists() or value.startswith((".", "/", "~")) else value
+        path = (base / value).resolve()
+        return str(path) if explicit or path.exists() or value.startswith((".", "/")) else value
 
     source, where = config.data.source, config.data.path
     data = config.data.model_copy(

@@ -18,14 +18,14 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 from pipeline import config
 from pipeline.config import SWEEP, Config
-from pipeline.config_file import make_config, read_config
+from pipeline.config_file import make_config, put, read_config
 from pipeline.errors import InputError
 
 Change = dict[tuple[str, ...], Any]
@@ -46,15 +46,25 @@ def load_configs(paths: str | Path | Sequence[str | Path], overrides: Sequence[s
     """
     files = [Path(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
     loaded = [(path, made) for path in files for made in _expand(path, overrides)]
-    counts = Counter(made.name for _, made in loaded)
-    for path, made in loaded:
-        if counts[made.name] > 1:
+    refuse_namesakes((f"config {path}", made.name) for path, made in loaded)
+    return [made for _, made in loaded]
+
+
+def refuse_namesakes(benchmarks: Iterable[tuple[str, str]]) -> None:
+    """Refuse benchmarks of which one would write over the result of another.
+
+    Args:
+        benchmarks: Where each comes from, for the message, and its name or result folder.
+    """
+    seen: set[str] = set()
+    for where, name in benchmarks:
+        if name in seen:
             raise InputError(
-                f"config {path}: another config is named '{made.name}' too",
+                f"{where}: another config is named '{name}' too",
                 allowed="a name of its own for each: it names the result folder",
                 fix="change one name",
             )
-    return [made for _, made in loaded]
+        seen.add(name)
 
 
 def json_schema() -> dict[str, Any]:
@@ -93,7 +103,7 @@ def _expand(path: Path, overrides: Sequence[str]) -> Iterator[Config]:
     for part, change in changes:
         one = deepcopy(raw)
         for keys, value in change.items():
-            _put(one, keys, value, f"config {path}{part}")
+            put(one, keys, value, f"config {path}{part}")
         if ("name",) not in change and isinstance(raw.get("name"), str):
             name = "-".join([raw["name"], *_labels(change, changes)])
             taken[name] += 1
@@ -141,21 +151,6 @@ def _leaves(changes: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator
             yield from _leaves(value, path)
         else:
             yield path, value
-
-
-def _put(raw: dict[str, Any], keys: tuple[str, ...], value: Any, where: str) -> None:
-    """Set one value, in place."""
-    *sections, last = keys
-    for key in sections:
-        if raw.get(key) is None:
-            raw[key] = {}
-        raw = raw[key]
-        if not isinstance(raw, dict):
-            raise InputError(
-                f"{where}: '{'.'.join(keys)}' is below '{key}', which holds a value, not settings",
-                fix="name a setting below a section",
-            )
-    raw[last] = value
 
 
 def _refuse_set_twice(changes: list[tuple[str, Change]], overrides: Sequence[str], path: Path) -> None:

@@ -22,8 +22,9 @@ One YAML file is one benchmark; `benchmarco schema` prints the same as JSON Sche
 are refused. Relative paths are taken from the config file's folder, `cache` and `output` from the working
 directory. Any key can be set for one run: `--set search.top_k=100`.
 
-*Makes again* names the first stage that runs again when the setting changes; those after it follow, those
-before it are reused. Settings with none there are recorded and change no result.
+*Makes again* names the stages that the setting itself shapes. What is made from them follows; everything else
+is reused. Of a changed `data` the passages' vectors stay if the passages do. Settings with none there are
+recorded and change no result.
 
 This page is made by `scripts/document_config.py`.
 """

@@ -44,6 +44,21 @@ def test_defaults_are_the_contract_s(tmp_path: Path) -> None:
     assert (config.cache, config.output) == ("indexes", "results")
 
 
+def test_the_home_folder_is_put_for_its_sign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    config = load_config(write(tmp_path, MINIMAL + "cache: ~/i\noutput: '~'\n"), ["model.name=~/none"])
+    assert (config.cache, config.output) == (f"{tmp_path}/i", str(tmp_path))
+    assert config.model.name == f"{tmp_path}/none"
+
+
+def test_a_default_may_be_spelled_out_where_it_has_no_use(tmp_path: Path) -> None:
+    """A sweep over backends sets one for those that have a use for it."""
+    model = "model: {backend: precomputed, precision: fp32, pooling: null, query_max_length: 512}\n"
+    data = "data: {source: sample, path: null, corpus_split: train}\n"
+    config = load_config(write(tmp_path, f"name: t\n{data}{model}"))
+    assert config.model.backend == "precomputed"
+
+
 def test_set_changes_settings_of_any_kind(tmp_path: Path) -> None:
     path = write(tmp_path, MINIMAL)
     sets = ["search.top_k=7", "evaluate.measures=[map, mrr@5]", "model.query_instruction='q: '", "name=x"]
@@ -52,6 +67,14 @@ def test_set_changes_settings_of_any_kind(tmp_path: Path) -> None:
     assert config.evaluate.measures == ("map", "mrr@5")
     assert config.model.query_instruction == "q: "
     assert config.name == "x"
+
+
+def test_merge_keys_merge_and_keys_given_twice_beside_them_are_refused(tmp_path: Path) -> None:
+    sweep = "sweep:\n  - &a {name: a, search.top_k: 5}\n  - &b {<<: *a, name: b}\n  - {<<: *b, name: c%s}\n"
+    made = load_configs(write(tmp_path, MINIMAL + sweep % ""))
+    assert [(each.name, each.search.top_k) for each in made] == [("a", 5), ("b", 5), ("c", 5)]
+    with pytest.raises(InputError, match="key 'name' stands twice"):
+        load_configs(write(tmp_path, MINIMAL + sweep % ", name: d"))
 
 
 def test_paths_are_relative_to_the_config_file(tmp_path: Path) -> None:

@@ -154,6 +154,46 @@ CONFIG: list[tuple[Apply, tuple[str, ...], list[str]]] = [
         ("run", "pre.yaml"),
         ["backend 'precomputed' has no use for model.truncate_dim"],
     ),
+    *(
+        (
+            spoil("pre.yaml", "q.npy}", f"q.npy, {given}}}"),
+            ("plan", "pre.yaml"),
+            [f"backend 'precomputed' has no use for model.{given.partition(':')[0]}: leave it out"],
+        )
+        for given in (
+            "precision: bf16",
+            "pooling: cls",
+            "query_instruction: 'q: '",
+            "passage_instruction: ''",
+            "query_max_length: 64",
+            "passage_max_length: 64",
+            "trust_remote_code: true",
+        )
+    ),
+    (config("v2}", "v2, passages: p.npy}"), RUN, ["backend 'flag' has no use for model.passages"]),
+    (
+        config("v2}", "v2, backend: openvino, queries: q.npy}"),
+        RUN,
+        ["backend 'openvino' has no use for model.queries"],
+    ),
+    (config("beir", "sample"), RUN, ["source 'sample' has no use for data.path: leave it out"]),
+    (
+        config("path: data", "path: data, query_column: q"),
+        RUN,
+        ["source 'beir' has no use for data.query_column"],
+    ),
+    (
+        spoil("ms.yaml", "path: ms", "path: ms, revision: v1"),
+        ("plan", "ms.yaml"),
+        ["source 'msmarco' has no use for data.revision"],
+    ),
+    (
+        config("beir, path: data", "ir_datasets, path: cranfield, split: dev"),
+        RUN,
+        ["source 'ir_datasets' has no use for data.split"],
+    ),
+    (config("name: t", "name: t\ncache: ~no-such-user/x"), RUN, ["'cache' is '~no-such-user/x'", "no ~"]),
+    (config("path: data", "path: ~no-such-user/x"), RUN, ["'data.path' is '~no-such-user/x'", "no ~"]),
     (config("v2}", "v2, truncate_dim: 0}"), RUN, ["'model.truncate_dim' is 0", "1"]),
     (config("v2}", "v2, backend: bm25, b: 1.5}"), RUN, ["'model.b' is 1.5", "less than or equal to 1"]),
     (
@@ -192,8 +232,18 @@ CONFIG: list[tuple[Apply, tuple[str, ...], list[str]]] = [
     ),
     (
         config("search: {", "index: {factory: HNSW8}\nsearch: {memory_mb: 100, "),
+        ("plan", "c.yaml"),
+        ["search.memory_mb limits exact search", "'HNSW8'", "leave out one of the two"],
+    ),
+    (
+        both(config("v2}", "v2, backend: bm25}"), config("search: {", "search: {memory_mb: 100, ")),
         RUN,
-        ["search.memory_mb: 100", "'HNSW8'", "index.factory: Flat"],
+        ["backend 'bm25' holds its index in memory", "leave out search.memory_mb"],
+    ),
+    (
+        both(config("v2}", "v2, backend: bm25}"), config("search: {", "search: {device: cuda, ")),
+        RUN,
+        ["backend 'bm25' holds its index in memory, and searches it on the CPU", "search.device"],
     ),
     (config("search: {", "search: {memory_mb: 10, "), RUN, ["'search.memory_mb' is 10", "64"]),
     (
@@ -231,7 +281,7 @@ COMMAND_LINE: list[tuple[Apply, tuple[str, ...], list[str]]] = [
     (nothing, settings("search.topk=3"), ["unknown key 'search.topk'", "Did you mean 'top_k'"]),
     (nothing, settings("search.top_k=ten"), ["'search.top_k' is 'ten'"]),
     (nothing, settings("search.top_k=["), ["--set search.top_k=[", "not valid YAML"]),
-    (nothing, settings("name.x=1"), ["--set name.x=1: 'name' holds a value"]),
+    (nothing, settings("name.x=1"), ["--set name.x=1: 'name.x' is below 'name', which holds a value"]),
     (nothing, settings("name=../../x"), ["'name' is '../../x'"]),
     (
         lambda folder: (folder / "file").touch(),
@@ -345,10 +395,16 @@ MODEL: list[tuple[Apply, tuple[str, ...], list[str]]] = [
         ["'no such model' is neither a folder here nor a model id"],
     ),
     (
-        config("v2}", "v2, backend: openvino, precision: fp16, device: cuda}"),
+        config("all-minilm-l6-v2", "a/b/c, revision: " + "a" * 40),
         RUN,
-        ["model.precision: fp16", "fp32, bf16"],
+        ["'a/b/c' is neither a folder here nor a model id"],
     ),
+    (
+        config("v2}", "v2, backend: openvino, device: cuda}"),
+        RUN,
+        ["model.device: cuda, where backend 'openvino' does not compute", "auto, cpu"],
+    ),
+    (config("v2}", "v2, precision: int8}"), RUN, ["model.precision: int8", "'flag'", "fp32, fp16, bf16"]),
     (remove("model/config.json"), ("run", "m.yaml"), ["model folder", "no config.json"]),
     (remove("model/model.safetensors"), ("run", "m.yaml"), ["no weights (*.safetensors or *.bin)"]),
     (spoil("model/config.json", "}", ""), ("run", "m.yaml"), ["config.json: not valid JSON"]),

@@ -11,6 +11,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from pipeline.api import run_benchmarks
+from pipeline.benchmark import several
 from pipeline.cli import app
 from pipeline.config_file import load_config
 from pipeline.errors import InputError
@@ -200,3 +201,26 @@ def test_fresh_makes_what_is_shared_once(workplace: Path) -> None:
     assert [outcome.error for outcome in outcomes] == [None, None]
     assert len(computed(workplace, "t-top_k-50")) == 6
     assert computed(workplace, "t-top_k-60") == ["search", "evaluate"]
+
+
+def test_several_share_what_they_can(workplace: Path) -> None:
+    one, two, elsewhere = (
+        load_config(workplace / "c.yaml", [f"name={name}", f"cache={workplace}/{cache}"])
+        for name, cache in (("one", "indexes"), ("two", "indexes"), ("elsewhere", "others"))
+    )
+    first, second, third = several([one, two, elsewhere])
+    assert first.sources is second.sources is third.sources
+    assert first.store is second.store is not third.store
+    assert first.made_afresh is second.made_afresh is not third.made_afresh
+
+
+def test_the_call_refuses_what_is_plain_beforehand(workplace: Path) -> None:
+    """Not only when the first outcome is asked for."""
+    places = [f"cache={workplace}/indexes", f"output={workplace}/results"]
+    good = load_config(workplace / "c.yaml", places)
+    bad = load_config(workplace / "c.yaml", [*places, "name=bad", "model.name=./none"])
+    with pytest.raises(InputError, match=r"bad: model\.name: no folder"):
+        run_benchmarks([good, bad])
+    with pytest.raises(InputError, match=r"another config is named '.*results/t' too"):
+        run_benchmarks([good, good])
+    run_benchmarks([good, good.model_copy(update={"output": f"{workplace}/others"})])
