@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.artifacts import Store
-from pipeline.benchmark import Benchmark
-from pipeline.config import Config
+from pipeline.benchmark import Benchmark, several
+from pipeline.config import MEASURES, Config
 from pipeline.errors import InputError
 from pipeline.progress import Progress, numbered, silent
 from pipeline.results import Result, check_folder, write_result
+from pipeline.sweep import refuse_namesakes
 
 if TYPE_CHECKING:
     from pipeline.metrics.evaluation import Evaluation
@@ -39,7 +39,10 @@ def run_benchmark(
     Raises:
         InputError: The config, the data or the model does not allow it.
     """
-    return _finish(_prepare(config, output, progress, fresh), _result_folder(config, output))
+    folder = _result_folder(config, output)
+    check_folder(folder)
+    (benchmark,) = several([config], progress, fresh)
+    return _finish(benchmark, folder)
 
 
 @dataclass(frozen=True)
@@ -66,32 +69,40 @@ def run_benchmarks(
 ) -> Iterator[Outcome]:
     """Run several benchmarks one after the other; each uses what those before it made.
 
-    All are checked before the first is run. One that fails later does not stop those after it.
+    All are checked by this call, before the first is run. One that fails later does not stop those after it.
 
     Args:
-        configs: From `load_configs`; each with a name of its own.
+        configs: From `load_configs`; each with a result folder of its own.
         output: As `run_benchmark`, and so are the others.
         fresh: Make every artifact anew, once: what one has made, those after it use.
         progress: Opens progress bars, which say which benchmark of how many they are of.
 
-    Yields:
-        What became of each, as soon as it is known.
+    Returns:
+        What became of each, which is run when it is asked for.
 
     Raises:
         InputError: One of them cannot run, as far as it can be known beforehand; none has been run.
     """
-    waiting: list[Benchmark] = []
-    for config in configs:
-        waiting.append(_prepare(config, output, progress, fresh, waiting))
+    folders = [_result_folder(config, output) for config in configs]
+    refuse_namesakes((f"config {folder.name}", str(folder)) for folder in folders)
+    waiting = several(configs, progress, fresh)
+    for benchmark, folder in zip(waiting, folders, strict=True):
+        check_folder(folder)
         try:
-            waiting[-1].check()
+            benchmark.check()
         except InputError as error:
-            raise InputError(f"{config.name}: {error.found}", allowed=error.allowed, fix=error.fix) from None
-    for number, config in enumerate(configs, start=1):
-        log.info("%d of %d: %s", number, len(configs), config.name)
+            found = f"{benchmark.config.name}: {error.found}"
+            raise InputError(found, allowed=error.allowed, fix=error.fix) from None
+    return _run_each(waiting, folders, progress)
+
+
+def _run_each(waiting: list[Benchmark], folders: list[Path], progress: Progress) -> Iterator[Outcome]:
+    """Run what was checked; a benchmark leaves the list first, so that its model can leave the memory."""
+    for number, folder in enumerate(folders, start=1):
         benchmark = waiting.pop(0)
-        benchmark.progress = numbered(progress, number, len(configs))
-        yield _attempt(benchmark, _result_folder(config, output))
+        log.info("%d of %d: %s", number, len(folders), benchmark.config.name)
+        benchmark.progress = numbered(progress, number, len(folders))
+        yield _attempt(benchmark, folder)
 
 
 def _attempt(benchmark: Benchmark, folder: Path) -> Outcome:
@@ -104,25 +115,6 @@ def _attempt(benchmark: Benchmark, folder: Path) -> Outcome:
 def _finish(benchmark: Benchmark, folder: Path) -> Result:
     started = time.perf_counter()
     return write_result(benchmark, benchmark.run(), folder, time.perf_counter() - started)
-
-
-def _prepare(
-    config: Config,
-    output: str | Path | None,
-    progress: Progress,
-    fresh: bool,
-    others: Sequence[Benchmark] = (),
-) -> Benchmark:
-    """A benchmark whose result can be written; what `others` have hashed or made afresh is used."""
-    check_folder(_result_folder(config, output))
-    benchmark = Benchmark(config, Store(Path(config.cache)), progress, fresh)
-    for other in others:
-        benchmark.made_afresh = other.made_afresh
-        if other.config.data == config.data:
-            benchmark.sources = other.sources
-        if other.config.model == config.model:
-            benchmark.model = other.model
-    return benchmark
 
 
 def _result_folder(config: Config, output: str | Path | None) -> Path:
@@ -145,7 +137,7 @@ def describe_data(config: Config, progress: Progress = silent) -> dict[str, Any]
     from pipeline.data import describe
     from pipeline.encoders import token_counter
 
-    benchmark = Benchmark(config, Store(Path(config.cache)), progress)
+    (benchmark,) = several([config], progress)
     collection = benchmark.collection
     try:
         count_tokens = token_counter(benchmark.model)
@@ -158,7 +150,7 @@ def describe_data(config: Config, progress: Progress = silent) -> dict[str, Any]
 def evaluate(
     qrels: str | Path,
     run: str | Path,
-    measures: str | Sequence[str] = ("ndcg@10", "mrr@10", "recall@100", "map@1000", "precision@10"),
+    measures: str | Sequence[str] = MEASURES,
     *,
     ignore_identical_ids: bool = False,
 ) -> Evaluation:

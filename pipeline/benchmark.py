@@ -6,36 +6,24 @@ missing is made (`stages`), with nothing upstream opened unless a missing stage 
 
 from __future__ import annotations
 
+import logging
+from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
-from pipeline import data, encoders, engines, lexical, machine, stages
-from pipeline.artifacts import Artifact, Draft, Recipe, Store
-from pipeline.config import EXACT, STAGES, Config, EngineConfig, IndexConfig, SearchConfig, keyed_settings
-from pipeline.data.storage import CORPUS
-from pipeline.encoders import Corpus, Source
-from pipeline.encoders.models import Role
+from pipeline import data, disk, encoders, engines, lexical, machine, stages
+from pipeline.artifacts import Artifact, Draft, Store
+from pipeline.config import STAGES, Config
 from pipeline.engines import Engine
 from pipeline.errors import InputError
-from pipeline.metrics.names import Measure, parse_all
 from pipeline.progress import Progress, silent
+from pipeline.recipes import VECTORS, Hashed, Plan
 from pipeline.records import Collection
 
-SCHEMAS = {"passages": 1, "queries": 1, "index": 1, "search": 2, "evaluate": 1}
-"""Raised when a stage's code starts to give other bytes for the same recipe."""
-
-_VECTORS = ("data", "passages", "queries")
-EXACT_MEMORY_MB = 1024  # for the exact search that an approximate index is measured against
-
-_NEEDS = {
-    "data": (),
-    "passages": ("data",),
-    "queries": ("data",),
-    "index": ("passages",),
-    "search": ("data", "index", "queries"),
-    "evaluate": ("data", "search"),
-}
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -44,8 +32,9 @@ class Stage:
 
     Attributes:
         stage: Its name.
+        key: Of its recipe: its artifact's folder, if there is one.
         artifact: Its result; None when it was not needed and is not there.
-        reused: Whether it was there already.
+        reused: Whether the artifact was there already.
     """
 
     stage: str
@@ -63,134 +52,27 @@ class Stage:
         return {"stage": self.stage, "key": self.key, "reused": self.reused, **figures}
 
 
-@dataclass
-class Benchmark:
-    """One config's stages.
+@dataclass(kw_only=True)
+class Benchmark(Plan):
+    """One config's stages, and the making of them.
 
     Args:
-        config: What to run.
-        store: Where artifacts are.
         progress: Opens progress bars.
         fresh: Make every stage anew.
         made_afresh: Keys of what was made in this process, which `fresh` does not make once more.
     """
 
-    config: Config
-    store: Store
     progress: Progress = silent
     fresh: bool = False
     made_afresh: set[str] = field(default_factory=set)
-    _ready: dict[str, Stage] = field(default_factory=dict)
-    _recipes: dict[str, Recipe] = field(default_factory=dict)
-
-    @cached_property
-    def measures(self) -> list[Measure]:
-        """The parsed measures; refuses cutoffs that `search.top_k` cannot fill."""
-        measures = parse_all(self.config.evaluate.measures)
-        for measure in measures:
-            if measure.cutoff and measure.cutoff > self.config.search.top_k:
-                raise InputError(
-                    f"evaluate.measures: {measure} looks at {measure.cutoff} ranks, "
-                    f"search.top_k keeps {self.config.search.top_k}",
-                    allowed=f"cutoffs up to {self.config.search.top_k}",
-                    fix="raise search.top_k or lower the cutoff",
-                )
-        return measures
-
-    @cached_property
-    def model(self) -> Source:
-        """What `model.name` means here."""
-        where = self.store.folder(self.recipe("data")).absolute() / CORPUS
-        corpus = Corpus(self.sources.passages, where)
-        return encoders.resolve(self.config.model, corpus)
-
-    @cached_property
-    def sources(self) -> data.Identity:
-        """What the collection is, by its files' bytes; nothing is parsed."""
-        return data.identify(self.config.data)
-
-    @cached_property
-    def recipes(self) -> dict[str, Recipe]:
-        """Each stage's recipe, in order. Reads the bytes of data and model files, and parses nothing."""
-        return {name: self.recipe(name) for name in STAGES}
-
-    @cached_property
-    def exact(self) -> Benchmark | None:
-        """The same benchmark with exact search, which an approximate index is measured against, if it is."""
-        config = self.config
-        if config.index.factory == EXACT or not config.search.against_exact:
-            return None
-        index = IndexConfig(factory=EXACT, metric=config.index.metric)
-        search = SearchConfig(
-            top_k=config.search.top_k, batch_size=config.search.batch_size, memory_mb=EXACT_MEMORY_MB
-        )
-        changes = {"index": index, "search": search, "engine": EngineConfig()}
-        benchmark = Benchmark(
-            config.model_copy(update=changes), self.store, self.progress, self.fresh, self.made_afresh
-        )
-        benchmark.sources, benchmark.model = self.sources, self.model
-        benchmark._recipes.update((name, self.recipe(name)) for name in _VECTORS)
-        return benchmark
+    _ready: dict[str, Stage] = field(default_factory=dict, init=False)
 
     def ensure_exact(self) -> Artifact | None:
         """The search stage of `exact`, reused or made."""
         if self.exact is None:
             return None
-        self.exact._ready.update((name, self._ready[name]) for name in _VECTORS if name in self._ready)
+        self.exact._ready.update((name, self._ready[name]) for name in VECTORS if name in self._ready)
         return self.exact.ensure("search")
-
-    @property
-    def spread(self) -> bool:
-        """Whether an engine of many workers searches the stored vectors, exactly, and no index."""
-        config = self.config
-        exact = config.index.factory == EXACT and config.model.backend != "bm25"
-        return exact and config.engine.kind != "local"
-
-    def needs(self, name: str) -> tuple[str, ...]:
-        """The stages that one is made of: exact search within a limit takes the vectors, and no index."""
-        if name == "search" and (self.spread or self.config.search.memory_mb is not None):
-            return _VECTORS
-        return _NEEDS[name]
-
-    def recipe(self, name: str) -> Recipe:
-        """What shapes one stage: schema, settings, and the keys and identities of what it is made of."""
-        if name not in self._recipes:
-            self._recipes[name] = Recipe(name, {"schema": SCHEMAS.get(name, 0), **self._ingredients(name)})
-        return self._recipes[name]
-
-    def _ingredients(self, name: str) -> dict[str, Any]:
-        config, sources = self.config, self.sources
-        match name:
-            case "data":
-                return {"passages": sources.passages, "queries": sources.queries, "qrels": sources.qrels}
-            case "passages" | "queries":
-                role: Role = "passages" if name == "passages" else "queries"
-                texts = sources.passages if name == "passages" else sources.queries
-                model = {"model": self.model.recipe(role), **encoders.prepared(config.model, self.model)}
-                model |= keyed_settings(config.model, name)
-                return {"texts": texts, **model}
-            case "index":
-                own = keyed_settings(config.model, name) if config.model.backend == "bm25" else {}
-                return {"passages": self.recipe("passages").key, **own, **keyed_settings(config.index, name)}
-            case "search":
-                made_of = {"index": self.recipe("index").key, "queries": self.recipe("queries").key}
-                measured = {"measured": True} if self.exact else {}
-                return {**made_of, **measured, **keyed_settings(config.search, name)}
-            case "evaluate":
-                measures = [str(measure) for measure in self.measures]
-                made_of = {"search": self.recipe("search").key}
-                if self.exact:
-                    made_of["exact"] = self.exact.recipe("search").key
-                settings = keyed_settings(config.evaluate, name)
-                return {**made_of, "qrels": sources.qrels, "measures": measures, **settings}
-        raise ValueError(f"no stage '{name}'")
-
-    def plan(self) -> list[dict[str, Any]]:
-        """Each stage's name, key and whether its artifact is there, in order."""
-        return [
-            {"stage": name, "key": recipe.key, "exists": self.store.find(recipe) is not None}
-            for name, recipe in self.recipes.items()
-        ]
 
     def check(self) -> None:
         """Refuse what can be known to be wrong before anything is made.
@@ -200,17 +82,10 @@ class Benchmark:
         """
         recipes = self.recipes
         engines.check(self.config.engine, self.model)
-        if self.store.find(recipes["search"]) is None:
+        if self.fresh or self.store.find(recipes["search"]) is None:
             from pipeline.search import faiss_index, gpu
 
             index, search = self.config.index, self.config.search
-            if search.memory_mb is not None and index.factory != EXACT:
-                raise InputError(
-                    f"search.memory_mb: {search.memory_mb}, and index.factory is '{index.factory}', "
-                    "which is searched whole",
-                    allowed=f"a limit for exact search, index.factory: {EXACT}",
-                    fix="set search.memory_mb to null, or change index.factory",
-                )
             faiss_index.check(index.factory, index.metric, search.parameters)
             gpu.choose(search.device, gpu.count())
 
@@ -237,9 +112,14 @@ class Benchmark:
             recipe = self.recipe(name)
             fresh = self.fresh and recipe.key not in self.made_afresh
             artifact, reused = None if fresh else self.store.load(recipe), True
+            if artifact and (other := self._changed_since(artifact)):
+                log.warning("%s: made from another %s than there is now; making it again", name, other)
+                artifact, fresh = None, True
             if artifact is None:
                 for needed in self.needs(name):
                     self.ensure(needed)
+                if name == "evaluate":
+                    self.ensure_exact()
                 artifact, reused = self.store.make(recipe, lambda draft: self._make(name, draft), fresh)
                 self.made_afresh.add(recipe.key)
             self._ready[name] = Stage(name, recipe.key, artifact, reused)
@@ -248,20 +128,34 @@ class Benchmark:
             raise RuntimeError(f"stage {name} left no artifact")
         return artifact
 
+    def _changed_since(self, artifact: Artifact) -> str | None:
+        """The stage, of those this run has opened, whose files are others than the artifact was made from.
+
+        One recipe need not give the same bytes again: threads, a GPU or a batch size can change last bits.
+        Of data it gives the same texts.
+        """
+        made_from = artifact.manifest["made"].get("from_files", {})
+        for name, files in made_from.items():
+            if name in self._ready and files != _content(self.ensure(name)):
+                return str(name)
+        return None
+
     def _unneeded(self, name: str) -> Stage:
         recipe = self.recipe(name)
         self.store.mark_used(recipe)
-        return Stage(name, recipe.key, self.store.find(recipe), True)
+        artifact = self.store.find(recipe)
+        return Stage(name, recipe.key, artifact, artifact is not None)
 
     def _make(self, name: str, draft: Draft) -> tuple[dict[str, Any], dict[str, Any]]:
         """Run one stage; its facts, and how it was made."""
         meter = machine.Meter()
         own = lexical.MAKERS if self.config.model.backend == "bm25" else {}
         facts = own.get(name, stages.MAKERS[name])(self, draft, meter)
-        sources = {"from": {needed: self.recipe(needed).key for needed in self.needs(name)}}
+        needs = self.needs(name)
         return facts, {
             **meter.figures(),
-            **sources,
+            "from": {needed: self.recipe(needed).key for needed in needs},
+            "from_files": {needed: _content(self.ensure(needed)) for needed in needs if needed != "data"},
             "hardware": machine.hardware(),
             "versions": machine.versions(),
         }
@@ -296,3 +190,23 @@ class Benchmark:
     def encoding(self) -> Engine:
         """Where texts are encoded; vectors that are there only have to be read."""
         return self.here if isinstance(self.model, encoders.Precomputed) else self.engine
+
+
+def several(configs: Iterable[Config], progress: Progress = silent, fresh: bool = False) -> list[Benchmark]:
+    """A benchmark of each config: what two of them name is hashed once, and a cache has one store."""
+    hashed = Hashed()
+    stores: dict[Path, Store] = {}
+    made_afresh: defaultdict[Path, set[str]] = defaultdict(set)
+    benchmarks = []
+    for config in configs:
+        root = Path(config.cache)
+        store = stores.setdefault(root, Store(root))
+        benchmarks.append(
+            Benchmark(config, store, hashed, progress=progress, fresh=fresh, made_afresh=made_afresh[root])
+        )
+    return benchmarks
+
+
+def _content(artifact: Artifact) -> str:
+    """SHA-256 of what its files are."""
+    return disk.hash_json(artifact.manifest["files"])

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline import disk, locks, machine
 from pipeline.artifacts import MANIFEST, Artifact
 from pipeline.benchmark import Benchmark, Stage
-from pipeline.display import Displayed, View, interval
+from pipeline.display import Displayed, View, interval, rounded
 from pipeline.errors import InputError
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Result(Displayed):
         """A measure a row."""
         title = "{name}: {queries:,} queries, {passages:,} passages".format(**self.metrics)
         rows = [
-            (name, f"{mean:.4f}", interval(*self.metrics["intervals"][name]))
+            (name, rounded(mean), interval(*self.metrics["intervals"][name]))
             for name, mean in self.metrics["metrics"].items()
         ]
         reused = f"reused: {', '.join(self.reused) or 'nothing'}"
@@ -117,8 +117,9 @@ def write_result(benchmark: Benchmark, stages: list[Stage], folder: Path, second
         lock = locks.hold(folder)
     (folder / MANIFEST).unlink(missing_ok=True)
     disk.write_whole(folder / "metrics.json", _json(metrics))
-    _copy(scored.path("per_query.csv"), folder / "per_query.csv")
-    _copy(search.path("run.trec"), folder / "run.trec")
+    for artifact, name in ((scored, "per_query.csv"), (search, "run.trec")):
+        with disk.replacing(folder / name) as temporary:
+            shutil.copyfile(artifact.path(name), temporary)
     disk.write_whole(folder / MANIFEST, _json(manifest))
     if lock:
         lock.release()
@@ -233,15 +234,3 @@ def _artifact(stage: Stage) -> Artifact:
 
 def _json(value: Any) -> bytes:
     return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
-
-
-def _copy(source: Path, target: Path) -> None:
-    temporary = target.with_name(target.name + disk.TEMPORARY)
-    try:
-        temporary.unlink(missing_ok=True)  # never written through: it may be a link to somewhere else
-        with disk.refusals_named(temporary):
-            shutil.copyfile(source, temporary)
-            disk.put_in_place(temporary, target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise

@@ -15,7 +15,6 @@ import numpy as np
 
 from pipeline import data, vectors
 from pipeline.artifacts import Artifact, Draft
-from pipeline.config import EXACT
 from pipeline.data.storage import CORPUS, QUERIES
 from pipeline.encoders.batching import Usage
 from pipeline.encoders.models import Role
@@ -92,19 +91,20 @@ def make_search(benchmark: Benchmark, draft: Draft, meter: Meter) -> dict[str, A
     if benchmark.spread or benchmark.config.index.shards > 1:
         return _search_parts(benchmark, draft, meter)
     config, collection = benchmark.config, benchmark.collection
-    queries = np.concatenate(vectors.open_embeddings(benchmark.ensure("queries")).shards)
+    queries = vectors.read_all(benchmark.ensure("queries"))
     searcher: serving.Searcher
     if config.search.memory_mb is not None:
         stored = vectors.open_embeddings(benchmark.ensure("passages"))
         searcher = serving.Streamed(config.index, config.search, stored)
     else:
-        kind = serving.Exact if config.index.factory == EXACT else serving.Approximate
-        searcher = kind(config.index, config.search, benchmark.ensure("index").path(indexing.file_name(0, 1)))
+        path = benchmark.ensure("index").path(indexing.file_name(0, 1))
+        searcher = serving.open_searcher(config.index, config.search, path)
     vectors.match(searcher.count, searcher.dimension, len(collection.passages), queries)
     with meter.working(), benchmark.progress("search", len(queries), "queries") as bar:
         ranking = searcher.search(queries, collection.passages.ids, bar)
     meter.count(len(queries))
     facts = keep_ranking(draft, collection, ranking)
+    meter.stop()
     if benchmark.exact and isinstance(searcher, serving.Approximate):
         facts["index"] = {**_cost(benchmark.ensure("index")), **searcher.measure(queries)}
     return facts
@@ -114,7 +114,7 @@ def _search_parts(benchmark: Benchmark, draft: Draft, meter: Meter) -> dict[str,
     """Have an engine search part by part, and merge what it finds: stored vectors, or the index's shards."""
     config, collection, engine = benchmark.config, benchmark.collection, benchmark.engine
     of = {name: benchmark.ensure(name).absolute() for name in benchmark.needs("search")}
-    asked, corpus = vectors.open_embeddings(of["queries"]), of["data"].only(CORPUS)
+    asked, corpus = vectors.read_all(of["queries"]), of["data"].only(CORPUS)
     job: Search | indexing.Ask
     if benchmark.spread:
         stored = vectors.open_embeddings(of["passages"])
@@ -124,7 +124,7 @@ def _search_parts(benchmark: Benchmark, draft: Draft, meter: Meter) -> dict[str,
         index = of["index"].facts
         rows, dimension, cuts = index["rows"], index["dimension"], config.index.shards
         job = indexing.Ask(of["index"], of["queries"], corpus, config.index, config.search)
-    vectors.match(rows, dimension, len(collection.passages), vectors.read(asked, 0, len(asked)))
+    vectors.match(rows, dimension, len(collection.passages), asked)
     parts, best = vectors.split(rows, cuts), nothing_found(len(asked))
     todo = len(asked) * len(parts)
     with draft.aside() as aside, meter.working(), benchmark.progress("search", todo, "queries") as bar:
@@ -132,6 +132,7 @@ def _search_parts(benchmark: Benchmark, draft: Draft, meter: Meter) -> dict[str,
             best = merge(best, piece, config.search.top_k, collection.passages.ids)
     meter.count(len(asked))
     facts = keep_ranking(draft, collection, best)
+    meter.stop()
     if benchmark.exact and isinstance(job, indexing.Ask):
         measuring = indexing.Measure(**vars(job))
         with draft.aside() as aside, benchmark.progress("measure", len(parts), "shards") as bar:

@@ -8,15 +8,18 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import pytrec_eval
 
 from pipeline.api import run_benchmark
-from pipeline.artifacts import Store
+from pipeline.artifacts import Draft, Store
 from pipeline.benchmark import Benchmark
 from pipeline.config import STAGES, Config
 from pipeline.config_file import load_config
 from pipeline.errors import InputError
+from pipeline.records import Ranking
+from pipeline.stages import keep_ranking, open_ranking
 
 
 def config(folder: Path, *settings: str) -> Config:
@@ -208,3 +211,30 @@ def test_a_lost_shard_is_made_again_alone(workplace: Path) -> None:
 def test_a_cutoff_beyond_top_k_is_refused(workplace: Path) -> None:
     with pytest.raises(InputError, match=r"ndcg@51 looks at 51 ranks, search\.top_k keeps 50"):
         run(workplace, "evaluate.measures=[ndcg@51]")
+
+
+def test_scores_are_made_again_of_other_hits_under_the_same_key(
+    workplace: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As an index that other threads or a GPU have built may find them."""
+    before = run(workplace)["metrics"]
+    benchmark = Benchmark(config(workplace), Store(workplace / "indexes"))
+    found = open_ranking(benchmark.ensure("search"))
+    other = Ranking(np.roll(found.passages, 1, axis=1), np.array(found.scores))
+
+    def search(draft: Draft) -> tuple[dict[str, Any], dict[str, Any]]:
+        return keep_ranking(draft, benchmark.collection, other), {}
+
+    benchmark.store.make(benchmark.recipe("search"), search, fresh=True)
+    metrics = run(workplace)
+    assert remade(metrics) == ["evaluate"]
+    assert metrics["metrics"]["mrr@10"] < before["mrr@10"]
+    assert "evaluate: made from another search" in caplog.text
+    assert remade(run(workplace)) == []
+
+
+def test_fresh_checks_what_a_finished_search_would_not(workplace: Path) -> None:
+    elsewhere, store = config(workplace, "search.device=cuda:7"), Store(workplace / "indexes")
+    Benchmark(elsewhere, store).check()
+    with pytest.raises(InputError, match=r"search\.device: cuda:7"):
+        Benchmark(elsewhere, store, fresh=True).check()

@@ -25,9 +25,10 @@ from huggingface_hub import constants
 from pydantic import BaseModel
 
 from pipeline.artifacts import Store
-from pipeline.benchmark import _NEEDS, SCHEMAS, Benchmark
+from pipeline.benchmark import Benchmark, several
 from pipeline.config import STAGES, Config
 from pipeline.config_file import load_config
+from pipeline.recipes import NEEDS, SCHEMAS
 
 ALL = set(STAGES)
 QUERIES_ON = {"data", "queries", "search", "evaluate"}
@@ -87,7 +88,7 @@ class Change:
 
 CHANGES: dict[str, list[Change]] = {
     "name": [Change("name=other")],
-    "data.source": [Change("data.source=sample", makes_again=ALL)],
+    "data.source": [Change("data.source=flag", makes_again=ALL)],
     "data.path": [Change("data.path=other", makes_again=ALL), Change("data.path=copy", makes_again=set())],
     "data.revision": [Change("data.revision=v1", ("hub",), QUERIES_ON)],
     "data.split": [
@@ -175,6 +176,8 @@ def original(tmp_path_factory: pytest.TempPathFactory, root: Path, bge_folder: P
         append(folder / name / "corpus.jsonl", b'{"_id": "x1", "text": "more than the sample has"}\n')
         shutil.copy(folder / name / "qrels" / "test.tsv", folder / name / "qrels" / "dev.tsv")
         append(folder / name / "qrels" / "dev.tsv", b"\n")
+        for kind in ("queries", "qrels"):  # the same folder in FlagEmbedding's layout
+            shutil.copy(folder / name / "queries.jsonl", folder / name / f"test_{kind}.jsonl")
     append(folder / "other" / "corpus.jsonl", b'{"_id": "x2", "text": "more"}\n')
     shutil.copytree(bge_folder, folder / "bge-small-en-v1.5")
     shutil.copytree(bge_folder, folder / "other-model")
@@ -264,7 +267,7 @@ def after(stages: set[str]) -> set[str]:
     """The stages and all that is made of them; a collection's texts are part of the data."""
     again = set(stages)
     for stage in STAGES:
-        if again & set(_NEEDS[stage]):
+        if again & set(NEEDS[stage]):
             again.add(stage)
     return again
 
@@ -381,7 +384,7 @@ def test_the_model_s_files_are_all_in_the_table(bge_folder: Path) -> None:
 
 
 NUMBERS = {
-    **{f"pipeline.benchmark.SCHEMAS[{stage}]": after({stage}) for stage in SCHEMAS},
+    **{f"pipeline.recipes.SCHEMAS[{stage}]": after({stage}) for stage in SCHEMAS},
     "pipeline.data.identity.SCHEMA": ALL,
     "pipeline.encoders.openvino.SCHEMA": VECTORS_ON,
 }
@@ -439,3 +442,14 @@ def test_a_shard_size_a_batch_size_a_name_and_folders_together_change_nothing(wo
     together = [change.to for name in free for change in CHANGES[name]]
     assert len(together) >= 6
     assert keys(workplace, "files") == keys(workplace, "files", *together)
+
+
+def test_benchmarks_that_share_what_was_hashed_have_the_keys_they_have_alone(workplace: Path) -> None:
+    """An int8 model is calibrated on the passages of its own benchmark."""
+    settings = [["model.precision=int8", f"data.path={name}"] for name in ("data", "other")]
+    together = several([load_config(workplace / "files.yaml", given) for given in settings])
+    for benchmark, given in zip(together, settings, strict=True):
+        assert {stage: r.key for stage, r in benchmark.recipes.items()} == keys(workplace, "files", *given)
+    one, other = (benchmark.recipe("passages").plain for benchmark in together)
+    assert one["openvino"] != other["openvino"]
+    assert one["model"]["identity"] is other["model"]["identity"]  # hashed once

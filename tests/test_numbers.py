@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +14,10 @@ from tokenizers import Tokenizer
 
 from pipeline import vectors
 from pipeline.api import run_benchmark
-from pipeline.artifacts import Recipe, Store, hash_file
+from pipeline.artifacts import Recipe, Store
 from pipeline.cache import contents
 from pipeline.config_file import load_config
+from pipeline.disk import hash_file
 from pipeline.errors import InputError
 from pipeline.records import Float32
 
@@ -86,10 +88,10 @@ def test_another_batch_size_moves_no_vector(workplace: Path, finished: Path, siz
         assert np.abs(stored(workplace, stage) - stored(finished, stage)).max() <= 1e-5
 
 
-def test_shards_whose_dimensions_differ_are_refused(tmp_path: Path) -> None:
+def test_shards_whose_dimensions_differ_are_refused(tmp_path: Path, write_shard: Callable[..., None]) -> None:
     def build(draft):  # type: ignore[no-untyped-def]
-        vectors.write(draft, 0, np.ones((4, 3), np.float32))
-        vectors.write(draft, 4, np.ones((4, 2), np.float32))
+        write_shard(draft, 0, np.ones((4, 3), np.float32))
+        write_shard(draft, 4, np.ones((4, 2), np.float32))
         return {}, {}
 
     artifact, _ = Store(tmp_path).make(Recipe("passages", {}), build)

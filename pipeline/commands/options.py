@@ -10,7 +10,6 @@ import typer
 from pipeline.errors import InputError
 
 if TYPE_CHECKING:
-    from pipeline.artifacts import Store
     from pipeline.config import Config
 
 Configs = Annotated[list[Path], typer.Argument(metavar="CONFIG", help="A benchmark's YAML file.")]
@@ -25,13 +24,6 @@ def load(paths: list[Path], settings: list[str] | None) -> list[Config]:
     from pipeline.sweep import load_configs
 
     return load_configs(paths, settings or ())
-
-
-def store(config: Config) -> Store:
-    """Where a config keeps its artifacts."""
-    from pipeline.artifacts import Store
-
-    return Store(Path(config.cache))
 
 
 def check_file(path: Path, option: str) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipeline.commands.options import Configs, Json, Sets, load, store
+from pipeline.commands.options import Configs, Json, Sets, load
 from pipeline.terminal import print_each, progress, report_failure, show, width
 
 if TYPE_CHECKING:
@@ -75,10 +75,10 @@ def _show_tradeoff(results: list[dict[str, Any]], folders: list[Path]) -> None:
 
 def plan(configs: Configs, settings: Sets = None, as_json: Json = False) -> None:
     """Show each stage's key and whether it is there; compute nothing."""
-    from pipeline.benchmark import Benchmark
+    from pipeline.benchmark import several
 
-    loaded = load(configs, settings)
-    plans = {config.name: Benchmark(config, store(config)).plan() for config in loaded}
+    benchmarks = several(load(configs, settings))
+    plans = {benchmark.config.name: benchmark.plan() for benchmark in benchmarks}
     if as_json:
         print_each([{"name": name, "stages": stages} for name, stages in plans.items()])
         return

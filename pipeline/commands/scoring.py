@@ -11,7 +11,7 @@ import typer
 
 from pipeline.commands.options import Json, check_file
 from pipeline.errors import InputError
-from pipeline.terminal import print_json, show
+from pipeline.terminal import print_json, show, width
 
 
 class Format(StrEnum):
@@ -27,8 +27,8 @@ def evaluate(
     qrels: Annotated[Path, typer.Option(help="TREC or BEIR judgments; .gz is accepted.")],
     run: Annotated[Path, typer.Option(help="TREC run; .gz is accepted.")],
     measures: Annotated[
-        str, typer.Option(help="Measures, separated by commas.")
-    ] = "ndcg@10,mrr@10,recall@100,map@1000,precision@10",
+        str | None, typer.Option(help="Measures, separated by commas; a config's default ones, if not given.")
+    ] = None,
     per_query: Annotated[Path | None, typer.Option(help="Write each query's values to this CSV.")] = None,
     ignore_identical_ids: Annotated[
         bool, typer.Option("--ignore-identical-ids", help="Drop documents whose id is the query's own.")
@@ -37,11 +37,13 @@ def evaluate(
 ) -> None:
     """Score any TREC run with any TREC or BEIR qrels. As trec_eval -c does."""
     from pipeline import api
+    from pipeline.config import MEASURES
     from pipeline.metrics.evaluation import write_per_query
 
     if per_query:
         check_file(per_query, "--per-query")
-    scored = api.evaluate(qrels, run, measures, ignore_identical_ids=ignore_identical_ids)
+    wanted = MEASURES if measures is None else measures
+    scored = api.evaluate(qrels, run, wanted, ignore_identical_ids=ignore_identical_ids)
     names = [str(measure) for measure in scored.measures]
     means = dict(zip(names, scored.means.tolist(), strict=True))
     intervals = dict(
@@ -88,7 +90,7 @@ def compare(
     from pipeline.report import comparison as forms
 
     if form is Format.table:
-        show(*forms.comparison_tables(compared), *forms.legend(compared))
+        show(*forms.comparison_tables(compared, width()), *forms.legend(compared))
     else:
         printed = {"csv": forms.as_csv, "markdown": forms.as_markdown, "latex": forms.as_latex}
         print(printed[form](compared), end="")
