@@ -26,7 +26,7 @@ def connect(address: str | None) -> tuple[Any, bool]:
     quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address is None:
         log.info("starting Ray here")
-        ray.init("local", num_cpus=len(os.sched_getaffinity(0)), include_dashboard=False, **quiet)
+        ray.init("local", num_cpus=machine.cores(), include_dashboard=False, **quiet)
         return ray, True
     try:
         if address != "auto":  # a refusal takes no time, where Ray tries for minutes

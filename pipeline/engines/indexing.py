@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from pipeline import disk, vectors
 from pipeline.artifacts import Artifact
-from pipeline.config import EXACT, IndexConfig, SearchConfig
+from pipeline.config import IndexConfig, SearchConfig
 from pipeline.encoders import Encoder
 from pipeline.engines import Part
 from pipeline.engines.work import only_texts, save_hits
@@ -88,12 +86,12 @@ class Ask:
 
         shards = self.config.shards
         number = vectors.split(self.index.facts["rows"], shards).index(part)
-        kind = serving.Exact if self.config.factory == EXACT else serving.Approximate
-        return kind(self.config, self.search, self.index.path(file_name(number, shards)))
+        path = self.index.path(file_name(number, shards))
+        return serving.open_searcher(self.config, self.search, path)
 
     def queries(self) -> Float32:
         """float32 [queries, dimension]."""
-        return np.concatenate(vectors.open_embeddings(self.asked).shards)
+        return vectors.read_all(self.asked)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The `local` engine: this process does one part after the other."""
+"""How is work done without a cluster? This process does one part after the other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The `ray` engine: workers on a cluster hold the model and take one part at a time.
+"""How is work divided among a cluster? Ray's workers hold the model and take one part at a time.
 
 A worker is a Ray actor, on a GPU of its own or on an equal share of a machine's CPUs. A part whose worker
 dies goes to another, and a new worker is asked for. Of each part no more comes back than the name of a file,
@@ -53,11 +53,11 @@ class RayEngine:
         self._calls: dict[Any, tuple[Any, Part | None]] = {}
         self._losses: collections.Counter[Part | None] = collections.Counter()
         gpus = int(isinstance(source, Model) and source.device != "cpu")
-        nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
         try:
             self._sender = Sender(config.store) if config.store else None
+            nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
             self.workers, cpus = cluster.share_out(nodes, config.workers, gpus > 0)
-        except InputError:
+        except BaseException:
             self.close()
             raise
         self._wants = {"num_cpus": cpus, "num_gpus": gpus}
@@ -153,7 +153,9 @@ class RayEngine:
 
 
 class Worker:
-    """What a worker holds: the model.
+    """What a worker holds: the model. Everything that can fail is left to `join`, the first call.
+
+    Ray takes an error of an actor's making for the death of its worker.
 
     Args:
         config: The model section.
@@ -166,22 +168,23 @@ class Worker:
         self, config: ModelConfig, source: Source, place: Path | tuple[str, str], threads: int
     ) -> None:
         os.environ["OMP_NUM_THREADS"] = os.environ["RAYON_NUM_THREADS"] = str(threads)
+        self._config, self._source, self._place = config, source, place
         self._receiver: Receiver | None = None
-        if isinstance(place, Path):
-            store = Store(place)
-        else:
-            self._receiver = Receiver(*place)
-            source, store = self._receiver.source(config, source), self._receiver.store
-        self.encoder = encoders.open_encoder(config, source, store)
 
     def join(self, load: bool) -> tuple[str, dict[str, str]]:
         """Load the model, if it will be needed; the node's name and the versions of its packages.
 
         Raises:
-            InputError: This node does not reach the exchange.
+            InputError: This node does not reach the exchange, or does not have the model's package.
         """
-        if self._receiver:
+        source = self._source
+        if isinstance(self._place, Path):
+            store = Store(self._place)
+        else:
+            self._receiver = Receiver(*self._place)
             self._receiver.exchange.check(cluster.node())
+            source, store = self._receiver.source(self._config, source), self._receiver.store
+        self.encoder = encoders.open_encoder(self._config, source, store)
         if load:
             self.encoder.load()
         return cluster.node(), machine.versions()

@@ -111,10 +111,10 @@ class Search:
         """See `pipeline.engines.Job`. A part is some passages."""
         from pipeline.search import exact
 
-        config, queries = self.config, vectors.open_embeddings(self.queries)
+        config = self.config
         found = exact.best(
             vectors.open_rows(self.passages, *part),
-            vectors.read(queries, 0, len(queries)),
+            vectors.read_all(self.queries),
             config.top_k,
             only_texts(self.corpus).ids,
             self.metric,

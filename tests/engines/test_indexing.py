@@ -18,7 +18,7 @@ from pipeline.config import IndexConfig, SearchConfig
 from pipeline.config_file import load_config
 from pipeline.data.storage import CORPUS, TextsWriter
 from pipeline.engines import indexing
-from pipeline.engines.work import merge, nothing_found, perform
+from pipeline.engines.work import merge, nothing_found, perform, save
 from pipeline.errors import InputError
 from pipeline.progress import silent
 from pipeline.records import Embeddings, Float32, Ranking
@@ -47,7 +47,9 @@ class Made:
     def _vectors(self, stage: str, made: Float32, rows: int) -> Artifact:
         def write(draft: Any) -> tuple[dict[str, Any], dict[str, Any]]:
             for start in range(0, len(made), rows):
-                vectors.write(draft, start, made[start : start + rows])
+                part = made[start : start + rows]
+                with draft.file(vectors.shard_name(start, start + len(part))) as path:
+                    save(path, part)
             return {}, {}
 
         return self.store.make(Recipe(stage, {}), write)[0]

@@ -14,16 +14,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import numpy as np
 import pytest
+from fsspec.implementations.local import LocalFileSystem
 
 from pipeline.api import run_benchmark
-from pipeline.artifacts import Store, entry_of, hash_file
+from pipeline.artifacts import Store, entry_of
 from pipeline.benchmark import Benchmark
 from pipeline.config import Config, EngineConfig, ModelConfig
 from pipeline.config_file import load_config
+from pipeline.disk import hash_file
 from pipeline.encoders import Precomputed
 from pipeline.engines import Engine, open_engine
+from pipeline.engines import cluster as engine_cluster
 from pipeline.engines.cluster import share_out
 from pipeline.engines.exchange import Exchange
 from pipeline.engines.ray import LOSSES
@@ -334,6 +338,43 @@ def test_what_a_worker_refuses_is_said_as_if_it_had_been_here(engine: Engine, tm
     assert (full.value.errno, full.value.filename) == (28, "/there")
     with pytest.raises(InputError, match=r"cache: .*gone is not there on node .*shared file system"):
         list(engine.each(Refusing("input"), [(0, 1)], tmp_path / "gone", Counting()))
+
+
+class OnlyHere(LocalFileSystem):
+    """A kind of place that this process knows, and the workers do not."""
+
+    protocol = "only-here"
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return str(super()._strip_protocol(path.removeprefix("only-here://")))
+
+
+def test_what_a_worker_refuses_when_it_joins_is_no_death(cluster: str, tmp_path: Path) -> None:
+    fsspec.register_implementation("only-here", OnlyHere, clobber=True)
+    config = EngineConfig(kind="ray", address=cluster, workers=1, store=f"only-here://{tmp_path}/store")
+    opened = open_engine(config, ModelConfig(name="x"), Precomputed({}), Store(tmp_path))
+    try:
+        with pytest.raises(InputError, match=r"engine\.store: only-here://.*Protocol not known: only-here"):
+            list(opened.each(Refusing("input"), [(0, 1)], tmp_path, Counting()))
+    finally:
+        opened.close()
+
+
+def test_an_engine_that_cannot_be_made_leaves_the_cluster(
+    cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import ray
+
+    def interrupted(*given: object) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(engine_cluster, "share_out", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        open_engine(
+            EngineConfig(kind="ray", address=cluster), ModelConfig(name="x"), Precomputed({}), Store(tmp_path)
+        )
+    assert not ray.is_initialized()
 
 
 @pytest.mark.parametrize(
