@@ -93,6 +93,9 @@ def _scored(result: SavedResult) -> dict[str, Any]:
 
 
 def _processors(result: SavedResult) -> dict[str, Any]:
-    """The hardware that speed depends on; not the kernel's version, nor the memory that it left."""
+    """The hardware that speed depends on; not the kernel's version, nor the memory that it left.
+
+    A manifest that does not speak of GPUs says the same as one that found none.
+    """
     hardware: dict[str, Any] = result.manifest.get("hardware", {})
-    return {name: value for name, value in hardware.items() if name not in ("system", "memory_gb")}
+    return {name: value for name, value in hardware.items() if value and name not in ("system", "memory_gb")}

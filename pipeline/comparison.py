@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from pipeline import comparable
-from pipeline.display import Displayed, View, interval
+from pipeline.display import Displayed, View, interval, p, rounded, signed, signed_interval
 from pipeline.errors import InputError
 from pipeline.metrics.names import parse
 from pipeline.metrics.statistics import (
@@ -29,7 +29,7 @@ from pipeline.records import Float64
 from pipeline.results import SavedResult, read_result
 
 LEVEL = 0.05
-"""A difference counts as shown where Holm's p is below this."""
+"""A difference counts as shown where Holm's p and the randomization test's are below this."""
 SAME = 1e-12
 """Two values of one query that differ by no more are a tie: rounding wins nothing."""
 
@@ -45,10 +45,12 @@ class Entry:
         ci_high: The high end.
         queries: How many were judged.
         letters: Two results that share a letter were not shown to differ; "a" goes with the highest mean.
-        passages_per_second: Encoded and then indexed, loading the model not counted.
-        queries_per_second: Encoded and then searched.
+        passages_per_second: Encoded and then indexed, loading the model not counted; None where the run that
+            finished the encoding found all of it done by interrupted ones.
+        queries_per_second: Encoded and then searched, likewise.
         index_bytes: Size of the index on disk.
-        seconds: Of all stages, in the runs that made them: what it costs with an empty cache.
+        seconds: Of all stages, in the runs that finished them: what it costs with an empty cache, unless a
+            run was interrupted and resumed.
     """
 
     name: str
@@ -95,8 +97,11 @@ class Pair:
 
     @property
     def shown(self) -> bool:
-        """Whether the difference is shown, at 5% over all pairs."""
-        return self.p_holm < LEVEL
+        """Whether the difference is shown: at 5% over all pairs by the t-test, and by randomization as well.
+
+        The t-test alone takes two queries that differ by the same for proof.
+        """
+        return self.p_holm < LEVEL and self.p_randomization < LEVEL
 
 
 @dataclass(frozen=True, repr=False)
@@ -126,7 +131,7 @@ class Comparison(Displayed):
     def views(self) -> list[View]:
         """The results, a row each, and every two of them."""
         results = [
-            (entry.name, f"{entry.mean:.4f}", interval(entry.ci_low, entry.ci_high), entry.letters)
+            (entry.name, rounded(entry.mean), interval(entry.ci_low, entry.ci_high), entry.letters)
             for entry in self.results
         ]
         title = f"{self.measure} of {len(self.query_ids):,} queries"
@@ -134,9 +139,9 @@ class Comparison(Displayed):
         pairs = [
             (
                 f"{pair.a} less {pair.b}",
-                f"{pair.difference:+.4f}",
-                interval(pair.ci_low, pair.ci_high),
-                f"{pair.p_holm:.4f}",
+                signed(pair.difference),
+                signed_interval(pair.ci_low, pair.ci_high),
+                p(pair.p_holm),
                 f"{pair.wins}/{pair.ties}/{pair.losses}",
             )
             for pair in self.pairs
@@ -262,7 +267,11 @@ def _cost(result: SavedResult) -> tuple[float | None, float | None, int | None, 
     )
 
 
-def _rate(stages: dict[str, dict[str, Any]], *names: str) -> float | None:
-    """Items per second through stages, one after the other."""
-    rates = [rate for name in names if (rate := stages.get(name, {}).get("items_per_second"))]
-    return 1 / sum(1 / rate for rate in rates) if rates else None
+def _rate(stages: dict[str, dict[str, Any]], first: str, then: str) -> float | None:
+    """Items per second through two stages, one after the other; the second may not have been needed.
+
+    A run that finished what others began, and found nothing left to do, timed nothing: its rate is unknown.
+    """
+    needed = stages.get(then, {}).get("seconds") is not None
+    rates = [stages.get(name, {}).get("items_per_second") for name in ((first, then) if needed else (first,))]
+    return 1 / sum(1 / rate for rate in rates if rate) if all(rates) else None

@@ -1,4 +1,7 @@
-"""How does a result look in a notebook and in a Python prompt? As small tables, plain or HTML."""
+"""How is a figure written, and how does a result look in a notebook and in a Python prompt?
+
+A figure is written alike wherever it is shown: here is how. One that nobody measured is written as nothing.
+"""
 
 from __future__ import annotations
 
@@ -65,6 +68,49 @@ class Displayed:
         return "".join(view.html() for view in self.views())
 
 
+def rounded(value: float | None) -> str:
+    """A measure, or a share: 0.6427."""
+    return "" if value is None else f"{value:.4f}"
+
+
+def signed(value: float) -> str:
+    """A difference of measures, with its sign: +0.0021, -0.0104; what rounds to 0 has none."""
+    text = f"{value:+.4f}"
+    return text[1:] if float(text) == 0 else text
+
+
 def interval(low: float, high: float) -> str:
-    """A 95% interval, as every table shows it."""
-    return f"{low:.4f} to {high:.4f}"
+    """A 95% interval."""
+    return f"{rounded(low)} to {rounded(high)}"
+
+
+def signed_interval(low: float, high: float) -> str:
+    """A 95% interval of a difference."""
+    return f"{signed(low)} to {signed(high)}"
+
+
+def p(value: float) -> str:
+    """A p-value: 0.0312, <0.0001."""
+    return "<0.0001" if value < 0.0001 else f"{value:.4f}"
+
+
+def rate(value: float | None) -> str:
+    """Items per second: 1,234, or 0.52 where it is small."""
+    return "" if value is None else f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
+
+
+def size(count: float | None) -> str:
+    """Bytes, in the unit that leaves at most three digits before the point: 22.4 MB."""
+    if count is None:
+        return ""
+    value, unit = float(count), "B"
+    for larger in ("kB", "MB", "GB", "TB"):
+        if value < 1000:
+            break
+        value, unit = value / 1000, larger
+    return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+
+
+def cut(text: str, length: int) -> str:
+    """A text of at most so many characters, which shows that it goes on."""
+    return text if len(text) <= length else text[: length - 1].rstrip() + "…"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import platform
 import resource
@@ -19,6 +20,9 @@ PACKAGES = (
     "bm25s",
     "datasets",
     "faiss-cpu",
+    "faiss-gpu",
+    "faiss-gpu-cu12",
+    "faiss-gpu-cuvs",
     "numpy",
     "openvino",
     "pyarrow",
@@ -38,6 +42,7 @@ class Meter:
         self._working = 0.0
         self._items = self._worked = 0
         self._notes: dict[str, Any] = {}
+        self._stopped: tuple[float, float] | None = None
         _reset_peak()
 
     @contextlib.contextmanager
@@ -55,15 +60,20 @@ class Meter:
         """Record something else about how the result was made."""
         self._notes[name] = value
 
+    def stop(self) -> None:
+        """Leave out what follows, such as measuring what was made."""
+        self._stopped = time.perf_counter(), _peak_mb()
+
     def figures(self) -> dict[str, Any]:
         """Seconds of the stage, items, items per second of work (None if none was done), peak memory."""
-        seconds = time.perf_counter() - self._started
+        ended, peak = self._stopped or (time.perf_counter(), _peak_mb())
+        seconds = ended - self._started
         busy = self._working or seconds
         return {
             "seconds": round(seconds, 3),
             "items": self._items,
             "items_per_second": round(self._worked / busy, 2) if self._worked else None,
-            "peak_rss_mb": round(_peak_mb(), 1),
+            "peak_rss_mb": round(peak, 1),
             **self._notes,
         }
 
@@ -78,11 +88,41 @@ def versions() -> dict[str, str]:
 
 
 @cache
+def gpus() -> tuple[str, ...]:
+    """Names of the CUDA devices that the driver shows; asks it without importing torch."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return ()
+    count = ctypes.c_int(0)
+    failed = driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count))
+    return () if failed else tuple(_gpu_name(driver, number) for number in range(count.value))
+
+
+def _gpu_name(driver: ctypes.CDLL, number: int) -> str:
+    device, name = ctypes.c_int(0), ctypes.create_string_buffer(256)
+    failed = driver.cuDeviceGet(ctypes.byref(device), number) or driver.cuDeviceGetName(name, 256, device)
+    return "a GPU that does not tell its name" if failed else name.value.decode(errors="replace")
+
+
+def cores() -> int:
+    """Processor cores this process may use; those of the machine, where the system does not tell."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@cache
 def hardware() -> dict[str, Any]:
-    """The processor's name, cores this process may use, memory in GB, operating system."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    """The processor's name, cores (see `cores`), memory in GB, names of the GPUs, operating system."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9
-    return {"cpu": _cpu_name(), "cores": cores, "memory_gb": round(memory, 1), "system": platform.platform()}
+    return {
+        "cpu": _cpu_name(),
+        "cores": cores(),
+        "gpus": list(gpus()),
+        "memory_gb": round(memory, 1),
+        "system": platform.platform(),
+    }
 
 
 def _cpu_name() -> str:

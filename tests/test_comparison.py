@@ -33,9 +33,9 @@ def make() -> Callable[..., SavedResult]:
     ) -> SavedResult:
         values = np.random.default_rng(seed).beta(0.5, 0.7, (len(queries), len(measures)))
         stages = [
-            {"stage": "passages", "seconds": 3.0, "items_per_second": 100.0, "bytes": 5},
+            {"stage": "passages", "seconds": 3.5, "items_per_second": 100.0, "bytes": 5},
             {"stage": "queries", "seconds": None, "items_per_second": 300.0, "bytes": 6},
-            {"stage": "index", "seconds": 0.5, "items_per_second": None, "bytes": 7},
+            {"stage": "index", "seconds": None, "items_per_second": None, "bytes": 7},
             {"stage": "search", "seconds": 1.0, "items_per_second": 600.0, "bytes": 8},
         ]
         metrics = {
@@ -71,6 +71,29 @@ def test_what_it_says_of_two_results(make: Callable[..., SavedResult]) -> None:
     assert pair.p_ttest == pytest.approx(stats.ttest_rel(ours, theirs).pvalue, abs=1e-9)
     assert pair.p_holm == pair.p_ttest
     assert (pair.wins, pair.ties, pair.losses) == ((ours > theirs).sum(), 0, (ours < theirs).sum())
+
+
+@pytest.mark.parametrize(
+    ("stage", "left"), [("passages", (None, 200)), ("index", (None, 200)), ("search", (100, None))]
+)
+def test_a_speed_of_which_a_part_was_not_timed_is_unknown(
+    make: Callable[..., SavedResult], stage: str, left: tuple[float | None, float | None]
+) -> None:
+    result = make("resumed, with nothing left to do")
+    (row,) = (row for row in result.metrics["stages"] if row["stage"] == stage)
+    row |= {"seconds": 0.1, "items_per_second": None}
+    (entry,) = compare_results([result]).results
+    assert (entry.passages_per_second, entry.queries_per_second) == pytest.approx(left)
+
+
+def test_a_t_test_alone_shows_no_difference(make: Callable[..., SavedResult]) -> None:
+    one = make("one", queries=QUERIES[:2])
+    two = replace(_named(one, "two"), values=one.values - 0.25)
+    comparison = compare_results([one, two])
+    (pair,) = comparison.pairs
+    assert pair.p_holm < 0.05 < pair.p_randomization
+    assert not pair.shown
+    assert [entry.letters for entry in comparison.results] == ["a", "a"]
 
 
 def test_json_is_the_contract_s(make: Callable[..., SavedResult]) -> None:
@@ -164,8 +187,26 @@ def test_other_judgments_are_refused_and_other_passages_told(make: Callable[...,
     larger = replace(two, metrics=two.metrics | {"passages": 10})
     (note,) = compare_results([one, larger]).notes
     assert "9 passages and two 10" in note
-    (note,) = compare_results([one, replace(two, manifest={**two.manifest, "hardware": {"cpu": "x"}})]).notes
-    assert "hardware" in note
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "told"),
+    [
+        ({"gpus": ["NVIDIA H200"]}, {"gpus": ["NVIDIA T4"]}, True),
+        ({"gpus": ["NVIDIA T4"]}, {"gpus": []}, True),
+        ({"gpus": ["NVIDIA T4"]}, {"gpus": ["NVIDIA T4"]}, False),
+        ({"gpus": []}, {}, False),
+        ({"system": "Linux-6.1", "memory_gb": 8}, {"system": "Linux-6.2", "memory_gb": 9}, False),
+    ],
+)
+def test_other_processors_are_told(
+    make: Callable[..., SavedResult], ours: dict[str, Any], theirs: dict[str, Any], told: bool
+) -> None:
+    one, two = (
+        replace(result, manifest=result.manifest | {"hardware": {"cpu": "x", **hardware}})
+        for result, hardware in ((make("one", 1), ours), (make("two", 2), theirs))
+    )
+    assert any("different hardware" in note for note in compare_results([one, two]).notes) == told
 
 
 @pytest.mark.parametrize(

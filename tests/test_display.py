@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pipeline import display
 from pipeline.comparison import Comparison, Entry, Pair
 from pipeline.display import Displayed, View
 from pipeline.metrics.evaluation import Evaluation
@@ -37,7 +38,7 @@ def evaluation() -> Evaluation:
 
 def comparison() -> Comparison:
     entries = [Entry(name, 0.5, 0.25, 0.75, 2, "a", None, None, None, None) for name in (SHARP, "b")]
-    pair = Pair(SHARP, "b", -0.125, -0.25, 0.0, 0.3, 0.2, 0.04, 0, 1, 1)
+    pair = Pair(SHARP, "b", -0.125, -0.25, 0.0, 0.00001, 0.2, 0.00001, 0, 1, 1)
     values = np.zeros((2, 2))
     return Comparison("ndcg@10", entries, [pair], ["other hardware"], ["ndcg@10"], ["1", "2"], values, [])
 
@@ -81,7 +82,7 @@ class Cells(HTMLParser):
         (
             comparison(),
             "<Comparison ndcg@10 of 2 queries>",
-            [SHARP, f"{SHARP} less b", "-0.1250", "-0.2500 to 0.0000", "0.0400", "0/1/1", "other hardware"],
+            [SHARP, f"{SHARP} less b", "-0.1250", "-0.2500 to 0.0000", "<0.0001", "0/1/1", "other hardware"],
         ),
     ],
     ids=["result", "evaluation", "comparison"],
@@ -98,3 +99,24 @@ def test_a_result_is_a_line_a_text_and_a_page_s_tables(shown: Displayed, line: s
 def test_columns_of_a_text_line_up() -> None:
     view = View("title", ("name", "mean"), [("a", "1.5"), ("longer", "10.25")], ["note"])
     assert view.text().splitlines() == ["title", "name     mean", "a         1.5", "longer  10.25", "note"]
+
+
+@pytest.mark.parametrize(
+    ("written", "as_"),
+    [
+        (display.p(0.00009), "<0.0001"),
+        (display.p(0.0001), "0.0001"),
+        (display.p(0.25), "0.2500"),
+        (display.signed(0.0021), "+0.0021"),
+        (display.signed(-0.00004), "0.0000"),
+        (display.signed_interval(-0.5, 0), "-0.5000 to 0.0000"),
+        (display.rounded(None), ""),
+        (display.rate(1234.5), "1,234"),
+        (display.rate(0.523), "0.52"),
+        (display.size(22_396_589), "22.4 MB"),
+        (display.cut("abc def", 5), "abc…"),
+        (display.cut("abc", 3), "abc"),
+    ],
+)
+def test_a_figure_is_written_alike_everywhere(written: str, as_: str) -> None:
+    assert written == as_

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.display import Displayed, View, interval
+from pipeline.display import Displayed, View, interval, rounded
 from pipeline.errors import InputError
 from pipeline.metrics.names import Measure
 from pipeline.metrics.order import sort_hits_by_id
@@ -83,7 +83,7 @@ class Evaluation(Displayed):
     def views(self) -> list[View]:
         """A measure a row."""
         rows = [
-            (str(measure), f"{mean:.4f}", interval(low, high))
+            (str(measure), rounded(mean), interval(low, high))
             for measure, mean, low, high in zip(
                 self.measures, self.means, self.ci_low, self.ci_high, strict=True
             )

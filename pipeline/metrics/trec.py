@@ -11,7 +11,6 @@ space. The rank of a run is not read: as in trec_eval, the score alone orders it
 from __future__ import annotations
 
 import gzip
-import os
 import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -26,6 +25,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipeline import machine
 from pipeline.errors import InputError
 from pipeline.metrics.duplicates import Int32, first_duplicate, string_buffers
 from pipeline.metrics.lines import BEIR, QRELS, RUN, Block, Form, duplicated, explain, fields_by_line, parse
@@ -169,7 +169,7 @@ def _in_parallel(function: Callable[[bytes], Block | None], texts: Iterable[byte
                 return
             results[number] = function(text)
 
-    workers = os.cpu_count() or 1
+    workers = machine.cores()
     with ThreadPoolExecutor(workers) as pool:  # Arrow and NumPy work outside Python's lock
         for done in [pool.submit(work) for _ in range(workers)]:
             done.result()

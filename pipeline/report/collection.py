@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
+from pipeline.display import cut
 from pipeline.report.table import plain_table
 
 SHOWN = 200  # characters of an example
@@ -18,9 +19,9 @@ def collection_view(name: str, description: Mapping[str, Any]) -> Iterator[Rende
     yield _counts(name, description)
     yield _distributions(description)
     for example in description["examples"]:
-        yield Text(f"query {example['id']}: {_short(example['text'])}", style="bold")
+        yield Text(f"query {example['id']}: {cut(example['text'], SHOWN)}", style="bold")
         for judged in example["judged"]:
-            yield Text(f"  grade {judged['grade']}  {judged['id']}: {_short(judged['text'])}")
+            yield Text(f"  grade {judged['grade']}  {judged['id']}: {cut(judged['text'], SHOWN)}")
 
 
 def _counts(name: str, description: Mapping[str, Any]) -> RenderableType:
@@ -52,7 +53,3 @@ def _distributions(description: Mapping[str, Any]) -> RenderableType:
     for label, each in rows.items():
         table.add_row(label, *(f"{each[column]:,.5g}" for column in ("min", "median", "mean", "p95", "max")))
     return table
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= SHOWN else text[: SHOWN - 1] + "…"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -11,15 +12,16 @@ from typing import Any
 from rich.table import Table
 
 from pipeline.comparison import Comparison, Entry, Pair
+from pipeline.display import interval, p, rate, rounded, signed, size
 from pipeline.metrics.statistics import PERMUTATIONS
-from pipeline.report.table import plain_table, size
+from pipeline.report.table import became, plain_table
 
 Rows = list[tuple[str, ...]]
 
 SCORES = ("result", "mean", "95% interval", "group")
 COST = ("passages/s", "queries/s", "index", "seconds")
-PAIRS = ("a - b", "difference [95%]", "t-test", "swaps", "Holm", "w/t/l")
-WRAPPED = {"result": 8, "a - b": 13, "difference [95%]": 17}
+PAIRS = ("a - b", "difference [95%]", "t-test", "randomization", "Holm", "w/t/l")
+WRAPPED = {"result": 8, "a - b": 13}
 """Columns that wrap in a narrow terminal, and the letters that they keep; all others are numbers."""
 
 
@@ -33,12 +35,12 @@ def summary_tables(metrics: Sequence[Mapping[str, Any]], total: int, width: int)
     """
     names = [each["name"] for each in metrics]
     columns = {
-        name: [_score(each["metrics"].get(name)) for each in metrics]
+        name: [rounded(each["metrics"].get(name)) for each in metrics]
         for name in dict.fromkeys(name for each in metrics for name in each["metrics"])
     }
     columns["seconds"] = [f"{sum(row['seconds'] or 0 for row in each['stages']):,.1f}" for each in metrics]
     columns["computed"] = [
-        f"{sum(not row['reused'] for row in each['stages'])} of {len(each['stages'])}" for each in metrics
+        f"{sum(became(row) == 'made' for row in each['stages'])} of {len(each['stages'])}" for each in metrics
     ]
     tables: list[Table] = []
     for chosen in _side_by_side(columns, width - max(map(len, ["result", *names])) - 4):
@@ -63,8 +65,13 @@ def _side_by_side(columns: Mapping[str, Sequence[str]], width: int) -> list[list
     return groups
 
 
-def comparison_tables(comparison: Comparison) -> list[Table]:
-    """How good the results are, what they cost, and, if there are several, their pairs."""
+def comparison_tables(comparison: Comparison, width: int) -> list[Table]:
+    """How good the results are, what they cost, and, if there are several, their pairs.
+
+    Args:
+        comparison: What to show.
+        width: Letters that fit beside each other; where they do not, an interval stands below its difference.
+    """
     queries = comparison.results[0].queries
     scores = _table(f"{comparison.measure} over {queries:,} queries", SCORES)
     cost = _table("cost", ("result", *COST))
@@ -73,9 +80,13 @@ def comparison_tables(comparison: Comparison) -> list[Table]:
         cost.add_row(row[0], *row[len(SCORES) :])
     if not comparison.pairs:
         return [scores, cost]
-    pairs = _table(f"differences in {comparison.measure}, query by query", PAIRS)
-    for row in _pair_rows(comparison):
-        pairs.add_row(*row)
+    pairs, rows = (
+        _table(f"differences in {comparison.measure}, query by query", PAIRS),
+        _pair_rows(comparison),
+    )
+    narrow = sum(max(map(len, column)) + 3 for column in zip(*rows, strict=True)) >= width
+    for pair, difference, *rest in rows:
+        pairs.add_row(pair, difference.replace(" ", "\n") if narrow else difference, *rest)
     return [scores, cost, pairs]
 
 
@@ -85,8 +96,9 @@ def legend(comparison: Comparison) -> list[str]:
 
 
 _MEANING = (
-    "Group: results that share a letter were not shown to differ. * marks a difference shown at 5%.",
-    f"Two-sided, paired p-values: of the t-test; of {PERMUTATIONS:,} random swaps of a with b; of the t-test "
+    "Group: results that share a letter were not shown to differ. * marks a difference shown at 5%, both by "
+    "Holm's p and by the randomization test's.",
+    f"Two-sided, paired p-values: of the t-test; of {PERMUTATIONS:,} randomizations; of the t-test "
     "corrected by Holm for the number of pairs. w/t/l: queries where a wins, ties, loses.",
 )
 
@@ -123,12 +135,12 @@ def as_markdown(comparison: Comparison) -> str:
 
 def as_latex(comparison: Comparison) -> str:
     r"""Tables for the package booktabs, the highest mean in bold, with the legend as comments."""
-    rows = _result_rows(comparison)
-    best = max(row[1] for row in rows)
-    bold = [(row[0], rf"\textbf{{{row[1]}}}" if row[1] == best else row[1], *row[2:]) for row in rows]
+    best = rounded(max(entry.mean for entry in comparison.results))
+    rows = [[*map(_escaped, row)] for row in _result_rows(comparison)]
+    bold = [[name, rf"\textbf{{{mean}}}" if mean == best else mean, *rest] for name, mean, *rest in rows]
     parts = [_latex(_header(comparison), bold)]
     if comparison.pairs:
-        parts.append(_latex(PAIRS, _pair_rows(comparison)))
+        parts.append(_latex(PAIRS, [[*map(_escaped, row)] for row in _pair_rows(comparison)]))
     return "\n".join([*(f"% {line}" for line in legend(comparison)), *parts]) + "\n"
 
 
@@ -143,12 +155,12 @@ def _result_rows(comparison: Comparison) -> Rows:
 def _result_row(entry: Entry) -> tuple[str, ...]:
     return (
         entry.name,
-        _score(entry.mean),
-        f"{entry.ci_low:.4f} to {entry.ci_high:.4f}",
+        rounded(entry.mean),
+        interval(entry.ci_low, entry.ci_high),
         entry.letters,
-        _rate(entry.passages_per_second),
-        _rate(entry.queries_per_second),
-        "" if entry.index_bytes is None else size(entry.index_bytes),
+        rate(entry.passages_per_second),
+        rate(entry.queries_per_second),
+        size(entry.index_bytes),
         "" if entry.seconds is None else f"{entry.seconds:,.1f}",
     )
 
@@ -160,30 +172,19 @@ def _pair_rows(comparison: Comparison) -> Rows:
 def _pair_row(pair: Pair) -> tuple[str, ...]:
     return (
         f"{pair.a} - {pair.b}",
-        f"{pair.difference:+.4f} [{pair.ci_low:+.4f},{pair.ci_high:+.4f}]",
-        _p(pair.p_ttest),
-        _p(pair.p_randomization),
-        _p(pair.p_holm) + (" *" if pair.shown else ""),
+        f"{signed(pair.difference)} [{signed(pair.ci_low)},{signed(pair.ci_high)}]",
+        p(pair.p_ttest),
+        p(pair.p_randomization),
+        p(pair.p_holm) + (" *" if pair.shown else ""),
         f"{pair.wins:,}/{pair.ties:,}/{pair.losses:,}",
     )
-
-
-def _score(value: float | None) -> str:
-    return "" if value is None else f"{value:.4f}"
-
-
-def _rate(value: float | None) -> str:
-    return "" if value is None else f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
-
-
-def _p(value: float) -> str:
-    return "<0.0001" if value < 0.0001 else f"{value:.4f}"
 
 
 def _table(title: str, header: tuple[str, ...]) -> Table:
     """A table whose words wrap where the terminal is narrow, and whose numbers do not."""
     left = {"result", "a - b", "group"}
-    table = plain_table(title, header, [i for i, name in enumerate(header) if name not in left])
+    lines = [name.replace("randomization", "random-\nization") for name in header]
+    table = plain_table(title, lines, [i for i, name in enumerate(header) if name not in left])
     for column, name in zip(table.columns, header, strict=True):
         column.no_wrap, column.min_width = name not in WRAPPED, WRAPPED.get(name)
     return table
@@ -194,21 +195,35 @@ def _markdown(header: Iterable[str], rows: Rows) -> str:
     return "\n".join("| " + " | ".join(cell.replace("|", r"\|") for cell in line) + " |" for line in lines)
 
 
-_SPECIAL = str.maketrans({c: rf"\{c}" for c in "&%$#_{}"} | {"\\": r"\textbackslash{}", "~": r"\~{}"})
+_SPECIAL = str.maketrans(
+    {c: rf"\{c}" for c in "&%$#_{}"}
+    | {
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "<": r"\textless{}",
+        ">": r"\textgreater{}",
+        "|": r"\textbar{}",
+    }
+)
+"""What means something to LaTeX, or prints as something else in its oldest font encoding."""
 
 
-def _latex(header: Sequence[str], rows: Rows) -> str:
-    def line(cells: Iterable[str]) -> str:
-        return " & ".join(c if c.startswith(r"\textbf") else c.translate(_SPECIAL) for c in cells) + r" \\"
+def _escaped(cell: str) -> str:
+    return re.sub("-(?=-)", "-{}", cell.translate(_SPECIAL))  # two of them would make a dash
 
+
+def _latex(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table of cells that are escaped already, below a header that is not."""
     alignment = "l" + "r" * (len(header) - 1)
+    lines = [" & ".join(cells) + r" \\" for cells in ([*map(_escaped, header)], *rows)]
     return "\n".join(
         [
             rf"\begin{{tabular}}{{{alignment}}}",
             r"\toprule",
-            line(header),
+            lines[0],
             r"\midrule",
-            *map(line, rows),
+            *lines[1:],
             r"\bottomrule",
             r"\end{tabular}",
         ]

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from pipeline import display
 from pipeline.comparison import Comparison
 from pipeline.metrics.names import parse
 from pipeline.records import Collection, Float64
@@ -53,17 +54,17 @@ class Evidence:
             "values": [_rounded(column) for column in comparison.values.T],
             "pairs": [
                 [
-                    names[p.a],
-                    names[p.b],
-                    p.difference,
-                    p.ci_low,
-                    p.ci_high,
-                    p.p_holm,
-                    p.wins,
-                    p.ties,
-                    p.losses,
+                    names[pair.a],
+                    names[pair.b],
+                    pair.difference,
+                    pair.ci_low,
+                    pair.ci_high,
+                    display.p(pair.p_holm),
+                    pair.wins,
+                    pair.ties,
+                    pair.losses,
                 ]
-                for p in comparison.pairs
+                for pair in comparison.pairs
             ],
             "ids": comparison.query_ids,
             "texts": [self.queries.get(query, "") for query in comparison.query_ids],

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +16,8 @@ import pyarrow as pa
 
 from pipeline.artifacts import Recipe, Store
 from pipeline.data import open_collection
-from pipeline.metrics.evaluation import join, row_numbers
+from pipeline.display import cut
+from pipeline.metrics.evaluation import Joined, join, row_numbers
 from pipeline.metrics.names import Measure
 from pipeline.metrics.scoring import drop_identical, score
 from pipeline.metrics.trec import Lines, read_run
@@ -99,30 +101,38 @@ def examine(
         chosen: Ids of the queries to explain.
         rel: The lowest grade that counts as relevant.
     """
-    run, alone = read_run(folder / "run.trec"), manifest["config"]["evaluate"]["ignore_identical_ids"]
-    judgments = _judgments(collection)
-    joined = join(run, judgments)
+    run, judgments = read_run(folder / "run.trec"), _judgments(collection)
+    alone = manifest["config"]["evaluate"]["ignore_identical_ids"]
+    depth = min(manifest["config"]["search"]["top_k"], len(collection.passages))
+    cutoffs = [cutoff for cutoff in CUTOFFS if cutoff <= depth]
+    curves = {name: [Measure(name, (), cutoff) for cutoff in cutoffs] for name in CURVES}
+    judged = Measure("judged", (), TOP)
+    means = _means(join(run, judgments), [judged, *chain(*curves.values())], alone)
+    return Examined(
+        cutoffs=cutoffs,
+        curves={name: [means[measure] for measure in measures] for name, measures in curves.items()},
+        judged=means[judged],
+        queries=_explained(run, judgments, chosen, rel, alone),
+    )
+
+
+def _means(joined: Joined, measures: Sequence[Measure], alone: bool) -> dict[Measure, float]:
+    """Each measure's mean over all queries; `alone` leaves out passages with a query's own id."""
     ranking = joined.ranking
     if alone:
         ranking = drop_identical(ranking, row_numbers(joined.query_ids, joined.document_ids))
-    depth = min(manifest["config"]["search"]["top_k"], len(collection.passages))
-    cutoffs = [cutoff for cutoff in CUTOFFS if cutoff <= depth]
-    measures = [Measure(name, (), cutoff) for name in CURVES for cutoff in cutoffs]
-    measures.append(Measure("judged", (), TOP))
-    means = score(ranking, joined.qrels, len(joined.query_ids), measures).mean(axis=0).tolist()
+    means = score(ranking, joined.qrels, len(joined.query_ids), measures).mean(axis=0)
+    return dict(zip(measures, means.tolist(), strict=True))
+
+
+def _explained(
+    run: Lines, judgments: Lines, chosen: Sequence[str], rel: int, alone: bool
+) -> dict[str, Explained]:
     grades = _grades(judgments, chosen)
-    return Examined(
-        cutoffs=cutoffs,
-        curves={
-            name: means[start : start + len(cutoffs)]
-            for name, start in zip(CURVES, range(0, len(means), len(cutoffs)), strict=False)
-        },
-        judged=means[-1],
-        queries={
-            query: explain([hit for hit in hits if not (alone and hit[0] == query)], grades[query], rel)
-            for query, hits in _hits(run, chosen).items()
-        },
-    )
+    return {
+        query: explain([hit for hit in hits if not (alone and hit[0] == query)], grades[query], rel)
+        for query, hits in _hits(run, chosen).items()
+    }
 
 
 def explain(hits: Sequence[tuple[str, float]], grades: dict[str, int], rel: int) -> Explained:
@@ -151,11 +161,7 @@ def texts_of(texts: Texts, ids: Sequence[str], length: int) -> dict[str, str]:
     """The texts with these ids, as far as they are there, each cut to `length` characters."""
     rows = pa.array(np.flatnonzero(row_numbers(texts.ids, pa.array(ids, pa.string())) >= 0))
     names, found = texts.ids.take(rows).to_pylist(), texts.texts.take(rows).to_pylist()
-    return {name: _cut(text, length) for name, text in zip(names, found, strict=True)}
-
-
-def _cut(text: str, length: int) -> str:
-    return text if len(text) <= length else text[: length - 1].rstrip() + "…"
+    return {name: cut(text, length) for name, text in zip(names, found, strict=True)}
 
 
 def _why(found: Sequence[Hit], ranks: Sequence[int], relevant: int) -> str:

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline import disk, machine
+from pipeline import disk, display, machine
 from pipeline.comparison import Comparison
 from pipeline.config import STAGES
-from pipeline.report import failures, plots, words
+from pipeline.report import plots, sentences
 from pipeline.report.evidence import Evidence, gather
 from pipeline.report.origin import origin
 
@@ -33,22 +33,14 @@ class Cost:
     shown: Callable[[Any], str]
 
 
-@dataclass(frozen=True)
-class Plot:
-    """A plot of the page: an `<svg>` element and its caption."""
-
-    svg: str
-    caption: str
-
-
 TEMPLATES = Path(__file__).parent / "templates"
 COSTS = (
     Cost(
-        "passages_per_second", "passages/s", "encoded and indexed, loading a model not counted", words.count
+        "passages_per_second", "passages/s", "encoded and indexed, loading a model not counted", display.rate
     ),
-    Cost("queries_per_second", "queries/s", "encoded and searched", words.count),
-    Cost("index_bytes", "index", "size on disk", words.storage),
-    Cost("seconds", "time", "of all stages, with an empty cache", words.seconds),
+    Cost("queries_per_second", "queries/s", "encoded and searched", display.rate),
+    Cost("index_bytes", "index", "size on disk", display.size),
+    Cost("seconds", "time", "of all stages, each in the run that finished it", sentences.seconds),
 )
 
 
@@ -73,7 +65,7 @@ def page(comparison: Comparison) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(words.FILTERS)
+    environment.filters.update(sentences.FILTERS)
     evidence = gather(comparison)
     script = (TEMPLATES / "page.js").read_text(encoding="utf-8")
     parts = (
@@ -107,11 +99,11 @@ def _frame(comparison: Comparison, evidence: Evidence) -> dict[str, Any]:
         del sections["pairs"], sections["cost"]
     return {
         "title": " and ".join(names) if len(names) <= 2 else f"{len(names)} results by {comparison.measure}",
-        "verdict": words.verdict(comparison),
-        "facts": words.facts(comparison),
+        "verdict": sentences.verdict(comparison),
+        "facts": sentences.facts(comparison),
         "notes": [note + "." for note in comparison.notes] + evidence.notes,
         "sections": sections.items(),
-        "guide": words.guide(comparison, evidence),
+        "guide": sentences.guide(comparison, evidence),
         "absent": "Curves need the judgments, which are not there.",
         "version": machine.versions().get("benchmarco", ""),
     }
@@ -145,27 +137,8 @@ def _quality(comparison: Comparison, evidence: Evidence) -> dict[str, Any]:
         "costs": [cost for cost in COSTS if any(getattr(entry, cost.name) is not None for entry in results)],
         "axis": (f"{low:.3f}", f"{high:.3f}"),
         "has_evidence": any(evidence.examined),
-        "curves": _curves(comparison, evidence),
+        "curves": plots.over_cutoffs(comparison, evidence),
     }
-
-
-def _curves(comparison: Comparison, evidence: Evidence) -> list[Plot]:
-    """Each measure of `failures.CURVES` over the cutoff, for the results whose judgments are there."""
-    made = []
-    for measure in failures.CURVES:
-        lines = [
-            plots.Curve(entry.name, number, examined.cutoffs, examined.curves[measure])
-            for number, (entry, examined) in enumerate(
-                zip(comparison.results, evidence.examined, strict=True)
-            )
-            if examined
-        ]
-        if lines:
-            ends = ", ".join(f"{line.name} {line.y[-1]:.4f}" for line in lines)
-            caption = f"{measure}@k from k = 1 to {lines[0].x[-1]:,}, mean over all queries."
-            svg = plots.curves(lines, measure, f"{measure} over the cutoff k; at the last: {ends}")
-            made.append(Plot(_raw(svg), caption))
-    return made
 
 
 def _cost(comparison: Comparison) -> dict[str, Any]:
@@ -174,7 +147,7 @@ def _cost(comparison: Comparison) -> dict[str, Any]:
     for number, (entry, source) in enumerate(zip(comparison.results, comparison.sources, strict=True)):
         rows = {row["stage"]: row for row in source.metrics["stages"]}
         seconds = [rows.get(stage, {}).get("seconds") for stage in STAGES]
-        peak = max((row.get("peak_rss_mb") or 0 for row in rows.values()), default=0)
+        peak = 1e6 * max((row.get("peak_rss_mb") or 0 for row in rows.values()), default=0)
         total = sum(value or 0 for value in seconds)
         times.append(
             {"number": number, "name": entry.name, "seconds": seconds, "total": total, "peak": peak or None}
@@ -182,27 +155,7 @@ def _cost(comparison: Comparison) -> dict[str, Any]:
     longest = max(row["total"] for row in times) or 1
     for row in times:
         row["widths"] = [round(100 * (value or 0) / longest, 2) for value in row["seconds"]]
-    return {"times": times, "stage_names": STAGES, "speeds": _speeds(comparison)}
-
-
-def _speeds(comparison: Comparison) -> list[Plot]:
-    made = []
-    for unit, what in (("passages", "encoded and indexed"), ("queries", "encoded and searched")):
-        points = [
-            plots.Point(entry.name, number, speed, entry.mean, entry.ci_low, entry.ci_high)
-            for number, entry in enumerate(comparison.results)
-            if (speed := getattr(entry, f"{unit}_per_second"))
-        ]
-        if points:
-            told = ", ".join(f"{point.name} {point.mean:.4f} at {point.speed:,.0f}" for point in points)
-            svg = plots.speeds(
-                points, comparison.measure, unit, f"{comparison.measure} against {unit} per second: {told}"
-            )
-            caption = (
-                f"{unit.capitalize()} {what} per second; bars are 95% intervals of {comparison.measure}."
-            )
-            made.append(Plot(_raw(svg), caption))
-    return made
+    return {"times": times, "stage_names": STAGES, "speeds": plots.against_speed(comparison)}
 
 
 def _json(value: Any) -> str:

@@ -21,7 +21,7 @@ def origin(comparison: Comparison) -> dict[str, Any]:
         for config in configs
     ]
     stages = [{row["stage"]: row["key"] for row in source.metrics["stages"]} for source in comparison.sources]
-    software = [{**manifest.get("versions", {}), **manifest.get("hardware", {})} for manifest in manifests]
+    software = [manifest.get("versions", {}) | _found(manifest.get("hardware", {})) for manifest in manifests]
     found = _grid(software)
     return {
         "settings": [row for row in _grid(settings) if not row["same"]],
@@ -30,6 +30,11 @@ def origin(comparison: Comparison) -> dict[str, Any]:
         "shared": [row for row in found if row["same"]],
         "configs": [json.dumps(config, indent=2, ensure_ascii=False) for config in configs],
     }
+
+
+def _found(hardware: Mapping[str, Any]) -> dict[str, Any]:
+    """What there is of it: no word about GPUs where there is none."""
+    return {name: value for name, value in hardware.items() if value}
 
 
 def _grid(columns: Sequence[Mapping[str, Any]], short: int | None = None) -> list[dict[str, Any]]:

@@ -12,11 +12,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pipeline.comparison import Comparison
+from pipeline.display import rate, rounded
+from pipeline.report.evidence import Evidence
+from pipeline.report.failures import CURVES
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 COLORS = 10
-"""How many results have a colour of their own; then they come again, with another stroke."""
+"""How many results have a colour of their own; then they come again, with another marker and stroke."""
 
 _INK, _MUTED, _RULE = "#0000f0", "#0000f1", "#0000f2"
 _VARIABLES = {_INK: "--ink", _MUTED: "--muted", _RULE: "--rule"} | {
@@ -90,13 +95,62 @@ class Point:
     high: float
 
 
+@dataclass(frozen=True)
+class Plot:
+    """A plot of the page: an `<svg>` element and its caption."""
+
+    svg: str
+    caption: str
+
+
+def over_cutoffs(comparison: Comparison, evidence: Evidence) -> list[Plot]:
+    """Each measure of `failures.CURVES` over the cutoff, for the results whose judgments are there."""
+    told = [
+        (entry.name, number, examined)
+        for number, (entry, examined) in enumerate(zip(comparison.results, evidence.examined, strict=True))
+        if examined
+    ]
+    if not told:
+        return []
+    deepest = max(examined.cutoffs[-1] for _, _, examined in told)
+    made = []
+    for measure in CURVES:
+        lines = [
+            Curve(name, number, examined.cutoffs, examined.curves[measure]) for name, number, examined in told
+        ]
+        ends = ", ".join(f"{line.name} {rounded(line.y[-1])}" for line in lines)
+        svg = curves(lines, measure, f"{measure} over the cutoff k; at the last: {ends}")
+        made.append(Plot(svg, f"{measure}@k from k = 1 to {deepest:,}, mean over all queries."))
+    return made
+
+
+def against_speed(comparison: Comparison) -> list[Plot]:
+    """Quality against passages and against queries per second, for the results whose speed is known."""
+    made = []
+    for unit, what in (("passages", "encoded and indexed"), ("queries", "encoded and searched")):
+        points = [
+            Point(entry.name, number, speed, entry.mean, entry.ci_low, entry.ci_high)
+            for number, entry in enumerate(comparison.results)
+            if (speed := getattr(entry, f"{unit}_per_second"))
+        ]
+        if points:
+            told = ", ".join(f"{point.name} {rounded(point.mean)} at {rate(point.speed)}" for point in points)
+            title = f"{comparison.measure} against {unit} per second: {told}"
+            caption = (
+                f"{unit.capitalize()} {what} per second; bars are 95% intervals of {comparison.measure}."
+            )
+            made.append(Plot(speeds(points, comparison.measure, unit, title), caption))
+    return made
+
+
 def curves(lines: Sequence[Curve], measure: str, title: str) -> str:
     """A measure over the cutoff, a line a result, as an `<svg>` element."""
 
     def draw(axes: Axes) -> None:
         for line in lines:
-            axes.plot(line.x, line.y, label=line.name, **_look(line.number))
-        ticks = [k for k in (1, 3, 10, 30, 100, 300, 1000) if k <= lines[0].x[-1]]
+            axes.plot(line.x, line.y, label=line.name, **look(line.number))
+        deepest = max(line.x[-1] for line in lines)
+        ticks = [k for k in (1, 3, 10, 30, 100, 300, 1000) if k <= deepest]
         axes.set_xscale("log")
         axes.minorticks_off()
         axes.set_xticks(ticks, [f"{k:,}" for k in ticks])
@@ -110,9 +164,9 @@ def speeds(points: Sequence[Point], measure: str, unit: str, title: str) -> str:
 
     def draw(axes: Axes) -> None:
         for point in points:
-            look = _look(point.number) | {"linestyle": "none", "markersize": 6}
+            alone = look(point.number) | {"linestyle": "none", "markersize": 6}
             spread = [[point.mean - point.low], [point.high - point.mean]]
-            axes.errorbar(point.speed, point.mean, spread, label=point.name, elinewidth=1.1, **look)
+            axes.errorbar(point.speed, point.mean, spread, label=point.name, elinewidth=1.1, **alone)
         axes.set_xscale("log")
         fastest, slowest = max(p.speed for p in points), min(p.speed for p in points)
         axes.set_xlim(slowest / 1.6, fastest * 1.6)
@@ -126,10 +180,11 @@ def speeds(points: Sequence[Point], measure: str, unit: str, title: str) -> str:
     return _svg(draw, f"speed {unit}", title)
 
 
-def _look(number: int) -> dict[str, Any]:
+def look(number: int) -> dict[str, Any]:
+    """Colour, marker and stroke of a result, by its place among the results."""
     return {
         "color": f"#0001{number % COLORS:02x}",
-        "marker": _MARKERS[number % len(_MARKERS)],
+        "marker": _MARKERS[(number + number // COLORS) % len(_MARKERS)],
         "linestyle": _STROKES[number // COLORS % len(_STROKES)],
     }
 
@@ -146,12 +201,12 @@ def _svg(draw: Callable[[Axes], None], salt: str, title: str) -> str:
     from matplotlib.figure import Figure
 
     with mpl.rc_context({**_STYLE, "svg.hashsalt": salt}):
-        figure = Figure(figsize=(5.2, 3.5), layout="constrained")
+        figure = Figure(figsize=(4.6, 3.1), layout="constrained")
         axes = figure.add_subplot()
         draw(axes)
         handles, labels = axes.get_legend_handles_labels()
         columns = 3 if max(map(len, labels)) < 14 else 2 if max(map(len, labels)) < 26 else 1
-        figure.set_figheight(3.1 + 0.19 * -(-len(labels) // columns))
+        figure.set_figheight(2.7 + 0.19 * -(-len(labels) // columns))
         figure.legend(handles, labels, loc="outside lower center", ncols=columns)
         written = io.StringIO()
         figure.savefig(written, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from rich.table import Table
 from rich.text import Text
 
-from pipeline.display import interval
+from pipeline.display import interval, rate, rounded, size
 
 WIDE = 80  # letters; a narrower terminal is shown less of each stage
 
@@ -30,7 +30,7 @@ def measure_table(title: str, means: Mapping[str, float], intervals: Mapping[str
     table = plain_table(title, ("measure", "mean", "95% interval"), right=(1, 2))
     for name, mean in means.items():
         low, high = intervals[name]
-        table.add_row(name, f"{mean:.4f}", interval(low, high))
+        table.add_row(name, rounded(mean), interval(low, high))
     return table
 
 
@@ -49,10 +49,10 @@ def _stage_table(stages: Iterable[Mapping[str, Any]], width: int) -> Table:
     for row in stages:
         cells = (
             row["stage"],
-            "made" if not row["reused"] else "not needed" if row["seconds"] is None else "reused",
+            became(row),
             _number(row["items"], ",d"),
             _number(row["seconds"], ",.2f"),
-            _number(row["items_per_second"], ",.0f"),
+            rate(row["items_per_second"]),
             _number(row["peak_rss_mb"], ",.0f"),
             row["key"][:12],
         )
@@ -60,6 +60,11 @@ def _stage_table(stages: Iterable[Mapping[str, Any]], width: int) -> Table:
         if row["stage"] == "passages" and row.get("encoding"):
             table.caption, table.caption_justify = _encoding(row), "left"
     return table
+
+
+def became(row: Mapping[str, Any]) -> str:
+    """What became of a stage's artifact: `made`, `reused`, or `not needed` and not there."""
+    return "reused" if row["reused"] else "not needed" if row["seconds"] is None else "made"
 
 
 def _encoding(row: Mapping[str, Any]) -> str:
@@ -127,16 +132,6 @@ def prune_table(folder: str, rows: Sequence[Mapping[str, Any]], dry: bool) -> Ta
     for row in rows:
         table.add_row(row["stage"], size(row["bytes"]), row["why"], row["key"])
     return table
-
-
-def size(count: int) -> str:
-    """Bytes in the unit that leaves at most three digits before the point."""
-    value, unit = float(count), "B"
-    for larger in ("kB", "MB", "GB", "TB"):
-        if value < 1000:
-            break
-        value, unit = value / 1000, larger
-    return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
 
 
 def _minute(instant: str | None) -> str:

@@ -6,13 +6,14 @@ plot(found, Path("results/tradeoff.svg"))
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 
+from pipeline.display import rate, rounded, signed, signed_interval
 from pipeline.report.table import plain_table
 
 
@@ -58,41 +59,42 @@ def tradeoff_tables(found: Sequence[Point]) -> list[Table]:
     table = plain_table("against exact search", ["", *names], right=range(1, len(found) + 1))
     table.add_row("index", *map(label, found))
     for cutoff in cutoffs:
-        table.add_row(f"overlap@{cutoff}", *(_share(point.overlap.get(cutoff)) for point in found))
+        table.add_row(f"overlap@{cutoff}", *(rounded(point.overlap.get(cutoff)) for point in found))
     for measure in measures:
         table.add_row(f"change of {measure}", *(_change(point.change.get(measure)) for point in found))
     for title, section, form in _COSTS:
-        table.add_row(title, *(format(_at(point.index, section), form) for point in found))
+        values = [_at(point.index, section) for point in found]
+        if any(value is not None for value in values):
+            table.add_row(title, *("" if value is None else form(value) for value in values))
     return [table]
 
 
-_COSTS = (
-    ("queries/s, all threads", "queries_per_second", ",.0f"),
-    ("queries/s, one thread", "queries_per_second_one_thread", ",.0f"),
-    ("ms a query, median", "latency_ms.median", ".3g"),
-    ("ms a query, 95%", "latency_ms.p95", ".3g"),
-    ("ms a query, 99%", "latency_ms.p99", ".3g"),
-    ("seconds to build", "build_seconds", ",.2f"),
-    ("MB on disk", "disk_megabytes", ",.1f"),
-    ("MB in memory", "memory_mb", ",.1f"),
+_COSTS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
+    ("searched on", "device", str),
+    ("queries/s, all threads", "queries_per_second", rate),
+    ("queries/s, one thread", "queries_per_second_one_thread", rate),
+    ("ms a query, median", "latency_ms.median", "{:.3g}".format),
+    ("ms a query, 95%", "latency_ms.p95", "{:.3g}".format),
+    ("ms a query, 99%", "latency_ms.p99", "{:.3g}".format),
+    ("seconds to build", "build_seconds", "{:,.2f}".format),
+    ("MB on disk", "disk_megabytes", "{:,.1f}".format),
+    ("MB in memory", "memory_mb", "{:,.1f}".format),
 )
+"""Rows: what it is, where `metrics.json` has it, and how it is written. On a GPU some have no meaning."""
 
 
-def _at(index: Mapping[str, Any], path: str) -> float:
+def _at(index: Mapping[str, Any], path: str) -> Any:
+    """What stands in an index's section under a dotted path; None if nothing does."""
     value: Any = {**index, "disk_megabytes": index["disk_bytes"] / 1e6}
     for key in path.split("."):
-        value = value[key]
-    return float(value)
-
-
-def _share(overlap: float | None) -> str:
-    return "" if overlap is None else f"{overlap:.4f}"
+        value = value.get(key) if value else None
+    return value
 
 
 def _change(change: Mapping[str, float] | None) -> str:
     if change is None:
         return ""
-    return f"{change['difference']:+.4f}\n{change['ci_low']:+.4f} to {change['ci_high']:+.4f}"
+    return f"{signed(change['difference'])}\n{signed_interval(change['ci_low'], change['ci_high'])}"
 
 
 def label(point: Point) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -47,12 +48,12 @@ def shown(width: int, *parts: object) -> str:
     return console.file.getvalue()
 
 
-@pytest.mark.parametrize("width", [80, 140])
+@pytest.mark.parametrize("width", [80, 100, 140])
 def test_the_terminal_shows_every_figure_whole(comparison: Comparison, width: int) -> None:
-    text = shown(width, *comparison_tables(comparison))
+    text = shown(width, *comparison_tables(comparison, width))
     for figure in (
         "0.6427", "0.5672 to 0.7128", "1,388", "9.5", "22.4 MB", "181.2", "+0.1369", "[+0.0700,+0.2000]",
-        "0.2100", "<0.0001 *", "33/1/9", "bm25", "minilm_fp32 -"
+        "0.2100", "<0.0001 *", "33/1/9 │", "bm25", "minilm_fp32 -", "random-"
     ):  # fmt: skip
         assert figure in text, figure
     assert text.count(" *") == 2
@@ -62,7 +63,7 @@ def test_the_terminal_shows_every_figure_whole(comparison: Comparison, width: in
 
 def test_one_result_needs_no_legend(comparison: Comparison) -> None:
     alone = Comparison("mrr", comparison.results[:1], [], [], ["mrr"], [], np.empty((0, 1)), [])
-    assert len(comparison_tables(alone)) == 2
+    assert len(comparison_tables(alone, 80)) == 2
     assert legend(alone) == []
     assert len(as_csv(alone).splitlines()) == 2
     assert as_markdown(alone).count("\n| ---") == 1
@@ -93,6 +94,31 @@ def test_latex_escapes_and_marks_the_best(comparison: Comparison) -> None:
     assert text.count(r"\textbf") == 1
     rows = [line for line in text.splitlines() if line.endswith(r"\\")]
     assert [line.count(" & ") for line in rows] == [7] * 4 + [5] * 4
+
+
+def test_latex_marks_the_largest_mean_not_the_last_in_the_alphabet(comparison: Comparison) -> None:
+    means = (9.5, 10.25, 10.25)
+    entries = [replace(entry, mean=mean) for entry, mean in zip(comparison.results, means, strict=True)]
+    text = as_latex(replace(comparison, results=entries))
+    assert [r"\textbf{10.2500}" in text, text.count(r"\textbf"), r"\textbf{9" in text] == [True, 2, False]
+
+
+@pytest.mark.parametrize(
+    ("name", "escaped"),
+    [
+        (r"a\b", r"a\textbackslash{}b &"),
+        ("{a}_b", r"\{a\}\_b &"),
+        ("a^b~c", r"a\textasciicircum{}b\textasciitilde{}c &"),
+        ("a<b>|c", r"a\textless{}b\textgreater{}\textbar{}c &"),
+        ("50% & $1 #2", r"50\% \& \$1 \#2 &"),
+        ("a---b-c", "a-{}-{}-b-c &"),
+    ],
+)
+def test_latex_prints_a_name_as_it_is(comparison: Comparison, name: str, escaped: str) -> None:
+    first, *rest = comparison.results
+    text = as_latex(replace(comparison, results=[replace(first, name=name), *rest]))
+    assert escaped in text
+    assert r"\textless{}0.0001 *" in text
 
 
 def test_summary_has_a_row_per_result_and_every_measure() -> None:

@@ -21,6 +21,7 @@ from pipeline.benchmark import Benchmark
 from pipeline.cli import app
 from pipeline.comparison import compare
 from pipeline.config_file import load_config
+from pipeline.display import p
 from pipeline.metrics import evaluation, scoring, statistics, trec
 from pipeline.metrics.names import parse_all
 from pipeline.records import Ranking
@@ -118,7 +119,7 @@ def test_every_query_and_value_is_there(several: str, folders: list[Path]) -> No
     assert data["ids"] == compared.query_ids
     assert data["names"] == ["whole", "five", "three"]
     np.testing.assert_allclose(np.array(data["values"]).T, compared.values, atol=5.1e-5)
-    assert [pair[5] for pair in data["pairs"]] == [pair.p_holm for pair in compared.pairs]
+    assert [pair[5] for pair in data["pairs"]] == [p(pair.p_holm) for pair in compared.pairs]
     assert len(data["details"]) == 114
     for entry in compared.results:
         assert f"{entry.mean:.4f}" in several

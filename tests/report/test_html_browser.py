@@ -74,6 +74,17 @@ def test_leaderboard_sorts_by_any_column(tab: Any, pages: dict[str, Path]) -> No
     assert column(tab, table, 1) == ["five", "three", "whole"]
 
 
+def test_names_and_their_header_stay_in_sight(tab: Any, pages: dict[str, Path]) -> None:
+    tab.goto(pages["several"].as_uri())
+    for section in ("#leaderboard", "#pairs"):
+        tab.locator(f"{section} .scroll").evaluate("table => { table.scrollLeft = table.scrollWidth }")
+        header, name = (
+            tab.locator(f"{section} {row} tr > :first-child").first.bounding_box()["x"]
+            for row in ("thead", "tbody")
+        )
+        assert header == name >= 0
+
+
 def test_a_query_opens_to_both_rankings_side_by_side(tab: Any, pages: dict[str, Path]) -> None:
     tab.goto(pages["several"].as_uri())
     first = tab.locator("#list .open").first

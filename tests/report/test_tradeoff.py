@@ -32,22 +32,39 @@ def test_results_measured_against_exact_search_are_the_points() -> None:
     assert tradeoff.tradeoff_tables(tradeoff.points([{"name": "exact"}])) == []
 
 
-def test_a_column_says_what_is_lost_for_what_speed() -> None:
+def table_of(results: list[dict[str, Any]]) -> dict[str, list[str]]:
+    """The table's rows, their cells by the first one."""
     console = Console(width=120)
     with console.capture() as captured:
-        console.print(*tradeoff.tradeoff_tables(tradeoff.points(RESULTS)))
+        console.print(*tradeoff.tradeoff_tables(tradeoff.points(results)))
     cells = {}
     for line in captured.get().splitlines():
-        name, *values = (cell.strip() for cell in line.strip("│┃ ").replace("┃", "│").split("│"))
+        name, *values = (cell.strip() for cell in line[1:-1].replace("┃", "│").split("│"))
         cells[name] = values
+    return cells
+
+
+def test_a_column_says_what_is_lost_for_what_speed() -> None:
+    cells = table_of(RESULTS)
     assert cells["index"] == ["IVF16,Flat nprobe=2", "IVF16,Flat nprobe=8"]
     assert cells["overlap@10"] == ["0.7500", "0.9000"]
     assert cells["change of ndcg@10"] == ["-0.0100", "-0.0100"]
-    assert "-0.0200 to +0.0010" in captured.get()
+    assert cells[""] == ["-0.0200 to +0.0010"] * 2
     assert cells["queries/s, all threads"] == ["4,000", "1,500"]
     assert cells["queries/s, one thread"] == ["2,000", "750"]
     assert cells["ms a query, 95%"] == ["1.25", "1.25"]
     assert cells["MB on disk"] == ["12.5", "12.5"]
+
+
+def test_a_gpu_is_named_and_has_no_figures_of_threads() -> None:
+    fast = result("fast", 8, 0.9, 90_000)
+    for absent in ("threads", "queries_per_second_one_thread", "memory_mb"):
+        del fast["index"][absent]
+    fast["index"]["device"] = "NVIDIA H200"
+    cells = table_of([*RESULTS, fast])
+    assert cells["searched on"] == ["", "", "NVIDIA H200"]
+    assert cells["queries/s, one thread"] == ["2,000", "750", ""]
+    assert "queries/s, one thread" not in table_of([fast])
 
 
 def test_the_plot_names_each_point(tmp_path: Path) -> None:

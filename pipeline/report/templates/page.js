@@ -20,7 +20,6 @@
   const number = (value) => value.toFixed(4);
   const signed = (value) => (Math.abs(value) < 5e-5 ? "0.0000" : (value > 0 ? "+" : "−") + number(Math.abs(value)));
   const whole = (value) => value.toLocaleString("en");
-  const pValue = (p) => (p < 0.0001 ? "<0.0001" : p < 0.1 ? p.toFixed(4) : p.toFixed(2));
 
   // Tables that came whole: a header's button sorts the rows.
   for (const table of document.querySelectorAll("table.sortable")) {
@@ -224,7 +223,7 @@
     const [, , gap, low, high, p, wins, ties, losses] = found;
     const mean = turned ? [-gap, -high, -low] : [gap, low, high];
     return [...names, `: ${whole(turned ? losses : wins)} wins, ${whole(ties)} ties, ${whole(turned ? wins : losses)} losses; `,
-      `mean ${signed(mean[0])}, 95% interval ${signed(mean[1])} to ${signed(mean[2])}, Holm p ${pValue(p)}.`];
+      `mean ${signed(mean[0])}, 95% interval ${signed(mean[1])} to ${signed(mean[2])}, Holm p ${p}.`];
   }
 
   byId("more").addEventListener("click", draw);

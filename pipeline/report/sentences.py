@@ -1,41 +1,26 @@
-"""How does a page say it? Numbers as text, and the sentences that sum up a comparison."""
+"""How does a page say it? The sentences that sum up a comparison, and figures as only a page writes them."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from pipeline import display
 from pipeline.comparison import Comparison
 from pipeline.report.evidence import PASSAGE_LENGTH, Evidence, relevance_level
-from pipeline.report.table import size
-
-
-def mean(value: float | None) -> str:
-    """A measure: 0.6427."""
-    return "–" if value is None else f"{value:.4f}"
 
 
 def signed(value: float) -> str:
-    """A difference, always with its sign: +0.0021, −0.0104."""
-    text = f"{value:+.4f}".replace("-", "−")
-    return "0.0000" if text[1:] == "0.0000" else text
-
-
-def p(value: float) -> str:
-    """A p-value: 0.0312, <0.0001."""
-    return "<0.0001" if value < 0.0001 else f"{value:.4f}" if value < 0.1 else f"{value:.2f}"
-
-
-def count(value: float | None) -> str:
-    """A rate: 1,234, or 0.52 where it is small."""
-    return "–" if value is None else f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
+    """A difference, with a minus as wide as the plus: +0.0021, −0.0104."""
+    return display.signed(value).replace("-", "−")
 
 
 def seconds(value: float | None) -> str:
-    """A time: 0.42 s, 73 s, 12 min, 3.5 h."""
+    """A time: 0.42 s, 73.0 s, 730 s, 12 min, 3.5 h."""
     if value is None:
-        return "–"
+        return ""
     if value < 100:
         return f"{value:.2f} s" if value < 10 else f"{value:.1f} s"
     return (
@@ -47,31 +32,20 @@ def seconds(value: float | None) -> str:
     )
 
 
-def storage(value: int | None) -> str:
-    """Bytes: 22.4 MB."""
-    return "–" if value is None else size(value)
-
-
-def memory(value: float | None) -> str:
-    """10^6 bytes, as they are measured: 744 MB."""
-    return "–" if value is None else size(int(value * 1e6))
-
-
 def breakable(label: str) -> str:
-    """A column's label that may go on in a second line before its cutoff or unit."""
+    """A label that may go on in a second line before its cutoff, its unit or the next part of a name."""
     from markupsafe import Markup, escape
 
-    return Markup("<wbr>").join(escape(part) for part in re.split(r"(?=[@/])", label))
+    return Markup("<wbr>").join(escape(part) for part in re.split(r"(?<=...)(?=[@/._])", label))
 
 
 FILTERS: dict[str, Callable[..., Any]] = {
     "breakable": breakable,
-    "mean": mean,
+    "rounded": display.rounded,
     "signed": signed,
-    "p": p,
-    "count": count,
+    "p": display.p,
     "seconds": seconds,
-    "memory": memory,
+    "size": display.size,
 }
 """For the templates, by name."""
 
@@ -80,7 +54,7 @@ def verdict(comparison: Comparison) -> str:
     """Which result leads, by how much, and from which others it was not shown to differ."""
     ordered = sorted(comparison.results, key=lambda entry: -entry.mean)
     best, rest = ordered[0], ordered[1:]
-    interval = f"{best.mean:.4f}, 95% interval {best.ci_low:.4f} to {best.ci_high:.4f}"
+    interval = f"{display.rounded(best.mean)}, 95% interval {display.interval(best.ci_low, best.ci_high)}"
     if not rest:
         return f"Mean {comparison.measure} over {best.queries:,} queries is {interval}."
     shown = {
@@ -112,12 +86,14 @@ def facts(comparison: Comparison) -> list[tuple[str, str]]:
     where = str(data.get("path") or "").rstrip("/").rpartition("/")[2]
     passages = sorted({source.metrics["passages"] for source in comparison.sources})
     hardware = first.manifest.get("hardware", {})
+    gpus = Counter(hardware.get("gpus", []))
     told = [
         ("collection", where or ("sample" if data.get("source") == "sample" else "")),
         ("queries", f"{len(comparison.query_ids):,}"),
         ("passages", " to ".join(f"{number:,}" for number in {passages[0]: 0, passages[-1]: 0})),
         ("measure", comparison.measure),
         ("processor", f"{hardware.get('cpu', '')}, {hardware.get('cores', '?')} cores" if hardware else ""),
+        ("GPU", ", ".join(f"{number} × {name}" for name, number in gpus.items())),
     ]
     return [(term, value) for term, value in told if value]
 

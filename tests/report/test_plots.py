@@ -1,0 +1,31 @@
+"""The page's plots: what distinguishes their lines, and how far they reach."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pipeline.comparison import compare
+from pipeline.report.evidence import gather
+from pipeline.report.plots import Curve, curves, look, over_cutoffs
+
+
+def test_no_two_of_many_results_look_alike() -> None:
+    looks = [look(number) for number in range(30)]
+    without_lines = {(each["color"], each["marker"]) for each in looks}
+    assert len(without_lines) == len(looks)
+
+
+def test_the_deepest_result_gives_the_ticks() -> None:
+    drawn = curves([Curve("one", 0, [1, 10], [0.5, 1]), Curve("two", 1, [1, 100], [0.5, 1])], "recall", "")
+    assert ">100</text>" in drawn
+
+
+def test_the_deepest_result_gives_the_caption(folders: list[Path]) -> None:
+    compared = compare(folders[:2])
+    evidence = gather(compared)
+    first = evidence.examined[0]
+    assert first is not None
+    del first.cutoffs[3:]
+    for curve in first.curves.values():
+        del curve[3:]
+    assert "k = 1 to 50," in over_cutoffs(compared, evidence)[0].caption
