@@ -125,6 +125,6 @@ def test_help_imports_nothing_heavy(tmp_path: Path) -> None:
 def test_a_cache_that_cannot_be_written_is_said_plainly(command: Command, collection: Path) -> None:
     (collection.parent / "file").write_text("", encoding="utf-8")
     done = command("run", collection, "--set", "cache=file/below")
-    assert done.returncode != 0
-    assert "Traceback" not in done.stderr
-    assert "file" in done.stderr
+    assert done.returncode in (1, 2)
+    (line,) = done.stderr.splitlines()
+    assert "file/below" in line

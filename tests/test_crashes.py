@@ -6,24 +6,24 @@ nothing is encoded, kills a run at one moment, looks at what is left, and runs a
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
-import random
 import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pipeline.artifacts import hash_file, read_manifest
+from pipeline.artifacts import read_manifest
 from pipeline.cache import Limits, contents, prune, verify
 from pipeline.config import STAGES
+from pipeline.disk import hash_file
 
 RESULTS = {"manifest.json", "metrics.json", "per_query.csv", "run.trec"}
 Command = Callable[..., int]
@@ -136,6 +136,7 @@ def undisturbed(
     """The outcome and the files of a run that nothing disturbed, and how many calls it made."""
     folder = Path(shutil.copytree(converted, tmp_path_factory.mktemp("undisturbed") / "w"))
     assert command(folder) == 0, command.stderr
+    assert command.calls["replace"] == CALLS["replace"], "change CALLS and MOMENTS"
     assert {name: command.calls[name] >= CALLS[name] for name in CALLS} == dict.fromkeys(CALLS, True)
     return outcome(folder), files(folder)
 
@@ -173,28 +174,6 @@ def test_killed_while_it_makes_everything_afresh(
     for call, number in MOMENTS[5::12]:
         command(place, "--fresh", call=call, number=number, signal=signal.SIGKILL)
         assert_nothing_lies(place, undisturbed[0])
-    assert_goes_on(command, place, undisturbed)
-
-
-def test_killed_at_random_moments_until_it_is_done(
-    place: Path, command: Command, undisturbed: tuple[dict[str, Any], set[str]]
-) -> None:
-    draw = random.Random(7)
-    started = time.perf_counter()
-    assert subprocess.run([sys.executable, "-m", "pipeline", "plan", "c.yaml"], cwd=place).returncode == 0
-    least = time.perf_counter() - started  # of the start of Python and the imports, in which nothing is made
-    killed = 0
-    for _ in range(6):
-        process = subprocess.Popen(
-            [sys.executable, "-m", "pipeline", "run", "c.yaml"], cwd=place, stdout=subprocess.DEVNULL
-        )
-        try:
-            process.wait(timeout=least * draw.uniform(0.5, 2))
-        except subprocess.TimeoutExpired:
-            process.kill()
-            killed += process.wait() == -signal.SIGKILL
-        assert_nothing_lies(place, undisturbed[0])
-    assert killed
     assert_goes_on(command, place, undisturbed)
 
 
@@ -238,10 +217,9 @@ def test_a_full_disk_is_said_plainly_and_loses_nothing(
     assert_goes_on(command, place, undisturbed)
 
 
-def mount(*arguments: str) -> None:
-    done = subprocess.run(["mount", *arguments], capture_output=True, text=True, check=False)
-    if done.returncode:
-        pytest.skip(f"this user may not mount: {done.stderr.strip()}")
+def remount(folder: Path, options: str) -> None:
+    """Change a folder that is mounted."""
+    subprocess.run(["mount", "-o", f"remount,{options}", str(folder)], check=True)
 
 
 @pytest.fixture
@@ -251,7 +229,9 @@ def mounted() -> Iterator[Callable[..., None]]:
 
     def at(folder: Path, *arguments: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        mount(*arguments, str(folder))
+        done = subprocess.run(["mount", *arguments, str(folder)], capture_output=True, text=True, check=False)
+        if done.returncode:
+            pytest.skip(f"this user may not mount: {done.stderr.strip()}")
         folders.append(str(folder))
 
     yield at
@@ -286,7 +266,7 @@ def test_a_disk_that_is_really_full(
     assert folder in line
     assert "No space left on device; make room and run the same command again" in line
     assert_nothing_lies(place, undisturbed[0])
-    mount("-o", "remount,size=100m", str(place / folder))
+    remount(place / folder, "size=100m")
     assert_goes_on(command, place, undisturbed)
 
 
@@ -299,7 +279,7 @@ def test_a_read_only_cache_serves_what_it_holds_and_says_what_it_cannot(
     assert command(place) == 0
     shutil.rmtree(place / "results")
     mounted(place / "indexes", "--bind", str(place / "indexes"))
-    mount("-o", "remount,bind,ro", str(place / "indexes"))
+    remount(place / "indexes", "bind,ro")
     before = files(place)
     assert command(place) == 0, command.stderr
     assert outcome(place) == undisturbed[0]
@@ -317,7 +297,7 @@ def test_a_read_only_output_folder_is_said_before_anything_is_computed(
     place: Path, command: Command, mounted: Callable[..., None]
 ) -> None:
     mounted(place / "results", "--bind", str(place / "results"))
-    mount("-o", "remount,bind,ro", str(place / "results"))
+    remount(place / "results", "bind,ro")
     assert command(place) == 2
     (line,) = command.stderr.splitlines()
     assert "results" in line
@@ -341,6 +321,15 @@ def test_a_manifest_is_the_last_of_an_artifact_s_files(place: Path, command: Com
         assert all(manifest.stat().st_ctime_ns >= (kept.folder / name).stat().st_ctime_ns for name in names)
 
 
+@contextlib.contextmanager
+def going_on_after(stopped: Any) -> Iterator[None]:
+    """Around what is done while a run stands still; it goes on whatever that came to."""
+    try:
+        yield
+    finally:
+        os.kill(stopped["stopped"], signal.SIGCONT)
+
+
 def second(place: Path, *arguments: str) -> subprocess.Popen[str]:
     """Another process with the same config."""
     return subprocess.Popen(
@@ -358,9 +347,9 @@ def test_of_two_processes_one_computes_and_the_other_waits_and_says_so(
 ) -> None:
     at = {"call": "replace", "path": f"indexes/{stage}/", "number": 2, "signal": signal.SIGSTOP}
     first = command(place, "--output", "first", **at)
-    other = second(place)
-    told = other.stderr.readline()
-    os.kill(first["stopped"], signal.SIGCONT)
+    with going_on_after(first):
+        other = second(place)
+        told = other.stderr.readline()
     assert told.startswith(f"benchmarco: waiting: another process is making {stage} ")
     assert command.answer() == 0
     assert other.wait() == 0
@@ -385,10 +374,10 @@ def test_of_two_processes_one_writes_the_result_folder_after_the_other(
     place: Path, command: Command, undisturbed: tuple[dict[str, Any], set[str]]
 ) -> None:
     first = command(place, call="replace", path="results/", number=2, signal=signal.SIGSTOP)
-    assert not (place / "results/t/manifest.json").exists()
-    other = second(place, "--set", "evaluate.measures=[ndcg@5]")
-    told = other.stderr.readline()
-    os.kill(first["stopped"], signal.SIGCONT)
+    with going_on_after(first):
+        assert not (place / "results/t/manifest.json").exists()
+        other = second(place, "--set", "evaluate.measures=[ndcg@5]")
+        told = other.stderr.readline()
     assert told == "benchmarco: waiting: another run is writing results/t\n"
     assert command.answer() == 0
     assert other.wait() == 0
@@ -402,9 +391,9 @@ def test_what_a_running_process_makes_or_uses_is_not_pruned(
     place: Path, command: Command, undisturbed: tuple[dict[str, Any], set[str]]
 ) -> None:
     first = command(place, call="replace", path="indexes/search/", number=2, signal=signal.SIGSTOP)
-    there = {(kept.stage, kept.busy()) for kept in contents(place / "indexes")}
-    removed = prune(place / "indexes", [], Limits(size=0), dry=False)
-    os.kill(first["stopped"], signal.SIGCONT)
+    with going_on_after(first):
+        there = {(kept.stage, kept.busy()) for kept in contents(place / "indexes")}
+        removed = prune(place / "indexes", [], Limits(size=0), dry=False)
     assert there == {
         (stage, True) for stage in ("openvino", "data", "passages", "queries", "index", "search")
     }

@@ -12,6 +12,7 @@ import typer.main
 
 from pipeline.cli import app
 from pipeline.config import Config
+from pipeline.metrics.measures import MEASURES
 from pipeline.metrics.names import parse
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -52,7 +53,7 @@ def test_settings_exist(page: Path) -> None:
     sections = "|".join(
         name for name, f in Config.model_fields.items() if hasattr(f.annotation, "model_fields")
     )
-    said = re.findall(rf"`({sections})\.([a-z_0-9]+)", page.read_text(encoding="utf-8"))
+    said = re.findall(rf"(?:`|--set [\"']?)({sections})\.([a-z_0-9]+)", page.read_text(encoding="utf-8"))
     assert {f"{section}.{key}" for section, key in said} - settings() == set()
 
 
@@ -60,7 +61,7 @@ def test_settings_exist(page: Path) -> None:
 def test_commands_and_their_options_exist(page: Path) -> None:
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     unknown = []
-    for line in re.findall(r"benchmarco ([a-z]+[^`\n]*)", "\n".join(code(page))):
+    for line in commands_on(page):
         words = line.split("#")[0].split()
         command = commands.get(words[0])
         if hasattr(command, "commands") and len(words) > 1:
@@ -71,10 +72,20 @@ def test_commands_and_their_options_exist(page: Path) -> None:
     assert unknown == []
 
 
+def test_commands_are_found_on_the_pages() -> None:
+    assert sum(len(commands_on(page)) for page in PAGES) >= 30
+
+
+def commands_on(page: Path) -> list[str]:
+    """What follows `benchmarco` wherever a page shows it as code."""
+    return re.findall(r"benchmarco ([a-z]+[^`\n]*)", "\n".join(code(page)))
+
+
 def code(page: Path) -> list[str]:
     """Code blocks and spans of a page."""
-    text = page.read_text(encoding="utf-8")
-    blocks = re.findall(r"```(?:bash|console|sh)?\n(.*?)```", text, re.DOTALL)
+    text = page.read_text(encoding="utf-8").replace("\\\n", " ")
+    fences = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    blocks = [body for language, body in fences if language in ("", "bash")]
     return [*blocks, *re.findall(r"`(benchmarco [^`\n]+)`", text)]
 
 
@@ -90,5 +101,5 @@ def test_measures_that_are_explained_can_be_asked_for() -> None:
     said = re.findall(r"^\| (`[a-z_]+(?:\([^)]*\))?(?:@k)?`[^|]*)\|", text, re.MULTILINE)
     names = [name for cell in said for name in re.findall(r"`([^`]+)`", cell) if "=N" not in name]
     assert len(names) > 10
-    for name in names:
-        parse(name.replace("@k", "@10"))
+    explained = {parse(name.replace("@k", "@10")).name for name in names}
+    assert explained == set(MEASURES)

@@ -52,6 +52,12 @@ def test_source_distribution_holds_what_the_wheel_is_built_from(built: Path) -> 
     assert {"pyproject.toml", "LICENSE", "README.md", "pipeline/data/sample/corpus.jsonl"} <= names
 
 
+def test_citation_names_the_version(root: Path) -> None:
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    lines = (root / "CITATION.cff").read_text(encoding="utf-8").splitlines()
+    assert f"version: {project['version']}" in lines
+
+
 def test_quickstart_runs_from_the_wheel(built: Path, tmp_path: Path) -> None:
     site = tmp_path / "site"
     with zipfile.ZipFile(one(built, "*.whl")) as wheel:
