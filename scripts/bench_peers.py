@@ -205,7 +205,8 @@ def mteb(data: Path, model: str) -> Row:
     from sentence_transformers import SentenceTransformer
 
     def lines(name: str) -> list[Row]:
-        return [json.loads(line) for line in (data / name).read_text(encoding="utf-8").splitlines()]
+        with open(data / name, encoding="utf-8") as file:  # splitlines would cut at U+2028 within a text
+            return [json.loads(line) for line in file]
 
     class Slice(AbsTaskRetrieval):
         metadata = mteb.TaskMetadata(
