@@ -1,4 +1,4 @@
-"""Where are results kept, under which key, and are they whole? The only code that knows artifact paths.
+"""What is an artifact: which key does it have, which files, and are they whole?
 
 A stage's result lives at `<root>/<stage>/<key>/`. Its key is the SHA-256 of its recipe: the plain JSON of
 everything that shaped it. Files are written to a temporary name in the same folder, flushed to disk and
@@ -11,20 +11,15 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
-import os
 import tempfile
-import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from pipeline import disk, locks
-
-log = logging.getLogger(__name__)
 
 LAYOUT = 2  # of the manifest and the folder; another number on disk is not read
 MANIFEST = "manifest.json"
@@ -104,6 +99,28 @@ class Draft:
     folder: Path
     whole: dict[str, dict[str, Any]] = field(default_factory=dict)
 
+    @staticmethod
+    def begin(folder: Path, fresh: bool) -> Draft:
+        """An empty draft, or one that keeps the intact files of an unfinished or damaged artifact.
+
+        Files of an artifact made afresh stay until they are replaced: another process may be about to
+        open them. Its manifest stays under another name, with the locks of those who use it.
+        """
+        manifest = {} if fresh else disk.read_json(folder / MANIFEST) or {}
+        if manifest.get("layout") == LAYOUT and isinstance(manifest.get("files"), dict):
+            for name, entry in manifest["files"].items():
+                if _is_entry(name, entry):
+                    disk.write_whole(folder / (name + _SUM), disk.canonical(entry).encode())
+        with contextlib.suppress(FileNotFoundError):
+            (folder / MANIFEST).rename(folder / f"{MANIFEST}.{uuid.uuid4().hex}")
+        draft = Draft(folder)
+        if fresh:
+            for path in folder.glob("*" + _SUM):
+                disk.remove(path)
+        else:
+            draft._recover()
+        return draft
+
     @contextlib.contextmanager
     def file(self, name: str) -> Iterator[Path]:
         """A temporary path to write; when the block ends well it becomes the whole file `name`.
@@ -147,7 +164,8 @@ class Draft:
                 self.whole[path.name] = entry
         self._remove_others()
 
-    def _finish(self, recipe: Recipe, facts: dict[str, Any], made: dict[str, Any]) -> Artifact:
+    def finish(self, recipe: Recipe, facts: dict[str, Any], made: dict[str, Any]) -> Artifact:
+        """Write the manifest, last: from now on it is an artifact."""
         manifest = {
             "layout": LAYOUT,
             "stage": recipe.stage,
@@ -171,135 +189,6 @@ class Draft:
             for path in self.folder.iterdir():
                 if path.name not in kept:
                     disk.remove(path)
-
-
-class Store:
-    """A folder of artifacts.
-
-    What a store has loaded or made is protected from `remove`, in this and other processes, as long as
-    the store exists.
-
-    Args:
-        root: The folder; made when the first artifact is.
-    """
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self._in_use: dict[str, locks.Lock] = {}
-        self._told: set[Path] = set()  # of whose damage was spoken, to do it once
-
-    def folder(self, recipe: Recipe) -> Path:
-        """Where the artifact of `recipe` is, or would be."""
-        return self.root / recipe.stage / recipe.key
-
-    def find(self, recipe: Recipe) -> Artifact | None:
-        """The finished artifact of `recipe`; its files' presence and sizes are checked, not their bytes."""
-        folder = self.folder(recipe)
-        manifest = read_manifest(folder)
-        if not manifest or (manifest["stage"], manifest["key"]) != (recipe.stage, recipe.key):
-            return None
-        for name, entry in manifest["files"].items():
-            path = folder / name
-            if not path.is_file() or path.stat().st_size != entry["bytes"]:
-                return None
-        return Artifact(folder, manifest)
-
-    def load(self, recipe: Recipe) -> Artifact | None:
-        """The artifact, if it is there and every byte is what its manifest says; damage is told."""
-        folder = self.folder(recipe)
-        lock = locks.hold(folder / MANIFEST, shared=True)
-        if lock is None:
-            return None
-        artifact = self.find(recipe)
-        damaged = artifact.damaged() if artifact else []
-        if artifact is None or damaged:
-            if folder not in self._told:
-                what = f"damaged: {', '.join(damaged)}" if damaged else "not whole"
-                log.warning("%s: %s; making it again", folder, what)
-            self._told.add(folder)
-            return None
-        self._in_use[recipe.key] = lock
-        self.mark_used(recipe)
-        return artifact
-
-    def mark_used(self, recipe: Recipe) -> None:
-        """Remember that a run had use of an artifact now: its manifest's time says when that last was."""
-        with contextlib.suppress(OSError):  # not there, or the cache is read-only
-            os.utime(self.folder(recipe) / MANIFEST)
-
-    def make(
-        self,
-        recipe: Recipe,
-        build: Callable[[Draft], tuple[dict[str, Any], dict[str, Any]]],
-        fresh: bool = False,
-    ) -> tuple[Artifact, bool]:
-        """Build the artifact of `recipe`, unless another process just did.
-
-        One process builds; others that want the same artifact wait for it and use it.
-
-        Args:
-            recipe: What shapes it.
-            build: Writes the files into a draft; returns the facts to record about the result, and
-                what to record about how it was made.
-            fresh: Build even when it is there.
-
-        Returns:
-            The artifact, and whether it was already there.
-        """
-        with self._making(recipe):
-            if not fresh and (artifact := self.load(recipe)):
-                return artifact, True
-            self._in_use.pop(recipe.key, None)  # this process goes over to what it makes
-            draft = self._draft(recipe, fresh)
-            at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-            facts, made = build(draft)
-            artifact = draft._finish(recipe, facts, {"at": at, **made})
-            if lock := locks.hold(artifact.folder / MANIFEST, shared=True):
-                self._in_use[recipe.key] = lock
-            return artifact, False
-
-    def _draft(self, recipe: Recipe, fresh: bool) -> Draft:
-        """An empty draft, or one that keeps the intact files of an unfinished or damaged artifact.
-
-        Files of an artifact made afresh stay until they are replaced: another process may be about to
-        open them. Its manifest stays under another name, with the locks of those who use it.
-        """
-        folder = self.folder(recipe)
-        manifest = {} if fresh else disk.read_json(folder / MANIFEST) or {}
-        if manifest.get("layout") == LAYOUT and isinstance(manifest.get("files"), dict):
-            for name, entry in manifest["files"].items():
-                if _is_entry(name, entry):
-                    disk.write_whole(folder / (name + _SUM), disk.canonical(entry).encode())
-        with contextlib.suppress(FileNotFoundError):
-            (folder / MANIFEST).rename(folder / f"{MANIFEST}.{uuid.uuid4().hex}")
-        draft = Draft(folder)
-        if fresh:
-            for path in folder.glob("*" + _SUM):
-                disk.remove(path)
-        else:
-            draft._recover()
-        return draft
-
-    @contextlib.contextmanager
-    def _making(self, recipe: Recipe) -> Iterator[None]:
-        """Be the one process that makes an artifact; its folder is there."""
-        path = lock_file(self.folder(recipe))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock = locks.hold(path, wait=False, create=True)
-        if lock is None:
-            log.warning("waiting: another process is making %s %s", recipe.stage, recipe.key[:12])
-            lock = locks.hold(path, create=True)
-        try:
-            self.folder(recipe).mkdir(parents=True, exist_ok=True)
-            yield
-        finally:
-            if lock:
-                lock.release()
-
-
-def lock_file(folder: Path) -> Path:
-    """What the one process holds that makes, or removes, the artifact of a folder."""
-    return folder.parent.parent / ".locks" / f"{folder.parent.name}-{folder.name}"
 
 
 def manifests(folder: Path) -> list[Path]:

@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import data, disk, encoders, engines, lexical, machine, stages
-from pipeline.artifacts import Artifact, Draft, Store
+from pipeline.artifacts import Artifact, Draft
 from pipeline.config import STAGES, Config
 from pipeline.engines import Engine
 from pipeline.errors import InputError
 from pipeline.progress import Progress, silent
 from pipeline.recipes import VECTORS, Hashed, Plan
 from pipeline.records import Collection
+from pipeline.store import Store
 
 log = logging.getLogger(__name__)
 

@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import locks
-from pipeline.artifacts import MANIFEST, Artifact, Recipe, lock_file, manifests, read_manifest
+from pipeline.artifacts import MANIFEST, Artifact, Recipe, manifests, read_manifest
 from pipeline.errors import InputError
+from pipeline.store import lock_file
 
 _KEY = re.compile(r"[0-9a-f]{64}")
 

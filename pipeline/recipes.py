@@ -7,13 +7,14 @@ from functools import cache, cached_property
 from typing import Any, Self
 
 from pipeline import data, encoders
-from pipeline.artifacts import Recipe, Store
+from pipeline.artifacts import Recipe
 from pipeline.config import EXACT, STAGES, Config, EngineConfig, IndexConfig, SearchConfig, keyed_settings
 from pipeline.data.storage import CORPUS
 from pipeline.encoders import CalibrationCorpus, Source
 from pipeline.encoders.models import Role
 from pipeline.errors import InputError
 from pipeline.metrics.names import Measure, parse_all
+from pipeline.store import Store
 
 SCHEMAS = {"passages": 2, "queries": 2, "index": 1, "search": 2, "evaluate": 1}
 """Raised when a stage's code starts to give other bytes for the same recipe."""

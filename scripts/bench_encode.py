@@ -33,12 +33,13 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline import data
-from pipeline.artifacts import Recipe, Store
+from pipeline.artifacts import Recipe
 from pipeline.config import DataConfig, ModelConfig
 from pipeline.data.storage import CORPUS
 from pipeline.encoders import CalibrationCorpus, Model, Usage, open_encoder, resolve, token_counter
 from pipeline.progress import silent
 from pipeline.records import Texts
+from pipeline.store import Store
 
 SLICE = Path(__file__).resolve().parents[2] / "shared" / "data" / "msmarco-dl19"
 SHAPE = "bge-base-shape"

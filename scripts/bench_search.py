@@ -27,11 +27,12 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline import vectors
-from pipeline.artifacts import Artifact, Recipe, Store
+from pipeline.artifacts import Artifact, Recipe
 from pipeline.engines.work import save
 from pipeline.machine import Meter
 from pipeline.progress import silent
 from pipeline.records import Embeddings, Float32
+from pipeline.store import Store
 
 SHARD = 16384
 FULL = {"rows": 8_841_823, "dimension": 768, "queries": 6980, "k": [1000], "memory_mb": 4000}

@@ -15,9 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline import locks
-from pipeline.artifacts import Artifact, Draft, Recipe, Store
+from pipeline.artifacts import Artifact, Draft, Recipe
 from pipeline.cache import contents
 from pipeline.disk import canonical
+from pipeline.store import Store
 
 RECIPE = Recipe("index", {"schema": 1, "factory": "Flat"})
 JSON = st.recursive(

@@ -13,13 +13,14 @@ import pytest
 import pytrec_eval
 
 from pipeline.api import run_benchmark
-from pipeline.artifacts import Draft, Store
+from pipeline.artifacts import Draft
 from pipeline.benchmark import Benchmark
 from pipeline.config import STAGES, Config
 from pipeline.config_file import load_config
 from pipeline.errors import InputError
 from pipeline.records import Ranking
 from pipeline.stages import keep_ranking, open_ranking
+from pipeline.store import Store
 
 
 def config(folder: Path, *settings: str) -> Config:

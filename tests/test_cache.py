@@ -13,13 +13,14 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from pipeline.api import run_benchmark
-from pipeline.artifacts import Recipe, Store
+from pipeline.artifacts import Recipe
 from pipeline.cache import Limits, age, contents, prune
 from pipeline.cli import app
 from pipeline.commands.cache import parse_age, parse_size
 from pipeline.config_file import load_config
 from pipeline.errors import InputError
 from pipeline.report.table import became
+from pipeline.store import Store
 
 Cache = Callable[..., Result]
 DAY = 86400

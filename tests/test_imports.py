@@ -12,7 +12,8 @@ PACKAGE = Path(__file__).resolve().parent.parent / "pipeline"
 FLOORS = (
     "errors records progress display",
     "disk locks config config_file sweep machine hub openvino_runtime",
-    "artifacts vectors words",
+    "artifacts",
+    "store vectors words",
     "metrics",
     "data encoders search",
     "recipes",

@@ -24,11 +24,11 @@ import pytest
 from huggingface_hub import constants
 from pydantic import BaseModel
 
-from pipeline.artifacts import Store
 from pipeline.benchmark import Benchmark, several
 from pipeline.config import STAGES, Config
 from pipeline.config_file import load_config
 from pipeline.recipes import NEEDS, SCHEMAS
+from pipeline.store import Store
 
 ALL = set(STAGES)
 QUERIES_ON = {"data", "queries", "search", "evaluate"}

@@ -14,12 +14,13 @@ from tokenizers import Tokenizer
 
 from pipeline import vectors
 from pipeline.api import run_benchmark
-from pipeline.artifacts import Recipe, Store
+from pipeline.artifacts import Recipe
 from pipeline.cache import contents
 from pipeline.config_file import load_config
 from pipeline.disk import hash_file
 from pipeline.errors import InputError
 from pipeline.records import Float32
+from pipeline.store import Store
 
 MODEL = Path("bge-small-en-v1.5/model.safetensors")
 EMBEDDINGS = "embeddings.word_embeddings.weight"

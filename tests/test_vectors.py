@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline import vectors
-from pipeline.artifacts import Recipe, Store
+from pipeline.artifacts import Recipe
 from pipeline.errors import InputError
 from pipeline.records import Embeddings
+from pipeline.store import Store
 
 
 def name(start: int, stop: int) -> str:

@@ -15,7 +15,6 @@ from typing import Protocol
 
 import numpy as np
 
-from pipeline.artifacts import Store
 from pipeline.config import ModelConfig
 from pipeline.encoders import batching, loading, models
 from pipeline.encoders.batching import Usage
@@ -25,6 +24,7 @@ from pipeline.encoders.precomputed import Precomputed
 from pipeline.errors import InputError
 from pipeline.progress import Bar
 from pipeline.records import Float32, Texts
+from pipeline.store import Store
 
 __all__ = [
     "CalibrationCorpus",

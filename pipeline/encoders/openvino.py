@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.artifacts import Draft, Recipe, Store
+from pipeline.artifacts import Draft, Recipe
 from pipeline.data.storage import open_texts
 from pipeline.encoders import quantization
 from pipeline.encoders.batching import Batch, Usage, batches, tokenize
@@ -24,6 +24,7 @@ from pipeline.encoders.models import Model
 from pipeline.errors import InputError
 from pipeline.openvino_runtime import has_bfloat16, import_openvino
 from pipeline.records import Float32, Int64
+from pipeline.store import Store
 
 log = logging.getLogger(__name__)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.artifacts import Store
 from pipeline.encoders.loading import fast_tokenizer, guarded, refuse_missing
 from pipeline.encoders.models import Model
 from pipeline.encoders.torch_backend import TorchBackend
+from pipeline.store import Store
 
 if TYPE_CHECKING:
     import torch

@@ -13,11 +13,11 @@ from dataclasses import Field, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
-from pipeline.artifacts import Store
 from pipeline.config import EngineConfig, ModelConfig
 from pipeline.encoders import Encoder, Lexical, Model, Source
 from pipeline.errors import InputError
 from pipeline.progress import Bar
+from pipeline.store import Store
 
 Part = tuple[int, int]
 """What a job is done to at once: rows [start, stop) of whatever the job is about."""

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import disk, locks
-from pipeline.artifacts import Recipe, Store, entry_of
+from pipeline.artifacts import Recipe, entry_of
 from pipeline.errors import InputError
+from pipeline.store import Store
 
 MARK = "driver"  # a file of the driver's, by which a worker knows that it sees the same place
 _CONTENT = "content"

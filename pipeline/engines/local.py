@@ -7,12 +7,12 @@ from functools import cached_property
 from pathlib import Path
 
 from pipeline import encoders
-from pipeline.artifacts import Store
 from pipeline.config import ModelConfig
 from pipeline.encoders import Encoder, Source
 from pipeline.engines import Job, Part, Piece
 from pipeline.engines.work import perform
 from pipeline.progress import Bar
+from pipeline.store import Store
 
 
 class LocalEngine:

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import encoders, machine
-from pipeline.artifacts import Store
 from pipeline.config import EngineConfig, ModelConfig
 from pipeline.encoders import Model, Source
 from pipeline.engines import Job, Part, Piece, cluster
@@ -23,6 +22,7 @@ from pipeline.engines.away import Receiver, Sender
 from pipeline.engines.work import perform
 from pipeline.errors import InputError
 from pipeline.progress import Bar
+from pipeline.store import Store
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,8 @@ import pytest
 CODE = """
 import dataclasses, json, sys
 from pathlib import Path
-from pipeline.artifacts import Recipe, Store
+from pipeline.artifacts import Recipe
+from pipeline.store import Store
 from pipeline.config import DataConfig
 from pipeline.data import identify, load
 from pipeline.errors import InputError

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from pipeline import machine
-from pipeline.artifacts import Store
 from pipeline.config import ModelConfig
 from pipeline.encoders import families, model_files, models, open_encoder, resolve, token_counter
 from pipeline.errors import InputError
+from pipeline.store import Store
 
 
 def write(path: Path, content: object) -> None:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.artifacts import Store
 from pipeline.config import ModelConfig
 from pipeline.encoders import Model, resolve
 from pipeline.encoders.openvino import OpenVINOBackend
+from pipeline.store import Store
 
 
 @pytest.mark.parametrize("share", ["1", None], ids=["a share of the machine", "all of it"])

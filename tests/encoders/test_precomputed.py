@@ -10,11 +10,11 @@ import pytest
 
 from pipeline import vectors
 from pipeline.api import run_benchmark
-from pipeline.artifacts import Store
 from pipeline.benchmark import Benchmark
 from pipeline.config_file import load_config
 from pipeline.errors import InputError
 from pipeline.records import Float32
+from pipeline.store import Store
 
 
 @pytest.fixture(scope="module")

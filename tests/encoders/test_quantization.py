@@ -10,13 +10,14 @@ import pyarrow as pa
 import pytest
 
 from pipeline import data
-from pipeline.artifacts import Recipe, Store
+from pipeline.artifacts import Recipe
 from pipeline.config import DataConfig, ModelConfig
 from pipeline.data.storage import CORPUS, open_texts
 from pipeline.encoders import CalibrationCorpus, Usage, kept_keys, open_encoder, quantization, resolve
 from pipeline.errors import InputError
 from pipeline.progress import silent
 from pipeline.records import Float32, Texts
+from pipeline.store import Store
 
 
 @pytest.fixture(scope="module")

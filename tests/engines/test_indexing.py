@@ -13,7 +13,7 @@ import pytest
 
 from pipeline import vectors
 from pipeline.api import run_benchmark
-from pipeline.artifacts import Artifact, Recipe, Store
+from pipeline.artifacts import Artifact, Recipe
 from pipeline.config import IndexConfig, SearchConfig
 from pipeline.config_file import load_config
 from pipeline.data.storage import CORPUS, TextsWriter
@@ -23,6 +23,7 @@ from pipeline.errors import InputError
 from pipeline.progress import silent
 from pipeline.records import Embeddings, Float32, Ranking
 from pipeline.search import exact, faiss_index, speed
+from pipeline.store import Store
 
 ROWS, K = 101, 7
 

@@ -20,7 +20,7 @@ import pytest
 from fsspec.implementations.local import LocalFileSystem
 
 from pipeline.api import run_benchmark
-from pipeline.artifacts import Store, entry_of
+from pipeline.artifacts import entry_of
 from pipeline.benchmark import Benchmark
 from pipeline.config import Config, EngineConfig, ModelConfig
 from pipeline.config_file import load_config
@@ -34,6 +34,7 @@ from pipeline.engines.ray import LOSSES
 from pipeline.engines.work import save
 from pipeline.errors import InputError
 from pipeline.progress import silent
+from pipeline.store import Store
 
 
 def config(folder: Path, *settings: str) -> Config:

@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipeline.artifacts import Store
 from pipeline.config import ModelConfig
 from pipeline.encoders import Role, Usage, open_encoder, resolve
 from pipeline.progress import silent
 from pipeline.records import Float32, Texts
+from pipeline.store import Store
 
 Encode = Callable[..., Float32]
 

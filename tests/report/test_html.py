@@ -16,7 +16,6 @@ import pytest
 from typer.testing import CliRunner
 
 from pipeline.api import run_benchmark
-from pipeline.artifacts import Store
 from pipeline.benchmark import Benchmark
 from pipeline.cli import app
 from pipeline.comparison import compare
@@ -26,6 +25,7 @@ from pipeline.metrics import evaluation, scoring, statistics, trec
 from pipeline.metrics.names import parse_all
 from pipeline.records import Ranking
 from pipeline.report.html import page
+from pipeline.store import Store
 
 QUERIES, RESULTS, PASSAGES, DEPTH = 7000, 10, 9000, 12
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from pipeline.api import run_benchmark
-from pipeline.artifacts import Recipe, Store
+from pipeline.artifacts import Recipe
 from pipeline.config import Stemmer, StopWords
 from pipeline.config_file import load_config
 from pipeline.encoders.bm25 import Lexical
@@ -21,6 +21,7 @@ from pipeline.metrics.order import descending_id_rank
 from pipeline.progress import silent
 from pipeline.records import Ranking, Texts
 from pipeline.search import bm25
+from pipeline.store import Store
 from pipeline.words import Words, open_words, write
 
 PLAIN = Lexical(stop_words=None, stemmer=None)

@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from pipeline import vectors
-from pipeline.artifacts import Recipe, Store
+from pipeline.artifacts import Recipe
 from pipeline.progress import silent
 from pipeline.records import Embeddings, Float32, Ranking
 from pipeline.search import exact, gpu, product, scan
 from pipeline.search.scores import Metric, unit
+from pipeline.store import Store
 
 METRICS: tuple[Metric, ...] = ("inner_product", "cosine", "l2")
 

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from pipeline import api, vectors
-from pipeline.artifacts import Store
 from pipeline.benchmark import Benchmark
 from pipeline.config_file import load_config
 from pipeline.errors import InputError
 from pipeline.progress import silent
 from pipeline.report.table import became
 from pipeline.search import speed
+from pipeline.store import Store
 
 
 def run(folder: Path, *settings: str) -> dict[str, Any]:
