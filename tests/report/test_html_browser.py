@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from pipeline.api import run_benchmarks
 from pipeline.comparison import compare
 from pipeline.report.html import write_page
+from pipeline.sweep import load_configs
 
 SIZES = {"desktop": {"width": 1280, "height": 900}, "phone": {"width": 390, "height": 844}}
 
@@ -27,6 +29,20 @@ def pages(folders: list[Path], tmp_path_factory: pytest.TempPathFactory) -> dict
     (bare / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
     write_page(compare([bare], "ndcg@10"), made / "bare.html")
     return {name: made / f"{name}.html" for name in ("several", "one", "bare")}
+
+
+@pytest.fixture(scope="module")
+def real(dl19: Path, root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of `configs/dl19-compare.yaml`, for two queries of DL 2019 and what was judged."""
+    made = tmp_path_factory.mktemp("real")
+    settings = [
+        f"data.path={dl19}", "data.queries=2", "data.corpus=400",
+        f"cache={made}/indexes", f"output={made}/results",
+    ]  # fmt: skip
+    outcomes = list(run_benchmarks(load_configs([root / "configs" / "dl19-compare.yaml"], settings)))
+    assert [outcome.error for outcome in outcomes] == [None] * 6
+    write_page(compare([outcome.result.folder for outcome in outcomes], "ndcg@10"), made / "page.html")
+    return made / "page.html"
 
 
 @pytest.fixture(params=SIZES)
@@ -136,4 +152,19 @@ def test_without_its_collection_a_query_opens_to_that(tab: Any, pages: dict[str,
     tab.goto(pages["bare"].as_uri())
     tab.locator("#list .open").first.click()
     assert "not in this file" in tab.locator("#list tr.detail").inner_text()
+    assert fits(tab)
+
+
+def test_six_results_of_real_passages(tab: Any, real: Path) -> None:
+    tab.goto(real.as_uri())
+    assert fits(tab)
+    names = ["bm25", "fp32", "bf16", "int8", "bge-instruction", "e5-instruction"]
+    assert sorted(column(tab, "#leaderboard table", 1)) == sorted(f"dl19-{name}" for name in names)
+    tab.locator("#leaderboard table th", has_text="recall").locator("button").click()
+    recalls = column(tab, "#leaderboard table", 7)
+    assert recalls == sorted(recalls, reverse=True)
+    assert tab.locator("#list tbody tr").count() == 2
+    tab.locator("#list .open").first.click()
+    assert tab.locator("#list .side").count() == 2
+    assert tab.locator("#list .side").first.locator("ol").first.locator("li").count() == 10
     assert fits(tab)
