@@ -106,14 +106,14 @@ class Draft:
         Files of an artifact made afresh stay until they are replaced: another process may be about to
         open them. Its manifest stays under another name, with the locks of those who use it.
         """
+        draft = Draft(folder)
         manifest = {} if fresh else disk.read_json(folder / MANIFEST) or {}
         if manifest.get("layout") == LAYOUT and isinstance(manifest.get("files"), dict):
             for name, entry in manifest["files"].items():
                 if _is_entry(name, entry):
-                    disk.write_whole(folder / (name + _SUM), disk.canonical(entry).encode())
+                    draft._vouch(name, entry)
         with contextlib.suppress(FileNotFoundError):
             (folder / MANIFEST).rename(folder / f"{MANIFEST}.{uuid.uuid4().hex}")
-        draft = Draft(folder)
         if fresh:
             for path in folder.glob("*" + _SUM):
                 disk.remove(path)
