@@ -78,8 +78,7 @@ def prepare(source: Path, target: Path, passages: int | None) -> tuple[Path, Pat
     judged = [line.split("\t") for line in judgments if line.split("\t")[1] in kept]
     asked = {query for query, _, grade in judged if int(grade) > 0}  # FlagEmbedding divides by their number
     judged = [row for row in judged if row[0] in asked]
-    queries = [json.loads(line) for line in (source / "queries.jsonl").read_text().splitlines()]
-    queries = [row for row in queries if row["_id"] in asked]
+    queries = [row for row in read(source / "queries.jsonl") if row["_id"] in asked]
     write(plain / "corpus.jsonl", [{"title": "", **row} for row in corpus])
     write(plain / "queries.jsonl", queries)
     (plain / "qrels/test.tsv").write_text("\n".join([header, *map("\t".join, judged)]) + "\n")
@@ -94,6 +93,20 @@ def prepare(source: Path, target: Path, passages: int | None) -> tuple[Path, Pat
 
 def write(path: Path, rows: list[Row]) -> None:
     path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+
+
+def read(path: Path) -> list[Row]:
+    with open(path, encoding="utf-8") as file:  # splitlines would cut at U+2028 within a text
+        return [json.loads(line) for line in file]
+
+
+def read_qrels(data: Path) -> dict[str, dict[str, int]]:
+    """Query id -> passage id -> grade."""
+    qrels: dict[str, dict[str, int]] = {}
+    for line in (data / "qrels/test.tsv").read_text().splitlines()[1:]:
+        query, docid, grade = line.split("\t")
+        qrels.setdefault(query, {})[docid] = int(grade)
+    return qrels
 
 
 def model_folder(name: str) -> str:
@@ -207,10 +220,6 @@ def mteb(data: Path, model: str) -> Row:
     from mteb.abstasks.retrieval import AbsTaskRetrieval
     from sentence_transformers import SentenceTransformer
 
-    def lines(name: str) -> list[Row]:
-        with open(data / name, encoding="utf-8") as file:  # splitlines would cut at U+2028 within a text
-            return [json.loads(line) for line in file]
-
     class Slice(AbsTaskRetrieval):
         metadata = mteb.TaskMetadata(
             name="Slice",
@@ -224,16 +233,14 @@ def mteb(data: Path, model: str) -> Row:
         )
 
         def load_data(self, *_: Any, **__: Any) -> None:
-            relevant: dict[str, dict[str, int]] = {}
-            for line in (data / "qrels/test.tsv").read_text().splitlines()[1:]:
-                query, docid, grade = line.split("\t")
-                relevant.setdefault(query, {})[docid] = int(grade)
-            corpus = [{"id": row["_id"], "title": "", "text": row["text"]} for row in lines("corpus.jsonl")]
-            queries = [{"id": row["_id"], "text": row["text"]} for row in lines("queries.jsonl")]
+            corpus = [
+                {"id": row["_id"], "title": "", "text": row["text"]} for row in read(data / "corpus.jsonl")
+            ]
+            queries = [{"id": row["_id"], "text": row["text"]} for row in read(data / "queries.jsonl")]
             whole = {
                 "corpus": Dataset.from_list(corpus),
                 "queries": Dataset.from_list(queries),
-                "relevant_docs": relevant,
+                "relevant_docs": read_qrels(data),
                 "top_ranked": None,
             }
             self.dataset = {"default": {"test": whole}}
@@ -265,27 +272,23 @@ def pyserini(data: Path, model: str) -> Row:
     os.environ.setdefault("OPENAI_API_KEY", "none")  # its import makes a client; nothing is sent
     import pytrec_eval
 
-    def lines(name: str) -> list[Row]:
-        with open(data / name, encoding="utf-8") as file:
-            return [json.loads(line) for line in file]
-
     Path("texts").mkdir()
-    write(Path("texts/texts.jsonl"), [{"id": r["_id"], "contents": r["text"]} for r in lines("corpus.jsonl")])
+    write(
+        Path("texts/texts.jsonl"),
+        [{"id": r["_id"], "contents": r["text"]} for r in read(data / "corpus.jsonl")],
+    )
     sys.argv = ["index", "-collection", "JsonCollection", "-input", "texts", "-index", "lucene"]
     sys.argv += ["-generator", "DefaultLuceneDocumentGenerator", "-threads", str(os.cpu_count())]
     with contextlib.suppress(SystemExit):
         runpy.run_module("pyserini.index.lucene", run_name="__main__")
     from pyserini.search.lucene import LuceneSearcher
 
-    searcher, queries = LuceneSearcher("lucene"), lines("queries.jsonl")
+    searcher, queries = LuceneSearcher("lucene"), read(data / "queries.jsonl")
     searcher.set_bm25(0.9, 0.4)
     found = searcher.batch_search(
         [row["text"] for row in queries], [row["_id"] for row in queries], k=TOP_K, threads=os.cpu_count()
     )
-    qrels: dict[str, dict[str, int]] = {}
-    for line in (data / "qrels/test.tsv").read_text().splitlines()[1:]:
-        query, docid, grade = line.split("\t")
-        qrels.setdefault(query, {})[docid] = int(grade)
+    qrels = read_qrels(data)
     run = {query: {hit.docid: hit.score for hit in hits} for query, hits in found.items()}
     names = ("ndcg_cut.10", "recall.100", f"map_cut.{TOP_K}")
     scores = pytrec_eval.RelevanceEvaluator(qrels, set(names)).evaluate(run).values()
