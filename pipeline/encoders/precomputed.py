@@ -52,7 +52,12 @@ class Precomputed:
 
     def recipe(self, role: Role) -> dict[str, Any]:
         """What stands in the key of the vectors: the bytes of their file."""
-        return {"file": hash_file(self.paths[role])}
+        return {"file": self._hashes[role]}
+
+    @cached_property
+    def _hashes(self) -> dict[Role, str]:
+        """SHA-256 of each file, read once for all benchmarks of a sweep."""
+        return {role: hash_file(path) for role, path in self.paths.items()}
 
     @cached_property
     def _arrays(self) -> dict[Role, npt.NDArray[np.floating[Any]]]:
