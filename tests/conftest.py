@@ -14,6 +14,14 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 
 
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Name a parameter of bytes after its argument, never its content.
+
+    What gzip wrote holds the second it was written in, and pytest-xdist asks every process for the same names.
+    """
+    return argname if isinstance(val, bytes) else None
+
+
 @pytest.fixture(scope="session")
 def root() -> Path:
     """The project's folder."""
