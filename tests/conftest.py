@@ -17,7 +17,8 @@ ROOT = Path(__file__).resolve().parent.parent
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
     """Name a parameter of bytes after its argument, never its content.
 
-    What gzip wrote holds the second it was written in, and pytest-xdist asks every process for the same names.
+    What gzip wrote holds the second it was written in, and every process of pytest-xdist must find the same
+    names.
     """
     return argname if isinstance(val, bytes) else None
 
