@@ -8,7 +8,8 @@
 Every encoder encodes the same texts in turn, round after round, in one process; loading and one warming
 pass are not counted. The ratio is to FlagModel in the same round, as median and range over the rounds.
 `of limit` is the arithmetic of the model's linear layers alone, as a share of the rate that PyTorch's own
-matrix product reaches here, in the same number format and on the shape of a layer.
+matrix product reaches here, in the same number format and on the shape of a layer. Ours may pass it where a
+model pools its first token: its last layer is not computed for the others.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from pipeline.encoders.first_token import last_layer_on_first_token
 from pipeline.encoders.loading import lacking
 from pipeline.openvino_runtime import import_openvino
 
@@ -52,6 +53,8 @@ def _torch_network(
             if missing := lacking(loading["missing_keys"]):
                 raise ValueError(missing)
             self.body = body.eval()
+            if pooling == "cls":
+                last_layer_on_first_token(self.body)
 
         def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
             hidden = self.body(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipeline.encoders.first_token import last_layer_on_first_token
 from pipeline.encoders.loading import fast_tokenizer, guarded, refuse_missing
 from pipeline.encoders.models import Model
 from pipeline.encoders.torch_backend import TorchBackend
@@ -33,6 +34,8 @@ class FlagBackend(TorchBackend):
         refuse_missing(model, folder, self.flag.model)
         self.network = self.flag.model.to(device=self.device, dtype=self.dtype).eval()
         self.network.config.use_cache = False  # a decoder would keep what only generation needs
+        if model.pooling == "cls":
+            last_layer_on_first_token(self.network)
         self.tokenizer = fast_tokenizer(model, self.flag.tokenizer)
         self.dimension = int(self.network.config.hidden_size)
 

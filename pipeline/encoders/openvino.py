@@ -28,7 +28,7 @@ from pipeline.store import Store
 
 log = logging.getLogger(__name__)
 
-SCHEMA = 1
+SCHEMA = 2
 TOKENS = 1024  # tokens per batch, padding included
 TILE = 16  # rows of a matrix tile in the number formats below fp32: widths are multiples of it
 DESCRIPTION, WEIGHTS = "model.xml", "model.bin"

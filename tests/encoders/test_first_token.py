@@ -1,0 +1,64 @@
+"""The first token's last hidden state, computed alone, is the one that the whole layer gives it."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from transformers import (
+    BertConfig,
+    BertModel,
+    MPNetConfig,
+    MPNetModel,
+    RobertaConfig,
+    RobertaModel,
+    XLMRobertaConfig,
+    XLMRobertaModel,
+)
+
+from pipeline.encoders.first_token import last_layer_on_first_token
+
+SHAPE = {
+    "vocab_size": 50, "hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 4,
+    "intermediate_size": 48, "max_position_embeddings": 40, "pad_token_id": 1,
+}  # fmt: skip
+
+
+def hidden(body: Any, mask: torch.Tensor) -> torch.Tensor:
+    ids = torch.arange(2, 2 + mask.numel()).reshape(mask.shape) * mask + (1 - mask)
+    with torch.inference_mode():
+        states: torch.Tensor = body(input_ids=ids, attention_mask=mask).last_hidden_state
+    return states
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize(
+    ("kind", "config"),
+    [(BertModel, BertConfig), (RobertaModel, RobertaConfig), (XLMRobertaModel, XLMRobertaConfig)],
+    ids=["bert", "roberta", "xlm-roberta"],
+)
+def test_the_first_token_s_state_is_the_same(kind: Any, config: Any, attention: str) -> None:
+    torch.manual_seed(0)
+    whole = kind(config(**SHAPE, initializer_range=0.5, attn_implementation=attention)).eval()
+    part = copy.deepcopy(whole)
+    last_layer_on_first_token(part)
+    for lengths in ([9, 9], [9, 4, 1], [1]):
+        mask = (torch.arange(9) < torch.tensor(lengths)[:, None]).long()[:, : lengths[0]]
+        states = hidden(part, mask)
+        assert states.shape == (len(lengths), 1, 24)
+        torch.testing.assert_close(states, hidden(whole, mask)[:, :1], atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [BertModel(BertConfig(**SHAPE, is_decoder=True)), MPNetModel(MPNetConfig(**SHAPE))],
+    ids=["decoder", "mpnet"],
+)
+def test_another_architecture_stays_as_it_is(body: Any) -> None:
+    body.eval()
+    mask = torch.tensor([[1, 1, 1, 1, 0]])
+    before = hidden(body, mask)
+    last_layer_on_first_token(body)
+    torch.testing.assert_close(hidden(body, mask), before, atol=0, rtol=0)
