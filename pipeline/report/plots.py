@@ -146,27 +146,28 @@ def against_speed(comparison: Comparison) -> list[Plot]:
 def curves(lines: Sequence[Curve], measure: str, title: str) -> str:
     """A measure over the cutoff, a line a result, as an `<svg>` element."""
 
-    def draw(axes: Axes) -> None:
-        for line in lines:
-            axes.plot(line.x, line.y, label=line.name, **look(line.number))
+    def draw(axes: Axes) -> list[Any]:
+        drawn = [axes.plot(line.x, line.y, **look(line.number))[0] for line in lines]
         deepest = max(line.x[-1] for line in lines)
         ticks = [k for k in (1, 3, 10, 30, 100, 300, 1000) if k <= deepest]
         axes.set_xscale("log")
         axes.minorticks_off()
         axes.set_xticks(ticks, [f"{k:,}" for k in ticks])
         axes.set(xlabel="cutoff k", ylabel=f"{measure}@k", ylim=(None, min(1.02, axes.get_ylim()[1])))
+        return drawn
 
-    return _svg(draw, f"curve {measure}", title)
+    return _svg(draw, [line.name for line in lines], f"curve {measure}", title)
 
 
 def speeds(points: Sequence[Point], measure: str, unit: str, title: str) -> str:
     """Quality against speed, a point with its interval a result, as an `<svg>` element."""
 
-    def draw(axes: Axes) -> None:
+    def draw(axes: Axes) -> list[Any]:
+        drawn = []
         for point in points:
             alone = look(point.number) | {"linestyle": "none", "markersize": 6}
             spread = [[point.mean - point.low], [point.high - point.mean]]
-            axes.errorbar(point.speed, point.mean, spread, label=point.name, elinewidth=1.1, **alone)
+            drawn.append(axes.errorbar(point.speed, point.mean, spread, elinewidth=1.1, **alone))
         axes.set_xscale("log")
         fastest, slowest = max(p.speed for p in points), min(p.speed for p in points)
         axes.set_xlim(slowest / 1.6, fastest * 1.6)
@@ -176,8 +177,9 @@ def speeds(points: Sequence[Point], measure: str, unit: str, title: str) -> str:
                 lambda value, _: f"{value:,.10g}" if f"{value:e}"[0] in "25" else ""
             )
         axes.set(xlabel=f"{unit} per second", ylabel=measure)
+        return drawn
 
-    return _svg(draw, f"speed {unit}", title)
+    return _svg(draw, [point.name for point in points], f"speed {unit}", title)
 
 
 def look(number: int) -> dict[str, Any]:
@@ -189,11 +191,12 @@ def look(number: int) -> dict[str, Any]:
     }
 
 
-def _svg(draw: Callable[[Axes], None], salt: str, title: str) -> str:
+def _svg(draw: Callable[[Axes], list[Any]], names: Sequence[str], salt: str, title: str) -> str:
     """Draw one plot with its legend below.
 
     Args:
-        draw: Draws into the axes.
+        draw: Draws into the axes, and returns what it drew of each result.
+        names: The results', for the legend; Matplotlib's own would leave out those that begin with "_".
         salt: Makes the ids inside differ from those of the page's other plots, and the same every time.
         title: What the plot shows, for those who cannot see it.
     """
@@ -203,11 +206,10 @@ def _svg(draw: Callable[[Axes], None], salt: str, title: str) -> str:
     with mpl.rc_context({**_STYLE, "svg.hashsalt": salt}):
         figure = Figure(figsize=(4.6, 3.1), layout="constrained")
         axes = figure.add_subplot()
-        draw(axes)
-        handles, labels = axes.get_legend_handles_labels()
-        columns = 3 if max(map(len, labels)) < 14 else 2 if max(map(len, labels)) < 26 else 1
-        figure.set_figheight(2.7 + 0.19 * -(-len(labels) // columns))
-        figure.legend(handles, labels, loc="outside lower center", ncols=columns)
+        handles = draw(axes)
+        columns = 3 if max(map(len, names)) < 14 else 2 if max(map(len, names)) < 26 else 1
+        figure.set_figheight(2.7 + 0.19 * -(-len(names) // columns))
+        figure.legend(handles, names, loc="outside lower center", ncols=columns)
         written = io.StringIO()
         figure.savefig(written, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
     return _themed(written.getvalue(), title)

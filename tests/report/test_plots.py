@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pipeline.comparison import compare
 from pipeline.report.evidence import gather
-from pipeline.report.plots import Curve, curves, look, over_cutoffs
+from pipeline.report.plots import Curve, Point, curves, look, over_cutoffs, speeds
 
 
 def test_no_two_of_many_results_look_alike() -> None:
@@ -18,6 +18,14 @@ def test_no_two_of_many_results_look_alike() -> None:
 def test_the_deepest_result_gives_the_ticks() -> None:
     drawn = curves([Curve("one", 0, [1, 10], [0.5, 1]), Curve("two", 1, [1, 100], [0.5, 1])], "recall", "")
     assert ">100</text>" in drawn
+
+
+def test_the_legend_has_every_name() -> None:
+    names = ["_one", "two", "__three"]
+    lines = [Curve(name, number, [1, 10], [0.5, 1]) for number, name in enumerate(names)]
+    points = [Point(name, number, 9, 0.5, 0.4, 0.6) for number, name in enumerate(names)]
+    for drawn in (curves(lines, "recall", ""), speeds(points, "recall", "queries", "")):
+        assert all(f">{name}</text>" in drawn for name in names)
 
 
 def test_the_deepest_result_gives_the_caption(folders: list[Path]) -> None:
