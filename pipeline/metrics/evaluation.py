@@ -199,7 +199,7 @@ def _rows(row: Int64, run: Lines, n_queries: int) -> tuple[Int64, Float32]:
     ends = np.searchsorted(rows, np.arange(n_queries + 1), sorter=lines)
     counts, lines = np.diff(ends), lines[: ends[-1]]
     shape = (n_queries, int(counts.max(initial=0)))
-    if counts.min(initial=0) == shape[1]:
+    if (counts == shape[1]).all():
         hits = lines.reshape(shape)
         return hits, run.values[hits]
     filled = np.arange(shape[1]) < counts[:, None]
