@@ -1,4 +1,7 @@
-"""Are the ids of a collection fit for use? None empty, none with white space, none twice."""
+"""Are the ids of a collection fit for use? None empty, none with white space, none twice.
+
+A query's begins a line of a TREC file, where `#` begins a comment.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +25,14 @@ def checked(read: Callable[[], Iterator[Batch]], what: str) -> Iterator[Batch]:
         what: "passage" or "query", for the errors.
 
     Raises:
-        InputError: An id is empty, holds white space or stands twice, or there is no record at all.
+        InputError: An id is empty, holds white space or stands twice, a query's begins with `#`, or there is
+            no record at all.
     """
     hashes, origin = [], ""
     for batch in read():
         ids = batch.ids.to_pylist()
-        if " ".join(ids).split() != ids:
+        lines = "\n".join(["", *ids])
+        if lines.split() != ids or (what == "query" and "\n#" in lines):
             raise _unfit(batch, ids, what)
         hashes.append(np.fromiter(map(hash, ids), np.int64, len(ids)))
         origin = batch.origin
@@ -43,13 +48,21 @@ def numbers_of(batch: Batch, numbers: dict[str, int]) -> Int64:
 
 
 def _unfit(batch: Batch, ids: list[str], what: str) -> InputError:
-    row = next(row for row, name in enumerate(ids) if name.split() != [name])
-    problem = f"holds white space: {ids[row]!r}" if ids[row] else "is empty"
+    problems = (_problem(name, what) for name in ids)
+    row, problem = next((row, problem) for row, problem in enumerate(problems) if problem)
+    fit = "at least one character, no white space" + (" and no # in front" if what == "query" else "")
     return InputError(
         f"{batch.place(row)}: the {what}'s id {problem}",
-        allowed="an id of at least one character and no white space, as TREC files need",
+        allowed=f"{fit}, as TREC files need",
         fix="rename it, here and in the judgments",
     )
+
+
+def _problem(name: str, what: str) -> str:
+    """What is wrong with an id; "" if nothing is."""
+    if name.split() != [name]:
+        return f"holds white space: {name!r}" if name else "is empty"
+    return f"begins with #: {name!r}" if what == "query" and name.startswith("#") else ""
 
 
 def _refuse_duplicates(hashes: Int64, read: Callable[[], Iterator[Batch]], what: str) -> None:

@@ -86,6 +86,17 @@ def test_bad_line_of_the_queries(case, replace, refused):
     refused("queries.jsonl, line 3", problem.replace("passage id 'p1'", "query id 'q1'"))
 
 
+def test_id_of_a_query_is_no_comment(replace, refused):
+    """A line of run.trec begins with it."""
+    replace("queries.jsonl", 3, b'{"_id": "#3", "text": "a"}')
+    refused("queries.jsonl, line 3: the query's id begins with #: '#3'", "no # in front, as TREC files need")
+
+
+def test_id_of_a_passage_may_begin_with_a_number_sign(replace, config, loaded):
+    replace("corpus.jsonl", 4, b'{"_id": "#3", "text": "a"}')
+    assert "#3" in loaded(config).collection.passages.ids.to_pylist()
+
+
 def test_title_of_a_query_is_not_looked_at(replace, config, loaded):
     replace("queries.jsonl", 1, b'{"_id": "q0", "title": 7, "text": "first?"}')
     assert loaded(config).collection.queries.texts[0].as_py() == "first?"
