@@ -102,7 +102,7 @@ def examine(
         chosen: Ids of the queries to explain.
         rel: The lowest grade that counts as relevant.
     """
-    run, judgments = read_run(folder / "run.trec"), _judgments(collection)
+    run, judgments = _run(folder / "run.trec"), _judgments(collection)
     alone = manifest["config"]["evaluate"]["ignore_identical_ids"]
     depth = min(manifest["config"]["search"]["top_k"], len(collection.passages))
     cutoffs = [cutoff for cutoff in CUTOFFS if cutoff <= depth]
@@ -189,6 +189,14 @@ def _why(found: Sequence[Hit], ranks: Sequence[int], relevant: int) -> str:
         led = "A relevant passage leads."
     within = sum(rank <= TOP for rank in ranks)
     return f"{led} The top {len(top)} holds {within} of {relevant} relevant. {judged}".strip()
+
+
+def _run(path: Path) -> Lines:
+    """A result's run; it has no line where BM25 found nothing for any query."""
+    if path.stat().st_size:
+        return read_run(path)
+    none = pa.array([], pa.string())
+    return Lines(none, np.zeros(0, np.int32), pa.chunked_array([none]), np.zeros(0, np.float32))
 
 
 def _judgments(collection: Collection) -> Lines:

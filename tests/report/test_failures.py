@@ -8,7 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from pipeline.api import run_benchmark
 from pipeline.comparison import compare
+from pipeline.config_file import load_config
 from pipeline.records import Texts
 from pipeline.report.evidence import gather, telling
 from pipeline.report.failures import Hit, explain, texts_of
@@ -53,6 +55,23 @@ def test_what_is_missed_stands_by_grade_and_then_by_rank() -> None:
 )
 def test_why_says_who_stands_above(names: str, grades: dict[str, int], rel: int, why: str) -> None:
     assert explain(ranking(names), grades, rel).why == why
+
+
+def test_a_result_without_any_hit_is_explained(tmp_path: Path) -> None:
+    (tmp_path / "qrels").mkdir()
+    (tmp_path / "corpus.jsonl").write_text('{"_id": "p", "text": "apple"}\n')
+    (tmp_path / "queries.jsonl").write_text('{"_id": "q", "text": "pear"}\n')
+    (tmp_path / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq\tp\t1\n")
+    config = tmp_path / "c.yaml"
+    config.write_text(
+        f"name: none\ndata: {{source: beir, path: .}}\nmodel: {{backend: bm25}}\n"
+        f"cache: {tmp_path}/indexes\noutput: {tmp_path}/results\n"
+    )
+    result = run_benchmark(load_config(config))
+    (examined,) = gather(compare([result.folder])).examined
+    assert examined is not None
+    assert (examined.curves["ndcg"], examined.judged) == ([0], 0)
+    assert examined.queries["q"].why == "The only relevant passage is not among the 0 retrieved."
 
 
 def test_telling_takes_of_every_pair_and_every_result_in_turn() -> None:
