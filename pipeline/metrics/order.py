@@ -1,7 +1,7 @@
 """In what order do hits stand? The tie rule, here and nowhere else.
 
 Scores fall; where two are equal as float32, the higher document id comes first, ids compared as UTF-8 byte
-strings. So do trec_eval (`comp_sim_docno` in form_res_rels.c; it keeps a score as a C float) and pytrec_eval.
+strings. So do trec_eval 9 (`comp_sim_docno` in form_res_rels.c; a score is a C float) and pytrec_eval.
 """
 
 from __future__ import annotations

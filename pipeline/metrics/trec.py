@@ -55,7 +55,7 @@ class Lines:
 
 
 def read_run(path: Path | str) -> Lines:
-    """Read a TREC run; values are float32 scores, the precision trec_eval compares them in.
+    """Read a TREC run; values are float32 scores, the precision trec_eval 9 compares them in.
 
     Raises:
         InputError: The file cannot be read, a line is malformed, or a document stands twice under a query.
