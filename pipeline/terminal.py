@@ -145,10 +145,10 @@ class _Lines:
 
 
 def show(*parts: RenderableType) -> None:
-    """Print tables on stdout, as wide as the terminal."""
+    """Print tables on stdout, as wide as the terminal; names may hold what rich takes for its markup."""
     from rich.console import Console
 
-    console = Console(highlight=False, width=width())
+    console = Console(highlight=False, markup=False, emoji=False, width=width())
     for part in parts:
         console.print(part)
 

@@ -270,6 +270,17 @@ def test_the_command_prints_each_form(finished: Path, monkeypatch: pytest.Monkey
     assert (json.loads(done.stdout)["measure"], done.exit_code) == ("mrr@10", 0)
 
 
+def test_a_folder_s_name_is_printed_as_it_is(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rich has markup and emoji of its own: `[bold]` and `:x:`."""
+    folders = [tmp_path / name for name in ("[bold]", ":x:")]
+    for folder in folders:
+        shutil.copytree(finished / "results" / "t", folder / "t")
+    printed = benchmarco(monkeypatch, "compare", *(folder / "t" for folder in folders)).stdout
+    assert "[bold]/t - :x:/t" in printed
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [

@@ -210,7 +210,8 @@ _SPECIAL = str.maketrans(
 
 
 def _escaped(cell: str) -> str:
-    return re.sub("-(?=-)", "-{}", cell.translate(_SPECIAL))  # two of them would make a dash
+    text = re.sub("-(?=-)", "-{}", cell.translate(_SPECIAL))  # two of them would make a dash
+    return "{}" + text if text.startswith(("[", "*")) else text  # an argument of the rule or line before
 
 
 def _latex(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -110,6 +110,7 @@ def test_latex_marks_the_largest_mean_not_the_last_in_the_alphabet(comparison: C
         ("{a}_b", r"\{a\}\_b &"),
         ("a^b~c", r"a\textasciicircum{}b\textasciitilde{}c &"),
         ("a<b>|c", r"a\textless{}b\textgreater{}\textbar{}c &"),
+        ("[a]*", "\n{}[a]* &"),
         ("50% & $1 #2", r"50\% \& \$1 \#2 &"),
         ("a---b-c", "a-{}-{}-b-c &"),
     ],
