@@ -31,7 +31,8 @@ from pipeline.results import SavedResult, read_result
 LEVEL = 0.05
 """A difference counts as shown where Holm's p and the randomization test's are below this."""
 SAME = 1e-12
-"""Two values of one query that differ by no more are a tie: rounding wins nothing."""
+"""Two values of one query that differ by no more are a tie: rounding wins nothing. Of values above 1, such as
+those of DCG, it is the share of the query's highest."""
 
 
 @dataclass(frozen=True)
@@ -187,7 +188,8 @@ def compare_results(results: Sequence[SavedResult], measure: str | None = None) 
     differences = np.empty((len(values), len(pairs)))
     for column, (a, b) in enumerate(pairs):
         differences[:, column] = values[:, a] - values[:, b]
-    differences[np.abs(differences) <= SAME] = 0
+    highest = np.abs(values).max(axis=1, keepdims=True)
+    differences[np.abs(differences) <= SAME * np.maximum(highest, 1)] = 0
     low, high = bootstrap_interval(np.hstack([values, differences]))
     compared = _pairs(names, pairs, differences, low[len(results) :], high[len(results) :])
     means = [float(result.metrics["metrics"][chosen]) for result in results]

@@ -149,11 +149,19 @@ def test_queries_are_matched_by_id(make: Callable[..., SavedResult]) -> None:
     assert compare_results([one, shuffled]).json() == compare_results([one, two]).json()
 
 
-def test_rounding_wins_nothing(make: Callable[..., SavedResult]) -> None:
-    one = make("one")
-    two = replace(_named(one, "two"), values=one.values + 1e-16)
+@pytest.mark.parametrize("scale", [1, 1e6])
+def test_rounding_wins_nothing(make: Callable[..., SavedResult], scale: float) -> None:
+    one = replace(make("one"), values=scale * (1 + make("one").values))
+    two = replace(_named(one, "two"), values=np.nextafter(one.values, np.inf))
     (pair,) = compare_results([one, two]).pairs
     assert (pair.ties, pair.p_ttest) == (40, 1)
+
+
+def test_a_single_grade_of_a_large_sum_wins(make: Callable[..., SavedResult]) -> None:
+    one = replace(make("one"), values=np.full((40, 2), 1e9))
+    two = replace(_named(one, "two"), values=one.values + 1)
+    (pair,) = compare_results([one, two]).pairs
+    assert pair.losses == 40
 
 
 def test_same_names_are_told_apart_by_their_paths(make: Callable[..., SavedResult]) -> None:
