@@ -10,8 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parent.parent
+
+settings.register_profile(  # a busy machine fails no test, and a folder may serve all examples of one
+    "benchmarco",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+settings.load_profile("benchmarco")
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
@@ -141,7 +141,7 @@ def test_unreadable_files_are_refused(tmp_path: Path) -> None:
             load_config(path)
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=300)
 @given(text=st.text(max_size=60) | st.text("ab:{}[]\n -'\"#&*!|>%@,?0", max_size=60))
 def test_any_text_loads_or_is_refused_clearly(tmp_path: Path, text: str) -> None:
     path = tmp_path / "fuzz.yaml"
@@ -159,7 +159,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=300)
 @given(section=st.sampled_from(list(Config.model_fields)), value=VALUES)
 def test_any_value_of_a_section_loads_or_is_refused_clearly(tmp_path: Path, section: str, value: Any) -> None:
     raw = {**yaml.safe_load(MINIMAL), section: value}

@@ -7,7 +7,7 @@ import json
 import os
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.config import DataConfig
@@ -256,7 +256,7 @@ def test_unknown_id_of_ir_datasets(refused):
     refused("this id has no q", config=DataConfig(source="ir_datasets", path="msmarco-passage"))
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.tuples(st.text(min_size=1), st.text(), st.none() | st.text()), min_size=1, max_size=20),
     st.booleans(),
@@ -274,7 +274,7 @@ def test_arrow_and_json_read_the_same(tmp_path, records, ascii_only):
     assert titles == [title or "" for _, _, title in records]
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=60)
 @given(st.binary(min_size=1, max_size=200), st.integers(1, 50))
 def test_blocks_are_the_file(tmp_path, content, size):
     for name, written in (("f", content), ("f.gz", gzip.compress(content))):

@@ -6,7 +6,7 @@ import hashlib
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.data.source import BATCH_ROWS, Batch
@@ -27,7 +27,6 @@ def hashed(*parts):
     return content.hexdigest()
 
 
-@settings(deadline=None)
 @given(ROWS, st.integers(0, 12))
 def test_hash_does_not_depend_on_batches(rows, cut):
     ids, texts = arrays(rows)
@@ -50,7 +49,6 @@ def test_hash_by_hand():
     assert hashed(arrays([("a", "é"), ("bc", "")])) == hashlib.sha256(parts).hexdigest()
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.lists(ROWS, max_size=5))
 def test_rows_come_back(tmp_path, parts):
     path = tmp_path / "texts.arrow"

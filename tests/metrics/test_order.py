@@ -21,7 +21,7 @@ def test_rank_is_descending_by_bytes(ids: list[str], size: int) -> None:
     assert descending_id_rank(chunked(ids, size)).tolist() == [expected[name] for name in ids]
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(st.data(), IDS, st.integers(1, 4), st.integers(0, 6))
 def test_rows_are_sorted_by_score_then_id(data: st.DataObject, ids: list[str], rows: int, k: int) -> None:
     hits = st.lists(st.integers(0, len(ids) - 1), unique=True, max_size=k) if ids else st.just([])

@@ -53,7 +53,7 @@ def test_a_ranking_of_other_queries_is_refused() -> None:
         score(ranking, qrels_of([(0, 0, 1)]), 3, parse_all("map"))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.integers(1, 6),
     st.integers(0, 7),

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.errors import InputError
@@ -201,7 +201,7 @@ LINE = st.tuples(st.lists(FIELDS, min_size=3, max_size=6), st.sampled_from([b" "
 )
 
 
-@settings(max_examples=600, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=600)
 @given(data=st.binary(max_size=80) | FUZZ | st.lists(LINE, max_size=4).map(b"".join))
 def test_anything_is_read_as_split_says_or_refused(tmp_path: Path, data: bytes) -> None:
     path = write(tmp_path, data)
@@ -220,7 +220,7 @@ def test_anything_is_read_as_split_says_or_refused(tmp_path: Path, data: bytes) 
         assert rows(lines) == [(query, document, convert(value)) for query, document, value in expected]
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=200)
 @given(
     scores=st.lists(st.lists(st.floats(width=32, allow_nan=False), max_size=5), min_size=1, max_size=5),
     block=st.sampled_from([1, 4, 1 << 18]),

@@ -11,7 +11,7 @@ import ir_measures
 import numpy as np
 import pytest
 import pytrec_eval
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import ndcg_score
 
@@ -193,10 +193,9 @@ def has_grade_from_zero(grades: dict[str, int]) -> bool:
 GRADES = st.dictionaries(IDS, st.integers(-2, 4), min_size=1, max_size=14)
 # form_res_rels.c leaves the number of levels unset if all grades are below zero: not asked of it.
 JUDGED = st.dictionaries(IDS, GRADES.filter(has_grade_from_zero), min_size=1, max_size=4)
-generated = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-@settings(generated, max_examples=1200)
+@settings(max_examples=1200)
 @given(qrels=JUDGED, run=RUNS_OF, rel=st.integers(1, 3))
 def test_generated_runs_equal_pytrec_eval(tmp_path: Path, qrels: Judgments, run: Run, rel: int) -> None:
     cutoffs = [1, 2, 3, 5, 10, 20]
@@ -208,7 +207,7 @@ def test_generated_runs_equal_pytrec_eval(tmp_path: Path, qrels: Judgments, run:
     assert_equal(ours, theirs)
 
 
-@settings(generated, max_examples=300)
+@settings(max_examples=300)
 @given(qrels=JUDGED, run=RUNS_OF, rel=st.integers(1, 3))
 def test_generated_runs_without_ties_equal_ir_measures(
     tmp_path: Path, qrels: Judgments, run: Run, rel: int
@@ -227,7 +226,7 @@ def test_ir_measures_breaks_ties_the_other_way(tmp_path: Path) -> None:
     assert list(ours["q"].values()) == [0, 0, 0]
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(
     st.lists(st.integers(0, 4), min_size=2, max_size=20).filter(any),
     st.integers(1, 20),
@@ -246,7 +245,7 @@ def cells(gain: Callable[[int], float], grades: list[int]) -> float:
     return sum(gain(grade) / np.log2(rank + 1) for rank, grade in enumerate(grades, 1))
 
 
-@settings(generated, max_examples=300)
+@settings(max_examples=300)
 @given(qrels=JUDGED, run=RUNS_OF, k=st.integers(1, 14))
 def test_what_no_peer_computes_equals_its_formula(tmp_path: Path, qrels: Judgments, run: Run, k: int) -> None:
     """Written out in plain Python, document by document."""
