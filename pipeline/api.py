@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.benchmark import Benchmark, several
-from pipeline.config import MEASURES, Config
+from pipeline.config import MEASURES, Config, DataConfig
 from pipeline.errors import InputError
 from pipeline.progress import Progress, numbered, silent
 from pipeline.results import Result, check_folder, write_result
 from pipeline.sweep import refuse_namesakes
 
 if TYPE_CHECKING:
+    from pipeline.data.description import TokenCounter
     from pipeline.metrics.evaluation import Evaluation
 
 log = logging.getLogger(__name__)
@@ -121,30 +123,39 @@ def _result_folder(config: Config, output: str | Path | None) -> Path:
     return Path(output or config.output) / config.name
 
 
-def describe_data(config: Config, progress: Progress = silent) -> dict[str, Any]:
-    """What a config's collection holds; reads it into the cache if it is not there, and nothing else.
+def describe_data(configs: Sequence[Config], progress: Progress = silent) -> dict[str, dict[str, Any]]:
+    """What the collections of configs hold; reads into the cache what is not there, and nothing else.
 
     Args:
-        config: From `load_config`. Tokens are counted by its model's tokenizer, if that is here.
+        configs: From `load_configs`. Those of one collection and one model's name share a description.
         progress: Opens progress bars; none by default.
 
     Returns:
-        See `pipeline.data.describe`.
+        By the name of the first config of each: see `pipeline.data.describe`. Tokens are counted by the
+        model's tokenizer, if that is here.
 
     Raises:
         InputError: The data cannot be found, or is not what it should be.
     """
     from pipeline.data import describe
+
+    alike: defaultdict[tuple[DataConfig, str], list[Benchmark]] = defaultdict(list)
+    for benchmark in several(configs, progress):
+        alike[benchmark.config.data, benchmark.config.model.name].append(benchmark)
+    return {
+        group[0].config.name: describe(group[0].collection, _token_counter(group)) for group in alike.values()
+    }
+
+
+def _token_counter(benchmarks: Sequence[Benchmark]) -> TokenCounter | None:
+    """The first one's that runs a model; None where none does, or where its tokenizer is not here."""
     from pipeline.encoders import token_counter
 
-    (benchmark,) = several([config], progress)
-    collection = benchmark.collection
     try:
-        count_tokens = token_counter(benchmark.model)
+        return next(filter(None, (token_counter(benchmark.model) for benchmark in benchmarks)), None)
     except InputError as error:
         log.warning("tokens are not counted: %s", error)
-        count_tokens = None
-    return describe(collection, count_tokens)
+        return None
 
 
 def evaluate(

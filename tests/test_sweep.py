@@ -14,6 +14,8 @@ from pipeline.api import run_benchmarks
 from pipeline.benchmark import several
 from pipeline.cli import app
 from pipeline.config_file import load_config
+from pipeline.data import files
+from pipeline.disk import hash_file
 from pipeline.errors import InputError
 from pipeline.sweep import json_schema, load_configs
 
@@ -150,12 +152,25 @@ def test_runs_share_what_they_can_and_end_with_a_table(
     assert "benchmarco compare results/t-top_k-50 results/t-top_k-60" in done.stdout
 
 
-def test_data_is_described_once(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run(workplace, "sweep: {search.top_k: [50, 60]}", monkeypatch)
+def test_data_is_read_and_described_once_with_the_tokens_of_its_model(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (workplace / "s.yaml").write_text(
+        "name: t\ndata: {source: beir, path: data}\nmodel: {name: ./bge-small-en-v1.5}\n"
+        "evaluate: {measures: [ndcg@10]}\nsweep: {model.backend: [bm25, openvino], search.top_k: [50, 60]}",
+        encoding="utf-8",
+    )
+    hashed: list[str] = []
+    monkeypatch.setattr(files, "hash_file", lambda path: hashed.append(path.name) or hash_file(path))
+    monkeypatch.chdir(workplace)
     done = CliRunner().invoke(app, ["data", "s.yaml", "--json"])
-    assert json.loads(done.stdout)["name"] == "t-top_k-50"
+    assert done.exit_code == 0, done.stderr
+    described = json.loads(done.stdout)
+    assert described["name"] == "t-bm25-top_k-50"
+    assert described["lengths"]["queries"]["tokens"]["counted"] == 114
+    assert sorted(hashed) == ["corpus.jsonl", "queries.jsonl", "test.tsv"]
     planned = CliRunner().invoke(app, ["plan", "s.yaml", "--json"])
-    assert [plan["name"] for plan in json.loads(planned.stdout)] == ["t-top_k-50", "t-top_k-60"]
+    assert len(json.loads(planned.stdout)) == 4
 
 
 def test_a_mistake_that_is_plain_beforehand_stops_all(

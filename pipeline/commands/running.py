@@ -91,13 +91,7 @@ def data(configs: Configs, settings: Sets = None, as_json: Json = False) -> None
     """Show what a collection holds, before anything is computed."""
     from pipeline.api import describe_data
 
-    loaded = load(configs, settings)
-    read = [(config.data, config.model.name) for config in loaded]
-    described = {  # once, however many benchmarks of a sweep read it
-        config.name: describe_data(config, progress)
-        for number, config in enumerate(loaded)
-        if read[number] not in read[:number]
-    }
+    described = describe_data(load(configs, settings), progress)
     if as_json:
         print_each([{"name": name, **description} for name, description in described.items()])
         return
