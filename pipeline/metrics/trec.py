@@ -126,7 +126,7 @@ def _blocks(path: Path | str) -> Iterator[bytes]:
         with open(path, "rb") as plain:
             zipped = plain.peek(2)[:2] == b"\x1f\x8b"
             file = gzip.GzipFile(fileobj=plain) if zipped else plain
-            block = file.read(BLOCK_BYTES).removeprefix(b"\xef\xbb\xbf") + file.readline()
+            block = (file.read(BLOCK_BYTES) + file.readline()).removeprefix(b"\xef\xbb\xbf")
             while block:
                 yield block
                 block = file.read(BLOCK_BYTES) + file.readline()

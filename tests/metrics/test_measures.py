@@ -104,6 +104,7 @@ JUDGED = {10: 0, 11: 2, 13: 1, 14: -1, 15: 3, 20: 1, 21: 2}
         ("ndcg(ideal=retrieved)@1", 0),
         ("success@1", 0),
         ("success@2", 1),
+        ("success@4", 1),
         ("success(rel=3)@5", 0),
         ("judged@3", 2 / 3),
         ("judged@6", 5 / 6),
@@ -114,6 +115,10 @@ JUDGED = {10: 0, 11: 2, 13: 1, 14: -1, 15: 3, 20: 1, 21: 2}
 )
 def test_each_rule_by_hand(score_lists: Scorer, measure: str, expected: float) -> None:
     assert score_lists([RANKED], [JUDGED], measure).item() == pytest.approx(expected)
+
+
+def test_r_precision_counts_the_rank_r(score_lists: Scorer) -> None:
+    assert score_lists([[9, 1]], [{1: 1, 2: 1}], "r_precision").item() == 1 / 2
 
 
 def test_grade_past_what_gain_exp_can_hold_is_refused(score_lists: Scorer) -> None:

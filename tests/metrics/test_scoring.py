@@ -91,6 +91,11 @@ def test_grades_are_those_of_a_plain_lookup(
         assert best.ranks[of_query].tolist() == list(range(1, len(ideal) + 1))
 
 
+def test_judged_passages_that_collide_in_the_table_are_all_found(score_lists: Callable[..., Float64]) -> None:
+    passages = [1024 * number for number in range(8)]
+    assert score_lists([passages], [dict.fromkeys(passages, 1)], "recall@8").item() == 1
+
+
 def test_drop_identical_moves_rows_up() -> None:
     passages = np.array([[5, 2, 7], [1, 4, -1], [3, 8, 9]])
     scores = np.array([[3, 2, 1], [9, 8, -np.inf], [6, 5, 4]], np.float32)

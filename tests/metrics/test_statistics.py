@@ -65,6 +65,18 @@ def test_a_constant_difference_is_no_error() -> None:
     assert randomization_test(constant).item() == 1 / (1 + statistics.PERMUTATIONS)
 
 
+def test_t_test_by_hand() -> None:
+    # mean 2, deviation 1: t = 2 sqrt(3), and p = 1 - t / sqrt(t^2 + 2) with two degrees of freedom
+    assert t_test(np.array([[1.0], [2.0], [3.0]])).item() == pytest.approx(1 - np.sqrt(12 / 14))
+
+
+def test_rounding_makes_no_way_less_extreme() -> None:
+    one_sided = np.random.default_rng(4).random(
+        (7, 300)
+    )  # all swapped, or none: no other way reaches the sum
+    assert len(set(randomization_test(one_sided))) == 1
+
+
 def test_randomization_counts_every_way_of_few_queries() -> None:
     differences = np.array([[1.0, 1.0], [2.0, -2.0], [4.0, 4.0]])
     # 8 ways: sums of 7 and -7 reach 7; sums of 3, 5 and 7 and their negatives reach 3
@@ -107,6 +119,8 @@ def test_letters_by_hand() -> None:
     assert letters([0.1, 0.3, 0.2], []) == ["a", "a", "a"]
     assert letters([0.1, 0.3, 0.2], [(0, 1)]) == ["b", "a", "ab"]
     assert letters([0.1, 0.3, 0.2], [(0, 1), (0, 2), (1, 2)]) == ["c", "a", "b"]
+    assert letters([0.1, 0.3, 0.2], [(0, 1), (0, 2)]) == ["b", "a", "a"]
+    assert letters([-i for i in range(28)], combinations(range(28), 2))[25:] == ["z", "a1", "b1"]
 
 
 @given(st.data())
