@@ -89,7 +89,10 @@ def _explained(repo: str, revision: str, kind: Kind, missing: str) -> Iterator[N
             fix="check the spelling, or log in with 'hf auth login'",
         ) from None
     except Exception as error:
-        if getattr(error, "errno", None) in _DISK or not _is_network_error(error):
+        if getattr(error, "errno", None) in _DISK:
+            error.add_note("set HF_HOME to a folder that can be written and has room")
+            raise
+        if not _is_network_error(error):
             raise
         why = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else "the hub cannot be reached"
         raise InputError(

@@ -82,7 +82,7 @@ _REMEDIES = {
     errno.ENOTDIR: _ELSEWHERE,
     errno.EEXIST: _ELSEWHERE,
 }
-"""What to do about what a disk refuses."""
+"""What to do about what a disk refuses, where the error has no note that says it."""
 
 
 def what_happened(error: Exception) -> tuple[str, int]:
@@ -91,7 +91,8 @@ def what_happened(error: Exception) -> tuple[str, int]:
         return str(error), BAD_INPUT
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
-        remedy = _REMEDIES.get(error.errno or 0, "what was finished is kept")
+        noted = "; ".join(getattr(error, "__notes__", ()))
+        remedy = noted or _REMEDIES.get(error.errno or 0, "what was finished is kept")
         return f"{where}{error.strerror or error}; {remedy}", FAILED
     return f"{type(error).__name__}: {error}", FAILED
 
