@@ -193,7 +193,7 @@ def _explain(error: ValidationError, where: str) -> InputError:
         return InputError(
             f"{where}: unknown key '{dotted}'",
             allowed=", ".join(known),
-            fix=f"did you mean '{near[0]}'?".rstrip("?") if near else "remove it",
+            fix=f"did you mean '{near[0]}'" if near else "remove it",
         )
     if issue["type"] == "missing":
         return InputError(f"{where}: '{dotted}' is missing", fix="add it; see configs/quickstart.yaml")

@@ -20,7 +20,6 @@ from pathlib import Path
 
 import numpy as np
 
-MSMARCO_ROWS = 8_841_823
 QUERIES = 6_980
 WORDS = 2_000
 

@@ -23,7 +23,7 @@ class Batch:
         texts: Arrow string array [n], without nulls; '' is allowed.
         titles: Arrow string array [n], '' where there is none; None if no record has one.
         origin: The file or dataset they come from.
-        unit: What `numbers` count: "line" or "row".
+        unit: What `numbers` count, such as "line" or "row".
         numbers: [n], where each record is in `origin`.
         advance: How much of the source's `size` this batch is.
     """
@@ -84,7 +84,7 @@ class Judgments:
         passages: Arrow string array [j], passage ids.
         grades: int64 [j].
         origin: The file or dataset they come from.
-        unit: What `numbers` count: "line" or "row".
+        unit: What `numbers` count, such as "line" or "row".
         numbers: int64 [j], where each judgment is in `origin`.
     """
 

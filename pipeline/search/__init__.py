@@ -1,1 +1,1 @@
-"""How is a passage found? Faiss indexes: built, kept, searched (`faiss_index`)."""
+"""How is a passage found? By a Faiss index (`faiss_index`), exactly (`exact`), or by its words (`bm25`)."""

@@ -66,13 +66,7 @@ class Streamed:
 
 
 class Exact:
-    """Exact search among the vectors of a Flat index, in memory or on a GPU.
-
-    Args:
-        index: The index section.
-        search: The search section.
-        path: The index.
-    """
+    """Exact search among the vectors of a Flat index, in memory or on a GPU; see `open_searcher`."""
 
     def __init__(self, index: IndexConfig, search: SearchConfig, path: Path) -> None:
         self.metric, self.config, self.index = index.metric, search, faiss_index.read(path)
@@ -92,16 +86,7 @@ class Exact:
 
 
 class Approximate:
-    """Search by any other index.
-
-    Args:
-        index: The index section.
-        search: The search section.
-        path: The index.
-
-    Raises:
-        InputError: The index has no such search parameters.
-    """
+    """Search by any other index; see `open_searcher`."""
 
     def __init__(self, index: IndexConfig, search: SearchConfig, path: Path) -> None:
         before = machine.resident_mb()
