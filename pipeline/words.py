@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from pipeline.artifacts import Artifact, Draft
-from pipeline.records import Int64
+from pipeline.records import Int32, Int64
 
 IDS, ENDS, VOCABULARY = "ids.npy", "ends.npy", "vocabulary.json"
 
@@ -25,7 +24,7 @@ class Words:
         vocabulary: The word of each number.
     """
 
-    ids: npt.NDArray[np.int32]
+    ids: Int32
     ends: Int64
     vocabulary: list[str]
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from pipeline.progress import Bar
-from pipeline.records import Float32, Int64
+from pipeline.records import Float32, Int32, Int64
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -123,7 +123,7 @@ def encode(
     return vectors
 
 
-Window = list[tuple[int, Int64]]
+Window = list[tuple[int, Int32]]
 """Some texts' positions and token ids."""
 
 
@@ -148,11 +148,11 @@ def _tokenized(tokenizer: Tokenizer, texts: Sequence[str], max_length: int, usag
                 yield ahead.popleft().result()
 
 
-def tokenize(tokenizer: Tokenizer, texts: Sequence[str], max_length: int) -> list[Int64]:
-    """The token ids of each text, special tokens included."""
+def tokenize(tokenizer: Tokenizer, texts: Sequence[str], max_length: int) -> list[Int32]:
+    """The token ids of each text, int32 [tokens], special tokens included."""
     tokenizer.no_padding()
     tokenizer.enable_truncation(max_length)
-    tokens: list[Int64] = []
+    tokens: list[Int32] = []
     for start in range(0, len(texts), CHUNK):
         for encoding in tokenizer.encode_batch_fast(list(texts[start : start + CHUNK])):
             tokens.append(np.array(encoding.ids, np.int32))

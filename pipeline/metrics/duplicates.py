@@ -9,9 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipeline.records import Int64
+from pipeline.records import Int32, Int64
 
-Int32 = npt.NDArray[np.int32]
 UInt64 = npt.NDArray[np.uint64]
 
 _MIX_DOCUMENT = np.uint64(0x9E3779B97F4A7C15)  # odd, so that multiplying loses nothing

@@ -27,9 +27,9 @@ import pyarrow.compute as pc
 
 from pipeline import machine
 from pipeline.errors import InputError
-from pipeline.metrics.duplicates import Int32, first_duplicate, string_buffers
+from pipeline.metrics.duplicates import first_duplicate, string_buffers
 from pipeline.metrics.lines import BEIR, QRELS, RUN, Block, Form, duplicated, explain, fields_by_line, parse
-from pipeline.records import Ranking
+from pipeline.records import Int32, Ranking
 
 BLOCK_BYTES = 1 << 21  # parsed at once, by one thread
 BLOCK_LINES = 1 << 18  # written at once
