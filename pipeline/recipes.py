@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from typing import Any, Self
 
 from pipeline import data, encoders
 from pipeline.artifacts import Recipe
 from pipeline.config import EXACT, STAGES, Config, EngineConfig, IndexConfig, SearchConfig, keyed_settings
 from pipeline.data.storage import CORPUS
-from pipeline.encoders import CalibrationCorpus, Source
+from pipeline.encoders import CalibrationCorpus, Source, model_files
 from pipeline.encoders.models import Role
 from pipeline.errors import InputError
 from pipeline.metrics.names import Measure, parse_all
@@ -38,7 +38,7 @@ class Hashed:
 
     def __init__(self) -> None:
         self.collection = cache(data.identify)
-        self.model = cache(encoders.resolve)
+        self.model = cache(partial(encoders.resolve, find=cache(model_files.find)))
 
 
 @dataclass

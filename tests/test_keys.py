@@ -447,9 +447,10 @@ def test_a_shard_size_a_batch_size_a_name_and_folders_together_change_nothing(wo
 def test_benchmarks_that_share_what_was_hashed_have_the_keys_they_have_alone(workplace: Path) -> None:
     """An int8 model is calibrated on the passages of its own benchmark."""
     settings = [["model.precision=int8", f"data.path={name}"] for name in ("data", "other")]
+    settings.append(["model.query_instruction='find: '"])
     together = several([load_config(workplace / "files.yaml", given) for given in settings])
     for benchmark, given in zip(together, settings, strict=True):
         assert {stage: r.key for stage, r in benchmark.recipes.items()} == keys(workplace, "files", *given)
-    one, other = (benchmark.recipe("passages").plain for benchmark in together)
+    one, other, third = (benchmark.recipe("passages").plain for benchmark in together)
     assert one["openvino"] != other["openvino"]
-    assert one["model"]["identity"] is other["model"]["identity"]  # hashed once
+    assert one["model"]["identity"] is other["model"]["identity"] is third["model"]["identity"]  # hashed once

@@ -16,7 +16,7 @@ from typing import Protocol
 import numpy as np
 
 from pipeline.config import ModelConfig
-from pipeline.encoders import batching, loading, models
+from pipeline.encoders import batching, loading, model_files, models
 from pipeline.encoders.batching import Usage
 from pipeline.encoders.bm25 import Lexical
 from pipeline.encoders.models import Abilities, CalibrationCorpus, Model, Role
@@ -103,13 +103,13 @@ class Encoder(Protocol):
         ...
 
 
-def resolve(config: ModelConfig, corpus: CalibrationCorpus | None = None) -> Source:
+def resolve(config: ModelConfig, find: models.Find = model_files.find) -> Source:
     """What the config's model is, without loading it (see `models.resolve`)."""
     if config.backend == "precomputed":
         return Precomputed.find(config)
     if config.backend == "bm25":
         return Lexical.of(config)
-    return models.resolve(config, _BACKENDS[config.backend].can, corpus)
+    return models.resolve(config, _BACKENDS[config.backend].can, find)
 
 
 def kept_keys(config: ModelConfig, source: Source) -> dict[str, str]:

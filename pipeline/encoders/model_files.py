@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import hub
-from pipeline.config import ModelConfig
 from pipeline.disk import hash_file
 from pipeline.errors import InputError
 
@@ -83,21 +82,25 @@ class Files:
             raise InputError(f"{path}: not valid JSON: {error}", fix="restore the model's file") from None
 
 
-def find(config: ModelConfig) -> tuple[Files, dict[str, Any]]:
-    """The files and identity of a bundled alias, a local folder, or a hub id."""
-    bundled = BUNDLED.get(config.name)
+def find(name: str, revision: str | None, trust_remote_code: bool) -> tuple[Files, dict[str, Any]]:
+    """The files and identity of a bundled alias, a local folder, or a hub id; arguments as in `ModelConfig`.
+
+    Raises:
+        InputError: There is no such model, or its files are not whole.
+    """
+    bundled = BUNDLED.get(name)
     if bundled:
-        folder = _bundled_folder(config.name, bundled)
+        folder = _bundled_folder(name, bundled)
         identity = _hashes(folder)
         found = identity["files"].get("model.safetensors")
         if found != bundled.sha256:
             raise InputError(
-                f"the weights of '{config.name}' have SHA-256 {found}",
+                f"the weights of '{name}' have SHA-256 {found}",
                 allowed=bundled.sha256,
                 fix=f"reinstall the package {bundled.package.replace('_', '-')}",
             )
         return Files(folder), identity
-    local = Path(config.name)
+    local = Path(name)
     if local.is_dir():
         return Files(local), _hashes(local)
     if local.is_absolute():
@@ -106,9 +109,9 @@ def find(config: ModelConfig) -> tuple[Files, dict[str, Any]]:
             allowed=f"a model folder, a hub id such as BAAI/bge-base-en-v1.5, or {', '.join(BUNDLED)}",
             fix="check the path: it is taken from the config file's folder",
         )
-    commit = hub.commit(config.name, config.revision, "model")
-    patterns = FILES + CODE if config.trust_remote_code else FILES
-    return Files(repo=config.name, commit=commit, patterns=patterns), {"hub": config.name, "commit": commit}
+    commit = hub.commit(name, revision, "model")
+    patterns = FILES + CODE if trust_remote_code else FILES
+    return Files(repo=name, commit=commit, patterns=patterns), {"hub": name, "commit": commit}
 
 
 def _bundled_folder(alias: str, bundled: Bundled) -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -19,6 +19,8 @@ from pipeline.errors import InputError
 
 Role = Literal["passages", "queries"]
 ROLES: tuple[Role, ...] = ("passages", "queries")
+Find = Callable[[str, str | None, bool], tuple[Files, dict[str, Any]]]
+"""See `model_files.find`."""
 
 
 @dataclass(frozen=True)
@@ -96,13 +98,13 @@ class Model:
         }
 
 
-def resolve(config: ModelConfig, can: Abilities, corpus: CalibrationCorpus | None = None) -> Model:
+def resolve(config: ModelConfig, can: Abilities, find: Find = model_files.find) -> Model:
     """Find a config's model and settle what the config leaves to it.
 
     Args:
         config: The model section.
         can: What the config's backend does.
-        corpus: What an int8 model is calibrated on.
+        find: Finds and hashes its files; one that remembers does so once for several configs.
 
     Raises:
         InputError: There is no such model, its files are not whole, or a setting does not fit it.
@@ -115,7 +117,7 @@ def resolve(config: ModelConfig, can: Abilities, corpus: CalibrationCorpus | Non
             allowed=", ".join(can.precisions),
             fix="choose another precision or backend",
         )
-    files, identity = model_files.find(config)
+    files, identity = find(config.name, config.revision, config.trust_remote_code)
     said, family, own = declared.read(files), family_of(config.name), files.read_json("config.json")
     _check_modules(config, can, said)
     _check_attention(config, family, own)
@@ -140,7 +142,6 @@ def resolve(config: ModelConfig, can: Abilities, corpus: CalibrationCorpus | Non
         pad_id=int(own.get("pad_token_id") or 0),
         truncate_dim=config.truncate_dim or said.truncate_dim,
         trust_remote_code=config.trust_remote_code,
-        corpus=corpus,
     )
 
 

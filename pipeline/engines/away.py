@@ -146,7 +146,8 @@ class Receiver:
         if not isinstance(source, Model) or not isinstance(source.files, FilesAway):
             return source
         if source.name in BUNDLED:
-            return replace(source, files=find(config)[0])
+            files, _ = find(config.name, config.revision, config.trust_remote_code)
+            return replace(source, files=files)
         root = self.store.root.absolute()
         return replace(source, files=replace(source.files, bring=self.bring, root=root))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
@@ -37,7 +38,7 @@ def corpus(store: Store) -> CalibrationCorpus:
 def encode(config: ModelConfig, corpus: CalibrationCorpus, store: Store) -> Float32:
     texts = open_texts(corpus.path)
     with silent("", None, "") as bar:
-        encoder = open_encoder(config, resolve(config, corpus), store)
+        encoder = open_encoder(config, replace(resolve(config), corpus=corpus), store)
         return encoder.encode(texts, range(100), "passages", Usage(), bar)
 
 
@@ -55,7 +56,7 @@ def test_other_passages_make_another_model(bge_folder: Path, tmp_path: Path) -> 
         config = ModelConfig.model_validate(
             {"name": str(bge_folder), "backend": "openvino", "precision": "int8", **settings}
         )
-        return kept_keys(config, resolve(config, corpus))["openvino"]
+        return kept_keys(config, replace(resolve(config), corpus=corpus))["openvino"]
 
     here, there = CalibrationCorpus({"a": 1}, tmp_path / "a"), CalibrationCorpus({"a": 1}, tmp_path / "b")
     assert key(here) == key(there)
@@ -83,4 +84,4 @@ def test_without_nncf_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, bge_fo
     monkeypatch.setattr(quantization, "version", missing)
     config = ModelConfig(name=str(bge_folder), backend="openvino", precision="int8")
     with pytest.raises(InputError, match=r"benchmarco\[int8\]"):
-        kept_keys(config, resolve(config, CalibrationCorpus({}, Path("none"))))
+        kept_keys(config, replace(resolve(config), corpus=CalibrationCorpus({}, Path("none"))))
