@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline import locks
-from pipeline.artifacts import Artifact, Draft, Recipe
+from pipeline.artifacts import LAYOUT, Artifact, Draft, Recipe
 from pipeline.cache import contents
 from pipeline.disk import canonical
 from pipeline.store import Store
@@ -137,6 +137,30 @@ def test_a_failed_build_leaves_no_artifact_and_no_temporary_file(tmp_path: Path)
     assert store.find(RECIPE) is None
     names = {path.name for path in store.folder(RECIPE).iterdir()}
     assert names == {"a.bin", "a.bin.sha256"}
+
+
+def test_afresh_nothing_is_taken_of_what_an_unfinished_run_left(tmp_path: Path) -> None:
+    whole: list[set[str]] = []
+
+    def fail(draft: Draft) -> tuple[dict[str, Any], dict[str, Any]]:
+        whole.append(set(draft.whole))
+        if len(whole) == 1:
+            with draft.file("a.bin") as path:
+                path.write_bytes(b"old")
+        raise ValueError
+
+    for fresh in (False, True, False):
+        with pytest.raises(ValueError):  # noqa: PT011
+            Store(tmp_path).make(RECIPE, fail, fresh=fresh)
+    assert whole == [set(), set(), set()]
+
+
+def test_a_manifest_that_names_files_elsewhere_writes_nothing_there(tmp_path: Path) -> None:
+    (tmp_path / "artifact").mkdir()
+    files = {"../outside": {"bytes": 1, "sha256": "0" * 64}}
+    (tmp_path / "artifact" / "manifest.json").write_text(json.dumps({"layout": LAYOUT, "files": files}))
+    Draft.begin(tmp_path / "artifact", fresh=False)
+    assert [path.name for path in tmp_path.iterdir()] == ["artifact"]
 
 
 def _killed_at(root: Path, moment: str) -> None:

@@ -42,6 +42,7 @@ def write(folder: Path, data: bytes, name: str = "file.trec") -> Path:
         RUN.replace(b" Q0 ", b"\vQ0\f"),
         b"\n\n  \n" + RUN.replace(b"\n", b" \n\n \t\n"),
         b"   " + RUN.replace(b"\n", b"\n   "),
+        b" " + RUN,
         b"# a comment\n" + RUN.replace(b"\n", b'\n#q1 Q0 d9 1 2 tag\n  # indented, it\'s "quoted"\n'),
         b"\xef\xbb\xbf" + RUN,
         b"\xef\xbb\xbf# a comment\n" + RUN,
@@ -105,6 +106,15 @@ def test_ids_are_opaque(tmp_path: Path, name: str) -> None:
 )
 def test_scores_are_c_floats(tmp_path: Path, text: str, value: float) -> None:
     assert read_run(write(tmp_path, f"q Q0 d 1 {text} t\n".encode())).values.tolist() == [value]
+
+
+def test_a_mistake_in_a_pipe_is_named_though_it_is_read_but_once() -> None:
+    reader, writer = os.pipe()
+    os.write(writer, RUN + b"q9 Q0 d1 1 high tag\n")
+    os.close(writer)
+    with pytest.raises(InputError, match=":4 has the score 'high'"):
+        read_run(f"/dev/fd/{reader}")
+    os.close(reader)
 
 
 def test_lines_of_a_query_may_stand_apart(tmp_path: Path) -> None:
