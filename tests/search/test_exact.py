@@ -166,6 +166,21 @@ def settled(
         )
 
 
+def test_another_search_may_be_off_by_what_float32_can_be() -> None:
+    random, last_bit = np.random.default_rng(5), 2.0**-17  # of scores from 64 to 128
+    rows, queries = np.ones((500, 64), np.float32), np.ones((3, 64), np.float32)
+    rows[:, 0] += random.integers(0, 5000, 500) * np.float32(last_bit)
+
+    def find(some, most):  # type: ignore[no-untyped-def]
+        made = some @ rows.T + random.integers(-30, 31, (len(some), len(rows))) * np.float32(last_bit)
+        order = np.argsort(-made, axis=1)[:, :most]
+        return order, np.take_along_axis(made, order, axis=1)
+
+    with silent("", None, "") as bar:
+        found = exact.best_via(find, Embeddings((rows,)), queries, 10, ids(500), "inner_product", bar)
+    assert same(found, brute_force(rows, queries, 10, "inner_product"))
+
+
 def test_more_ties_than_the_other_search_gives_are_settled() -> None:
     rows = np.ones((3000, 4), np.float32)
     rows[::3] = 0.5
