@@ -105,6 +105,7 @@ def test_damage_is_noticed_told_and_mended_keeping_what_is_whole(
     original = path.read_bytes()
     harmed = {"flip": b"X" + original[1:], "truncate": original[:-1], "grow": original + b"x"}
     path.unlink() if harm == "remove" else path.write_bytes(harmed[harm])
+    assert (store.find(RECIPE) is None) == (harm != "flip")  # it looks at sizes, and reads no bytes
     assert store.load(RECIPE) is None
     assert "making it again" in caplog.text
     mended = make(store)
