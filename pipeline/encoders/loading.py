@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.encoders.models import Model
+from pipeline.encoders.models import Model, distrusted
 from pipeline.errors import InputError
 
 if TYPE_CHECKING:
@@ -39,10 +39,7 @@ def guarded(model: Model, *loggers: str) -> Iterator[None]:
     except ValueError as error:
         if "trust_remote_code" not in str(error):
             raise
-        raise InputError(
-            f"model '{model.name}' runs only with Python files of its own",
-            fix="read them, then set model.trust_remote_code to true",
-        ) from None
+        raise distrusted(model.name) from None
     except SafetensorError as error:
         raise InputError(
             f"the weights of model '{model.name}' cannot be read: {error}", fix="restore the model's files"

@@ -145,14 +145,19 @@ def resolve(config: ModelConfig, can: Abilities, find: Find = model_files.find) 
     )
 
 
+def distrusted(name: str, example: str = "") -> InputError:
+    """What to say of a model that comes with code, where the config does not let that run."""
+    return InputError(
+        f"model '{name}' runs only with Python files of its own{example}",
+        fix="read them, then set model.trust_remote_code to true",
+    )
+
+
 def _check_modules(config: ModelConfig, can: Abilities, said: Declared) -> None:
     """Refuse a chain of modules that the backend would not run as its model means it."""
     own = [module for module in said.modules if not module.startswith("sentence_transformers.")]
     if own and not config.trust_remote_code:
-        raise InputError(
-            f"model '{config.name}' runs only with Python files of its own, such as {own[0]}",
-            fix="read them, then set model.trust_remote_code to true",
-        )
+        raise distrusted(config.name, f", such as {own[0]}")
     if can.as_sentence_transformers:
         if said.chain and said.chain[0] not in ("Transformer", "StaticEmbedding"):
             raise InputError(

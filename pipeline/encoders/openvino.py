@@ -20,7 +20,7 @@ from pipeline.data.storage import open_texts
 from pipeline.encoders import quantization
 from pipeline.encoders.batching import Batch, Usage, batches, tokenize
 from pipeline.encoders.loading import load_tokenizer
-from pipeline.encoders.models import Model
+from pipeline.encoders.models import Model, distrusted
 from pipeline.errors import InputError
 from pipeline.openvino_runtime import has_bfloat16, import_openvino
 from pipeline.records import Float32, Int64
@@ -180,10 +180,7 @@ def _convert(model: Model, folder: Path, draft: Draft) -> dict[str, Any]:
         arguments = [str(folder), str(aside / DESCRIPTION), json.dumps(wanted)]
         said = _in_its_own_process("pipeline.encoders.conversion", arguments)
         if said is not None and "`trust_remote_code=True`" in said and not model.trust_remote_code:
-            raise InputError(
-                f"model '{model.name}' runs only with Python files of its own",
-                fix="read them, then set model.trust_remote_code to true",
-            )
+            raise distrusted(model.name)
         if said is not None:
             raise InputError(
                 f"model '{model.name}' cannot be converted to OpenVINO: {_last_line(said)}",
