@@ -113,7 +113,7 @@ def evaluate_files(
         raise InputError(
             f"no query of {run_path} is judged in {qrels_path}",
             allowed="a run and judgments of the same queries",
-            fix=f"Compare their ids: {qrels_path} has {joined.query_ids[0].as_py()!r}",
+            fix=f"compare their ids: {qrels_path} has {joined.query_ids[0].as_py()!r}",
         )
     ranking = joined.ranking
     if ignore_identical_ids:

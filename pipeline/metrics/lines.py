@@ -134,7 +134,7 @@ def duplicated(path: Path | str, data: bytes, form: Form, query: str, document: 
     return InputError(
         f"{path}:{second} lists document {document!r} again for query {query!r}, first on line {first}",
         allowed="each document once per query",
-        fix="Remove one of the two lines",
+        fix="remove one of the two lines",
     )
 
 

@@ -95,7 +95,7 @@ def parse_all(texts: str | Iterable[str]) -> list[Measure]:
     names = _LIST_COMMA.split(texts) if isinstance(texts, str) else texts
     measures = list(dict.fromkeys(parse(name) for name in names))
     if not measures:
-        raise InputError("no measure is named", allowed=", ".join(MEASURES), fix="Name one, such as ndcg@10")
+        raise InputError("no measure is named", allowed=", ".join(MEASURES), fix="name one, such as ndcg@10")
     return measures
 
 
@@ -109,7 +109,7 @@ def _parse_name(name: str, cutoff: str | None, text: str) -> str:
     raise InputError(
         f"unknown measure {text!r}",
         allowed=", ".join(MEASURES),
-        fix=f"The nearest is {example}" if near else "",
+        fix=f"the nearest is {example}" if near else "",
     )
 
 
@@ -123,7 +123,7 @@ def _parse_params(name: str, params: str, text: str) -> tuple[tuple[str, Value],
             raise InputError(
                 f"{name} has no parameter {key!r} in measure {text!r}",
                 allowed=", ".join(applicable) or "none",
-                fix=f"The nearest is {near}" if near else "",
+                fix=f"the nearest is {near}" if near else "",
             )
         if key in values:
             raise InputError(f"parameter {key!r} stands twice in measure {text!r}", allowed="each once")
@@ -142,16 +142,16 @@ def _parse_value(key: str, value: str, text: str) -> Value:
     raise InputError(
         f"{key}={value} in measure {text!r}",
         allowed=", ".join(f"{key}={option}" for option in by_name),
-        fix=f"The nearest is {key}={near}" if near else "",
+        fix=f"the nearest is {key}={near}" if near else "",
     )
 
 
 def _parse_cutoff(name: str, cutoff: str | None, text: str) -> int | None:
     rule = MEASURES[name].cutoff
     if cutoff is None and rule is Cutoff.REQUIRED:
-        raise InputError(f"measure {text!r} has no cutoff", allowed=f"{name}@k", fix=f"Write {name}@10")
+        raise InputError(f"measure {text!r} has no cutoff", allowed=f"{name}@k", fix=f"write {name}@10")
     if cutoff is not None and rule is Cutoff.NONE:
-        raise InputError(f"measure {text!r} has a cutoff", allowed=f"{name} alone", fix="Leave @k out")
+        raise InputError(f"measure {text!r} has a cutoff", allowed=f"{name} alone", fix="leave @k out")
     return (
         None if cutoff is None else _parse_count(cutoff.strip(), CUTOFFS, f"cutoff {cutoff.strip()!r}", text)
     )

@@ -72,7 +72,7 @@ def _by_score(passages: Int64, scores: Float32) -> tuple[Int64, Float32]:
     """Scores falling, pads last. Most rows come so already, and only the others are sorted."""
     if np.isnan(scores).any():
         row = int(np.isnan(scores).any(axis=1).argmax())
-        raise InputError(f"a score of query row {row} is NaN", allowed="numbers", fix="Check the embeddings")
+        raise InputError(f"a score of query row {row} is NaN", allowed="numbers", fix="check the embeddings")
     pads = passages < 0
     if pads.any():
         scores = np.where(pads, np.float32(-np.inf), scores)

@@ -133,7 +133,7 @@ def _blocks(path: Path | str) -> Iterator[bytes]:
     except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(
-            f"{path} cannot be read: {reason}", fix="Give a plain or gzipped text file"
+            f"{path} cannot be read: {reason}", fix="give a plain or gzipped text file"
         ) from error
 
 
@@ -146,7 +146,7 @@ def _read(path: Path | str, texts: Callable[[], Iterable[bytes]], form: Form) ->
         raise fault or InputError(f"{path} cannot be read: {error}") from error
     if not blocks:
         allowed = f"lines of {' '.join(form.columns)}"
-        raise InputError(f"{path} holds no line", allowed=allowed, fix="Check what wrote this file")
+        raise InputError(f"{path} holds no line", allowed=allowed, fix="check what wrote this file")
     lines = _concatenate(blocks)
     prints = np.concatenate([block.fingerprints for block in blocks])
     twice = first_duplicate(lines.queries, lines.documents, prints)

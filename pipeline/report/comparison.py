@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -190,8 +190,8 @@ def _table(title: str, header: tuple[str, ...]) -> Table:
     return table
 
 
-def _markdown(header: Iterable[str], rows: Rows) -> str:
-    lines = [list(header), ["---"] * len(list(header)), *map(list, rows)]
+def _markdown(header: Sequence[str], rows: Rows) -> str:
+    lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(cell.replace("|", r"\|") for cell in line) + " |" for line in lines)
 
 
