@@ -112,6 +112,7 @@ def test_damage_is_noticed_told_and_mended_keeping_what_is_whole(
     assert mended.path("a.bin").read_bytes() == original
     assert mended.path("b.bin").stat().st_ino == whole
     assert mended.damaged() == []
+    assert caplog.text.count("making it again") == 1
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"layout": 999}', b'{"layout": 1, "key": "other"}'])
