@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import shutil
 import signal
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -123,6 +124,21 @@ def test_a_manifest_that_is_not_ours_is_no_artifact(tmp_path: Path, content: byt
     assert store.find(RECIPE) is None
     assert store.load(RECIPE) is None
     assert make(store).damaged() == []
+
+
+def test_an_artifact_under_another_s_key_is_none(tmp_path: Path) -> None:
+    store, other = Store(tmp_path), Recipe("index", {"schema": 2})
+    shutil.copytree(make(store).folder, store.folder(other))
+    assert store.find(other) is None
+
+
+def test_what_a_store_has_made_stays_as_long_as_it_is_there(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    make(store)
+    (kept,) = contents(tmp_path)
+    assert not kept.remove()
+    del store
+    assert kept.remove()
 
 
 def test_a_failed_build_leaves_no_artifact_and_no_temporary_file(tmp_path: Path) -> None:
