@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,7 +20,8 @@ from pipeline.search.scores import Metric, for_metric
 
 CHUNK = 65536  # vectors read and added at once
 TRAIN_ROWS, ROWS_PER_LIST = 65536, 64  # of the training sample, unless the config says
-_DIVISIBLE = 2**8 * 3 * 5 * 7  # dimensions that nearly any product quantizer divides
+MOST_DIMENSIONS = 65536  # that a factory string is tried with
+_DIVISORS = re.compile(r"(?:Q|\+|IMI|Panorama)(\d+)")  # numbers in it that divide the dimension
 
 Parameters = Mapping[str, int | float]
 
@@ -101,7 +103,12 @@ def check(factory: str, metric: Metric, parameters: Parameters) -> None:
     Raises:
         InputError: See `create` and `tune`.
     """
-    tune(create(factory, metric, _DIVISIBLE), factory, parameters)
+    tune(create(factory, metric, _least_dimension(factory)), factory, parameters)
+
+
+def _least_dimension(factory: str) -> int:
+    """The least that everything in a factory string takes: what LSHr allocates grows with its square."""
+    return min(max(math.lcm(*map(int, _DIVISORS.findall(factory))), 1), MOST_DIMENSIONS)
 
 
 def tune(index: Any, factory: str, parameters: Parameters) -> None:

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
+from pipeline import machine
 from pipeline.errors import InputError
 from pipeline.progress import silent
 from pipeline.records import Embeddings, Float32, Ranking
@@ -198,6 +199,16 @@ def test_what_faiss_cannot_do_is_refused_beforehand(
 ) -> None:
     with pytest.raises(InputError, match=message):
         faiss_index.check(factory, metric, parameters)
+
+
+@pytest.mark.parametrize(
+    "factory",
+    ["PQ25", "IVF16,PQ36x4fs", "OPQ50,IVF4,PQ50", "IVF16,PQ8+11", "IMI2x4,PQ768", "PQ10x16", "LSHr"],
+)
+def test_what_fits_vectors_of_some_dimension_is_not_refused_beforehand(factory: str) -> None:
+    before = machine.resident_mb()
+    faiss_index.check(factory, "l2", {})
+    assert machine.resident_mb() - before < 100  # PQ10x16 and LSHr grow with the dimension
 
 
 def test_too_few_vectors_to_train_on_are_refused() -> None:
