@@ -83,8 +83,10 @@ def create(factory: str, metric: Metric, dimension: int) -> Any:
         index = faiss.index_factory(dimension, factory, kind)
     except RuntimeError as error:
         raise _refusal(f"index.factory: '{factory}'", error) from None
-    if isinstance(index, faiss.IndexIDMap | faiss.IndexIDMap2):
+    if "IDMap" in factory:
         raise _refusal(f"index.factory: '{factory}'", "it numbers vectors in its own way")
+    if index.metric_type != kind:
+        raise _refusal(f"index.factory: '{factory}'", "Faiss makes it for index.metric: l2 alone")
     return index
 
 
@@ -93,7 +95,7 @@ def _refusal(what: str, error: RuntimeError | str) -> InputError:
     return InputError(
         f"{what}: {reason.strip()}",
         allowed="a faiss index_factory string, such as Flat, HNSW32 or IVF1024,Flat",
-        fix="change index.factory",
+        fix="change index.factory or index.metric",
     )
 
 
