@@ -51,7 +51,7 @@ def build(
         The faiss index.
 
     Raises:
-        InputError: See `create`; or there are too few vectors to train on.
+        InputError: See `create`; or there are too few vectors to train on, or for an index of this kind.
     """
     index = create(factory, metric, embeddings.dimension)
     n = len(embeddings)
@@ -62,9 +62,14 @@ def build(
             index.train(for_metric(vectors.pick(embeddings, np.sort(drawn)), metric))
         except RuntimeError as error:
             raise _refusal(f"index.factory: '{factory}' on {len(drawn):,} of {n:,} vectors", error) from None
-    for start in range(0, n, CHUNK):
-        stop = min(start + CHUNK, n)
-        index.add(np.ascontiguousarray(for_metric(vectors.read(embeddings, start, stop), metric)))
+    chunk = n if "NSG" in factory else CHUNK  # that graph is made of all at once
+    for start in range(0, n, chunk):
+        stop = min(start + chunk, n)
+        rows = np.ascontiguousarray(for_metric(vectors.read(embeddings, start, stop), metric))
+        try:
+            index.add(rows)
+        except RuntimeError as error:
+            raise _refusal(f"index.factory: '{factory}' with {n:,} vectors", error) from None
         vectors.forget(embeddings, start, stop)
         bar.update(stop - start)
     return index
@@ -83,6 +88,8 @@ def create(factory: str, metric: Metric, dimension: int) -> Any:
         index = faiss.index_factory(dimension, factory, kind)
     except RuntimeError as error:
         raise _refusal(f"index.factory: '{factory}'", error) from None
+    if few := re.search(r"(?:IVF0|HNSW[01]|NSG[0-3])(?!\d)", factory):
+        raise _refusal(f"index.factory: '{factory}'", f"{few[0]} crashes Faiss, or never ends")
     if "IDMap" in factory:
         raise _refusal(f"index.factory: '{factory}'", "it numbers vectors in its own way")
     if index.metric_type != kind:

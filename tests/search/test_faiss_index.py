@@ -187,6 +187,8 @@ def test_hits_an_index_does_not_find_are_padding() -> None:
         ("Flatt", "inner_product", {}, r"index\.factory: 'Flatt'"),
         ("LSH", "inner_product", {}, r"index\.factory: 'LSH'"),
         ("IDMap,Flat", "l2", {}, r"'IDMap,Flat': it numbers vectors in its own way"),
+        ("IVF4_HNSW1,Flat", "l2", {}, r"'IVF4_HNSW1,Flat': HNSW1 crashes"),
+        ("IVF0,Flat", "l2", {}, r"'IVF0,Flat': IVF0 crashes"),
         ("PCA16,IDMap,Flat", "l2", {}, r"'PCA16,IDMap,Flat': it numbers vectors in its own way"),
         ("HNSW8_PQ4", "inner_product", {}, r"'HNSW8_PQ4': Faiss makes it for index\.metric: l2 alone"),
         ("PCA16,NSG8_PQ4", "cosine", {}, r"'PCA16,NSG8_PQ4': Faiss makes it for index\.metric: l2 alone"),
@@ -217,3 +219,16 @@ def test_what_fits_vectors_of_some_dimension_is_not_refused_beforehand(factory: 
 def test_too_few_vectors_to_train_on_are_refused() -> None:
     with pytest.raises(InputError, match=r"'IVF8,Flat' on 4 of 4 vectors: .*at least as large"):
         build(np.eye(4, dtype=np.float32), "IVF8,Flat")
+
+
+def test_too_few_vectors_for_a_graph_are_refused() -> None:
+    with pytest.raises(InputError, match=r"'NSG16' with 50 vectors: .*smaller than 100"):
+        build(np.eye(50, dtype=np.float32), "NSG16")
+
+
+def test_a_graph_that_takes_all_vectors_at_once_is_given_them(
+    rows: Float32, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(faiss_index, "CHUNK", 300)
+    found = search(build(rows, "PCA24,NSG16"), rows[:20], 10)
+    assert found.passages.shape == (20, 10)
