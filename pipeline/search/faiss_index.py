@@ -229,8 +229,7 @@ def _search_batch(
     index: Any, for_ties: Any, queries: Float32, k: int, ids: pa.ChunkedArray, metric: Metric
 ) -> tuple[Int64, Float32]:
     """One batch. One hit more than k is fetched: if it scores as the last kept does, all that tie are."""
-    passages, scores = find(index, queries, min(k + 1, index.ntotal), metric)
-    passages, scores = sort_hits_by_id(passages, scores, ids)
+    passages, scores = _in_order(*find(index, queries, min(k + 1, index.ntotal), metric), ids)
     if scores.shape[1] > k:
         cut = (scores[:, k - 1] == scores[:, k]) & (passages[:, k] >= 0)
         for row in np.flatnonzero(cut):
@@ -247,5 +246,15 @@ def _all_ties(
         fetched = min(2 * fetched, index.ntotal)
         passages, scores = find(index, query, fetched, metric)
         if fetched == index.ntotal or passages[0, -1] < 0 or scores[0, -1] < scores[0, k - 1]:
-            passages, scores = sort_hits_by_id(passages, scores, ids)
+            passages, scores = _in_order(passages, scores, ids)
             return passages[0, :k], scores[0, :k]
+
+
+def _in_order(passages: Int64, scores: Float32, ids: pa.ChunkedArray) -> tuple[Int64, Float32]:
+    """Hits in the contract's order, each once: an NSG graph may give a passage twice."""
+    rising = np.sort(passages, axis=1)
+    twice = (rising[:, 1:] == rising[:, :-1]) & (rising[:, 1:] >= 0)
+    for row in np.flatnonzero(twice.any(axis=1)):
+        again = np.delete(np.arange(passages.shape[1]), np.unique(passages[row], return_index=True)[1])
+        passages[row, again] = -1
+    return sort_hits_by_id(passages, scores, ids)

@@ -232,3 +232,21 @@ def test_a_graph_that_takes_all_vectors_at_once_is_given_them(
     monkeypatch.setattr(faiss_index, "CHUNK", 300)
     found = search(build(rows, "PCA24,NSG16"), rows[:20], 10)
     assert found.passages.shape == (20, 10)
+
+
+def test_a_passage_that_a_graph_gives_twice_is_kept_once() -> None:
+    generator = np.random.default_rng(1)
+    centers = generator.standard_normal((20, 32))
+    vectors, queries = (
+        (centers[generator.integers(0, 20, n)] + generator.standard_normal((n, 32)) / 2).astype(np.float32)
+        for n in (600, 8)
+    )
+    vectors[:30] = vectors[30:60]
+    index = build(vectors, "NSG16_SQ8")
+    for k in (10, 50, 100, 600):
+        ranking = search(index, queries, k)
+        for row, scores in zip(ranking.passages, ranking.scores, strict=True):
+            found = row >= 0
+            assert len(set(row[found].tolist())) == found.sum() >= k - 10
+            assert (np.diff(found.astype(int)) <= 0).all()
+            assert np.isneginf(scores[~found]).all()
