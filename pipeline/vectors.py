@@ -16,6 +16,7 @@ from pipeline.records import Array, Embeddings, Float32, Int64
 
 Precision = Literal["fp32", "fp16"]
 _NAME = re.compile(r"rows-(\d{10})-(\d{10})\.npy")
+LONGEST = 2.0**62  # squared distances of vectors up to this length do not overflow in float32
 TOLERANCE = 1e-3  # of a length that should be 1; bf16 and fp16 keep within it
 
 
@@ -190,7 +191,7 @@ def check(vectors: Float32, ids: Iterable[str], normalized: bool) -> None:
         normalized: Whether every length must be 1.
 
     Raises:
-        InputError: A vector holds NaN or infinity, or is not of length 1; the first is named.
+        InputError: A vector holds NaN or infinity, or is too long, or not of length 1; the first is named.
     """
     lengths = np.linalg.norm(vectors.astype(np.float64), axis=1)
     wrong = ~np.isfinite(lengths)
@@ -198,6 +199,9 @@ def check(vectors: Float32, ids: Iterable[str], normalized: bool) -> None:
     if not wrong.any() and normalized:
         wrong = np.abs(lengths - 1) > TOLERANCE
         what = f"has length {lengths[np.argmax(wrong)]:.4g} where model.normalize says 1"
+    elif not wrong.any():
+        wrong = lengths > LONGEST
+        what = f"is longer than {LONGEST:.2g}: scores would overflow"
     if wrong.any():
         first = list(ids)[int(np.argmax(wrong))]
         raise InputError(

@@ -64,6 +64,13 @@ def test_vectors_that_are_not_normalized_are_refused_where_they_should_be() -> N
         vectors.check(rows, "abc", normalized=True)
 
 
+def test_vectors_whose_scores_overflow_are_refused() -> None:
+    rows = np.eye(3, dtype=np.float32) * np.float32([[1], [4e18], [5e18]])
+    vectors.check(rows[:2], "ab", normalized=False)
+    with pytest.raises(InputError, match=r"'c' is longer than 4\.6e\+18: scores would overflow; 1"):
+        vectors.check(rows, "abc", normalized=False)
+
+
 SHARDS = st.lists(st.integers(0, 9), min_size=1, max_size=6).filter(any)
 
 
