@@ -270,6 +270,21 @@ def test_a_disk_that_is_really_full(
     assert_goes_on(command, place, undisturbed)
 
 
+def test_a_disk_that_is_full_while_the_model_is_converted(
+    place: Path,
+    command: Command,
+    undisturbed: tuple[dict[str, Any], set[str]],
+    mounted: Callable[..., None],
+) -> None:
+    shutil.rmtree(place / "indexes" / "openvino")
+    mounted(place / "indexes/openvino", "-t", "tmpfs", "-o", "size=64k", "tmpfs")
+    assert command(place) == 1
+    assert "on a full disk; make room and run the same command again" in command.stderr.splitlines()[-1]
+    remount(place / "indexes/openvino", "size=100m")
+    assert command(place) == 0, command.stderr
+    assert results(place) == undisturbed[0]["results"]
+
+
 def test_a_read_only_cache_serves_what_it_holds_and_says_what_it_cannot(
     place: Path,
     command: Command,

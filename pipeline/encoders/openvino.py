@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import collections
+import errno
 import json
 import logging
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -32,6 +34,7 @@ SCHEMA = 2
 TOKENS = 1024  # tokens per batch, padding included
 TILE = 16  # rows of a matrix tile in the number formats below fp32: widths are multiples of it
 DESCRIPTION, WEIGHTS = "model.xml", "model.bin"
+_UNWRITTEN = "iostream error"  # all that OpenVINO says of a write that fails; it removes what it wrote
 
 
 class OpenVINOBackend:
@@ -111,7 +114,7 @@ class OpenVINOBackend:
         with draft.aside() as aside:
             np.savez(aside / "batches.npz", **arrays)
             arguments = [str(whole), str(aside / DESCRIPTION), str(aside / "batches.npz")]
-            said = _in_its_own_process("pipeline.encoders.quantization", arguments)
+            said = _in_its_own_process("pipeline.encoders.quantization", arguments, aside / WEIGHTS)
             if said is not None:
                 raise InputError(
                     f"model '{model.name}' cannot be calibrated in int8: {_last_line(said)}",
@@ -178,7 +181,7 @@ def _convert(model: Model, folder: Path, draft: Draft) -> dict[str, Any]:
     }
     with draft.aside() as aside:
         arguments = [str(folder), str(aside / DESCRIPTION), json.dumps(wanted)]
-        said = _in_its_own_process("pipeline.encoders.conversion", arguments)
+        said = _in_its_own_process("pipeline.encoders.conversion", arguments, aside / WEIGHTS)
         if said is not None and "`trust_remote_code=True`" in said and not model.trust_remote_code:
             raise distrusted(model.name)
         if said is not None:
@@ -191,10 +194,22 @@ def _convert(model: Model, folder: Path, draft: Draft) -> dict[str, Any]:
     return {"name": model.name}
 
 
-def _in_its_own_process(module: str, arguments: list[str]) -> str | None:
-    """Run a module, so that the memory it takes is given back; what it said if it failed, else None."""
+def _in_its_own_process(module: str, arguments: list[str], weights: Path) -> str | None:
+    """Run a module that writes a model, so that the memory it takes is given back.
+
+    Returns:
+        What it said if it failed, else None.
+
+    Raises:
+        OSError: The model cannot be written, or something killed the process.
+    """
     command = [sys.executable, "-m", module, *arguments]
     done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
+    if done.returncode < 0:
+        name = signal.Signals(-done.returncode).name
+        raise ChildProcessError(f"{module} was ended by {name}, as for want of memory")
+    if done.returncode and _UNWRITTEN in _last_line(done.stderr):
+        raise OSError(errno.ENOSPC, "OpenVINO cannot write it, as on a full disk", str(weights))
     return done.stderr if done.returncode else None
 
 

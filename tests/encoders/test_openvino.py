@@ -1,7 +1,8 @@
-"""OpenVINO's threads stay where this process may run, beside those of other processes."""
+"""OpenVINO's threads stay where this process may run; the end of its converter is told from a bad model."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -25,3 +26,16 @@ def test_threads_are_pinned_only_where_no_other_process_is_expected(
     if share:
         assert compiled.get_property("INFERENCE_NUM_THREADS") == int(share)
     assert compiled.get_property("ENABLE_CPU_PINNING") is (share is None)
+
+
+def test_a_conversion_that_something_kills_is_no_fault_of_the_model(
+    bge_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed = tmp_path / "killed"
+    killed.write_text("#!/bin/sh\nkill -KILL $$\n", encoding="utf-8")
+    killed.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(killed))
+    model = resolve(ModelConfig(name=str(bge_folder), backend="openvino"))
+    assert isinstance(model, Model)
+    with pytest.raises(ChildProcessError, match="conversion was ended by SIGKILL"):
+        OpenVINOBackend(model, Store(tmp_path / "store"))
