@@ -21,7 +21,7 @@ from typer.testing import CliRunner, Result
 from pipeline import hub, terminal
 from pipeline.cli import CACHE_COMMANDS, COMMANDS, app
 from pipeline.errors import InputError
-from pipeline.report.table import result_tables
+from pipeline.report.table import plain_table, result_tables
 
 
 def said(*arguments: str, **environment: str) -> Result:
@@ -197,3 +197,15 @@ def test_figures_of_stages_are_whole_in_a_narrow_terminal(workplace: Path, width
     for stage in metrics["stages"]:
         assert f"{stage['seconds']:,.2f}" in shown
     assert ("key" in shown) == (width == 80)
+
+
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_a_narrow_table_breaks_its_cells_and_cuts_none(width: int) -> None:
+    cells = ("passages", "0.0000 to 0.0121", "2026-11-21 16:33", "8,841,823", "unfinished", "0123456789ab")
+    table = plain_table(None, ("stage", "95% interval", "made", "items", "state", "key"), right=(1,))
+    table.add_row(*cells)
+    console = Console(width=width, file=io.StringIO())
+    console.print(table)
+    lines = [line.split("│")[1:-1] for line in console.file.getvalue().splitlines() if "│" in line]
+    shown = ["".join(column).replace(" ", "") for column in zip(*lines, strict=True)]
+    assert shown == [cell.replace(" ", "") for cell in cells]

@@ -87,7 +87,7 @@ def plain_table(title: str | None, header: Iterable[str], right: Iterable[int] =
     table = Table(title=Text(title) if title else None, title_justify="left", title_style="bold")
     for position, name in enumerate(header):
         justify: Literal["left", "right"] = "right" if position in tuple(right) else "left"
-        table.add_column(name, justify=justify, no_wrap=name != "key", overflow="fold")
+        table.add_column(name, justify=justify, overflow="fold")
     return table
 
 
