@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from pipeline.commands import cache, running, scoring
-from pipeline.terminal import end_at_second_interrupt, guarded, print_json
+from pipeline.terminal import end_at_second_interrupt, guarded, open_closed_streams, print_json
 
 HELP = "How well does an embedding model retrieve, and can you trust the number?"
 OVERVIEW = """\
@@ -106,5 +106,6 @@ def overview(
 
 def main() -> None:
     """Run the command line."""
+    open_closed_streams()
     end_at_second_interrupt()
     app()

@@ -41,6 +41,18 @@ def end_at_second_interrupt() -> None:
         signal.signal(signal.SIGINT, interrupt)
 
 
+def open_closed_streams() -> None:
+    """Put the null device where a command is started without stdin, stdout or stderr.
+
+    Else a file that is opened later gets the number of one, and what a library says goes into that file.
+    """
+    while (handle := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(handle, True)
+    os.close(handle)
+    sys.stdout = sys.stdout or os.fdopen(1, "w", encoding="utf-8")
+    sys.stderr = sys.stderr or os.fdopen(2, "w", encoding="utf-8")
+
+
 def guarded(command: Callable[..., None]) -> Callable[..., None]:
     """Map what a command raises to one message on stderr and its exit code."""
 

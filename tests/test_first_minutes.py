@@ -209,3 +209,15 @@ def test_a_narrow_table_breaks_its_cells_and_cuts_none(width: int) -> None:
     lines = [line.split("│")[1:-1] for line in console.file.getvalue().splitlines() if "│" in line]
     shown = ["".join(column).replace(" ", "") for column in zip(*lines, strict=True)]
     assert shown == [cell.replace(" ", "") for cell in cells]
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_command_without_standard_streams_works_and_keeps_its_exit_code(
+    tmp_path: Path, closed: str
+) -> None:
+    for arguments, code in ((["schema"], 0), (["plan", "there-is-none.yaml"], 2)):
+        command = [sys.executable, "-m", "pipeline", *arguments]
+        assert (
+            subprocess.run(["sh", "-c", f'exec "$@" {closed}', "sh", *command], cwd=tmp_path).returncode
+            == code
+        )
