@@ -35,6 +35,19 @@ def hash_file(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def hash_given(path: Path) -> str:
+    """SHA-256 of a file that a user gave, as hex.
+
+    Raises:
+        InputError: It cannot be read.
+    """
+    try:
+        return hash_file(path)
+    except OSError as error:
+        what = f"{path}: cannot be read: {error.strerror}"
+        raise InputError(what, fix="check the file and its permissions") from None
+
+
 def read_json(path: Path) -> dict[str, Any] | None:
     """A small JSON file that holds an object; None where there is none that can be read as one."""
     try:

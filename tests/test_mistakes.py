@@ -567,3 +567,17 @@ def test_without_a_mistake_the_same_files_are_taken(folder: Path) -> None:
     assert done.exit_code == 0, done.stderr
     assert CliRunner().invoke(app, list(EVALUATE)).exit_code == 0
     assert json.loads((folder / "results/t/metrics.json").read_text(encoding="utf-8"))["passages"] == 2
+
+
+@pytest.mark.parametrize(
+    ("path", "config"),
+    [("data/corpus.jsonl", "c.yaml"), ("p.npy", "pre.yaml"), ("model/model.safetensors", "m.yaml")],
+)
+def test_a_given_file_that_cannot_be_read_is_bad_input(folder: Path, path: str, config: str) -> None:
+    VECTORS(folder)
+    (folder / path).unlink()
+    (folder / path).symlink_to("/proc/self/mem")  # whose first byte is an I/O error
+    done = CliRunner().invoke(app, ["run", config])
+    assert done.exit_code == 2
+    assert "mem: cannot be read: Input/output error. Check the file" in done.stderr.replace(path, "mem")
+    assert not (folder / "indexes").exists()

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pipeline.disk import hash_file
+from pipeline.disk import hash_given
 from pipeline.errors import InputError
 
 BLOCK_BYTES = 4 << 20
@@ -93,8 +93,12 @@ def find(folder: Path, names: Sequence[str], layout: str) -> Path:
 
 
 def hashed(*paths: Path) -> dict[str, Any]:
-    """The identity of files: their bytes, not their names or folders."""
-    return {"sha256": [hash_file(path) for path in paths]}
+    """The identity of files: their bytes, not their names or folders.
+
+    Raises:
+        InputError: One cannot be read.
+    """
+    return {"sha256": [hash_given(path) for path in paths]}
 
 
 def blocks(path: Path, block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:

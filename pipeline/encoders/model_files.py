@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import hub
-from pipeline.disk import hash_file
+from pipeline.disk import hash_given
 from pipeline.errors import InputError
 
 FILES = (
@@ -143,6 +143,6 @@ def _hashes(folder: Path) -> dict[str, Any]:
         shaping.update(folder.glob(f"[0-9]_*/{pattern}"))  # sentence-transformers' modules
     unread = {"data_config.json", "train_script.py"}
     files = {
-        str(path.relative_to(folder)): hash_file(path) for path in sorted(shaping) if path.name not in unread
+        str(path.relative_to(folder)): hash_given(path) for path in sorted(shaping) if path.name not in unread
     }
     return {"files": files}

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.config import ModelConfig
-from pipeline.disk import hash_file
+from pipeline.disk import hash_given
 from pipeline.encoders.batching import Usage
 from pipeline.encoders.models import ROLES, Role
 from pipeline.errors import InputError
@@ -57,7 +57,7 @@ class Precomputed:
     @cached_property
     def _hashes(self) -> dict[Role, str]:
         """SHA-256 of each file, read once for all benchmarks of a sweep."""
-        return {role: hash_file(path) for role, path in self.paths.items()}
+        return {role: hash_given(path) for role, path in self.paths.items()}
 
     @cached_property
     def _arrays(self) -> dict[Role, npt.NDArray[np.floating[Any]]]:
