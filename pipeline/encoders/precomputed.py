@@ -16,7 +16,8 @@ from pipeline.encoders.batching import Usage
 from pipeline.encoders.models import ROLES, Role
 from pipeline.errors import InputError
 from pipeline.progress import Bar
-from pipeline.records import Float32, Texts
+from pipeline.records import Embeddings, Float32, Texts
+from pipeline.vectors import forget
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,8 @@ class Precomputed:
                 allowed=f"{len(texts):,}, one for each of the {role} in the collection's order",
                 fix=f"'benchmarco data' says which {role} there are: queries without judgments are left out",
             )
-        vectors = np.asarray(array[rows.start : rows.stop], np.float32)
+        vectors = np.array(array[rows.start : rows.stop], np.float32)
+        forget(Embeddings((array,)), rows.start, rows.stop)
         zero = ~vectors.any(axis=1)
         if zero.any():
             first = rows.start + int(np.argmax(zero))

@@ -6,14 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
-from pipeline import vectors
+from pipeline import machine, vectors
 from pipeline.api import run_benchmark
 from pipeline.benchmark import Benchmark
 from pipeline.config_file import load_config
+from pipeline.encoders import Precomputed, Usage
 from pipeline.errors import InputError
-from pipeline.records import Float32
+from pipeline.progress import silent
+from pipeline.records import Float32, Texts
 from pipeline.store import Store
 
 
@@ -106,3 +109,15 @@ def test_a_missing_file_is_refused_by_its_key(tmp_path: Path) -> None:
     half = load_config(tmp_path / "p.yaml", [f"model.passages={tmp_path}/p.yaml"])
     with pytest.raises(InputError, match=r"model\.queries: is not given"):
         Benchmark(half, Store(tmp_path)).check()
+
+
+def test_no_more_of_given_vectors_is_held_than_a_shard(tmp_path: Path) -> None:
+    rows, shard = 40_000, 2_000
+    np.save(tmp_path / "p.npy", np.ones((rows, 256), np.float32))  # 41 MB
+    column = pa.chunked_array([pa.array(["x"] * rows)])
+    given = Precomputed({"passages": tmp_path / "p.npy", "queries": tmp_path / "p.npy"})
+    before = machine.resident_mb()
+    with silent("encode", rows, "texts") as bar:
+        for start in range(0, rows, shard):
+            given.encode(Texts(column, column), range(start, start + shard), "passages", Usage(), bar)
+    assert machine.resident_mb() - before < 20
