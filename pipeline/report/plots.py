@@ -10,6 +10,7 @@ import io
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from pipeline.comparison import Comparison
@@ -27,6 +28,7 @@ _INK, _MUTED, _RULE = "#0000f0", "#0000f1", "#0000f2"
 _VARIABLES = {_INK: "--ink", _MUTED: "--muted", _RULE: "--rule"} | {
     f"#0001{number:02x}": f"--series-{number}" for number in range(COLORS)
 }
+_LEGEND = 50  # letters of a name in a line
 _MARKERS, _STROKES = "osD^vPX<>p", ("-", "--", ":")
 _STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
@@ -208,8 +210,10 @@ def _svg(draw: Callable[[Axes], list[Any]], names: Sequence[str], salt: str, tit
         axes = figure.add_subplot()
         handles = draw(axes)
         columns = 3 if max(map(len, names)) < 14 else 2 if max(map(len, names)) < 26 else 1
-        figure.set_figheight(2.7 + 0.19 * -(-len(names) // columns))
-        figure.legend(handles, names, loc="outside lower center", ncols=columns)
+        labels = [fill(name, _LEGEND) for name in names]
+        lines = -(-len(labels) // columns) + sum(label.count("\n") for label in labels)
+        figure.set_figheight(2.7 + 0.19 * lines)
+        figure.legend(handles, labels, loc="outside lower center", ncols=columns)
         written = io.StringIO()
         figure.savefig(written, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
     return _themed(written.getvalue(), title)

@@ -16,6 +16,7 @@ from pipeline.report.html import write_page
 from pipeline.sweep import load_configs
 
 SIZES = {"desktop": {"width": 1280, "height": 900}, "phone": {"width": 390, "height": 844}}
+LONG = [f"a-model-with-a-name-as-long-as-a-sweep-makes-it-{'and-on-' * 5}IVF256-{n}" for n in range(12)]
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +29,16 @@ def pages(folders: list[Path], tmp_path_factory: pytest.TempPathFactory) -> dict
     manifest["config"]["cache"] = str(made / "nothing")
     (bare / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
     write_page(compare([bare], "ndcg@10"), made / "bare.html")
-    return {name: made / f"{name}.html" for name in ("several", "one", "bare")}
+    write_page(compare([renamed(folders[0], made, name) for name in LONG], "ndcg@10"), made / "many.html")
+    return {name: made / f"{name}.html" for name in ("several", "one", "bare", "many")}
+
+
+def renamed(folder: Path, place: Path, name: str) -> Path:
+    """A copy of a result under another name."""
+    copy = Path(shutil.copytree(folder, place / name))
+    metrics = json.loads((copy / "metrics.json").read_text(encoding="utf-8"))
+    (copy / "metrics.json").write_text(json.dumps(metrics | {"name": name}), encoding="utf-8")
+    return copy
 
 
 @pytest.fixture(scope="module")
@@ -153,6 +163,19 @@ def test_without_its_collection_a_query_opens_to_that(tab: Any, pages: dict[str,
     tab.locator("#list .open").first.click()
     assert "not in this file" in tab.locator("#list tr.detail").inner_text()
     assert fits(tab)
+
+
+def test_long_names_fit(tab: Any, pages: dict[str, Path]) -> None:
+    tab.goto(pages["many"].as_uri())
+    assert fits(tab)
+    for plot in tab.locator(".plots svg").all():
+        box = plot.bounding_box()
+        for text in plot.locator("text").all():
+            label = text.bounding_box()
+            assert box["x"] <= label["x"]
+            assert label["x"] + label["width"] <= box["x"] + box["width"]
+    tab.locator(".config summary").first.click()
+    assert tab.locator(".config pre").first.evaluate("text => text.scrollWidth <= text.clientWidth")
 
 
 def test_six_results_of_real_passages(tab: Any, real: Path) -> None:
