@@ -178,6 +178,14 @@ def test_long_names_fit(tab: Any, pages: dict[str, Path]) -> None:
     assert tab.locator(".config pre").first.evaluate("text => text.scrollWidth <= text.clientWidth")
 
 
+def test_twelve_results_fit_on_paper(chromium: Any, pages: dict[str, Path]) -> None:
+    tab = chromium.new_page(viewport={"width": 700, "height": 1000})  # A4 within the margins
+    tab.goto(pages["many"].as_uri())
+    tab.emulate_media(media="print")
+    assert fits(tab)
+    tab.close()
+
+
 def test_six_results_of_real_passages(tab: Any, real: Path) -> None:
     tab.goto(real.as_uri())
     assert fits(tab)
