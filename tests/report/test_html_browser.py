@@ -186,6 +186,18 @@ def test_twelve_results_fit_on_paper(chromium: Any, pages: dict[str, Path]) -> N
     tab.close()
 
 
+def test_marks_and_bars_stay_where_the_reader_sets_the_colours(chromium: Any, pages: dict[str, Path]) -> None:
+    tab = chromium.new_page()
+    tab.goto(pages["several"].as_uri())
+    colors = []
+    for forced in ("none", "active"):
+        tab.emulate_media(forced_colors=forced)
+        parts = [tab.locator(part).first for part in (".mark", ".stack i", ".lean i")]
+        colors.append([part.evaluate("part => getComputedStyle(part).backgroundColor") for part in parts])
+    assert colors[0] == colors[1]
+    tab.close()
+
+
 def test_six_results_of_real_passages(tab: Any, real: Path) -> None:
     tab.goto(real.as_uri())
     assert fits(tab)
