@@ -198,6 +198,16 @@ def test_marks_and_bars_stay_where_the_reader_sets_the_colours(chromium: Any, pa
     tab.close()
 
 
+def test_a_text_runs_its_own_way(tab: Any, pages: dict[str, Path]) -> None:
+    tab.goto(pages["several"].as_uri())
+    row = tab.locator("#list .open").first
+    row.click()
+    assert row.locator("bdi").count() == 2
+    assert row.inner_text() == " ".join(row.locator("bdi").all_inner_texts())
+    assert tab.locator("#list .hits p:not([dir=auto])").count() == 0
+    assert tab.locator("#list .hits small bdi").count() == tab.locator("#list .hits li").count() > 0
+
+
 def test_six_results_of_real_passages(tab: Any, real: Path) -> None:
     tab.goto(real.as_uri())
     assert fits(tab)

@@ -98,7 +98,7 @@
 
   function line(row) {
     const button = make("button", { type: "button", class: "open", "aria-expanded": "false" },
-      make("span", {}, data.texts[row] || data.ids[row], make("small", {}, data.texts[row] ? data.ids[row] : "")));
+      make("span", {}, make("bdi", {}, data.texts[row] || data.ids[row]), " ", make("small", {}, data.texts[row] ? make("bdi", {}, data.ids[row]) : "")));
     const cells = [make("th", { scope: "row", class: "text" }, button), make("td", {}, number(value(state.first, row)))];
     if (state.second >= 0) {
       const gap = difference(row);
@@ -163,12 +163,12 @@
       const kind = grade === null ? "unknown" : grade >= data.rel ? "yes" : "no";
       const meaning = grade === null ? "not judged" : `grade ${grade}`;
       const elsewhere = there && [...there.top, ...there.missed].find((hit) => hit[0] === passage);
-      const facts = [id, score === null ? "not retrieved" : `score ${score}`];
+      const facts = [score === null ? "not retrieved" : `score ${score}`];
       if (there) facts.push(elsewhere ? (elsewhere[1] ? `${data.names[other]}: rank ${elsewhere[1]}` : `${data.names[other]}: not retrieved`) : `${data.names[other]}: not in the top 10`);
       return make("li", {},
         make("span", { class: "rank" }, rank === null ? "–" : String(rank)),
-        make("span", { class: `grade ${kind}`, title: meaning, "aria-label": meaning }, grade === null ? "?" : String(grade)),
-        make("div", {}, make("p", {}, text), make("small", {}, facts.join(" · "))));
+        make("span", { class: `grade ${kind}`, role: "img", title: meaning, "aria-label": meaning }, grade === null ? "?" : String(grade)),
+        make("div", {}, make("p", { dir: "auto" }, text), make("small", {}, make("bdi", {}, id), ...facts.map((fact) => ` · ${fact}`))));
     }));
   }
 
