@@ -160,9 +160,13 @@ class _Lines:
 def show(*parts: RenderableType) -> None:
     """Print tables on stdout, as wide as the terminal; names may hold what rich takes for its markup."""
     from rich.console import Console
+    from rich.table import Table
 
     console = Console(highlight=False, markup=False, emoji=False, width=width())
     for part in parts:
+        if isinstance(part, Table) and part.title:  # as wide as the terminal, and not only as its table
+            console.print(part.title, style=part.title_style)
+            part.title = None
         console.print(part)
 
 

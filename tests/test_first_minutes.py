@@ -187,6 +187,12 @@ def test_a_log_gets_a_line_now_and_then(
     assert "texts/s" in line
 
 
+def test_a_title_is_not_broken_by_a_narrow_table(capsys: pytest.CaptureFixture[str]) -> None:
+    title = "a title of more letters than its table"
+    terminal.show(plain_table(title, ["a"]))
+    assert capsys.readouterr().out.splitlines()[0] == title
+
+
 @pytest.mark.parametrize("width", [60, 80])
 def test_figures_of_stages_are_whole_in_a_narrow_terminal(workplace: Path, width: int) -> None:
     metrics = json.loads((workplace / "results/t/metrics.json").read_text(encoding="utf-8"))
