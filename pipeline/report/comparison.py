@@ -42,10 +42,17 @@ def summary_tables(metrics: Sequence[Mapping[str, Any]], total: int, width: int)
     columns["computed"] = [
         f"{sum(became(row) == 'made' for row in each['stages'])} of {len(each['stages'])}" for each in metrics
     ]
+    title = f"{len(metrics):,} of {total:,} benchmarks finished"
+    return _fitting(title, "result", names, columns, width - max(map(len, ["result", *names])) - 4)
+
+
+def _fitting(
+    title: str, first: str, names: Sequence[str], columns: Mapping[str, Sequence[str]], width: int
+) -> list[Table]:
+    """The columns in as many tables as their width makes of them, each beside the names."""
     tables: list[Table] = []
-    for chosen in _side_by_side(columns, width - max(map(len, ["result", *names])) - 4):
-        title = "" if tables else f"{len(metrics):,} of {total:,} benchmarks finished"
-        tables.append(_table(title, ("result", *chosen)))
+    for chosen in _side_by_side(columns, width):
+        tables.append(_table("" if tables else title, (first, *chosen)))
         for row in zip(names, *(columns[name] for name in chosen), strict=True):
             tables[-1].add_row(*row)
     return tables
@@ -56,7 +63,7 @@ def _side_by_side(columns: Mapping[str, Sequence[str]], width: int) -> list[list
     groups: list[list[str]] = [[]]
     left = width
     for name, cells in columns.items():
-        needed = max(map(len, [name, *cells])) + 3
+        needed = max(len(line) for cell in [_broken(name), *cells] for line in cell.split("\n")) + 3
         if needed > left and groups[-1]:
             groups.append([])
             left = width
@@ -70,7 +77,8 @@ def comparison_tables(comparison: Comparison, width: int) -> list[Table]:
 
     Args:
         comparison: What to show.
-        width: Letters that fit beside each other; where they do not, an interval stands below its difference.
+        width: Letters that fit beside each other; where they do not, an interval stands below its difference,
+            and columns come in another table.
     """
     queries = comparison.results[0].queries
     scores = _table(f"{comparison.measure} over {queries:,} queries", SCORES)
@@ -80,14 +88,12 @@ def comparison_tables(comparison: Comparison, width: int) -> list[Table]:
         cost.add_row(row[0], *row[len(SCORES) :])
     if not comparison.pairs:
         return [scores, cost]
-    pairs, rows = (
-        _table(f"differences in {comparison.measure}, query by query", PAIRS),
-        _pair_rows(comparison),
-    )
-    narrow = sum(max(map(len, column)) + 3 for column in zip(*rows, strict=True)) >= width
-    for pair, difference, *rest in rows:
-        pairs.add_row(pair, difference.replace(" ", "\n") if narrow else difference, *rest)
-    return [scores, cost, pairs]
+    names, differences, *rest = zip(*_pair_rows(comparison), strict=True)
+    if sum(max(map(len, column)) + 3 for column in (names, differences, *rest)) >= width:
+        differences = tuple(cell.replace(" ", "\n") for cell in differences)
+    columns = dict(zip(PAIRS[1:], (differences, *rest), strict=True))
+    title = f"differences in {comparison.measure}, query by query"
+    return [scores, cost, *_fitting(title, "a - b", names, columns, width - WRAPPED["a - b"] - 4)]
 
 
 def legend(comparison: Comparison) -> list[str]:
@@ -183,11 +189,14 @@ def _pair_row(pair: Pair) -> tuple[str, ...]:
 def _table(title: str, header: tuple[str, ...]) -> Table:
     """A table whose words wrap where the terminal is narrow, and whose numbers do not."""
     left = {"result", "a - b", "group"}
-    lines = [name.replace("randomization", "random-\nization") for name in header]
-    table = plain_table(title, lines, [i for i, name in enumerate(header) if name not in left])
+    table = plain_table(title, map(_broken, header), [i for i, name in enumerate(header) if name not in left])
     for column, name in zip(table.columns, header, strict=True):
         column.no_wrap, column.min_width = name not in WRAPPED, WRAPPED.get(name)
     return table
+
+
+def _broken(name: str) -> str:
+    return name.replace("randomization", "random-\nization")
 
 
 def _markdown(header: Sequence[str], rows: Rows) -> str:

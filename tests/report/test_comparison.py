@@ -48,7 +48,7 @@ def shown(width: int, *parts: object) -> str:
     return console.file.getvalue()
 
 
-@pytest.mark.parametrize("width", [80, 100, 140])
+@pytest.mark.parametrize("width", [60, 80, 100, 140])
 def test_the_terminal_shows_every_figure_whole(comparison: Comparison, width: int) -> None:
     text = shown(width, *comparison_tables(comparison, width))
     for figure in (
