@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import time
@@ -10,16 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from pipeline.api import run_benchmark
 from pipeline.artifacts import Recipe
-from pipeline.cache import Limits, age, contents, prune
+from pipeline.cache import Limits, age, contents, listing, prune
 from pipeline.cli import app
 from pipeline.commands.cache import parse_age, parse_size
 from pipeline.config_file import load_config
 from pipeline.errors import InputError
-from pipeline.report.table import became
+from pipeline.report.table import became, cache_table
 from pipeline.store import Store
 
 Cache = Callable[..., Result]
@@ -105,6 +107,19 @@ def test_unfinished_work_is_listed_and_is_not_damage(cache: Cache, workplace: Pa
     rows = json.loads(done.stdout)["artifacts"]
     assert done.exit_code == 0
     assert [row["key"] for row in rows if row["state"] == "unfinished"] == [Recipe("passages", {"x": 1}).key]
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_artifacts_are_named_whole_in_a_narrow_terminal(workplace: Path, width: int) -> None:
+    rows = listing(workplace / "indexes")
+    console = Console(width=width, file=io.StringIO(), record=True)
+    console.print(cache_table("indexes", rows, width))
+    shown = console.export_text()
+    assert max(map(len, shown.splitlines())) <= width
+    for row in rows:
+        assert f"│ {row['key'][:12]} │ whole │" in shown
+        assert row["used_at"][:16].replace("T", " ") in shown
+    assert ("used by" in shown) == (width == 140)
 
 
 def test_prune_says_first_what_would_go(cache: Cache, workplace: Path) -> None:

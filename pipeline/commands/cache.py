@@ -11,7 +11,7 @@ import typer
 
 from pipeline.commands.options import Json, Sets, load
 from pipeline.errors import InputError
-from pipeline.terminal import FAILED, print_json, show
+from pipeline.terminal import FAILED, print_json, show, width
 
 Folder = Annotated[Path, typer.Option("--cache", metavar="DIR", help="Folder of artifacts.")]
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
@@ -28,7 +28,7 @@ def list_artifacts(folder: Folder = Path("indexes"), as_json: Json = False) -> N
         return
     from pipeline.report.table import cache_table
 
-    show(cache_table(str(folder), rows))
+    show(cache_table(str(folder), rows, width()))
 
 
 def verify(folder: Folder = Path("indexes"), as_json: Json = False) -> None:

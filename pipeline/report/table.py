@@ -11,6 +11,7 @@ from rich.text import Text
 from pipeline.display import interval, rate, rounded, size
 
 WIDE = 80  # letters; a narrower terminal is shown less of each stage
+ALL_OF_A_CACHE = 140  # the same of each artifact in the cache
 
 
 def result_tables(metrics: Mapping[str, Any], width: int = WIDE) -> list[Table]:
@@ -91,23 +92,25 @@ def plain_table(title: str | None, header: Iterable[str], right: Iterable[int] =
     return table
 
 
-def cache_table(folder: str, rows: Sequence[Mapping[str, Any]]) -> Table:
-    """An artifact a row: what `pipeline.cache.listing` says of it."""
+def cache_table(folder: str, rows: Sequence[Mapping[str, Any]], width: int) -> Table:
+    """An artifact a row: what `pipeline.cache.listing` says of it, and less in a narrow terminal."""
     total = sum(row["bytes"] for row in rows)
     title = f"{folder}: {len(rows):,} artifacts, {size(total)}"
-    header = ("stage", "key", "state", "size", "made", "last used", "made from", "used by")
+    header = ["stage", "key", "state", "size", "last used"]
+    header += ["made", "made from", "used by"] if width >= ALL_OF_A_CACHE else []
     table = plain_table(title, header, right=(3,))
     for row in rows:
-        table.add_row(
+        cells = (
             row["stage"],
             row["key"][:12],
             row["state"],
             size(row["bytes"]),
-            _minute(row["made_at"]),
             _minute(row["used_at"]),
+            _minute(row["made_at"]),
             _short(row["made_from"]),
             _short(row["used_by"]),
         )
+        table.add_row(*cells[: len(header)])
     return table
 
 
