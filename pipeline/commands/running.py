@@ -33,7 +33,7 @@ def run(
     from pipeline.report.table import result_tables
     from pipeline.report.tradeoff import points, tradeoff_tables
 
-    show(*result_tables(result.metrics, width()), *tradeoff_tables(points([result.metrics])))
+    show(*result_tables(result.metrics, width()), *tradeoff_tables(points([result.metrics]), width()))
     if reused := result.reused:
         print(f"reused: {', '.join(reused)}; their figures are of the run that made them")
     print(f"written to {result.folder}")
@@ -68,7 +68,7 @@ def _show_tradeoff(results: list[dict[str, Any]], folders: list[Path]) -> None:
 
     if found := points(results):
         path = folders[0] / "tradeoff.svg"
-        show(*tradeoff_tables(found))
+        show(*tradeoff_tables(found, width()))
         plot(found, path)
         print(f"plot written to {path}")
 

@@ -14,7 +14,7 @@ from rich.table import Table
 from pipeline.comparison import Comparison, Entry, Pair
 from pipeline.display import interval, p, rate, rounded, signed, size
 from pipeline.metrics.statistics import PERMUTATIONS
-from pipeline.report.table import became, plain_table
+from pipeline.report.table import became, plain_table, side_by_side
 
 Rows = list[tuple[str, ...]]
 
@@ -51,25 +51,11 @@ def _fitting(
 ) -> list[Table]:
     """The columns in as many tables as their width makes of them, each beside the names."""
     tables: list[Table] = []
-    for chosen in _side_by_side(columns, width):
+    for chosen in side_by_side(columns, width):
         tables.append(_table("" if tables else title, (first, *chosen)))
         for row in zip(names, *(columns[name] for name in chosen), strict=True):
             tables[-1].add_row(*row)
     return tables
-
-
-def _side_by_side(columns: Mapping[str, Sequence[str]], width: int) -> list[list[str]]:
-    """The columns' names, in groups that fit in a width with a border and two spaces each."""
-    groups: list[list[str]] = [[]]
-    left = width
-    for name, cells in columns.items():
-        needed = max(len(line) for cell in [_broken(name), *cells] for line in cell.split("\n")) + 3
-        if needed > left and groups[-1]:
-            groups.append([])
-            left = width
-        groups[-1].append(name)
-        left -= needed
-    return groups
 
 
 def comparison_tables(comparison: Comparison, width: int) -> list[Table]:
@@ -91,7 +77,7 @@ def comparison_tables(comparison: Comparison, width: int) -> list[Table]:
     names, differences, *rest = zip(*_pair_rows(comparison), strict=True)
     if sum(max(map(len, column)) + 3 for column in (names, differences, *rest)) >= width:
         differences = tuple(cell.replace(" ", "\n") for cell in differences)
-    columns = dict(zip(PAIRS[1:], (differences, *rest), strict=True))
+    columns = dict(zip(map(_broken, PAIRS[1:]), (differences, *rest), strict=True))
     title = f"differences in {comparison.measure}, query by query"
     return [scores, cost, *_fitting(title, "a - b", names, columns, width - WRAPPED["a - b"] - 4)]
 

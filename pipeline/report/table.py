@@ -92,6 +92,20 @@ def plain_table(title: str | None, header: Iterable[str], right: Iterable[int] =
     return table
 
 
+def side_by_side(columns: Mapping[str, Sequence[str]], width: int) -> list[list[str]]:
+    """The columns' names, in groups that fit in a width with a border and two spaces each."""
+    groups: list[list[str]] = [[]]
+    left = width
+    for name, cells in columns.items():
+        needed = max(len(line) for cell in [name, *cells] for line in cell.split("\n")) + 3
+        if needed > left and groups[-1]:
+            groups.append([])
+            left = width
+        groups[-1].append(name)
+        left -= needed
+    return groups
+
+
 def cache_table(folder: str, rows: Sequence[Mapping[str, Any]], width: int) -> Table:
     """An artifact a row: what `pipeline.cache.listing` says of it, and less in a narrow terminal."""
     total = sum(row["bytes"] for row in rows)

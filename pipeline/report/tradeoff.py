@@ -14,7 +14,7 @@ from typing import Any
 from rich.table import Table
 
 from pipeline.display import rate, rounded, signed, signed_interval
-from pipeline.report.table import plain_table
+from pipeline.report.table import plain_table, side_by_side
 
 
 @dataclass(frozen=True)
@@ -49,24 +49,35 @@ def points(results: Iterable[Mapping[str, Any]]) -> list[Point]:
     ]
 
 
-def tradeoff_tables(found: Sequence[Point]) -> list[Table]:
-    """A benchmark a column: its index, what it finds of the exact hits, what that costs, how fast it is."""
+def tradeoff_tables(found: Sequence[Point], width: int) -> list[Table]:
+    """A benchmark a column: its index, what it finds of the exact hits, what that costs, how fast it is.
+
+    Args:
+        found: What to show.
+        width: Letters that fit beside each other; columns that do not come in another table.
+    """
     if not found:
         return []
     cutoffs = sorted({cutoff for point in found for cutoff in point.overlap}, key=int)
     measures = list(dict.fromkeys(measure for point in found for measure in point.change))
-    names = [point.name for point in found]
-    table = plain_table("against exact search", ["", *names], right=range(1, len(found) + 1))
-    table.add_row("index", *map(label, found))
+    rows = {"index": [label(point) for point in found]}
     for cutoff in cutoffs:
-        table.add_row(f"overlap@{cutoff}", *(rounded(point.overlap.get(cutoff)) for point in found))
+        rows[f"overlap@{cutoff}"] = [rounded(point.overlap.get(cutoff)) for point in found]
     for measure in measures:
-        table.add_row(f"change of {measure}", *(_change(point.change.get(measure)) for point in found))
+        rows[f"change of {measure}"] = [_change(point.change.get(measure)) for point in found]
     for title, section, form in _COSTS:
         values = [_at(point.index, section) for point in found]
         if any(value is not None for value in values):
-            table.add_row(title, *("" if value is None else form(value) for value in values))
-    return [table]
+            rows[title] = ["" if value is None else form(value) for value in values]
+    names = [point.name for point in found]
+    columns = dict(zip(names, zip(*rows.values(), strict=True), strict=True))
+    tables: list[Table] = []
+    for chosen in side_by_side(columns, width - max(map(len, rows)) - 4):
+        title = "" if tables else "against exact search"
+        tables.append(plain_table(title, ["", *chosen], right=range(1, len(chosen) + 1)))
+        for row in zip(rows, *(columns[name] for name in chosen), strict=True):
+            tables[-1].add_row(*row)
+    return tables
 
 
 _COSTS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (

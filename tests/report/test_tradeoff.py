@@ -29,14 +29,14 @@ RESULTS = [result("few", 2, 0.75, 4000), {"name": "exact"}, result("many", 8, 0.
 
 def test_results_measured_against_exact_search_are_the_points() -> None:
     assert [point.name for point in tradeoff.points(RESULTS)] == ["few", "many"]
-    assert tradeoff.tradeoff_tables(tradeoff.points([{"name": "exact"}])) == []
+    assert tradeoff.tradeoff_tables(tradeoff.points([{"name": "exact"}]), 140) == []
 
 
 def table_of(results: list[dict[str, Any]]) -> dict[str, list[str]]:
     """The table's rows, their cells by the first one."""
     console = Console(width=120)
     with console.capture() as captured:
-        console.print(*tradeoff.tradeoff_tables(tradeoff.points(results)))
+        console.print(*tradeoff.tradeoff_tables(tradeoff.points(results), 140))
     cells = {}
     for line in captured.get().splitlines():
         name, *values = (cell.strip() for cell in line[1:-1].replace("┃", "│").split("│"))
@@ -54,6 +54,18 @@ def test_a_column_says_what_is_lost_for_what_speed() -> None:
     assert cells["queries/s, one thread"] == ["2,000", "750"]
     assert cells["ms a query, 95%"] == ["1.25", "1.25"]
     assert cells["MB on disk"] == ["12.5", "12.5"]
+
+
+def test_columns_that_do_not_fit_come_in_another_table() -> None:
+    found = tradeoff.points([result(f"tradeoff-parameters-nprobe-{n}", n, 0.9, 1500) for n in (1, 4, 16)])
+    console = Console(width=80)
+    with console.capture() as captured:
+        console.print(*tradeoff.tradeoff_tables(found, 80))
+    lines = captured.get().splitlines()
+    assert max(map(len, lines)) <= 80
+    for point in found:
+        assert point.name in captured.get()
+        assert tradeoff.label(point) in captured.get()
 
 
 def test_a_gpu_is_named_and_has_no_figures_of_threads() -> None:
