@@ -130,13 +130,16 @@ def check_folder(folder: Path) -> None:
     """Refuse a result folder that cannot be written, before anything is computed for it.
 
     Raises:
-        InputError: It is a link, which may lead anywhere, or a file is in the way, or it is protected.
+        InputError: It is a link, which may lead anywhere, or a file is in the way, or it is protected, or its
+            name is too long.
     """
     there = next(path for path in (folder, *folder.absolute().parents) if os.path.lexists(path))
     if folder.is_symlink():
         what = f"is a link to {os.readlink(folder)}"
     elif not there.is_dir():
         what = "is no folder" if there == folder else f"cannot be made: {there} is no folder"
+    elif any(len(os.fsencode(part)) > os.pathconf(there, "PC_NAME_MAX") for part in folder.parts):
+        what = "cannot be made: its name is too long"
     elif not os.access(there, os.W_OK):
         what = f"cannot be written: {there} is protected, or its disk read-only"
     else:
