@@ -38,7 +38,9 @@ def setting(default: Any, doc: str, *, shapes: str, keyed: bool = True, **limits
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, protected_namespaces=())
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, protected_namespaces=()
+    )
 
     def _refuse_useless(self, whose: str, section: str, names: Iterable[str]) -> None:
         """Refuse settings that would change nothing; a default may stand there, as in a sweep."""
@@ -128,9 +130,12 @@ class DataConfig(_Section):
     @model_validator(mode="after")
     def _fits_source(self) -> DataConfig:
         if self.source != "sample" and self.path is None:
-            raise ValueError(f"source '{self.source}' needs data.path")
+            raise ValueError(f"source '{self.source}' needs data.path: add it")
         if isinstance(self.corpus, PositivesOf) and (self.source != "hub" or self.corpus_path):
-            raise ValueError("{positives_of: N} only with source 'hub' and without data.corpus_path")
+            raise ValueError(
+                "data.corpus: {positives_of: N} only with source 'hub' and without data.corpus_path: "
+                "give a number"
+            )
         self._refuse_useless(f"source '{self.source}'", "data", USELESS_DATA[self.source])
         return self
 
@@ -244,7 +249,7 @@ class ModelConfig(_Section):
     @model_validator(mode="after")
     def _fits_backend(self) -> ModelConfig:
         if self.backend not in ("precomputed", "bm25") and not self.name:
-            raise ValueError(f"backend '{self.backend}' needs model.name")
+            raise ValueError(f"backend '{self.backend}' needs model.name: add it")
         self._refuse_useless(f"backend '{self.backend}'", "model", USELESS[self.backend])
         return self
 
@@ -332,7 +337,7 @@ class EngineConfig(_Section):
     def _fits_kind(self) -> EngineConfig:
         for name in ("address", "workers", "store"):
             if self.kind == "local" and getattr(self, name) is not None:
-                raise ValueError(f"engine.{name} is for kind 'ray'")
+                raise ValueError(f"engine.{name} is for kind 'ray': leave it out")
         return self
 
 

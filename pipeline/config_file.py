@@ -6,6 +6,8 @@ What is wrong with it is said in one sentence: where, what is allowed, what to d
 from __future__ import annotations
 
 import difflib
+import os
+import re
 import types
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,7 +17,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from pipeline.config import SWEEP, Config
-from pipeline.errors import InputError
+from pipeline.errors import InputError, shown
 
 
 def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
@@ -65,8 +67,31 @@ def make_config(raw: Mapping[str, Any], path: Path, part: str = "") -> Config:
     return _anchor(config, path.resolve().parent)
 
 
+_UNFIT = re.compile("[\0\ud800-\udfff]")  # what no path and no UTF-8 file can hold
+_WHOLE_NUMBERS = range(-(2**63), 2**63)
+
+
 class _Loader(yaml.SafeLoader):
-    """PyYAML's safe loader, which refuses a key given twice instead of keeping the last."""
+    """PyYAML's safe loader, which refuses a key given twice instead of keeping the last, and unfit values."""
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """A value; PyYAML stumbles over a text that is not what its tag or its form says."""
+        try:
+            value = super().construct_object(node, deep)
+        except yaml.YAMLError:
+            raise
+        except (AttributeError, LookupError, ValueError):
+            raise yaml.MarkedYAMLError(
+                problem=f"{shown(node.value)} is no {node.tag.rpartition(':')[2]}",
+                problem_mark=node.start_mark,
+            ) from None
+        if isinstance(value, str) and _UNFIT.search(value):
+            problem = "a text holds \\0 or half a surrogate pair"
+        elif isinstance(value, int) and value not in _WHOLE_NUMBERS:
+            problem = "a whole number has more than 64 bits"
+        else:
+            return value
+        raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         """A mapping as it is written, before `<<` merges others into it."""
@@ -180,10 +205,17 @@ def _sections(model: type[BaseModel], location: Sequence[Any]) -> type[BaseModel
     return model
 
 
+_ALLOWED = {
+    "model_type": "a section, of settings and their values",
+    "tuple_type": "a list",
+    "too_short": "one or more",
+}
+"""What YAML calls some things that pydantic complains of."""
+
+
 def _explain(error: ValidationError, where: str) -> InputError:
-    """The first of pydantic's complaints, unknown keys before all others, as one sentence."""
-    issues = sorted(error.errors(), key=lambda issue: issue["type"] != "extra_forbidden")
-    issue = issues[0]
+    """One of pydantic's complaints as one sentence: of an unknown key, else the first of what is deepest."""
+    issue = min(error.errors(), key=lambda issue: (issue["type"] != "extra_forbidden", -len(issue["loc"])))
     location = [part for part in issue["loc"] if isinstance(part, int) or not _is_branch(part)]
     dotted = ".".join(str(part) for part in location)
     if issue["type"] == "extra_forbidden":
@@ -198,12 +230,13 @@ def _explain(error: ValidationError, where: str) -> InputError:
     if issue["type"] == "missing":
         return InputError(f"{where}: '{dotted}' is missing", fix="add it; see configs/quickstart.yaml")
     message = issue["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
-    found = f" is {issue['input']!r}" if not isinstance(issue["input"], Mapping) else ""
+    if issue["type"] == "value_error" and isinstance(issue["input"], Mapping):
+        return InputError(f"{where}: {message}")  # of a whole section, which says what to do
     section = _sections(Config, location[:-1])
     field = section.model_fields.get(str(location[-1])) if section and location else None
-    doc = f"; it is {field.description}" if field and field.description else ""
-    what = f"'{dotted}'" if dotted else "the config"
-    return InputError(f"{where}: {what}{found}{doc}", allowed=message, fix="change it")
+    doc = f" ({field.description})" if field and field.description else ""
+    found = f"{where}: '{dotted}' is {shown(issue['input'])}{doc}"
+    return InputError(found, allowed=_ALLOWED.get(issue["type"], message), fix="change it")
 
 
 def _is_branch(part: str) -> bool:
@@ -219,7 +252,7 @@ def _anchor(config: Config, base: Path) -> Config:
     def local(value: str | None, explicit: bool = False) -> str | None:
         if value is None:
             return None
-        path = (base / value).resolve()
+        path = Path(os.path.realpath(base / value))  # which a loop of links does not stop
         return str(path) if explicit or path.exists() or value.startswith((".", "/")) else value
 
     source, where = config.data.source, config.data.path

@@ -93,8 +93,12 @@ _REMEDIES = {
     errno.EPERM: _ELSEWHERE,
     errno.ENOTDIR: _ELSEWHERE,
     errno.EEXIST: _ELSEWHERE,
+    errno.ENAMETOOLONG: "give a shorter name",
+    errno.ELOOP: "name what the link should lead to",
 }
 """What to do about what a disk refuses, where the error has no note that says it."""
+_MISNAMED = {errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR}
+"""What no disk could do: the input names what cannot be there."""
 
 
 def what_happened(error: Exception) -> tuple[str, int]:
@@ -105,7 +109,8 @@ def what_happened(error: Exception) -> tuple[str, int]:
         where = f"{error.filename}: " if error.filename else ""
         noted = "; ".join(getattr(error, "__notes__", ()))
         remedy = noted or _REMEDIES.get(error.errno or 0, "what was finished is kept")
-        return f"{where}{error.strerror or error}; {remedy}", FAILED
+        code = BAD_INPUT if error.errno in _MISNAMED else FAILED
+        return f"{where}{error.strerror or error}; {remedy}", code
     return f"{type(error).__name__}: {error}", FAILED
 
 

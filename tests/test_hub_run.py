@@ -167,7 +167,7 @@ def test_a_disk_that_refuses_is_not_taken_for_a_hub_that_is_gone(
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "hub").touch()
     done = run()
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "home/hub/datasets--someone--msmarco" in done.stderr
     assert "Not a directory; set HF_HOME to a folder that can be written" in done.stderr
 

@@ -105,6 +105,21 @@ CONFIG: list[tuple[Apply, tuple[str, ...], list[str]]] = [
         RUN,
         ["c.yaml, line 1", "not valid YAML"],
     ),
+    (config("name: t", "name: !!int ''"), RUN, ["c.yaml, line 1", "not valid YAML: '' is no int"]),
+    (config("name: t", "name: !!bool x"), RUN, ["c.yaml, line 1", "not valid YAML: 'x' is no bool"]),
+    (config("name: t", "name: 2026-13-45"), RUN, ["c.yaml, line 1", "'2026-13-45' is no timestamp"]),
+    (config("path: data", 'path: "a\\0b"'), RUN, ["c.yaml, line 2", "a text holds \\0"]),
+    (config("path: data", 'path: "\\ud800"'), RUN, ["c.yaml, line 2", "half a surrogate pair"]),
+    (config("1000", "0x" + "f" * 5000), RUN, ["c.yaml, line 4", "more than 64 bits"]),
+    (
+        config("name: t", f"name: {'t' * 300}"),
+        RUN,
+        ["results/ttt", "name is too long", "change the config's name"],
+    ),
+    (config("path: data", f"path: {'t' * 300}"), RUN, ["ttt: File name too long; give a shorter name"]),
+    (config("path: data", r'path: "a\nb"'), RUN, ["'a b' is neither a folder here nor a dataset id"]),
+    (config("1000", f"[{'1, ' * 500}]"), RUN, ["'search.top_k' is [1, 1, ", "... (passages kept"]),
+    (config("search: {top_k: 1000}", "search: lots"), RUN, ["'search' is 'lots'", "a section, of settings"]),
     (config("", ""), RUN, ["c.yaml: holds nothing", "sections name, data"]),
     (config("", "- a\n- b\n"), RUN, ["no mapping of sections"]),
     (content("c.yaml", b"\xff\xfe"), RUN, ["c.yaml: not UTF-8 text (byte 0)", "Save it as UTF-8"]),
@@ -130,9 +145,14 @@ CONFIG: list[tuple[Apply, tuple[str, ...], list[str]]] = [
         ["ndcg@10 looks at 10 ranks", "cutoffs up to 5"],
     ),
     (config("beir", "bier"), RUN, ["'data.source' is 'bier'", "'beir'"]),
-    (config(", path: data", ""), RUN, ["'data'", "source 'beir' needs data.path"]),
+    (config(", path: data", ""), RUN, ["c.yaml: source 'beir' needs data.path: add it."]),
     (config("path: data", "path: data, queries: 0"), RUN, ["'data.queries' is 0"]),
     (config("path: data", "path: data, corpus: -3"), RUN, ["'data.corpus'", "-3"]),
+    (
+        config("path: data", "path: data, corpus: {positives_of: 0}"),
+        RUN,
+        ["'data.corpus.positives_of' is 0", "greater than or equal to 1"],
+    ),
     (config("path: data", "path: data, corpus: {positives_of: 3}"), RUN, ["only with source 'hub'"]),
     (config("v2}", "v2, precision: int4}"), RUN, ["'model.precision' is 'int4'", "'fp32'"]),
     (config("v2}", "v2, device: gpu}"), RUN, ["'model.device' is 'gpu'", "cuda:N"]),
@@ -195,6 +215,12 @@ CONFIG: list[tuple[Apply, tuple[str, ...], list[str]]] = [
     (config("name: t", "name: t\ncache: ~no-such-user/x"), RUN, ["'cache' is '~no-such-user/x'", "no ~"]),
     (config("path: data", "path: ~no-such-user/x"), RUN, ["'data.path' is '~no-such-user/x'", "no ~"]),
     (config("v2}", "v2, truncate_dim: 0}"), RUN, ["'model.truncate_dim' is 0", "1"]),
+    (config("v2}", "v2, backend: bm25, k1: .inf}"), RUN, ["'model.k1' is inf", "a finite number"]),
+    (
+        config("search: {", "index: {factory: HNSW8}\nsearch: {parameters: {efSearch: .nan}, "),
+        RUN,
+        ["'search.parameters.efSearch' is nan"],
+    ),
     (config("v2}", "v2, backend: bm25, b: 1.5}"), RUN, ["'model.b' is 1.5", "less than or equal to 1"]),
     (
         config("v2}\n", "v2, backend: bm25}\nindex: {factory: SQfp16}\n"),
@@ -204,11 +230,15 @@ CONFIG: list[tuple[Apply, tuple[str, ...], list[str]]] = [
     (config("v2}", "v2, trust_remote_code: 'yes'}"), RUN, ["'model.trust_remote_code' is 'yes'", "boolean"]),
     (config("search: {", "evaluate: {measures: [ndgc@10]}\nsearch: {"), RUN, ["'ndgc@10'", "ndcg"]),
     (config("search: {", "evaluate: {measures: [ndcg@0]}\nsearch: {"), RUN, ["ndcg@0"]),
-    (config("search: {", "evaluate: {measures: []}\nsearch: {"), RUN, ["'evaluate.measures'"]),
+    (
+        config("search: {", "evaluate: {measures: []}\nsearch: {"),
+        RUN,
+        ["'evaluate.measures' is []", "one or more"],
+    ),
     (
         config("search: {", "evaluate: {measures: ndcg@10}\nsearch: {"),
         RUN,
-        ["'evaluate.measures' is 'ndcg@10'"],
+        ["'evaluate.measures' is 'ndcg@10'", "Allowed: a list."],
     ),
     (
         config("search: {", "index: {factory: Flatt}\nsearch: {"),
@@ -293,6 +323,7 @@ COMMAND_LINE: list[tuple[Apply, tuple[str, ...], list[str]]] = [
         RUN,
         ["result folder results/t: is a link to", "--output DIR"],
     ),
+    (nothing, settings("cache=c.yaml"), ["c.yaml/", "Not a directory; name a folder", "--set cache=DIR"]),
     (nothing, ("plan", "none.yaml"), ["config none.yaml: no such file"]),
     (nothing, ("data", "none.yaml"), ["config none.yaml: no such file"]),
     (nothing, ("evaluate", "--qrels", "q.trec"), ["Missing option '--run'"]),
@@ -313,6 +344,11 @@ DATA: list[tuple[Apply, tuple[str, ...], list[str]]] = [
     (remove("data/queries.jsonl"), RUN, ["queries.jsonl", "BEIR's layout"]),
     (remove("data/qrels/test.tsv"), RUN, ["test.tsv"]),
     (config("path: data", "path: date"), RUN, ["date"]),
+    (
+        both(lambda folder: (folder / "loop").symlink_to("loop"), config("path: data", "path: ./loop")),
+        RUN,
+        ["data.path", "loop: no such folder"],
+    ),
     (config("path: data", "path: data, split: train"), RUN, ["train.tsv", "test"]),
     (spoil("data/corpus.jsonl", "", ""), RUN, ["corpus.jsonl: the file is empty"]),
     (
@@ -378,7 +414,7 @@ DATA: list[tuple[Apply, tuple[str, ...], list[str]]] = [
 ]
 
 MODEL: list[tuple[Apply, tuple[str, ...], list[str]]] = [
-    (config("all-minilm-l6-v2", "''"), RUN, ["'model'", "needs model.name"]),
+    (config("all-minilm-l6-v2", "''"), RUN, ["c.yaml: backend 'flag' needs model.name: add it."]),
     (
         config("all-minilm-l6-v2", "./no-model"),
         RUN,

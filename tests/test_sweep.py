@@ -185,9 +185,9 @@ def test_a_mistake_that_is_plain_beforehand_stops_all(
 @pytest.mark.parametrize(
     ("failing", "code", "message"),
     [
-        ("[{name: disk, cache: c.yaml/below}, {name: good}]", 1, "disk failed: "),
+        ("[{name: disk, cache: /proc/no}, {name: good}]", 1, "disk failed: "),
         (
-            "[{name: disk, cache: c.yaml/below}, {name: cut, data.corpus: 340, data.queries: 1, model: "
+            "[{name: disk, cache: /proc/no}, {name: cut, data.corpus: 340, data.queries: 1, model: "
             "{name: '', backend: precomputed, passages: data/p.npy, queries: data/p.npy}}, {name: good}]",
             2,
             "cut failed: model.passages",

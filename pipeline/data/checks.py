@@ -11,7 +11,7 @@ from itertools import repeat
 import numpy as np
 
 from pipeline.data.source import Batch
-from pipeline.errors import InputError
+from pipeline.errors import InputError, shown
 from pipeline.records import Int64
 
 
@@ -61,8 +61,8 @@ def _unfit(batch: Batch, ids: list[str], what: str) -> InputError:
 def _problem(name: str, what: str) -> str:
     """What is wrong with an id; "" if nothing is."""
     if name.split() != [name]:
-        return f"holds white space: {name!r}" if name else "is empty"
-    return f"begins with #: {name!r}" if what == "query" and name.startswith("#") else ""
+        return f"holds white space: {shown(name)}" if name else "is empty"
+    return f"begins with #: {shown(name)}" if what == "query" and name.startswith("#") else ""
 
 
 def _refuse_duplicates(hashes: Int64, read: Callable[[], Iterator[Batch]], what: str) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from pipeline.data.files import Block, blocks
 from pipeline.data.source import Batch, Judgments
-from pipeline.errors import InputError
+from pipeline.errors import InputError, shown
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 
@@ -131,7 +131,7 @@ def _bad_line(place: str, fields: list[str], columns: str) -> InputError:
     names = columns.split()
     if len(fields) == len(names):
         return InputError(
-            f"{place}: the {names[-1]} is '{fields[-1]}'", allowed="an integer", fix="mend that line"
+            f"{place}: the {names[-1]} is {shown(fields[-1])}", allowed="an integer", fix="mend that line"
         )
     return InputError(
         f"{place}: {len(fields)} fields where {len(names)} belong",
