@@ -357,6 +357,7 @@ DATA: list[tuple[Apply, tuple[str, ...], list[str]]] = [
         ["corpus.jsonl, line 2", "'d1' stands twice", "line 1"],
     ),
     (spoil("data/corpus.jsonl", "dog ran", 'dog" ran'), RUN, ["corpus.jsonl, line 2", "not valid JSON"]),
+    (spoil("data/corpus.jsonl", "", "null\n"), RUN, ["corpus.jsonl, line 1", "a JSON null, no object"]),
     (spoil("data/corpus.jsonl", '"_id": "d2"', '"id": "d2"'), RUN, ["line 2", "no field '_id'"]),
     (spoil("data/corpus.jsonl", '"d2"', '"d 2"'), RUN, ["line 2", "white space"]),
     (

@@ -1,12 +1,14 @@
 """How is a JSONL file of passages or queries read? One JSON object a line, checked line by line.
 
-Each block of lines is parsed by Arrow; where Arrow stumbles, finds a null or counts another number of rows,
-the block is read again line by line with `json`, which either agrees to it or names the line at fault.
+Each block of lines is parsed by Arrow; where Arrow stumbles or would crash, finds a null or counts another
+number of rows, the block is read again line by line with `json`, which either agrees to it or names the line
+at fault.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +19,9 @@ from pipeline.errors import InputError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+_NULL = re.compile(rb"[^\n{]*null")  # at the beginning of a line: no object; of a block: Arrow 26 crashes
+_NEXT_NULL = re.compile(rb"\n" + _NULL.pattern)
 
 
 def read(path: Path, id_field: str, title_field: str | None = None) -> Iterator[Batch]:
@@ -36,6 +41,8 @@ def _fast(block: Block, id_field: str, title_field: str | None) -> Batch | None:
 
     schema = pa.schema([(name, pa.string()) for name in (id_field, "text", title_field) if name])
     options = ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
+    if _NULL.match(block.data) or _NEXT_NULL.search(block.data):
+        return None
     try:
         if not block.data.isascii():
             block.data.decode()
@@ -85,7 +92,8 @@ def parse_object(line: bytes, place: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise _broken(place, f"not readable JSON: {error}") from None
     if not isinstance(record, dict):
-        raise _broken(place, f"a JSON {type(record).__name__}, no object")
+        what = "null" if record is None else type(record).__name__
+        raise _broken(place, f"a JSON {what}, no object")
     return record
 
 
