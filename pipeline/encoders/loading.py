@@ -69,7 +69,7 @@ def refuse_missing(model: Model, folder: Path, network: Any) -> None:
             for name in file.keys():  # noqa: SIM118 (it is no mapping)
                 parts = name.replace(".gamma", ".weight").replace(".beta", ".bias").split(".")
                 stored.update(".".join(parts[start:]) for start in range(len(parts)))
-    if not stored or not lacking(name for name, _ in network.named_parameters() if name not in stored):
+    if not lacking(name for name, _ in network.named_parameters() if name not in stored):
         return
     _, loading = type(network).from_pretrained(
         folder, dtype=network.dtype, trust_remote_code=model.trust_remote_code, output_loading_info=True

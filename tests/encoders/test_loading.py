@@ -6,7 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from transformers import NomicBertConfig, NomicBertModel
+import torch
+from safetensors.torch import save_file
+from transformers import BertConfig, BertModel, NomicBertConfig, NomicBertModel
 
 from pipeline.encoders.loading import guarded, refuse_missing
 from pipeline.encoders.model_files import Files
@@ -32,3 +34,21 @@ def test_weights_that_only_transformers_knows_by_their_name_are_there_or_missing
         path.write_text(json.dumps({**described, "num_hidden_layers": 3}), encoding="utf-8")
         with pytest.raises(InputError, match=r"'nomic': its files lack \d+ weights, such as layers\.2\."):
             refuse_missing(MODEL, tmp_path, NomicBertModel.from_pretrained(tmp_path))
+
+
+@pytest.mark.parametrize("weights", ["pytorch_model.bin", "model.safetensors"])
+def test_weights_are_missed_in_files_of_either_kind_even_if_they_hold_none(
+    tmp_path: Path, weights: str
+) -> None:
+    config = BertConfig(
+        vocab_size=50, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
+    )
+    whole = BertModel(config)
+    config.save_pretrained(tmp_path)
+    save = torch.save if weights.endswith(".bin") else save_file
+    with guarded(MODEL):
+        save(whole.state_dict(), tmp_path / weights)
+        refuse_missing(MODEL, tmp_path, BertModel.from_pretrained(tmp_path))
+        save({}, tmp_path / weights)
+        with pytest.raises(InputError, match=r"'nomic': its files lack \d+ weights, such as embeddings\."):
+            refuse_missing(MODEL, tmp_path, BertModel.from_pretrained(tmp_path))
