@@ -246,6 +246,11 @@ CONFIG: list[tuple[Apply, tuple[str, ...], list[str]]] = [
         ["index.factory: 'Flatt'", "such as Flat"],
     ),
     (
+        config("search: {", "index: {factory: HNSW0}\nsearch: {"),
+        RUN,
+        ["index.factory: 'HNSW0': it has lists or links, and none of them", "such as Flat"],
+    ),
+    (
         config("search: {", "index: {metric: L2}\nsearch: {"),
         RUN,
         ["'index.metric' is 'L2'", "'inner_product'", "'l2'"],
@@ -326,6 +331,7 @@ COMMAND_LINE: list[tuple[Apply, tuple[str, ...], list[str]]] = [
     (nothing, settings("cache=c.yaml"), ["c.yaml/", "Not a directory; name a folder", "--set cache=DIR"]),
     (nothing, ("plan", "none.yaml"), ["config none.yaml: no such file"]),
     (nothing, ("data", "none.yaml"), ["config none.yaml: no such file"]),
+    (nothing, ("cache", "prune", "--size", "9" * 400 + "TB"), ["--size 999", "not a number with a unit"]),
     (nothing, ("evaluate", "--qrels", "q.trec"), ["Missing option '--run'"]),
     (
         nothing,
@@ -463,6 +469,11 @@ MODEL: list[tuple[Apply, tuple[str, ...], list[str]]] = [
         ("run", "pre.yaml"),
         ["p.npy is not a .npy file", "pickled"],
     ),
+    (
+        both(VECTORS, content("p.npy", b"\x93NUMPY\x01\x00\x10\x00((((((((((((((({")),
+        ("run", "pre.yaml"),
+        ["p.npy is not a .npy file"],
+    ),
     (both(VECTORS, array("p.npy", [1, 2])), ("run", "pre.yaml"), ["p.npy holds int64 of shape [2]"]),
     (
         both(VECTORS, array("p.npy", np.eye(3, 2), dtype=np.float32)),
@@ -485,9 +496,14 @@ MODEL: list[tuple[Apply, tuple[str, ...], list[str]]] = [
         ["'d2' holds NaN or infinity"],
     ),
     (
+        both(VECTORS, array("p.npy", [[1, 0], [0, 1e300]], dtype=np.float64)),
+        ("run", "pre.yaml"),
+        ["'d2' holds NaN or infinity", "of vectors in a file, make them again"],
+    ),
+    (
         both(VECTORS, array("p.npy", [[1, 0], [0, 3]], dtype=np.float32)),
         ("run", "pre.yaml"),
-        ["'d2' has length 3"],
+        ["'d2' has length 3", "scale them or set model.normalize to false"],
     ),
     (
         both(VECTORS, array("p.npy", [[1, 0], [0, 0]], dtype=np.float32)),

@@ -87,7 +87,8 @@ class Precomputed:
                 allowed=f"{len(texts):,}, one for each of the {role} in the collection's order",
                 fix=f"'benchmarco data' says which {role} there are: queries without judgments are left out",
             )
-        vectors = np.array(array[rows.start : rows.stop], np.float32)
+        with np.errstate(over="ignore"):  # what becomes infinity is refused below
+            vectors = np.array(array[rows.start : rows.stop], np.float32)
         forget(Embeddings((array,)), rows.start, rows.stop)
         zero = ~vectors.any(axis=1)
         if zero.any():
@@ -103,8 +104,9 @@ class Precomputed:
 
 def _open(role: Role, path: Path) -> npt.NDArray[np.floating[Any]]:
     try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError, OSError):
+        with np.errstate(over="ignore"):  # of a shape that no file has
+            array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except Exception:  # NumPy evaluates the header, which may hold anything
         array = None
     if not isinstance(array, np.ndarray):
         raise InputError(

@@ -25,6 +25,8 @@ _DIVISORS = re.compile(r"(?:Q|\+|IMI|Panorama)(\d+)")  # numbers in it that divi
 
 Parameters = Mapping[str, int | float]
 
+_NONE = re.compile(r"(IVF|HNSW|NSG)0+(?!\d)")  # built by Faiss, and searched by no process that lives on
+
 
 def build(
     embeddings: Embeddings,
@@ -83,6 +85,8 @@ def create(factory: str, metric: Metric, dimension: int) -> Any:
     """
     import faiss
 
+    if _NONE.search(factory):
+        raise _refusal(f"index.factory: '{factory}'", "it has lists or links, and none of them")
     kind = faiss.METRIC_L2 if metric == "l2" else faiss.METRIC_INNER_PRODUCT
     try:
         index = faiss.index_factory(dimension, factory, kind)
