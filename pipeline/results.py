@@ -171,7 +171,7 @@ def read_result(folder: Path | str) -> SavedResult:
         query_ids, measures, values = _read_table(folder / "per_query.csv")
         result = SavedResult(folder, metrics, manifest, query_ids, measures, values)
         problem = _disagreement(result)
-    except (KeyError, TypeError, ValueError, AttributeError, csv.Error) as error:
+    except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError, csv.Error) as error:
         raise _spoilt(folder, f"is damaged: {type(error).__name__} {error}") from None
     if problem:
         raise _spoilt(folder, f"is damaged: {problem}")
@@ -202,6 +202,8 @@ def _disagreement(result: SavedResult) -> str:
     if len(set(counts)) > 1:
         return f"metrics.json counts {counts[2]} queries, per_query.csv has {counts[1]} in {counts[0]} rows"
     told = (result.name, result.metrics["passages"], result.manifest["recipes"])
+    if not isinstance(told[1], int):
+        return "metrics.json counts no passages"
     if not all(told) or not all(row["stage"] for row in stages):
         return "metrics.json or manifest.json is empty"
     if means.keys() != written.keys():

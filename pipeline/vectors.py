@@ -196,17 +196,20 @@ def check(vectors: Float32, ids: Iterable[str], normalized: bool) -> None:
     lengths = np.linalg.norm(vectors.astype(np.float64), axis=1)
     wrong = ~np.isfinite(lengths)
     what = "holds NaN or infinity"
+    fix = "check the model's weights, or try model.precision: fp32; of vectors in a file, make them again"
     if not wrong.any() and normalized:
         wrong = np.abs(lengths - 1) > TOLERANCE
         what = f"has length {lengths[np.argmax(wrong)]:.4g} where model.normalize says 1"
+        fix = "check the model's weights; of vectors in a file, scale them or set model.normalize to false"
     elif not wrong.any():
         wrong = lengths > LONGEST
         what = f"is longer than {LONGEST:.2g}: scores would overflow"
+        fix = "set model.normalize to true; or scale the vectors"
     if wrong.any():
         first = list(ids)[int(np.argmax(wrong))]
         raise InputError(
             f"the vector of '{first}' {what}; {int(wrong.sum())} of {len(wrong)} like it",
-            fix="check the model's weights, or try model.precision: fp32",
+            fix=fix,
         )
 
 

@@ -228,6 +228,8 @@ def test_other_processors_are_told(
         (lambda folder: (folder / "manifest.json").write_text("[]"), "manifest.json is not JSON"),
         (lambda folder: (folder / "manifest.json").write_text("{}"), "is damaged: KeyError 'recipes'"),
         (lambda folder: (folder / "metrics.json").write_text("{}"), "is damaged"),
+        (lambda folder: _put(folder, "passages", "many"), "metrics.json counts no passages"),
+        (lambda folder: _put(folder, "metrics", {"mrr@10": 10**400, "ndcg@10": 0}), "is damaged"),
         (lambda folder: (folder / "per_query.csv").write_text(""), "is damaged"),
         (lambda folder: _edit(folder, lambda text: text[:-9]), "is damaged"),
         (lambda folder: _edit(folder, lambda text: text[: text.rindex("q")]), "counts 114 queries"),
@@ -247,6 +249,11 @@ def test_what_is_no_whole_result_is_refused(
         read_result(folder)
     assert expected in str(refused.value)
     assert str(folder) in str(refused.value)
+
+
+def _put(folder: Path, key: str, value: object) -> None:
+    metrics = folder / "metrics.json"
+    metrics.write_text(json.dumps(json.loads(metrics.read_text(encoding="utf-8")) | {key: value}))
 
 
 def _edit(folder: Path, change: Callable[[str], str]) -> None:

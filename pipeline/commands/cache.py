@@ -106,7 +106,7 @@ def parse_size(text: str) -> int:
 
 
 def _parse(text: str, option: str, units: Mapping[str, float], examples: str) -> float:
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)", text.strip())
+    match = re.fullmatch(r"(\d{1,15}(?:\.\d+)?)\s*([A-Za-z]+)", text.strip())
     if match is None or match[2] not in units:
         raise InputError(
             f"{option} {text}: not a number with a unit",
