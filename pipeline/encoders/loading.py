@@ -36,10 +36,13 @@ def guarded(model: Model, *loggers: str) -> Iterator[None]:
         logger.setLevel(logging.ERROR)
     try:
         yield
-    except ValueError as error:
-        if "trust_remote_code" not in str(error):
-            raise
-        raise distrusted(model.name) from None
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        if "trust_remote_code" in str(error):
+            raise distrusted(model.name) from None
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise InputError(
+            f"the files of model '{model.name}' cannot be loaded: {reason}", fix="restore the model's files"
+        ) from error
     except SafetensorError as error:
         raise InputError(
             f"the weights of model '{model.name}' cannot be read: {error}", fix="restore the model's files"
@@ -92,13 +95,16 @@ def load_tokenizer(model: Model, folder: Path) -> Tokenizer:
         folder: Where its tokenizer's files are.
 
     Raises:
-        InputError: See `fast_tokenizer`.
+        InputError: See `fast_tokenizer`; or `tokenizer.json` is damaged.
     """
     from tokenizers import Tokenizer
 
     path = folder / "tokenizer.json"
     if path.is_file():
-        return Tokenizer.from_file(str(path))
+        try:
+            return Tokenizer.from_file(str(path))
+        except Exception as error:  # of no other class
+            raise InputError(f"{path}: no tokenizer: {error}", fix="restore the model's files") from None
     from transformers import AutoTokenizer
 
     return fast_tokenizer(model, AutoTokenizer.from_pretrained(folder))
@@ -108,7 +114,7 @@ def fast_tokenizer(model: Model, tokenizer: Any) -> Tokenizer:
     """The tokenizer behind one of transformers'.
 
     Raises:
-        InputError: It is one of the few written in Python alone.
+        InputError: It is one of the few written in Python alone, or transformers made it of nothing.
     """
     fast: Tokenizer | None = getattr(tokenizer, "backend_tokenizer", None)
     if fast is None:
@@ -116,5 +122,11 @@ def fast_tokenizer(model: Model, tokenizer: Any) -> Tokenizer:
             f"model '{model.name}' has only a slow tokenizer, {type(tokenizer).__name__}",
             allowed="one that the package tokenizers runs, as tokenizer.json holds it",
             fix="convert it, or encode elsewhere and set model.backend to precomputed",
+        )
+    if fast.get_vocab_size() <= len(tokenizer.all_special_tokens):
+        raise InputError(
+            f"the tokenizer of model '{model.name}' knows no word: its files are missing",
+            allowed="tokenizer.json, or what it is made of, such as vocab.txt",
+            fix="restore the model's files",
         )
     return fast

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import save_file
-from transformers import BertConfig, BertModel, NomicBertConfig, NomicBertModel
+from transformers import AutoTokenizer, BertConfig, BertModel, NomicBertConfig, NomicBertModel
 
-from pipeline.encoders.loading import guarded, refuse_missing
+from pipeline.encoders.loading import fast_tokenizer, guarded, load_tokenizer, refuse_missing
 from pipeline.encoders.model_files import Files
 from pipeline.encoders.models import Model
 from pipeline.errors import InputError
@@ -52,3 +52,19 @@ def test_weights_are_missed_in_files_of_either_kind_even_if_they_hold_none(
         save({}, tmp_path / weights)
         with pytest.raises(InputError, match=r"'nomic': its files lack \d+ weights, such as embeddings\."):
             refuse_missing(MODEL, tmp_path, BertModel.from_pretrained(tmp_path))
+
+
+def test_a_tokenizer_that_transformers_makes_of_nothing_is_refused(tmp_path: Path) -> None:
+    BertConfig().save_pretrained(tmp_path)
+    with pytest.raises(InputError, match="the tokenizer of model 'nomic' knows no word"):
+        fast_tokenizer(MODEL, AutoTokenizer.from_pretrained(tmp_path))
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"\xff\xfe", b'{"version": "1.0"'])
+def test_a_damaged_tokenizer_is_said_plainly(tmp_path: Path, content: bytes) -> None:
+    BertConfig().save_pretrained(tmp_path)
+    (tmp_path / "tokenizer.json").write_bytes(content)
+    with pytest.raises(InputError, match=r"tokenizer\.json: no tokenizer: .*\. Restore the model's files"):
+        load_tokenizer(MODEL, tmp_path)
+    with pytest.raises(InputError, match="the files of model 'nomic' cannot be loaded: "), guarded(MODEL):
+        AutoTokenizer.from_pretrained(tmp_path)
