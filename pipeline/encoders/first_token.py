@@ -8,22 +8,29 @@ from __future__ import annotations
 
 from typing import Any
 
-LAYERS = {"BertLayer", "RobertaLayer", "XLMRobertaLayer"}
-"""Classes in transformers that compute what `last_layer_on_first_token` writes out, under the same names."""
+KINDS = (
+    "transformers.models.bert.modeling_bert.Bert",
+    "transformers.models.roberta.modeling_roberta.Roberta",
+    "transformers.models.xlm_roberta.modeling_xlm_roberta.XLMRoberta",
+)
+"""Whose `Layer` computes what `last_layer_on_first_token` writes out, and whose `Model` adds nothing to that.
+
+A model's own Python files may have other classes of these names, or derive from these and do more.
+"""
 
 
 def last_layer_on_first_token(body: Any) -> None:
     """Have a model compute its last hidden state for the first token only, float [b, 1, width].
 
     Args:
-        body: A torch model as transformers loads it. One that is not an encoder built of `LAYERS`, or whose
-            attention knows more than the tokens' own positions, stays as it is.
+        body: A torch model as transformers loads it. One that is not of `KINDS`, or whose attention knows
+            more than the tokens' own positions, stays as it is.
     """
     import torch
 
-    layers = getattr(getattr(body, "encoder", None), "layer", None)
-    if layers is None or type(layers[-1]).__name__ not in LAYERS or not _is_plain(body.config):
+    if not _is_plain(body):
         return
+    layers = body.encoder.layer
 
     class FirstToken(torch.nn.Module):
         def __init__(self, layer: Any) -> None:
@@ -48,10 +55,17 @@ def last_layer_on_first_token(body: Any) -> None:
     layers[-1] = FirstToken(layers[-1])
 
 
-def _is_plain(config: Any) -> bool:
-    """Whether attention is bidirectional, by absolute positions, and its mask is four-dimensional."""
+def _is_plain(body: Any) -> bool:
+    """Whether it is of `KINDS`, bidirectional, by absolute positions, and its mask four-dimensional."""
+    kind, config = _class_of(body).removesuffix("Model"), body.config
     return (
-        not config.is_decoder
+        kind in KINDS
+        and {_class_of(layer) for layer in body.encoder.layer} == {kind + "Layer"}
+        and not config.is_decoder
         and getattr(config, "position_embedding_type", "absolute") == "absolute"
         and config._attn_implementation in {"sdpa", "eager"}
     )
+
+
+def _class_of(module: Any) -> str:
+    return f"{type(module).__module__}.{type(module).__name__}"

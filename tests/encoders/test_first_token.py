@@ -17,6 +17,7 @@ from transformers import (
     XLMRobertaConfig,
     XLMRobertaModel,
 )
+from transformers.models.bert import modeling_bert
 
 from pipeline.encoders.first_token import last_layer_on_first_token
 
@@ -51,10 +52,38 @@ def test_the_first_token_s_state_is_the_same(kind: Any, config: Any, attention: 
         torch.testing.assert_close(states, hidden(whole, mask)[:, :1], atol=1e-5, rtol=0)
 
 
+class Mixing(BertModel):  # type: ignore[misc]
+    """As a model's own Python file may have it: more is done with the last states of all tokens."""
+
+    def forward(self, **inputs: Any) -> Any:
+        given = super().forward(**inputs)
+        given.last_hidden_state = given.last_hidden_state + given.last_hidden_state.mean(1, keepdim=True)
+        return given
+
+
+class BertLayer(modeling_bert.BertLayer):  # type: ignore[misc]
+    """Another layer of a name that transformers has."""
+
+    def forward(self, hidden: Any, *more: Any, **named: Any) -> Any:
+        return super().forward(hidden, *more, **named) + hidden
+
+
+def with_own_layers() -> BertModel:
+    body = BertModel(BertConfig(**SHAPE))
+    body.encoder.layer = torch.nn.ModuleList([BertLayer(body.config)])
+    return body
+
+
 @pytest.mark.parametrize(
     "body",
-    [BertModel(BertConfig(**SHAPE, is_decoder=True)), MPNetModel(MPNetConfig(**SHAPE))],
-    ids=["decoder", "mpnet"],
+    [
+        BertModel(BertConfig(**SHAPE, is_decoder=True)),
+        MPNetModel(MPNetConfig(**SHAPE)),
+        Mixing(BertConfig(**SHAPE)),
+        with_own_layers(),
+        BertModel(BertConfig(**{**SHAPE, "num_hidden_layers": 0})),
+    ],
+    ids=["decoder", "mpnet", "a model of its own", "layers of its own", "no layer"],
 )
 def test_another_architecture_stays_as_it_is(body: Any) -> None:
     body.eval()
