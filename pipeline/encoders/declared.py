@@ -10,6 +10,12 @@ from pipeline.encoders.model_files import Files
 if TYPE_CHECKING:
     from pipeline.encoders.models import Role
 
+LENGTHS = tuple(
+    f"sentence_{kind}_config.json"
+    for kind in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+)
+"""Where sentence-transformers looks for the length of texts; it takes the first that is there."""
+
 
 @dataclass(frozen=True)
 class Declared:
@@ -43,7 +49,7 @@ def read(files: Files) -> Declared:
     places = {str(entry.get("type")).rpartition(".")[2]: str(entry.get("path")) for entry in modules}
     pooling = files.read_json(places.get("Pooling", "1_Pooling") + "/config.json")
     settings = files.read_json("config_sentence_transformers.json")
-    lengths = files.read_json("sentence_bert_config.json").get("max_seq_length")
+    lengths = next(filter(None, map(files.read_json, LENGTHS)), {}).get("max_seq_length")
     return Declared(
         modules=tuple(str(entry.get("type")) for entry in modules),
         pooling=_pooling(pooling),

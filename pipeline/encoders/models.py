@@ -23,6 +23,10 @@ Find = Callable[[str, str | None, bool], tuple[Files, dict[str, Any]]]
 """See `model_files.find`."""
 
 
+COUNTING_ON = ("camembert", "mpnet", "data2vec-text", "longformer", "xmod", "ibert", "lilt")
+"""Model types whose first position is the one after the padding id, as those of RoBERTa's kinds."""
+
+
 @dataclass(frozen=True)
 class Abilities:
     """What a backend does with a model.
@@ -121,6 +125,7 @@ def resolve(config: ModelConfig, can: Abilities, find: Find = model_files.find) 
     said, family, own = declared.read(files), family_of(config.name), files.read_json("config.json")
     _check_modules(config, can, said)
     _check_attention(config, family, own)
+    _check_kind(config, can, own)
     prompts = {role: _prompt(config, role, said, family) for role in ROLES}
     if not said.pools_prompt and any(map(any, prompts.values())):
         raise InputError(
@@ -139,7 +144,7 @@ def resolve(config: ModelConfig, can: Abilities, find: Find = model_files.find) 
         device=device,
         prompts=prompts,
         max_lengths={role: min(lengths[role], most) for role in ROLES},
-        pad_id=int(own.get("pad_token_id") or 0),
+        pad_id=max(int(own.get("pad_token_id") or 0), 0),
         truncate_dim=config.truncate_dim or said.truncate_dim,
         trust_remote_code=config.trust_remote_code,
     )
@@ -186,6 +191,16 @@ def _check_attention(config: ModelConfig, family: Family | None, own: dict[str, 
         )
 
 
+def _check_kind(config: ModelConfig, can: Abilities, own: dict[str, Any]) -> None:
+    """Refuse to run an encoder together with its decoder, which asks for a text of its own."""
+    if own.get("model_type") in ("t5", "mt5", "umt5", "longt5") and not can.as_sentence_transformers:
+        raise InputError(
+            f"model '{config.name}' is of the type {own['model_type']}, "
+            f"whose encoder backend '{config.backend}' does not run alone",
+            fix="set model.backend to sentence-transformers",
+        )
+
+
 def _prompt(config: ModelConfig, role: Role, said: Declared, family: Family | None) -> tuple[str, str]:
     """What stands before and after each text: the config's word, else the model's, else its family's."""
     given = config.query_instruction if role == "queries" else config.passage_instruction
@@ -203,17 +218,18 @@ def _most_tokens(can: Abilities, said: Declared, family: Family | None, own: dic
 
     Only sentence-transformers heeds the last: FlagEmbedding does not read it.
     """
-    limits = [_positions(own), family.max_length if family else None]
+    limits = [positions(own), family.max_length if family else None]
     if can.as_sentence_transformers:
         limits.append(said.max_length)
     return min(limit for limit in limits if limit)
 
 
-def _positions(own: dict[str, Any]) -> int:
-    """How many tokens the model has positions for, by its `config.json`."""
-    positions = int(own.get("max_position_embeddings") or 1 << 30)
-    kind = str(own.get("model_type"))
-    return positions - (2 if "roberta" in kind or kind in ("camembert", "mpnet") else 0)
+def positions(own: dict[str, Any]) -> int:
+    """How many tokens the model has positions for, by its `config.json`; some count on from padding."""
+    most = int(own.get("max_position_embeddings") or 1 << 30)
+    kind, pad = str(own.get("model_type")), own.get("pad_token_id")
+    counts_on = "roberta" in kind or kind in COUNTING_ON
+    return most - (0 if not counts_on else 2 if pad is None else int(pad) + 1)
 
 
 def _pooling(

@@ -103,11 +103,41 @@ def test_length_never_exceeds_the_model_s_positions(bge_folder: Path) -> None:
     assert model.max_lengths == {"passages": 512, "queries": 64}
 
 
+@pytest.mark.parametrize(
+    ("kind", "pad", "kept"),
+    [("bert", 0, 514), ("roberta", 1, 512), ("longformer", 1, 512), ("roberta", 3, 510), ("xmod", None, 512)],
+)
+def test_positions_that_count_on_from_the_padding_id_are_fewer(
+    copy: Path, kind: str, pad: int | None, kept: int
+) -> None:
+    described = json.loads((copy / "config.json").read_text(encoding="utf-8"))
+    described |= {"model_type": kind, "pad_token_id": pad, "max_position_embeddings": 514}
+    write(copy / "config.json", described)
+    assert resolve(ModelConfig(name=str(copy), passage_max_length=999)).max_lengths["passages"] == kept
+
+
+def test_a_padding_id_that_is_none_is_no_token_s(copy: Path) -> None:
+    described = json.loads((copy / "config.json").read_text(encoding="utf-8"))
+    for none in (-1, None):
+        write(copy / "config.json", {**described, "pad_token_id": none})
+        assert resolve(ModelConfig(name=str(copy))).pad_id == 0
+
+
+@pytest.mark.parametrize("backend", ["flag", "openvino"])
+def test_an_encoder_with_a_decoder_is_refused_where_it_is_not_run_alone(copy: Path, backend: str) -> None:
+    write(copy / "config.json", {"model_type": "t5"})
+    with pytest.raises(InputError, match=r"of the type t5.* Set model\.backend to sentence-transformers"):
+        resolve(ModelConfig(name=str(copy), backend=backend))
+    assert resolve(ModelConfig(name=str(copy), backend="sentence-transformers")).pooling == "cls"
+
+
 def test_the_model_s_own_length_holds_where_its_library_heeds_it(copy: Path) -> None:
     write(copy / "sentence_bert_config.json", {"max_seq_length": 128})
     own = ModelConfig(name=str(copy), backend="sentence-transformers", query_max_length=64)
     assert resolve(own).max_lengths == {"passages": 128, "queries": 64}
     assert resolve(ModelConfig(name=str(copy))).max_lengths == {"passages": 512, "queries": 512}
+    (copy / "sentence_bert_config.json").rename(copy / "sentence_xlm-roberta_config.json")
+    assert resolve(own).max_lengths == {"passages": 128, "queries": 64}
 
 
 def test_a_family_s_length_holds_for_every_backend(copy: Path) -> None:
