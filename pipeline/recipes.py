@@ -16,7 +16,7 @@ from pipeline.errors import InputError
 from pipeline.metrics.names import Measure, parse_all
 from pipeline.store import Store
 
-SCHEMAS = {"passages": 3, "queries": 3, "index": 1, "search": 3, "evaluate": 1}
+SCHEMAS = {"passages": 4, "queries": 4, "index": 1, "search": 3, "evaluate": 1}
 """Raised when a stage's code starts to give other bytes for the same recipe."""
 
 VECTORS = ("data", "passages", "queries")

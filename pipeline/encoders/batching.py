@@ -149,9 +149,10 @@ def _tokenized(tokenizer: Tokenizer, texts: Sequence[str], max_length: int, usag
 
 
 def tokenize(tokenizer: Tokenizer, texts: Sequence[str], max_length: int) -> list[Int32]:
-    """The token ids of each text, int32 [tokens], special tokens included."""
+    """Each text's token ids, int32 [tokens], special tokens included, cut on the tokenizer's own side."""
     tokenizer.no_padding()
-    tokenizer.enable_truncation(max_length)
+    side = (tokenizer.truncation or {}).get("direction", "right")
+    tokenizer.enable_truncation(max_length, direction=side)
     tokens: list[Int32] = []
     for start in range(0, len(texts), CHUNK):
         for encoding in tokenizer.encode_batch_fast(list(texts[start : start + CHUNK])):

@@ -116,7 +116,7 @@ def fast_tokenizer(model: Model, tokenizer: Any) -> Tokenizer:
     Raises:
         InputError: It is one of the few written in Python alone, or transformers made it of nothing.
     """
-    fast: Tokenizer | None = getattr(tokenizer, "backend_tokenizer", None)
+    fast = behind(tokenizer)
     if fast is None:
         raise InputError(
             f"model '{model.name}' has only a slow tokenizer, {type(tokenizer).__name__}",
@@ -129,4 +129,12 @@ def fast_tokenizer(model: Model, tokenizer: Any) -> Tokenizer:
             allowed="tokenizer.json, or what it is made of, such as vocab.txt",
             fix="restore the model's files",
         )
+    return fast
+
+
+def behind(tokenizer: Any) -> Tokenizer | None:
+    """The tokenizer that one of transformers' runs, told on which side it cuts; None if it runs none."""
+    fast: Tokenizer | None = getattr(tokenizer, "backend_tokenizer", None)
+    if fast is not None:
+        fast.enable_truncation(512, direction=tokenizer.truncation_side)
     return fast

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tokenizers import Tokenizer
 
 from pipeline.artifacts import Draft, Recipe
 from pipeline.data.storage import open_texts
 from pipeline.encoders import quantization
 from pipeline.encoders.batching import Batch, Usage, batches, tokenize
-from pipeline.encoders.loading import load_tokenizer
 from pipeline.encoders.models import Model, distrusted
 from pipeline.errors import InputError
 from pipeline.openvino_runtime import has_bfloat16, import_openvino
@@ -30,10 +30,10 @@ from pipeline.store import Store
 
 log = logging.getLogger(__name__)
 
-SCHEMA = 2
+SCHEMA = 3
 TOKENS = 1024  # tokens per batch, padding included
 TILE = 16  # rows of a matrix tile in the number formats below fp32: widths are multiples of it
-DESCRIPTION, WEIGHTS = "model.xml", "model.bin"
+DESCRIPTION, WEIGHTS, TOKENIZER = "model.xml", "model.bin", "tokenizer.json"
 _UNWRITTEN = "iostream error"  # all that OpenVINO says of a write that fails; it removes what it wrote
 
 
@@ -47,11 +47,11 @@ class OpenVINOBackend:
 
     def __init__(self, model: Model, store: Store) -> None:
         folder = model.files.folder()
-        self.tokenizer = load_tokenizer(model, folder)
         self.pad_id = model.pad_id
         self.token_budget = TOKENS
         self.width_multiple = 1 if model.precision == "fp32" else TILE
         network, _ = store.make(conversion_recipe(model), lambda draft: (_convert(model, folder, draft), {}))
+        self.tokenizer = Tokenizer.from_file(str(network.path(TOKENIZER)))
         if model.precision == "int8":
             whole = network.path(DESCRIPTION)
             network, _ = store.make(
@@ -191,6 +191,8 @@ def _convert(model: Model, folder: Path, draft: Draft) -> dict[str, Any]:
                 fix="set model.backend to flag",
             )
         _keep(aside, draft)
+        with draft.file(TOKENIZER) as path:
+            os.replace(aside / TOKENIZER, path)
     return {"name": model.name}
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -106,3 +108,42 @@ def test_a_folder_s_name_shapes_no_vector(
     same = ModelConfig(name=str(named), query_instruction="")
     assert resolve(config).recipe("queries") == resolve(same).recipe("queries")
     assert (ours(config, texts[:20], store) == ours(same, texts[:20], store)).all()
+
+
+@pytest.mark.parametrize("backend", ["flag", "openvino"])
+@pytest.mark.parametrize(
+    "settings",
+    [{"do_lower_case": False}, {"strip_accents": False}, {"truncation_side": "left"}],
+    ids=lambda settings: next(iter(settings)),
+)
+def test_tokens_are_those_of_the_tokenizer_that_transformers_makes(
+    settings: dict[str, object], backend: str, store: Store, bge_folder: Path, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(bge_folder, tmp_path / "model"))
+    path = folder / "tokenizer_config.json"
+    described = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps({**described, **settings}), encoding="utf-8")
+    texts = ["Some WORDS", "naïve Größe", "a b c " * 200 + "last"]
+    reference = flag_model(folder, "cls").encode_corpus(texts)  # type: ignore[attr-defined]
+    vectors = ours(ModelConfig(name=str(folder), backend=backend), texts, store)
+    assert np.abs(vectors - reference).max() < 1e-5
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_padding_beyond_a_window_of_attention_shapes_no_vector(
+    precision: str, texts: list[str], store: Store, bge_folder: Path, tmp_path: Path
+) -> None:
+    import torch
+    from transformers import ModernBertConfig, ModernBertModel
+
+    folder = Path(shutil.copytree(bge_folder, tmp_path / "model"))
+    torch.manual_seed(0)
+    config = ModernBertConfig(
+        vocab_size=30522, hidden_size=32, num_hidden_layers=4, num_attention_heads=2, intermediate_size=64,
+        local_attention=16, global_attn_every_n_layers=2, pad_token_id=0, bos_token_id=101, eos_token_id=102,
+        cls_token_id=101, sep_token_id=102,
+    )  # fmt: skip
+    ModernBertModel(config).save_pretrained(folder)
+    reference = flag_model(folder, "cls").encode_corpus(texts)  # type: ignore[attr-defined]
+    vectors = ours(ModelConfig(name=str(folder), backend="openvino", precision=precision), texts, store)
+    assert cosines(vectors, reference).min() > (0.99999 if precision == "fp32" else 0.999)
