@@ -84,7 +84,7 @@ class _Comparison:
         compiled = import_openvino().compile_model(converted, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
         found = compiled(self.inputs)[0]
         lengths = [np.linalg.norm(vectors, axis=1) for vectors in (found, self.vectors)]
-        return bool(((found * self.vectors).sum(1) > 0.9999 * lengths[0] * lengths[1]).all())
+        return bool(((found * self.vectors).sum(1) > 0.99999 * lengths[0] * lengths[1]).all())
 
 
 def _torch_network(

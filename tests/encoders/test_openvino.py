@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from pipeline.config import ModelConfig
 from pipeline.encoders import Model, resolve
 from pipeline.encoders.openvino import OpenVINOBackend
+from pipeline.errors import InputError
 from pipeline.store import Store
 
 
@@ -38,4 +40,19 @@ def test_a_conversion_that_something_kills_is_no_fault_of_the_model(
     model = resolve(ModelConfig(name=str(bge_folder), backend="openvino"))
     assert isinstance(model, Model)
     with pytest.raises(ChildProcessError, match="conversion was ended by SIGKILL"):
+        OpenVINOBackend(model, Store(tmp_path / "store"))
+
+
+def test_a_model_that_is_traced_into_another_is_refused(bge_folder: Path, tmp_path: Path) -> None:
+    from transformers import LongformerConfig, LongformerModel
+
+    folder = Path(shutil.copytree(bge_folder, tmp_path / "model"))
+    config = LongformerConfig(
+        vocab_size=30522, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64,
+        attention_window=16, max_position_embeddings=514, initializer_range=0.5,
+    )  # fmt: skip
+    LongformerModel(config).save_pretrained(folder)
+    model = resolve(ModelConfig(name=str(folder), backend="openvino"))
+    assert isinstance(model, Model)
+    with pytest.raises(InputError, match=r"traces gives other vectors.* Set model\.backend to flag"):
         OpenVINOBackend(model, Store(tmp_path / "store"))
