@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ TOKENIZER = ("*.json", "*.txt", "*.model")
 """What of it is the tokenizer's, and some small files more."""
 CODE = ("*.py",)
 """What is fetched too when the config lets the model's own code run."""
+PREFERRED = ("model.safetensors", "model.safetensors.index.json")
+"""Where one of them is there, transformers reads no `.bin` beside it."""
 
 
 @dataclass(frozen=True)
@@ -127,22 +130,27 @@ def _bundled_folder(alias: str, bundled: Bundled) -> Path:
 
 def _hashes(folder: Path) -> dict[str, Any]:
     """The SHA-256 of every file of a model folder that can change its vectors."""
-    weights = sorted(folder.glob("*.safetensors")) or sorted(folder.glob("*.bin"))
+    return {"files": {os.path.relpath(path, folder): hash_given(path) for path in _shaping(folder)}}
+
+
+def _shaping(folder: Path) -> list[Path]:
+    """The files of a model folder that can change its vectors, sorted."""
+    shaping = {*folder.glob("*.safetensors")}
+    if not any((folder / name).is_file() for name in PREFERRED):
+        shaping.update(folder.glob("*.bin"))
     described = any((folder / name).is_file() for name in ("config.json", "modules.json"))
-    if not weights or not described:
-        missing = "config.json" if weights else "weights (*.safetensors or *.bin)"
+    if not shaping or not described:
+        missing = "config.json" if shaping else "weights (*.safetensors or *.bin)"
         raise InputError(
             f"model folder {folder}: no {missing}",
             allowed="a folder as save_pretrained or a hub snapshot leaves it",
             fix="check the path",
         )
-    shaping = set(weights)
     for pattern in ("*.json", "*.txt", "*.model", "*.py"):
         shaping.update(folder.glob(pattern))
-    for pattern in ("*.json", "*.txt", "*.model", "*.safetensors", "*.bin"):
-        shaping.update(folder.glob(f"[0-9]_*/{pattern}"))  # sentence-transformers' modules
-    unread = {"data_config.json", "train_script.py"}
-    files = {
-        str(path.relative_to(folder)): hash_given(path) for path in sorted(shaping) if path.name not in unread
-    }
-    return {"files": files}
+    listed = [module for module in Files(folder).read_list("modules.json") if isinstance(module, dict)]
+    places = {folder / str(module["path"]) for module in listed if module.get("path")}
+    for place in (*folder.glob("[0-9]_*"), *places):  # sentence-transformers' modules
+        for pattern in ("*.json", "*.txt", "*.model", "*.safetensors", "*.bin"):
+            shaping.update(place.rglob(pattern))
+    return sorted(path for path in shaping if path.name not in ("data_config.json", "train_script.py"))

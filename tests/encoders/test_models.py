@@ -219,10 +219,25 @@ def test_modules_that_would_not_run_as_the_model_means_them_are_refused(
         resolve(ModelConfig(name=str(copy), backend=backend))
 
 
-def test_identity_follows_the_weights_of_every_module(copy: Path) -> None:
+@pytest.mark.parametrize("place", ["2_Dense", "dense", "parts/dense", "10_Router/query_0_Dense"])
+def test_identity_follows_the_weights_of_every_module(copy: Path, place: str) -> None:
+    listed = ["", place.removesuffix("/query_0_Dense")]
+    write(copy / "modules.json", [{"path": path, "type": "x"} for path in listed])
+    before = model_files.find(ModelConfig(name=str(copy)))[1]
+    (copy / place).mkdir(parents=True)
+    (copy / place / "model.safetensors").write_bytes(b"weights")
+    assert model_files.find(ModelConfig(name=str(copy)))[1] != before
+
+
+def test_identity_follows_the_weights_that_transformers_takes(copy: Path) -> None:
+    """Those in `.bin` count where no `model.safetensors` goes before them, whatever else is there."""
+    (copy / "pytorch_model.bin").write_bytes(b"one")
     before = resolve(ModelConfig(name=str(copy))).identity
-    (copy / "2_Dense").mkdir()
-    (copy / "2_Dense" / "model.safetensors").write_bytes(b"weights")
+    (copy / "pytorch_model.bin").write_bytes(b"two")
+    assert resolve(ModelConfig(name=str(copy))).identity == before
+    (copy / "model.safetensors").rename(copy / "other.safetensors")
+    before = resolve(ModelConfig(name=str(copy))).identity
+    (copy / "pytorch_model.bin").write_bytes(b"three")
     assert resolve(ModelConfig(name=str(copy))).identity != before
 
 
