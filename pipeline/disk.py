@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,47 @@ def hash_given(path: Path) -> str:
     except OSError as error:
         what = f"{path}: cannot be read: {error.strerror}"
         raise InputError(what, fix="check the file and its permissions") from None
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A file that others may write, as it was when its bytes were hashed.
+
+    Attributes:
+        path: Where it is.
+        sha256: Of its bytes.
+        stamp: Its size, and when it was last written and last changed.
+    """
+
+    path: Path
+    sha256: str
+    stamp: tuple[int, int, int]
+
+    @staticmethod
+    def now(path: Path) -> Seen:
+        """A file as it is."""
+        stamp = _stamp(path)
+        return Seen(path, hash_given(path), stamp)
+
+    def check(self) -> None:
+        """Refuse other bytes than those that were hashed; they are read only where the stamp is another.
+
+        Raises:
+            InputError: The file was written, or is gone.
+        """
+        with contextlib.suppress(FileNotFoundError):
+            if _stamp(self.path) == self.stamp or hash_file(self.path) == self.sha256:
+                return
+        raise InputError(
+            f"{self.path}: was changed after this run had looked at it",
+            allowed="files that stay as they are while a run reads them",
+            fix="run again",
+        )
+
+
+def _stamp(path: Path) -> tuple[int, int, int]:
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def read_json(path: Path) -> dict[str, Any] | None:

@@ -35,6 +35,7 @@ TEXTS: dict[Role, str] = {"passages": CORPUS, "queries": QUERIES}
 def make_data(benchmark: Benchmark, draft: Draft, meter: Meter) -> dict[str, Any]:
     """Read, check and slice the collection."""
     facts = data.load(benchmark.config.data, draft, benchmark.progress)
+    data.check(benchmark.config.data, benchmark.sources)
     meter.count(facts["passages"])
     return facts
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import shutil
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 import pytrec_eval
 
-from pipeline.api import run_benchmark
+from pipeline.api import run_benchmark, run_benchmarks
 from pipeline.artifacts import Draft
 from pipeline.benchmark import Benchmark
 from pipeline.config import STAGES, Config
@@ -155,6 +156,47 @@ def test_order_of_passages_is_part_of_what_they_are(workplace: Path) -> None:
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([*lines[1:], lines[0]]))
     assert "passages" in remade(run(workplace))
+
+
+PRECOMPUTED = ("model.backend=precomputed", "model.passages=p.npy", "model.queries=q.npy")
+
+
+def other_sign(content: bytes) -> bytes:
+    """The last float of a file, negated."""
+    return content[:-1] + bytes([content[-1] ^ 0x80])
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "settings"),
+    [
+        ("data/corpus.jsonl", lambda content: content.replace(b" the ", b" thy "), PRECOMPUTED),
+        ("data/queries.jsonl", lambda content: content.replace(b"how ", b"why "), PRECOMPUTED),
+        ("data/qrels/test.tsv", lambda content: content.replace(b"\t1\n", b"\t2\n"), PRECOMPUTED),
+        ("p.npy", other_sign, PRECOMPUTED),
+        ("q.npy", other_sign, PRECOMPUTED),
+        ("bge-small-en-v1.5/model.safetensors", other_sign, ["model.pooling=mean"]),
+    ],
+)
+def test_a_file_that_changes_under_a_run_is_refused_and_nothing_of_it_kept(
+    workplace: Path, name: str, change: Callable[[bytes], bytes], settings: Sequence[str]
+) -> None:
+    """As one does that somebody edits, or trains, while the first of several benchmarks runs."""
+    for vectors, rows in (("p", 345), ("q", 114)):
+        drawn = np.random.default_rng(rows).standard_normal((rows, 8)).astype(np.float32)
+        np.save(workplace / f"{vectors}.npy", drawn / np.linalg.norm(drawn, axis=1, keepdims=True))
+    settings = [*settings, f"cache={workplace}/empty"]
+    outcomes = run_benchmarks([config(workplace), config(workplace, "name=u", *settings)])
+    assert next(outcomes).error is None
+    before = (workplace / name).read_bytes()
+    (workplace / name).write_bytes(change(before))
+    (second,) = outcomes
+    assert isinstance(second.error, InputError)
+    assert "was changed after this run had looked at it" in str(second.error)
+    read = "queries" if name == "q.npy" else "passages"
+    assert not list((workplace / "empty").glob(f"{read}/*/rows-*"))
+    assert not list((workplace / "empty").glob("openvino/*/*.sha256"))
+    (workplace / name).write_bytes(before)
+    assert {read, "search", "evaluate"} <= set(remade(run(workplace, "name=u", *settings)))
 
 
 @pytest.mark.parametrize("name", ["tokenizer.json", "model.safetensors"])

@@ -7,6 +7,7 @@ from typing import Any
 
 from pipeline.config import DataConfig
 from pipeline.data.catalog import open_source
+from pipeline.errors import InputError
 
 SCHEMA = 2  # of reading, joining, slicing and storing; raise it when any of them gives other content
 
@@ -44,3 +45,17 @@ def identify(config: DataConfig) -> Identity:
         queries=corpus | asked,
         qrels=corpus | asked | {"size": size},
     )
+
+
+def check(config: DataConfig, identity: Identity) -> None:
+    """Refuse a collection that is no longer what was identified.
+
+    Raises:
+        InputError: Its files were written, or its branch on the hub moved.
+    """
+    if identify(config) != identity:
+        raise InputError(
+            f"data.path {config.path}: the collection was changed after this run had looked at it",
+            allowed="files that stay as they are while a run reads them",
+            fix="run again",
+        )

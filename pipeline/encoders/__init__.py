@@ -156,6 +156,7 @@ class ModelEncoder:
         known = _BACKENDS[self.config.backend]
         loaded = getattr(importlib.import_module(known.module), known.name)
         backend: batching.Backend = loaded(self.model, self.store)
+        self.model.files.check()
         if self.model.truncate_dim and self.model.truncate_dim > backend.dimension:
             raise InputError(
                 f"model.truncate_dim: {self.model.truncate_dim}, and '{self.model.name}' makes vectors of "

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import hub
-from pipeline.disk import hash_given
+from pipeline.disk import Seen
 from pipeline.errors import InputError
 
 FILES = (
@@ -44,12 +44,22 @@ BUNDLED = {
 
 @dataclass(frozen=True)
 class Files:
-    """Where a model's files are: a folder here, or a commit on the hub."""
+    """Where a model's files are: a folder here, or a commit on the hub; and those of a folder as hashed."""
 
     local: Path | None = None
     repo: str = ""
     commit: str = ""
     patterns: tuple[str, ...] = FILES
+    seen: tuple[Seen, ...] = ()
+
+    def check(self) -> None:
+        """Refuse a folder whose files are no longer those that the model's identity is of.
+
+        Raises:
+            InputError: See `Seen.check`.
+        """
+        for file in self.seen:
+            file.check()
 
     def folder(self) -> Path:
         """The folder with all files, fetched from the hub if they are not here."""
@@ -94,7 +104,7 @@ def find(name: str, revision: str | None, trust_remote_code: bool) -> tuple[File
     bundled = BUNDLED.get(name)
     if bundled:
         folder = _bundled_folder(name, bundled)
-        identity = _hashes(folder)
+        files, identity = _of_folder(folder)
         found = identity["files"].get("model.safetensors")
         if found != bundled.sha256:
             raise InputError(
@@ -102,10 +112,10 @@ def find(name: str, revision: str | None, trust_remote_code: bool) -> tuple[File
                 allowed=bundled.sha256,
                 fix=f"reinstall the package {bundled.package.replace('_', '-')}",
             )
-        return Files(folder), identity
+        return files, identity
     local = Path(name)
     if local.is_dir():
-        return Files(local), _hashes(local)
+        return _of_folder(local)
     if local.is_absolute():
         raise InputError(
             f"model.name: no folder {local}",
@@ -128,9 +138,10 @@ def _bundled_folder(alias: str, bundled: Bundled) -> Path:
     return Path(spec.origin).parent / bundled.folder
 
 
-def _hashes(folder: Path) -> dict[str, Any]:
-    """The SHA-256 of every file of a model folder that can change its vectors."""
-    return {"files": {os.path.relpath(path, folder): hash_given(path) for path in _shaping(folder)}}
+def _of_folder(folder: Path) -> tuple[Files, dict[str, Any]]:
+    """A model folder, and the SHA-256 of every file in it that can change the vectors."""
+    seen = tuple(map(Seen.now, _shaping(folder)))
+    return Files(folder, seen=seen), {"files": {os.path.relpath(s.path, folder): s.sha256 for s in seen}}
 
 
 def _shaping(folder: Path) -> list[Path]:

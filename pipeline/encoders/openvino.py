@@ -190,6 +190,7 @@ def _convert(model: Model, folder: Path, draft: Draft) -> dict[str, Any]:
                 allowed="encoder models that transformers loads and OpenVINO traces",
                 fix="set model.backend to flag",
             )
+        model.files.check()
         _keep(aside, draft)
         with draft.file(TOKENIZER) as path:
             os.replace(aside / TOKENIZER, path)
