@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -109,17 +109,22 @@ class Measure(Ask):
 def together(shards: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """What shards cost that are asked one after the other: memory and times are the sums of theirs.
 
-    The merge of their hits is not counted.
+    The merge of their hits is not counted, and what one of them does not say is left out.
     """
 
-    def rate(name: str) -> float:
-        return round(1 / float(sum(1 / shard[name] for shard in shards)), 1)
+    def rate(each: Sequence[float]) -> float:
+        return round(1 / sum(1 / one for one in each), 1)
 
-    latency = {name: round(sum(s["latency_ms"][name] for s in shards), 4) for name in shards[0]["latency_ms"]}
+    rules: dict[str, Callable[[Sequence[Any]], Any]] = {
+        "device": lambda each: ", ".join(sorted(set(each))),
+        "memory_mb": lambda each: round(sum(each), 3),
+        "threads": min,
+        "queries_per_second": rate,
+        "queries_per_second_one_thread": rate,
+        "latency_ms": lambda each: {name: round(sum(one[name] for one in each), 4) for name in each[0]},
+    }
     return {
-        "memory_mb": round(sum(shard["memory_mb"] for shard in shards), 3),
-        "threads": min(shard["threads"] for shard in shards),
-        "queries_per_second": rate("queries_per_second"),
-        "queries_per_second_one_thread": rate("queries_per_second_one_thread"),
-        "latency_ms": latency,
+        name: rule([shard[name] for shard in shards])
+        for name, rule in rules.items()
+        if all(name in shard for shard in shards)
     }

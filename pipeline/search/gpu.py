@@ -34,6 +34,11 @@ def choose(device: str, gpus: int) -> int | None:
     return wanted
 
 
+def name(device: str) -> str:
+    """The GPU that `search.device` chooses, as `cuda:N`."""
+    return f"cuda:{choose(device, count())}"
+
+
 def count() -> int:
     """How many GPUs Faiss can use."""
     import faiss

@@ -114,10 +114,12 @@ class Approximate:
         )
 
     def measure(self, queries: Float32) -> dict[str, Any]:
-        """What it costs: memory in 10^6 bytes, and what `speed.measure` says."""
+        """What it costs: memory in 10^6 bytes, or the GPU it is on, and what `speed.measure` says."""
         queries, k = for_metric(queries, self.metric), min(self.config.top_k, self.count)
         find = functools.partial(faiss_index.find, self.index, k=k, metric=self.metric)
-        return {"memory_mb": self.memory_mb, **speed.measure(find, queries, self.config.batch_size)}
+        on_gpu = self.index is not self.on_cpu
+        where = {"device": gpu.name(self.config.device)} if on_gpu else {"memory_mb": self.memory_mb}
+        return {**where, **speed.measure(find, queries, self.config.batch_size, on_gpu)}
 
 
 def open_searcher(index: IndexConfig, search: SearchConfig, path: Path) -> Exact | Approximate:

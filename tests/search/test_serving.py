@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import faiss
 import numpy as np
 import pytest
 
@@ -16,7 +17,7 @@ from pipeline.config_file import load_config
 from pipeline.errors import InputError
 from pipeline.progress import silent
 from pipeline.report.table import became
-from pipeline.search import speed
+from pipeline.search import gpu, speed
 from pipeline.store import Store
 
 
@@ -79,6 +80,18 @@ def test_an_approximate_index_is_measured_against_exact_search_made_once(workpla
         assert change["ci_low"] <= change["difference"] <= change["ci_high"]
     written = json.loads((workplace / "results/t/metrics.json").read_text(encoding="utf-8"))
     assert written["against_exact"] == again["against_exact"]
+
+
+def test_an_index_on_a_gpu_says_so_and_nothing_of_this_machine_s_threads(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu, "count", lambda: 1)
+    monkeypatch.setattr(gpu, "_copy", lambda index, number: faiss.clone_index(index))  # stands in for one
+    metrics = run(workplace, "index.factory='IVF4,Flat'", "search.parameters={nprobe: 4}")
+    assert metrics["index"]["device"] == "cuda:0"
+    assert metrics["index"]["queries_per_second"] > 0
+    assert not {"memory_mb", "threads", "queries_per_second_one_thread"} & set(metrics["index"])
+    assert min(metrics["against_exact"]["overlap"].values()) > 0.95
 
 
 def test_seconds_are_what_the_benchmark_itself_costs(
