@@ -117,16 +117,17 @@ def test_a_new_commit_of_the_model_encodes_again(
     assert reused(tmp_path) == [True, False, False, False, False, False]
 
 
-def test_an_older_repository_without_safetensors_serves_too(
+def test_an_older_repository_with_its_weights_in_bin_serves_too(
     hub_server: Any, published: dict[str, str], run: Run, tmp_path: Path, bge_folder: Path
 ) -> None:
     import torch
-    from safetensors.torch import load_file
+    from safetensors.torch import load_file, save_file
 
     assert run().returncode == 0
     before = (tmp_path / "results/hub/run.trec").read_bytes()
     older = shutil.copytree(bge_folder, tmp_path / "older")
     torch.save(load_file(older / "model.safetensors"), older / "pytorch_model.bin")
+    save_file({"unused": torch.zeros(1)}, older / "adapter.safetensors")
     (older / "model.safetensors").unlink()
     hub_server.publish("model", "someone/bge-small-en-v1.5", older)
     done = run()

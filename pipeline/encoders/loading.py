@@ -43,6 +43,13 @@ def guarded(model: Model, *loggers: str) -> Iterator[None]:
         raise InputError(
             f"the files of model '{model.name}' cannot be loaded: {reason}", fix="restore the model's files"
         ) from error
+    except RuntimeError as error:
+        if "ignore_mismatched_sizes" not in str(error):
+            raise
+        raise InputError(
+            f"the weights of model '{model.name}' have other shapes than its config.json says",
+            fix="restore the model's files",
+        ) from None
     except SafetensorError as error:
         raise InputError(
             f"the weights of model '{model.name}' cannot be read: {error}", fix="restore the model's files"

@@ -66,7 +66,7 @@ class Files:
         if self.local:
             return self.local
         folder = hub.snapshot(self.repo, self.commit, "model", self.patterns)
-        if any(folder.glob("*.safetensors")):
+        if any((folder / name).is_file() for name in PREFERRED):
             return folder
         return hub.snapshot(self.repo, self.commit, "model", (*self.patterns, "*.bin"))  # an older repository
 

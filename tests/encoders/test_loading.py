@@ -54,6 +54,14 @@ def test_weights_are_missed_in_files_of_either_kind_even_if_they_hold_none(
             refuse_missing(MODEL, tmp_path, BertModel.from_pretrained(tmp_path))
 
 
+def test_weights_of_other_shapes_are_refused(tmp_path: Path) -> None:
+    shape = {"vocab_size": 50, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    BertModel(BertConfig(hidden_size=8, **shape)).save_pretrained(tmp_path)
+    BertConfig(hidden_size=12, **shape).save_pretrained(tmp_path)
+    with pytest.raises(InputError, match="'nomic' have other shapes"), guarded(MODEL):
+        BertModel.from_pretrained(tmp_path)
+
+
 def test_a_tokenizer_that_transformers_makes_of_nothing_is_refused(tmp_path: Path) -> None:
     BertConfig().save_pretrained(tmp_path)
     with pytest.raises(InputError, match="the tokenizer of model 'nomic' knows no word"):
