@@ -206,6 +206,11 @@ def _disagreement(result: SavedResult) -> str:
         return "metrics.json counts no passages"
     if not all(told) or not all(row["stage"] for row in stages):
         return "metrics.json or manifest.json is empty"
+    for section in ("config", "recipes", "versions", "hardware"):
+        if not isinstance(result.manifest.get(section, {}), dict):
+            return f"'{section}' in manifest.json is no object"
+    if not all(isinstance(row["stage"], str) for row in stages):
+        return "metrics.json has a stage without a name"
     if means.keys() != written.keys():
         return "metrics.json and per_query.csv have other measures"
     wrong = [name for name, mean in means.items() if not abs(mean - written[name]) <= ROUNDING]

@@ -229,6 +229,10 @@ def test_other_processors_are_told(
         (lambda folder: (folder / "manifest.json").write_text("{}"), "is damaged: KeyError 'recipes'"),
         (lambda folder: (folder / "metrics.json").write_text("{}"), "is damaged"),
         (lambda folder: _put(folder, "passages", "many"), "metrics.json counts no passages"),
+        (
+            lambda folder: (folder / "manifest.json").write_text('{"recipes": {"data": {}}, "config": 5}'),
+            "'config' in manifest.json is no object",
+        ),
         (lambda folder: _put(folder, "metrics", {"mrr@10": 10**400, "ndcg@10": 0}), "is damaged"),
         (lambda folder: (folder / "per_query.csv").write_text(""), "is damaged"),
         (lambda folder: _edit(folder, lambda text: text[:-9]), "is damaged"),
