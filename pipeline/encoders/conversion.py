@@ -44,7 +44,6 @@ def convert(
     tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code)
     if (fast := behind(tokenizer)) is None:
         raise ValueError(f"it has only a slow tokenizer, {type(tokenizer).__name__}")
-    fast.save(str(target.with_name("tokenizer.json")))
     network, example = _torch_network(folder, pooling, normalize, pad_id, trust_remote_code)
     same = _Comparison(network, pad_id)
     converted = _traced(network, example)
@@ -54,6 +53,7 @@ def convert(
         if not same(converted):
             raise ValueError("what OpenVINO traces gives other vectors")
     openvino.save_model(converted, str(target), compress_to_fp16=False)
+    fast.save(str(target.with_name("tokenizer.json")))
 
 
 def _traced(network: Any, example: dict[str, Any]) -> Any:

@@ -34,7 +34,7 @@ SCHEMA = 3
 TOKENS = 1024  # tokens per batch, padding included
 TILE = 16  # rows of a matrix tile in the number formats below fp32: widths are multiples of it
 DESCRIPTION, WEIGHTS, TOKENIZER = "model.xml", "model.bin", "tokenizer.json"
-_UNWRITTEN = "iostream error"  # all that OpenVINO says of a write that fails; it removes what it wrote
+_UNWRITTEN = ("iostream error", "No space left")  # what OpenVINO, and a tokenizer, say of a write that fails
 
 
 class OpenVINOBackend:
@@ -211,7 +211,7 @@ def _in_its_own_process(module: str, arguments: list[str], weights: Path) -> str
     if done.returncode < 0:
         name = signal.Signals(-done.returncode).name
         raise ChildProcessError(f"{module} was ended by {name}, as for want of memory")
-    if done.returncode and _UNWRITTEN in _last_line(done.stderr):
+    if done.returncode and any(said in _last_line(done.stderr) for said in _UNWRITTEN):
         raise OSError(errno.ENOSPC, "OpenVINO cannot write it, as on a full disk", str(weights))
     return done.stderr if done.returncode else None
 
