@@ -25,6 +25,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +100,8 @@ def random_model(folder: Path, **shape: int) -> str:
     for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json"):
         shutil.copy(bundled / name, folder)
     (folder / "1_Pooling").mkdir()
-    pooling = {"pooling_mode_cls_token": True}
+    width = shape.get("hidden_size", 768)
+    pooling = {"word_embedding_dimension": width, "pooling_mode_cls_token": True}
     (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling), encoding="utf-8")
     chain = [("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Normalize", "Normalize")]
     modules = [
@@ -157,7 +159,9 @@ def build(name: str, store: Store, corpus: CalibrationCorpus, only: list[str] | 
 
 def ours(name: str, backend: str, precision: str, store: Store, corpus: CalibrationCorpus) -> Encode:
     config = ModelConfig.model_validate({"name": name, "backend": backend, "precision": precision})
-    encoder = open_encoder(config, resolve(config, corpus), store)
+    model = resolve(config)
+    assert isinstance(model, Model)
+    encoder = open_encoder(config, replace(model, corpus=corpus), store)
 
     def encode(texts: list[str]) -> Any:
         with silent("", None, "") as bar:
