@@ -50,18 +50,14 @@ def generate(folder: Path, rows: int) -> None:
 
 def load_collection(folder: Path, source: str) -> int:
     """Load with the project's own loader; the passages loaded."""
-    from tqdm import tqdm
-
     from pipeline.artifacts import Draft
     from pipeline.config import DataConfig
     from pipeline.data import load
-
-    def bar(label: str, total: int | None, unit: str) -> tqdm:
-        return tqdm(desc=f"{source}: {label}", total=total, unit=unit, unit_scale=True)
+    from pipeline.terminal import progress
 
     with tempfile.TemporaryDirectory(dir=folder) as target:
         config = DataConfig.model_validate({"source": source, "path": str(folder)})
-        return int(load(config, Draft(Path(target)), bar)["passages"])
+        return int(load(config, Draft(Path(target)), progress)["passages"])
 
 
 def load_dict(folder: Path) -> int:
