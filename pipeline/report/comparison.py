@@ -14,7 +14,7 @@ from rich.table import Table
 from pipeline.comparison import Comparison, Entry, Pair
 from pipeline.display import interval, p, rate, rounded, signed, size
 from pipeline.metrics.statistics import PERMUTATIONS
-from pipeline.report.table import became, plain_table, side_by_side
+from pipeline.report.table import became, fitting_tables, plain_table
 
 Rows = list[tuple[str, ...]]
 
@@ -43,19 +43,8 @@ def summary_tables(metrics: Sequence[Mapping[str, Any]], total: int, width: int)
         f"{sum(became(row) == 'made' for row in each['stages'])} of {len(each['stages'])}" for each in metrics
     ]
     title = f"{len(metrics):,} of {total:,} benchmarks finished"
-    return _fitting(title, "result", names, columns, width - max(map(len, ["result", *names])) - 4)
-
-
-def _fitting(
-    title: str, first: str, names: Sequence[str], columns: Mapping[str, Sequence[str]], width: int
-) -> list[Table]:
-    """The columns in as many tables as their width makes of them, each beside the names."""
-    tables: list[Table] = []
-    for chosen in side_by_side(columns, width):
-        tables.append(_table("" if tables else title, (first, *chosen)))
-        for row in zip(names, *(columns[name] for name in chosen), strict=True):
-            tables[-1].add_row(*row)
-    return tables
+    left = width - max(map(len, ["result", *names])) - 4
+    return fitting_tables(_table, title, "result", names, columns, left)
 
 
 def comparison_tables(comparison: Comparison, width: int) -> list[Table]:
@@ -79,7 +68,8 @@ def comparison_tables(comparison: Comparison, width: int) -> list[Table]:
         differences = tuple(cell.replace(" ", "\n") for cell in differences)
     columns = dict(zip(map(_broken, PAIRS[1:]), (differences, *rest), strict=True))
     title = f"differences in {comparison.measure}, query by query"
-    return [scores, cost, *_fitting(title, "a - b", names, columns, width - WRAPPED["a - b"] - 4)]
+    left = width - WRAPPED["a - b"] - 4
+    return [scores, cost, *fitting_tables(_table, title, "a - b", names, columns, left)]
 
 
 def legend(comparison: Comparison) -> list[str]:

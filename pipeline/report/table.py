@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from rich.table import Table
@@ -92,7 +92,33 @@ def plain_table(title: str | None, header: Iterable[str], right: Iterable[int] =
     return table
 
 
-def side_by_side(columns: Mapping[str, Sequence[str]], width: int) -> list[list[str]]:
+def fitting_tables(
+    make: Callable[[str, tuple[str, ...]], Table],
+    title: str,
+    first: str,
+    names: Sequence[str],
+    columns: Mapping[str, Sequence[str]],
+    width: int,
+) -> list[Table]:
+    """Columns in as many tables as their width makes of them, each beside the rows' names.
+
+    Args:
+        make: Makes a table of a title and a header.
+        title: Of the first table.
+        first: Heads the rows' names.
+        names: The rows'.
+        columns: The cells of each column, by its name.
+        width: Letters that fit beside the names.
+    """
+    tables: list[Table] = []
+    for chosen in _side_by_side(columns, width):
+        tables.append(make("" if tables else title, (first, *chosen)))
+        for row in zip(names, *(columns[name] for name in chosen), strict=True):
+            tables[-1].add_row(*row)
+    return tables
+
+
+def _side_by_side(columns: Mapping[str, Sequence[str]], width: int) -> list[list[str]]:
     """The columns' names, in groups that fit in a width with a border and two spaces each."""
     groups: list[list[str]] = [[]]
     left = width

@@ -14,7 +14,7 @@ from typing import Any
 from rich.table import Table
 
 from pipeline.display import rate, rounded, signed, signed_interval
-from pipeline.report.table import plain_table, side_by_side
+from pipeline.report.table import fitting_tables, plain_table
 
 
 @dataclass(frozen=True)
@@ -71,13 +71,12 @@ def tradeoff_tables(found: Sequence[Point], width: int) -> list[Table]:
             rows[title] = ["" if value is None else form(value) for value in values]
     names = [point.name for point in found]
     columns = dict(zip(names, zip(*rows.values(), strict=True), strict=True))
-    tables: list[Table] = []
-    for chosen in side_by_side(columns, width - max(map(len, rows)) - 4):
-        title = "" if tables else "against exact search"
-        tables.append(plain_table(title, ["", *chosen], right=range(1, len(chosen) + 1)))
-        for row in zip(rows, *(columns[name] for name in chosen), strict=True):
-            tables[-1].add_row(*row)
-    return tables
+    left = width - max(map(len, rows)) - 4
+    return fitting_tables(_table, "against exact search", "", list(rows), columns, left)
+
+
+def _table(title: str, header: tuple[str, ...]) -> Table:
+    return plain_table(title, header, right=range(1, len(header)))
 
 
 _COSTS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
