@@ -22,10 +22,9 @@ CHUNK = 65536  # vectors read and added at once
 TRAIN_ROWS, ROWS_PER_LIST = 65536, 64  # of the training sample, unless the config says
 MOST_DIMENSIONS = 65536  # that a factory string is tried with
 _DIVISORS = re.compile(r"(?:Q|\+|IMI|Panorama)(\d+)")  # numbers in it that divide the dimension
+_FEW = re.compile(r"(?:IVF0+|HNSW0*[01]|NSG0*[0-3])(?!\d)")  # lists or links: too few for Faiss to live with
 
 Parameters = Mapping[str, int | float]
-
-_FEW = re.compile(r"(?:IVF0+|HNSW0*[01]|NSG0*[0-3])(?!\d)")  # lists or links: too few for Faiss to live with
 
 
 def build(
