@@ -23,6 +23,8 @@ PACKAGES = (
     "faiss-gpu",
     "faiss-gpu-cu12",
     "faiss-gpu-cuvs",
+    "llvmlite",
+    "numba",
     "numpy",
     "openvino",
     "pyarrow",
@@ -110,6 +112,12 @@ def cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def threads_allowed() -> int | None:
+    """How many threads OMP_NUM_THREADS allows; None where it is not set."""
+    wanted = os.environ.get("OMP_NUM_THREADS", "")
+    return int(wanted) if wanted.isdecimal() and int(wanted) else None
 
 
 @cache

@@ -28,7 +28,7 @@ def last_layer_on_first_token(body: Any) -> None:
     """
     import torch
 
-    if not _is_plain(body):
+    if not is_plain(body):
         return
     layers = body.encoder.layer
 
@@ -55,7 +55,7 @@ def last_layer_on_first_token(body: Any) -> None:
     layers[-1] = FirstToken(layers[-1])
 
 
-def _is_plain(body: Any) -> bool:
+def is_plain(body: Any) -> bool:
     """Whether it is of `KINDS`, bidirectional, by absolute positions, and its mask four-dimensional."""
     kind, config = _class_of(body).removesuffix("Model"), body.config
     return (

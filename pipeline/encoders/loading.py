@@ -145,3 +145,17 @@ def behind(tokenizer: Any) -> Tokenizer | None:
     if fast is not None:
         fast.enable_truncation(512, direction=tokenizer.truncation_side)
     return fast
+
+
+def write_tokenizer(folder: Path, target: Path, trust_remote_code: bool) -> None:
+    """Write the tokenizer that transformers makes of a model's files, as a `tokenizer.json`.
+
+    Raises:
+        ValueError: It is one of the few written in Python alone.
+    """
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code)
+    if (fast := behind(tokenizer)) is None:
+        raise ValueError(f"it has only a slow tokenizer, {type(tokenizer).__name__}")
+    fast.save(str(target))

@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import collections
-import errno
-import json
 import logging
 import os
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
@@ -18,11 +13,13 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
+from pipeline import machine
 from pipeline.artifacts import Draft, Recipe
 from pipeline.data.storage import open_texts
 from pipeline.encoders import quantization
 from pipeline.encoders.batching import Batch, Usage, batches, tokenize
-from pipeline.encoders.models import Model, distrusted
+from pipeline.encoders.models import Model
+from pipeline.encoders.preparation import from_torch, in_its_own_process, last_line
 from pipeline.errors import InputError
 from pipeline.openvino_runtime import has_bfloat16, import_openvino
 from pipeline.records import Float32, Int64
@@ -34,7 +31,6 @@ SCHEMA = 3
 TOKENS = 1024  # tokens per batch, padding included
 TILE = 16  # rows of a matrix tile in the number formats below fp32: widths are multiples of it
 DESCRIPTION, WEIGHTS, TOKENIZER = "model.xml", "model.bin", "tokenizer.json"
-_UNWRITTEN = ("iostream error", "No space left")  # what OpenVINO, and a tokenizer, say of a write that fails
 
 
 class OpenVINOBackend:
@@ -48,7 +44,7 @@ class OpenVINOBackend:
     def __init__(self, model: Model, store: Store) -> None:
         folder = model.files.folder()
         self.pad_id = model.pad_id
-        self.token_budget = TOKENS
+        self.token_budget, self.computes_padding = TOKENS, True
         self.width_multiple = 1 if model.precision == "fp32" else TILE
         network, _ = store.make(conversion_recipe(model), lambda draft: (_convert(model, folder, draft), {}))
         self.tokenizer = Tokenizer.from_file(str(network.path(TOKENIZER)))
@@ -114,10 +110,10 @@ class OpenVINOBackend:
         with draft.aside() as aside:
             np.savez(aside / "batches.npz", **arrays)
             arguments = [str(whole), str(aside / DESCRIPTION), str(aside / "batches.npz")]
-            said = _in_its_own_process("pipeline.encoders.quantization", arguments, aside / WEIGHTS)
+            said = in_its_own_process("pipeline.encoders.quantization", arguments, aside / WEIGHTS)
             if said is not None:
                 raise InputError(
-                    f"model '{model.name}' cannot be calibrated in int8: {_last_line(said)}",
+                    f"model '{model.name}' cannot be calibrated in int8: {last_line(said)}",
                     fix="set model.precision to bf16",
                 )
             _keep(aside, draft)
@@ -130,8 +126,8 @@ def _threads() -> dict[str, Any]:
     Others then use the rest of the processors, and OpenVINO, which pins threads from the first one on, must
     not pin them: two processes would share one processor and leave the next idle.
     """
-    wanted = os.environ.get("OMP_NUM_THREADS", "")
-    return {"INFERENCE_NUM_THREADS": int(wanted), "ENABLE_CPU_PINNING": False} if wanted.isdecimal() else {}
+    wanted = machine.threads_allowed()
+    return {"INFERENCE_NUM_THREADS": wanted, "ENABLE_CPU_PINNING": False} if wanted else {}
 
 
 def conversion_recipe(model: Model) -> Recipe:
@@ -173,51 +169,20 @@ def network_recipe(model: Model) -> Recipe:
 def _convert(model: Model, folder: Path, draft: Draft) -> dict[str, Any]:
     """Trace the torch model."""
     log.info("converting %s to OpenVINO, once", model.name)
-    wanted = {
-        "pooling": model.pooling,
-        "normalize": model.normalize,
-        "pad_id": model.pad_id,
-        "trust_remote_code": model.trust_remote_code,
-    }
     with draft.aside() as aside:
-        arguments = [str(folder), str(aside / DESCRIPTION), json.dumps(wanted)]
-        said = _in_its_own_process("pipeline.encoders.conversion", arguments, aside / WEIGHTS)
-        if said is not None and "`trust_remote_code=True`" in said and not model.trust_remote_code:
-            raise distrusted(model.name)
-        if said is not None:
-            raise InputError(
-                f"model '{model.name}' cannot be converted to OpenVINO: {_last_line(said)}",
-                allowed="encoder models that transformers loads and OpenVINO traces",
-                fix="set model.backend to flag",
-            )
-        model.files.check()
+        from_torch(
+            model,
+            folder,
+            "pipeline.encoders.conversion",
+            aside / DESCRIPTION,
+            made="converted to OpenVINO",
+            allowed="encoder models that transformers loads and OpenVINO traces",
+            fix="set model.backend to flag",
+        )
         _keep(aside, draft)
         with draft.file(TOKENIZER) as path:
             os.replace(aside / TOKENIZER, path)
     return {"name": model.name}
-
-
-def _in_its_own_process(module: str, arguments: list[str], weights: Path) -> str | None:
-    """Run a module that writes a model, so that the memory it takes is given back.
-
-    Returns:
-        What it said if it failed, else None.
-
-    Raises:
-        OSError: The model cannot be written, or something killed the process.
-    """
-    command = [sys.executable, "-m", module, *arguments]
-    done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
-    if done.returncode < 0:
-        name = signal.Signals(-done.returncode).name
-        raise ChildProcessError(f"{module} was ended by {name}, as for want of memory")
-    if done.returncode and any(said in _last_line(done.stderr) for said in _UNWRITTEN):
-        raise OSError(errno.ENOSPC, "OpenVINO cannot write it, as on a full disk", str(weights))
-    return done.stderr if done.returncode else None
-
-
-def _last_line(said: str) -> str:
-    return (said.strip().splitlines() or ["no reason given"])[-1]
 
 
 def _keep(aside: Path, draft: Draft) -> None:
