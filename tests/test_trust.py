@@ -39,9 +39,11 @@ def mark(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return workplace / "mark"
 
 
-@pytest.mark.parametrize("backend", ["openvino", "flag", "sentence-transformers"])
+@pytest.mark.parametrize("backend", ["openvino", "flag", "sentence-transformers", "native"])
 def test_a_model_s_code_runs_only_when_the_config_says_so(workplace: Path, mark: Path, backend: str) -> None:
     settings = [f"cache={workplace}/indexes", f"output={workplace}/out", f"model.backend={backend}"]
+    if backend == "native":
+        settings.append("model.precision=int16")
     with pytest.raises(InputError, match="runs only with Python files of its own"):
         run_benchmark(load_config(workplace / "c.yaml", settings))
     assert not mark.exists()

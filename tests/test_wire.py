@@ -51,7 +51,7 @@ def attempts(folder: Path, *arguments: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("backend", ["flag", "openvino"])
+@pytest.mark.parametrize("backend", ["flag", "openvino", "native"])
 def test_a_run_tries_to_reach_nobody(root: Path, tmp_path: Path, backend: str) -> None:
     run = (
         "-m",
@@ -60,6 +60,7 @@ def test_a_run_tries_to_reach_nobody(root: Path, tmp_path: Path, backend: str) -
         str(root / "configs/quickstart.yaml"),
         "--set",
         f"model.backend={backend}",
+        f"--set=model.precision={'int16' if backend == 'native' else 'fp32'}",
     )
     assert attempts(tmp_path, *run) == []
     assert (tmp_path / "results/quickstart/manifest.json").exists()

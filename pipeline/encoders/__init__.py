@@ -73,6 +73,12 @@ _BACKENDS = {
         Abilities(("fp32", "bf16", "int8"), devices=("cpu",)),
         keeps="network_recipe",
     ),
+    "native": _Backend(
+        "pipeline.encoders.native",
+        "NativeBackend",
+        Abilities(("int16",), devices=("cpu",)),
+        keeps="packed_recipe",
+    ),
 }
 
 

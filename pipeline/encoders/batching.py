@@ -51,6 +51,7 @@ class Backend(Protocol):
         pad_id: What fills a batch's rows up.
         token_budget: Tokens of a batch at most, padding included.
         width_multiple: Batches are as wide as a multiple of it, or as the longest text may be: few shapes.
+        computes_padding: Whether padding costs as much as a token.
     """
 
     dimension: int
@@ -58,6 +59,7 @@ class Backend(Protocol):
     pad_id: int
     token_budget: int
     width_multiple: int
+    computes_padding: bool
 
     def forward(self, batches: Iterator[Batch]) -> Iterator[tuple[Int64, Float32]]:
         """For each batch its `rows` and their vectors float32 [b, dimension], in any order."""
@@ -205,5 +207,5 @@ def _batch(backend: Backend, texts: Window, max_length: int, usage: Usage) -> Ba
     ids = np.full(mask.shape, backend.pad_id, np.int64)
     ids[mask.astype(bool)] = np.concatenate([ids for _, ids in texts])
     usage.tokens += int(lengths.sum())
-    usage.padded += ids.size
+    usage.padded += ids.size if backend.computes_padding else int(lengths.sum())
     return Batch(np.array([row for row, _ in texts], np.int64), ids, mask)

@@ -26,7 +26,7 @@ class Counting:
     dimension, pad_id = 2, PAD
 
     def __init__(self, token_budget: int, width_multiple: int = 1) -> None:
-        self.token_budget, self.width_multiple = token_budget, width_multiple
+        self.token_budget, self.width_multiple, self.computes_padding = token_budget, width_multiple, True
         self.tokenizer = Tokenizer(WordLevel({"[UNK]": 0, "a": 1, "b": 2, "c": 3}, unk_token="[UNK]"))
         self.tokenizer.pre_tokenizer = Whitespace()
         self.batches: list[Batch] = []

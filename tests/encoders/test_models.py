@@ -249,8 +249,8 @@ def test_dimensions_are_the_config_s_else_the_model_s(copy: Path) -> None:
 
 
 def test_more_dimensions_than_there_are_are_refused(bge_folder: Path, tmp_path: Path) -> None:
-    config = ModelConfig(name=str(bge_folder), truncate_dim=97)
-    with pytest.raises(InputError, match="makes vectors of 96 dimensions"):
+    config = ModelConfig(name=str(bge_folder), truncate_dim=129)
+    with pytest.raises(InputError, match="makes vectors of 128 dimensions"):
         open_encoder(config, resolve(config), Store(tmp_path)).load()
 
 

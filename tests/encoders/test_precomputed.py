@@ -81,9 +81,9 @@ def with_row(array: Float32, row: int, value: float) -> Float32:
 BAD = [
     ("rows", lambda p, q: (p[:-1], q), "has 344 rows"),
     ("order", lambda p, q: (q, p), "has 114 rows"),
-    ("dimensions", lambda p, q: (p, q[:, :-1]), "96 dimensions and model.queries 95"),
+    ("dimensions", lambda p, q: (p, q[:, :-1]), "128 dimensions and model.queries 127"),
     ("integers", lambda p, q: ((p * 9).astype(int), q), "int64"),
-    ("one row", lambda p, q: (p[0], q), "shape [96]"),
+    ("one row", lambda p, q: (p[0], q), "shape [128]"),
     ("objects", lambda p, q: (np.array([{}, {}]), q), "not a .npy file"),
     ("nan", lambda p, q: (with_row(p, 3, np.nan), q), "holds NaN or infinity"),
     ("zeros", lambda p, q: (with_row(p, 200, 0), q), "row 200"),

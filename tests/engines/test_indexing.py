@@ -166,7 +166,7 @@ def test_a_run_keeps_the_shards_that_are_whole_and_measures_them_together(
     metrics = run(workplace, "index.factory=HNSW8")
     built, asked = manifest(workplace, "index"), manifest(workplace, "search")
     assert sorted(built["files"]) == [f"index-{number}.faiss" for number in range(3)]
-    assert built["facts"] == {"rows": 345, "dimension": 96}
+    assert built["facts"] == {"rows": 345, "dimension": 128}
     assert asked["facts"]["index"]["disk_bytes"] == sum(file["bytes"] for file in built["files"].values())
     assert metrics["index"].keys() >= {"memory_mb", "queries_per_second", "latency_ms", "build_seconds"}
     run_file = workplace / "results" / "t" / "run.trec"

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,13 +16,6 @@ from pipeline.records import Float32, Texts
 from pipeline.store import Store
 
 Encode = Callable[..., Float32]
-
-
-@pytest.fixture(scope="session")
-def passages(root: Path) -> list[str]:
-    """The texts of the built-in collection."""
-    lines = (root / "pipeline/data/sample/corpus.jsonl").read_text(encoding="utf-8").splitlines()
-    return [json.loads(line)["text"] for line in lines]
 
 
 @pytest.fixture(scope="session")

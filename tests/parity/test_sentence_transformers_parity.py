@@ -43,7 +43,7 @@ def chain_folder(tmp_path_factory: pytest.TempPathFactory, bge_folder: Path) -> 
     folder = tmp_path_factory.mktemp("models") / "chain"
     first = Transformer(str(bge_folder))
     model = SentenceTransformer(
-        modules=[first, Pooling(96, ("cls", "max")), Dense(192, 40), Normalize()],
+        modules=[first, Pooling(128, ("cls", "max")), Dense(256, 40), Normalize()],
         prompts={"query": "find: ", "passage": "text: ", "other": "never: "},
         default_prompt_name="other",
         device="cpu",
@@ -108,7 +108,7 @@ def test_a_folder_that_only_declares_its_pooling(
     from sentence_transformers.base.modules import Transformer
     from sentence_transformers.sentence_transformer.modules import Pooling
 
-    reference = SentenceTransformer(modules=[Transformer(str(bge_folder)), Pooling(96, "cls")], device="cpu")
+    reference = SentenceTransformer(modules=[Transformer(str(bge_folder)), Pooling(128, "cls")], device="cpu")
     vectors = encode(few_texts, name=str(bge_folder), backend=ST)
     assert lowest_cosine(vectors, reference.encode(few_texts)) > 0.99999
 

@@ -1,0 +1,121 @@
+"""The arithmetic in int16: against NumPy in float64, at the edge of an int32, for every length of text."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numba.core.caching import CacheImpl
+
+from pipeline.encoders import int16
+from pipeline.encoders.int16 import Linear
+from pipeline.records import Float32, Float64
+
+
+def layer_of(x: Float32, weights: Float32, bias: Float32, gelu: bool = False) -> Float32:
+    pairs, factors = int16.pack(weights)
+    layer = Linear(pairs[None], factors[None], bias[None])
+    size = int16.BLOCK * max(*weights.shape)
+    room = int16.Room(np.zeros(size, np.int16), np.empty(int16.BLOCK, np.float32), np.empty(size, np.int32))
+    out = np.empty((len(x), len(weights)), np.float32)
+    int16.linear(x, layer, 0, gelu, room, out)
+    return out
+
+
+def gelu(x: Float64) -> Float64:
+    return x * 0.5 * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))
+
+
+@pytest.mark.parametrize("rows", [1, 5, 6, 7, 96])
+@pytest.mark.parametrize(("k", "n"), [(64, 128), (384, 64), (1536, 384), (2, 64)])
+def test_a_linear_layer_is_numpy_s(rows: int, k: int, n: int) -> None:
+    generator = np.random.default_rng(0)
+    x, weights = (generator.standard_normal((m, k)).astype(np.float32) for m in (rows, n))
+    bias = generator.standard_normal(n).astype(np.float32)
+    exact = x.astype(np.float64) @ weights.T.astype(np.float64) + bias
+    size = np.sqrt((x.astype(np.float64) ** 2).sum(1))[:, None] * np.linalg.norm(weights, axis=1)
+    assert (np.abs(layer_of(x, weights, bias) - exact) / size).max() < 1e-4
+    assert (np.abs(layer_of(x, weights, bias, gelu=True) - gelu(exact)) / (size + 1)).max() < 1e-4
+
+
+@pytest.mark.parametrize("k", [2, 384, 1536, 4096, 16384])
+@pytest.mark.parametrize("ones", [1, 2, None], ids=["one number", "two", "all"])
+def test_the_largest_sum_there_can_be_fits(k: int, ones: int | None) -> None:
+    """By Cauchy and Schwarz that of a row with itself, whether its length is in one number or in all."""
+    row = np.zeros((1, k), np.float32)
+    row[:, :ones] = 7.5
+    weights = np.repeat(row, 64, axis=0) * 0.01
+    weights[1::2] *= -1
+    expected = 7.5 * 0.075 * (ones or k) * np.tile([1, -1], 32)
+    assert layer_of(row, weights, np.zeros(64, np.float32))[0] == pytest.approx(expected, rel=2e-3)
+
+
+@given(
+    st.lists(st.sampled_from([0.0, 1e-20, 1e-3, 1.0, 1e3, 1e15]), min_size=64, max_size=64), st.integers(0)
+)
+def test_one_number_above_all_costs_no_more_than_its_own_precision(sizes: list[float], seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    x = (generator.standard_normal((2, 64)) * sizes).astype(np.float32)
+    weights = generator.standard_normal((64, 64)).astype(np.float32)
+    exact = x.astype(np.float64) @ weights.T.astype(np.float64)
+    size = np.linalg.norm(x.astype(np.float64), axis=1)[:, None] * np.linalg.norm(weights, axis=1)
+    assert (np.abs(layer_of(x, weights, np.zeros(64, np.float32)) - exact) <= 3e-4 * size + 1e-12).all()
+
+
+def test_what_stands_in_other_rows_moves_no_bit() -> None:
+    generator = np.random.default_rng(1)
+    x, weights = (generator.standard_normal((n, 128)).astype(np.float32) for n in (50, 64))
+    together = layer_of(x, weights, np.zeros(64, np.float32))
+    alone = [layer_of(x[row : row + 1], weights, np.zeros(64, np.float32))[0] for row in range(50)]
+    assert (together == np.stack(alone)).all()
+
+
+@pytest.mark.parametrize("lengths", [[1], [5, 6, 7], [31, 1, 33, 16], [100, 64]], ids=str)
+@pytest.mark.parametrize(("heads", "size"), [(2, 32), (1, 64)])
+def test_attention_is_numpy_s(lengths: list[int], heads: int, size: int) -> None:
+    generator, tokens, width = np.random.default_rng(2), sum(lengths), heads * size
+    query = (generator.standard_normal((tokens + 6, width)) * 2).astype(np.float32)
+    key_value = generator.standard_normal((tokens, 2 * width)).astype(np.float32)
+    texts = np.concatenate([[0], np.cumsum(lengths)])
+    out = np.empty_like(query)
+    int16.attend(query, texts, key_value, texts, heads, out)
+    first = np.empty_like(query)
+    int16.attend(
+        np.concatenate([query[texts[:-1]], query]), np.arange(len(texts)), key_value, texts, heads, first
+    )
+    for text, (start, end) in enumerate(itertools.pairwise(texts)):
+        for head in range(heads):
+            part = slice(head * size, (head + 1) * size)
+            keys, values = key_value[start:end, part], key_value[start:end, width:][:, part]
+            scores = query[start:end, part].astype(np.float64) @ keys.T
+            shares = np.exp(scores - scores.max(1, keepdims=True))
+            expected = shares / shares.sum(1, keepdims=True) @ values
+            assert np.abs(out[start:end, part] - expected).max() < 1e-5
+            assert np.abs(first[text, part] - expected[0]).max() < 1e-5
+
+
+def test_exponentials_are_close_over_their_whole_range() -> None:
+    x = np.linspace(-87, 0, 10_001).astype(np.float32)
+    found = np.array([int16._exp(value) for value in x], np.float64)
+    assert (np.abs(found / np.exp(x.astype(np.float64)) - 1) < 3e-7 - 1e-7 * x).all()
+    assert int16._exp(np.float32(-1e30)) == pytest.approx(math.exp(-87), rel=1e-5)
+
+
+def test_gelu_is_close_over_its_whole_range() -> None:
+    x = np.linspace(-12, 12, 10_001).astype(np.float32)
+    found = np.array([int16._gelu(value) for value in x], np.float64)
+    assert np.abs(found - gelu(x.astype(np.float64))).max() < 1e-6
+
+
+def test_where_no_folder_can_be_written_it_compiles_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CacheImpl, "_locator_classes", [])
+
+    def double(x: Any) -> Any:
+        return x * 2
+
+    assert int16._compiled(double)(21) == 42

@@ -1,0 +1,169 @@
+"""The native backend: which models it takes, what it says of others; a text's company moves no bit."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline.config import ModelConfig
+from pipeline.encoders import Model, int16, resolve
+from pipeline.encoders.batching import Usage, encode
+from pipeline.encoders.native import NativeBackend
+from pipeline.errors import InputError
+from pipeline.progress import silent
+from pipeline.records import Float32
+from pipeline.store import Store
+
+SHAPE = {
+    "vocab_size": 30522, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2,
+    "intermediate_size": 128, "initializer_range": 0.3,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    return Store(tmp_path_factory.mktemp("store"))
+
+
+@pytest.fixture
+def saved(bge_folder: Path, tmp_path: Path) -> Callable[[Any], Path]:
+    """Writes a model into a folder that has the tokenizer of another."""
+
+    def save(model: Any) -> Path:
+        folder = Path(shutil.copytree(bge_folder, tmp_path / "model"))
+        model.save_pretrained(folder)
+        return folder
+
+    return save
+
+
+def backend(folder: Path | str, store: Store, **settings: Any) -> NativeBackend:
+    model = resolve(ModelConfig(name=str(folder), backend="native", precision="int16", **settings))
+    assert isinstance(model, Model)
+    return NativeBackend(model, store)
+
+
+def encoded(
+    backend: NativeBackend, texts: list[str], batch_size: int | None = None, usage: Usage | None = None
+) -> Float32:
+    with silent("", None, "") as bar:
+        return encode(backend, texts, 512, usage or Usage(), bar, batch_size)
+
+
+def test_no_text_s_vector_depends_on_its_company(passages: list[str], store: Store) -> None:
+    native = backend("all-minilm-l6-v2", store)
+    texts = [*passages[:40], "", "a", "long " * 700]
+    together = encoded(native, texts)
+    assert (encoded(native, texts, batch_size=1) == together).all()
+    assert (encoded(native, texts[::-1])[::-1] == together).all()
+    native.token_budget, native.threads = 200, 1
+    assert (encoded(native, texts) == together).all()
+
+
+def test_padding_costs_nothing_and_is_not_counted(passages: list[str], store: Store) -> None:
+    usage = Usage()
+    encoded(backend("all-minilm-l6-v2", store), passages[:40], usage=usage)
+    assert usage.tokens == usage.padded > 0
+    assert usage.figures()["padding_share"] == 0
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean", "last_token"])
+@pytest.mark.parametrize("kind", ["Bert", "Roberta", "XLMRoberta"])
+def test_every_kind_and_pooling_is_torch_s(
+    kind: str, pooling: str, saved: Callable[[Any], Path], store: Store, passages: list[str]
+) -> None:
+    import torch
+    import transformers
+
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{kind}Config")(**SHAPE, pad_token_id=0, max_position_embeddings=300)
+    body = getattr(transformers, f"{kind}Model")(config).eval()
+    native = backend(saved(body), store, pooling=pooling, normalize=False)
+    texts = [*passages[:5], "a [PAD] b", "word " * 400]
+    with silent("", None, "") as bar:
+        vectors = encode(native, texts, 290, Usage(), bar)
+    for text, vector in zip(texts, vectors, strict=True):
+        ids = torch.tensor([native.tokenizer.encode(text).ids[:290]])
+        with torch.inference_mode():
+            hidden = body(ids, torch.ones_like(ids)).last_hidden_state[0].numpy()
+        pooled = {"cls": hidden[0], "mean": hidden.mean(0), "last_token": hidden[-1]}[pooling]
+        assert np.abs(vector - pooled).max() < 5e-3
+        assert vector @ pooled > 0.99999 * np.linalg.norm(vector) * np.linalg.norm(pooled)
+
+
+def other_models() -> dict[str, tuple[Callable[[], Any], str]]:
+    from transformers import BertConfig, BertModel, DistilBertConfig, DistilBertModel
+
+    return {
+        "another kind": (
+            lambda: DistilBertModel(DistilBertConfig(vocab_size=30522, dim=64, n_layers=1, n_heads=2)),
+            "it is a DistilBertModel",
+        ),
+        "no GELU": (lambda: BertModel(BertConfig(**SHAPE, hidden_act="relu")), "BertModel with relu"),
+        "a width": (
+            lambda: BertModel(BertConfig(**{**SHAPE, "hidden_size": 96, "num_attention_heads": 3})),
+            "96 and 128 wide, with 3 heads",
+        ),
+        "heads": (
+            lambda: BertModel(BertConfig(**{**SHAPE, "num_attention_heads": 4})),
+            "64 and 128 wide, with 4 heads",
+        ),
+    }
+
+
+@pytest.mark.parametrize("case", ["another kind", "no GELU", "a width", "heads"])
+def test_another_model_is_refused(case: str, saved: Callable[[Any], Path], tmp_path: Path) -> None:
+    make, said = other_models()[case]
+    with pytest.raises(InputError, match=f"packed in int16: ValueError: .*{said}.*model.backend to openvino"):
+        backend(saved(make()), Store(tmp_path / "store"))
+    assert not list((tmp_path / "store").glob("native/*/manifest.json"))
+
+
+def test_a_token_without_an_embedding_is_refused(saved: Callable[[Any], Path], store: Store) -> None:
+    from transformers import BertConfig, BertModel
+
+    folder = saved(BertModel(BertConfig(**{**SHAPE, "vocab_size": 5000})))
+    native = backend(folder, store)
+    with pytest.raises(InputError, match=r"gives token \d+, and its weights hold 5000"):
+        encoded(native, ["the zyzzyva", "the"])
+
+
+def test_where_int16_is_not_native_it_is_said(
+    store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for native, said in ((True, 0), (False, 1)):
+        monkeypatch.setattr(int16, "NATIVE", native)
+        with caplog.at_level(logging.WARNING):
+            backend("all-minilm-l6-v2", store)
+        assert len([line for line in caplog.messages if "no VNNI" in line]) == said
+
+
+def test_it_takes_as_many_threads_as_it_may(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert backend("all-minilm-l6-v2", store).threads == 3
+
+
+def test_another_precision_is_refused() -> None:
+    with pytest.raises(InputError, match=r"fp32, which backend 'native' does not compute in.*int16"):
+        resolve(ModelConfig(name="all-minilm-l6-v2", backend="native"))
+
+
+def test_what_it_keeps_is_told_without_numba(minilm_folder: Path) -> None:
+    script = (
+        "import sys\n"
+        "from pipeline.config import ModelConfig\n"
+        "from pipeline.encoders import kept_keys, resolve\n"
+        f"config = ModelConfig(name={str(minilm_folder)!r}, backend='native', precision='int16')\n"
+        "kept = list(kept_keys(config, resolve(config)))\n"
+        "print(kept, {'numba', 'tokenizers', 'torch'} & set(sys.modules))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "['native'] set()\n"
