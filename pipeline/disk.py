@@ -8,8 +8,9 @@ import hashlib
 import json
 import os
 import shutil
+import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from pipeline.errors import InputError
 TEMPORARY = ".tmp"
 _REFUSALS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
 _PROBE = 1 << 20  # bytes written to ask a disk whether it is full
+SETTLED = 2 * 10**9  # nanoseconds from a write until no clock of a file system gives the next its time
 
 
 def canonical(value: Any) -> str:
@@ -37,57 +39,35 @@ def hash_file(path: Path) -> str:
 
 
 def hash_given(path: Path) -> str:
-    """SHA-256 of a file that a user gave, as hex.
+    """SHA-256 of a file that a user gave, as hex; its bytes are read again only if it was written since.
 
     Raises:
         InputError: It cannot be read.
     """
     try:
-        return hash_file(path)
+        with open(path, "rb") as file:  # opened, for then a network file system asks its server
+            now = os.fstat(file.fileno())
+        if time.time_ns() - now.st_ctime_ns < SETTLED:
+            return hash_file(path)
+        return _hash_settled(path, (now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns, now.st_ctime_ns))
     except OSError as error:
         what = f"{path}: cannot be read: {error.strerror}"
         raise InputError(what, fix="check the file and its permissions") from None
 
 
-@dataclass(frozen=True)
-class Seen:
-    """A file that others may write, as it was when its bytes were hashed.
-
-    Attributes:
-        path: Where it is.
-        sha256: Of its bytes.
-        stamp: Its size, and when it was last written and last changed.
-    """
-
-    path: Path
-    sha256: str
-    stamp: tuple[int, int, int]
-
-    @staticmethod
-    def now(path: Path) -> Seen:
-        """A file as it is."""
-        stamp = _stamp(path)
-        return Seen(path, hash_given(path), stamp)
-
-    def check(self) -> None:
-        """Refuse other bytes than those that were hashed; they are read only where the stamp is another.
-
-        Raises:
-            InputError: The file was written, or is gone.
-        """
-        with contextlib.suppress(FileNotFoundError):
-            if _stamp(self.path) == self.stamp or hash_file(self.path) == self.sha256:
-                return
-        raise InputError(
-            f"{self.path}: was changed after this run had looked at it",
-            allowed="files that stay as they are while a run reads them",
-            fix="run again",
-        )
+@cache
+def _hash_settled(path: Path, stamp: tuple[int, ...]) -> str:
+    """The hash of a file that has `stamp`, and will have another when it is written next."""
+    return hash_file(path)
 
 
-def _stamp(path: Path) -> tuple[int, int, int]:
-    status = path.stat()
-    return status.st_size, status.st_mtime_ns, status.st_ctime_ns
+def changed(what: str) -> InputError:
+    """What to say of a user's files whose hash is no longer the one that this run began with."""
+    return InputError(
+        f"{what} was changed after this run had looked at it",
+        allowed="files that stay as they are while a run reads them",
+        fix="run again",
+    )
 
 
 def read_json(path: Path) -> dict[str, Any] | None:

@@ -13,11 +13,13 @@ import numpy as np
 import pytest
 import pytrec_eval
 
+from pipeline import disk
 from pipeline.api import run_benchmark, run_benchmarks
 from pipeline.artifacts import Draft
 from pipeline.benchmark import Benchmark
 from pipeline.config import STAGES, Config
 from pipeline.config_file import load_config
+from pipeline.disk import hash_file
 from pipeline.errors import InputError
 from pipeline.records import Ranking
 from pipeline.stages import keep_ranking, open_ranking
@@ -197,6 +199,17 @@ def test_a_file_that_changes_under_a_run_is_refused_and_nothing_of_it_kept(
     assert not list((workplace / "empty").glob("openvino/*/*.sha256"))
     (workplace / name).write_bytes(before)
     assert {read, "search", "evaluate"} <= set(remade(run(workplace, "name=u", *settings)))
+
+
+def test_a_collection_that_stays_as_it_is_is_hashed_once(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disk, "SETTLED", 0)  # the files were written just now
+    hashed: list[Path] = []
+    monkeypatch.setattr(disk, "hash_file", lambda path: hashed.append(path) or hash_file(path))
+    Benchmark(config(workplace), Store(workplace / "empty")).ensure("data")
+    read = sorted(path.name for path in hashed if path.is_relative_to(workplace / "data"))
+    assert read == ["corpus.jsonl", "queries.jsonl", "test.tsv"]
 
 
 @pytest.mark.parametrize("name", ["tokenizer.json", "model.safetensors"])

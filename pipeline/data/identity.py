@@ -7,7 +7,7 @@ from typing import Any
 
 from pipeline.config import DataConfig
 from pipeline.data.catalog import open_source
-from pipeline.errors import InputError
+from pipeline.disk import changed
 
 SCHEMA = 2  # of reading, joining, slicing and storing; raise it when any of them gives other content
 
@@ -54,8 +54,4 @@ def check(config: DataConfig, identity: Identity) -> None:
         InputError: Its files were written, or its branch on the hub moved.
     """
     if identify(config) != identity:
-        raise InputError(
-            f"data.path {config.path}: the collection was changed after this run had looked at it",
-            allowed="files that stay as they are while a run reads them",
-            fix="run again",
-        )
+        raise changed(f"data.path {config.path}: the collection")

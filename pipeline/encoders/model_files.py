@@ -5,12 +5,12 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pipeline import hub
-from pipeline.disk import Seen
+from pipeline.disk import changed, hash_given
 from pipeline.errors import InputError
 
 FILES = (
@@ -50,16 +50,16 @@ class Files:
     repo: str = ""
     commit: str = ""
     patterns: tuple[str, ...] = FILES
-    seen: tuple[Seen, ...] = ()
+    hashes: dict[str, str] = field(default_factory=dict)
 
     def check(self) -> None:
         """Refuse a folder whose files are no longer those that the model's identity is of.
 
         Raises:
-            InputError: See `Seen.check`.
+            InputError: One was written, is new or is gone.
         """
-        for file in self.seen:
-            file.check()
+        if self.local and (others := dict(_hashes(self.local).items() ^ self.hashes.items())):
+            raise changed(f"model folder {self.local}: {min(others)}")
 
     def folder(self) -> Path:
         """The folder with all files, fetched from the hub if they are not here."""
@@ -139,9 +139,14 @@ def _bundled_folder(alias: str, bundled: Bundled) -> Path:
 
 
 def _of_folder(folder: Path) -> tuple[Files, dict[str, Any]]:
-    """A model folder, and the SHA-256 of every file in it that can change the vectors."""
-    seen = tuple(map(Seen.now, _shaping(folder)))
-    return Files(folder, seen=seen), {"files": {os.path.relpath(s.path, folder): s.sha256 for s in seen}}
+    """A model folder and its identity."""
+    hashes = _hashes(folder)
+    return Files(folder, hashes=hashes), {"files": hashes}
+
+
+def _hashes(folder: Path) -> dict[str, str]:
+    """The SHA-256 of every file of a model folder that can change its vectors, by its name in there."""
+    return {os.path.relpath(path, folder): hash_given(path) for path in _shaping(folder)}
 
 
 def _shaping(folder: Path) -> list[Path]:

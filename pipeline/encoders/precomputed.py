@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.config import ModelConfig
-from pipeline.disk import Seen
+from pipeline.disk import changed, hash_given
 from pipeline.encoders.batching import Usage
 from pipeline.encoders.models import ROLES, Role
 from pipeline.errors import InputError
@@ -53,12 +53,12 @@ class Precomputed:
 
     def recipe(self, role: Role) -> dict[str, Any]:
         """What stands in the key of the vectors: the bytes of their file."""
-        return {"file": self._seen[role].sha256}
+        return {"file": self._hashes[role]}
 
     @cached_property
-    def _seen(self) -> dict[Role, Seen]:
-        """Each file, hashed once for all benchmarks of a sweep."""
-        return {role: Seen.now(path) for role, path in self.paths.items()}
+    def _hashes(self) -> dict[Role, str]:
+        """SHA-256 of each file, as all benchmarks of a sweep take it."""
+        return {role: hash_given(path) for role, path in self.paths.items()}
 
     @cached_property
     def _arrays(self) -> dict[Role, npt.NDArray[np.floating[Any]]]:
@@ -91,7 +91,8 @@ class Precomputed:
         with np.errstate(over="ignore"):  # what becomes infinity is refused below
             vectors = np.array(array[rows.start : rows.stop], np.float32)
         forget(Embeddings((array,)), rows.start, rows.stop)
-        self._seen[role].check()
+        if hash_given(self.paths[role]) != self._hashes[role]:
+            raise changed(str(self.paths[role]))
         zero = ~vectors.any(axis=1)
         if zero.any():
             first = rows.start + int(np.argmax(zero))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -227,6 +228,24 @@ def test_identity_follows_the_weights_of_every_module(copy: Path, place: str) ->
     (copy / place).mkdir(parents=True)
     (copy / place / "model.safetensors").write_bytes(b"weights")
     assert model_files.find(str(copy), None, False)[1] != before
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        (lambda folder: write(folder / "added_tokens.json", {"x": 1}), "added_tokens.json"),
+        (lambda folder: (folder / "vocab.txt").unlink(), "vocab.txt"),
+        (lambda folder: write(folder / "1_Pooling" / "config.json", {}), "1_Pooling/config.json"),
+    ],
+)
+def test_a_folder_that_changes_between_its_hash_and_its_loading_is_refused(
+    copy: Path, change: Callable[[Path], None], name: str
+) -> None:
+    files, _ = model_files.find(str(copy), None, False)
+    files.check()
+    change(copy)
+    with pytest.raises(InputError, match=f"bge-small-en-v1.5: {name} was changed after this run"):
+        files.check()
 
 
 def test_identity_follows_the_weights_that_transformers_takes(copy: Path) -> None:
