@@ -151,7 +151,9 @@ def _hashes(folder: Path) -> dict[str, str]:
 
 def _shaping(folder: Path) -> list[Path]:
     """The files of a model folder that can change its vectors, sorted."""
-    shaping = {*folder.glob("*.safetensors")}
+    index = Files(folder).read_json("model.safetensors.index.json").get("weight_map")
+    named = {folder / str(name) for name in index.values()} if isinstance(index, dict) else set()
+    shaping = {*folder.glob("*.safetensors"), *filter(Path.is_file, named)}
     if not any((folder / name).is_file() for name in PREFERRED):
         shaping.update(folder.glob("*.bin"))
     described = any((folder / name).is_file() for name in ("config.json", "modules.json"))

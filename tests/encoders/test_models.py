@@ -230,6 +230,21 @@ def test_identity_follows_the_weights_of_every_module(copy: Path, place: str) ->
     assert model_files.find(str(copy), None, False)[1] != before
 
 
+def test_identity_follows_the_weights_that_an_index_names(copy: Path) -> None:
+    (copy / "parts").mkdir()
+    (copy / "model.safetensors").rename(copy / "parts" / "one.safetensors")
+    write(copy / "model.safetensors.index.json", {"weight_map": {"a": "parts/one.safetensors"}})
+    before = resolve(ModelConfig(name=str(copy))).identity
+    (copy / "parts" / "one.safetensors").write_bytes(b"other weights")
+    assert resolve(ModelConfig(name=str(copy))).identity != before
+
+
+@pytest.mark.parametrize("content", [[], {"weight_map": None}, {"weight_map": {"a": 1}}])
+def test_an_index_that_names_no_files_is_left_to_who_loads_it(copy: Path, content: object) -> None:
+    write(copy / "model.safetensors.index.json", content)
+    assert "model.safetensors" in resolve(ModelConfig(name=str(copy))).identity["files"]
+
+
 @pytest.mark.parametrize(
     ("change", "name"),
     [
