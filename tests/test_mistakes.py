@@ -449,6 +449,11 @@ MODEL: list[tuple[Apply, tuple[str, ...], list[str]]] = [
     ),
     (config("v2}", "v2, precision: int8}"), RUN, ["model.precision: int8", "'flag'", "fp32, fp16, bf16"]),
     (remove("model/config.json"), ("run", "m.yaml"), ["model folder", "no config.json"]),
+    (
+        content("model/adapter_config.json", b'{"base_model_name_or_path": "org/base"}'),
+        ("run", "m.yaml"),
+        ["model", "is a PEFT adapter of 'org/base'", "merge_and_unload"],
+    ),
     (remove("model/model.safetensors"), ("run", "m.yaml"), ["no weights (*.safetensors or *.bin)"]),
     (spoil("model/config.json", "}", ""), ("run", "m.yaml"), ["config.json: not valid JSON"]),
     (nothing, ("run", "m.yaml"), ["weights of model", "cannot be read"]),

@@ -24,6 +24,8 @@ CODE = ("*.py",)
 """What is fetched too when the config lets the model's own code run."""
 PREFERRED = ("model.safetensors", "model.safetensors.index.json")
 """Where one of them is there, transformers reads no `.bin` beside it."""
+ADAPTER = "adapter_config.json"
+"""Where peft says which model an adapter adapts."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +158,7 @@ def _shaping(folder: Path) -> list[Path]:
     shaping = {*folder.glob("*.safetensors"), *filter(Path.is_file, named)}
     if not any((folder / name).is_file() for name in PREFERRED):
         shaping.update(folder.glob("*.bin"))
-    described = any((folder / name).is_file() for name in ("config.json", "modules.json"))
+    described = any((folder / name).is_file() for name in ("config.json", "modules.json", ADAPTER))
     if not shaping or not described:
         missing = "config.json" if shaping else "weights (*.safetensors or *.bin)"
         raise InputError(

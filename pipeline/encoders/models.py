@@ -122,6 +122,7 @@ def resolve(config: ModelConfig, can: Abilities, find: Find = model_files.find) 
             fix="choose another precision or backend",
         )
     files, identity = find(config.name, config.revision, config.trust_remote_code)
+    _check_whole(config, files)
     said, family, own = declared.read(files), family_of(config.name), files.read_json("config.json")
     _check_modules(config, can, said)
     _check_attention(config, family, own)
@@ -156,6 +157,16 @@ def distrusted(name: str, example: str = "") -> InputError:
         f"model '{name}' runs only with Python files of its own{example}",
         fix="read them, then set model.trust_remote_code to true",
     )
+
+
+def _check_whole(config: ModelConfig, files: Files) -> None:
+    """Refuse an adapter: the libraries load what it adapts from elsewhere, and no key would hold that."""
+    if adapter := files.read_json(model_files.ADAPTER):
+        raise InputError(
+            f"model '{config.name}' is a PEFT adapter of '{adapter.get('base_model_name_or_path')}'",
+            allowed="a model with all of its weights",
+            fix="merge the two with peft's merge_and_unload, and save the result and the tokenizer",
+        )
 
 
 def _check_modules(config: ModelConfig, can: Abilities, said: Declared) -> None:

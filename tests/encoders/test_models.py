@@ -220,6 +220,19 @@ def test_modules_that_would_not_run_as_the_model_means_them_are_refused(
         resolve(ModelConfig(name=str(copy), backend=backend))
 
 
+@pytest.mark.parametrize("described", [["config.json"], ["modules.json"], []])
+@pytest.mark.parametrize("backend", ["flag", "sentence-transformers", "openvino"])
+def test_an_adapter_without_the_model_it_adapts_is_refused(
+    tmp_path: Path, backend: str, described: list[str]
+) -> None:
+    for name in described:
+        write(tmp_path / name, {})
+    (tmp_path / "adapter_model.safetensors").write_bytes(b"weights")
+    write(tmp_path / "adapter_config.json", {"peft_type": "LORA", "base_model_name_or_path": "org/base"})
+    with pytest.raises(InputError, match=r"is a PEFT adapter of 'org/base'.* merge_and_unload"):
+        resolve(ModelConfig(name=str(tmp_path), backend=backend))
+
+
 @pytest.mark.parametrize("place", ["2_Dense", "dense", "parts/dense", "10_Router/query_0_Dense"])
 def test_identity_follows_the_weights_of_every_module(copy: Path, place: str) -> None:
     listed = ["", place.removesuffix("/query_0_Dense")]
