@@ -210,6 +210,32 @@ def test_stored_vectors_are_searched_as_those_in_memory(
     assert same(found, brute_force(held, rows[:40], 50, "cosine"))
 
 
+def resident(path: Path) -> int:
+    """Bytes of a file that are in this process's memory, where it has mapped it."""
+    held, of_file = 0, False
+    for line in Path("/proc/self/smaps").read_text(encoding="utf-8").splitlines():
+        name, *values = line.split()
+        if not name.endswith(":"):
+            of_file = values[-1] == str(path)
+        elif of_file and name == "Rss:":
+            held += 1024 * int(values[0])
+    return held
+
+
+def test_stored_vectors_are_let_go_when_they_have_been_read(tmp_path: Path) -> None:
+    path, held = tmp_path / "rows.npy", []
+    np.save(path, np.random.default_rng(1).standard_normal((32_768, 256), np.float32))
+    rows = np.load(path, mmap_mode="r")
+
+    class Looking:
+        def update(self, n: int = 1) -> None:
+            held.append(resident(path))
+
+    queries = np.array(rows[:10])
+    exact.best(Embeddings((rows,)), queries, 10, ids(len(rows)), "inner_product", Looking(), memory_mb=8)
+    assert 0 < max(held) <= 8_000_000 < path.stat().st_size / 4
+
+
 @settings(max_examples=15)
 @given(
     st.integers(0, 2**32 - 1),
