@@ -45,7 +45,7 @@ class NativeBackend:
         folder = model.files.folder()
         kept, _ = store.make(packed_recipe(model), lambda draft: (_pack(model, folder, draft), {}))
         if not int16.NATIVE:
-            log.warning("int16 is not native on this CPU (it has no VNNI): about as fast as fp32")
+            log.warning("int16 is not native on this CPU, which has no VNNI: slower than fp32 with openvino")
         self.name, self.pad_id = model.name, model.pad_id
         self.token_budget, self.width_multiple, self.computes_padding = TOKENS, 1, False
         self.tokenizer = Tokenizer.from_file(str(kept.path(TOKENIZER)))

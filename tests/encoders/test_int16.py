@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
+import platform
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numba import njit, typeof
 from numba.core.caching import CacheImpl
 
 from pipeline.encoders import int16
@@ -17,13 +19,19 @@ from pipeline.encoders.int16 import Linear
 from pipeline.records import Float32, Float64
 
 
-def layer_of(x: Float32, weights: Float32, bias: Float32, gelu: bool = False) -> Float32:
+def arguments(x: Float32, weights: Float32, bias: Float32 | None = None, gelu: bool = False) -> Any:
+    """What `int16.linear` takes."""
     pairs, factors = int16.pack(weights)
-    layer = Linear(pairs[None], factors[None], bias[None])
-    size = int16.BLOCK * max(*weights.shape)
+    bias = np.zeros(len(weights), np.float32) if bias is None else bias
+    layer, size = Linear(pairs[None], factors[None], bias[None]), int16.BLOCK * max(*weights.shape)
     room = int16.Room(np.zeros(size, np.int16), np.empty(int16.BLOCK, np.float32), np.empty(size, np.int32))
-    out = np.empty((len(x), len(weights)), np.float32)
-    int16.linear(x, layer, 0, gelu, room, out)
+    return x, layer, 0, gelu, room, np.empty((len(x), len(weights)), np.float32)
+
+
+def layer_of(x: Float32, weights: Float32, bias: Float32 | None = None, gelu: bool = False) -> Float32:
+    given = arguments(x, weights, bias, gelu)
+    int16.linear(*given)
+    out: Float32 = given[-1]
     return out
 
 
@@ -52,7 +60,7 @@ def test_the_largest_sum_there_can_be_fits(k: int, ones: int | None) -> None:
     weights = np.repeat(row, 64, axis=0) * 0.01
     weights[1::2] *= -1
     expected = 7.5 * 0.075 * (ones or k) * np.tile([1, -1], 32)
-    assert layer_of(row, weights, np.zeros(64, np.float32))[0] == pytest.approx(expected, rel=2e-3)
+    assert layer_of(row, weights)[0] == pytest.approx(expected, rel=2e-3)
 
 
 @given(
@@ -64,14 +72,14 @@ def test_one_number_above_all_costs_no_more_than_its_own_precision(sizes: list[f
     weights = generator.standard_normal((64, 64)).astype(np.float32)
     exact = x.astype(np.float64) @ weights.T.astype(np.float64)
     size = np.linalg.norm(x.astype(np.float64), axis=1)[:, None] * np.linalg.norm(weights, axis=1)
-    assert (np.abs(layer_of(x, weights, np.zeros(64, np.float32)) - exact) <= 3e-4 * size + 1e-12).all()
+    assert (np.abs(layer_of(x, weights) - exact) <= 3e-4 * size + 1e-12).all()
 
 
 def test_what_stands_in_other_rows_moves_no_bit() -> None:
     generator = np.random.default_rng(1)
     x, weights = (generator.standard_normal((n, 128)).astype(np.float32) for n in (50, 64))
-    together = layer_of(x, weights, np.zeros(64, np.float32))
-    alone = [layer_of(x[row : row + 1], weights, np.zeros(64, np.float32))[0] for row in range(50)]
+    together = layer_of(x, weights)
+    alone = [layer_of(x[row : row + 1], weights)[0] for row in range(50)]
     assert (together == np.stack(alone)).all()
 
 
@@ -97,6 +105,15 @@ def test_attention_is_numpy_s(lengths: list[int], heads: int, size: int) -> None
             expected = shares / shares.sum(1, keepdims=True) @ values
             assert np.abs(out[start:end, part] - expected).max() < 1e-5
             assert np.abs(first[text, part] - expected[0]).max() < 1e-5
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="names an instruction of x86-64")
+def test_two_products_and_their_sum_are_one_instruction() -> None:
+    """Where there is one; LLVM has to find it in what is written out."""
+    tile = njit(**int16._OPTIONS)(int16.linear.py_func)
+    types = tuple(map(typeof, arguments(np.ones((6, 64), np.float32), np.ones((64, 64), np.float32))))
+    tile.compile(types)
+    assert ("vpdpwssd" in tile.inspect_asm(types)) == int16.NATIVE
 
 
 def test_exponentials_are_close_over_their_whole_range() -> None:
