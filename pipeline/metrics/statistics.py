@@ -67,6 +67,8 @@ def t_test(differences: Float64) -> Float64:
     n_queries = len(differences)
     if n_queries < 2:
         return np.ones(differences.shape[1])
+    _, power = np.frexp(np.abs(differences).max(axis=0))
+    differences = np.ldexp(differences, -power)  # t does not change, and no square is too large or too small
     means, deviations = differences.mean(axis=0), differences.std(axis=0, ddof=1)
     with np.errstate(divide="ignore", invalid="ignore"):
         t = means / (deviations / np.sqrt(n_queries))

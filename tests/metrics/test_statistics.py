@@ -70,6 +70,12 @@ def test_t_test_by_hand() -> None:
     assert t_test(np.array([[1.0], [2.0], [3.0]])).item() == pytest.approx(1 - np.sqrt(12 / 14))
 
 
+@pytest.mark.parametrize("power", [-600, 600])  # whose square is no longer a float
+def test_t_test_does_not_depend_on_the_scale(power: int) -> None:
+    differences = np.random.default_rng(5).normal(0.05, 0.2, (50, 4))
+    assert t_test(np.ldexp(differences, power)).tolist() == t_test(differences).tolist()
+
+
 def test_rounding_makes_no_way_less_extreme() -> None:
     tenths = np.random.default_rng(4).choice([1.0, 2.0, 3.0, -1.0], (12, 100))  # sums of these are exact
     assert randomization_test(tenths / 10).tolist() == randomization_test(tenths).tolist()
