@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 from pipeline.comparison import compare
@@ -26,6 +27,14 @@ def test_the_legend_has_every_name() -> None:
     points = [Point(name, number, 9, 0.5, 0.4, 0.6) for number, name in enumerate(names)]
     for drawn in (curves(lines, "recall", ""), speeds(points, "recall", "queries", "")):
         assert all(f">{name}</text>" in drawn for name in names)
+
+
+def test_names_that_matplotlib_has_no_letters_for_are_drawn_without_a_warning() -> None:
+    names = ["日本語", "한국어", "हिन्दी"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        drawn = curves([Curve(name, 0, [1, 10], [0.5, 1]) for name in names], "recall", "")
+    assert all(f">{name}</text>" in drawn for name in names)
 
 
 def test_the_deepest_result_gives_the_caption(folders: list[Path]) -> None:
