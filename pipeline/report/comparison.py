@@ -112,7 +112,7 @@ def as_markdown(comparison: Comparison) -> str:
     parts = [_markdown(_header(comparison), _result_rows(comparison))]
     if comparison.pairs:
         parts.append(_markdown(PAIRS, _pair_rows(comparison)))
-    return "\n\n".join([*parts, *legend(comparison)]) + "\n"
+    return "\n\n".join([*parts, *map(_literal, legend(comparison))]) + "\n"
 
 
 def as_latex(comparison: Comparison) -> str:
@@ -176,8 +176,14 @@ def _broken(name: str) -> str:
 
 
 def _markdown(header: Sequence[str], rows: Rows) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", r"\|") for cell in line) + " |" for line in lines)
+    named = [(_literal(name), *figures) for name, *figures in rows]
+    lines = [header, ["---"] * len(header), *named]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _literal(text: str) -> str:
+    """Text whose letters mean nothing to GitHub's Markdown."""
+    return re.sub(r"[\\`*_~|<>\[\]&$]", r"\\\g<0>", text)
 
 
 _SPECIAL = str.maketrans(
@@ -189,6 +195,8 @@ _SPECIAL = str.maketrans(
         "<": r"\textless{}",
         ">": r"\textgreater{}",
         "|": r"\textbar{}",
+        "`": r"\textasciigrave{}",
+        "'": r"\textquotesingle{}",
     }
 )
 """What means something to LaTeX, or prints as something else in its oldest font encoding."""

@@ -87,6 +87,26 @@ def test_markdown_has_as_many_cells_in_every_row(comparison: Comparison) -> None
     assert rest[-1] == "Note: they ran on different hardware.\n"
 
 
+@pytest.mark.parametrize(
+    ("name", "escaped"),
+    [
+        ("minilm_fp32_", r"minilm\_fp32\_"),
+        ("a|b*c*", r"a\|b\*c\*"),
+        ("`a`~b~", r"\`a\`\~b\~"),
+        (r"a\_b", r"a\\\_b"),
+        ("[a](b)&amp;<c>$d$", r"\[a\](b)\&amp;\<c\>\$d\$"),
+    ],
+)
+def test_markdown_prints_a_name_as_it_is(comparison: Comparison, name: str, escaped: str) -> None:
+    first, *rest = comparison.results
+    pairs = [replace(pair, a=name) for pair in comparison.pairs[:1]]
+    changed = replace(comparison, results=[replace(first, name=name), *rest], pairs=pairs, notes=[name])
+    text = as_markdown(changed)
+    assert f"\n| {escaped} | 0.6427 |" in text
+    assert f"\n| {escaped} - {NAMES[1]} | +0.0024 [-0.0010,+0.0060] |" in text
+    assert f"\nNote: {escaped}." in text
+
+
 def test_latex_escapes_and_marks_the_best(comparison: Comparison) -> None:
     text = as_latex(comparison)
     assert r"minilm\_fp32 & \textbf{0.6427} & 0.5672 to 0.7128 & a & 213 & 431 & 22.4 MB & 181.2 \\" in text
@@ -113,6 +133,7 @@ def test_latex_marks_the_largest_mean_not_the_last_in_the_alphabet(comparison: C
         ("[a]*", "\n{}[a]* &"),
         ("50% & $1 #2", r"50\% \& \$1 \#2 &"),
         ("a---b-c", "a-{}-{}-b-c &"),
+        ("?`a'", r"?\textasciigrave{}a\textquotesingle{} &"),
     ],
 )
 def test_latex_prints_a_name_as_it_is(comparison: Comparison, name: str, escaped: str) -> None:
