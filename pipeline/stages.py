@@ -18,6 +18,7 @@ from pipeline.artifacts import Artifact, Draft
 from pipeline.data.storage import CORPUS, QUERIES
 from pipeline.encoders.batching import Usage
 from pipeline.encoders.models import Role
+from pipeline.encoders.precomputed import Precomputed
 from pipeline.engines import Engine, Job, Part, Piece, indexing
 from pipeline.engines.work import Encode, Search, merge, nothing_found
 from pipeline.machine import Meter
@@ -53,6 +54,8 @@ def make_queries(benchmark: Benchmark, draft: Draft, meter: Meter) -> dict[str, 
 def _embed(benchmark: Benchmark, role: Role, draft: Draft, meter: Meter) -> dict[str, Any]:
     """Encode the shards that an earlier run did not leave whole."""
     config, collection = benchmark.config.model, benchmark.collection
+    if isinstance(benchmark.model, Precomputed):
+        benchmark.model.match(collection)
     texts = collection.passages if role == "passages" else collection.queries
     ranges = vectors.missing(len(texts), config.shard_rows, draft.whole)
     todo, usage = sum(stop - start for start, stop in ranges), Usage()

@@ -486,6 +486,11 @@ MODEL: list[tuple[Apply, tuple[str, ...], list[str]]] = [
         ["p.npy has 3 rows", "2, one for each of the passages"],
     ),
     (
+        both(VECTORS, array("q.npy", np.eye(2), dtype=np.float32)),
+        ("run", "pre.yaml"),
+        ["q.npy has 2 rows", "1, one for each of the queries"],
+    ),
+    (
         both(VECTORS, array("p.npy", np.eye(2, 3), dtype=np.float32)),
         ("run", "pre.yaml"),
         ["3 dimensions and model.queries 2"],

@@ -16,7 +16,7 @@ from pipeline.encoders.batching import Usage
 from pipeline.encoders.models import ROLES, Role
 from pipeline.errors import InputError
 from pipeline.progress import Bar
-from pipeline.records import Embeddings, Float32, Texts
+from pipeline.records import Collection, Embeddings, Float32, Texts
 from pipeline.vectors import forget
 
 
@@ -74,20 +74,29 @@ class Precomputed:
                 fix="encode both with one model",
             )
 
-    def encode(self, texts: Texts, rows: range, role: Role, usage: Usage, bar: Bar) -> Float32:
-        """See `pipeline.encoders.Encoder.encode`.
+    def match(self, collection: Collection) -> None:
+        """Refuse files with more or fewer rows than there are texts, before anything is made of either.
 
         Raises:
-            InputError: The file has more or fewer rows than there are texts, or a row is all zeros; or it is
-                no longer the one that was hashed.
+            InputError: One has.
+        """
+        counts: dict[Role, int] = {"passages": len(collection.passages), "queries": len(collection.queries)}
+        for role, count in counts.items():
+            rows = len(self._arrays[role])
+            if rows != count:
+                raise InputError(
+                    f"model.{role}: {self.paths[role]} has {rows:,} rows",
+                    allowed=f"{count:,}, one for each of the {role} in the collection's order",
+                    fix="'benchmarco data' says which there are: queries without judgments are left out",
+                )
+
+    def encode(self, texts: Texts, rows: range, role: Role, usage: Usage, bar: Bar) -> Float32:
+        """See `pipeline.encoders.Encoder.encode`; `match` comes before it.
+
+        Raises:
+            InputError: A row is all zeros; or the file is no longer the one that was hashed.
         """
         array = self._arrays[role]
-        if len(array) != len(texts):
-            raise InputError(
-                f"model.{role}: {self.paths[role]} has {len(array):,} rows",
-                allowed=f"{len(texts):,}, one for each of the {role} in the collection's order",
-                fix=f"'benchmarco data' says which {role} there are: queries without judgments are left out",
-            )
         with np.errstate(over="ignore"):  # what becomes infinity is refused below
             vectors = np.array(array[rows.start : rows.stop], np.float32)
         forget(Embeddings((array,)), rows.start, rows.stop)
