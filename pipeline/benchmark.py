@@ -87,7 +87,8 @@ class Benchmark(Plan):
             from pipeline.search import faiss_index, gpu
 
             index, search = self.config.index, self.config.search
-            faiss_index.check(index.factory, index.metric, search.parameters)
+            dimension = self.model.dimension if isinstance(self.model, encoders.Model) else None
+            faiss_index.check(index.factory, index.metric, search.parameters, dimension)
             gpu.choose(search.device, gpu.count())
 
     def run(self) -> list[Stage]:

@@ -251,6 +251,16 @@ CONFIG: list[tuple[Apply, tuple[str, ...], list[str]]] = [
         ["index.factory: 'HNSW0': HNSW0 crashes Faiss, or never ends", "such as Flat"],
     ),
     (
+        config("search: {", "index: {factory: PQ7}\nsearch: {"),
+        RUN,
+        ["index.factory: 'PQ7'", "should be a multiple of the number of subquantizers"],
+    ),
+    (
+        config("v2}", "v2, truncate_dim: 20}\nindex: {factory: PQ8}"),
+        RUN,
+        ["index.factory: 'PQ8'", "should be a multiple of the number of subquantizers"],
+    ),
+    (
         config("search: {", "index: {metric: L2}\nsearch: {"),
         RUN,
         ["'index.metric' is 'L2'", "'inner_product'", "'l2'"],

@@ -16,6 +16,9 @@ LENGTHS = tuple(
 )
 """Where sentence-transformers looks for the length of texts; it takes the first that is there."""
 
+PLAIN = ("Transformer", "Pooling", "Normalize", "Dropout")
+"""Modules that leave a vector as wide as the network makes it."""
+
 
 @dataclass(frozen=True)
 class Declared:

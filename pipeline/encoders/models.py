@@ -72,6 +72,7 @@ class Model:
         max_lengths: For each role the tokens kept, never more than the model has positions for.
         pad_id: The padding token.
         truncate_dim: Dimensions kept of each vector (Matryoshka); None keeps all.
+        dimension: How many a vector has, where that is known before the model is loaded.
         trust_remote_code: Whether Python files that come with the model may run.
         corpus: What an int8 model is calibrated on.
     """
@@ -87,6 +88,7 @@ class Model:
     max_lengths: dict[Role, int]
     pad_id: int
     truncate_dim: int | None = None
+    dimension: int | None = None
     trust_remote_code: bool = False
     corpus: CalibrationCorpus | None = None
 
@@ -134,19 +136,21 @@ def resolve(config: ModelConfig, can: Abilities, find: Find = model_files.find) 
             fix="set model.query_instruction and model.passage_instruction to ''",
         )
     lengths: dict[Role, int] = {"passages": config.passage_max_length, "queries": config.query_max_length}
-    most = _most_tokens(can, said, family, own)
+    most, pooling = _most_tokens(can, said, family, own), _pooling(config, can, said, family, own)
+    truncate_dim = config.truncate_dim or said.truncate_dim
     return Model(
         name=config.name,
         files=files,
         identity=identity,
-        pooling=_pooling(config, can, said, family, own),
+        pooling=pooling,
         normalize=config.normalize,
         precision=precision,
         device=device,
         prompts=prompts,
         max_lengths={role: min(lengths[role], most) for role in ROLES},
         pad_id=max(int(own.get("pad_token_id") or 0), 0),
-        truncate_dim=config.truncate_dim or said.truncate_dim,
+        truncate_dim=truncate_dim,
+        dimension=truncate_dim or _width(config, said, pooling, own),
         trust_remote_code=config.trust_remote_code,
     )
 
@@ -182,7 +186,7 @@ def _check_modules(config: ModelConfig, can: Abilities, said: Declared) -> None:
                 fix="encode with sentence-transformers yourself, and set model.backend to precomputed",
             )
         return
-    unknown = [name for name in said.chain if name not in ("Transformer", "Pooling", "Normalize", "Dropout")]
+    unknown = [name for name in said.chain if name not in declared.PLAIN]
     if unknown:
         raise InputError(
             f"model '{config.name}' has a module {unknown[0]}, which backend '{config.backend}' does not run",
@@ -262,6 +266,13 @@ def _usual_pooling(can: Abilities, own: dict[str, Any]) -> str:
     if any(str(name).endswith("ForCausalLM") for name in own.get("architectures") or []):
         return "last_token"
     return "mean" if can.as_sentence_transformers else "cls"
+
+
+def _width(config: ModelConfig, said: Declared, pooling: str, own: dict[str, Any]) -> int | None:
+    """The network's width, where vectors have no other: by no module, code or several poolings."""
+    width = own.get("hidden_size")
+    plain = set(said.chain) <= {*declared.PLAIN} and "+" not in pooling and not config.trust_remote_code
+    return width if plain and isinstance(width, int) else None
 
 
 def _resolve_device(config: ModelConfig, can: Abilities) -> str:

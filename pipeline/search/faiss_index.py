@@ -107,13 +107,21 @@ def _refusal(what: str, error: RuntimeError | str) -> InputError:
     )
 
 
-def check(factory: str, metric: Metric, parameters: Parameters) -> None:
+def check(factory: str, metric: Metric, parameters: Parameters, dimension: int | None = None) -> None:
     """Refuse what Faiss cannot build, or search so, before there are vectors to build it for.
+
+    Args:
+        factory: As in `build`.
+        metric: As in `build`.
+        parameters: As in `tune`.
+        dimension: The vectors' own, where that is known by now; else one that fits is tried.
 
     Raises:
         InputError: See `create` and `tune`.
     """
-    tune(create(factory, metric, _least_dimension(factory)), factory, parameters)
+    if dimension is None or not 1 <= dimension <= MOST_DIMENSIONS:
+        dimension = _least_dimension(factory)
+    tune(create(factory, metric, dimension), factory, parameters)
 
 
 def _least_dimension(factory: str) -> int:

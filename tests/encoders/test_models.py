@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -293,6 +294,24 @@ def test_dimensions_are_the_config_s_else_the_model_s(copy: Path) -> None:
     write(copy / "config_sentence_transformers.json", {"truncate_dim": 64})
     assert resolve(ModelConfig(name=str(copy))).truncate_dim == 64
     assert resolve(ModelConfig(name=str(copy), truncate_dim=32)).truncate_dim == 32
+
+
+@pytest.mark.parametrize(
+    ("settings", "modules", "dimension"),
+    [
+        ({}, ["Transformer", "Pooling", "Normalize"], 128),
+        ({"truncate_dim": 32}, ["Transformer", "Pooling", "Dense"], 32),
+        ({}, ["Transformer", "Pooling", "Dense"], None),
+        ({"pooling": "cls"}, ["Transformer", "Pooling"], 128),
+        ({"trust_remote_code": True}, ["Transformer", "Pooling"], None),
+    ],
+)
+def test_dimensions_are_known_beforehand_where_nothing_changes_the_network_s(
+    copy: Path, settings: dict[str, Any], modules: list[str], dimension: int | None
+) -> None:
+    write(copy / "modules.json", [{"type": ST + name, "path": name} for name in modules])
+    config = ModelConfig(name=str(copy), backend="sentence-transformers", **settings)
+    assert resolve(config).dimension == dimension
 
 
 def test_more_dimensions_than_there_are_are_refused(bge_folder: Path, tmp_path: Path) -> None:

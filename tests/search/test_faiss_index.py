@@ -216,6 +216,17 @@ def test_what_fits_vectors_of_some_dimension_is_not_refused_beforehand(factory: 
     assert machine.resident_mb() - before < 100  # PQ10x16 and LSHr grow with the dimension
 
 
+def test_what_does_not_fit_the_dimension_is_refused_as_soon_as_that_is_known() -> None:
+    faiss_index.check("PCA21,PQ7", "l2", {}, 384)
+    with pytest.raises(InputError, match=r"'PQ7': .*multiple of the number of subquantizers"):
+        faiss_index.check("PQ7", "l2", {}, 384)
+
+
+@pytest.mark.parametrize("dimension", [-1, 0, 1 << 40])
+def test_a_dimension_that_no_vectors_have_is_left_to_the_model_to_refuse(dimension: int) -> None:
+    faiss_index.check("PQ7", "l2", {}, dimension)
+
+
 def test_too_few_vectors_to_train_on_are_refused() -> None:
     with pytest.raises(InputError, match=r"'IVF8,Flat' on 4 of 4 vectors: .*at least as large"):
         build(np.eye(4, dtype=np.float32), "IVF8,Flat")
