@@ -169,7 +169,8 @@ def speeds(points: Sequence[Point], measure: str, unit: str, title: str) -> str:
         drawn = []
         for point in points:
             alone = look(point.number) | {"linestyle": "none", "markersize": 6}
-            spread = [[point.mean - point.low], [point.high - point.mean]]
+            ends = point.mean - point.low, point.high - point.mean
+            spread = [[max(end, 0)] for end in ends]  # rounding may leave a mean just outside
             drawn.append(axes.errorbar(point.speed, point.mean, spread, elinewidth=1.1, **alone))
         axes.set_xscale("log")
         fastest, slowest = max(p.speed for p in points), min(p.speed for p in points)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from pathlib import Path
 
@@ -27,6 +28,12 @@ def test_the_legend_has_every_name() -> None:
     points = [Point(name, number, 9, 0.5, 0.4, 0.6) for number, name in enumerate(names)]
     for drawn in (curves(lines, "recall", ""), speeds(points, "recall", "queries", "")):
         assert all(f">{name}</text>" in drawn for name in names)
+
+
+def test_an_interval_that_rounding_puts_beside_its_mean_is_drawn() -> None:
+    for beside in (math.nextafter(0.1, 0), math.nextafter(0.1, 1)):
+        drawn = speeds([Point("one", 0, 9, 0.1, beside, beside)], "recall", "queries", "")
+        assert ">one</text>" in drawn
 
 
 def test_names_that_matplotlib_has_no_letters_for_are_drawn_without_a_warning() -> None:
