@@ -18,7 +18,8 @@ from typing import Any
 from pipeline import disk, display, machine
 from pipeline.comparison import Comparison
 from pipeline.config import STAGES
-from pipeline.report import plots, sentences
+from pipeline.report import plots, sentences, tradeoff
+from pipeline.report.approximate import approximate
 from pipeline.report.evidence import Evidence, gather
 from pipeline.report.origin import origin
 
@@ -69,7 +70,11 @@ def page(comparison: Comparison) -> str:
     evidence = gather(comparison)
     script = (TEMPLATES / "page.js").read_text(encoding="utf-8")
     parts = (
-        _quality(comparison, evidence) | _cost(comparison) | origin(comparison) | _frame(comparison, evidence)
+        _quality(comparison, evidence)
+        | _cost(comparison)
+        | approximate(comparison)
+        | origin(comparison)
+        | _frame(comparison, evidence)
     )
     return environment.get_template("page.html.j2").render(
         parts,
@@ -94,9 +99,11 @@ def _frame(comparison: Comparison, evidence: Evidence) -> dict[str, Any]:
         "curves": "Cutoffs",
         "queries": "Queries",
     }
-    sections |= {"cost": "Speed", "time": "Time", "origin": "What was run"}
+    sections |= {"exact": "Exact search", "cost": "Speed", "time": "Time", "origin": "What was run"}
     if not several:
         del sections["pairs"], sections["cost"]
+    if not tradeoff.points(source.metrics for source in comparison.sources):
+        del sections["exact"]
     return {
         "title": " and ".join(names) if len(names) <= 2 else f"{len(names)} results by {comparison.measure}",
         "verdict": sentences.verdict(comparison),

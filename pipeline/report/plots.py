@@ -137,13 +137,17 @@ def against_speed(comparison: Comparison) -> list[Plot]:
             if (speed := getattr(entry, f"{unit}_per_second"))
         ]
         if points:
-            told = ", ".join(f"{point.name} {rounded(point.mean)} at {rate(point.speed)}" for point in points)
-            title = f"{comparison.measure} against {unit} per second: {told}"
             caption = (
                 f"{unit.capitalize()} {what} per second; bars are 95% intervals of {comparison.measure}."
             )
-            made.append(Plot(speeds(points, comparison.measure, unit, title), caption))
+            made.append(speed_plot(points, comparison.measure, unit, caption))
     return made
+
+
+def speed_plot(points: Sequence[Point], measure: str, unit: str, caption: str) -> Plot:
+    """A measure against speed, which says its figures to those who cannot see it."""
+    told = ", ".join(f"{point.name} {rounded(point.mean)} at {rate(point.speed)}" for point in points)
+    return Plot(speeds(points, measure, unit, f"{measure} against {unit} per second: {told}"), caption)
 
 
 def curves(lines: Sequence[Curve], measure: str, title: str) -> str:
@@ -183,7 +187,7 @@ def speeds(points: Sequence[Point], measure: str, unit: str, title: str) -> str:
         axes.set(xlabel=f"{unit} per second", ylabel=measure)
         return drawn
 
-    return _svg(draw, [point.name for point in points], f"speed {unit}", title)
+    return _svg(draw, [point.name for point in points], f"speed {unit} {measure}", title)
 
 
 def look(number: int) -> dict[str, Any]:

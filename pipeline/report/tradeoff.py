@@ -58,17 +58,12 @@ def tradeoff_tables(found: Sequence[Point], width: int) -> list[Table]:
     """
     if not found:
         return []
-    cutoffs = sorted({cutoff for point in found for cutoff in point.overlap}, key=int)
-    measures = list(dict.fromkeys(measure for point in found for measure in point.change))
     rows = {"index": [label(point) for point in found]}
-    for cutoff in cutoffs:
+    for cutoff in cutoffs(found):
         rows[f"overlap@{cutoff}"] = [rounded(point.overlap.get(cutoff)) for point in found]
-    for measure in measures:
+    for measure in measures(found):
         rows[f"change of {measure}"] = [_change(point.change.get(measure)) for point in found]
-    for title, section, form in _COSTS:
-        values = [_at(point.index, section) for point in found]
-        if any(value is not None for value in values):
-            rows[title] = ["" if value is None else form(value) for value in values]
+    rows |= {title: [shown for _, shown in cells] for title, cells in costs(found).items()}
     names = [point.name for point in found]
     columns = dict(zip(names, zip(*rows.values(), strict=True), strict=True))
     left = width - max(map(len, rows)) - 4
@@ -91,6 +86,26 @@ _COSTS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("MB in memory", "memory_mb", "{:,.1f}".format),
 )
 """Rows: what it is, where `metrics.json` has it, and how it is written. On a GPU some have no meaning."""
+
+
+def cutoffs(found: Iterable[Point]) -> list[str]:
+    """Where the overlap of any of them was measured, ascending."""
+    return sorted({cutoff for point in found for cutoff in point.overlap}, key=int)
+
+
+def measures(found: Iterable[Point]) -> list[str]:
+    """Whose change was measured of any of them."""
+    return list(dict.fromkeys(measure for point in found for measure in point.change))
+
+
+def costs(found: Sequence[Point]) -> dict[str, list[tuple[Any, str]]]:
+    """What indexes take: by title a figure of each, None where it has none, and how that is written."""
+    rows = {}
+    for title, section, form in _COSTS:
+        values = [_at(point.index, section) for point in found]
+        if any(value is not None for value in values):
+            rows[title] = [(value, "" if value is None else form(value)) for value in values]
+    return rows
 
 
 def _at(index: Mapping[str, Any], path: str) -> Any:
@@ -126,7 +141,7 @@ def plot(found: Sequence[Point], path: Path) -> None:
     figure = Figure(figsize=(8, 5), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
-    cutoff = min((cutoff for point in found for cutoff in point.overlap), key=int)
+    cutoff = cutoffs(found)[0]
     by_factory: dict[str, list[Point]] = {}
     for point in found:
         if cutoff in point.overlap:

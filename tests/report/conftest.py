@@ -33,6 +33,20 @@ def folders(results: Path) -> list[Path]:
 
 
 @pytest.fixture(scope="session")
+def indexed(results: Path) -> list[Path]:
+    """Two results on the same vectors, of an approximate index that searches one of its lists, or four."""
+    from pipeline.api import run_benchmark
+    from pipeline.config_file import load_config
+
+    where = [f"cache={results}/indexes", f"output={results}/indexed", "index.factory=IVF16,Flat"]
+    made = (
+        load_config(results / "c.yaml", [*where, f"name=lists-{n}", f"search.parameters={{nprobe: {n}}}"])
+        for n in (1, 4)
+    )
+    return [run_benchmark(config).folder for config in made]
+
+
+@pytest.fixture(scope="session")
 def chromium() -> Iterator[Any]:
     """Debian's Chromium, without a window."""
     path = shutil.which("chromium")

@@ -20,8 +20,11 @@ LONG = [f"a-model-with-a-name-as-long-as-a-sweep-makes-it-{'and-on-' * 5}IVF256-
 
 
 @pytest.fixture(scope="module")
-def pages(folders: list[Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def pages(
+    folders: list[Path], indexed: list[Path], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Path]:
     made = tmp_path_factory.mktemp("pages")
+    write_page(compare([folders[0], *indexed], "ndcg@10"), made / "indexed.html")
     write_page(compare(folders, "ndcg@10"), made / "several.html")
     write_page(compare(folders[1:2], "ndcg@10"), made / "one.html")
     bare = Path(shutil.copytree(folders[0], made / "bare"))
@@ -30,7 +33,7 @@ def pages(folders: list[Path], tmp_path_factory: pytest.TempPathFactory) -> dict
     (bare / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
     write_page(compare([bare], "ndcg@10"), made / "bare.html")
     write_page(compare([renamed(folders[0], made, name) for name in LONG], "ndcg@10"), made / "many.html")
-    return {name: made / f"{name}.html" for name in ("several", "one", "bare", "many")}
+    return {name: made / f"{name}.html" for name in ("several", "one", "bare", "many", "indexed")}
 
 
 def renamed(folder: Path, place: Path, name: str) -> Path:
@@ -109,6 +112,16 @@ def test_names_and_their_header_stay_in_sight(tab: Any, pages: dict[str, Path]) 
             for row in ("thead", "tbody")
         )
         assert header == name >= 0
+
+
+def test_indexes_sort_by_what_they_find_of_exact_search_s_hits(tab: Any, pages: dict[str, Path]) -> None:
+    tab.goto(pages["indexed"].as_uri())
+    assert fits(tab)
+    lost = "#exact .scroll:nth-of-type(2) table"
+    tab.locator(f"{lost} th", has_text="overlap").first.locator("button").click()
+    assert column(tab, lost, 1) == ["lists-4", "lists-1"]
+    found = column(tab, lost, 3)
+    assert found == sorted(found, reverse=True)
 
 
 def test_a_query_opens_to_both_rankings_side_by_side(tab: Any, pages: dict[str, Path]) -> None:
