@@ -108,4 +108,4 @@ def main() -> None:
     """Run the command line."""
     open_closed_streams()
     end_at_second_interrupt()
-    app()
+    guarded(app)()  # once more, for what no command of its own prints, such as help

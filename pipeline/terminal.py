@@ -15,9 +15,7 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any
-
-import typer
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from pipeline.errors import InputError
 
@@ -63,13 +61,13 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(errors="backslashreplace")  # letters that a locale cannot write
         try:
-            command(*args, **kwargs)
-            sys.stdout.flush()
+            try:
+                command(*args, **kwargs)
+            finally:
+                sys.stdout.flush()
         except (InputError, OSError) as error:
-            if isinstance(error, BrokenPipeError) and _nobody_reads():
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is left to print
-                raise typer.Exit(FAILED) from None
-            _stop(*what_happened(error))
+            message, code = what_happened(error)
+            _stop("" if isinstance(error, BrokenPipeError) and _nobody_reads() else message, code)
         except KeyboardInterrupt:
             _stop("interrupted; run the same command again to go on where it stopped", INTERRUPTED)
 
@@ -123,9 +121,15 @@ def report_failure(name: str, error: Exception) -> int:
     return code
 
 
-def _stop(message: str, code: int) -> None:
-    print(f"benchmarco: {message}", file=sys.stderr)
-    raise typer.Exit(code)
+def _stop(message: str, code: int) -> NoReturn:
+    """Say what ended a command, if anything, and end; what stdout did not take is lost."""
+    if message:
+        print(f"benchmarco: {message}", file=sys.stderr)
+    try:
+        sys.stdout.flush()
+    except OSError:  # which Python would try once more, and say
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    raise SystemExit(code)
 
 
 def progress(label: str, total: int | None, unit: str) -> AbstractContextManager[Bar]:

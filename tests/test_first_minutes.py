@@ -160,8 +160,7 @@ def test_ctrl_c_says_how_to_go_on_and_a_second_one_ends_at_once(tmp_path: Path) 
         "    try: os.kill(os.getpid(), signal.SIGINT)\n"
         "    finally:\n"
         "        if sys.argv[1] == 'twice': os.kill(os.getpid(), signal.SIGINT)\n"
-        "try: command()\n"
-        "except terminal.typer.Exit as end: sys.exit(end.exit_code)\n"
+        "command()\n"
     )
     for times, code in (("once", terminal.INTERRUPTED), ("twice", -signal.SIGINT)):
         done = subprocess.run(
@@ -227,3 +226,29 @@ def test_a_command_without_standard_streams_works_and_keeps_its_exit_code(
             subprocess.run(["sh", "-c", f'exec "$@" {closed}', "sh", *command], cwd=tmp_path).returncode
             == code
         )
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize(
+    "arguments", [[], ["--help"], ["run", "--help"], ["--version"], ["example"], ["schema"]]
+)
+def test_a_full_disk_under_stdout_is_said_in_one_line(
+    tmp_path: Path, arguments: list[str], unbuffered: str
+) -> None:
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    with open("/dev/full", "w") as full:
+        command = process(*arguments, folder=tmp_path, stdout=full, env=environment)
+        _, told = command.communicate()
+    assert told.startswith("benchmarco: No space left on device; ")
+    assert len(told.splitlines()) == 1
+    assert command.returncode == 1
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["schema"]])
+def test_a_reader_that_has_gone_is_no_matter_to_speak_of(tmp_path: Path, arguments: list[str]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = process(*arguments, folder=tmp_path, stdout=writing)
+    os.close(writing)
+    assert command.communicate()[1] == ""
+    assert command.returncode == 1
