@@ -69,7 +69,8 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
             message, code = what_happened(error)
             _stop("" if isinstance(error, BrokenPipeError) and _nobody_reads() else message, code)
         except KeyboardInterrupt:
-            _stop("interrupted; run the same command again to go on where it stopped", INTERRUPTED)
+            again = "the same command again" + (" without --fresh" if kwargs.get("fresh") else "")
+            _stop(f"interrupted; run {again} to go on where it stopped", INTERRUPTED)
 
     return run
 

@@ -190,13 +190,21 @@ def test_killed_while_the_model_is_converted(
 
 
 @pytest.mark.parametrize("number", [1, 6])
+@pytest.mark.parametrize(("arguments", "without"), [((), ""), (("--fresh",), " without --fresh")])
 def test_ctrl_c_says_in_one_line_how_to_go_on(
-    place: Path, command: Command, undisturbed: tuple[dict[str, Any], set[str]], number: int
+    place: Path,
+    command: Command,
+    undisturbed: tuple[dict[str, Any], set[str]],
+    number: int,
+    arguments: tuple[str, ...],
+    without: str,
 ) -> None:
     at = {"call": "replace", "path": "indexes/passages/", "number": number, "signal": signal.SIGINT}
-    assert command(place, **at) == 130
+    assert command(place, *arguments, **at) == 130
     lines = command.stderr.splitlines()
-    assert lines == ["benchmarco: interrupted; run the same command again to go on where it stopped"]
+    assert lines == [
+        f"benchmarco: interrupted; run the same command again{without} to go on where it stopped"
+    ]
     assert not list((place / "indexes").rglob("*.tmp"))
     assert_nothing_lies(place, undisturbed[0])
     assert_goes_on(command, place, undisturbed)
