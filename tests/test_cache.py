@@ -144,6 +144,14 @@ def test_prune_says_first_what_would_go(cache: Cache, workplace: Path) -> None:
     ]
 
 
+def test_nothing_to_prune_is_said_in_one_line(cache: Cache, workplace: Path) -> None:
+    for sure in ([], ["--yes"]):
+        told = cache("prune", "--older-than", "30d", *sure)
+        assert (told.exit_code, told.stdout) == (0, f"{workplace}/indexes: nothing to prune\n")
+    told = json.loads(cache("prune", "--older-than", "30d", "--json").stdout)
+    assert told == {"cache": f"{workplace}/indexes", "bytes": 0, "artifacts": []}
+
+
 def test_a_run_marks_what_it_has_use_of(workplace: Path) -> None:
     ago(workplace, 40 * DAY, *stages(workplace))
     assert run(workplace) == []

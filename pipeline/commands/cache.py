@@ -90,6 +90,9 @@ def prune(
     if as_json:
         print_json({"cache": str(folder), "bytes": sum(row["bytes"] for row in rows), "artifacts": rows})
         return
+    if not rows:
+        print(f"{folder}: nothing to prune")
+        return
     from pipeline.report.table import prune_table
 
     show(prune_table(str(folder), rows, dry=not yes))

@@ -170,7 +170,7 @@ def prune_table(folder: str, rows: Sequence[Mapping[str, Any]], dry: bool) -> Ta
     total = size(sum(row["bytes"] for row in rows))
     title = f"{folder}: {'would remove' if dry else 'removed'} {len(rows):,} artifacts, {total}"
     table = plain_table(
-        title + ("; --yes removes them" if dry and rows else ""), ("stage", "size", "why", "key"), (1,)
+        title + ("; --yes removes them" if dry else ""), ("stage", "size", "why", "key"), (1,)
     )
     for row in rows:
         table.add_row(row["stage"], size(row["bytes"]), row["why"], row["key"])
