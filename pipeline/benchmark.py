@@ -17,6 +17,7 @@ from typing import Any
 from pipeline import data, disk, encoders, engines, lexical, machine, stages
 from pipeline.artifacts import Artifact, Draft
 from pipeline.config import STAGES, Config
+from pipeline.display import counted
 from pipeline.engines import Engine
 from pipeline.errors import InputError
 from pipeline.progress import Progress, silent
@@ -170,10 +171,11 @@ class Benchmark(Plan):
             InputError: It has fewer passages than the index is to have shards.
         """
         collection, shards = data.open_collection(self.ensure("data")), self.config.index.shards
-        if shards > len(collection.passages):
+        passages = len(collection.passages)
+        if shards > passages:
             raise InputError(
-                f"index.shards: {shards:,}, and the collection has {len(collection.passages):,} passages",
-                allowed=f"1 to {len(collection.passages):,}",
+                f"index.shards: {shards:,}, and the collection has {counted(passages, 'passage')}",
+                allowed=f"1 to {passages:,}",
                 fix="lower it",
             )
         return collection

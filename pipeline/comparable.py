@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from pipeline.display import counted
 from pipeline.errors import InputError
 from pipeline.results import SavedResult
 
@@ -67,7 +68,7 @@ def notes(results: Sequence[SavedResult], names: Sequence[str]) -> Iterator[str]
         passages = first.metrics["passages"], result.metrics["passages"]
         if passages[0] != passages[1]:
             yield (
-                f"{names[0]} searched {passages[0]:,} passages and {name} {passages[1]:,}: "
+                f"{names[0]} searched {counted(passages[0], 'passage')} and {name} {passages[1]:,}: "
                 "their difference is not the model's alone"
             )
         elif ours.get("corpus") != theirs.get("corpus"):

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from pipeline import comparable
-from pipeline.display import Displayed, View, interval, p, rounded, signed, signed_interval
+from pipeline.display import Displayed, View, counted, interval, p, rounded, signed, signed_interval
 from pipeline.errors import InputError
 from pipeline.metrics.names import parse
 from pipeline.metrics.statistics import (
@@ -135,7 +135,7 @@ class Comparison(Displayed):
             (entry.name, rounded(entry.mean), interval(entry.ci_low, entry.ci_high), entry.letters)
             for entry in self.results
         ]
-        title = f"{self.measure} of {len(self.query_ids):,} queries"
+        title = f"{self.measure} of {counted(len(self.query_ids), 'query', 'queries')}"
         shown = [View(title, ("result", "mean", "95% interval", "group"), results, self.notes)]
         pairs = [
             (

@@ -111,6 +111,11 @@ def size(count: float | None) -> str:
     return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
 
 
+def counted(count: int, one: str, many: str = "") -> str:
+    """How many of something: 1 query, 1,234 queries; without `many`, an s makes it."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
 def cut(text: str, length: int) -> str:
     """A text of at most so many characters, which shows that it goes on."""
     return text if len(text) <= length else text[: length - 1].rstrip() + "…"

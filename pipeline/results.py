@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline import disk, locks, machine
 from pipeline.artifacts import MANIFEST, Artifact
 from pipeline.benchmark import Benchmark, Stage
-from pipeline.display import Displayed, View, interval, rounded
+from pipeline.display import Displayed, View, counted, interval, rounded
 from pipeline.errors import InputError
 
 if TYPE_CHECKING:
@@ -48,7 +48,8 @@ class Result(Displayed):
 
     def views(self) -> list[View]:
         """A measure a row."""
-        title = "{name}: {queries:,} queries, {passages:,} passages".format(**self.metrics)
+        queries = counted(self.metrics["queries"], "query", "queries")
+        title = f"{self.metrics['name']}: {queries}, {counted(self.metrics['passages'], 'passage')}"
         rows = [
             (name, rounded(mean), interval(*self.metrics["intervals"][name]))
             for name, mean in self.metrics["metrics"].items()

@@ -23,7 +23,7 @@ def result() -> Result:
     metrics = {
         "name": "t",
         "queries": 1234,
-        "passages": 5,
+        "passages": 1,
         "metrics": {"ndcg@10": 0.5},
         "intervals": {"ndcg@10": [0.25, 0.75]},
         "stages": stages,
@@ -70,12 +70,12 @@ class Cells(HTMLParser):
     [
         (
             result(),
-            "<Result t: 1,234 queries, 5 passages>",
+            "<Result t: 1,234 queries, 1 passage>",
             ["ndcg@10", "0.5000", "0.2500 to 0.7500", "reused: data", f"in {SHARP}"],
         ),
         (
             evaluation(),
-            "<Evaluation 1 judged queries, 0 not in the run (score 0), "
+            "<Evaluation 1 judged query, 0 not in the run (score 0), "
             "2 queries of the run not judged (left out)>",
             ["mrr", "0.5000", "0.2500 to 0.7500"],
         ),
@@ -94,6 +94,13 @@ def test_a_result_is_a_line_a_text_and_a_page_s_tables(shown: Displayed, line: s
     assert [words for words in said if words not in cells.text] == []
     assert "script" not in cells.tags
     assert not {"color", "background"} & set(shown._repr_html_().replace(":", " ").replace('"', " ").split())
+
+
+def test_one_of_a_thing_is_not_several() -> None:
+    assert [display.counted(count, "query", "queries") for count in (0, 1, 2)] == [
+        "0 queries", "1 query", "2 queries"
+    ]  # fmt: skip
+    assert [display.counted(count, "passage") for count in (1, 1234)] == ["1 passage", "1,234 passages"]
 
 
 def test_columns_of_a_text_line_up() -> None:

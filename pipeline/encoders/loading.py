@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipeline.display import counted
 from pipeline.encoders.models import Model, distrusted
 from pipeline.errors import InputError
 
@@ -91,7 +92,7 @@ def refuse_missing(model: Model, folder: Path, network: Any) -> None:
 def lacking(names: Iterable[str]) -> str:
     """What to say of weights that files lack; empty if none counts: the pooler is never used here."""
     missing = sorted(name for name in names if not name.startswith("pooler."))
-    return f"its files lack {len(missing)} weights, such as {missing[0]}" if missing else ""
+    return f"its files lack {counted(len(missing), 'weight')}, such as {missing[0]}" if missing else ""
 
 
 def load_tokenizer(model: Model, folder: Path) -> Tokenizer:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from pipeline.config import ModelConfig
 from pipeline.disk import changed, hash_given
+from pipeline.display import counted
 from pipeline.encoders.batching import Usage
 from pipeline.encoders.models import ROLES, Role
 from pipeline.errors import InputError
@@ -85,7 +86,7 @@ class Precomputed:
             rows = len(self._arrays[role])
             if rows != count:
                 raise InputError(
-                    f"model.{role}: {self.paths[role]} has {rows:,} rows",
+                    f"model.{role}: {self.paths[role]} has {counted(rows, 'row')}",
                     allowed=f"{count:,}, one for each of the {role} in the collection's order",
                     fix="'benchmarco data' says which there are: queries without judgments are left out",
                 )

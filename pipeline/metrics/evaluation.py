@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.display import Displayed, View, interval, rounded
+from pipeline.display import Displayed, View, counted, interval, rounded
 from pipeline.errors import InputError
 from pipeline.metrics.names import Measure
 from pipeline.metrics.order import sort_hits_by_id
@@ -76,8 +76,9 @@ class Evaluation(Displayed):
     def summary(self) -> str:
         """Whose mean it is."""
         return (
-            f"{len(self.query_ids):,} judged queries, {self.missing:,} not in the run (score 0), "
-            f"{self.unjudged:,} queries of the run not judged (left out)"
+            f"{counted(len(self.query_ids), 'judged query', 'judged queries')}, "
+            f"{self.missing:,} not in the run (score 0), "
+            f"{counted(self.unjudged, 'query', 'queries')} of the run not judged (left out)"
         )
 
     def views(self) -> list[View]:

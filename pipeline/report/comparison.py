@@ -12,7 +12,7 @@ from typing import Any
 from rich.table import Table
 
 from pipeline.comparison import Comparison, Entry, Pair
-from pipeline.display import interval, p, rate, rounded, signed, size
+from pipeline.display import counted, interval, p, rate, rounded, signed, size
 from pipeline.metrics.statistics import PERMUTATIONS
 from pipeline.report.table import became, fitting_tables, plain_table
 
@@ -56,7 +56,7 @@ def comparison_tables(comparison: Comparison, width: int) -> list[Table]:
             and columns come in another table.
     """
     queries = comparison.results[0].queries
-    scores = _table(f"{comparison.measure} over {queries:,} queries", SCORES)
+    scores = _table(f"{comparison.measure} over {counted(queries, 'query', 'queries')}", SCORES)
     cost = _table("cost", ("result", *COST))
     for row in _result_rows(comparison):
         scores.add_row(*row[: len(SCORES)])

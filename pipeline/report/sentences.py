@@ -41,6 +41,7 @@ def breakable(label: str) -> str:
 
 FILTERS: dict[str, Callable[..., Any]] = {
     "breakable": breakable,
+    "counted": display.counted,
     "rounded": display.rounded,
     "signed": signed,
     "p": display.p,
@@ -56,7 +57,8 @@ def verdict(comparison: Comparison) -> str:
     best, rest = ordered[0], ordered[1:]
     interval = f"{display.rounded(best.mean)}, 95% interval {display.interval(best.ci_low, best.ci_high)}"
     if not rest:
-        return f"Mean {comparison.measure} over {best.queries:,} queries is {interval}."
+        queries = display.counted(best.queries, "query", "queries")
+        return f"Mean {comparison.measure} over {queries} is {interval}."
     shown = {
         name
         for pair in comparison.pairs
@@ -86,13 +88,15 @@ def facts(comparison: Comparison) -> list[tuple[str, str]]:
     where = str(data.get("path") or "").rstrip("/").rpartition("/")[2]
     passages = sorted({source.metrics["passages"] for source in comparison.sources})
     hardware = first.manifest.get("hardware", {})
+    cores = hardware.get("cores", "?")
+    processor = f"{hardware.get('cpu', '')}, {cores} core{'' if cores == 1 else 's'}"
     gpus = Counter(hardware.get("gpus", []))
     told = [
         ("collection", where or ("sample" if data.get("source") == "sample" else "")),
         ("queries", f"{len(comparison.query_ids):,}"),
         ("passages", " to ".join(f"{number:,}" for number in {passages[0]: 0, passages[-1]: 0})),
         ("measure", comparison.measure),
-        ("processor", f"{hardware.get('cpu', '')}, {hardware.get('cores', '?')} cores" if hardware else ""),
+        ("processor", processor if hardware else ""),
         ("GPU", ", ".join(f"{number} × {name}" for name, number in gpus.items())),
     ]
     return [(term, value) for term, value in told if value]

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from rich.table import Table
 from rich.text import Text
 
-from pipeline.display import interval, rate, rounded, size
+from pipeline.display import counted, interval, rate, rounded, size
 
 WIDE = 80  # letters; a narrower terminal is shown less of each stage
 ALL_OF_A_CACHE = 140  # the same of each artifact in the cache
@@ -21,7 +21,8 @@ def result_tables(metrics: Mapping[str, Any], width: int = WIDE) -> list[Table]:
         metrics: The content of `metrics.json`.
         width: Letters that fit in a line.
     """
-    title = f"{metrics['name']}: {metrics['queries']:,} queries, {metrics['passages']:,} passages"
+    queries = counted(metrics["queries"], "query", "queries")
+    title = f"{metrics['name']}: {queries}, {counted(metrics['passages'], 'passage')}"
     measures = measure_table(title, metrics["metrics"], metrics["intervals"])
     return [measures, _stage_table(metrics["stages"], width)]
 
@@ -135,7 +136,7 @@ def _side_by_side(columns: Mapping[str, Sequence[str]], width: int) -> list[list
 def cache_table(folder: str, rows: Sequence[Mapping[str, Any]], width: int) -> Table:
     """An artifact a row: what `pipeline.cache.listing` says of it, and less in a narrow terminal."""
     total = sum(row["bytes"] for row in rows)
-    title = f"{folder}: {len(rows):,} artifacts, {size(total)}"
+    title = f"{folder}: {counted(len(rows), 'artifact')}, {size(total)}"
     header = ["stage", "key", "state", "size", "last used"]
     header += ["made", "made from", "used by"] if width >= ALL_OF_A_CACHE else []
     table = plain_table(title, header, right=(3,))
@@ -157,7 +158,7 @@ def cache_table(folder: str, rows: Sequence[Mapping[str, Any]], width: int) -> T
 def verify_table(folder: str, rows: Sequence[Mapping[str, Any]]) -> Table:
     """An artifact a row, with the files of it that are damaged."""
     damaged = sum(row["state"] == "damaged" for row in rows)
-    title = f"{folder}: {len(rows):,} artifacts, {damaged:,} damaged"
+    title = f"{folder}: {counted(len(rows), 'artifact')}, {damaged:,} damaged"
     table = plain_table(title, ("stage", "artifact", "size", "damaged files", "key"), right=(2,))
     for row in rows:
         files = "\n".join(row["files"])
@@ -168,7 +169,7 @@ def verify_table(folder: str, rows: Sequence[Mapping[str, Any]]) -> Table:
 def prune_table(folder: str, rows: Sequence[Mapping[str, Any]], dry: bool) -> Table:
     """What goes, a row each, and why."""
     total = size(sum(row["bytes"] for row in rows))
-    title = f"{folder}: {'would remove' if dry else 'removed'} {len(rows):,} artifacts, {total}"
+    title = f"{folder}: {'would remove' if dry else 'removed'} {counted(len(rows), 'artifact')}, {total}"
     table = plain_table(
         title + ("; --yes removes them" if dry else ""), ("stage", "size", "why", "key"), (1,)
     )

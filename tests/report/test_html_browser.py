@@ -21,7 +21,7 @@ LONG = [f"a-model-with-a-name-as-long-as-a-sweep-makes-it-{'and-on-' * 5}IVF256-
 
 @pytest.fixture(scope="module")
 def pages(
-    folders: list[Path], indexed: list[Path], tmp_path_factory: pytest.TempPathFactory
+    results: Path, folders: list[Path], indexed: list[Path], tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Path]:
     made = tmp_path_factory.mktemp("pages")
     write_page(compare([folders[0], *indexed], "ndcg@10"), made / "indexed.html")
@@ -33,7 +33,11 @@ def pages(
     (bare / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
     write_page(compare([bare], "ndcg@10"), made / "bare.html")
     write_page(compare([renamed(folders[0], made, name) for name in LONG], "ndcg@10"), made / "many.html")
-    return {name: made / f"{name}.html" for name in ("several", "one", "bare", "many", "indexed")}
+    alone = ["data.queries=1", "name=single", f"cache={results}/indexes", f"output={made}"]
+    (single,) = run_benchmarks(load_configs([results / "c.yaml"], alone))
+    folder = single.result.folder
+    write_page(compare([folder, renamed(folder, made, "again")], "ndcg@10"), made / "single.html")
+    return {name: made / f"{name}.html" for name in ("several", "one", "bare", "many", "indexed", "single")}
 
 
 def renamed(folder: Path, place: Path, name: str) -> Path:
@@ -159,6 +163,13 @@ def test_another_pair_can_be_chosen_and_queries_found(tab: Any, pages: dict[str,
     assert tab.locator("#list tbody tr").count() == 50
     tab.select_option("#second", value="-1")
     assert tab.locator("#list thead th").count() == 2
+
+
+def test_one_of_a_thing_is_not_several(tab: Any, pages: dict[str, Path]) -> None:
+    tab.goto(pages["single"].as_uri())
+    assert "Means over 1 query." in tab.locator("#leaderboard caption").inner_text()
+    assert tab.locator("#shown").inner_text() == "1 of 1 query."
+    assert ": 0 wins, 1 tie, 0 losses; " in tab.locator("#spread-caption").inner_text()
 
 
 def test_one_result_shows_its_worst_queries_first(tab: Any, pages: dict[str, Path]) -> None:

@@ -20,6 +20,7 @@
   const number = (value) => value.toFixed(4);
   const signed = (value) => (Math.abs(value) < 5e-5 ? "0.0000" : (value > 0 ? "+" : "−") + number(Math.abs(value)));
   const whole = (value) => value.toLocaleString("en");
+  const counted = (count, one, many) => `${whole(count)} ${count === 1 ? one : many}`;
 
   // Tables that came whole: a header's button sorts the rows.
   for (const table of document.querySelectorAll("table.sortable")) {
@@ -92,7 +93,7 @@
     const stop = Math.min(state.drawn + PAGE, state.rows.length);
     byId("list").tBodies[0].append(...state.rows.slice(state.drawn, stop).map(line));
     state.drawn = stop;
-    byId("shown").textContent = `${whole(stop)} of ${whole(state.rows.length)} queries.`;
+    byId("shown").textContent = `${whole(stop)} of ${counted(state.rows.length, "query", "queries")}.`;
     byId("more").hidden = stop === state.rows.length;
   }
 
@@ -222,7 +223,8 @@
     const turned = found[0] !== a;
     const [, , gap, low, high, p, wins, ties, losses] = found;
     const mean = turned ? [-gap, -high, -low] : [gap, low, high];
-    return [...names, `: ${whole(turned ? losses : wins)} wins, ${whole(ties)} ties, ${whole(turned ? wins : losses)} losses; `,
+    const [won, lost] = turned ? [losses, wins] : [wins, losses];
+    return [...names, `: ${counted(won, "win", "wins")}, ${counted(ties, "tie", "ties")}, ${counted(lost, "loss", "losses")}; `,
       `mean ${signed(mean[0])}, 95% interval ${signed(mean[1])} to ${signed(mean[2])}, Holm p ${p}.`];
   }
 
