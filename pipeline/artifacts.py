@@ -197,7 +197,11 @@ def manifests(folder: Path) -> list[Path]:
 
 
 def read_manifest(folder: Path) -> dict[str, Any] | None:
-    """The manifest in an artifact's folder, if it is of this layout and not a byte of it was changed."""
+    """The manifest in an artifact's folder, if it is of this layout and not a byte of it was changed.
+
+    Raises:
+        OSError: It is there, and cannot be read.
+    """
     manifest = disk.read_json(folder / MANIFEST)
     if not manifest or manifest.get("layout") != LAYOUT:
         return None
@@ -219,5 +223,8 @@ def _is_entry(name: str, entry: Any) -> bool:
 
 
 def _is_intact(path: Path, entry: dict[str, Any]) -> bool:
-    same_size = path.is_file() and path.stat().st_size == entry["bytes"]
-    return same_size and disk.hash_file(path) == entry["sha256"]
+    try:
+        same_size = path.is_file() and path.stat().st_size == entry["bytes"]
+        return same_size and disk.hash_file(path) == entry["sha256"]
+    except OSError:  # what cannot be read is no use either
+        return False

@@ -9,6 +9,7 @@ they narrow each other: what goes meets all of them.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 import shutil
@@ -24,6 +25,8 @@ from pipeline.artifacts import MANIFEST, Artifact, Recipe, manifests, read_manif
 from pipeline.errors import InputError
 from pipeline.store import lock_file
 
+log = logging.getLogger(__name__)
+
 _KEY = re.compile(r"[0-9a-f]{64}")
 
 
@@ -33,8 +36,9 @@ class Kept:
 
     Attributes:
         folder: Where it is.
-        manifest: None when it is not finished, or when its manifest cannot be trusted.
+        manifest: None when it is not finished, or when its manifest cannot be read or trusted.
         finished: Whether there is a manifest, to be trusted or not.
+        readable: Whether this user, and the disk, let it be read that far.
         bytes: Size of all its files.
         used: When it was last used or written, in seconds since the epoch.
     """
@@ -42,6 +46,7 @@ class Kept:
     folder: Path
     manifest: dict[str, Any] | None
     finished: bool
+    readable: bool
     bytes: int
     used: float
 
@@ -111,16 +116,21 @@ def contents(root: Path) -> list[Kept]:
 def _look(folder: Path) -> Kept:
     """What is in a folder now; another process may be writing to it or removing it."""
     size, times = 0, [0.0]
+    with contextlib.suppress(FileNotFoundError):
+        times = [os.lstat(folder).st_mtime]
     for parent, folders, files in os.walk(folder):  # silent, unlike rglob, about a folder that is gone by now
         for name in (*folders, *files):
             with contextlib.suppress(FileNotFoundError):
                 status = os.lstat(os.path.join(parent, name))
                 size += status.st_size if stat.S_ISREG(status.st_mode) else 0
                 times.append(status.st_mtime)
-    manifest = folder / MANIFEST
-    with contextlib.suppress(FileNotFoundError):
-        times = [manifest.stat().st_mtime]
-    return Kept(folder, read_manifest(folder), manifest.exists(), size, max(times))
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            times = [(folder / MANIFEST).stat().st_mtime]
+        manifest, finished, readable = read_manifest(folder), (folder / MANIFEST).exists(), True
+    except OSError:
+        manifest, finished, readable = None, True, False
+    return Kept(folder, manifest, finished, readable, size, max(times))
 
 
 def listing(root: Path) -> list[dict[str, Any]]:
@@ -147,6 +157,8 @@ def listing(root: Path) -> list[dict[str, Any]]:
 
 
 def _state(kept: Kept) -> str:
+    if not kept.readable:
+        return "unreadable"
     if kept.busy():
         return "in use" if kept.finished else "in the making"
     if not kept.finished:
@@ -155,7 +167,7 @@ def _state(kept: Kept) -> str:
 
 
 def verify(root: Path) -> list[dict[str, Any]]:
-    """A row for each thing in a cache, every byte read: `state` and the `files` that are damaged."""
+    """A row for each thing in a cache, every byte read: `state` and the `files` damaged or unreadable."""
     rows = []
     for kept in contents(root):
         wrong = kept.damaged()
@@ -165,12 +177,18 @@ def verify(root: Path) -> list[dict[str, Any]]:
             {
                 "stage": kept.stage,
                 "key": kept.key,
-                "state": "damaged" if wrong else "whole" if kept.finished else _state(kept),
+                "state": _verdict(kept, wrong),
                 "bytes": kept.bytes,
                 "files": wrong,
             }
         )
     return rows
+
+
+def _verdict(kept: Kept, wrong: list[str]) -> str:
+    if wrong and kept.readable:
+        return "damaged"
+    return "whole" if kept.finished and not wrong else _state(kept)
 
 
 @dataclass(frozen=True)
@@ -189,7 +207,7 @@ class Limits:
 
 
 def prune(root: Path, recipes: Collection[Recipe], limits: Limits, dry: bool) -> list[dict[str, Any]]:
-    """Remove what can go, least recently used first.
+    """Remove what can go, least recently used first; what cannot be read stays, and is named in the log.
 
     Args:
         root: The cache.
@@ -204,6 +222,9 @@ def prune(root: Path, recipes: Collection[Recipe], limits: Limits, dry: bool) ->
     needed = _needed({kept.key: kept for kept in everything}, recipes)
     left, rows = sum(kept.bytes for kept in everything), []
     for kept in everything:
+        if not kept.readable:
+            log.warning("%s: cannot be read, and stays", kept.folder)
+            continue
         why = _reason(kept, limits, left)
         if why is None or kept.key in needed or kept.busy() or not (dry or kept.remove()):
             continue

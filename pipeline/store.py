@@ -19,6 +19,16 @@ from pipeline.artifacts import MANIFEST, Artifact, Draft, Recipe, read_manifest
 log = logging.getLogger(__name__)
 
 
+@contextlib.contextmanager
+def _reading() -> Iterator[None]:
+    """Around code that reads an artifact: where that fails, other things help than where writing does."""
+    try:
+        yield
+    except (IsADirectoryError, PermissionError) as error:
+        error.add_note("make it readable, or remove it, or name another folder with --set cache=DIR")
+        raise
+
+
 class Store:
     """A folder of artifacts.
 
@@ -38,8 +48,13 @@ class Store:
         """Where the artifact of `recipe` is, or would be."""
         return self.root / recipe.stage / recipe.key
 
+    @_reading()
     def find(self, recipe: Recipe) -> Artifact | None:
-        """The finished artifact of `recipe`; its files' presence and sizes are checked, not their bytes."""
+        """The finished artifact of `recipe`; its files' presence and sizes are checked, not their bytes.
+
+        Raises:
+            OSError: Its folder or its manifest cannot be read.
+        """
         folder = self.folder(recipe)
         manifest = read_manifest(folder)
         if not manifest or (manifest["stage"], manifest["key"]) != (recipe.stage, recipe.key):
@@ -51,9 +66,14 @@ class Store:
         return Artifact(folder, manifest)
 
     def load(self, recipe: Recipe) -> Artifact | None:
-        """The artifact, if it is there and every byte is what its manifest says; damage is told."""
+        """The artifact, if it is there and every byte is what its manifest says; damage is told.
+
+        Raises:
+            OSError: See `find`.
+        """
         folder = self.folder(recipe)
-        lock = locks.hold(folder / MANIFEST, shared=True)
+        with _reading():
+            lock = locks.hold(folder / MANIFEST, shared=True)
         if lock is None:
             return None
         artifact = self.find(recipe)

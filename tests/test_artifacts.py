@@ -116,6 +116,18 @@ def test_damage_is_noticed_told_and_mended_keeping_what_is_whole(
     assert caplog.text.count("making it again") == 1
 
 
+def test_a_file_that_cannot_be_read_is_damage(tmp_path: Path) -> None:
+    def build_empty(draft: Draft) -> tuple[dict[str, Any], dict[str, Any]]:
+        with draft.file("empty.bin") as path:
+            path.touch()
+        return {}, {"seconds": 0.1}
+
+    artifact, _ = Store(tmp_path).make(RECIPE, build_empty)
+    artifact.path("empty.bin").unlink()
+    artifact.path("empty.bin").symlink_to("/proc/self/mem")  # as empty, and its first byte is an I/O error
+    assert artifact.damaged() == ["empty.bin"]
+
+
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"layout": 999}', b'{"layout": 1, "key": "other"}'])
 def test_a_manifest_that_is_not_ours_is_no_artifact(tmp_path: Path, content: bytes) -> None:
     store = Store(tmp_path)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
+import logging
 import os
 import time
 from collections.abc import Callable
@@ -93,6 +95,80 @@ def test_verify_finds_damage_and_says_so_with_its_exit_code(cache: Cache, workpl
     bad = cache("verify", "--json")
     assert (bad.exit_code, json.loads(bad.stdout)["damaged"]) == (1, 1)
     assert "index.faiss" in cache("verify").stdout
+
+
+def folder_in_its_place(path: Path) -> None:
+    path.mkdir()
+
+
+def input_output_error(path: Path) -> None:
+    path.symlink_to("/proc/self/mem")  # at the first byte
+
+
+@pytest.mark.parametrize("instead", [folder_in_its_place, input_output_error])
+def test_an_artifact_that_cannot_be_read_is_named_and_the_others_are_looked_at(
+    cache: Cache, workplace: Path, caplog: pytest.LogCaptureFixture, instead: Callable[[Path], None]
+) -> None:
+    (folder,) = (workplace / "indexes/passages").iterdir()
+    (folder / "manifest.json").unlink()
+    instead(folder / "manifest.json")
+    rows = json.loads(cache("list", "--json").stdout)["artifacts"]
+    assert {row["stage"]: row["state"] for row in rows if row["state"] != "whole"} == {
+        "passages": "unreadable"
+    }
+    assert "unreadable" in cache("list").stdout
+    done = cache("verify", "--json")
+    told = json.loads(done.stdout)
+    assert (done.exit_code, told["damaged"]) == (1, 1)
+    assert [(row["state"], row["files"]) for row in told["artifacts"] if row["files"]] == [
+        ("unreadable", ["manifest.json"])
+    ]
+    assert cache("prune", "--size", "0B", "--yes").exit_code == 0
+    assert stages(workplace) == ["passages"]
+    assert caplog.messages == [f"{folder}: cannot be read, and stays"]
+
+
+def a_folder(manifest: Path, _: pytest.MonkeyPatch) -> None:
+    manifest.unlink()
+    manifest.mkdir()
+
+
+def of_another_user(manifest: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = os.open
+
+    def refused(path: Any, *arguments: Any) -> int:
+        if path == manifest:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return opened(path, *arguments)
+
+    monkeypatch.setattr(os, "open", refused)
+
+
+@pytest.mark.parametrize(
+    ("harm", "command", "reason"),
+    [
+        (a_folder, "run", "Is a directory"),
+        (a_folder, "plan", "Is a directory"),
+        (of_another_user, "run", "Permission denied"),
+    ],
+)
+def test_a_run_says_what_to_do_about_an_artifact_that_cannot_be_read(
+    workplace: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    harm: Callable[[Path, pytest.MonkeyPatch], None],
+    command: str,
+    reason: str,
+) -> None:
+    monkeypatch.setattr(logging, "basicConfig", lambda **_: None)  # it would keep this test's stderr for ever
+    monkeypatch.chdir(workplace)
+    (folder,) = Path("indexes/search").iterdir()
+    harm(folder / "manifest.json", monkeypatch)
+    done = CliRunner().invoke(app, [command, "c.yaml"])
+    assert done.exit_code == 1
+    assert done.stderr == (
+        f"benchmarco: {folder}/manifest.json: {reason}; "
+        "make it readable, or remove it, or name another folder with --set cache=DIR\n"
+    )
 
 
 def test_unfinished_work_is_listed_and_is_not_damage(cache: Cache, workplace: Path) -> None:

@@ -36,7 +36,7 @@ def verify(folder: Folder = Path("indexes"), as_json: Json = False) -> None:
     from pipeline import cache as stored
 
     rows = stored.verify(folder)
-    damaged = sum(row["state"] == "damaged" for row in rows)
+    damaged = sum(bool(row["files"]) for row in rows)
     if as_json:
         print_json({"cache": str(folder), "damaged": damaged, "artifacts": rows})
     else:

@@ -157,7 +157,7 @@ def cache_table(folder: str, rows: Sequence[Mapping[str, Any]], width: int) -> T
 
 def verify_table(folder: str, rows: Sequence[Mapping[str, Any]]) -> Table:
     """An artifact a row, with the files of it that are damaged."""
-    damaged = sum(row["state"] == "damaged" for row in rows)
+    damaged = sum(bool(row["files"]) for row in rows)
     title = f"{folder}: {counted(len(rows), 'artifact')}, {damaged:,} damaged"
     table = plain_table(title, ("stage", "artifact", "size", "damaged files", "key"), right=(2,))
     for row in rows:
