@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pipeline.encoders.model_files import Files
+from pipeline.encoders.model_files import NAME, NAMES, Files, Kind
 
 if TYPE_CHECKING:
     from pipeline.encoders.models import Role
@@ -18,6 +18,8 @@ LENGTHS = tuple(
 
 PLAIN = ("Transformer", "Pooling", "Normalize", "Dropout")
 """Modules that leave a vector as wide as the network makes it."""
+MODES = Kind("a text or a list of texts", lambda value: NAME.fits(value) or NAMES.fits(value))
+"""What names a pooling, or several joined."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ def read(files: Files) -> Declared:
     """Read what a model declares; fetches small files only."""
     modules = [entry for entry in files.read_list("modules.json") if isinstance(entry, dict)]
     places = {str(entry.get("type")).rpartition(".")[2]: str(entry.get("path")) for entry in modules}
-    pooling = files.read_json(places.get("Pooling", "1_Pooling") + "/config.json")
+    pooling = files.read_json(places.get("Pooling", "1_Pooling") + "/config.json", pooling_mode=MODES)
     settings = files.read_json("config_sentence_transformers.json")
     lengths = next(filter(None, map(files.read_json, LENGTHS)), {}).get("max_seq_length")
     return Declared(

@@ -5,13 +5,14 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pipeline import hub
 from pipeline.disk import changed, hash_given
-from pipeline.errors import InputError
+from pipeline.errors import InputError, shown
 
 FILES = (
     "*.safetensors", "*.safetensors.index.json", "*.json", "*.txt", "*.model",
@@ -26,6 +27,21 @@ PREFERRED = ("model.safetensors", "model.safetensors.index.json")
 """Where one of them is there, transformers reads no `.bin` beside it."""
 ADAPTER = "adapter_config.json"
 """Where peft says which model an adapter adapts."""
+
+
+class Kind(NamedTuple):
+    """What a model's JSON file, or a field of one, may hold: in words, and as a test."""
+
+    said: str
+    fits: Callable[[Any], bool]
+
+
+OBJECT = Kind("a JSON object", lambda value: isinstance(value, dict))
+LIST = Kind("a JSON list", lambda value: isinstance(value, list))
+NAME = Kind("a text", lambda value: isinstance(value, str))
+NAMES = Kind("a list of texts", lambda value: isinstance(value, list) and all(map(NAME.fits, value)))
+WHOLE = Kind("a whole number", lambda value: type(value) is int)
+COUNT = Kind("a whole number of 0 or more", lambda value: type(value) is int and value >= 0)
 
 
 @dataclass(frozen=True)
@@ -76,25 +92,44 @@ class Files:
         """The folder with at least the tokenizer's files: no weights are fetched for it."""
         return self.local or hub.snapshot(self.repo, self.commit, "model", TOKENIZER)
 
-    def read_json(self, name: str) -> dict[str, Any]:
-        """One JSON file; empty when the model has none of that name. Fetches small files only."""
-        value = self._read(name)
-        return value if isinstance(value, dict) else {}
+    def read_json(self, name: str, **fields: Kind) -> dict[str, Any]:
+        """One JSON file; empty when the model has none of that name. Fetches small files only.
+
+        Args:
+            name: The file's.
+            **fields: What some of its fields may hold, where they are there and not null.
+
+        Raises:
+            InputError: It holds no JSON object, or a field holds something else.
+        """
+        path, value = self._read(name, {})
+        _expect(OBJECT, value, str(path))
+        for key, kind in fields.items():
+            if value.get(key) is not None:
+                _expect(kind._replace(said=f"{kind.said}, or null"), value[key], f"{path}: '{key}'")
+        return dict(value)
 
     def read_list(self, name: str) -> list[Any]:
         """The same for a file that holds a list."""
-        value = self._read(name)
-        return value if isinstance(value, list) else []
+        path, value = self._read(name, [])
+        _expect(LIST, value, str(path))
+        return list(value)
 
-    def _read(self, name: str) -> Any:
+    def _read(self, name: str, nothing: Any) -> tuple[Path, Any]:
+        """Where a file is, or would be, and what it holds; `nothing` where there is none."""
         folder = self.local or hub.snapshot(self.repo, self.commit, "model", ("*.json", "[0-9]_*/*.json"))
         path = folder / name
         if not path.is_file():
-            return None
+            return path, nothing
         try:
-            return json.loads(path.read_text(encoding="utf-8"))
+            return path, json.loads(path.read_text(encoding="utf-8"))
         except ValueError as error:
             raise InputError(f"{path}: not valid JSON: {error}", fix="restore the model's file") from None
+
+
+def _expect(kind: Kind, value: Any, where: str) -> None:
+    if not kind.fits(value):
+        raise InputError(f"{where} is {shown(value)}", allowed=kind.said, fix="restore the model's file")
 
 
 def find(name: str, revision: str | None, trust_remote_code: bool) -> tuple[Files, dict[str, Any]]:

@@ -14,7 +14,7 @@ from pipeline.config import ModelConfig
 from pipeline.encoders import declared, model_files
 from pipeline.encoders.declared import Declared
 from pipeline.encoders.families import Family, family_of, prompt
-from pipeline.encoders.model_files import Files
+from pipeline.encoders.model_files import COUNT, NAME, NAMES, WHOLE, Files
 from pipeline.errors import InputError
 
 Role = Literal["passages", "queries"]
@@ -125,7 +125,7 @@ def resolve(config: ModelConfig, can: Abilities, find: Find = model_files.find) 
         )
     files, identity = find(config.name, config.revision, config.trust_remote_code)
     _check_whole(config, files)
-    said, family, own = declared.read(files), family_of(config.name), files.read_json("config.json")
+    said, family, own = declared.read(files), family_of(config.name), _own_config(files)
     _check_modules(config, can, said)
     _check_attention(config, family, own)
     _check_kind(config, can, own)
@@ -152,6 +152,17 @@ def resolve(config: ModelConfig, can: Abilities, find: Find = model_files.find) 
         truncate_dim=truncate_dim,
         dimension=truncate_dim or _width(config, said, pooling, own),
         trust_remote_code=config.trust_remote_code,
+    )
+
+
+def _own_config(files: Files) -> dict[str, Any]:
+    """The model's `config.json`, where all that is read here is what it must be."""
+    return files.read_json(
+        "config.json",
+        architectures=NAMES,
+        max_position_embeddings=COUNT,
+        model_type=NAME,
+        pad_token_id=WHOLE,
     )
 
 

@@ -227,7 +227,7 @@ def test_an_adapter_without_the_model_it_adapts_is_refused(
     tmp_path: Path, backend: str, described: list[str]
 ) -> None:
     for name in described:
-        write(tmp_path / name, {})
+        write(tmp_path / name, [] if name == "modules.json" else {})
     (tmp_path / "adapter_model.safetensors").write_bytes(b"weights")
     write(tmp_path / "adapter_config.json", {"peft_type": "LORA", "base_model_name_or_path": "org/base"})
     with pytest.raises(InputError, match=r"is a PEFT adapter of 'org/base'.* merge_and_unload"):
@@ -253,7 +253,7 @@ def test_identity_follows_the_weights_that_an_index_names(copy: Path) -> None:
     assert resolve(ModelConfig(name=str(copy))).identity != before
 
 
-@pytest.mark.parametrize("content", [[], {"weight_map": None}, {"weight_map": {"a": 1}}])
+@pytest.mark.parametrize("content", [{}, {"weight_map": None}, {"weight_map": {"a": 1}}])
 def test_an_index_that_names_no_files_is_left_to_who_loads_it(copy: Path, content: object) -> None:
     write(copy / "model.safetensors.index.json", content)
     assert "model.safetensors" in resolve(ModelConfig(name=str(copy))).identity["files"]
