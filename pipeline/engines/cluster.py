@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import socket
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,6 +29,7 @@ def connect(address: str | None) -> tuple[Any, bool]:
     if address is None:
         log.info("starting Ray here")
         ray.init("local", num_cpus=machine.cores(), include_dashboard=False, **quiet)
+        _end_quietly()
         return ray, True
     try:
         if address != "auto":  # a refusal takes no time, where Ray tries for minutes
@@ -39,7 +42,17 @@ def connect(address: str | None) -> tuple[Any, bool]:
             allowed="null, auto, or HOST:PORT of the head of a cluster that this machine is a node of",
             fix="start one as docs/scale.md says; if it has a token, set RAY_AUTH_TOKEN_PATH here as there",
         ) from None
+    _end_quietly()
     return ray, True
+
+
+def _end_quietly() -> None:
+    """Have SIGTERM end this process as Ray's handler in Python does.
+
+    Ray lays another one over it, which prints a stack first; setting Python's once more takes that away.
+    """
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
 
 
 def share_out(nodes: Sequence[dict[str, float]], workers: int | None, gpu: bool) -> tuple[int, int]:

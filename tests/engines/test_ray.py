@@ -146,14 +146,14 @@ def test_workers_killed_in_the_middle_cost_their_shards_only(
 
 
 DRIVER = """
-import os, signal, sys
+import os, sys
 from pipeline import cli
-replace, left = os.replace, int(sys.argv.pop(1))
+replace, left, ending = os.replace, int(sys.argv.pop(1)), int(sys.argv.pop(1))
 def dying(source, target):
     global left
     left -= "indexes/passages/" in str(target)
     if not left:
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(os.getpid(), ending)
     replace(source, target)
 os.replace = dying
 cli.main()
@@ -165,7 +165,8 @@ def test_the_driver_killed_its_whole_shards_are_kept_whichever_engine_goes_on(
 ) -> None:
     settings = ["engine.kind=ray", f"engine.address={cluster}", "engine.workers=2"]
     sets = [part for setting in settings for part in ("--set", setting)]
-    command = [sys.executable, "-c", DRIVER, "6", "run", "c.yaml", *sets]  # each shard is two renames
+    renames = "6"  # two for each shard
+    command = [sys.executable, "-c", DRIVER, renames, str(int(signal.SIGKILL)), "run", "c.yaml", *sets]
     assert subprocess.run(command, cwd=emptied, check=False).returncode == -signal.SIGKILL
     (draft,) = (emptied / "indexes" / "passages").iterdir()
     whole = {path: path.stat().st_ino for path in draft.glob("rows-*.npy")}
@@ -176,6 +177,16 @@ def test_the_driver_killed_its_whole_shards_are_kept_whichever_engine_goes_on(
     encoded = made(emptied, "passages")["made"]
     assert encoded["engine"] == {"kind": "local", "workers": 1, "parts": {"local": 2}}
     assert encoded["encoding"]["texts"] < 345
+
+
+@pytest.mark.parametrize("here", [True, False], ids=["started here", "a cluster"])
+def test_a_driver_that_is_asked_to_end_does_so_quietly(emptied: Path, cluster: str, here: bool) -> None:
+    sets = ["--set", "engine.kind=ray", "--set", f"engine.address={'null' if here else cluster}"]
+    command = [sys.executable, "-c", DRIVER, "2", str(int(signal.SIGTERM)), "run", "c.yaml", *sets]
+    done = subprocess.run(command, cwd=emptied, capture_output=True, text=True, check=False)
+    assert done.returncode in (1, signal.SIGTERM)  # as Ray has it
+    assert done.stderr == ("benchmarco: starting Ray here\n" if here else "")
+    assert not list((emptied / "indexes" / "passages").glob("*/manifest.json"))
 
 
 def test_what_the_local_engine_left_is_not_made_again(workplace: Path, cluster: str) -> None:
