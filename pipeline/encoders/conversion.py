@@ -14,7 +14,7 @@ from typing import Any
 
 from pipeline.encoders.first_token import last_layer_on_first_token
 from pipeline.encoders.loading import write_tokenizer
-from pipeline.encoders.reference import Comparison, torch_network
+from pipeline.encoders.reference import agrees, expected, torch_network
 from pipeline.openvino_runtime import import_openvino
 from pipeline.records import Float32, Int64
 
@@ -39,14 +39,16 @@ def convert(
     openvino = import_openvino()
     write_tokenizer(folder, target.with_name("tokenizer.json"), trust_remote_code)
     network = torch_network(folder, pooling, normalize, trust_remote_code)
-    same = Comparison(network, pad_id)
+    wanted = expected(network, pad_id)
     if pooling == "cls":
         last_layer_on_first_token(network.body)
     converted = _traced(network, pad_id)
-    if not same(_run(converted)):  # OpenVINO's own attention gives NaN where a window holds padding alone
+    if not agrees(
+        _run(converted), wanted
+    ):  # OpenVINO's own attention gives NaN where a window holds padding alone
         network.body.set_attn_implementation("eager")
         converted = _traced(network, pad_id)
-        if not same(_run(converted)):
+        if not agrees(_run(converted), wanted):
             raise ValueError("what OpenVINO traces gives other vectors")
     openvino.save_model(converted, str(target), compress_to_fp16=False)
 

@@ -267,13 +267,13 @@ def round_rows(x: Float32, room: Room) -> None:
 
 
 @_compiled
-def linear(x: Float32, linear: Linear, layer: int, gelu: bool, room: Room, out: Float32) -> None:
+def linear(x: Float32, layers: Linear, layer: int, gelu: bool, room: Room, out: Float32) -> None:
     """Set out [n, m] to x [n, k] times a layer's weights, plus its bias; at most BLOCK rows."""
     round_rows(x, room)
     n, pairs = x.shape[0], x.shape[1] // 2
     m = out.shape[1]
-    rows, weights = room.rows.view(np.int32), linear.pairs[layer]
-    factors, bias = linear.factors[layer], linear.bias[layer]
+    rows, weights = room.rows.view(np.int32), layers.pairs[layer]
+    factors, bias = layers.factors[layer], layers.bias[layer]
     for panel in range(0, m, PANEL):
         for i in range(0, n, _TALL):
             for j in range(0, PANEL, _INT16_WIDTH):
@@ -289,6 +289,14 @@ def linear(x: Float32, linear: Linear, layer: int, gelu: bool, room: Room, out: 
         else:
             for j in range(m):
                 out[i, j] = float32(sums[j]) * (factor * factors[j]) + bias[j]
+
+
+@_compiled
+def take(rows: Float32, numbers: Int64, out: Float32) -> None:
+    """Set out [n, width] to some rows; of itself too, where none is taken after it was set."""
+    for i in range(len(numbers)):
+        for j in range(rows.shape[1]):
+            out[i, j] = rows[numbers[i], j]
 
 
 @_compiled
@@ -387,8 +395,8 @@ def forward(
     tokens, width = len(ids), weights.words.shape[1]
     layers, inner = weights.up.factors.shape
     x, taken = np.empty((tokens, width), np.float32), np.empty((tokens, width), np.float32)
-    for token in range(tokens):
-        x[token], taken[token] = weights.words[ids[token]], weights.positions[positions[token]]
+    take(weights.words, ids, x)
+    take(weights.positions, positions, taken)
     normalize(x, taken, weights.embedded.weight, weights.embedded.bias, epsilon)
     query = np.zeros((tokens + _TALL, width), np.float32)
     attended = np.empty((tokens + _TALL, width), np.float32)
@@ -406,8 +414,7 @@ def forward(
         if only_first and layer == layers - 1:
             asking = len(texts) - 1
             starts = np.arange(asking + 1)
-            for text in range(asking):
-                x[text] = x[texts[text]]
+            take(x, texts[:-1], x)
         for start in range(0, asking, BLOCK):
             end = min(start + BLOCK, asking)
             linear(x[start:end], weights.query, layer, False, room, query[start:end])
@@ -421,3 +428,20 @@ def forward(
             linear(up, weights.down, layer, False, room, down)
             normalize(rows, down, weights.output.weight[layer], weights.output.bias[layer], epsilon)
     return x[:asking]
+
+
+def compile_all() -> None:
+    """Compile `forward`, or load it, by taking one token through one layer."""
+
+    def linear(rows: int) -> Linear:
+        return Linear(
+            np.zeros((1, rows * PANEL // 2), np.int32), *(np.ones((1, rows), np.float32) for _ in range(2))
+        )
+
+    norm, row = Norm(*np.ones((2, 1, PANEL), np.float32)), np.ones((1, PANEL), np.float32)
+    weights = Weights(
+        row, row, Norm(row[0], row[0]), linear(PANEL), linear(2 * PANEL), linear(PANEL), norm,
+        linear(PANEL), linear(PANEL), norm,
+    )  # fmt: skip
+    one = np.zeros(1, np.int64)
+    forward(one, one, np.array([0, 1]), weights, 1, np.float32(1), False)

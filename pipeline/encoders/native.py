@@ -18,6 +18,7 @@ from pipeline.artifacts import Draft, Recipe
 from pipeline.encoders.batching import Batch
 from pipeline.encoders.models import Model
 from pipeline.encoders.preparation import from_torch
+from pipeline.encoders.reference import Expected, agrees
 from pipeline.errors import InputError
 from pipeline.records import Float32, Int64
 from pipeline.store import Store
@@ -43,7 +44,10 @@ class NativeBackend:
         from pipeline.encoders import int16, packed
 
         folder = model.files.folder()
-        kept, _ = store.make(packed_recipe(model), lambda draft: (_pack(model, folder, draft), {}))
+        with ThreadPoolExecutor(1) as thread:
+            compiling = thread.submit(int16.compile_all)  # while another process packs
+            kept, _ = store.make(packed_recipe(model), lambda draft: (_pack(model, folder, draft), {}))
+            compiling.result()
         if not int16.NATIVE:
             log.warning("int16 is not native on this CPU, which has no VNNI: slower than fp32 with openvino")
         self.name, self.pad_id = model.name, model.pad_id
@@ -52,7 +56,6 @@ class NativeBackend:
         self.network = packed.Packed(kept.path(WEIGHTS), model.pooling, model.normalize)
         self.dimension = self.network.dimension
         self.threads = machine.threads_allowed() or machine.cores()
-        self.network.vectors(np.full((1, 1), model.pad_id), np.ones((1, 1), np.int64))  # compiles
 
     def forward(self, batches: Iterator[Batch]) -> Iterator[tuple[Int64, Float32]]:
         """See `pipeline.encoders.batching.Backend`."""
@@ -86,7 +89,12 @@ def packed_recipe(model: Model) -> Recipe:
 
 
 def _pack(model: Model, folder: Path, draft: Draft) -> dict[str, Any]:
+    from pipeline.encoders.packed import Packed
+    from pipeline.encoders.packing import EXPECTED
+
     log.info("packing %s in int16, once", model.name)
+    allowed = "BERT, RoBERTa and XLM-RoBERTa with GELU, wide a multiple of 64, their heads one of 32"
+    fix = "set model.backend to openvino"
     with draft.aside() as aside:
         from_torch(
             model,
@@ -94,9 +102,13 @@ def _pack(model: Model, folder: Path, draft: Draft) -> dict[str, Any]:
             "pipeline.encoders.packing",
             aside / WEIGHTS,
             made="packed in int16",
-            allowed="BERT, RoBERTa and XLM-RoBERTa with GELU, wide a multiple of 64, their heads one of 32",
-            fix="set model.backend to openvino",
+            allowed=allowed,
+            fix=fix,
         )
+        with np.load(aside / EXPECTED, allow_pickle=False) as stored:
+            wanted = Expected(**stored)
+        if not agrees(Packed(aside / WEIGHTS, model.pooling, model.normalize).vectors, wanted):
+            raise InputError(f"the vectors of model '{model.name}' are others in int16", fix=fix)
         for name in (WEIGHTS, TOKENIZER):
             with draft.file(name) as path:
                 os.replace(aside / name, path)

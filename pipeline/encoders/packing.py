@@ -16,10 +16,10 @@ import numpy as np
 from pipeline.encoders.first_token import is_plain
 from pipeline.encoders.int16 import PANEL, pack
 from pipeline.encoders.loading import write_tokenizer
-from pipeline.encoders.packed import Packed
-from pipeline.encoders.reference import Comparison, torch_network
+from pipeline.encoders.reference import expected, torch_network
 from pipeline.records import Float32
 
+EXPECTED = "expected.npz"
 HEAD = 32  # a head's width is a multiple of it
 
 
@@ -30,21 +30,20 @@ def write(
 
     Args:
         folder: Of the model's files.
-        target: The `.npz` to write; the tokenizer that transformers makes of the model's files goes beside
-            it, as `tokenizer.json`.
+        target: The `.npz` to write. Beside it go the tokenizer that transformers makes of the model's files,
+            as `tokenizer.json`, and what torch gives for a few texts, as `expected.npz`.
         pooling: `cls`, `mean` or `last_token`.
         normalize: Whether vectors are scaled to length 1.
         pad_id: The padding token.
         trust_remote_code: Whether Python files that come with the model may run.
 
     Raises:
-        ValueError: The model is of another kind, has no fast tokenizer, or its vectors are others in int16.
+        ValueError: The model is of another kind, or has no fast tokenizer.
     """
     write_tokenizer(folder, target.with_name("tokenizer.json"), trust_remote_code)
     network = torch_network(folder, pooling, normalize, trust_remote_code)
     np.savez(target, **_arrays(network.body))
-    if not Comparison(network, pad_id)(Packed(target, pooling, normalize).vectors):
-        raise ValueError("its vectors are others in int16")
+    np.savez(target.with_name(EXPECTED), **expected(network, pad_id)._asdict())
 
 
 def _arrays(body: Any) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -56,26 +56,33 @@ def torch_network(folder: Path, pooling: str, normalize: bool, trust_remote_code
     return Network()
 
 
-class Comparison:
-    """Whether what was made of a model gives the vectors of the torch model.
+class Expected(NamedTuple):
+    """What a torch model gives for a long, a short and a shortest text.
 
-    Args:
-        network: The torch model, which is asked now.
-        pad_id: The padding token.
+    Attributes:
+        ids: int64 [texts, tokens].
+        mask: int64 [texts, tokens].
+        vectors: float32 [texts, dimension].
     """
 
-    def __init__(self, network: Any, pad_id: int) -> None:
-        import torch
+    ids: Int64
+    mask: Int64
+    vectors: Float32
 
-        most = min(LONG, positions(network.body.config.to_dict()))
-        mask = (torch.arange(most) < torch.tensor([most, most // 6 + 1, 1])[:, None]).long()
-        ids = torch.where(mask == 1, 5 + torch.arange(mask.numel()).view_as(mask) % 20, pad_id)
-        with torch.inference_mode():
-            self.vectors = network(ids, mask).numpy()
-        self.ids, self.mask = ids.numpy(), mask.numpy()
 
-    def __call__(self, encode: Callable[[Int64, Int64], Float32]) -> bool:
-        """Whether `encode` gives those, float32 [b, dimension], for token ids and mask, int64 [b, tokens]."""
-        found = encode(self.ids, self.mask)
-        lengths = [np.linalg.norm(vectors, axis=1) for vectors in (found, self.vectors)]
-        return bool(((found * self.vectors).sum(1) > CLOSE * lengths[0] * lengths[1]).all())
+def expected(network: Any, pad_id: int) -> Expected:
+    """Ask a `torch_network`; `pad_id` is the padding token."""
+    import torch
+
+    most = min(LONG, positions(network.body.config.to_dict()))
+    mask = (torch.arange(most) < torch.tensor([most, most // 6 + 1, 1])[:, None]).long()
+    ids = torch.where(mask == 1, 5 + torch.arange(mask.numel()).view_as(mask) % 20, pad_id)
+    with torch.inference_mode():
+        return Expected(ids.numpy(), mask.numpy(), network(ids, mask).numpy())
+
+
+def agrees(encode: Callable[[Int64, Int64], Float32], expected: Expected) -> bool:
+    """Whether what was made of the model gives the same vectors for those token ids and that mask."""
+    found = encode(expected.ids, expected.mask)
+    lengths = [np.linalg.norm(vectors, axis=1) for vectors in (found, expected.vectors)]
+    return bool(((found * expected.vectors).sum(1) > CLOSE * lengths[0] * lengths[1]).all())

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from pipeline.config import ModelConfig
-from pipeline.encoders import Model, int16, resolve
+from pipeline.encoders import Model, int16, reference, resolve
 from pipeline.encoders.batching import Usage, encode
 from pipeline.encoders.native import NativeBackend
 from pipeline.errors import InputError
@@ -125,6 +125,33 @@ def test_another_model_is_refused(case: str, saved: Callable[[Any], Path], tmp_p
     with pytest.raises(InputError, match=f"packed in int16: ValueError: .*{said}.*model.backend to openvino"):
         backend(saved(make()), Store(tmp_path / "store"))
     assert not list((tmp_path / "store").glob("native/*/manifest.json"))
+
+
+def test_a_model_whose_vectors_int16_moves_is_refused(
+    bge_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reference, "CLOSE", 1.00001)
+    with pytest.raises(InputError, match=r"are others in int16\. Set model\.backend to openvino"):
+        backend(bge_folder, Store(tmp_path))
+    assert not list(tmp_path.glob("native/*/manifest.json"))
+
+
+def test_it_is_compiled_once(bge_folder: Path, tmp_path: Path) -> None:
+    backend(bge_folder, Store(tmp_path))
+    (weights,) = tmp_path.glob("native/*/weights.npz")
+    script = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "import numpy as np\n"
+        "from pipeline.encoders import int16, packed\n"
+        "int16.compile_all()\n"
+        "before = int16.forward.signatures\n"
+        f"network = packed.Packed(Path({str(weights)!r}), 'cls', True)\n"
+        "network.vectors(np.full((2, 9), 5), np.ones((2, 9), np.int64))\n"
+        "print(len(before), int16.forward.signatures == before)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "1 True\n"
 
 
 def test_a_token_without_an_embedding_is_refused(saved: Callable[[Any], Path], store: Store) -> None:
