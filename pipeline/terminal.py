@@ -63,8 +63,10 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
         try:
             try:
                 command(*args, **kwargs)
-            finally:
+            except SystemExit:  # after help, or the version
                 sys.stdout.flush()
+                raise
+            sys.stdout.flush()
         except (InputError, OSError) as error:
             message, code = what_happened(error)
             _stop("" if isinstance(error, BrokenPipeError) and _nobody_reads() else message, code)

@@ -244,6 +244,33 @@ def test_a_full_disk_under_stdout_is_said_in_one_line(
     assert command.returncode == 1
 
 
+@pytest.mark.parametrize(
+    ("raised", "code", "said"),
+    [
+        ("InputError('no such file')", terminal.BAD_INPUT, "no such file"),
+        ("KeyboardInterrupt", terminal.INTERRUPTED, "interrupted; run"),
+    ],
+)
+def test_what_ended_a_command_is_said_though_stdout_takes_nothing(raised: str, code: int, said: str) -> None:
+    script = (
+        "from pipeline.errors import InputError\n"
+        "from pipeline.terminal import guarded\n"
+        "@guarded\n"
+        "def command():\n"
+        "    print('half a table')\n"
+        f"    raise {raised}\n"
+        "command()\n"
+    )
+    environment = {**os.environ, "PYTHONUNBUFFERED": ""}
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", script], stdout=full, stderr=subprocess.PIPE, text=True, env=environment
+        )
+    assert done.stderr.startswith(f"benchmarco: {said}")
+    assert len(done.stderr.splitlines()) == 1
+    assert done.returncode == code
+
+
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["schema"]])
 def test_a_reader_that_has_gone_is_no_matter_to_speak_of(tmp_path: Path, arguments: list[str]) -> None:
     reading, writing = os.pipe()
