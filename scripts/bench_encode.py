@@ -242,12 +242,12 @@ def int16_rate(width: int, inner: int, seconds: float) -> float:
     def multiply(until: float) -> int:
         room = int16.Room(np.zeros(size, np.int16), np.empty(rows, np.float32), np.empty(size, np.int32))
         out, count = np.empty((rows, inner), np.float32), 0
-        while time.perf_counter() < until:
+        while not count or time.perf_counter() < until:
             int16.linear(left, layer, 0, False, room, out)
             count += 1
         return count
 
-    multiply(0)
+    multiply(0)  # once, which compiles it
     threads = machine.cores()
     with ThreadPoolExecutor(threads) as pool:
         started = time.perf_counter()
