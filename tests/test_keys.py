@@ -424,7 +424,7 @@ def test_every_schema_number_is_in_the_table(root: Path) -> None:
 def test_the_version_that_converted_a_model_is_in_the_keys_of_its_vectors(
     workplace: Path, monkeypatch: pytest.MonkeyPatch, package: str, base: str
 ) -> None:
-    before = {base: keys(workplace, base) for base in (base, "tables")}
+    before = {name: keys(workplace, name) for name in (base, "tables")}
     installed = importlib.metadata.version
     monkeypatch.setattr(
         importlib.metadata, "version", lambda name: "0.0" if name == package else installed(name)

@@ -43,9 +43,8 @@ def convert(
     if pooling == "cls":
         last_layer_on_first_token(network.body)
     converted = _traced(network, pad_id)
-    if not agrees(
-        _run(converted), wanted
-    ):  # OpenVINO's own attention gives NaN where a window holds padding alone
+    if not agrees(_run(converted), wanted):
+        # OpenVINO's own attention gives NaN where a window holds padding alone
         network.body.set_attn_implementation("eager")
         converted = _traced(network, pad_id)
         if not agrees(_run(converted), wanted):
