@@ -500,6 +500,16 @@ MODEL: list[tuple[Apply, tuple[str, ...], list[str]]] = [
         ("run", "m.yaml"),
         ["model.safetensors.index.json is []", "a JSON object"],
     ),
+    (
+        content("model/model.safetensors.index.json", b'{"weight_map": {"a": "../m.yaml"}}'),
+        ("run", "m.yaml"),
+        ["model folder", "names ../m.yaml", "files in the folder itself"],
+    ),
+    (
+        both(content("x.json", b"{}"), content("model/modules.json", b'[{"type": "a.Dense", "path": ".."}]')),
+        ("run", "m.yaml"),
+        ["model folder", "names ../x.json", "files in the folder itself"],
+    ),
     (content("model/modules.json", b"{}"), ("run", "m.yaml"), ["modules.json is {}", "a JSON list"]),
     (
         both(

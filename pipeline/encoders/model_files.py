@@ -182,8 +182,19 @@ def _of_folder(folder: Path) -> tuple[Files, dict[str, Any]]:
 
 
 def _hashes(folder: Path) -> dict[str, str]:
-    """The SHA-256 of every file of a model folder that can change its vectors, by its name in there."""
-    return {os.path.relpath(path, folder): hash_given(path) for path in _shaping(folder)}
+    """The SHA-256 of every file of a model folder that can change its vectors, by its name in there.
+
+    Raises:
+        InputError: A file is elsewhere: a node that puts the folder together would write it elsewhere too.
+    """
+    paths = {os.path.relpath(path, folder): path for path in _shaping(folder)}
+    if outside := [name for name in paths if Path(name).parts[0] == os.pardir]:
+        raise InputError(
+            f"model folder {folder}: it names {outside[0]}",
+            allowed="files in the folder itself",
+            fix="check where the model is from; what it needs can be copied into the folder",
+        )
+    return {name: hash_given(path) for name, path in paths.items()}
 
 
 def _shaping(folder: Path) -> list[Path]:
