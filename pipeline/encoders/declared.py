@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pipeline.encoders.model_files import NAME, NAMES, Files, Kind
+from pipeline.encoders.model_files import TEXT, TEXTS, Files, Kind
 
 if TYPE_CHECKING:
     from pipeline.encoders.models import Role
@@ -18,7 +18,7 @@ LENGTHS = tuple(
 
 PLAIN = ("Transformer", "Pooling", "Normalize", "Dropout")
 """Modules that leave a vector as wide as the network makes it."""
-MODES = Kind("a text or a list of texts", lambda value: NAME.fits(value) or NAMES.fits(value))
+MODES = Kind("a text or a list of texts", lambda value: TEXT.fits(value) or TEXTS.fits(value))
 """What names a pooling, or several joined."""
 
 

@@ -38,8 +38,8 @@ class Kind(NamedTuple):
 
 OBJECT = Kind("a JSON object", lambda value: isinstance(value, dict))
 LIST = Kind("a JSON list", lambda value: isinstance(value, list))
-NAME = Kind("a text", lambda value: isinstance(value, str))
-NAMES = Kind("a list of texts", lambda value: isinstance(value, list) and all(map(NAME.fits, value)))
+TEXT = Kind("a text", lambda value: isinstance(value, str))
+TEXTS = Kind("a list of texts", lambda value: isinstance(value, list) and all(map(TEXT.fits, value)))
 WHOLE = Kind("a whole number", lambda value: type(value) is int)
 COUNT = Kind("a whole number of 0 or more", lambda value: type(value) is int and value >= 0)
 

@@ -14,7 +14,7 @@ from pipeline.config import ModelConfig
 from pipeline.encoders import declared, model_files
 from pipeline.encoders.declared import Declared
 from pipeline.encoders.families import Family, family_of, prompt
-from pipeline.encoders.model_files import COUNT, NAME, NAMES, WHOLE, Files
+from pipeline.encoders.model_files import COUNT, TEXT, TEXTS, WHOLE, Files
 from pipeline.errors import InputError
 
 Role = Literal["passages", "queries"]
@@ -159,9 +159,9 @@ def _own_config(files: Files) -> dict[str, Any]:
     """The model's `config.json`, where all that is read here is what it must be."""
     return files.read_json(
         "config.json",
-        architectures=NAMES,
+        architectures=TEXTS,
         max_position_embeddings=COUNT,
-        model_type=NAME,
+        model_type=TEXT,
         pad_token_id=WHOLE,
     )
 
