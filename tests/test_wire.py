@@ -51,8 +51,10 @@ def attempts(folder: Path, *arguments: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("backend", ["flag", "openvino", "native"])
-def test_a_run_tries_to_reach_nobody(root: Path, tmp_path: Path, backend: str) -> None:
+@pytest.mark.parametrize(
+    ("backend", "precision"), [("flag", "fp32"), ("openvino", "fp32"), ("native", "int16")]
+)
+def test_a_run_tries_to_reach_nobody(root: Path, tmp_path: Path, backend: str, precision: str) -> None:
     run = (
         "-m",
         "pipeline",
@@ -60,7 +62,8 @@ def test_a_run_tries_to_reach_nobody(root: Path, tmp_path: Path, backend: str) -
         str(root / "configs/quickstart.yaml"),
         "--set",
         f"model.backend={backend}",
-        f"--set=model.precision={'int16' if backend == 'native' else 'fp32'}",
+        "--set",
+        f"model.precision={precision}",
     )
     assert attempts(tmp_path, *run) == []
     assert (tmp_path / "results/quickstart/manifest.json").exists()
