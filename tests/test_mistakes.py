@@ -512,6 +512,21 @@ MODEL: list[tuple[Apply, tuple[str, ...], list[str]]] = [
     ),
     (content("model/modules.json", b"{}"), ("run", "m.yaml"), ["modules.json is {}", "a JSON list"]),
     (
+        content("model/config_sentence_transformers.json", b'{"truncate_dim": -1}'),
+        ("run", "m.yaml"),
+        ["'truncate_dim' is -1", "a whole number of 0 or more"],
+    ),
+    (
+        content("model/sentence_bert_config.json", b'{"max_seq_length": true}'),
+        ("run", "m.yaml"),
+        ["'max_seq_length' is True", "a whole number of 0 or more"],
+    ),
+    (
+        content("model/tokenizer_config.json", b'{"model_max_length": Infinity}'),
+        ("run", "m.yaml"),
+        ["'model_max_length' is inf", "a number of 0 or more"],
+    ),
+    (
         both(
             lambda folder: (folder / "model/1_Pooling").mkdir(),
             content("model/1_Pooling/config.json", b'{"pooling_mode": 5}'),

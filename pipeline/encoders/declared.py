@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pipeline.encoders.model_files import TEXT, TEXTS, Files, Kind
+from pipeline.encoders.model_files import COUNT, SIZE, TEXT, TEXTS, Files, Kind
 
 if TYPE_CHECKING:
     from pipeline.encoders.models import Role
@@ -53,15 +53,16 @@ def read(files: Files) -> Declared:
     modules = [entry for entry in files.read_list("modules.json") if isinstance(entry, dict)]
     places = {str(entry.get("type")).rpartition(".")[2]: str(entry.get("path")) for entry in modules}
     pooling = files.read_json(places.get("Pooling", "1_Pooling") + "/config.json", pooling_mode=MODES)
-    settings = files.read_json("config_sentence_transformers.json")
-    lengths = next(filter(None, map(files.read_json, LENGTHS)), {}).get("max_seq_length")
+    settings = files.read_json("config_sentence_transformers.json", truncate_dim=COUNT)
+    lengths = next(filter(None, (files.read_json(name, max_seq_length=COUNT) for name in LENGTHS)), {})
+    tokenizer = files.read_json("tokenizer_config.json", model_max_length=SIZE)
     return Declared(
         modules=tuple(str(entry.get("type")) for entry in modules),
         pooling=_pooling(pooling),
         pools_prompt=pooling.get("include_prompt") is not False,
         prompts=_prompts(settings.get("prompts")),
-        max_length=_number(lengths or files.read_json("tokenizer_config.json").get("model_max_length")),
-        truncate_dim=_number(settings.get("truncate_dim")),
+        max_length=int(lengths.get("max_seq_length") or tokenizer.get("model_max_length") or 0) or None,
+        truncate_dim=settings.get("truncate_dim") or None,
     )
 
 
@@ -89,7 +90,3 @@ def _prompts(declared: Any) -> dict[Role, str]:
     }
     given = {role: [declared.get(name) for name in names[role]] for role in names}
     return {role: str(next(filter(None, prompts))) for role, prompts in given.items() if any(prompts)}
-
-
-def _number(value: Any) -> int | None:
-    return int(value) if isinstance(value, int | float) and value else None

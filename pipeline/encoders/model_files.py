@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -42,6 +43,7 @@ TEXT = Kind("a text", lambda value: isinstance(value, str))
 TEXTS = Kind("a list of texts", lambda value: isinstance(value, list) and all(map(TEXT.fits, value)))
 WHOLE = Kind("a whole number", lambda value: type(value) is int)
 COUNT = Kind("a whole number of 0 or more", lambda value: type(value) is int and value >= 0)
+SIZE = Kind("a number of 0 or more", lambda value: type(value) in (int, float) and 0 <= value < math.inf)
 
 
 @dataclass(frozen=True)
