@@ -284,7 +284,7 @@ def test_scores_are_made_again_of_other_hits_under_the_same_key(
     benchmark.store.make(benchmark.recipe("search"), search, fresh=True)
     metrics = run(workplace)
     assert remade(metrics) == ["evaluate"]
-    assert metrics["metrics"]["mrr@10"] < before["mrr@10"]
+    assert metrics["metrics"]["mrr@10"] != before["mrr@10"]
     assert "evaluate: made from another search" in caplog.text
     assert remade(run(workplace)) == []
 

@@ -57,7 +57,7 @@ def real(dl19: Path, root: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
         f"cache={made}/indexes", f"output={made}/results",
     ]  # fmt: skip
     outcomes = list(run_benchmarks(load_configs([root / "configs" / "dl19-compare.yaml"], settings)))
-    assert [outcome.error for outcome in outcomes] == [None] * 6
+    assert [outcome.error for outcome in outcomes] == [None] * 7
     write_page(compare([outcome.result.folder for outcome in outcomes], "ndcg@10"), made / "page.html")
     return made / "page.html"
 
@@ -232,10 +232,10 @@ def test_a_text_runs_its_own_way(tab: Any, pages: dict[str, Path]) -> None:
     assert tab.locator("#list .hits small bdi").count() == tab.locator("#list .hits li").count() > 0
 
 
-def test_six_results_of_real_passages(tab: Any, real: Path) -> None:
+def test_seven_results_of_real_passages(tab: Any, real: Path) -> None:
     tab.goto(real.as_uri())
     assert fits(tab)
-    names = ["bm25", "fp32", "bf16", "int8", "bge-instruction", "e5-instruction"]
+    names = ["bm25", "fp32", "bf16", "int16", "int8", "bge-instruction", "e5-instruction"]
     assert sorted(column(tab, "#leaderboard table", 1)) == sorted(f"dl19-{name}" for name in names)
     tab.locator("#leaderboard table th", has_text="recall").locator("button").click()
     recalls = column(tab, "#leaderboard table", 7)
