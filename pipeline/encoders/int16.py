@@ -51,6 +51,9 @@ def _compiled(function: Callable[..., Any]) -> Any:
 
 
 _inlined = njit(inline="always", **_OPTIONS)
+_part = njit(forceinline=True, **_OPTIONS)
+"""Part of `forward` itself: a call would reach the part as compiled alone, but from disk the one beside the
+call, and the two, optimized apart, differ in last bits."""
 
 
 def _add_pair_products(builder: Any, total: Any, left: Any, right: Any) -> Any:
@@ -250,7 +253,7 @@ def pack(matrix: Float32) -> tuple[Int32, Float32]:
     return np.ascontiguousarray(panels).view(np.int32).reshape(-1), factors.astype(np.float32)
 
 
-@_compiled
+@_part
 def round_rows(x: Float32, room: Room) -> None:
     """Rows of x float32 [n, k] as int16 in `room.rows`, row by row, each scaled to one length."""
     n, k = x.shape
@@ -266,7 +269,7 @@ def round_rows(x: Float32, room: Room) -> None:
             row[j] = int32(value + (float32(0.5) if value >= float32(0) else float32(-0.5)))
 
 
-@_compiled
+@_part
 def linear(x: Float32, layers: Linear, layer: int, gelu: bool, room: Room, out: Float32) -> None:
     """Set out [n, m] to x [n, k] times a layer's weights, plus its bias; at most BLOCK rows."""
     round_rows(x, room)
@@ -291,7 +294,7 @@ def linear(x: Float32, layers: Linear, layer: int, gelu: bool, room: Room, out: 
                 out[i, j] = float32(sums[j]) * (factor * factors[j]) + bias[j]
 
 
-@_compiled
+@_part
 def take(rows: Float32, numbers: Int64, out: Float32) -> None:
     """Set out [n, width] to some rows; of itself too, where none is taken after it was set."""
     for i in range(len(numbers)):
@@ -299,7 +302,7 @@ def take(rows: Float32, numbers: Int64, out: Float32) -> None:
             out[i, j] = rows[numbers[i], j]
 
 
-@_compiled
+@_part
 def normalize(x: Float32, more: Float32, weight: Float32, bias: Float32, epsilon: float) -> None:
     """Add `more` to x [n, width], and bring each row to mean 0 and variance 1, then to weight and bias."""
     n, width = x.shape
@@ -330,7 +333,7 @@ def _softmax(scores: Float32) -> None:
         scores[j] /= total
 
 
-@_compiled
+@_part
 def attend(query: Float32, starts: Int64, key_value: Float32, texts: Int64, heads: int, out: Float32) -> None:
     """Attention within each text, in fp32.
 

@@ -25,7 +25,7 @@ from pipeline.store import Store
 
 log = logging.getLogger(__name__)
 
-SCHEMA = 1
+SCHEMA = 2
 TOKENS = 1024  # tokens per batch
 WEIGHTS, TOKENIZER = "weights.npz", "tokenizer.json"
 

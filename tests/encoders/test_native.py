@@ -136,22 +136,33 @@ def test_a_model_whose_vectors_int16_moves_is_refused(
     assert not list(tmp_path.glob("native/*/manifest.json"))
 
 
-def test_it_is_compiled_once(bge_folder: Path, tmp_path: Path) -> None:
+def test_it_is_compiled_once_and_what_is_kept_gives_the_same_vectors(
+    bge_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     backend(bge_folder, Store(tmp_path))
     (weights,) = tmp_path.glob("native/*/weights.npz")
     script = (
-        "import sys\n"
+        "import hashlib\n"
         "from pathlib import Path\n"
         "import numpy as np\n"
         "from pipeline.encoders import int16, packed\n"
         "int16.compile_all()\n"
         "before = int16.forward.signatures\n"
-        f"network = packed.Packed(Path({str(weights)!r}), 'cls', True)\n"
-        "network.vectors(np.full((2, 9), 5), np.ones((2, 9), np.int64))\n"
-        "print(len(before), int16.forward.signatures == before)\n"
+        f"network = packed.Packed(Path({str(weights)!r}), 'mean', True)\n"
+        "vectors = network.vectors(np.arange(1000, 1400).reshape(4, 100), np.ones((4, 100), np.int64))\n"
+        "print(hashlib.sha256(vectors).hexdigest())\n"
+        "hits = sum(int16.forward.stats.cache_hits.values())\n"
+        "print(len(before), int16.forward.signatures == before, hits)\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout == "1 True\n"
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "numba"))
+    compiled, kept = (
+        subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True, check=True
+        ).stdout.splitlines()
+        for _ in range(2)
+    )
+    assert (compiled[1], kept[1]) == ("1 True 0", "1 True 1")
+    assert compiled[0] == kept[0]
 
 
 def test_a_token_without_an_embedding_is_refused(saved: Callable[[Any], Path], store: Store) -> None:
