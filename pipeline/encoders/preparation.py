@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -55,8 +56,16 @@ def in_its_own_process(module: str, arguments: list[str], weights: Path) -> str 
     Raises:
         OSError: The model cannot be written, or something killed the process.
     """
-    command = [sys.executable, "-m", module, *arguments]
-    done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
+    command = [sys.executable, "-P", "-m", module, *arguments]  # -P: not what lies in the working directory
+    paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
+    done = subprocess.run(
+        command,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
     if done.returncode < 0:
         name = signal.Signals(-done.returncode).name
         raise ChildProcessError(f"{module} was ended by {name}, as for want of memory")

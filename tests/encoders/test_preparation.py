@@ -1,0 +1,20 @@
+"""The process that makes a model ready: it runs this project's module, wherever it is started."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.encoders.preparation import in_its_own_process
+
+
+@pytest.mark.parametrize("name", ["pipeline", "json"])
+def test_what_lies_in_the_working_directory_is_not_run(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / f"{name}.py").write_text("raise SystemExit('another')\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    said = in_its_own_process("pipeline.encoders.packing", ["nowhere", "out.npz", "{}"], tmp_path / "out.npz")
+    assert said is not None
+    assert "write() missing" in said
