@@ -68,6 +68,12 @@ class NativeBackend:
                         f"and its weights hold {self.network.vocabulary}",
                         fix="restore the model's files",
                     )
+                if batch.ids.shape[1] > self.network.longest:  # config.json did not say
+                    raise InputError(
+                        f"a text has {batch.ids.shape[1]} tokens, and model '{self.name}' has positions for "
+                        f"{self.network.longest}",
+                        fix="lower model.passage_max_length and model.query_max_length",
+                    )
                 if len(busy) > self.threads:
                     rows, vectors = busy.popleft()
                     yield rows, vectors.result()

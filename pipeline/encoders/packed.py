@@ -43,6 +43,7 @@ class Packed:
             self.heads, self.epsilon = int(stored["heads"]), np.float32(stored["epsilon"])
             self.padding = int(stored["padding"])
         self.vocabulary, self.dimension = self.weights.words.shape
+        self.longest = len(self.weights.positions) - self.padding - 1  # tokens of a text
 
     def vectors(self, ids: Int64, mask: Int64) -> Float32:
         """Token ids and mask [b, tokens] to vectors [b, dimension]; padding is left out, not computed."""

@@ -174,6 +174,23 @@ def test_a_token_without_an_embedding_is_refused(saved: Callable[[Any], Path], s
         encoded(native, ["the zyzzyva", "the"])
 
 
+@pytest.mark.parametrize(("kind", "longest"), [("Bert", 40), ("Roberta", 38)])
+def test_a_position_without_an_embedding_is_refused(
+    kind: str, longest: int, saved: Callable[[Any], Path], store: Store
+) -> None:
+    """What `config.json` says is not always there, and Numba does not look."""
+    import transformers
+
+    config = getattr(transformers, f"{kind}Config")(**SHAPE, pad_token_id=1, max_position_embeddings=40)
+    native = backend(saved(getattr(transformers, f"{kind}Model")(config)), store)
+    with silent("", None, "") as bar:
+        assert encode(native, ["word " * 99], longest, Usage(), bar).all()
+        with pytest.raises(
+            InputError, match=rf"has {longest + 1} tokens, and .* has positions for {longest}\."
+        ):
+            encode(native, ["word " * 99], longest + 1, Usage(), bar)
+
+
 def test_where_int16_is_not_native_it_is_said(
     store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
