@@ -13,6 +13,7 @@ compiled, compiles again when this file changes, and does not look at others.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ import llvmlite.binding as llvm
 import numpy as np
 from llvmlite import ir
 from numba import float32, int32, njit, types
+from numba.core.caching import FunctionCache
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
@@ -42,12 +44,28 @@ _WORD, _FLOAT, _SIZE = ir.IntType(32), ir.FloatType(), ir.IntType(64)
 _OPTIONS = {"fastmath": True, "error_model": "numpy", "nogil": True}
 
 
+class _Kept(FunctionCache):  # type: ignore[misc]
+    """What Numba keeps on disk; where that is damaged, or the disk full, it compiles."""
+
+    def load_overload(self, *which: Any) -> Any:
+        try:
+            return super().load_overload(*which)
+        except Exception:  # whatever comes of half a pickle
+            with contextlib.suppress(OSError):
+                self.flush()
+            return None
+
+    def save_overload(self, *made: Any) -> None:
+        with contextlib.suppress(OSError):
+            super().save_overload(*made)
+
+
 def _compiled(function: Callable[..., Any]) -> Any:
     """Compile when first called; keep that on disk where Numba finds a folder it may write to."""
-    try:
-        return njit(cache=True, **_OPTIONS)(function)
-    except RuntimeError:
-        return njit(**_OPTIONS)(function)
+    compiled = njit(**_OPTIONS)(function)
+    with contextlib.suppress(RuntimeError):
+        compiled._cache = _Kept(function)
+    return compiled
 
 
 _inlined = njit(inline="always", **_OPTIONS)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import itertools
 import math
+import shutil
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numba import njit, typeof
+from numba import config, njit, typeof
 from numba.core.caching import CacheImpl
 
 from pipeline.encoders import int16
@@ -134,3 +136,31 @@ def test_where_no_folder_can_be_written_it_compiles_all_the_same(monkeypatch: py
         return x * 2
 
     assert int16._compiled(double)(21) == 42
+
+
+@pytest.mark.parametrize("ending", ["nbi", "nbc"])
+def test_what_is_kept_damaged_is_compiled_again(
+    ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(config, "CACHE_DIR", str(tmp_path))
+
+    def double(x: Any) -> Any:
+        return x * 2
+
+    assert int16._compiled(double)(21) == 42
+    (path,) = tmp_path.rglob(f"*.{ending}")
+    path.write_bytes(path.read_bytes()[:9])
+    for hits in (0, 1):
+        again = int16._compiled(double)
+        assert again(21) == 42
+        assert sum(again.stats.cache_hits.values()) == hits
+
+
+def test_where_nothing_can_be_kept_it_computes_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(config, "CACHE_DIR", str(tmp_path / "numba"))
+    double = int16._compiled(lambda x: x * 2)
+    shutil.rmtree(tmp_path / "numba")
+    (tmp_path / "numba").touch()
+    assert double(21) == 42
