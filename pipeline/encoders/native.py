@@ -89,6 +89,7 @@ def packed_recipe(model: Model) -> Recipe:
         "model": model.identity,
         "pooling": model.pooling,
         "normalize": model.normalize,
+        "trust_remote_code": model.trust_remote_code,
         "numba": metadata.version("numba"),
     }
     return Recipe("native", plain)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from pipeline.config import ModelConfig
-from pipeline.encoders import Model, int16, reference, resolve
+from pipeline.encoders import Model, int16, kept_keys, reference, resolve
 from pipeline.encoders.batching import Usage, encode
 from pipeline.encoders.native import NativeBackend
 from pipeline.errors import InputError
@@ -209,6 +209,16 @@ def test_it_takes_as_many_threads_as_it_may(store: Store, monkeypatch: pytest.Mo
 def test_another_precision_is_refused() -> None:
     with pytest.raises(InputError, match=r"fp32, which backend 'native' does not compute in.*int16"):
         resolve(ModelConfig(name="all-minilm-l6-v2", backend="native"))
+
+
+def test_whether_a_tokenizer_s_own_code_may_run_is_in_the_key(bge_folder: Path) -> None:
+    keys = set()
+    for trust in (False, True):
+        config = ModelConfig(
+            name=str(bge_folder), backend="native", precision="int16", trust_remote_code=trust
+        )
+        keys |= {*kept_keys(config, resolve(config)).values()}
+    assert len(keys) == 2
 
 
 def test_what_it_keeps_is_told_without_numba(minilm_folder: Path) -> None:
