@@ -50,7 +50,7 @@ class _Kept(FunctionCache):  # type: ignore[misc]
     def load_overload(self, *which: Any) -> Any:
         try:
             return super().load_overload(*which)
-        except Exception:  # whatever comes of half a pickle
+        except Exception:  # whatever comes of half a file
             with contextlib.suppress(OSError):
                 self.flush()
             return None

@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 
 from pipeline.config import ModelConfig
-from pipeline.encoders import Model, int16, kept_keys, reference, resolve
+from pipeline.encoders import Model, int16, kept_keys, packing, reference, resolve
 from pipeline.encoders.batching import Usage, encode
 from pipeline.encoders.native import NativeBackend
+from pipeline.encoders.packed import Packed
 from pipeline.errors import InputError
 from pipeline.progress import silent
 from pipeline.records import Float32
@@ -75,10 +76,9 @@ def test_padding_costs_nothing_and_is_not_counted(passages: list[str], store: St
     assert usage.figures()["padding_share"] == 0
 
 
-@pytest.mark.parametrize("pooling", ["cls", "mean", "last_token"])
 @pytest.mark.parametrize("kind", ["Bert", "Roberta", "XLMRoberta"])
 def test_every_kind_and_pooling_is_torch_s(
-    kind: str, pooling: str, saved: Callable[[Any], Path], store: Store, passages: list[str]
+    kind: str, saved: Callable[[Any], Path], tmp_path: Path, passages: list[str]
 ) -> None:
     import torch
     import transformers
@@ -86,17 +86,20 @@ def test_every_kind_and_pooling_is_torch_s(
     torch.manual_seed(0)
     config = getattr(transformers, f"{kind}Config")(**SHAPE, pad_token_id=0, max_position_embeddings=300)
     body = getattr(transformers, f"{kind}Model")(config).eval()
-    native = backend(saved(body), store, pooling=pooling, normalize=False)
+    native = backend(saved(body), Store(tmp_path / "store"))
+    (weights,) = (tmp_path / "store").glob("native/*/weights.npz")
     texts = [*passages[:5], "a [PAD] b", "word " * 400]
-    with silent("", None, "") as bar:
-        vectors = encode(native, texts, 290, Usage(), bar)
-    for text, vector in zip(texts, vectors, strict=True):
-        ids = torch.tensor([native.tokenizer.encode(text).ids[:290]])
-        with torch.inference_mode():
-            hidden = body(ids, torch.ones_like(ids)).last_hidden_state[0].numpy()
-        pooled = {"cls": hidden[0], "mean": hidden.mean(0), "last_token": hidden[-1]}[pooling]
-        assert np.abs(vector - pooled).max() < 5e-3
-        assert vector @ pooled > 0.99999 * np.linalg.norm(vector) * np.linalg.norm(pooled)
+    for pooling in ("cls", "mean", "last_token"):
+        native.network = Packed(weights, pooling, normalize=False)
+        with silent("", None, "") as bar:
+            vectors = encode(native, texts, 290, Usage(), bar)
+        for text, vector in zip(texts, vectors, strict=True):
+            ids = torch.tensor([native.tokenizer.encode(text).ids[:290]])
+            with torch.inference_mode():
+                hidden = body(ids, torch.ones_like(ids)).last_hidden_state[0].numpy()
+            pooled = {"cls": hidden[0], "mean": hidden.mean(0), "last_token": hidden[-1]}[pooling]
+            assert np.abs(vector - pooled).max() < 5e-3
+            assert vector @ pooled > 0.99999 * np.linalg.norm(vector) * np.linalg.norm(pooled)
 
 
 def other_models() -> dict[str, tuple[Callable[[], Any], str]]:
@@ -122,6 +125,13 @@ def other_models() -> dict[str, tuple[Callable[[], Any], str]]:
 @pytest.mark.parametrize("case", ["another kind", "no GELU", "a width", "heads"])
 def test_another_model_is_refused(case: str, saved: Callable[[Any], Path], tmp_path: Path) -> None:
     make, said = other_models()[case]
+    with pytest.raises(ValueError, match=said):
+        packing.write(saved(make()), tmp_path / "weights.npz", "cls", normalize=True, pad_id=0)
+    assert not (tmp_path / "weights.npz").exists()
+
+
+def test_what_is_refused_is_said_with_what_to_do(saved: Callable[[Any], Path], tmp_path: Path) -> None:
+    make, said = other_models()["no GELU"]
     with pytest.raises(InputError, match=f"packed in int16: ValueError: .*{said}.*model.backend to openvino"):
         backend(saved(make()), Store(tmp_path / "store"))
     assert not list((tmp_path / "store").glob("native/*/manifest.json"))
