@@ -206,6 +206,7 @@ def _batch(backend: Backend, texts: Window, max_length: int, usage: Usage) -> Ba
     mask = (np.arange(_width(backend, int(lengths[0]), max_length)) < lengths[:, None]).astype(np.int64)
     ids = np.full(mask.shape, backend.pad_id, np.int64)
     ids[mask.astype(bool)] = np.concatenate([ids for _, ids in texts])
-    usage.tokens += int(lengths.sum())
-    usage.padded += ids.size if backend.computes_padding else int(lengths.sum())
+    tokens = int(lengths.sum())
+    usage.tokens += tokens
+    usage.padded += ids.size if backend.computes_padding else tokens
     return Batch(np.array([row for row, _ in texts], np.int64), ids, mask)

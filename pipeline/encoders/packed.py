@@ -16,7 +16,7 @@ class Packed:
     """A packed model, loaded.
 
     Args:
-        path: What `packing.pack` wrote.
+        path: What `packing.write` wrote.
         pooling: `cls`, `mean` or `last_token`.
         normalize: Whether vectors are scaled to length 1.
     """
