@@ -79,18 +79,15 @@ def _linear(
     name: str, layers: list[Any], modules: Callable[[Any], list[Any]], factor: float = 1.0
 ) -> dict[str, Any]:
     """One linear layer of all layers; several modules are put below each other, all times a factor."""
-    packed, biases = [], []
-    for layer in layers:
-        packed.append(
-            pack(np.concatenate([_array(module) for module in modules(layer)]) * np.float32(factor))
-        )
-        biases.append(
-            np.concatenate([_array(module, "bias") for module in modules(layer)]) * np.float32(factor)
-        )
+
+    def joined(layer: Any, part: str) -> Float32:
+        return np.concatenate([_array(module, part) for module in modules(layer)]) * np.float32(factor)
+
+    packed = [pack(joined(layer, "weight")) for layer in layers]
     return {
         f"{name}.pairs": np.stack([pairs for pairs, _ in packed]),
         f"{name}.factors": np.stack([factors for _, factors in packed]),
-        f"{name}.bias": np.stack(biases),
+        f"{name}.bias": np.stack([joined(layer, "bias") for layer in layers]),
     }
 
 
