@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pipeline.api import evaluate, run_benchmark, run_benchmarks
-    from pipeline.comparison import compare
-    from pipeline.config_file import load_config
-    from pipeline.errors import InputError
-    from pipeline.sweep import load_configs
+    from pipeline.config.files import load_config
+    from pipeline.config.sweep import load_configs
+    from pipeline.core.errors import InputError
+    from pipeline.results.comparison import compare
 
     __version__: str
 
@@ -33,11 +33,11 @@ __all__ = [
 ]
 
 _HOMES = {
-    "InputError": "errors",
-    "compare": "comparison",
+    "InputError": "core.errors",
+    "compare": "results.comparison",
     "evaluate": "api",
-    "load_config": "config_file",
-    "load_configs": "sweep",
+    "load_config": "config.files",
+    "load_configs": "config.sweep",
     "run_benchmark": "api",
     "run_benchmarks": "api",
 }

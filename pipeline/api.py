@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.benchmark import Benchmark, several
 from pipeline.config import MEASURES, Config, DataConfig
-from pipeline.errors import InputError
-from pipeline.progress import Progress, numbered, silent
-from pipeline.results import Result, check_folder, write_result
-from pipeline.sweep import refuse_namesakes
+from pipeline.config.sweep import refuse_namesakes
+from pipeline.core.errors import InputError
+from pipeline.core.progress import Progress, numbered, silent
+from pipeline.results.folder import Result, check_folder, write_result
 
 if TYPE_CHECKING:
     from pipeline.data.description import TokenCounter

@@ -14,16 +14,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pipeline import data, disk, encoders, engines, lexical, machine, stages
-from pipeline.artifacts import Artifact, Draft
+from pipeline import data, encoders, engines, lexical, stages
 from pipeline.config import STAGES, Config
-from pipeline.display import counted
+from pipeline.core import machine
+from pipeline.core.display import counted
+from pipeline.core.errors import InputError
+from pipeline.core.progress import Progress, silent
+from pipeline.core.records import Collection
 from pipeline.engines import Engine
-from pipeline.errors import InputError
-from pipeline.progress import Progress, silent
 from pipeline.recipes import VECTORS, Hashed, Plan
-from pipeline.records import Collection
-from pipeline.store import Store
+from pipeline.storage import disk
+from pipeline.storage.artifacts import Artifact, Draft
+from pipeline.storage.store import Store
 
 log = logging.getLogger(__name__)
 

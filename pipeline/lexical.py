@@ -6,11 +6,11 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from pipeline import words
-from pipeline.artifacts import Draft
+from pipeline.core.machine import Meter
 from pipeline.encoders.bm25 import Lexical
-from pipeline.encoders.models import Role
-from pipeline.machine import Meter
+from pipeline.models.model import Role
 from pipeline.stages import Maker, keep_ranking
+from pipeline.storage.artifacts import Draft
 
 if TYPE_CHECKING:
     from pipeline.benchmark import Benchmark
@@ -54,7 +54,7 @@ def make_index(benchmark: Benchmark, draft: Draft, meter: Meter) -> dict[str, An
 
 def make_search(benchmark: Benchmark, draft: Draft, meter: Meter) -> dict[str, Any]:
     """Search the index for every query."""
-    from pipeline.metrics.order import descending_id_rank
+    from pipeline.core.order import descending_id_rank
     from pipeline.search import bm25
 
     index = bm25.read(benchmark.ensure("index").folder)

@@ -7,14 +7,15 @@ from functools import cache, cached_property, partial
 from typing import Any, Self
 
 from pipeline import data, encoders
-from pipeline.artifacts import Recipe
 from pipeline.config import EXACT, STAGES, Config, EngineConfig, IndexConfig, SearchConfig, keyed_settings
+from pipeline.core.errors import InputError
 from pipeline.data.storage import CORPUS
-from pipeline.encoders import CalibrationCorpus, Source, model_files
-from pipeline.encoders.models import Role
-from pipeline.errors import InputError
+from pipeline.encoders import CalibrationCorpus, Source
 from pipeline.metrics.names import Measure, parse_all
-from pipeline.store import Store
+from pipeline.models import files as model_files
+from pipeline.models.model import Role
+from pipeline.storage.artifacts import Recipe
+from pipeline.storage.store import Store
 
 SCHEMAS = {"passages": 4, "queries": 4, "index": 1, "search": 3, "evaluate": 1}
 """Raised when a stage's code starts to give other bytes for the same recipe."""

@@ -13,17 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipeline import data, vectors
-from pipeline.artifacts import Artifact, Draft
+from pipeline import data
+from pipeline.core.machine import Meter
+from pipeline.core.progress import Bar
+from pipeline.core.records import Collection, Float64, Ranking
 from pipeline.data.storage import CORPUS, QUERIES
 from pipeline.encoders.batching import Usage
-from pipeline.encoders.models import Role
 from pipeline.encoders.precomputed import Precomputed
 from pipeline.engines import Engine, Job, Part, Piece, indexing
 from pipeline.engines.work import Encode, Search, merge, nothing_found
-from pipeline.machine import Meter
-from pipeline.progress import Bar
-from pipeline.records import Collection, Float64, Ranking
+from pipeline.models.model import Role
+from pipeline.storage import vectors
+from pipeline.storage.artifacts import Artifact, Draft
 
 if TYPE_CHECKING:
     from pipeline.benchmark import Benchmark
@@ -168,7 +169,7 @@ def _done(
 
 def keep_ranking(draft: Draft, collection: Collection, ranking: Ranking) -> dict[str, Any]:
     """Write a ranking as arrays and as a TREC run: what every way of searching leaves."""
-    from pipeline.metrics.trec import write_run
+    from pipeline.formats.trec import write_run
 
     for name, array in (("passages.npy", ranking.passages), ("scores.npy", ranking.scores)):
         with draft.file(name) as path, open(path, "wb") as file:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.artifacts import Artifact, Draft
-from pipeline.records import Int32, Int64
+from pipeline.core.records import Int32, Int64
+from pipeline.storage.artifacts import Artifact, Draft
 
 IDS, ENDS, VOCABULARY = "ids.npy", "ends.npy", "vocabulary.json"
 

@@ -50,10 +50,10 @@ def generate(folder: Path, rows: int) -> None:
 
 def load_collection(folder: Path, source: str) -> int:
     """Load with the project's own loader; the passages loaded."""
-    from pipeline.artifacts import Draft
+    from pipeline.cli.terminal import progress
     from pipeline.config import DataConfig
     from pipeline.data import load
-    from pipeline.terminal import progress
+    from pipeline.storage.artifacts import Draft
 
     with tempfile.TemporaryDirectory(dir=folder) as target:
         config = DataConfig.model_validate({"source": source, "path": str(folder)})

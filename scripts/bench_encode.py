@@ -36,14 +36,15 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import numpy as np
 import pyarrow as pa
 
-from pipeline import data, machine
-from pipeline.artifacts import Recipe
+from pipeline import data
 from pipeline.config import DataConfig, ModelConfig
+from pipeline.core import machine
+from pipeline.core.progress import silent
+from pipeline.core.records import Texts
 from pipeline.data.storage import CORPUS
 from pipeline.encoders import CalibrationCorpus, Model, Usage, open_encoder, resolve, token_counter
-from pipeline.progress import silent
-from pipeline.records import Texts
-from pipeline.store import Store
+from pipeline.storage.artifacts import Recipe
+from pipeline.storage.store import Store
 
 SLICE = Path(__file__).resolve().parents[2] / "shared" / "data" / "msmarco-dl19"
 SHAPE = "bge-base-shape"
@@ -232,7 +233,7 @@ def matrix_rates(
 
 def int16_rate(width: int, inner: int, seconds: float) -> float:
     """GFLOP/s of our own product, all threads together."""
-    from pipeline.encoders import int16
+    from pipeline.encoders.native import kernels as int16
 
     rows, size = int16.BLOCK, int16.BLOCK * inner
     left, right = (np.random.default_rng(0).random((n, width), np.float32) for n in (rows, inner))

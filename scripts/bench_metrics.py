@@ -24,12 +24,12 @@ import numpy as np
 import pyarrow as pa
 import pytrec_eval
 
+from pipeline.core.order import sort_hits_by_id
+from pipeline.core.records import Qrels, Ranking
+from pipeline.formats.trec import read_qrels, read_run, write_run
 from pipeline.metrics import parse_all
 from pipeline.metrics.evaluation import join
-from pipeline.metrics.order import sort_hits_by_id
 from pipeline.metrics.scoring import score
-from pipeline.metrics.trec import read_qrels, read_run, write_run
-from pipeline.records import Qrels, Ranking
 
 CUTOFFS = (1, 3, 5, 10, 100, 1000)
 MEASURES = parse_all(

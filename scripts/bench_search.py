@@ -26,13 +26,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipeline import vectors
-from pipeline.artifacts import Artifact, Recipe
+from pipeline.core.machine import Meter
+from pipeline.core.progress import silent
+from pipeline.core.records import Embeddings, Float32
 from pipeline.engines.work import save
-from pipeline.machine import Meter
-from pipeline.progress import silent
-from pipeline.records import Embeddings, Float32
-from pipeline.store import Store
+from pipeline.storage import vectors
+from pipeline.storage.artifacts import Artifact, Recipe
+from pipeline.storage.store import Store
 
 SHARD = 16384
 FULL = {"rows": 8_841_823, "dimension": 768, "queries": 6980, "k": [1000], "memory_mb": 4000}
@@ -193,8 +193,8 @@ def compare(arguments: argparse.Namespace, folder: Path, k: int) -> None:
 
 
 def run_full(arguments: argparse.Namespace, folder: Path) -> None:
+    from pipeline.cli.terminal import progress
     from pipeline.search import exact
-    from pipeline.terminal import progress
 
     started = time.perf_counter()
     draw(folder, arguments.rows, arguments.dimension, arguments.queries, "fp16")

@@ -88,8 +88,8 @@ def bge_folder(tmp_path_factory: pytest.TempPathFactory, minilm_folder: Path) ->
 @pytest.fixture(scope="session")
 def write_shard() -> Callable[..., None]:
     """Writes the shard of vectors that begins at a row into a draft, as it is stored."""
-    from pipeline import vectors
     from pipeline.engines.work import save
+    from pipeline.storage import vectors
 
     def write(draft: Any, start: int, rows: Any, precision: vectors.Precision = "fp32") -> None:
         with draft.file(vectors.shard_name(start, start + len(rows))) as path:
@@ -124,7 +124,7 @@ evaluate: {measures: [ndcg@10, "map(rel=2)@50", recall@20, mrr@10, precision@5]}
 def finished(tmp_path_factory: pytest.TempPathFactory, bge_folder: Path) -> Path:
     """A folder with data, the config `c.yaml`, a model and a finished run of them; tests copy it."""
     from pipeline.api import run_benchmark
-    from pipeline.config_file import load_config
+    from pipeline.config.files import load_config
 
     folder = tmp_path_factory.mktemp("finished")
     shutil.copytree(ROOT / "pipeline" / "data" / "sample", folder / "data")

@@ -13,17 +13,17 @@ import numpy as np
 import pytest
 import pytrec_eval
 
-from pipeline import disk
 from pipeline.api import run_benchmark, run_benchmarks
-from pipeline.artifacts import Draft
 from pipeline.benchmark import Benchmark
 from pipeline.config import STAGES, Config
-from pipeline.config_file import load_config
-from pipeline.disk import hash_file
-from pipeline.errors import InputError
-from pipeline.records import Ranking
+from pipeline.config.files import load_config
+from pipeline.core.errors import InputError
+from pipeline.core.records import Ranking
 from pipeline.stages import keep_ranking, open_ranking
-from pipeline.store import Store
+from pipeline.storage import disk
+from pipeline.storage.artifacts import Draft
+from pipeline.storage.disk import hash_file
+from pipeline.storage.store import Store
 
 
 def config(folder: Path, *settings: str) -> Config:

@@ -20,10 +20,10 @@ from typing import Any
 
 import pytest
 
-from pipeline.artifacts import read_manifest
-from pipeline.cache import Limits, contents, prune, verify
 from pipeline.config import STAGES
-from pipeline.disk import hash_file
+from pipeline.storage.artifacts import read_manifest
+from pipeline.storage.cache import Limits, contents, prune, verify
+from pipeline.storage.disk import hash_file
 
 RESULTS = {"manifest.json", "metrics.json", "per_query.csv", "run.trec"}
 Command = Callable[..., int]

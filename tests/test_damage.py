@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from pipeline.api import run_benchmark
-from pipeline.cache import contents, verify
-from pipeline.config_file import load_config
-from pipeline.disk import hash_file, hash_json
+from pipeline.config.files import load_config
+from pipeline.storage.cache import contents, verify
+from pipeline.storage.disk import hash_file, hash_json
 
 STAGES = ("data", "passages", "queries", "index", "search", "evaluate", "openvino")
 MADE_OF_IT = {

@@ -18,9 +18,9 @@ from huggingface_hub import close_session, constants
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
-from pipeline import hub, terminal
-from pipeline.cli import CACHE_COMMANDS, COMMANDS, app
-from pipeline.errors import InputError
+from pipeline.cli import CACHE_COMMANDS, COMMANDS, app, terminal
+from pipeline.core import hub
+from pipeline.core.errors import InputError
 from pipeline.report.table import plain_table, result_tables
 
 
@@ -253,8 +253,8 @@ def test_a_full_disk_under_stdout_is_said_in_one_line(
 )
 def test_what_ended_a_command_is_said_though_stdout_takes_nothing(raised: str, code: int, said: str) -> None:
     script = (
-        "from pipeline.errors import InputError\n"
-        "from pipeline.terminal import guarded\n"
+        "from pipeline.core.errors import InputError\n"
+        "from pipeline.cli.terminal import guarded\n"
         "@guarded\n"
         "def command():\n"
         "    print('half a table')\n"

@@ -26,9 +26,9 @@ from pydantic import BaseModel
 
 from pipeline.benchmark import Benchmark, several
 from pipeline.config import STAGES, Config
-from pipeline.config_file import load_config
+from pipeline.config.files import load_config
 from pipeline.recipes import NEEDS, SCHEMAS
-from pipeline.store import Store
+from pipeline.storage.store import Store
 
 ALL = set(STAGES)
 QUERIES_ON = {"data", "queries", "search", "evaluate"}
@@ -391,8 +391,8 @@ def test_the_model_s_files_are_all_in_the_table(bge_folder: Path) -> None:
 NUMBERS = {
     **{f"pipeline.recipes.SCHEMAS[{stage}]": after({stage}) for stage in SCHEMAS},
     "pipeline.data.identity.SCHEMA": ALL,
-    "pipeline.encoders.openvino.SCHEMA": VECTORS_ON,
-    "pipeline.encoders.native.SCHEMA": VECTORS_ON,
+    "pipeline.encoders.openvino.backend.SCHEMA": VECTORS_ON,
+    "pipeline.encoders.native.backend.SCHEMA": VECTORS_ON,
 }
 
 

@@ -12,15 +12,15 @@ import pytest
 from safetensors.numpy import load_file, save_file
 from tokenizers import Tokenizer
 
-from pipeline import vectors
 from pipeline.api import run_benchmark
-from pipeline.artifacts import Recipe
-from pipeline.cache import contents
-from pipeline.config_file import load_config
-from pipeline.disk import hash_file
-from pipeline.errors import InputError
-from pipeline.records import Float32
-from pipeline.store import Store
+from pipeline.config.files import load_config
+from pipeline.core.errors import InputError
+from pipeline.core.records import Float32
+from pipeline.storage import vectors
+from pipeline.storage.artifacts import Recipe
+from pipeline.storage.cache import contents
+from pipeline.storage.disk import hash_file
+from pipeline.storage.store import Store
 
 MODEL = Path("bge-small-en-v1.5/model.safetensors")
 EMBEDDINGS = "embeddings.word_embeddings.weight"

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from pipeline.api import run_benchmark
-from pipeline.config_file import load_config
-from pipeline.errors import InputError
+from pipeline.config.files import load_config
+from pipeline.core.errors import InputError
 
 CODE = """
 import os, pathlib

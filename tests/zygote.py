@@ -30,7 +30,7 @@ import tqdm  # noqa: F401
 
 import pipeline.api  # noqa: F401
 from pipeline import cli
-from pipeline.openvino_runtime import import_openvino
+from pipeline.core.openvino_runtime import import_openvino
 
 CALLS = {"replace": os, "fsync": os, "unlink": os, "mkdir": os, "open": builtins, "Popen": subprocess}
 calls = dict.fromkeys(CALLS, 0)
@@ -45,7 +45,7 @@ def watch(name: str, at: dict[str, Any]) -> Callable[..., Any]:
             not set("wxa") & set(args[1] if args[1:] else "") or str(args[0]).startswith("/proc")
         ):
             return original(*args, **kwargs)
-        if name == "Popen" and "pipeline.encoders.conversion" not in args[0]:
+        if name == "Popen" and "pipeline.encoders.openvino.conversion" not in args[0]:
             return original(*args, **kwargs)
         calls[name] += at.get("path", "") in str(args[0])
         if at.get("call") != name or calls[name] != at["number"]:

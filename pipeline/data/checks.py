@@ -10,9 +10,9 @@ from itertools import repeat
 
 import numpy as np
 
-from pipeline.data.source import Batch
-from pipeline.errors import InputError, shown
-from pipeline.records import Int64
+from pipeline.core.errors import InputError, shown
+from pipeline.core.records import Int64
+from pipeline.formats.source import Batch
 
 
 def checked(read: Callable[[], Iterator[Batch]], what: str) -> Iterator[Batch]:

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from pipeline.core.progress import Progress
+from pipeline.core.records import Int64
 from pipeline.data.checks import checked, numbers_of
 from pipeline.data.judged import Judged
 from pipeline.data.slices import sample
-from pipeline.data.source import Batch, Source
 from pipeline.data.storage import TextsWriter, blank
-from pipeline.progress import Progress
-from pipeline.records import Int64
+from pipeline.formats.source import Batch, Source
 
 
 @dataclass

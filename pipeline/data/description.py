@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.records import Collection, Int64, Qrels, Texts
+from pipeline.core.records import Collection, Int64, Qrels, Texts
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline.config import DataConfig
-from pipeline.data.catalog import open_source
-from pipeline.disk import changed
+from pipeline.data.sources.catalog import open_source
+from pipeline.storage.disk import changed
 
 SCHEMA = 2  # of reading, joining, slicing and storing; raise it when any of them gives other content
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipeline.data.source import Judgments
-from pipeline.errors import InputError
-from pipeline.records import Int64
+from pipeline.core.errors import InputError
+from pipeline.core.records import Int64
+from pipeline.formats.source import Judgments
 
 if TYPE_CHECKING:
     import pyarrow as pa

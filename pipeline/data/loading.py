@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.artifacts import Draft
 from pipeline.config import DataConfig
-from pipeline.data.catalog import open_source
+from pipeline.core.errors import InputError
+from pipeline.core.progress import Progress, silent
+from pipeline.core.records import Qrels
 from pipeline.data.corpus import Corpus, write_corpus
 from pipeline.data.judged import Judged, merge
 from pipeline.data.queries import Questions, select_queries
-from pipeline.data.source import Judgments
+from pipeline.data.sources.catalog import open_source
 from pipeline.data.storage import CORPUS, QRELS, QUERIES, TextsWriter, blank, write_qrels
-from pipeline.errors import InputError
-from pipeline.progress import Progress, silent
-from pipeline.records import Qrels
+from pipeline.formats.source import Judgments
+from pipeline.storage.artifacts import Draft
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from pipeline.core.records import Int64
 from pipeline.data.checks import checked, numbers_of
 from pipeline.data.judged import Judged
-from pipeline.data.source import Source
-from pipeline.records import Int64
+from pipeline.formats.source import Source
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -12,7 +12,7 @@ from collections.abc import Container, Iterator
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.data.source import Batch
+from pipeline.formats.source import Batch
 
 SEED = b"benchmarco"
 

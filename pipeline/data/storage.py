@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipeline.artifacts import Artifact
-from pipeline.data.source import BATCH_ROWS
-from pipeline.records import Collection, Int64, Qrels, Texts
+from pipeline.core.records import Collection, Int64, Qrels, Texts
+from pipeline.formats.source import BATCH_ROWS
+from pipeline.storage.artifacts import Artifact
 
 if TYPE_CHECKING:
     from types import TracebackType

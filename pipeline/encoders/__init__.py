@@ -16,15 +16,18 @@ from typing import Protocol
 import numpy as np
 
 from pipeline.config import ModelConfig
-from pipeline.encoders import batching, loading, model_files, models
+from pipeline.core.errors import InputError
+from pipeline.core.progress import Bar
+from pipeline.core.records import Float32, Texts
+from pipeline.encoders import batching
 from pipeline.encoders.batching import Usage
 from pipeline.encoders.bm25 import Lexical
-from pipeline.encoders.models import Abilities, CalibrationCorpus, Model, Role
 from pipeline.encoders.precomputed import Precomputed
-from pipeline.errors import InputError
-from pipeline.progress import Bar
-from pipeline.records import Float32, Texts
-from pipeline.store import Store
+from pipeline.models import files as model_files
+from pipeline.models import loading
+from pipeline.models import model as models
+from pipeline.models.model import Abilities, CalibrationCorpus, Model, Role
+from pipeline.storage.store import Store
 
 __all__ = [
     "CalibrationCorpus",
@@ -61,20 +64,20 @@ class _Backend:
 
 
 _BACKENDS = {
-    "flag": _Backend("pipeline.encoders.flag", "FlagBackend", Abilities(("fp32", "fp16", "bf16"))),
+    "flag": _Backend("pipeline.encoders.torch.flag", "FlagBackend", Abilities(("fp32", "fp16", "bf16"))),
     "sentence-transformers": _Backend(
-        "pipeline.encoders.sentence_transformers",
+        "pipeline.encoders.torch.sentence_transformers",
         "SentenceTransformersBackend",
         Abilities(("fp32", "fp16", "bf16"), as_sentence_transformers=True),
     ),
     "openvino": _Backend(
-        "pipeline.encoders.openvino",
+        "pipeline.encoders.openvino.backend",
         "OpenVINOBackend",
         Abilities(("fp32", "bf16", "int8"), devices=("cpu",)),
         keeps="network_recipe",
     ),
     "native": _Backend(
-        "pipeline.encoders.native",
+        "pipeline.encoders.native.backend",
         "NativeBackend",
         Abilities(("int16",), devices=("cpu",)),
         keeps="packed_recipe",

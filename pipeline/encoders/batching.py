@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from pipeline.progress import Bar
-from pipeline.records import Float32, Int32, Int64
+from pipeline.core.progress import Bar
+from pipeline.core.records import Float32, Int32, Int64
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from pipeline.config import ModelConfig
-from pipeline.encoders.models import Role
-from pipeline.progress import Bar
-from pipeline.records import Texts
+from pipeline.core.progress import Bar
+from pipeline.core.records import Texts
+from pipeline.models.model import Role
 from pipeline.words import Words
 
 

@@ -11,14 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.config import ModelConfig
-from pipeline.disk import changed, hash_given
-from pipeline.display import counted
+from pipeline.core.display import counted
+from pipeline.core.errors import InputError
+from pipeline.core.progress import Bar
+from pipeline.core.records import Collection, Embeddings, Float32, Texts
 from pipeline.encoders.batching import Usage
-from pipeline.encoders.models import ROLES, Role
-from pipeline.errors import InputError
-from pipeline.progress import Bar
-from pipeline.records import Collection, Embeddings, Float32, Texts
-from pipeline.vectors import forget
+from pipeline.models.model import ROLES, Role
+from pipeline.storage.disk import changed, hash_given
+from pipeline.storage.vectors import forget
 
 
 @dataclass(frozen=True)

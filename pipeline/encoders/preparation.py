@@ -10,8 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from pipeline.encoders.models import Model, distrusted
-from pipeline.errors import InputError
+from pipeline.core.errors import InputError
+from pipeline.models.model import Model, distrusted
 
 _UNWRITTEN = ("iostream error", "No space left")  # what OpenVINO, and others, say of a write that fails
 

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pipeline.encoders.loading import lacking
-from pipeline.encoders.models import positions
-from pipeline.records import Float32, Int64
+from pipeline.core.records import Float32, Int64
+from pipeline.models.loading import lacking
+from pipeline.models.model import positions
 
 LONG = 300  # tokens of the longest text that both are asked for: beyond any window of local attention
 CLOSE = 0.99999  # the lowest cosine at which vectors count as the same

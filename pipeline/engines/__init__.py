@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from pipeline.config import EngineConfig, ModelConfig
+from pipeline.core.errors import InputError
+from pipeline.core.progress import Bar
 from pipeline.encoders import Encoder, Lexical, Model, Source
-from pipeline.errors import InputError
-from pipeline.progress import Bar
-from pipeline.store import Store
+from pipeline.storage.store import Store
 
 Part = tuple[int, int]
 """What a job is done to at once: rows [start, stop) of whatever the job is about."""

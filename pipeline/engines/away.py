@@ -14,17 +14,17 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from pipeline import disk
-from pipeline.artifacts import Artifact
 from pipeline.config import ModelConfig
 from pipeline.encoders import Encoder, Model, Precomputed, Source
-from pipeline.encoders.model_files import BUNDLED, Files, find
 from pipeline.engines import Job, Part, Piece
 from pipeline.engines.exchange import Exchange, node_store, take_name
 from pipeline.engines.work import perform
+from pipeline.models.files import BUNDLED, Files, find
+from pipeline.storage import disk
+from pipeline.storage.artifacts import Artifact
 
 Entry = dict[str, Any]
-"""A file's size and checksum (see `pipeline.artifacts.entry_of`)."""
+"""A file's size and checksum (see `pipeline.storage.artifacts.entry_of`)."""
 Bring = Callable[[Entry], Path]
 """Brings a file to this machine."""
 _NOWHERE = Path("not-here")

@@ -10,8 +10,8 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from pipeline import machine
-from pipeline.errors import InputError
+from pipeline.core import machine
+from pipeline.core.errors import InputError
 
 log = logging.getLogger(__name__)
 

@@ -15,10 +15,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from pipeline import disk, locks
-from pipeline.artifacts import Recipe, entry_of
-from pipeline.errors import InputError
-from pipeline.store import Store
+from pipeline.core.errors import InputError
+from pipeline.storage import disk, locks
+from pipeline.storage.artifacts import Recipe, entry_of
+from pipeline.storage.store import Store
 
 MARK = "driver"  # a file of the driver's, by which a worker knows that it sees the same place
 _CONTENT = "content"

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline import disk, vectors
-from pipeline.artifacts import Artifact
 from pipeline.config import IndexConfig, SearchConfig
+from pipeline.core.progress import Bar
+from pipeline.core.records import Float32
 from pipeline.encoders import Encoder
 from pipeline.engines import Part
 from pipeline.engines.work import only_texts, save_hits
-from pipeline.progress import Bar
-from pipeline.records import Float32
+from pipeline.storage import disk, vectors
+from pipeline.storage.artifacts import Artifact
 
 if TYPE_CHECKING:
     from pipeline.search.serving import Approximate, Exact

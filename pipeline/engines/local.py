@@ -8,11 +8,11 @@ from pathlib import Path
 
 from pipeline import encoders
 from pipeline.config import ModelConfig
+from pipeline.core.progress import Bar
 from pipeline.encoders import Encoder, Source
 from pipeline.engines import Job, Part, Piece
 from pipeline.engines.work import perform
-from pipeline.progress import Bar
-from pipeline.store import Store
+from pipeline.storage.store import Store
 
 
 class LocalEngine:

@@ -14,15 +14,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline import encoders, machine
+from pipeline import encoders
 from pipeline.config import EngineConfig, ModelConfig
+from pipeline.core import machine
+from pipeline.core.errors import InputError
+from pipeline.core.progress import Bar
 from pipeline.encoders import Model, Source
 from pipeline.engines import Job, Part, Piece, cluster
 from pipeline.engines.away import Receiver, Sender
 from pipeline.engines.work import perform
-from pipeline.errors import InputError
-from pipeline.progress import Bar
-from pipeline.store import Store
+from pipeline.storage.store import Store
 
 log = logging.getLogger(__name__)
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipeline import disk, vectors
-from pipeline.artifacts import Artifact, entry_of
 from pipeline.config import SearchConfig
+from pipeline.core.progress import Bar
+from pipeline.core.records import Array, Ranking, Texts
 from pipeline.data.storage import open_texts
 from pipeline.encoders import Encoder, Role, Usage
 from pipeline.engines import Job, Part, Piece
-from pipeline.progress import Bar
-from pipeline.records import Array, Ranking, Texts
+from pipeline.storage import disk, vectors
+from pipeline.storage.artifacts import Artifact, entry_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,7 +35,7 @@ class Tally:
         self.bar, self.done = bar, 0
 
     def update(self, n: int = 1) -> None:
-        """See `pipeline.progress.Bar`."""
+        """See `pipeline.core.progress.Bar`."""
         self.done += n
         if self.bar:
             self.bar.update(n)
@@ -75,7 +75,7 @@ class Encode:
         """See `pipeline.engines.Job`.
 
         Raises:
-            InputError: See `pipeline.vectors.check` and `pipeline.vectors.stored`.
+            InputError: See `pipeline.storage.vectors.check` and `pipeline.storage.vectors.stored`.
         """
         start, stop = part
         texts, usage = only_texts(self.texts), Usage()

@@ -16,14 +16,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.display import Displayed, View, counted, interval, rounded
-from pipeline.errors import InputError
+from pipeline.core.display import Displayed, View, counted, interval, rounded
+from pipeline.core.errors import InputError
+from pipeline.core.order import sort_hits_by_id
+from pipeline.core.records import Float32, Float64, Int64, Qrels, Ranking
+from pipeline.formats.trec import Lines, read_qrels, read_run
 from pipeline.metrics.names import Measure
-from pipeline.metrics.order import sort_hits_by_id
 from pipeline.metrics.scoring import drop_identical, score
 from pipeline.metrics.statistics import bootstrap_interval
-from pipeline.metrics.trec import Lines, read_qrels, read_run
-from pipeline.records import Float32, Float64, Int64, Qrels, Ranking
 
 
 @dataclass(frozen=True)

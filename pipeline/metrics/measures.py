@@ -15,8 +15,8 @@ from enum import Enum
 
 import numpy as np
 
-from pipeline.errors import InputError
-from pipeline.records import Float64, Int64
+from pipeline.core.errors import InputError
+from pipeline.core.records import Float64, Int64
 
 MAX_EXP_GRADE = 1000  # 2**1024 is past float64
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from pipeline.errors import InputError
+from pipeline.core.errors import InputError
 from pipeline.metrics.measures import MEASURES, Cutoff
 
 Value = int | bool | str

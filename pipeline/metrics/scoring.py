@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from pipeline.core.records import Float64, Int64, Qrels, Ranking
 from pipeline.metrics.measures import MEASURES, Graded, Judged, best_order
 from pipeline.metrics.names import Measure
-from pipeline.records import Float64, Int64, Qrels, Ranking
 
 BLOCK_CELLS = 1 << 16  # of a ranking at once: its temporary arrays stay in the cache
 

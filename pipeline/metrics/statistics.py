@@ -7,7 +7,7 @@ from string import ascii_lowercase
 
 import numpy as np
 
-from pipeline.records import Float64
+from pipeline.core.records import Float64
 
 RESAMPLES = 10_000
 CONFIDENCE = 0.95

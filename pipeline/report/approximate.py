@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pipeline.comparison import Comparison
 from pipeline.report import tradeoff
 from pipeline.report.plots import Plot, Point, speed_plot
+from pipeline.results.comparison import Comparison
 
 
 def approximate(comparison: Comparison) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from pipeline.display import cut
+from pipeline.core.display import cut
 from pipeline.report.table import plain_table
 
 SHOWN = 200  # characters of an example

@@ -11,10 +11,10 @@ from typing import Any
 
 from rich.table import Table
 
-from pipeline.comparison import Comparison, Entry, Pair
-from pipeline.display import counted, interval, p, rate, rounded, signed, size
+from pipeline.core.display import counted, interval, p, rate, rounded, signed, size
 from pipeline.metrics.statistics import PERMUTATIONS
 from pipeline.report.table import became, fitting_tables, plain_table
+from pipeline.results.comparison import Comparison, Entry, Pair
 
 Rows = list[tuple[str, ...]]
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from pipeline import display
-from pipeline.comparison import Comparison
+from pipeline.core import display
+from pipeline.core.records import Collection, Float64
 from pipeline.metrics.names import parse
-from pipeline.records import Collection, Float64
 from pipeline.report.failures import Examined, Hit, examine, find_collection, texts_of
-from pipeline.results import SavedResult
+from pipeline.results.comparison import Comparison
+from pipeline.results.folder import SavedResult
 
 QUERIES = 200
 """Queries shown with their passages, at most."""

@@ -14,15 +14,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from pipeline.artifacts import Recipe
+from pipeline.core.display import cut
+from pipeline.core.records import Collection, Texts
 from pipeline.data import open_collection
-from pipeline.display import cut
+from pipeline.formats.trec import Lines, read_run
 from pipeline.metrics.evaluation import Joined, join, row_numbers
 from pipeline.metrics.names import Measure
 from pipeline.metrics.scoring import drop_identical, score
-from pipeline.metrics.trec import Lines, read_run
-from pipeline.records import Collection, Texts
-from pipeline.store import Store
+from pipeline.storage.artifacts import Recipe
+from pipeline.storage.store import Store
 
 TOP = 10
 """Ranks that are shown, and of which is asked how many were judged."""

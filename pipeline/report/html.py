@@ -15,13 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline import disk, display, machine
-from pipeline.comparison import Comparison
 from pipeline.config import STAGES
+from pipeline.core import display, machine
 from pipeline.report import plots, sentences, tradeoff
 from pipeline.report.approximate import approximate
 from pipeline.report.evidence import Evidence, gather
 from pipeline.report.origin import origin
+from pipeline.results.comparison import Comparison
+from pipeline.storage import disk
 
 
 @dataclass(frozen=True)

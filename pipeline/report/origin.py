@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipeline.comparison import Comparison
+from pipeline.results.comparison import Comparison
 
 NOT_COMPARED = ("name", "cache", "output")
 """Settings that do not say what was run."""

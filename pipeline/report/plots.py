@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
-from pipeline.comparison import Comparison
-from pipeline.display import rate, rounded
+from pipeline.core.display import rate, rounded
 from pipeline.report.evidence import Evidence
 from pipeline.report.failures import CURVES
+from pipeline.results.comparison import Comparison
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

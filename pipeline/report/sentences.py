@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from pipeline import display
-from pipeline.comparison import Comparison
+from pipeline.core import display
 from pipeline.report.evidence import PASSAGE_LENGTH, Evidence, relevance_level
+from pipeline.results.comparison import Comparison
 
 
 def signed(value: float) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from rich.table import Table
 from rich.text import Text
 
-from pipeline.display import counted, interval, rate, rounded, size
+from pipeline.core.display import counted, interval, rate, rounded, size
 
 WIDE = 80  # letters; a narrower terminal is shown less of each stage
 ALL_OF_A_CACHE = 140  # the same of each artifact in the cache
@@ -134,7 +134,7 @@ def _side_by_side(columns: Mapping[str, Sequence[str]], width: int) -> list[list
 
 
 def cache_table(folder: str, rows: Sequence[Mapping[str, Any]], width: int) -> Table:
-    """An artifact a row: what `pipeline.cache.listing` says of it, and less in a narrow terminal."""
+    """An artifact a row: what `pipeline.storage.cache.listing` says of it, and less in a narrow terminal."""
     total = sum(row["bytes"] for row in rows)
     title = f"{folder}: {counted(len(rows), 'artifact')}, {size(total)}"
     header = ["stage", "key", "state", "size", "last used"]

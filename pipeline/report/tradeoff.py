@@ -13,7 +13,7 @@ from typing import Any
 
 from rich.table import Table
 
-from pipeline.display import rate, rounded, signed, signed_interval
+from pipeline.core.display import rate, rounded, signed, signed_interval
 from pipeline.report.table import fitting_tables, plain_table
 
 

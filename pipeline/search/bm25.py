@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.errors import InputError
-from pipeline.metrics.order import sort_hits
-from pipeline.progress import Bar
-from pipeline.records import Float32, Int64, Ranking
+from pipeline.core.errors import InputError
+from pipeline.core.order import sort_hits
+from pipeline.core.progress import Bar
+from pipeline.core.records import Float32, Int64, Ranking
 from pipeline.words import Words
 
 
@@ -58,7 +58,7 @@ def search(index: Any, queries: Words, top_k: int, id_rank: Int64, bar: Bar) -> 
         index: Of n passages.
         queries: A word that stands twice counts twice; one no passage has is left out.
         top_k: Hits kept for each; fewer where fewer passages share a word.
-        id_rank: int64 [n], `pipeline.metrics.order.descending_id_rank` of the passage ids.
+        id_rank: int64 [n], `pipeline.core.order.descending_id_rank` of the passage ids.
         bar: Told of every query searched.
 
     Returns:

@@ -7,10 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pyarrow as pa
 
-from pipeline import machine, vectors
-from pipeline.metrics.order import sort_hits_by_id
-from pipeline.records import Embeddings, Float32, Int64, Ranking
+from pipeline.core import machine
+from pipeline.core.order import sort_hits_by_id
+from pipeline.core.records import Embeddings, Float32, Int64, Ranking
 from pipeline.search.scores import Metric, for_metric, score_pairs
+from pipeline.storage import vectors
 
 PAIRS = 2048  # that a thread scores at once
 

@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 import pyarrow as pa
 
-from pipeline import vectors
-from pipeline.progress import Bar, silent
-from pipeline.records import Embeddings, Float32, Int64, Ranking
+from pipeline.core.progress import Bar, silent
+from pipeline.core.records import Embeddings, Float32, Int64, Ranking
 from pipeline.search import candidates
 from pipeline.search.product import Float32Product, error_bound, norms
 from pipeline.search.scan import Scan, sizes, spans
 from pipeline.search.scores import Metric, for_metric
+from pipeline.storage import vectors
 
 Find = Callable[[Float32, int], tuple[Int64, Float32]]
 """Of float32 queries and k: rows int64 [queries, k], -1 where there is none, and scores float32, falling."""

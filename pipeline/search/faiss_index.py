@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipeline import vectors
-from pipeline.errors import InputError
-from pipeline.metrics.order import sort_hits_by_id
-from pipeline.progress import Bar
-from pipeline.records import Embeddings, Float32, Int64, Ranking
+from pipeline.core.errors import InputError
+from pipeline.core.order import sort_hits_by_id
+from pipeline.core.progress import Bar
+from pipeline.core.records import Embeddings, Float32, Int64, Ranking
 from pipeline.search.scores import Metric, for_metric
+from pipeline.storage import vectors
 
 CHUNK = 65536  # vectors read and added at once
 TRAIN_ROWS, ROWS_PER_LIST = 65536, 64  # of the training sample, unless the config says

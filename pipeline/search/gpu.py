@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from pipeline.errors import InputError
+from pipeline.core.errors import InputError
 
 log = logging.getLogger(__name__)
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.core.records import Float64, Int64
 from pipeline.metrics.names import Measure
 from pipeline.metrics.statistics import bootstrap_interval
-from pipeline.records import Float64, Int64
 
 
 def overlap(found: Int64, exact: Int64, cutoff: int) -> float:

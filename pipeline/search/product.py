@@ -10,8 +10,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from pipeline.openvino_runtime import has_bfloat16, import_openvino
-from pipeline.records import Array, Float32, Float64
+from pipeline.core.openvino_runtime import has_bfloat16, import_openvino
+from pipeline.core.records import Array, Float32, Float64
 from pipeline.search.scores import Metric
 
 ENOUGH = 1e10  # operations that are worth preparing a faster product for

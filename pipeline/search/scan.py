@@ -10,12 +10,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import numpy as np
 import pyarrow as pa
 
-from pipeline import vectors
-from pipeline.progress import Bar
-from pipeline.records import Array, Embeddings, Float32, Int64, Ranking
+from pipeline.core.progress import Bar
+from pipeline.core.records import Array, Embeddings, Float32, Int64, Ranking
 from pipeline.search import candidates
 from pipeline.search.product import error_bound, products
 from pipeline.search.scores import Metric, for_metric
+from pipeline.storage import vectors
 
 QUERIES = 512  # multiplied at once
 TILE = 1 << 21  # products made at once

@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from pipeline.records import Float32, Float64, Int64
+from pipeline.core.records import Float32, Float64, Int64
 
 Metric = Literal["inner_product", "cosine", "l2"]
 

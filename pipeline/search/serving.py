@@ -8,10 +8,10 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from pipeline import machine
 from pipeline.config import EXACT, IndexConfig, SearchConfig
-from pipeline.progress import Bar
-from pipeline.records import Embeddings, Float32, Ranking
+from pipeline.core import machine
+from pipeline.core.progress import Bar
+from pipeline.core.records import Embeddings, Float32, Ranking
 from pipeline.search import exact, faiss_index, gpu, speed
 from pipeline.search.scores import Metric, for_metric
 

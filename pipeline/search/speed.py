@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.records import Float32
+from pipeline.core.records import Float32
 
 SECONDS = 0.5  # of each of the three measurements, or one batch where that takes longer
 

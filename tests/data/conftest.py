@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from pipeline.artifacts import Recipe
 from pipeline.config import DataConfig
+from pipeline.core.records import Collection
 from pipeline.data import identify, load, open_collection
-from pipeline.records import Collection
-from pipeline.store import Store
+from pipeline.storage.artifacts import Recipe
+from pipeline.storage.store import Store
 
 
 @dataclasses.dataclass

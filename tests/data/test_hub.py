@@ -9,8 +9,9 @@ import pyarrow.parquet
 import pytest
 
 from pipeline.config import DataConfig, PositivesOf
-from pipeline.data import identify, tables
-from pipeline.errors import InputError
+from pipeline.core.errors import InputError
+from pipeline.data import identify
+from pipeline.formats import tables
 
 ROWS = [  # as in namespace-Pt/msmarco: a query and its positives
     ("first?", ["alpha", "beta"]),

@@ -14,11 +14,11 @@ import pytest
 CODE = """
 import dataclasses, json, sys
 from pathlib import Path
-from pipeline.artifacts import Recipe
-from pipeline.store import Store
+from pipeline.storage.artifacts import Recipe
+from pipeline.storage.store import Store
 from pipeline.config import DataConfig
 from pipeline.data import identify, load
-from pipeline.errors import InputError
+from pipeline.core.errors import InputError
 try:
     config = DataConfig.model_validate(json.loads(sys.argv[1]))
     identity = dataclasses.asdict(identify(config))

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.config import DataConfig
+from pipeline.core.errors import InputError
 from pipeline.data import identify
-from pipeline.data.files import blocks
-from pipeline.data.jsonl import read
-from pipeline.errors import InputError
+from pipeline.formats.blocks import blocks
+from pipeline.formats.jsonl import read
 
 
 @pytest.fixture

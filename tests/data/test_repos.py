@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from pipeline.data.repos import Repo
-from pipeline.errors import InputError
+from pipeline.core.errors import InputError
+from pipeline.data.sources.repos import Repo
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.data.source import BATCH_ROWS, Batch
+from pipeline.core.records import Qrels
 from pipeline.data.storage import TextsHash, TextsWriter, blank, open_texts, write_qrels
-from pipeline.records import Qrels
+from pipeline.formats.source import BATCH_ROWS, Batch
 
 ROWS = st.lists(st.tuples(st.text(), st.text()), max_size=12)
 

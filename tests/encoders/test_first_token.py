@@ -19,7 +19,7 @@ from transformers import (
 )
 from transformers.models.bert import modeling_bert
 
-from pipeline.encoders.first_token import last_layer_on_first_token
+from pipeline.encoders.torch.first_token import last_layer_on_first_token
 
 SHAPE = {
     "vocab_size": 50, "hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 4,

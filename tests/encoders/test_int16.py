@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from numba import config, njit, typeof
 from numba.core.caching import CacheImpl
 
-from pipeline.encoders import int16
-from pipeline.encoders.int16 import Linear
-from pipeline.records import Float32, Float64
+from pipeline.core.records import Float32, Float64
+from pipeline.encoders.native import kernels as int16
+from pipeline.encoders.native.kernels import Linear
 
 
 def arguments(x: Float32, weights: Float32, bias: Float32 | None = None, gelu: bool = False) -> Any:

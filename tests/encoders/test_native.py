@@ -14,14 +14,16 @@ import numpy as np
 import pytest
 
 from pipeline.config import ModelConfig
-from pipeline.encoders import Model, int16, kept_keys, packing, reference, resolve
+from pipeline.core.errors import InputError
+from pipeline.core.progress import silent
+from pipeline.core.records import Float32
+from pipeline.encoders import Model, kept_keys, reference, resolve
 from pipeline.encoders.batching import Usage, encode
-from pipeline.encoders.native import NativeBackend
-from pipeline.encoders.packed import Packed
-from pipeline.errors import InputError
-from pipeline.progress import silent
-from pipeline.records import Float32
-from pipeline.store import Store
+from pipeline.encoders.native import kernels as int16
+from pipeline.encoders.native import packing
+from pipeline.encoders.native.backend import NativeBackend
+from pipeline.encoders.native.network import Packed
+from pipeline.storage.store import Store
 
 SHAPE = {
     "vocab_size": 30522, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2,

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from pipeline.config import ModelConfig
+from pipeline.core.errors import InputError
 from pipeline.encoders import Model, resolve
-from pipeline.encoders.openvino import OpenVINOBackend
-from pipeline.errors import InputError
-from pipeline.store import Store
+from pipeline.encoders.openvino.backend import OpenVINOBackend
+from pipeline.storage.store import Store
 
 
 @pytest.mark.parametrize("share", ["1", None], ids=["a share of the machine", "all of it"])

@@ -9,15 +9,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipeline import machine, vectors
 from pipeline.api import run_benchmark
 from pipeline.benchmark import Benchmark
-from pipeline.config_file import load_config
+from pipeline.config.files import load_config
+from pipeline.core import machine
+from pipeline.core.errors import InputError
+from pipeline.core.progress import silent
+from pipeline.core.records import Float32, Texts
 from pipeline.encoders import Precomputed, Usage
-from pipeline.errors import InputError
-from pipeline.progress import silent
-from pipeline.records import Float32, Texts
-from pipeline.store import Store
+from pipeline.storage import vectors
+from pipeline.storage.store import Store
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,8 @@ def test_what_lies_in_the_working_directory_is_not_run(
 ) -> None:
     (tmp_path / f"{name}.py").write_text("raise SystemExit('another')\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    said = in_its_own_process("pipeline.encoders.packing", ["nowhere", "out.npz", "{}"], tmp_path / "out.npz")
+    said = in_its_own_process(
+        "pipeline.encoders.native.packing", ["nowhere", "out.npz", "{}"], tmp_path / "out.npz"
+    )
     assert said is not None
     assert "write() missing" in said

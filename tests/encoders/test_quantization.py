@@ -11,14 +11,15 @@ import pyarrow as pa
 import pytest
 
 from pipeline import data
-from pipeline.artifacts import Recipe
 from pipeline.config import DataConfig, ModelConfig
+from pipeline.core.errors import InputError
+from pipeline.core.progress import silent
+from pipeline.core.records import Float32, Texts
 from pipeline.data.storage import CORPUS, open_texts
-from pipeline.encoders import CalibrationCorpus, Usage, kept_keys, open_encoder, quantization, resolve
-from pipeline.errors import InputError
-from pipeline.progress import silent
-from pipeline.records import Float32, Texts
-from pipeline.store import Store
+from pipeline.encoders import CalibrationCorpus, Usage, kept_keys, open_encoder, resolve
+from pipeline.encoders.openvino import quantization
+from pipeline.storage.artifacts import Recipe
+from pipeline.storage.store import Store
 
 
 @pytest.fixture(scope="module")

@@ -11,13 +11,13 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 
+from pipeline.core.errors import InputError
+from pipeline.core.progress import silent
+from pipeline.core.records import Float32
 from pipeline.encoders.batching import Usage, batches, encode
-from pipeline.encoders.model_files import Files
-from pipeline.encoders.models import Model
-from pipeline.encoders.torch_backend import TorchBackend
-from pipeline.errors import InputError
-from pipeline.progress import silent
-from pipeline.records import Float32
+from pipeline.encoders.torch.backend import TorchBackend
+from pipeline.models.files import Files
+from pipeline.models.model import Model
 
 MODEL = Model(
     name="tiny", files=Files(), identity={}, pooling="mean", normalize=False, precision="fp32", device="cpu",

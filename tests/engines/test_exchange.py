@@ -12,12 +12,12 @@ import fsspec
 import numpy as np
 import pytest
 
-from pipeline.artifacts import Artifact, entry_of
-from pipeline.encoders.model_files import Files
-from pipeline.encoders.models import Model
+from pipeline.core.errors import InputError
 from pipeline.engines.away import Receiver, Sender
 from pipeline.engines.work import save
-from pipeline.errors import InputError
+from pipeline.models.files import Files
+from pipeline.models.model import Model
+from pipeline.storage.artifacts import Artifact, entry_of
 
 PART = (2, 5)
 

@@ -11,19 +11,19 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipeline import vectors
 from pipeline.api import run_benchmark
-from pipeline.artifacts import Artifact, Recipe
 from pipeline.config import IndexConfig, SearchConfig
-from pipeline.config_file import load_config
+from pipeline.config.files import load_config
+from pipeline.core.errors import InputError
+from pipeline.core.progress import silent
+from pipeline.core.records import Embeddings, Float32, Ranking
 from pipeline.data.storage import CORPUS, TextsWriter
 from pipeline.engines import indexing
 from pipeline.engines.work import merge, nothing_found, perform, save
-from pipeline.errors import InputError
-from pipeline.progress import silent
-from pipeline.records import Embeddings, Float32, Ranking
 from pipeline.search import exact, faiss_index, speed
-from pipeline.store import Store
+from pipeline.storage import vectors
+from pipeline.storage.artifacts import Artifact, Recipe
+from pipeline.storage.store import Store
 
 ROWS, K = 101, 7
 

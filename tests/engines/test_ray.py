@@ -20,11 +20,11 @@ import pytest
 from fsspec.implementations.local import LocalFileSystem
 
 from pipeline.api import run_benchmark
-from pipeline.artifacts import entry_of
 from pipeline.benchmark import Benchmark
 from pipeline.config import Config, EngineConfig, ModelConfig
-from pipeline.config_file import load_config
-from pipeline.disk import hash_file
+from pipeline.config.files import load_config
+from pipeline.core.errors import InputError
+from pipeline.core.progress import silent
 from pipeline.encoders import Precomputed
 from pipeline.engines import Engine, open_engine
 from pipeline.engines import cluster as engine_cluster
@@ -32,9 +32,9 @@ from pipeline.engines.cluster import share_out
 from pipeline.engines.exchange import Exchange
 from pipeline.engines.ray import LOSSES
 from pipeline.engines.work import save
-from pipeline.errors import InputError
-from pipeline.progress import silent
-from pipeline.store import Store
+from pipeline.storage.artifacts import entry_of
+from pipeline.storage.disk import hash_file
+from pipeline.storage.store import Store
 
 
 def config(folder: Path, *settings: str) -> Config:

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pipeline.core.records import Float64, Qrels, Ranking
 from pipeline.metrics import parse_all
 from pipeline.metrics.scoring import score
-from pipeline.records import Float64, Qrels, Ranking
 
 DL19 = Path(__file__).parents[2].parent / "shared" / "data" / "msmarco-dl19"
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from sklearn.metrics import ndcg_score
 
-from pipeline.errors import InputError
+from pipeline.core.errors import InputError
+from pipeline.core.records import Float64
 from pipeline.metrics.measures import MEASURES
-from pipeline.records import Float64
 
 Scorer = Callable[..., Float64]
 

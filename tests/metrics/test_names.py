@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.errors import InputError
+from pipeline.core.errors import InputError
 from pipeline.metrics.measures import MEASURES, Cutoff
 from pipeline.metrics.names import ALIASES, PARAMETERS, Measure, parse, parse_all
 

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipeline.core.records import Float64, Qrels, Ranking
 from pipeline.metrics import parse_all, scoring
 from pipeline.metrics.measures import MEASURES, Cutoff
 from pipeline.metrics.scoring import drop_identical, judge, score
-from pipeline.records import Float64, Qrels, Ranking
 
 EVERY = ",".join(name if d.cutoff is Cutoff.NONE else f"{name}@3" for name, d in MEASURES.items())
 

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 
 from pipeline.config import ModelConfig
+from pipeline.core.progress import silent
+from pipeline.core.records import Float32, Texts
 from pipeline.encoders import Role, Usage, open_encoder, resolve
-from pipeline.progress import silent
-from pipeline.records import Float32, Texts
-from pipeline.store import Store
+from pipeline.storage.store import Store
 
 Encode = Callable[..., Float32]
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.encoders.families import WEB_SEARCH
-from pipeline.records import Float32
+from pipeline.core.records import Float32
+from pipeline.models.families import WEB_SEARCH
 
 Encode = Callable[..., Float32]
 Lowest = Callable[[Any, Any], float]

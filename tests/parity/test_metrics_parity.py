@@ -15,11 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import ndcg_score
 
+from pipeline.core.records import Qrels, Ranking
+from pipeline.formats.trec import read_qrels, read_run
 from pipeline.metrics import parse_all
 from pipeline.metrics.evaluation import join
 from pipeline.metrics.scoring import score
-from pipeline.metrics.trec import read_qrels, read_run
-from pipeline.records import Qrels, Ranking
 
 DL19 = Path(__file__).parents[2].parent / "shared" / "data" / "msmarco-dl19"
 RUNS = [

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.records import Float32
+from pipeline.core.records import Float32
 
 Encode = Callable[..., Float32]
 Lowest = Callable[[Any, Any], float]

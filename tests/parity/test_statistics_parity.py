@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from pipeline.core.records import Float64
 from pipeline.metrics.statistics import randomization_test, t_test
-from pipeline.records import Float64
 
 SHAPES = [2, 5, 43, 6980]
 

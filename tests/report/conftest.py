@@ -17,7 +17,7 @@ SETTINGS = {"whole": [], "five": ["model.query_max_length=5"], "three": ["model.
 def results(tmp_path_factory: pytest.TempPathFactory, finished: Path) -> Path:
     """A folder with three results on the sample collection, in `results/`, and their cache."""
     from pipeline.api import run_benchmark
-    from pipeline.config_file import load_config
+    from pipeline.config.files import load_config
 
     folder = Path(shutil.copytree(finished, tmp_path_factory.mktemp("report") / "place"))
     for name, settings in SETTINGS.items():
@@ -36,7 +36,7 @@ def folders(results: Path) -> list[Path]:
 def indexed(results: Path) -> list[Path]:
     """Two results on the same vectors, of an approximate index that searches one of its lists, or four."""
     from pipeline.api import run_benchmark
-    from pipeline.config_file import load_config
+    from pipeline.config.files import load_config
 
     where = [f"cache={results}/indexes", f"output={results}/indexed", "index.factory=IVF16,Flat"]
     made = (

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from pipeline.comparison import compare
-from pipeline.display import rate, rounded
+from pipeline.core.display import rate, rounded
 from pipeline.report import sentences, tradeoff
 from pipeline.report.approximate import approximate
 from pipeline.report.html import page
+from pipeline.results.comparison import compare
 
 
 def section(text: str) -> str:

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from pipeline.comparison import Comparison, Entry, Pair
 from pipeline.report.comparison import (
     as_csv,
     as_latex,
@@ -19,6 +18,7 @@ from pipeline.report.comparison import (
     legend,
     summary_tables,
 )
+from pipeline.results.comparison import Comparison, Entry, Pair
 
 NAMES = ["minilm_fp32", "minilm-openvino-bf16", "bm25"]
 

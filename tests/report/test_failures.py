@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 
 from pipeline.api import run_benchmark
-from pipeline.comparison import compare
-from pipeline.config_file import load_config
-from pipeline.records import Texts
+from pipeline.config.files import load_config
+from pipeline.core.records import Texts
 from pipeline.report.evidence import gather, telling
 from pipeline.report.failures import Hit, explain, texts_of
+from pipeline.results.comparison import compare
 
 
 def ranking(names: str) -> list[tuple[str, float]]:

@@ -18,14 +18,15 @@ from typer.testing import CliRunner
 from pipeline.api import run_benchmark
 from pipeline.benchmark import Benchmark
 from pipeline.cli import app
-from pipeline.comparison import compare
-from pipeline.config_file import load_config
-from pipeline.display import p
-from pipeline.metrics import evaluation, scoring, statistics, trec
+from pipeline.config.files import load_config
+from pipeline.core.display import p
+from pipeline.core.records import Ranking
+from pipeline.formats import trec
+from pipeline.metrics import evaluation, scoring, statistics
 from pipeline.metrics.names import parse_all
-from pipeline.records import Ranking
 from pipeline.report.html import page
-from pipeline.store import Store
+from pipeline.results.comparison import compare
+from pipeline.storage.store import Store
 
 QUERIES, RESULTS, PASSAGES, DEPTH = 7000, 10, 9000, 12
 

@@ -6,9 +6,9 @@ import math
 import warnings
 from pathlib import Path
 
-from pipeline.comparison import compare
 from pipeline.report.evidence import gather
 from pipeline.report.plots import Curve, Point, curves, look, over_cutoffs, speeds
+from pipeline.results.comparison import compare
 
 
 def test_no_two_of_many_results_look_alike() -> None:

@@ -12,16 +12,16 @@ import pyarrow as pa
 import pytest
 
 from pipeline.api import run_benchmark
-from pipeline.artifacts import Recipe
 from pipeline.config import Stemmer, StopWords
-from pipeline.config_file import load_config
+from pipeline.config.files import load_config
+from pipeline.core.errors import InputError
+from pipeline.core.order import descending_id_rank
+from pipeline.core.progress import silent
+from pipeline.core.records import Ranking, Texts
 from pipeline.encoders.bm25 import Lexical
-from pipeline.errors import InputError
-from pipeline.metrics.order import descending_id_rank
-from pipeline.progress import silent
-from pipeline.records import Ranking, Texts
 from pipeline.search import bm25
-from pipeline.store import Store
+from pipeline.storage.artifacts import Recipe
+from pipeline.storage.store import Store
 from pipeline.words import Words, open_words, write
 
 PLAIN = Lexical(stop_words=None, stemmer=None)

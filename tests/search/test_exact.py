@@ -14,13 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from pipeline import vectors
-from pipeline.artifacts import Recipe
-from pipeline.progress import silent
-from pipeline.records import Embeddings, Float32, Ranking
+from pipeline.core.progress import silent
+from pipeline.core.records import Embeddings, Float32, Ranking
 from pipeline.search import exact, gpu, product, scan
 from pipeline.search.scores import Metric, unit
-from pipeline.store import Store
+from pipeline.storage import vectors
+from pipeline.storage.artifacts import Recipe
+from pipeline.storage.store import Store
 
 METRICS: tuple[Metric, ...] = ("inner_product", "cosine", "l2")
 

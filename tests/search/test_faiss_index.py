@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from pipeline import machine
-from pipeline.errors import InputError
-from pipeline.progress import silent
-from pipeline.records import Embeddings, Float32, Ranking
+from pipeline.core import machine
+from pipeline.core.errors import InputError
+from pipeline.core.progress import silent
+from pipeline.core.records import Embeddings, Float32, Ranking
 from pipeline.search import faiss_index, gpu
 from pipeline.search.scores import Metric, unit
 

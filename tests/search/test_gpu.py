@@ -6,7 +6,7 @@ import faiss
 import numpy as np
 import pytest
 
-from pipeline.errors import InputError
+from pipeline.core.errors import InputError
 from pipeline.search import gpu
 
 

@@ -11,14 +11,15 @@ import faiss
 import numpy as np
 import pytest
 
-from pipeline import api, vectors
+from pipeline import api
 from pipeline.benchmark import Benchmark
-from pipeline.config_file import load_config
-from pipeline.errors import InputError
-from pipeline.progress import silent
+from pipeline.config.files import load_config
+from pipeline.core.errors import InputError
+from pipeline.core.progress import silent
 from pipeline.report.table import became
 from pipeline.search import gpu, speed
-from pipeline.store import Store
+from pipeline.storage import vectors
+from pipeline.storage.store import Store
 
 
 def run(folder: Path, *settings: str) -> dict[str, Any]:

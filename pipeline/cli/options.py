@@ -1,0 +1,35 @@
+"""What do several commands take? Their arguments and options, and the checks that come before any work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pipeline.core.errors import InputError
+
+if TYPE_CHECKING:
+    from pipeline.config import Config
+
+Configs = Annotated[list[Path], typer.Argument(metavar="CONFIG", help="A benchmark's YAML file.")]
+Sets = Annotated[
+    list[str] | None, typer.Option("--set", metavar="key.path=value", help="Change a setting of the config.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
+
+
+def load(paths: list[Path], settings: list[str] | None) -> list[Config]:
+    """The benchmarks of config files, with `--set` applied."""
+    from pipeline.config.sweep import load_configs
+
+    return load_configs(paths, settings or ())
+
+
+def check_file(path: Path, option: str) -> None:
+    """Refuse a file that cannot be written, before the work that it is for."""
+    if path.is_dir() or not path.parent.is_dir():
+        found = "is a folder" if path.is_dir() else f"no folder {path.parent}"
+        raise InputError(
+            f"{option} {path}: {found}", allowed="a file in a folder that is there", fix="name another"
+        )

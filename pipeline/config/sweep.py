@@ -1,0 +1,186 @@
+"""Which benchmarks does a config file hold? One, or under `sweep:` several that differ in some settings.
+
+A list has an entry per benchmark, each with what it changes, by dotted keys or sections:
+
+    sweep:
+      - {name: minilm-fp32}
+      - {name: minilm-bf16, model.precision: bf16}
+
+A mapping has a list of values for each setting, and every combination is a benchmark:
+
+    sweep:
+      model.precision: [fp32, bf16]
+      index.factory: [Flat, SQ8]
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+from pipeline import config
+from pipeline.config import SWEEP, Config
+from pipeline.config.files import make_config, put, read_config
+from pipeline.core.errors import InputError, shown
+
+Change = dict[tuple[str, ...], Any]
+"""Values by the path of their setting."""
+
+LABEL_LENGTH = 32  # letters of a value that a name made of it keeps
+
+
+def load_configs(paths: str | Path | Sequence[str | Path], overrides: Sequence[str] = ()) -> list[Config]:
+    """Read benchmarks' YAML files, with every benchmark of a sweep.
+
+    Args:
+        paths: A file, or several.
+        overrides: `key.path=value` strings, as given to `--set`; a sweep cannot change what they set.
+
+    Raises:
+        InputError: As `load_config`; a sweep is malformed; or two benchmarks have the same name.
+    """
+    files = [Path(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
+    loaded = [(path, made) for path in files for made in _expand(path, overrides)]
+    refuse_namesakes((f"config {path}", made.name) for path, made in loaded)
+    return [made for _, made in loaded]
+
+
+def refuse_namesakes(benchmarks: Iterable[tuple[str, str]]) -> None:
+    """Refuse benchmarks of which one would write over the result of another.
+
+    Args:
+        benchmarks: Where each comes from, for the message, and its name or result folder.
+    """
+    seen: set[str] = set()
+    for where, name in benchmarks:
+        if name in seen:
+            raise InputError(
+                f"{where}: another config is named '{name}' too",
+                allowed="a name of its own for each: it names the result folder",
+                fix="change one name",
+            )
+        seen.add(name)
+
+
+def json_schema() -> dict[str, Any]:
+    """A config file as JSON Schema: one benchmark's settings, and `sweep`."""
+    schema = config.json_schema()
+    keys = {"pattern": rf"^({'|'.join(Config.model_fields)})(\..+)?$"}
+    schema["properties"][SWEEP] = {
+        "description": "several benchmarks: a list of changes, or lists of values by setting",
+        "default": None,
+        "anyOf": [
+            {"type": "array", "minItems": 1, "items": {"type": "object", "propertyNames": keys}},
+            {
+                "type": "object",
+                "minProperties": 1,
+                "propertyNames": keys,
+                "additionalProperties": {"type": ["array", "object"]},
+            },
+            {"type": "null"},
+        ],
+    }
+    return schema
+
+
+def _expand(path: Path, overrides: Sequence[str]) -> Iterator[Config]:
+    """The benchmarks of one file."""
+    raw = read_config(path, overrides)
+    sweep = raw.pop(SWEEP, None)
+    if sweep is None:
+        yield make_config(raw, path)
+        return
+    if not isinstance(sweep, list | dict) or not sweep:
+        raise _malformed(f"config {path}: '{SWEEP}' is {shown(sweep)}")
+    changes = list(_entries(sweep, path) if isinstance(sweep, list) else _combinations(sweep, path))
+    _refuse_set_twice(changes, overrides, path)
+    taken: Counter[str] = Counter()
+    for part, change in changes:
+        one = deepcopy(raw)
+        for keys, value in change.items():
+            put(one, keys, value, f"config {path}{part}")
+        if ("name",) not in change and isinstance(raw.get("name"), str):
+            name = "-".join([raw["name"], *_labels(change, changes)])
+            taken[name] += 1
+            one["name"] = name if taken[name] == 1 else f"{name}-{taken[name]}"
+        yield make_config(one, path, part)
+
+
+def _entries(sweep: list[Any], path: Path) -> Iterator[tuple[str, Change]]:
+    """The changes of a list's entries, each after the words that say in a message which entry it is."""
+    for number, entry in enumerate(sweep, start=1):
+        part = f", {SWEEP} entry {number}"
+        if not isinstance(entry, dict) or not all(isinstance(key, str) for key in entry):
+            raise _malformed(f"config {path}{part} is {shown(entry)}")
+        yield part, dict(_leaves(entry))
+
+
+def _combinations(sweep: dict[Any, Any], path: Path) -> Iterator[tuple[str, Change]]:
+    """The changes of every combination, each after the words that name it in a message."""
+    if not all(isinstance(key, str) for key in sweep):
+        raise _malformed(f"config {path}: a key of '{SWEEP}' is no text")
+    axes = dict(_leaves(sweep))
+    for keys, values in axes.items():
+        if not isinstance(values, list) or not values:
+            raise _malformed(f"config {path}: '{SWEEP}.{'.'.join(keys)}' is {shown(values)}")
+    for values in itertools.product(*axes.values()):
+        change = dict(zip(axes, values, strict=True))
+        named = ", ".join(f"{'.'.join(keys)}={value}" for keys, value in change.items())
+        yield f", {SWEEP} {named}", change
+
+
+def _malformed(found: str) -> InputError:
+    return InputError(
+        found,
+        allowed="a list of changes such as [{name: a}, {name: b, model.precision: bf16}], "
+        "or lists of values such as {model.precision: [fp32, bf16]}",
+        fix="write one of them; docs/compare.md has examples",
+    )
+
+
+def _leaves(changes: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """The values in sections and below dotted keys."""
+    for key, value in changes.items():
+        path = (*above, *str(key).split("."))
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, path)
+        else:
+            yield path, value
+
+
+def _refuse_set_twice(changes: list[tuple[str, Change]], overrides: Sequence[str], path: Path) -> None:
+    """Refuse `--set` of what the sweep changes: whichever won, the other would be silently lost."""
+    swept = {keys for _, change in changes for keys in change}
+    for override in overrides:
+        given = tuple(override.partition("=")[0].strip().split("."))
+        for keys in swept:
+            if given[: len(keys)] == keys[: len(given)]:
+                raise InputError(
+                    f"--set {override}: the sweep of config {path} sets {'.'.join(keys)} itself",
+                    allowed="settings that the sweep leaves alone, or another sweep",
+                    fix="change the sweep, or switch it off with --set sweep=null",
+                )
+
+
+def _labels(change: Change, changes: list[tuple[str, Change]]) -> Iterator[str]:
+    """What of a change goes into its name: every value that not all of the changes have."""
+    for keys, value in change.items():
+        if any(other.get(keys, change) != value for _, other in changes):
+            yield _label(keys[-1], value)
+
+
+def _label(key: str, value: Any) -> str:
+    """A value as part of a result's name; what says little alone stands after its setting's name."""
+    if isinstance(value, list):
+        return "-".join(_label(key, each) for each in value)
+    if isinstance(value, str):
+        text = value.rstrip("/").rpartition("/")[2]
+    else:
+        text = f"{key}-{'null' if value is None else str(value).lower()}"
+    plain = re.sub(r"[^A-Za-z0-9._]+", "-", text).strip("-.")[:LABEL_LENGTH].strip("-.")
+    return plain or f"{key}-empty"

@@ -1,0 +1,1 @@
+"""What every other package uses: records, errors, progress, the tie order, this machine."""

@@ -1,0 +1,130 @@
+"""Which commit of a hub repository does a name mean, and where are its files? Nothing else talks to a hub."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import re
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from pipeline.core.errors import InputError
+
+Kind = Literal["model", "dataset"]
+_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
+_DISK = {
+    errno.EACCES, errno.EDQUOT, errno.EEXIST, errno.EFBIG, errno.EIO, errno.ENOSPC, errno.ENOTDIR,
+    errno.EPERM, errno.EROFS,
+}  # fmt: skip
+"""What the disk of the hub cache refuses with, and no network does."""
+
+
+def commit(repo: str, revision: str | None, kind: Kind) -> str:
+    """The commit a branch, tag or commit of a hub repository stands for now.
+
+    Asks the hub; offline, or when it cannot be reached, takes what the local hub cache last saw.
+
+    Raises:
+        InputError: The name or revision is wrong, or the hub is out of reach and the cache holds neither.
+    """
+    revision = revision or "main"
+    _check(repo, kind)
+    if re.fullmatch(r"[0-9a-f]{40}", revision):
+        return revision
+    from huggingface_hub import HfApi, constants
+
+    api = HfApi()
+    # else a hub that takes a question and never answers is waited for without end
+    api.repo_info = partial(api.repo_info, timeout=constants.HF_HUB_ETAG_TIMEOUT)  # type: ignore[method-assign]
+    with _explained(repo, revision, kind, f"(revision '{revision}') is not"):
+        return str(api.resolve_revision(repo, revision=revision, repo_type=kind).resolved)
+
+
+def snapshot(repo: str, revision: str, kind: Kind, patterns: Sequence[str]) -> Path:
+    """The local folder with a commit's files that match `patterns`; downloads what is not cached.
+
+    Raises:
+        InputError: There is no such commit, or its files may not be had, or they are not cached and the hub
+            cannot be reached.
+    """
+    from huggingface_hub import snapshot_download
+
+    with _explained(repo, revision, kind, f"at {revision[:12]} is not whole"):
+        return Path(snapshot_download(repo, repo_type=kind, revision=revision, allow_patterns=list(patterns)))
+
+
+@contextlib.contextmanager
+def _explained(repo: str, revision: str, kind: Kind, missing: str) -> Iterator[None]:
+    """Around a question to the hub: what it refuses, and that it is out of reach, is said as input errors.
+
+    Args:
+        repo: Which is asked for.
+        revision: Of it.
+        kind: What it is.
+        missing: What to say of it if the hub cannot be reached, before "on this machine".
+    """
+    from huggingface_hub import constants
+    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
+
+    try:
+        yield
+    except GatedRepoError:
+        raise InputError(
+            f"{kind} '{repo}' on the hub needs its owner's consent",
+            fix="accept its terms on the hub and log in with 'hf auth login'",
+        ) from None
+    except RevisionNotFoundError:
+        raise InputError(
+            f"{kind} '{repo}' on the hub has no revision '{revision}'",
+            allowed="a branch, tag or commit of it",
+            fix="leave the revision out to take 'main'",
+        ) from None
+    except RepositoryNotFoundError:
+        example = "BAAI/bge-base-en-v1.5" if kind == "model" else "namespace-Pt/msmarco"
+        raise InputError(
+            f"the hub has no {kind} '{repo}', or it is private",
+            allowed=f"an id such as {example} or a local folder",
+            fix="check the spelling, or log in with 'hf auth login'",
+        ) from None
+    except Exception as error:
+        if getattr(error, "errno", None) in _DISK:
+            error.add_note("set HF_HOME to a folder that can be written and has room")
+            raise
+        if not _is_network_error(error):
+            raise
+        why = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else "the hub cannot be reached"
+        raise InputError(
+            f"{kind} '{repo}' {missing} on this machine and {why}",
+            allowed="a local folder, or an id the hub cache holds",
+            fix="connect once to download it, or give the path of a local copy",
+        ) from None
+
+
+def _check(repo: str, kind: Kind) -> None:
+    if not _ID.fullmatch(repo) or ".." in repo or "--" in repo:
+        raise InputError(
+            f"'{repo}' is neither a folder here nor a {kind} id",
+            allowed="an existing folder, or an id of the form owner/name",
+            fix="check the path: it is taken from the config file's folder",
+        )
+
+
+def _is_network_error(error: Exception) -> bool:
+    """Whether an error, or what it was raised from, is the network's and not a bug's."""
+    from huggingface_hub.errors import (
+        HfHubHTTPError,
+        LocalEntryNotFoundError,
+        OfflineModeIsEnabled,
+        RevisionResolutionError,
+    )
+
+    ours = (OSError, HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled, RevisionResolutionError)
+    seen: BaseException | None = error
+    while seen is not None:
+        module = type(seen).__module__.split(".")[0]
+        if isinstance(seen, ours) or (module.startswith(("httpx", "httpcore", "requests", "urllib3"))):
+            return True
+        seen = seen.__cause__ or seen.__context__
+    return False

@@ -1,0 +1,87 @@
+"""In what order do hits stand? The tie rule, here and nowhere else.
+
+Scores fall; where two are equal as float32, the higher document id comes first, ids compared as UTF-8 byte
+strings. So do trec_eval 9 (`comp_sim_docno` in form_res_rels.c; a score is a C float) and pytrec_eval.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.core.errors import InputError
+from pipeline.core.records import Float32, Int64
+
+
+def descending_id_rank(ids: pa.ChunkedArray) -> Int64:
+    """int64 [n]: the position of each id when ids (Arrow strings [n]) stand in descending order."""
+    order = pc.sort_indices(ids, sort_keys=[("", "descending")]).to_numpy()
+    rank = np.empty(len(order), dtype=np.int64)
+    rank[order] = np.arange(len(order))
+    return rank
+
+
+def sort_hits(passages: Int64, scores: Float32, id_rank: Int64) -> tuple[Int64, Float32]:
+    """Put every row in order.
+
+    Args:
+        passages: int64 [queries, k], rows of passages in any order, -1 where there is no hit.
+        scores: float32 [queries, k].
+        id_rank: int64 [passages], `descending_id_rank` of all passage ids.
+
+    Returns:
+        Both in order, with pads last, -1 and -inf.
+
+    Raises:
+        InputError: A score is NaN.
+    """
+    return _sort(passages, scores, lambda tied: id_rank[tied])
+
+
+def sort_hits_by_id(passages: Int64, scores: Float32, ids: pa.ChunkedArray) -> tuple[Int64, Float32]:
+    """`sort_hits` for when ties are few: only the ids of hits that tie are read and compared.
+
+    Args:
+        passages: As in `sort_hits`.
+        scores: As in `sort_hits`.
+        ids: Arrow strings [passages].
+    """
+    return _sort(passages, scores, lambda tied: descending_id_rank(ids.take(pa.array(tied))))
+
+
+def _sort(passages: Int64, scores: Float32, rank_of: Callable[[Int64], Int64]) -> tuple[Int64, Float32]:
+    passages, scores = _by_score(passages, scores)
+    ties = np.zeros(passages.shape, dtype=np.bool_)  # with the hit before
+    np.equal(scores[:, 1:], scores[:, :-1], out=ties[:, 1:])
+    ties &= passages >= 0
+    tied = ties.copy()
+    tied[:, :-1] |= ties[:, 1:]
+    cells = np.flatnonzero(tied)
+    if cells.size:
+        group = np.cumsum(~ties.ravel()[cells])
+        hits = passages.ravel()[cells]
+        passages = passages.copy()
+        passages.flat[cells] = hits[np.lexsort((rank_of(hits), group))]
+    return passages, scores
+
+
+def _by_score(passages: Int64, scores: Float32) -> tuple[Int64, Float32]:
+    """Scores falling, pads last. Most rows come so already, and only the others are sorted."""
+    if np.isnan(scores).any():
+        row = int(np.isnan(scores).any(axis=1).argmax())
+        raise InputError(f"a score of query row {row} is NaN", allowed="numbers", fix="check the embeddings")
+    pads = passages < 0
+    if pads.any():
+        scores = np.where(pads, np.float32(-np.inf), scores)
+    wrong = (scores[:, 1:] > scores[:, :-1]) | (pads[:, :-1] > pads[:, 1:])
+    rows = np.flatnonzero(wrong.any(axis=1))
+    if rows.size:
+        falling = np.where(pads[rows], np.float32(np.nan), -scores[rows])  # NaN is sorted last
+        order = np.argsort(falling, axis=1)
+        passages, scores = passages.copy(), scores.copy()
+        passages[rows] = np.take_along_axis(passages[rows], order, axis=1)
+        scores[rows] = np.take_along_axis(scores[rows], order, axis=1)
+    return passages, scores

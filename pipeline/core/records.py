@@ -1,0 +1,104 @@
+"""What crosses from one stage to the next? Typed arrays, without behaviour.
+
+Between stages a query or a passage is its row number; ids are strings only at the edges. Texts and ids
+are Arrow columns, memory-mapped from the artifact that holds them, so a corpus may be larger than memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Int32 = npt.NDArray[np.int32]
+Int64 = npt.NDArray[np.int64]
+Float32 = npt.NDArray[np.float32]
+Float64 = npt.NDArray[np.float64]
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Passages or queries, in their collection's own order.
+
+    Attributes:
+        ids: Arrow string column [n], unique, no white space.
+        texts: Arrow string column [n]; a title is already joined (see `pipeline.data`).
+    """
+
+    ids: pa.ChunkedArray
+    texts: pa.ChunkedArray
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True)
+class Qrels:
+    """Relevance judgments, one entry each, sorted by query then passage, each pair at most once.
+
+    Attributes:
+        queries: int64 [j], row of the query.
+        passages: int64 [j], row of the passage.
+        grades: int64 [j]; below 1 is not relevant (see the measures' `rel=`).
+    """
+
+    queries: Int64
+    passages: Int64
+    grades: Int64
+
+
+@dataclass(frozen=True)
+class Collection:
+    """One benchmark's data: what is searched, what is asked, what is relevant.
+
+    Attributes:
+        passages: The corpus.
+        queries: Only those with at least one judgment.
+        qrels: Judgments whose query and passage are both here.
+        facts: What loading found: counts, titles, what was dropped and why.
+    """
+
+    passages: Texts
+    queries: Texts
+    qrels: Qrels
+    facts: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Embeddings:
+    """Vectors in their collection's order, in shards that stay on disk.
+
+    Attributes:
+        shards: float32 or float16 [rows, dimension] each, memory-mapped; together they are all rows, in
+            order. `pipeline.storage.vectors.read` gives any of them as float32.
+    """
+
+    shards: tuple[Float32, ...]
+
+    def __len__(self) -> int:
+        return sum(len(shard) for shard in self.shards)
+
+    @property
+    def dimension(self) -> int:
+        """Length of every vector."""
+        return int(self.shards[0].shape[1])
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The best k passages of each query.
+
+    Attributes:
+        passages: int64 [queries, k], row of the passage at each rank; -1 pads a row with fewer hits.
+        scores: float32 [queries, k], never increasing along a row; -inf where `passages` is -1.
+            Equal scores stand in descending order of passage id (`pipeline.core.order`).
+    """
+
+    passages: Int64
+    scores: Float32

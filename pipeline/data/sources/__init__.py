@@ -1,0 +1,1 @@
+"""Readers of collections, one file for each layout."""

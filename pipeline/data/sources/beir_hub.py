@@ -1,0 +1,103 @@
+"""How is BEIR's layout on the hub read? Tables `corpus`, `queries` and judgments, as `BeIR/*` and `mteb/*`.
+
+The judgments are a table `qrels` or `default` of the same repository, or another repository (or folder)
+beside it whose name ends in `-qrels`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipeline.core.errors import InputError
+from pipeline.data.sources.repos import Repo
+from pipeline.formats import tables, tsv
+from pipeline.formats.source import Batch, Judgments
+
+QUERY, PASSAGE, GRADE = "query-id", "corpus-id", "score"
+
+
+@dataclass(frozen=True)
+class BeirHub:
+    """A collection in BEIR's hub layout.
+
+    Attributes:
+        texts: The repository of corpus and queries.
+        qrels: The repository of the judgments.
+        table: The table of the judgments in it; None is its default one.
+        split: Which judgments.
+    """
+
+    texts: Repo
+    qrels: Repo
+    table: str | None
+    split: str
+
+    @staticmethod
+    def open(path: str, revision: str | None, split: str) -> BeirHub:
+        """Find the repositories.
+
+        Raises:
+            InputError: One is neither a folder nor known to the hub.
+        """
+        texts = Repo.open(path, revision)
+        for table in ("qrels", "default"):
+            if texts.has(table):
+                return BeirHub(texts, texts, table, split)
+        beside = path.rstrip("/") + "-qrels"
+        if texts.commit is None and not Path(beside).is_dir():
+            raise InputError(
+                f"data.path {path}: no judgments, neither in a table 'qrels' or 'default' nor in {beside}",
+                allowed="BEIR's layout, of files or as on the hub (README.md: data)",
+                fix="add the judgments",
+            )
+        return BeirHub(texts, Repo.open(beside, None), None, split)
+
+    def identity(self) -> dict[str, dict[str, Any]]:
+        """Commits, or the bytes of local files."""
+        return {
+            "corpus": self.texts.identity("corpus", self._split("corpus")),
+            "queries": self.texts.identity("queries", self._split("queries")),
+            "qrels": self.qrels.identity(self.table, self.split),
+        }
+
+    def size(self) -> tuple[int | None, str]:
+        """Bytes of the corpus' files."""
+        return sum(path.stat().st_size for path in self.texts.files("corpus", self._split("corpus"))), "B"
+
+    def passages(self) -> Iterator[Batch]:
+        """The corpus: columns `_id` (or `id`), `text` and perhaps `title`."""
+        return _texts(self.texts.files("corpus", self._split("corpus")))
+
+    def queries(self) -> Iterator[Batch]:
+        """The queries: columns `_id` (or `id`) and `text`."""
+        return _texts(self.texts.files("queries", self._split("queries")))
+
+    def judgments(self) -> Judgments:
+        """The judgments: columns `query-id`, `corpus-id` and `score`, as a table or as TSV."""
+        files = self.qrels.files(self.table, self.split)
+        if len(files) == 1 and files[0].name.endswith((".tsv", ".tsv.gz")):
+            return tsv.read_judgments(files[0], f"{QUERY} {PASSAGE} {GRADE}", header=True)
+        return tables.read_judgments(files, QUERY, PASSAGE, GRADE)
+
+    def _split(self, table: str) -> str | None:
+        """The split of a table of texts: named as the table, or as the judgments', or the only one."""
+        splits = self.texts.splits(table)
+        return next((name for name in (table, self.split) if name in splits), None)
+
+
+def _texts(files: list[Path]) -> Iterator[Batch]:
+    for path in files:
+        for rows in tables.read(path, ["text"], ["_id", "id", "title"]):
+            name = "_id" if "_id" in rows.columns or "id" not in rows.columns else "id"
+            yield Batch(
+                rows.strings(name, integers=True),
+                rows.strings("text"),
+                rows.strings("title", nulls=True) if "title" in rows.columns else None,
+                rows.origin,
+                rows.unit,
+                rows.numbers,
+                rows.advance,
+            )

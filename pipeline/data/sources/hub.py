@@ -1,0 +1,175 @@
+"""How is a dataset of queries and their relevant texts read? Rows of a query and a list of positives.
+
+The corpus is the positives in row order, every one of every row, as FlagEmbedding's tutorial takes it; a
+passage's id is its position. Or it is another dataset, and a passage's id is its row number. A query's id is
+its row number; all are from 0. A passage is judged relevant (grade 1) for a query if its text equals one of
+the query's positives.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pipeline.config import DataConfig, PositivesOf
+from pipeline.core.records import Int64
+from pipeline.data.sources.repos import Repo
+from pipeline.formats import tables
+from pipeline.formats.source import Batch, Judgments
+from pipeline.formats.tables import Rows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class HubDataset:
+    """A dataset with a column of queries and one of positives, and perhaps another with the corpus.
+
+    Attributes:
+        config: The columns, splits and the slice `positives_of`.
+        rows: Where queries and positives are.
+        corpus: Where the corpus is, if not in the positives.
+    """
+
+    config: DataConfig
+    rows: Repo
+    corpus: Repo | None
+
+    @staticmethod
+    def open(config: DataConfig) -> HubDataset:
+        """Find the datasets.
+
+        Raises:
+            InputError: One is neither a folder nor known to the hub.
+        """
+        rows = Repo.open(str(config.path), config.revision)
+        corpus = config.corpus_path and Repo.open(config.corpus_path, config.corpus_revision)
+        return HubDataset(config, rows, corpus or None)
+
+    def identity(self) -> dict[str, dict[str, Any]]:
+        """Commits or bytes of the datasets, and the columns."""
+        rows = self.rows.identity(None, self.config.split)
+        positives = rows | {"positives_column": self.config.positives_column}
+        queries = rows | {"query_column": self.config.query_column}
+        if self.corpus:
+            corpus = self.corpus.identity(None, self.config.corpus_split)
+            return {
+                "corpus": corpus | {"corpus_column": self.config.corpus_column},
+                "queries": queries,
+                "qrels": positives,
+            }
+        return {
+            "corpus": positives | {"positives_of": self._first_rows},
+            "queries": queries,
+            "qrels": positives,
+        }
+
+    def size(self) -> tuple[int | None, str]:
+        """Bytes of the corpus' files."""
+        return sum(path.stat().st_size for path in self._corpus_files()), "B"
+
+    def passages(self) -> Iterator[Batch]:
+        """The corpus, ids counted from 0."""
+        start = 0
+        for rows, texts, parents in self._texts():
+            numbers = [rows.numbers[row] for row in parents]
+            ids = _counted(np.arange(start, start + len(texts)))
+            start += len(texts)
+            yield Batch(ids, texts, None, rows.origin, rows.unit, numbers, rows.advance)
+
+    def queries(self) -> Iterator[Batch]:
+        """The queries, ids counted from 0."""
+        column, start = self.config.query_column, 0
+        for rows in _read(self._row_files(), column):
+            ids = _counted(np.arange(start, start + len(rows)))
+            start += len(rows)
+            yield Batch(ids, rows.strings(column), None, rows.origin, rows.unit, rows.numbers, rows.advance)
+
+    def judgments(self) -> Judgments:
+        """Query and passage for each positive that is in the corpus, joined by text.
+
+        A positive that is not there is judged under an id that no passage has, to be counted as dropped.
+        """
+        import pyarrow as pa
+
+        asking = self._asking()
+        queries, passages = array("q"), array("q")
+        found: set[str] = set()
+        start = 0
+        for _, texts, _ in self._texts():
+            for position, text in enumerate(texts.to_pylist(), start):
+                if text in asking:
+                    found.add(text)
+                    queries.extend(asking[text])
+                    passages.extend([position] * len(asking[text]))
+            start += len(texts)
+        absent = list(chain.from_iterable(rows for text, rows in asking.items() if text not in found))
+        query_rows = np.concatenate([np.frombuffer(queries, np.int64), np.array(absent, np.int64)])
+        missing = pa.array([f"absent-{number}" for number in range(len(absent))], pa.string())
+        return Judgments(
+            _counted(query_rows),
+            pa.concat_arrays([_counted(np.frombuffer(passages, np.int64)), missing]),
+            np.ones(len(query_rows), np.int64),
+            f"dataset {self.rows.name} ({self.config.split})",
+            "row",
+            query_rows,
+        )
+
+    def _asking(self) -> dict[str, list[int]]:
+        """Each positive's text and the rows of the queries it answers."""
+        asking: dict[str, list[int]] = {}
+        column, start = self.config.positives_column, 0
+        for rows in _read(self._row_files(), column):
+            texts, parents = rows.lists(column)
+            for text, row in zip(texts.to_pylist(), (start + parents).tolist(), strict=True):
+                answered = asking.setdefault(text, [])
+                if not answered or answered[-1] != row:
+                    answered.append(row)
+            start += len(rows)
+        return asking
+
+    def _texts(self) -> Iterator[tuple[Rows, pa.Array, Int64]]:
+        """The corpus: rows, their texts, and which row each text is of."""
+        if self.corpus:
+            column = self.config.corpus_column
+            for rows in _read(self._corpus_files(), column):
+                yield rows, rows.strings(column), np.arange(len(rows))
+            return
+        column, left = self.config.positives_column, self._first_rows
+        for rows in _read(self._corpus_files(), column):
+            texts, parents = rows.lists(column)
+            if left is not None:
+                inside = int(np.searchsorted(parents, left))
+                texts, parents = texts[:inside], parents[:inside]
+                left = max(0, left - len(rows))
+            yield rows, texts, parents
+
+    @property
+    def _first_rows(self) -> int | None:
+        """How many rows' positives make the corpus; None is all."""
+        return self.config.corpus.positives_of if isinstance(self.config.corpus, PositivesOf) else None
+
+    def _row_files(self) -> list[Path]:
+        return self.rows.files(None, self.config.split)
+
+    def _corpus_files(self) -> list[Path]:
+        return self.corpus.files(None, self.config.corpus_split) if self.corpus else self._row_files()
+
+
+def _read(files: list[Path], column: str) -> Iterator[Rows]:
+    for path in files:
+        yield from tables.read(path, [column])
+
+
+def _counted(numbers: Int64) -> pa.Array:
+    """Numbers as ids."""
+    import pyarrow as pa
+
+    return pa.array(numbers).cast(pa.string())

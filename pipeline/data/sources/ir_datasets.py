@@ -1,0 +1,129 @@
+"""How is a collection of the ir_datasets catalogue read? By its id, such as `msmarco-passage/dev/small`.
+
+ir_datasets fetches what is not on disk yet and checks each download against the checksum in its catalogue;
+so an id and the package's version fix the content.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from pipeline.core.errors import InputError
+from pipeline.formats.source import BATCH_ROWS, Batch, Judgments
+
+
+@dataclass(frozen=True)
+class CatalogueDataset:
+    """A dataset of the ir_datasets catalogue.
+
+    Attributes:
+        name: Its id.
+        release: Version of the package.
+    """
+
+    name: str
+    release: str
+
+    @staticmethod
+    def open(name: str) -> CatalogueDataset:
+        """Take an id; it is looked up when something is read.
+
+        Raises:
+            InputError: ir_datasets is not installed.
+        """
+        try:
+            return CatalogueDataset(name, version("ir_datasets"))
+        except PackageNotFoundError:
+            raise InputError(
+                "data.source ir_datasets: the package is not installed", fix="pip install ir_datasets"
+            ) from None
+
+    def identity(self) -> dict[str, dict[str, Any]]:
+        """The id and the package's version."""
+        plain = {"layout": "ir_datasets", "id": self.name, "release": self.release}
+        return {"corpus": plain, "queries": plain, "qrels": plain}
+
+    def size(self) -> tuple[int | None, str]:
+        """Passages, where the catalogue knows how many."""
+        return self._part("docs").docs_count(), "passages"
+
+    def passages(self) -> Iterator[Batch]:
+        """The corpus; a title counts as such where documents have `title` and `text`."""
+        documents = self._part("docs").docs_iter()
+        return self._batches((doc.doc_id, *_title_and_text(doc)) for doc in self._guarded(documents))
+
+    def queries(self) -> Iterator[Batch]:
+        """The queries, by what the catalogue says is their text."""
+        queries = self._part("queries").queries_iter()
+        return self._batches((query.query_id, "", query.default_text()) for query in self._guarded(queries))
+
+    def judgments(self) -> Judgments:
+        """The judgments."""
+        import pyarrow as pa
+
+        qrels = list(self._guarded(self._part("qrels").qrels_iter()))
+        return Judgments(
+            pa.array([str(qrel.query_id) for qrel in qrels], pa.string()),
+            pa.array([str(qrel.doc_id) for qrel in qrels], pa.string()),
+            np.array([qrel.relevance for qrel in qrels], np.int64),
+            f"ir_datasets {self.name}",
+            "judgment",
+            np.arange(len(qrels)),
+        )
+
+    def _part(self, part: str) -> Any:
+        """The dataset, if it has that part."""
+        import ir_datasets
+
+        try:
+            dataset = ir_datasets.load(self.name)
+        except KeyError:
+            raise InputError(
+                f"data.path '{self.name}': ir_datasets {self.release} has no such id",
+                allowed="an id of https://ir-datasets.com, such as msmarco-passage/dev/small",
+                fix="check the spelling",
+            ) from None
+        if not dataset.has(part):
+            raise InputError(
+                f"data.path '{self.name}': this id has no {part}",
+                allowed="an id with docs, queries and qrels, such as msmarco-passage/dev/small",
+                fix="take a more specific id",
+            )
+        return dataset
+
+    def _guarded(self, records: Iterable[Any]) -> Iterator[Any]:
+        """The records; what goes wrong on the way is the dataset's or the network's fault."""
+        try:
+            yield from records
+        except (OSError, RuntimeError, ValueError) as error:
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise InputError(
+                f"data.path '{self.name}': ir_datasets cannot read it ({reason})",
+                fix="connect to the network once so that it can fetch the files",
+            ) from error
+
+    def _batches(self, records: Iterator[tuple[str, str, str]]) -> Iterator[Batch]:
+        import pyarrow as pa
+
+        start = 0
+        while part := list(islice(records, BATCH_ROWS)):
+            for row, record in enumerate(part, start):
+                if not all(isinstance(value, str) for value in record):
+                    raise InputError(f"ir_datasets {self.name}, record {row}: no text", fix="report it there")
+            ids, titles, texts = (pa.array(column, pa.string()) for column in zip(*part, strict=True))
+            numbers = range(start, start + len(part))
+            yield Batch(ids, texts, titles, f"ir_datasets {self.name}", "record", numbers, len(part))
+            start += len(part)
+
+
+def _title_and_text(document: Any) -> tuple[str, str]:
+    """A document's title ('' without) and text."""
+    if hasattr(document, "text"):
+        return getattr(document, "title", "") or "", document.text
+    return "", document.default_text()

@@ -1,0 +1,198 @@
+"""Which files of a dataset repository hold a split? On the hub at one commit, or in a local folder.
+
+As the hub has it: `README.md` may say so (`configs:` in its header); else names do, such as
+`data/dev-00000-of-00002.parquet`, `dev/part.parquet` or `corpus/corpus.jsonl`. Files are taken in order of
+their names. A local folder is read where it is, and nothing is copied or kept.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pipeline.core import hub
+from pipeline.core.errors import InputError
+from pipeline.formats.blocks import hashed
+
+README = "README.md"
+PARQUET, JSON, TSV = (".parquet",), (".jsonl", ".jsonl.gz", ".json", ".json.gz"), (".tsv", ".tsv.gz")
+KINDS = PARQUET + JSON + TSV  # where a split is there in several, the first is taken
+
+
+@dataclass(frozen=True)
+class Repo:
+    """A dataset repository.
+
+    Attributes:
+        name: Its id on the hub, or its folder.
+        commit: On the hub; None for a local folder.
+    """
+
+    name: str
+    commit: str | None
+
+    @staticmethod
+    def open(path: str, revision: str | None) -> Repo:
+        """The repository of a folder, or of an id on the hub.
+
+        Raises:
+            InputError: It is no folder, and the hub does not know it or cannot be reached.
+        """
+        if Path(path).is_dir():
+            return Repo(path, None)
+        return Repo(path, hub.commit(path, revision, "dataset"))
+
+    def identity(self, config: str | None, split: str | None) -> dict[str, Any]:
+        """What the rows of a split depend on: the commit, or the bytes of local files."""
+        if self.commit is None:
+            return {"layout": "hub", **hashed(*self.files(config, split))}
+        return {
+            "layout": "hub",
+            "dataset": self.name,
+            "commit": self.commit,
+            "config": config,
+            "split": split,
+        }
+
+    def files(self, config: str | None, split: str | None) -> list[Path]:
+        """The files of a split, fetched if need be.
+
+        Args:
+            config: Which of the repository's tables; None is the default one.
+            split: Its split; None is all of a table that has no more than one.
+
+        Raises:
+            InputError: It has no such table or split.
+        """
+        declared = self._declared(config, split)
+        patterns = declared if declared is not None else _likely(config, split)
+        folder = self._folder(patterns)
+        if declared is not None:
+            found = {path for pattern in declared for path in folder.glob(pattern)}
+        else:
+            found = set(_named(folder, config, split))
+        for kind in KINDS:
+            if files := sorted(path for path in found if path.name.endswith(kind)):
+                return files
+        raise self._not_found(folder, config, split)
+
+    def has(self, config: str) -> bool:
+        """Whether there is a table of that name; on the hub, whether the README says so."""
+        if config in self._configs:
+            return True
+        return self.commit is None and not self._configs and bool(_named(Path(self.name), config, None))
+
+    def splits(self, config: str) -> list[str]:
+        """The splits that the README declares for a table."""
+        return list(self._configs.get(config, {}))
+
+    def _folder(self, patterns: Sequence[str]) -> Path:
+        if self.commit is None:
+            return Path(self.name)
+        return hub.snapshot(self.name, self.commit, "dataset", patterns)
+
+    @cached_property
+    def _configs(self) -> dict[str, dict[str, list[str]]]:
+        """What the README declares: table -> split -> patterns of its files."""
+        return {name: _splits(entry["data_files"]) for name, entry in self._entries.items()}
+
+    @property
+    def _default(self) -> str:
+        """The table that `datasets` takes where none is named: marked or called so; else the first."""
+        entries = self._entries.items()
+        named = (name for name, entry in entries if name == "default" or entry.get("default"))
+        return next(named, next(iter(self._entries)))
+
+    @cached_property
+    def _entries(self) -> dict[str, dict[str, Any]]:
+        """What the README says of each table that it declares files of."""
+        readme = self._folder([README]) / README
+        text = readme.read_text(encoding="utf-8", errors="replace") if readme.is_file() else ""
+        header = re.match(r"---\s*\n(.*?)\n---", text, re.DOTALL)
+        try:
+            declared = yaml.safe_load(header[1]) if header else None
+        except yaml.YAMLError:
+            declared = None
+        configs = declared.get("configs") if isinstance(declared, dict) else None
+        return {
+            str(entry.get("config_name", "default")): entry
+            for entry in (configs if isinstance(configs, list) else [])
+            if isinstance(entry, dict) and entry.get("data_files")
+        }
+
+    def _declared(self, config: str | None, split: str | None) -> list[str] | None:
+        """The README's patterns for a split; None where the README names no tables."""
+        if not self._configs:
+            return None
+        name = config or self._default
+        splits = self._configs.get(name, {})
+        if split is None and len(splits) == 1:
+            return next(iter(splits.values()))
+        if split not in splits:
+            known = "; ".join(f"{table}: {', '.join(parts)}" for table, parts in self._configs.items())
+            wanted = f"split '{split}' of table '{name}'" if split else f"table '{name}' with one split"
+            raise InputError(
+                f"dataset {self.name}: its README names no {wanted}", allowed=known, fix="check data.split"
+            )
+        return splits[split]
+
+    def _not_found(self, folder: Path, config: str | None, split: str | None) -> InputError:
+        kind = f"a table '{config}'" if config else "a split"
+        there = sorted(str(path.relative_to(folder)) for path in _data_files(folder))[:8]
+        return InputError(
+            f"dataset {self.name}: no file of {kind}{f' named {split!r}' if split else ''}"
+            + (f"; it has {', '.join(there)}" if there else ""),
+            allowed=f"files such as {config or 'data'}/{split or config}-00000-of-00001.parquet, "
+            f"plain or .gz, or .jsonl, .json or .tsv",
+            fix="check data.path and data.split",
+        )
+
+
+def _splits(data_files: Any) -> dict[str, list[str]]:
+    """A README's `data_files` in any of its forms, as split -> patterns."""
+    if isinstance(data_files, dict):
+        return {str(split): _patterns(paths) for split, paths in data_files.items()}
+    entries = data_files if isinstance(data_files, list) else [data_files]
+    if all(isinstance(entry, dict) for entry in entries):
+        return {str(entry.get("split", "train")): _patterns(entry.get("path")) for entry in entries}
+    return {"train": _patterns(entries)}
+
+
+def _patterns(paths: Any) -> list[str]:
+    """One or several patterns as a list; what would leave the repository is left out."""
+    listed = paths if isinstance(paths, list) else [paths]
+    texts = (path.removeprefix("./") for path in listed if isinstance(path, str))
+    return [path for path in texts if path and not path.startswith("/") and ".." not in path.split("/")]
+
+
+def _likely(config: str | None, split: str | None) -> list[str]:
+    """Hub patterns that match at least the files of a split, where only names tell."""
+    if config:
+        return [f"{config}/*", f"{config}.*", f"{config}-*", f"{config}_*"]
+    return [f"*{split}*"] if split else ["*"]
+
+
+def _data_files(folder: Path) -> list[Path]:
+    files = (path for path in folder.rglob("*") if path.name.endswith(KINDS) and path.is_file())
+    return [
+        path for path in files if not any(part.startswith(".") for part in path.relative_to(folder).parts)
+    ]
+
+
+def _named(folder: Path, config: str | None, split: str | None) -> list[Path]:
+    """The files whose names tell that they are of a table and split."""
+    files = _data_files(folder)
+    if config:
+        begins = re.compile(re.escape(config) + r"[/._-]")
+        files = [path for path in files if begins.match(path.relative_to(folder).as_posix())]
+    if split is None:
+        return files
+    word = re.compile(rf"(^|[/._-]){re.escape(split)}([/._-]|$)")
+    by_name = [path for path in files if word.search(path.name)]
+    return by_name or [path for path in files if word.search(path.relative_to(folder).as_posix())]

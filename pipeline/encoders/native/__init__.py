@@ -1,0 +1,1 @@
+"""The native backend: this project's own kernels."""

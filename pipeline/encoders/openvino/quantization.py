@@ -1,0 +1,74 @@
+"""How does a converted model become an int8 one? NNCF watches it encode passages of the corpus itself.
+
+python -m pipeline.encoders.openvino.quantization MODEL.xml OUT.xml BATCHES.npz
+
+The batches are arrays `ids-N` and `mask-N`, int64 [b, tokens].
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import numpy as np
+
+from pipeline.core.errors import InputError
+from pipeline.core.openvino_runtime import import_openvino
+from pipeline.core.records import Int64, Texts
+
+SAMPLE, SEED = 256, 0  # passages watched, and how they are drawn
+
+
+def nncf_version() -> str:
+    """The installed NNCF's version, which shapes what it makes.
+
+    Raises:
+        InputError: It is not installed.
+    """
+    try:
+        return version("nncf")
+    except PackageNotFoundError:
+        raise InputError(
+            "model.precision: int8 needs the package nncf, which is not installed",
+            fix="scripts/setup int8, or pip install 'benchmarco[int8]'",
+        ) from None
+
+
+def sample(passages: Texts) -> list[str]:
+    """The passages a model is calibrated on: drawn with a fixed seed, in their own order."""
+    count = min(SAMPLE, len(passages))
+    rows: Int64 = np.sort(np.random.default_rng(SEED).choice(len(passages), count, replace=False))
+    texts: list[str] = passages.texts.take(rows).to_pylist()
+    return texts
+
+
+def quantize(source: Path, target: Path, batches: Path) -> None:
+    """Write a converted model with weights and activations of its matrix products in int8.
+
+    Args:
+        source: The `.xml` that `conversion.convert` wrote.
+        target: The `.xml` to write; the weights go beside it.
+        batches: The `.npz` of calibration batches.
+    """
+    openvino = import_openvino()
+    import nncf
+
+    with np.load(batches, allow_pickle=False) as stored:
+        inputs = [
+            {"input_ids": stored[name], "attention_mask": stored[name.replace("ids", "mask")]}
+            for name in stored.files
+            if name.startswith("ids")
+        ]
+    made = nncf.quantize(
+        openvino.Core().read_model(source),
+        nncf.Dataset(inputs),
+        model_type=nncf.ModelType.TRANSFORMER,
+        preset=nncf.QuantizationPreset.MIXED,  # activations are skewed after GELU, weights are not
+        subset_size=len(inputs),
+    )
+    openvino.save_model(made, str(target), compress_to_fp16=False)
+
+
+if __name__ == "__main__":
+    quantize(Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]))

@@ -1,0 +1,67 @@
+"""Does a query list a document twice? Found by 64-bit fingerprints of the ids, confirmed on the ids.
+
+Giving every distinct id a number would answer it, too, and takes several times as long.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pipeline.core.records import Int32, Int64
+
+UInt64 = npt.NDArray[np.uint64]
+
+_MIX_DOCUMENT = np.uint64(0x9E3779B97F4A7C15)  # odd, so that multiplying loses nothing
+_MIX_QUERY = np.uint64(0xC2B2AE3D27D4EB4F)
+_FIRST_BYTES = np.array([(1 << 8 * n) - 1 for n in range(9)], dtype=np.uint64)  # mask of a word's first n
+
+
+def first_duplicate(queries: Int32, documents: pa.ChunkedArray, prints: UInt64) -> int | None:
+    """The first line whose query and document both stand on an earlier line.
+
+    Args:
+        queries: int32 [lines], numbers from 0.
+        documents: Arrow strings [lines].
+        prints: uint64 [lines], `fingerprints` of the documents.
+
+    Returns:
+        The line's number, from 0, or None.
+    """
+    keys = (np.arange(queries.max(initial=0) + 1, dtype=np.uint64) * _MIX_QUERY)[queries]
+    keys += prints
+    ordered = np.sort(keys)
+    repeated = ordered[1:][ordered[1:] == ordered[:-1]]
+    if not repeated.size:
+        return None
+    seen = set()
+    for line in np.flatnonzero(np.isin(keys, repeated)).tolist():
+        pair = (int(queries[line]), documents[line].as_py())
+        if pair in seen:
+            return int(line)
+        seen.add(pair)
+    return None
+
+
+def string_buffers(strings: pa.Array) -> tuple[Int32, npt.NDArray[np.uint8]]:
+    """An Arrow string array as NumPy: offsets int32 [n + 1] into its UTF-8 bytes, uint8. No copy."""
+    _, offsets, text = strings.buffers()
+    window = slice(strings.offset, strings.offset + len(strings) + 1)
+    return np.frombuffer(offsets, dtype=np.int32)[window], np.frombuffer(text or b"", dtype=np.uint8)
+
+
+def fingerprints(ids: pa.Array) -> UInt64:
+    """uint64 [ids]: equal for equal ids, and for ids of up to 8 bytes different for different ones."""
+    offsets, text = string_buffers(ids)
+    starts, lengths = offsets[:-1].astype(np.int64), np.diff(offsets)
+    padded = np.append(text, np.zeros(8, dtype=np.uint8))
+    word_at = np.ndarray(len(text) + 1, dtype="<u8", buffer=padded.data, strides=(1,))  # at every byte
+    prints = np.zeros(len(ids), dtype=np.uint64)
+    rest: slice | Int64 = slice(None)  # the ids that go on
+    for done in range(0, int(lengths.max(initial=0)), 8):
+        word = word_at[starts[rest] + done] & _FIRST_BYTES[np.minimum(lengths[rest] - done, 8)]
+        mixed = (prints[rest] ^ word) * _MIX_DOCUMENT
+        prints[rest] = mixed ^ (mixed >> np.uint64(32))
+        rest = np.flatnonzero(lengths > done + 8)
+    return prints

@@ -1,0 +1,136 @@
+"""How is a JSONL file of passages or queries read? One JSON object a line, checked line by line.
+
+Each block of lines is parsed by Arrow; where Arrow stumbles or would crash, finds a null or counts another
+number of rows, the block is read again line by line with `json`, which either agrees to it or names the line
+at fault.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipeline.core.errors import InputError
+from pipeline.formats.blocks import Block, blocks, decoded
+from pipeline.formats.source import Batch
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_NULL = re.compile(rb"[^\n{]*null")  # at the beginning of a line: no object; of a block: Arrow 26 crashes
+_NEXT_NULL = re.compile(rb"\n" + _NULL.pattern)
+
+
+def read(path: Path, id_field: str, title_field: str | None = None) -> Iterator[Batch]:
+    """Passages or queries of a JSONL file, with fields `id_field`, `text` and perhaps `title_field`.
+
+    Raises:
+        InputError: A line is not such an object; the file and line are named.
+    """
+    for block in blocks(path):
+        yield _fast(block, id_field, title_field) or _careful(block, id_field, title_field)
+
+
+def _fast(block: Block, id_field: str, title_field: str | None) -> Batch | None:
+    """The block as Arrow reads it, or None where that cannot be trusted."""
+    import pyarrow as pa
+    from pyarrow.json import ParseOptions, ReadOptions, read_json
+
+    schema = pa.schema([(name, pa.string()) for name in (id_field, "text", title_field) if name])
+    options = ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
+    if _NULL.match(block.data) or _NEXT_NULL.search(block.data):
+        return None
+    try:
+        if not block.data.isascii():
+            block.data.decode()
+        table = read_json(pa.py_buffer(block.data), ReadOptions(block_size=1 << 20), options)
+    except (pa.ArrowException, UnicodeDecodeError):
+        return None
+    ids, texts, *titles = (_whole(table.column(name)) for name in schema.names)
+    if len(ids) != block.rows or ids.null_count or texts.null_count:
+        return None
+    numbers = range(block.first, block.first + len(ids))
+    return Batch(ids, texts, _filled(*titles), str(block.path), "line", numbers, block.advance)
+
+
+def _careful(block: Block, id_field: str, title_field: str | None) -> Batch:
+    """The block read line by line, blank lines skipped."""
+    import pyarrow as pa
+
+    numbers, ids, titles, texts = [], [], [], []
+    for number, line in block.lines():
+        if not line.strip():
+            continue
+        place = f"{block.path}, line {number}"
+        record = parse_object(line, place)
+        numbers.append(number)
+        ids.append(string_field(record, id_field, place))
+        texts.append(string_field(record, "text", place))
+        titles.append(
+            string_field(record, title_field, place)
+            if title_field and record.get(title_field) is not None
+            else ""
+        )
+    columns = [pa.array(values, pa.string()) for values in (ids, texts, titles)]
+    return Batch(columns[0], columns[1], columns[2], str(block.path), "line", numbers, block.advance)
+
+
+def parse_object(line: bytes, place: str) -> dict[str, Any]:
+    """One line of JSONL.
+
+    Raises:
+        InputError: It is not UTF-8, not JSON, or no object.
+    """
+    text = decoded(line, place)
+    try:
+        record = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise _broken(place, f"not valid JSON: {error.msg} at column {error.colno}") from None
+    except (ValueError, RecursionError) as error:
+        raise _broken(place, f"not readable JSON: {error}") from None
+    if not isinstance(record, dict):
+        what = "null" if record is None else type(record).__name__
+        raise _broken(place, f"a JSON {what}, no object")
+    return record
+
+
+def _broken(place: str, problem: str) -> InputError:
+    return InputError(f"{place}: {problem}", allowed="one JSON object a line", fix="mend that line")
+
+
+def string_field(record: dict[str, Any], name: str, place: str) -> str:
+    """A field that has to be there and to be text.
+
+    Raises:
+        InputError: It is missing, null, no string, or not valid Unicode.
+    """
+    if name not in record:
+        near = ", ".join(f"'{key}'" for key in list(record)[:6]) or "no field"
+        raise InputError(f"{place}: no field '{name}' (it has {near})", fix="add the field")
+    value = record[name]
+    if not isinstance(value, str):
+        what = "null" if value is None else f"{json.dumps(value)[:40]}, a JSON {type(value).__name__}"
+        raise InputError(f"{place}: '{name}' is {what}", allowed="a string", fix="mend that line")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        problem = f"'{name}' holds half a surrogate pair"
+        raise InputError(f"{place}: {problem}", allowed="valid Unicode", fix="mend that line") from None
+    return value
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    import pyarrow as pa
+
+    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
+
+
+def _filled(titles: pa.Array | None = None) -> pa.Array | None:
+    """Titles with '' for null; None where there are none."""
+    import pyarrow.compute as pc
+
+    some = titles is not None and pc.max(pc.binary_length(titles)).as_py()
+    return pc.fill_null(titles, "") if some else None

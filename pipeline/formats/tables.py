@@ -1,0 +1,254 @@
+"""How are the rows of a dataset's file read? Parquet or JSON lines, in batches, each column checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pipeline.core.errors import InputError
+from pipeline.core.records import Int64
+from pipeline.formats.blocks import blocks
+from pipeline.formats.jsonl import parse_object
+from pipeline.formats.source import BATCH_ROWS, Judgments
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Some consecutive rows of a file.
+
+    Attributes:
+        columns: Column name -> Arrow array [n].
+        origin: The file.
+        unit: What `numbers` count: "line", from 1, or "row", from 0.
+        numbers: [n], where each row is in the file.
+        advance: Bytes of the file these rows are.
+    """
+
+    columns: dict[str, pa.Array]
+    origin: str
+    unit: str
+    numbers: Sequence[int]
+    advance: int
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def place(self, row: int) -> str:
+        """Where a row was found, as an error says it."""
+        return f"{self.origin}, {self.unit} {self.numbers[row]}"
+
+    def strings(self, name: str, integers: bool = False, nulls: bool = False) -> pa.Array:
+        """A column of texts, Arrow string array [n].
+
+        Args:
+            name: The column.
+            integers: Whether integers will do, as they do for ids.
+            nulls: Whether null will do, which is read as "".
+
+        Raises:
+            InputError: It holds something else, or null.
+        """
+        import pyarrow as pa
+        from pyarrow import types
+
+        if name not in self.columns:
+            raise _missing(self.origin, name, list(self.columns))
+        column = self.columns[name]
+        others = (integers and types.is_integer(column.type)) or (nulls and types.is_null(column.type))
+        if not (_is_text(column.type) or others):
+            raise self._wrong_type(name, "text or integers" if integers else "text")
+        if nulls:
+            return column.cast(pa.string()).fill_null("")
+        self._refuse_null(name, column, self.numbers)
+        return column.cast(pa.string())
+
+    def integers(self, name: str) -> Int64:
+        """A column of integers, int64 [n]; whole floating-point numbers will do.
+
+        Raises:
+            InputError: It holds something else, or null.
+        """
+        import pyarrow as pa
+        from pyarrow import types
+
+        column = self.columns[name]
+        if not (types.is_integer(column.type) or types.is_floating(column.type)):
+            raise self._wrong_type(name, "integers")
+        self._refuse_null(name, column, self.numbers)
+        if types.is_integer(column.type):
+            counted: Int64 = column.cast(pa.int64()).to_numpy()
+            return counted
+        values = column.cast(pa.float64()).to_numpy()
+        if (broken := np.flatnonzero(values != np.floor(values))).size or not np.isfinite(values).all():
+            row = int(broken[0]) if broken.size else int(np.flatnonzero(~np.isfinite(values))[0])
+            raise InputError(
+                f"{self.place(row)}: '{name}' is {values[row]}", allowed="an integer", fix="mend that row"
+            )
+        whole: Int64 = values.astype(np.int64)
+        return whole
+
+    def lists(self, name: str) -> tuple[pa.Array, Int64]:
+        """A column of lists of texts, or of one text each.
+
+        Returns:
+            All texts, one after the other, Arrow string array [m], and int64 [m], which row each is of.
+
+        Raises:
+            InputError: It holds something else, or null.
+        """
+        import pyarrow as pa
+        import pyarrow.compute as pc
+        from pyarrow import types
+
+        column = self.columns[name]
+        if _is_text(column.type):
+            return self.strings(name), np.arange(len(column))
+        is_list = types.is_list(column.type) or types.is_large_list(column.type)
+        if is_list and types.is_null(column.type.value_type):
+            column = column.cast(pa.list_(pa.string()))
+        elif not is_list or not _is_text(column.type.value_type):
+            raise self._wrong_type(name, "lists of texts")
+        self._refuse_null(name, column, self.numbers)
+        values, parents = pc.list_flatten(column), pc.list_parent_indices(column).to_numpy()
+        self._refuse_null(name, values, [self.numbers[row] for row in parents] if values.null_count else [])
+        return values.cast(pa.string()), parents.astype(np.int64)
+
+    def _refuse_null(self, name: str, column: pa.Array, numbers: Sequence[int]) -> None:
+        if column.null_count:
+            row = int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
+            raise InputError(
+                f"{self.origin}, {self.unit} {numbers[row]}: '{name}' is null",
+                allowed="a value in every row",
+                fix="mend that row",
+            )
+
+    def _wrong_type(self, name: str, allowed: str) -> InputError:
+        return InputError(
+            f"{self.origin}: column '{name}' holds {self.columns[name].type}",
+            allowed=allowed,
+            fix="name the right column in the config",
+        )
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    from pyarrow import types
+
+    if types.is_dictionary(kind):
+        kind = kind.value_type
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
+
+
+def read(path: Path, columns: Sequence[str], optional: Sequence[str] = ()) -> Iterator[Rows]:
+    """The rows of a Parquet or JSON lines file.
+
+    Args:
+        path: The file.
+        columns: The columns it has to have.
+        optional: Columns to read if it has them.
+
+    Raises:
+        InputError: It cannot be read, or lacks a column.
+    """
+    if path.name.endswith((".tsv", ".tsv.gz")):
+        raise InputError(f"{path}: a TSV file", allowed="Parquet or JSON lines", fix="convert it")
+    return (_parquet if path.suffix == ".parquet" else _json_lines)(path, columns, optional)
+
+
+def read_judgments(files: Sequence[Path], query: str, passage: str, grade: str) -> Judgments:
+    """Judgments from Parquet or JSON lines files with columns of those names.
+
+    Raises:
+        InputError: A column is missing or of the wrong type, or there is no judgment.
+    """
+    import pyarrow as pa
+
+    rows = [rows for path in files for rows in read(path, [query, passage, grade])]
+    if not rows:
+        raise InputError(f"{files[0]}: holds no judgment", fix="check data.split")
+    numbers = np.concatenate([np.array(part.numbers, np.int64) for part in rows])
+    return Judgments(
+        pa.concat_arrays([part.strings(query, integers=True) for part in rows]),
+        pa.concat_arrays([part.strings(passage, integers=True) for part in rows]),
+        np.concatenate([part.integers(grade) for part in rows]),
+        " + ".join(dict.fromkeys(part.origin for part in rows)),
+        rows[0].unit,
+        numbers,
+    )
+
+
+def _missing(where: str, missing: str, found: Sequence[str]) -> InputError:
+    return InputError(
+        f"{where}: no column '{missing}'",
+        allowed=f"one of its columns: {', '.join(found)}" if found else "",
+        fix="name the right column in the config, or check data.path and data.split",
+    )
+
+
+def _parquet(path: Path, columns: Sequence[str], optional: Sequence[str]) -> Iterator[Rows]:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        with parquet.ParquetFile(path) as file:
+            present = file.schema_arrow.names
+            for name in columns:
+                if name not in present:
+                    raise _missing(str(path), name, present)
+            wanted = [name for name in (*columns, *optional) if name in present]
+            size, total, start = path.stat().st_size, file.metadata.num_rows, 0
+            for batch in file.iter_batches(BATCH_ROWS, columns=wanted):
+                end = start + len(batch)
+                arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
+                advance = size * end // total - size * start // total
+                yield Rows(arrays, str(path), "row", range(start, end), advance)
+                start = end
+    except (pa.ArrowException, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(f"{path}: not readable as Parquet ({reason})", fix="fetch the file again") from None
+
+
+def _json_lines(path: Path, columns: Sequence[str], optional: Sequence[str]) -> Iterator[Rows]:
+    for block in blocks(path):
+        numbers, records = [], []
+        for number, line in block.lines():
+            if line.strip():
+                numbers.append(number)
+                records.append(parse_object(line, f"{path}, line {number}"))
+        for number, record in zip(numbers, records, strict=True):
+            for name in columns:
+                if name not in record:
+                    raise _missing(f"{path}, line {number}", name, list(record))
+        arrays = {}
+        for name in (*columns, *(name for name in optional if any(name in record for record in records))):
+            arrays[name] = _column(path, name, numbers, [record.get(name) for record in records])
+        if records:
+            yield Rows(arrays, str(path), "line", numbers, block.advance)
+
+
+def _column(path: Path, name: str, numbers: Sequence[int], values: Sequence[Any]) -> pa.Array:
+    """JSON values as an Arrow array; all have to be of one kind."""
+    import pyarrow as pa
+
+    try:
+        return pa.array(values)
+    except (pa.ArrowException, UnicodeEncodeError, OverflowError):
+        pass
+    first = next(value for value in values if value is not None)
+    for number, value in zip(numbers, values, strict=True):
+        try:
+            pa.array([first, value])
+        except (pa.ArrowException, UnicodeEncodeError, OverflowError) as error:
+            reason = str(error).splitlines()[0]
+            raise InputError(
+                f"{path}, line {number}: '{name}' does not fit the lines before ({reason})",
+                allowed="values of one kind in a column",
+                fix="mend that line",
+            ) from None
+    raise InputError(f"{path}: column '{name}' mixes kinds of values", fix="mend the file")

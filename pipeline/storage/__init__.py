@@ -1,0 +1,1 @@
+"""Artifacts on disk: the only code that knows their paths."""

@@ -1,0 +1,197 @@
+"""Configs: what is read, what is refused and how, and what each setting shapes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+from pipeline.config import STAGES, Config, json_schema
+from pipeline.config.files import load_config
+from pipeline.config.sweep import load_configs
+from pipeline.core.errors import InputError
+
+MINIMAL = "name: t\ndata: {source: sample}\nmodel: {name: all-minilm-l6-v2}\n"
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "c.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_every_shipped_config_loads(root: Path) -> None:
+    paths = sorted((root / "configs").glob("*.yaml"))
+    assert len(paths) >= 4
+    for path in paths:
+        names = [config.name for config in load_configs(path)]
+        assert names == [path.stem] or (len(names) > 1 and path.stem not in names)
+
+
+def test_defaults_are_the_contract_s(tmp_path: Path) -> None:
+    config = load_config(write(tmp_path, MINIMAL))
+    assert config.search.top_k == 1000
+    assert config.index.factory == "Flat"
+    assert config.model.backend == "flag"
+    assert config.model.shard_rows == 16384
+    assert config.evaluate.measures == ("ndcg@10", "mrr@10", "recall@100", "map@1000", "precision@10")
+    assert (config.cache, config.output) == ("indexes", "results")
+
+
+def test_the_home_folder_is_put_for_its_sign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    config = load_config(write(tmp_path, MINIMAL + "cache: ~/i\noutput: '~'\n"), ["model.name=~/none"])
+    assert (config.cache, config.output) == (f"{tmp_path}/i", str(tmp_path))
+    assert config.model.name == f"{tmp_path}/none"
+
+
+def test_a_default_may_be_spelled_out_where_it_has_no_use(tmp_path: Path) -> None:
+    """A sweep over backends sets one for those that have a use for it."""
+    model = "model: {backend: precomputed, precision: fp32, pooling: null, query_max_length: 512}\n"
+    data = "data: {source: sample, path: null, corpus_split: train}\n"
+    config = load_config(write(tmp_path, f"name: t\n{data}{model}"))
+    assert config.model.backend == "precomputed"
+
+
+def test_set_changes_settings_of_any_kind(tmp_path: Path) -> None:
+    path = write(tmp_path, MINIMAL)
+    sets = ["search.top_k=7", "evaluate.measures=[map, mrr@5]", "model.query_instruction='q: '", "name=x"]
+    config = load_config(path, sets)
+    assert config.search.top_k == 7
+    assert config.evaluate.measures == ("map", "mrr@5")
+    assert config.model.query_instruction == "q: "
+    assert config.name == "x"
+
+
+def test_merge_keys_merge_and_keys_given_twice_beside_them_are_refused(tmp_path: Path) -> None:
+    sweep = "sweep:\n  - &a {name: a, search.top_k: 5}\n  - &b {<<: *a, name: b}\n  - {<<: *b, name: c%s}\n"
+    made = load_configs(write(tmp_path, MINIMAL + sweep % ""))
+    assert [(each.name, each.search.top_k) for each in made] == [("a", 5), ("b", 5), ("c", 5)]
+    with pytest.raises(InputError, match="key 'name' stands twice"):
+        load_configs(write(tmp_path, MINIMAL + sweep % ", name: d"))
+
+
+def test_paths_are_relative_to_the_config_file(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "corpora" / "x").mkdir(parents=True)
+    text = "name: t\ndata: {source: beir, path: corpora/x}\nmodel: {name: model}\n"
+    config = load_config(write(tmp_path, text))
+    assert config.data.path == str(tmp_path.resolve() / "corpora" / "x")
+    assert config.model.name == str(tmp_path.resolve() / "model")
+    hub = load_config(write(tmp_path, MINIMAL.replace("all-minilm-l6-v2", "BAAI/bge-base-en-v1.5")))
+    assert hub.model.name == "BAAI/bge-base-en-v1.5"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (MINIMAL + "serch: {top_k: 3}\n", ["unknown key 'serch'", "Did you mean 'search'"]),
+        (MINIMAL + "search: {topk: 3}\n", ["unknown key 'search.topk'", "Did you mean 'top_k'"]),
+        (MINIMAL + "search: {top_k: many}\n", ["'search.top_k'", "'many'", "integer"]),
+        (MINIMAL + "search: {top_k: 0}\n", ["'search.top_k'", "0", "greater than or equal to 1"]),
+        (MINIMAL + "search: 5\n", ["'search'"]),
+        (MINIMAL + "evaluate: {measures: []}\n", ["'evaluate.measures'"]),
+        (MINIMAL.replace("sample", "sampel"), ["'data.source'", "'sampel'", "'sample'"]),
+        (MINIMAL.replace("sample", "beir"), ["data.path"]),
+        (MINIMAL.replace("name: t", "name: ../t"), ["'name'", "letters, digits"]),
+        (MINIMAL.replace("name: t", "name: .."), ["'name'"]),
+        (MINIMAL.replace("name: t\n", ""), ["'name' is missing"]),
+        ("name: t\n", ["'data' is missing"]),
+        (MINIMAL + "data: {source: sample}\n", ["line 4", "'data' stands twice"]),
+        (MINIMAL + "  search: [\n", ["line", "not valid YAML"]),
+        ("a: b: c\n", ["line 1", "not valid YAML"]),
+        ("", ["holds nothing"]),
+        ("- a\n", ["no mapping"]),
+        (MINIMAL + "data: !!python/object:os.system {}\n", ["not valid YAML"]),
+        (MINIMAL.replace("sample}", "sample, corpus: -3}"), ["data.corpus"]),
+        (MINIMAL.replace("sample}", "sample, corpus: {positive_of: 3}}"), ["data.corpus"]),
+        (MINIMAL.replace("all-minilm-l6-v2", "m, device: gpu"), ["'model.device'", "gpu"]),
+    ],
+)
+def test_mistakes_are_refused_in_one_message(tmp_path: Path, text: str, expected: list[str]) -> None:
+    path = write(tmp_path, text)
+    with pytest.raises(InputError) as caught:
+        load_config(path)
+    message = str(caught.value)
+    assert str(path) in message
+    assert "\n" not in message
+    for part in expected:
+        assert part in message
+
+
+@pytest.mark.parametrize(
+    "bad", ["search.top_k", "=3", "search..k=1", "name.x=1", "search.top_k=[", "a.b.c=1"]
+)
+def test_bad_set_is_refused(tmp_path: Path, bad: str) -> None:
+    with pytest.raises(InputError):
+        load_config(write(tmp_path, MINIMAL), [bad])
+
+
+def test_unreadable_files_are_refused(tmp_path: Path) -> None:
+    binary = tmp_path / "b.yaml"
+    binary.write_bytes(b"\xff\xfe\x00")
+    for path in (tmp_path / "none.yaml", tmp_path, binary):
+        with pytest.raises(InputError, match=str(path)):
+            load_config(path)
+
+
+@settings(max_examples=300)
+@given(text=st.text(max_size=60) | st.text("ab:{}[]\n -'\"#&*!|>%@,?0", max_size=60))
+def test_any_text_loads_or_is_refused_clearly(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "fuzz.yaml"
+    path.write_bytes(text.encode("utf-8", "surrogatepass"))
+    try:
+        load_config(path)
+    except InputError as error:
+        assert str(path) in str(error)
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=6) | st.dates(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=300)
+@given(section=st.sampled_from(list(Config.model_fields)), value=VALUES)
+def test_any_value_of_a_section_loads_or_is_refused_clearly(tmp_path: Path, section: str, value: Any) -> None:
+    raw = {**yaml.safe_load(MINIMAL), section: value}
+    path = tmp_path / "fuzz.yaml"
+    path.write_text(yaml.safe_dump(raw), encoding="utf-8")
+    try:
+        load_config(path)
+    except InputError as error:
+        assert str(path) in str(error)
+
+
+def walk(model: type[BaseModel], prefix: str = "") -> list[tuple[str, dict[str, Any]]]:
+    """Every field with its marks, sections opened."""
+    found = []
+    for name, field in model.model_fields.items():
+        inner = field.annotation
+        if isinstance(inner, type) and issubclass(inner, BaseModel):
+            found += walk(inner, f"{prefix}{name}.")
+        else:
+            found.append((prefix + name, dict(field.json_schema_extra or {})))  # type: ignore[arg-type]
+    return found
+
+
+def test_every_setting_says_what_it_shapes() -> None:
+    for name, marks in walk(Config):
+        assert set(marks) == {"shapes", "keyed"}, name
+        assert set(marks["shapes"]) <= set(STAGES), name
+
+
+def test_schema_describes_every_section_and_carries_no_marks() -> None:
+    schema = json_schema()
+    assert set(schema["properties"]) == set(Config.model_fields)
+    assert schema["additionalProperties"] is False
+    assert "keyed" not in json.dumps(schema)
+    assert all(field.description for field in Config.model_fields.values())

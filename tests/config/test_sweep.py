@@ -1,0 +1,241 @@
+"""Sweeps: which benchmarks a file makes, what they share, and what a failure of one does to the others."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from pipeline.api import run_benchmarks
+from pipeline.benchmark import several
+from pipeline.cli import app
+from pipeline.config.files import load_config
+from pipeline.config.sweep import json_schema, load_configs
+from pipeline.core.errors import InputError
+from pipeline.formats import blocks as files
+from pipeline.storage.disk import hash_file
+
+BASE = "name: t\ndata: {source: sample}\nmodel: {name: all-minilm-l6-v2, precision: bf16}\n"
+
+
+def write(folder: Path, sweep: str) -> Path:
+    path = folder / "s.yaml"
+    path.write_text(BASE + sweep, encoding="utf-8")
+    return path
+
+
+LIST = """
+sweep:
+  - {name: plain}
+  - {name: other, model.precision: fp32, search: {top_k: 7}}
+  - {name: whole, model: {precision: fp16, query_instruction: "q: "}, model.normalize: false}
+"""
+
+
+def test_a_list_changes_what_its_entries_say(tmp_path: Path) -> None:
+    plain, other, whole = load_configs(write(tmp_path, LIST))
+    assert [each.name for each in (plain, other, whole)] == ["plain", "other", "whole"]
+    assert (plain.model.precision, plain.search.top_k) == ("bf16", 1000)
+    assert (other.model.precision, other.search.top_k) == ("fp32", 7)
+    assert (whole.model.precision, whole.model.query_instruction) == ("fp16", "q: ")
+    assert not whole.model.normalize
+    assert {each.model.name for each in (plain, other, whole)} == {"all-minilm-l6-v2"}
+
+
+def test_a_grid_makes_every_combination_with_a_name_of_its_values(tmp_path: Path) -> None:
+    grid = "sweep: {model.precision: [fp32, bf16], search: {top_k: [10, 20]}, index.factory: ['IVF4,Flat']}\n"
+    made = load_configs(write(tmp_path, grid))
+    assert [(each.name, each.model.precision, each.search.top_k) for each in made] == [
+        ("t-fp32-top_k-10", "fp32", 10),
+        ("t-fp32-top_k-20", "fp32", 20),
+        ("t-bf16-top_k-10", "bf16", 10),
+        ("t-bf16-top_k-20", "bf16", 20),
+    ]
+    assert {each.index.factory for each in made} == {"IVF4,Flat"}
+
+
+@pytest.mark.parametrize(
+    ("sweep", "names"),
+    [
+        ("sweep: {model.name: [BAAI/bge-base-en-v1.5, ./a/b/]}", ["t-bge-base-en-v1.5", "t-b"]),
+        ("sweep: {model.normalize: [true, false]}", ["t-normalize-true", "t-normalize-false"]),
+        (
+            "sweep: {model.query_instruction: [null, '', 'q: ', 'q -']}",
+            ["t-query_instruction-null", "t-query_instruction-empty", "t-q", "t-q-2"],
+        ),
+        (
+            "sweep: {evaluate.measures: [[ndcg@10, mrr], [mrr]]}",
+            ["t-ndcg-10-mrr", "t-mrr"],
+        ),
+        ("sweep: [{}, {model.precision: fp32}, {name: own}]", ["t", "t-fp32", "own"]),
+        ("sweep: [{search.top_k: 20}]", ["t"]),
+        ("sweep: null", ["t"]),
+    ],
+)
+def test_names_are_made_of_what_differs(tmp_path: Path, sweep: str, names: list[str]) -> None:
+    made = [each.name for each in load_configs(write(tmp_path, sweep))]
+    assert made == names
+
+
+def test_set_changes_what_the_sweep_leaves_alone(tmp_path: Path) -> None:
+    path = write(tmp_path, LIST)
+    assert {each.model.pooling for each in load_configs(path, ["model.pooling=cls"])} == {"cls"}
+    for given in ("model.precision=fp32", "model={}", "search.top_k.x=1", "name=u"):
+        with pytest.raises(InputError, match=f"--set {given}: the sweep of config .* itself"):
+            load_configs(path, [given])
+    assert [each.name for each in load_configs(path, ["sweep=null", "name=u"])] == ["u"]
+    assert len(load_configs(write(tmp_path, ""), ["sweep.model.precision=[fp32, bf16]"])) == 2
+
+
+def test_one_config_is_not_made_of_a_sweep(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="'sweep' makes several benchmarks"):
+        load_config(write(tmp_path, LIST))
+    assert load_config(write(tmp_path, "")) == load_configs(write(tmp_path, ""))[0]
+
+
+@pytest.mark.parametrize(
+    ("sweep", "expected"),
+    [
+        ("sweep: []", ["'sweep' is []", "a list of changes"]),
+        ("sweep: both", ["'sweep' is 'both'"]),
+        ("sweep: [fp32]", ["sweep entry 1 is 'fp32'"]),
+        ("sweep: [{1: 2}]", ["sweep entry 1 is {1: 2}"]),
+        ("sweep: {model.precision: fp32}", ["'sweep.model.precision' is 'fp32'", "lists of values"]),
+        ("sweep: {model.precision: []}", ["'sweep.model.precision' is []"]),
+        ("sweep: {1: [2]}", ["a key of 'sweep' is no text"]),
+        ("sweep: [{}, {model.precison: fp32}]", ["sweep entry 2", "'model.precison'", "'precision'"]),
+        ("sweep: {modle.precision: [fp32]}", ["sweep modle.precision=fp32", "'modle'", "'model'"]),
+        ("sweep: {model.precision: [fp32, fp8]}", ["sweep model.precision=fp8", "'fp8'"]),
+        ("sweep: [{name: a/b}]", ["sweep entry 1", "'a/b'", "letters, digits"]),
+        ("sweep: [{name: a}, {name: a}]", ["another config is named 'a'"]),
+        ("sweep: [{name.first: a}]", ["'name.first' is below 'name'"]),
+        ("sweeps: []", ["unknown key 'sweeps'", "Did you mean 'sweep'"]),
+    ],
+)
+def test_a_malformed_sweep_names_the_place(tmp_path: Path, sweep: str, expected: list[str]) -> None:
+    with pytest.raises(InputError) as refused:
+        load_configs(write(tmp_path, sweep))
+    for part in ("s.yaml", *expected):
+        assert part in str(refused.value)
+
+
+def test_the_schema_knows_sweeps() -> None:
+    properties = json_schema()["properties"]
+    assert set(properties) > {"name", "data", "model", "sweep"}
+
+
+def run(folder: Path, sweep: str, monkeypatch: pytest.MonkeyPatch) -> Result:
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(logging, "basicConfig", lambda **_: None)
+    text = (folder / "c.yaml").read_text(encoding="utf-8")
+    (folder / "s.yaml").write_text(text + sweep, encoding="utf-8")
+    return CliRunner().invoke(app, ["run", "s.yaml"])
+
+
+def computed(folder: Path, name: str) -> list[str]:
+    metrics = json.loads((folder / "results" / name / "metrics.json").read_text(encoding="utf-8"))
+    return [row["stage"] for row in metrics["stages"] if not row["reused"]]
+
+
+def test_runs_share_what_they_can_and_end_with_a_table(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = run(workplace, "sweep: {search.top_k: [50, 60], evaluate.measures: [[mrr@5]]}", monkeypatch)
+    assert done.exit_code == 0, done.stderr
+    assert computed(workplace, "t-top_k-50") == ["evaluate"]
+    assert computed(workplace, "t-top_k-60") == ["search", "evaluate"]
+    assert "2 of 2 benchmarks finished" in done.stdout
+    assert "benchmarco compare results/t-top_k-50 results/t-top_k-60" in done.stdout
+
+
+def test_data_is_read_and_described_once_with_the_tokens_of_its_model(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (workplace / "s.yaml").write_text(
+        "name: t\ndata: {source: beir, path: data}\nmodel: {name: ./bge-small-en-v1.5}\n"
+        "evaluate: {measures: [ndcg@10]}\nsweep: {model.backend: [bm25, openvino], search.top_k: [50, 60]}",
+        encoding="utf-8",
+    )
+    hashed: list[str] = []
+    monkeypatch.setattr(files, "hash_given", lambda path: hashed.append(path.name) or hash_file(path))
+    monkeypatch.chdir(workplace)
+    done = CliRunner().invoke(app, ["data", "s.yaml", "--json"])
+    assert done.exit_code == 0, done.stderr
+    described = json.loads(done.stdout)
+    assert described["name"] == "t-bm25-top_k-50"
+    assert described["lengths"]["queries"]["tokens"]["counted"] == 114
+    assert sorted(hashed) == ["corpus.jsonl", "queries.jsonl", "test.tsv"]
+    planned = CliRunner().invoke(app, ["plan", "s.yaml", "--json"])
+    assert len(json.loads(planned.stdout)) == 4
+
+
+def test_a_mistake_that_is_plain_beforehand_stops_all(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = run(workplace, "sweep: [{name: good}, {name: bad, model.name: ./none}]", monkeypatch)
+    assert done.exit_code == 2
+    assert done.stderr.startswith("benchmarco: bad: model.name: no folder")
+    assert not (workplace / "results" / "good").exists()
+
+
+@pytest.mark.parametrize(
+    ("failing", "code", "message"),
+    [
+        ("[{name: disk, cache: /proc/no}, {name: good}]", 1, "disk failed: "),
+        (
+            "[{name: disk, cache: /proc/no}, {name: cut, data.corpus: 340, data.queries: 1, model: "
+            "{name: '', backend: precomputed, passages: data/p.npy, queries: data/p.npy}}, {name: good}]",
+            2,
+            "cut failed: model.passages",
+        ),
+    ],
+)
+def test_one_that_fails_does_not_stop_the_rest(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch, failing: str, code: int, message: str
+) -> None:
+    (workplace / "data" / "p.npy").write_bytes(b"no array")
+    done = run(workplace, f"sweep: {failing}", monkeypatch)
+    assert done.exit_code == code
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "1 of " in done.stdout
+    assert computed(workplace, "good") == []
+
+
+def test_fresh_makes_what_is_shared_once(workplace: Path) -> None:
+    (workplace / "s.yaml").write_text(
+        (workplace / "c.yaml").read_text(encoding="utf-8") + "sweep: {search.top_k: [50, 60]}",
+        encoding="utf-8",
+    )
+    places = [f"cache={workplace}/indexes", f"output={workplace}/results"]
+    outcomes = list(run_benchmarks(load_configs(workplace / "s.yaml", places), fresh=True))
+    assert [outcome.error for outcome in outcomes] == [None, None]
+    assert len(computed(workplace, "t-top_k-50")) == 6
+    assert computed(workplace, "t-top_k-60") == ["search", "evaluate"]
+
+
+def test_several_share_what_they_can(workplace: Path) -> None:
+    one, two, elsewhere = (
+        load_config(workplace / "c.yaml", [f"name={name}", f"cache={workplace}/{cache}"])
+        for name, cache in (("one", "indexes"), ("two", "indexes"), ("elsewhere", "others"))
+    )
+    first, second, third = several([one, two, elsewhere])
+    assert first.sources is second.sources is third.sources
+    assert first.store is second.store is not third.store
+    assert first.made_afresh is second.made_afresh is not third.made_afresh
+
+
+def test_the_call_refuses_what_is_plain_beforehand(workplace: Path) -> None:
+    """Not only when the first outcome is asked for."""
+    places = [f"cache={workplace}/indexes", f"output={workplace}/results"]
+    good = load_config(workplace / "c.yaml", places)
+    bad = load_config(workplace / "c.yaml", [*places, "name=bad", "model.name=./none"])
+    with pytest.raises(InputError, match=r"bad: model\.name: no folder"):
+        run_benchmarks([good, bad])
+    with pytest.raises(InputError, match=r"another config is named '.*results/t' too"):
+        run_benchmarks([good, good])
+    run_benchmarks([good, good.model_copy(update={"output": f"{workplace}/others"})])

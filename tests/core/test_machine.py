@@ -1,0 +1,59 @@
+"""What a machine says of itself: its GPUs, asked of a driver that is not there or says no."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from pipeline.core import machine
+
+
+class Driver:
+    """Stands for NVIDIA's `libcuda.so.1`, which only a machine with a GPU has."""
+
+    def __init__(self, names: list[bytes], failure: int = 0) -> None:
+        self.names, self.cuInit = names, lambda flags: failure
+
+    def cuDeviceGetCount(self, count: Any) -> int:  # noqa: N802
+        count._obj.value = len(self.names)
+        return 0
+
+    def cuDeviceGet(self, device: Any, number: int) -> int:  # noqa: N802
+        device._obj.value = number
+        return 0
+
+    def cuDeviceGetName(self, name: Any, size: int, device: Any) -> int:  # noqa: N802
+        name.value = self.names[device.value][: size - 1]
+        return 0
+
+
+@pytest.fixture(autouse=True)
+def _asked_anew() -> Iterator[None]:
+    machine.gpus.cache_clear()
+    yield
+    machine.gpus.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("driver", "gpus"),
+    [
+        (Driver([b"NVIDIA H200", b"NVIDIA T4"]), ("NVIDIA H200", "NVIDIA T4")),
+        (Driver([]), ()),
+        (Driver([b"NVIDIA T4"], failure=100), ()),
+        (None, ()),
+    ],
+    ids=["two", "none", "refused", "no driver"],
+)
+def test_gpus_are_named(
+    monkeypatch: pytest.MonkeyPatch, driver: Driver | None, gpus: tuple[str, ...]
+) -> None:
+    def load(name: str) -> Driver:
+        if driver is None:
+            raise OSError(f"{name}: cannot open shared object file")
+        return driver
+
+    monkeypatch.setattr(ctypes, "CDLL", load)
+    assert machine.gpus() == gpus

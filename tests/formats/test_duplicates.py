@@ -1,0 +1,32 @@
+import numpy as np
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.formats.duplicates import fingerprints, first_duplicate
+
+IDS = st.text("ab0", min_size=1, max_size=20) | st.text(min_size=1)
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), IDS), min_size=1), st.integers(1, 4))
+def test_the_first_duplicate_is_found(pairs: list[tuple[int, str]], size: int) -> None:
+    chunks = [pa.array([d for _, d in pairs[i : i + size]]) for i in range(0, len(pairs), size)]
+    prints = np.concatenate([fingerprints(chunk) for chunk in chunks])
+    queries = np.array([q for q, _ in pairs], dtype=np.int32)
+    expected = next((i for i, pair in enumerate(pairs) if pair in pairs[:i]), None)
+    assert first_duplicate(queries, pa.chunked_array(chunks), prints) == expected
+
+
+def test_equal_fingerprints_of_different_ids_are_no_duplicate() -> None:
+    documents = pa.chunked_array([["a", "b", "b"]])
+    prints = np.zeros(3, dtype=np.uint64)
+    assert first_duplicate(np.array([0, 0, 1], dtype=np.int32), documents, prints) is None
+    assert first_duplicate(np.array([0, 1, 1], dtype=np.int32), documents, prints) == 2
+
+
+def test_fingerprints_do_not_depend_on_the_neighbours() -> None:
+    ids = pa.array(["12345678", "1234567", "", "a" * 30, "a" * 31, "12345678"])
+    prints = fingerprints(ids)
+    alone = [fingerprints(ids.slice(i, 1)).item() for i in range(len(ids))]
+    assert prints.tolist() == alone
+    assert len(set(alone)) == 5

@@ -1,0 +1,276 @@
+import gzip
+import io
+import os
+import threading
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.core.errors import InputError
+from pipeline.core.records import Ranking
+from pipeline.formats import trec
+from pipeline.formats.trec import Lines, read_qrels, read_run, write_run
+
+RUN = b"q1 Q0 d2 1 2.5 tag\nq1 Q0 d1 2 -1e-3 tag\nq2 Q0 d2 1 7 tag\n"
+ROWS = [("q1", "d2", 2.5), ("q1", "d1", pytest.approx(-1e-3)), ("q2", "d2", 7.0)]
+QRELS_ROWS = [("q1", "d2", 1), ("q1", "d1", -2), ("q2", "d2", 0)]
+
+
+def rows(lines: Lines) -> list[tuple[str, str, float]]:
+    queries = [lines.query_ids[row].as_py() for row in lines.queries.tolist()]
+    return list(zip(queries, lines.documents.to_pylist(), lines.values.tolist(), strict=True))
+
+
+def write(folder: Path, data: bytes, name: str = "file.trec") -> Path:
+    path = folder / name
+    path.write_bytes(data)
+    return path
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        RUN,
+        RUN.rstrip(b"\n"),
+        RUN.replace(b"\n", b"\r\n"),
+        RUN.replace(b" ", b"\t"),
+        RUN.replace(b" ", b"  \t "),
+        RUN.replace(b" Q0 ", b"\vQ0\f"),
+        b"\n\n  \n" + RUN.replace(b"\n", b" \n\n \t\n"),
+        b"   " + RUN.replace(b"\n", b"\n   "),
+        b" " + RUN,
+        b"# a comment\n" + RUN.replace(b"\n", b'\n#q1 Q0 d9 1 2 tag\n  # indented, it\'s "quoted"\n'),
+        b"\xef\xbb\xbf" + RUN,
+        b"\xef\xbb\xbf# a comment\n" + RUN,
+        gzip.compress(RUN),
+        gzip.compress(RUN[:40]) + gzip.compress(RUN[40:]),
+    ],
+)
+@pytest.mark.parametrize("block", [1, 30, 1 << 21])
+def test_forms_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: bytes, block: int) -> None:
+    monkeypatch.setattr(trec, "BLOCK_BYTES", block)
+    lines = read_run(write(tmp_path, data))
+    assert rows(lines) == ROWS
+    assert lines.query_ids.to_pylist() == ["q1", "q2"]
+    assert lines.values.dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"q1 0 d2 1\nq1 0 d1 -2\nq2 0 d2 0\n",
+        b"q1\t0\td2\t1\nq1\t0\td1\t-2\r\nq2\t0\td2\t+0",
+        b"# judged\n\nq1   Q0  d2   1\nq1   0   d1  -2\nq2 ignored d2 00\n",
+        b"query-id\tcorpus-id\tscore\nq1\td2\t1\nq1\td1\t-2\nq2\td2\t0\n",
+        b"\xef\xbb\xbfquery-id\tcorpus-id\tscore\nq1\td2\t1\nq1\td1\t-2\nq2\td2\t0\n",
+        b"q1\td2\t1\nq1\td1\t-2\nq2\td2\t0\n",
+        b"# first\nquery_id corpus_id score\n# second\nq1 d2 1\nq1 d1 -2\nq2 d2 0\n",
+        gzip.compress(b"Query-ID\tCorpus-ID\tScore\r\nq1\td2\t1\r\nq1\td1\t-2\r\nq2\td2\t0\r\n"),
+    ],
+)
+def test_forms_of_qrels(tmp_path: Path, data: bytes) -> None:
+    lines = read_qrels(write(tmp_path, data))
+    assert rows(lines) == QRELS_ROWS
+    assert lines.values.dtype == np.int64
+
+
+@pytest.mark.parametrize(
+    "name", ["007", "NA", "null", "", '"a', "a,b", "'", "\\n", "é", "\U0001f600", "a#b", "1e5", "nan", "-"]
+)
+def test_ids_are_opaque(tmp_path: Path, name: str) -> None:
+    name = name or "N/A"
+    run = read_run(write(tmp_path, f"{name} Q0 x{name} 1 2 t\n7 Q0 {name} 1 2 t\n".encode()))
+    assert rows(run) == [(name, f"x{name}", 2.0), ("7", name, 2.0)]
+    qrels = read_qrels(write(tmp_path, f"{name} 0 {name} 3\n".encode()))
+    assert rows(qrels) == [(name, name, 3)]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("+1.5", 1.5),
+        ("1.", 1),
+        (".5", 0.5),
+        ("1E3", 1000),
+        ("inf", np.inf),
+        ("-Infinity", -np.inf),
+        ("1e400", np.inf),
+        ("1e39", np.inf),
+        ("1e-400", 0),
+        ("1.00000001", 1),
+    ],
+)
+def test_scores_are_c_floats(tmp_path: Path, text: str, value: float) -> None:
+    assert read_run(write(tmp_path, f"q Q0 d 1 {text} t\n".encode())).values.tolist() == [value]
+
+
+def test_a_mistake_in_a_pipe_is_named_though_it_is_read_but_once() -> None:
+    reader, writer = os.pipe()
+    os.write(writer, RUN + b"q9 Q0 d1 1 high tag\n")
+    os.close(writer)
+    with pytest.raises(InputError, match=":4 has the score 'high'"):
+        read_run(f"/dev/fd/{reader}")
+    os.close(reader)
+
+
+def test_lines_of_a_query_may_stand_apart(tmp_path: Path) -> None:
+    run = read_run(write(tmp_path, b"b Q0 x 1 1 t\na Q0 x 1 1 t\nb Q0 y 2 0 t\n"))
+    assert run.queries.tolist() == [0, 1, 0]
+
+
+GOOD = b"q1 Q0 d1 1 2.5 tag\n"
+
+
+@pytest.mark.parametrize(
+    ("data", "parts"),
+    [
+        (b"", ["holds no line", "query Q0 document rank score tag"]),
+        (b"\n \n# only a comment\n", ["holds no line"]),
+        (GOOD + b"q1 Q0 d2 2 1.0\n", [":2 has 5 fields", "6: query Q0"]),
+        (b"# c\n\n" + GOOD + b"q1 Q0 d2 2 1.0 my tag\n", [":4 has 7 fields"]),
+        (GOOD + b"q1  d2 2 1.0 tag\n", [":2 has 5 fields"]),
+        (GOOD + b"q1 Q0 d2 2 high tag\n", [":2 has the score 'high'", "a number"]),
+        (GOOD + b"q1 Q0 d2 2 nan tag\n", [":2 has the score 'nan'"]),
+        (GOOD + b"q1 Q0 d2 2 1,5 tag\n", [":2 has the score '1,5'"]),
+        (GOOD + b"q1 Q0 d2 2 0x10 tag\n", [":2 has the score '0x10'"]),
+        (GOOD + b"q1 Q0 d2 2 1_0 tag\n", [":2 has the score '1_0'"]),
+        (GOOD + b"q1 Q0 d\xff 2 1 tag\n", [":2 is not UTF-8"]),
+        ("q1 Q0 d1 1 2 tag\n".encode("utf-16"), [":1 is not UTF-8"]),
+        (GOOD + b"\n" + b"q2 Q0 d1 1 2 t\nq1 Q0 d1 3 1 t\n", [":4 lists", "'d1'", "'q1'", "line 1"]),
+        (b"\x1f\x8b no gzip", ["cannot be read"]),
+        (gzip.compress(RUN)[:-12], ["cannot be read"]),
+    ],
+)
+@pytest.mark.parametrize("block", [1, 1 << 21])
+def test_malformed_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: bytes, parts: list[str], block: int
+) -> None:
+    monkeypatch.setattr(trec, "BLOCK_BYTES", block)
+    path = write(tmp_path, data)
+    with pytest.raises(InputError) as error:
+        read_run(path)
+    for part in [str(path), *parts]:
+        assert part in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("data", "parts"),
+    [
+        (b"", ["holds no line", "query iteration document grade"]),
+        (b"query-id\tcorpus-id\tscore\n", ["holds no line", "query document grade"]),
+        (b"q 0 d 1\nq 0 e one\n", [":2 has the grade 'one'", "a whole number"]),
+        (b"q 0 d 1\nq 0 e 1.0\n", [":2 has the grade '1.0'"]),
+        (b"q 0 d 1\nq 0 e 0x1\n", [":2 has the grade '0x1'"]),
+        (b"q 0 d 1\nq 0 e 9999999999\n", [":2 has the grade", "2147483647"]),
+        (b"q 0 d 1\nq 0 e\n", [":2 has 3 fields", "4: query"]),
+        (b"query-id corpus-id score\nq d 1\nq 0 e 1\n", [":3 has 4 fields", "3: query"]),
+        (b"qid docid grade\nq d 1\n", [":1 has the grade 'grade'"]),
+        (b"q d\n", [":1 has 2 fields"]),
+        (
+            b"query-id corpus-id score\nq d 1\nq d 0\n",
+            [":3 lists document 'd' again for query 'q'", "line 2"],
+        ),
+        (b"q 0 \xe9 1\n", [":1 is not UTF-8"]),
+    ],
+)
+def test_malformed_qrels(tmp_path: Path, data: bytes, parts: list[str]) -> None:
+    path = write(tmp_path, data)
+    with pytest.raises(InputError) as error:
+        read_qrels(path)
+    for part in [str(path), *parts]:
+        assert part in str(error.value)
+
+
+def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="No such file"):
+        read_run(tmp_path / "absent")
+    with pytest.raises(InputError, match="directory"):
+        read_qrels(tmp_path)
+
+
+def test_a_pipe_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    writer = threading.Thread(target=path.write_bytes, args=(RUN,))
+    writer.start()
+    assert rows(read_run(path)) == ROWS
+    writer.join()
+
+
+FIELDS = st.sampled_from(
+    [b"q", b"Q0", b"d", b"e", b"1", b"-2", b"0.5", b"nan", b"x y", b"\xff", b"\x00", b"#", b'"']
+)
+GLUE = st.sampled_from(
+    [b" ", b"\t", b"  ", b"\n", b"\r\n", b"\r", b"\v", b"", b"\x1f\x8b", b"\xef\xbb\xbf", b"\x85"]
+)
+FUZZ = st.lists(st.tuples(FIELDS, GLUE), max_size=40).map(lambda pairs: b"".join(a + b for a, b in pairs))
+LINE = st.tuples(st.lists(FIELDS, min_size=3, max_size=6), st.sampled_from([b" ", b"\t", b"  "]), GLUE).map(
+    lambda parts: parts[1].join(parts[0]) + parts[2] + b"\n"
+)
+
+
+@settings(max_examples=600)
+@given(data=st.binary(max_size=80) | FUZZ | st.lists(LINE, max_size=4).map(b"".join))
+def test_anything_is_read_as_split_says_or_refused(tmp_path: Path, data: bytes) -> None:
+    path = write(tmp_path, data)
+    for read, width, place, convert in (
+        (read_run, 6, (0, 2, 4), lambda text: float(np.float32(float(text)))),
+        (read_qrels, None, (0, -2, -1), int),
+    ):
+        try:
+            lines = read(path)
+        except InputError:
+            continue
+        split = [line.split() for line in data.removeprefix(b"\xef\xbb\xbf").split(b"\n")]
+        split = [fields for fields in split if fields and not fields[0].startswith(b"#")]
+        assert {len(fields) for fields in split} <= ({width} if width else {3, 4})
+        expected = [[fields[i].decode() for i in place] for fields in split]
+        assert rows(lines) == [(query, document, convert(value)) for query, document, value in expected]
+
+
+@settings(max_examples=200)
+@given(
+    scores=st.lists(st.lists(st.floats(width=32, allow_nan=False), max_size=5), min_size=1, max_size=5),
+    block=st.sampled_from([1, 4, 1 << 18]),
+    large=st.booleans(),
+)
+def test_what_is_written_is_read_back(
+    tmp_path: Path, scores: list[list[float]], block: int, large: bool
+) -> None:
+    width = max(map(len, scores))
+    values = np.array([row + [-np.inf] * (width - len(row)) for row in scores], dtype=np.float32)
+    values = values.reshape(len(scores), width)
+    passages = np.where(
+        np.arange(width) < np.array([len(row) for row in scores])[:, None], np.arange(width), -1
+    )
+    kind = pa.large_string() if large else pa.string()
+    query_ids = pa.chunked_array([[f"{q:03}"] for q in range(len(scores))], type=kind)
+    passage_ids = pa.chunked_array([["é", '"', "007"], [], ["NA", "x"]], type=kind)
+    file = io.BytesIO()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trec, "BLOCK_LINES", block)
+        write_run(file, query_ids, passage_ids, Ranking(passages, values), "tag")
+    expected = []
+    for line in file.getvalue().decode().splitlines():
+        query, q0, document, rank, score, tag = line.split(" ")
+        assert (q0, tag) == ("Q0", "tag")
+        expected.append((query, document, int(rank), np.float32(score)))
+    ids = passage_ids.to_pylist()
+    assert expected == [
+        (f"{q:03}", ids[r], r + 1, np.float32(s)) for q, row in enumerate(scores) for r, s in enumerate(row)
+    ]
+    if expected:
+        run = read_run(write(tmp_path, file.getvalue()))
+        assert run.values.tolist() == [score for row in scores for score in row]
+
+
+@pytest.mark.parametrize("tag", ["", "two words", "a\n", "\t"])
+def test_tag_is_one_word(tag: str) -> None:
+    ranking = Ranking(np.zeros((1, 1), np.int64), np.zeros((1, 1), np.float32))
+    ids = pa.chunked_array([["a"]])
+    with pytest.raises(InputError, match="run tag"):
+        write_run(io.BytesIO(), ids, ids, ranking, tag)

@@ -1,0 +1,319 @@
+"""Comparisons of result folders: what they say, and which they refuse."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import Result
+from scipy import stats
+from typer.testing import CliRunner
+
+from pipeline.cli import app
+from pipeline.core.errors import InputError
+from pipeline.results.comparison import compare, compare_results
+from pipeline.results.folder import SavedResult, read_result
+
+QUERIES = [f"q{number}" for number in range(40)]
+
+
+@pytest.fixture
+def make() -> Callable[..., SavedResult]:
+    """Makes results with random values, the same for the same seed; or with given ones."""
+
+    def result(
+        name: str, seed: int = 0, queries: list[str] = QUERIES, measures: tuple[str, ...] = ("ndcg@10", "mrr")
+    ) -> SavedResult:
+        values = np.random.default_rng(seed).beta(0.5, 0.7, (len(queries), len(measures)))
+        stages = [
+            {"stage": "passages", "seconds": 3.5, "items_per_second": 100.0, "bytes": 5},
+            {"stage": "queries", "seconds": None, "items_per_second": 300.0, "bytes": 6},
+            {"stage": "index", "seconds": None, "items_per_second": None, "bytes": 7},
+            {"stage": "search", "seconds": 1.0, "items_per_second": 600.0, "bytes": 8},
+        ]
+        metrics = {
+            "name": name,
+            "queries": len(queries),
+            "passages": 9,
+            "metrics": dict(zip(measures, values.mean(axis=0).tolist(), strict=True)),
+            "stages": stages,
+        }
+        manifest: dict[str, Any] = {"recipes": {"evaluate": {"qrels": {"qrels": "one"}}}, "hardware": {}}
+        return SavedResult(Path("results", name), metrics, manifest, queries, list(measures), values)
+
+    return result
+
+
+def test_what_it_says_of_two_results(make: Callable[..., SavedResult]) -> None:
+    results = make("one", 1), make("two", 2)
+    comparison = compare_results(results, "RR")
+    ours, theirs = (result.values[:, 1] for result in results)
+    assert comparison.measure == "mrr"
+    assert [entry.name for entry in comparison.results] == ["one", "two"]
+    for entry, values in zip(comparison.results, (ours, theirs), strict=True):
+        interval = stats.bootstrap((values,), np.mean, method="percentile", rng=1).confidence_interval
+        assert entry.mean == pytest.approx(values.mean(), abs=1e-12)
+        assert (entry.ci_low, entry.ci_high) == pytest.approx(tuple(interval), abs=0.015)
+        assert (entry.queries, entry.index_bytes, entry.seconds) == (40, 7, 4.5)
+        assert (entry.passages_per_second, entry.queries_per_second) == pytest.approx((100, 200))
+    (pair,) = comparison.pairs
+    interval = stats.bootstrap((ours - theirs,), np.mean, method="percentile", rng=1).confidence_interval
+    assert (pair.a, pair.b) == ("one", "two")
+    assert pair.difference == pytest.approx(ours.mean() - theirs.mean())
+    assert (pair.ci_low, pair.ci_high) == pytest.approx(tuple(interval), abs=0.02)
+    assert pair.p_ttest == pytest.approx(stats.ttest_rel(ours, theirs).pvalue, abs=1e-9)
+    assert pair.p_holm == pair.p_ttest
+    assert (pair.wins, pair.ties, pair.losses) == ((ours > theirs).sum(), 0, (ours < theirs).sum())
+
+
+@pytest.mark.parametrize(
+    ("stage", "left"), [("passages", (None, 200)), ("index", (None, 200)), ("search", (100, None))]
+)
+def test_a_speed_of_which_a_part_was_not_timed_is_unknown(
+    make: Callable[..., SavedResult], stage: str, left: tuple[float | None, float | None]
+) -> None:
+    result = make("resumed, with nothing left to do")
+    (row,) = (row for row in result.metrics["stages"] if row["stage"] == stage)
+    row |= {"seconds": 0.1, "items_per_second": None}
+    (entry,) = compare_results([result]).results
+    assert (entry.passages_per_second, entry.queries_per_second) == pytest.approx(left)
+
+
+def test_a_t_test_alone_shows_no_difference(make: Callable[..., SavedResult]) -> None:
+    one = make("one", queries=QUERIES[:2])
+    two = replace(_named(one, "two"), values=one.values - 0.25)
+    comparison = compare_results([one, two])
+    (pair,) = comparison.pairs
+    assert pair.p_holm < 0.05 < pair.p_randomization
+    assert not pair.shown
+    assert [entry.letters for entry in comparison.results] == ["a", "a"]
+
+
+def test_json_is_the_contract_s(make: Callable[..., SavedResult]) -> None:
+    document = json.loads(json.dumps(compare_results([make("a", 1), make("b", 2)]).json(), allow_nan=False))
+    assert {"measure", "results", "pairs"} <= set(document)
+    assert {"name", "mean", "ci_low", "ci_high", "queries"} <= set(document["results"][0])
+    assert {
+        "a", "b", "difference", "p_ttest", "p_randomization", "p_holm", "wins", "ties", "losses"
+    } <= set(document["pairs"][0])  # fmt: skip
+
+
+def test_every_pair_is_corrected_for_all_and_letters_follow(make: Callable[..., SavedResult]) -> None:
+    base = make("base")
+    worse = replace(base, values=base.values - 0.2 - make("", 5).values / 50)
+    same = replace(base, values=base.values + 0.001 * np.resize([[1], [-1]], (40, 1)))
+    comparison = compare_results([_named(worse, "worse"), base, _named(same, "same")])
+    assert [(pair.a, pair.b) for pair in comparison.pairs] == [
+        ("worse", "base"), ("worse", "same"), ("base", "same")
+    ]  # fmt: skip
+    assert [pair.shown for pair in comparison.pairs] == [True, True, False]
+    assert [entry.letters for entry in comparison.results] == ["b", "a", "a"]
+    assert comparison.pairs[0].p_holm >= comparison.pairs[0].p_ttest
+
+
+def _named(result: SavedResult, name: str) -> SavedResult:
+    means = dict(zip(result.measures, result.values.mean(axis=0).tolist(), strict=True))
+    return replace(result, metrics=result.metrics | {"name": name, "metrics": means})
+
+
+def test_identical_results_show_nothing(finished: Path) -> None:
+    folder = finished / "results" / "t"
+    comparison = compare([folder, folder])
+    (pair,) = comparison.pairs
+    assert (pair.difference, pair.p_ttest, pair.p_randomization, pair.p_holm) == (0, 1, 1, 1)
+    assert (pair.wins, pair.ties, pair.losses) == (0, 114, 0)
+    assert [entry.letters for entry in comparison.results] == ["a", "a"]
+    assert [entry.name for entry in comparison.results] == ["t", "t#2"]
+    metrics = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
+    for entry in comparison.results:
+        assert entry.mean == metrics["metrics"][comparison.measure]
+        assert [entry.ci_low, entry.ci_high] == pytest.approx(metrics["intervals"][comparison.measure])
+    assert comparison.results[0].index_bytes == metrics["stages"][3]["bytes"]
+
+
+def test_one_result_has_no_pair(make: Callable[..., SavedResult]) -> None:
+    comparison = compare_results([make("alone")])
+    assert (len(comparison.results), comparison.pairs) == (1, [])
+
+
+def test_queries_are_matched_by_id(make: Callable[..., SavedResult]) -> None:
+    one, two = make("one", 1), make("two", 2)
+    shuffled = replace(two, query_ids=two.query_ids[::-1], values=two.values[::-1])
+    assert compare_results([one, shuffled]).json() == compare_results([one, two]).json()
+
+
+@pytest.mark.parametrize("scale", [1, 1e6])
+def test_rounding_wins_nothing(make: Callable[..., SavedResult], scale: float) -> None:
+    one = replace(make("one"), values=scale * (1 + make("one").values))
+    two = replace(_named(one, "two"), values=np.nextafter(one.values, np.inf))
+    (pair,) = compare_results([one, two]).pairs
+    assert (pair.ties, pair.p_ttest) == (40, 1)
+
+
+def test_a_single_grade_of_a_large_sum_wins(make: Callable[..., SavedResult]) -> None:
+    one = replace(make("one"), values=np.full((40, 2), 1e9))
+    two = replace(_named(one, "two"), values=one.values + 1)
+    (pair,) = compare_results([one, two]).pairs
+    assert pair.losses == 40
+
+
+def test_same_names_are_told_apart_by_their_paths(make: Callable[..., SavedResult]) -> None:
+    one = make("t", 1)
+    results = [replace(one, folder=Path(f"/{path}")) for path in ("a/x/t", "b/x/t", "b/y/t")]
+    names = [entry.name for entry in compare_results([*results, make("u", 2)]).results]
+    assert names == ["a/x/t", "b/x/t", "b/y/t", "u"]
+
+
+def test_measure_is_the_first_that_all_have(make: Callable[..., SavedResult]) -> None:
+    results = make("one", measures=("map", "mrr", "ndcg@10")), make("two", measures=("ndcg@10", "mrr"))
+    comparison = compare_results(results)
+    assert (comparison.measure, comparison.measures) == ("mrr", ["mrr", "ndcg@10"])
+    with pytest.raises(InputError, match=r"map is not among the measures of two\. Allowed: mrr, ndcg@10"):
+        compare_results(results, "map")
+    with pytest.raises(InputError, match="no measure is in all of one, three"):
+        compare_results([results[0], make("three", measures=("recall@5",))])
+
+
+def test_other_queries_are_refused(make: Callable[..., SavedResult]) -> None:
+    with pytest.raises(InputError, match="different queries: 40 and 39, 'q39' only in one"):
+        compare_results([make("one"), make("two", queries=QUERIES[:-1])])
+
+
+def test_other_judgments_are_refused_and_other_passages_told(make: Callable[..., SavedResult]) -> None:
+    one, two = make("one", 1), make("two", 2)
+    judged = {"evaluate": {"qrels": {"qrels": "two"}}}
+    with pytest.raises(InputError, match="one and two were scored by different judgments"):
+        compare_results([one, replace(two, manifest={**two.manifest, "recipes": judged})])
+    assert compare_results([one, two]).notes == []
+    larger = replace(two, metrics=two.metrics | {"passages": 10})
+    (note,) = compare_results([one, larger]).notes
+    assert "9 passages and two 10" in note
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "told"),
+    [
+        ({"gpus": ["NVIDIA H200"]}, {"gpus": ["NVIDIA T4"]}, True),
+        ({"gpus": ["NVIDIA T4"]}, {"gpus": []}, True),
+        ({"gpus": ["NVIDIA T4"]}, {"gpus": ["NVIDIA T4"]}, False),
+        ({"gpus": []}, {}, False),
+        ({"system": "Linux-6.1", "memory_gb": 8}, {"system": "Linux-6.2", "memory_gb": 9}, False),
+    ],
+)
+def test_other_processors_are_told(
+    make: Callable[..., SavedResult], ours: dict[str, Any], theirs: dict[str, Any], told: bool
+) -> None:
+    one, two = (
+        replace(result, manifest=result.manifest | {"hardware": {"cpu": "x", **hardware}})
+        for result, hardware in ((make("one", 1), ours), (make("two", 2), theirs))
+    )
+    assert any("different hardware" in note for note in compare_results([one, two]).notes) == told
+
+
+@pytest.mark.parametrize(
+    ("spoil", "expected"),
+    [
+        (lambda folder: shutil.rmtree(folder), "is not there"),
+        (lambda folder: [path.unlink() for path in folder.iterdir()], "is no result folder"),
+        (lambda folder: (folder / "manifest.json").unlink(), "is not finished: it has no manifest.json"),
+        (lambda folder: (folder / "run.trec").unlink(), "is not finished: it has no run.trec"),
+        (lambda folder: (folder / "metrics.json").write_text("{"), "metrics.json is not JSON"),
+        (lambda folder: (folder / "manifest.json").write_text("[]"), "manifest.json is not JSON"),
+        (lambda folder: (folder / "manifest.json").write_text("{}"), "is damaged: KeyError 'recipes'"),
+        (lambda folder: (folder / "metrics.json").write_text("{}"), "is damaged"),
+        (lambda folder: _put(folder, "passages", "many"), "metrics.json counts no passages"),
+        (
+            lambda folder: (folder / "manifest.json").write_text('{"recipes": {"data": {}}, "config": 5}'),
+            "'config' in manifest.json is no object",
+        ),
+        (lambda folder: _put(folder, "metrics", {"mrr@10": 10**400, "ndcg@10": 0}), "is damaged"),
+        (lambda folder: (folder / "per_query.csv").write_text(""), "is damaged"),
+        (lambda folder: _edit(folder, lambda text: text[:-9]), "is damaged"),
+        (lambda folder: _edit(folder, lambda text: text[: text.rindex("q")]), "counts 114 queries"),
+        (lambda folder: _edit(folder, lambda text: text.replace("q002", "q001")), "has 113 in 114 rows"),
+        (lambda folder: _edit(folder, lambda text: text.replace("1.0", "nan")), "the mean of"),
+        (lambda folder: _edit(folder, lambda text: text.replace("1.0", "0.9", 1)), "the mean of"),
+        (lambda folder: _edit(folder, lambda text: text.replace("1.0", "one", 1)), "is damaged"),
+        (lambda folder: _edit(folder, lambda text: text.replace("mrr@10", "mrr@11")), "other measures"),
+    ],
+)
+def test_what_is_no_whole_result_is_refused(
+    finished: Path, tmp_path: Path, spoil: Callable[[Path], Any], expected: str
+) -> None:
+    folder = Path(shutil.copytree(finished / "results" / "t", tmp_path / "t"))
+    spoil(folder)
+    with pytest.raises(InputError) as refused:
+        read_result(folder)
+    assert expected in str(refused.value)
+    assert str(folder) in str(refused.value)
+
+
+def _put(folder: Path, key: str, value: object) -> None:
+    metrics = folder / "metrics.json"
+    metrics.write_text(json.dumps(json.loads(metrics.read_text(encoding="utf-8")) | {key: value}))
+
+
+def _edit(folder: Path, change: Callable[[str], str]) -> None:
+    table = folder / "per_query.csv"
+    table.write_text(change(table.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def test_a_folder_of_results_names_them(finished: Path) -> None:
+    with pytest.raises(InputError, match=r"no result folder.*Name those in it: t"):
+        read_result(finished / "results")
+
+
+def benchmarco(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> Result:
+    monkeypatch.setattr(logging, "basicConfig", lambda **_: None)
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def test_the_command_prints_each_form(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = finished / "results" / "t"
+    printed = {
+        form: benchmarco(monkeypatch, "compare", folder, folder, "--format", form).stdout
+        for form in ("table", "csv", "markdown", "latex")
+    }
+    assert "0/114/0" in printed["table"]
+    assert printed["csv"].startswith("measure,name,against,value,")
+    assert printed["markdown"].startswith("| result | ndcg@10 |")
+    assert printed["latex"].count(r"\end{tabular}") == 2
+    done = benchmarco(monkeypatch, "compare", folder, folder, "--measure", "RR@10", "--json")
+    assert (json.loads(done.stdout)["measure"], done.exit_code) == ("mrr@10", 0)
+
+
+def test_a_folder_s_name_is_printed_as_it_is(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rich has markup and emoji of its own: `[bold]` and `:x:`."""
+    folders = [tmp_path / name for name in ("[bold]", ":x:")]
+    for folder in folders:
+        shutil.copytree(finished / "results" / "t", folder / "t")
+    printed = benchmarco(monkeypatch, "compare", *(folder / "t" for folder in folders)).stdout
+    assert "[bold]/t - :x:/t" in printed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["compare", "nowhere"], "nowhere is not there"),
+        (["compare", "t", "--measure", "ndgc@5"], "unknown measure 'ndgc@5'"),
+        (["compare", "t", "--measure", "ndcg@5"], "ndcg@5 is not among the measures of t"),
+        (["compare", "t", "--json", "--format", "csv"], "--json and --format csv"),
+        (["compare", "t", "--html", "none/page.html"], "no folder none"),
+    ],
+)
+def test_a_mistake_is_one_message(
+    finished: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], expected: str
+) -> None:
+    monkeypatch.chdir(finished / "results")
+    done = benchmarco(monkeypatch, *arguments)
+    assert (done.exit_code, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
+    assert expected in done.stderr

@@ -1,0 +1,280 @@
+"""Artifacts: keys, whole files, reuse, damage, two processes at once."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.storage import locks
+from pipeline.storage.artifacts import LAYOUT, Artifact, Draft, Recipe
+from pipeline.storage.cache import contents
+from pipeline.storage.disk import canonical
+from pipeline.storage.store import Store
+
+RECIPE = Recipe("index", {"schema": 1, "factory": "Flat"})
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+def build_two(draft: Draft) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Two files; those an earlier run left whole are kept."""
+    for name in ("a.bin", "b.bin"):
+        if name not in draft.whole:
+            with draft.file(name) as path:
+                path.write_bytes(name.encode() * 1000)
+    return {"rows": 2}, {"seconds": 0.1}
+
+
+def make(store: Store, **kwargs: Any) -> Artifact:
+    return store.make(RECIPE, build_two, **kwargs)[0]
+
+
+@given(JSON, JSON)
+def test_equal_recipes_and_only_they_have_equal_keys(one: Any, two: Any) -> None:
+    same = canonical(one) == canonical(two)
+    assert (Recipe("s", {"x": one}).key == Recipe("s", {"x": two}).key) == same
+    assert json.loads(canonical(one)) == one
+
+
+def test_key_depends_on_the_stage_and_not_on_the_order_of_settings() -> None:
+    assert Recipe("a", {"x": 1}).key != Recipe("b", {"x": 1}).key
+    assert Recipe("a", {"x": 1, "y": 2}).key == Recipe("a", {"y": 2, "x": 1}).key
+
+
+def test_made_once_then_reused(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    assert store.find(RECIPE) is None
+    artifact, reused = store.make(RECIPE, build_two)
+    assert not reused
+    assert artifact.folder == tmp_path / "index" / RECIPE.key
+    assert artifact.facts == {"rows": 2}
+    assert store.make(RECIPE, build_two)[1]
+    found = store.load(RECIPE)
+    assert found is not None
+    assert found.manifest == artifact.manifest
+    assert found.manifest["recipe"] == RECIPE.plain
+    left = {path.name for path in artifact.folder.iterdir()}
+    assert left == {"a.bin", "b.bin", "manifest.json"}
+
+
+def test_fresh_builds_again(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    before = make(store).path("a.bin").stat().st_ino  # kept until it is replaced, so not given again
+    assert make(store, fresh=True).path("a.bin").stat().st_ino != before
+
+
+def test_made_afresh_what_another_process_uses_stays_until_nobody_does(tmp_path: Path) -> None:
+    def build_other(draft: Draft) -> tuple[dict[str, Any], dict[str, Any]]:
+        with draft.file("other.bin") as path:
+            path.write_bytes(b"other")
+        return {}, {}
+
+    make(Store(tmp_path))
+    reader, writer = Store(tmp_path), Store(tmp_path)  # a lock is a store's own, as it is a process's
+    used = reader.load(RECIPE)
+    assert used is not None
+    made, _ = writer.make(RECIPE, build_other, fresh=True)
+    assert (used.damaged(), made.damaged()) == ([], [])
+    del writer
+    (kept,) = contents(tmp_path)
+    assert not kept.remove()
+    del reader
+    Store(tmp_path).make(RECIPE, build_other, fresh=True)
+    assert {path.name for path in made.folder.iterdir()} == {"other.bin", "manifest.json"}
+
+
+@pytest.mark.parametrize("harm", ["flip", "truncate", "remove", "grow"])
+def test_damage_is_noticed_told_and_mended_keeping_what_is_whole(
+    tmp_path: Path, harm: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = Store(tmp_path)
+    artifact = make(store)
+    path, whole = artifact.path("a.bin"), artifact.path("b.bin").stat().st_ino
+    original = path.read_bytes()
+    harmed = {"flip": b"X" + original[1:], "truncate": original[:-1], "grow": original + b"x"}
+    path.unlink() if harm == "remove" else path.write_bytes(harmed[harm])
+    assert (store.find(RECIPE) is None) == (harm != "flip")  # it looks at sizes, and reads no bytes
+    assert store.load(RECIPE) is None
+    assert "making it again" in caplog.text
+    mended = make(store)
+    assert mended.path("a.bin").read_bytes() == original
+    assert mended.path("b.bin").stat().st_ino == whole
+    assert mended.damaged() == []
+    assert caplog.text.count("making it again") == 1
+
+
+def test_a_file_that_cannot_be_read_is_damage(tmp_path: Path) -> None:
+    def build_empty(draft: Draft) -> tuple[dict[str, Any], dict[str, Any]]:
+        with draft.file("empty.bin") as path:
+            path.touch()
+        return {}, {"seconds": 0.1}
+
+    artifact, _ = Store(tmp_path).make(RECIPE, build_empty)
+    artifact.path("empty.bin").unlink()
+    artifact.path("empty.bin").symlink_to("/proc/self/mem")  # as empty, and its first byte is an I/O error
+    assert artifact.damaged() == ["empty.bin"]
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"layout": 999}', b'{"layout": 1, "key": "other"}'])
+def test_a_manifest_that_is_not_ours_is_no_artifact(tmp_path: Path, content: bytes) -> None:
+    store = Store(tmp_path)
+    artifact = make(store)
+    (artifact.folder / "manifest.json").write_bytes(content)
+    assert store.find(RECIPE) is None
+    assert store.load(RECIPE) is None
+    assert make(store).damaged() == []
+
+
+def test_an_artifact_under_another_s_key_is_none(tmp_path: Path) -> None:
+    store, other = Store(tmp_path), Recipe("index", {"schema": 2})
+    shutil.copytree(make(store).folder, store.folder(other))
+    assert store.find(other) is None
+
+
+def test_what_a_store_has_made_stays_as_long_as_it_is_there(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    make(store)
+    (kept,) = contents(tmp_path)
+    assert not kept.remove()
+    del store
+    assert kept.remove()
+
+
+def test_a_failed_build_leaves_no_artifact_and_no_temporary_file(tmp_path: Path) -> None:
+    def fail(draft: Draft) -> tuple[dict[str, Any], dict[str, Any]]:
+        with draft.file("a.bin") as path:
+            path.write_bytes(b"done")
+        with draft.file("b.bin") as path:
+            path.write_bytes(b"half")
+            raise ValueError("mid-write")
+
+    store = Store(tmp_path)
+    with pytest.raises(ValueError, match="mid-write"):
+        store.make(RECIPE, fail)
+    assert store.find(RECIPE) is None
+    names = {path.name for path in store.folder(RECIPE).iterdir()}
+    assert names == {"a.bin", "a.bin.sha256"}
+
+
+def test_afresh_nothing_is_taken_of_what_an_unfinished_run_left(tmp_path: Path) -> None:
+    whole: list[set[str]] = []
+
+    def fail(draft: Draft) -> tuple[dict[str, Any], dict[str, Any]]:
+        whole.append(set(draft.whole))
+        if len(whole) == 1:
+            with draft.file("a.bin") as path:
+                path.write_bytes(b"old")
+        raise ValueError
+
+    for fresh in (False, True, False):
+        with pytest.raises(ValueError):  # noqa: PT011
+            Store(tmp_path).make(RECIPE, fail, fresh=fresh)
+    assert whole == [set(), set(), set()]
+
+
+def test_a_manifest_that_names_files_elsewhere_writes_nothing_there(tmp_path: Path) -> None:
+    (tmp_path / "artifact").mkdir()
+    files = {"../outside": {"bytes": 1, "sha256": "0" * 64}}
+    (tmp_path / "artifact" / "manifest.json").write_text(json.dumps({"layout": LAYOUT, "files": files}))
+    Draft.begin(tmp_path / "artifact", fresh=False)
+    assert [path.name for path in tmp_path.iterdir()] == ["artifact"]
+
+
+def _killed_at(root: Path, moment: str) -> None:
+    """Build, and die by SIGKILL at the named moment."""
+    names = {"replace": os.replace, "fsync": os.fsync}
+    kind, count = moment.split(":")
+    original, calls = names[kind], 0
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == int(count):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return original(*args, **kwargs)
+
+    setattr(os, kind, counted)
+    Store(root).make(RECIPE, build_two)
+
+
+@pytest.mark.parametrize(
+    "moment", [f"replace:{n}" for n in range(1, 6)] + [f"fsync:{n}" for n in range(1, 11)]
+)
+def test_killed_at_any_write_the_next_run_ends_the_same(tmp_path: Path, moment: str) -> None:
+    reference = make(Store(tmp_path / "undisturbed"))
+    process = multiprocessing.get_context("fork").Process(
+        target=_killed_at, args=(tmp_path / "killed", moment)
+    )
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    store = Store(tmp_path / "killed")
+    finished = store.find(RECIPE)
+    assert finished is None or finished.damaged() == []
+    after = make(store)
+    assert after.manifest["files"] == reference.manifest["files"]
+    assert after.damaged() == []
+
+
+def _build_and_report(root: Path, barrier: Any, built: Any) -> None:
+    def build(draft: Draft) -> tuple[dict[str, Any], dict[str, Any]]:
+        with built.get_lock():
+            built.value += 1
+        return build_two(draft)
+
+    barrier.wait()
+    artifact, _ = Store(root).make(RECIPE, build)
+    assert artifact.damaged() == []
+
+
+def test_of_several_processes_one_builds(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    barrier, built = context.Barrier(4), context.Value("i", 0)
+    processes = [context.Process(target=_build_and_report, args=(tmp_path, barrier, built)) for _ in range(4)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0] * 4
+    assert built.value == 1
+
+
+def test_whoever_waited_for_a_lock_that_was_removed_holds_the_new_one(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    for _ in range(50):
+        first = locks.hold(path, create=True)
+        with ThreadPoolExecutor() as pool:
+            waiting = pool.submit(locks.hold, path, create=True)
+            path.unlink()
+            first.release()
+            second = waiting.result()
+        assert path.exists()
+        assert locks.hold(path, wait=False) is None
+        second.release()
+
+
+def test_locks_are_shared_or_exclusive_and_end_with_their_holder(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    assert locks.hold(path) is None
+    path.touch()
+    one, two = locks.hold(path, shared=True), locks.hold(path, shared=True)
+    assert locks.hold(path, wait=False) is None
+    one.release()
+    assert locks.hold(path, wait=False) is None
+    del two
+    alone = locks.hold(path, wait=False)
+    assert alone is not None
+    assert locks.hold(path, shared=True, wait=False) is None
