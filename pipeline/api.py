@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.benchmark import Benchmark, several
 from pipeline.config import MEASURES, Config, DataConfig
 from pipeline.config.sweep import refuse_namesakes
 from pipeline.core.errors import InputError
 from pipeline.core.progress import Progress, numbered, silent
 from pipeline.results.folder import Result, check_folder, write_result
+from pipeline.runner import Benchmark, several
 
 if TYPE_CHECKING:
     from pipeline.data.description import TokenCounter
@@ -149,10 +149,9 @@ def describe_data(configs: Sequence[Config], progress: Progress = silent) -> dic
 
 def _token_counter(benchmarks: Sequence[Benchmark]) -> TokenCounter | None:
     """The first one's that runs a model; None where none does, or where its tokenizer is not here."""
-    from pipeline.encoders import token_counter
-
     try:
-        return next(filter(None, (token_counter(benchmark.model) for benchmark in benchmarks)), None)
+        counters = (benchmark.retriever.token_counter() for benchmark in benchmarks)
+        return next(filter(None, counters), None)
     except InputError as error:
         log.warning("tokens are not counted: %s", error)
         return None

@@ -14,12 +14,12 @@ import pytest
 import pytrec_eval
 
 from pipeline.api import run_benchmark, run_benchmarks
-from pipeline.benchmark import Benchmark
 from pipeline.config import STAGES, Config
 from pipeline.config.files import load_config
 from pipeline.core.errors import InputError
 from pipeline.core.records import Ranking
-from pipeline.stages import keep_ranking, open_ranking
+from pipeline.retrievers.shared import open_ranking, save_ranking
+from pipeline.runner import Benchmark
 from pipeline.storage import disk
 from pipeline.storage.artifacts import Draft
 from pipeline.storage.disk import hash_file
@@ -279,7 +279,7 @@ def test_scores_are_made_again_of_other_hits_under_the_same_key(
     other = Ranking(np.roll(found.passages, 1, axis=1), np.array(found.scores))
 
     def search(draft: Draft) -> tuple[dict[str, Any], dict[str, Any]]:
-        return keep_ranking(draft, benchmark.collection, other), {}
+        return save_ranking(draft, benchmark.collection, other), {}
 
     benchmark.store.make(benchmark.recipe("search"), search, fresh=True)
     metrics = run(workplace)

@@ -1,56 +1,54 @@
-"""Imports point one way: no module reaches up, and backends do not know each other."""
+"""Imports point one way: twelve floors, no module reaches up, and there is no circle of any sort.
+
+Imports for type checkers only count as well: who must know a module to read another one is bound to it.
+"""
 
 from __future__ import annotations
 
 import ast
+import graphlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from pipeline.encoders import _BACKENDS
+import pytest
 
 PACKAGE = Path(__file__).resolve().parent.parent / "pipeline"
 FLOORS = (
     "core",
     "storage formats config",
-    "data models metrics words",
+    "data models metrics",
     "encoders search",
-    "recipes",
     "engines",
-    "stages lexical benchmark",
+    "retrievers",
+    "runner",
     "results",
     "report",
     "api __init__",
     "cli",
     "__main__",
 )
-"""From the ground up; a module may import its own floor's other modules and those below."""
-BACKENDS = {backend.module for backend in _BACKENDS.values()} | {"pipeline.encoders.precomputed"}
+"""From the ground up: a module may import modules of its own floor and of those below."""
+
+
+def part(module: str) -> str:
+    """The package or module directly below `pipeline` that a module belongs to."""
+    return module.split(".")[1] if "." in module else "__init__"
 
 
 def floor(module: str) -> int:
-    part = module.split(".")[1] if "." in module else "__init__"
-    return next(number for number, names in enumerate(FLOORS) if part in names.split())
+    return next(number for number, names in enumerate(FLOORS) if part(module) in names.split())
 
 
 def modules() -> Iterator[tuple[str, Path]]:
     for path in sorted(PACKAGE.rglob("*.py")):
         parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
-        yield ".".join(parts[:-1] if parts[-1] == "__init__" and len(parts) > 2 else parts), path
+        yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path
 
 
 def imported(path: Path) -> Iterator[str]:
-    """Modules of the package that a file imports, anywhere in it, save for type checkers only."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    typing_only = {
-        id(inner)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
-        for inner in ast.walk(node)
-    }
-    for node in ast.walk(tree):
+    """Modules of the package that a file imports, anywhere in it, also for type checkers only."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         assert not (isinstance(node, ast.ImportFrom) and node.level), f"a relative import in {path}"
-        if id(node) in typing_only:
-            continue
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "pipeline":
             assert node.module is not None
             for alias in node.names:
@@ -61,27 +59,35 @@ def imported(path: Path) -> Iterator[str]:
             yield from (alias.name for alias in node.names if alias.name.split(".")[0] == "pipeline")
 
 
-def test_every_module_stands_on_a_floor() -> None:
-    for module, _ in modules():
-        floor(module)
+GRAPH = {module: sorted(set(imported(path)) - {module}) for module, path in modules()}
+"""What each module imports."""
 
 
-def test_no_module_imports_from_above() -> None:
-    upward = [
-        f"{module} imports {other}"
-        for module, path in modules()
-        for other in imported(path)
-        if floor(other) > floor(module)
-    ]
-    assert upward == []
+def test_there_are_at_most_twelve_floors_and_every_module_stands_on_one() -> None:
+    assert len(FLOORS) <= 12
+    assert {part(module) for module in GRAPH} == set(" ".join(FLOORS).split())
 
 
-def test_backends_do_not_know_each_other() -> None:
-    known = [
-        f"{module} imports {other}"
-        for module, path in modules()
-        if module in BACKENDS
-        for other in imported(path)
-        if other in BACKENDS - {module}
-    ]
-    assert known == []
+@pytest.mark.parametrize("module", GRAPH)
+def test_no_module_imports_from_above(module: str) -> None:
+    assert [other for other in GRAPH[module] if floor(other) > floor(module)] == []
+
+
+def circle(graph: dict[str, set[str]]) -> list[str]:
+    """The nodes of one circle; none if there is none."""
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def test_a_circle_would_be_found() -> None:
+    assert set(circle({"a": {"b"}, "b": {"c"}, "c": {"a"}})) == {"a", "b", "c"}
+
+
+def test_no_packages_import_each_other() -> None:
+    packages: dict[str, set[str]] = {}
+    for module, others in GRAPH.items():
+        packages.setdefault(part(module), set()).update(part(other) for other in others)
+    assert circle({package: others - {package} for package, others in packages.items()}) == []

@@ -24,16 +24,24 @@ import pytest
 from huggingface_hub import constants
 from pydantic import BaseModel
 
-from pipeline.benchmark import Benchmark, several
 from pipeline.config import STAGES, Config
 from pipeline.config.files import load_config
-from pipeline.recipes import NEEDS, SCHEMAS
+from pipeline.retrievers import bm25, dense, shared
+from pipeline.runner import Benchmark, several
 from pipeline.storage.store import Store
 
 ALL = set(STAGES)
 QUERIES_ON = {"data", "queries", "search", "evaluate"}
 PASSAGES_ON = {"data", "passages", "index", "search", "evaluate"}
 VECTORS_ON = ALL - {"data"}
+NEEDS: dict[str, set[str]] = {
+    "data": set(),
+    "passages": {"data"},
+    "queries": {"data"},
+    "index": {"passages"},
+    "search": {"data", "index", "queries"},
+    "evaluate": {"data", "search"},
+}
 FIRST, SECOND = "1" * 40, "2" * 40  # commits
 
 CONFIGS = {
@@ -272,7 +280,7 @@ def after(stages: set[str]) -> set[str]:
     """The stages and all that is made of them; a collection's texts are part of the data."""
     again = set(stages)
     for stage in STAGES:
-        if again & set(NEEDS[stage]):
+        if again & NEEDS[stage]:
             again.add(stage)
     return again
 
@@ -389,7 +397,11 @@ def test_the_model_s_files_are_all_in_the_table(bge_folder: Path) -> None:
 
 
 NUMBERS = {
-    **{f"pipeline.recipes.SCHEMAS[{stage}]": after({stage}) for stage in SCHEMAS},
+    **{
+        f"{kind.__name__}.SCHEMAS[{stage}]": after({stage})
+        for kind in (shared, dense, bm25)
+        for stage in kind.SCHEMAS
+    },
     "pipeline.data.identity.SCHEMA": ALL,
     "pipeline.encoders.openvino.backend.SCHEMA": VECTORS_ON,
     "pipeline.encoders.native.backend.SCHEMA": VECTORS_ON,
@@ -400,7 +412,7 @@ NUMBERS = {
 def test_a_schema_number_changes_the_keys_of_what_that_code_makes(
     workplace: Path, monkeypatch: pytest.MonkeyPatch, number: str
 ) -> None:
-    base = "packed" if "native" in number else "files"
+    base = "packed" if "native" in number else "bm25" if "bm25" in number else "files"
     before = keys(workplace, base)
     path, _, stage = number.rstrip("]").partition("[")
     module, _, name = path.rpartition(".")

@@ -72,7 +72,7 @@ def prune(
 
     Of --unused, --older-than and --size, given together, only what meets them all goes.
     """
-    from pipeline.benchmark import several
+    from pipeline.runner import several
     from pipeline.storage import cache as stored
 
     if (unused and not configs) or not (unused or older_than or size):

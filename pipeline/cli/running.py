@@ -75,7 +75,7 @@ def _show_tradeoff(results: list[dict[str, Any]], folders: list[Path]) -> None:
 
 def plan(configs: Configs, settings: Sets = None, as_json: Json = False) -> None:
     """Show each stage's key and whether it is there; compute nothing."""
-    from pipeline.benchmark import several
+    from pipeline.runner import several
 
     benchmarks = several(load(configs, settings))
     plans = {benchmark.config.name: benchmark.plan() for benchmark in benchmarks}

@@ -247,6 +247,12 @@ class ModelConfig(_Section):
 
     _home = field_validator("name", "passages", "queries")(_expand_home)
 
+    @property
+    def retriever(self) -> str:
+        return (
+            "pipeline.retrievers.bm25:Bm25" if self.backend == "bm25" else "pipeline.retrievers.dense:Dense"
+        )
+
     @model_validator(mode="after")
     def _fits_backend(self) -> ModelConfig:
         if self.backend not in ("precomputed", "bm25") and not self.name:

@@ -21,7 +21,6 @@ from pipeline.core.progress import Bar
 from pipeline.core.records import Float32, Texts
 from pipeline.encoders import batching
 from pipeline.encoders.batching import Usage
-from pipeline.encoders.bm25 import Lexical
 from pipeline.encoders.precomputed import Precomputed
 from pipeline.models import files as model_files
 from pipeline.models import loading
@@ -32,7 +31,6 @@ from pipeline.storage.store import Store
 __all__ = [
     "CalibrationCorpus",
     "Encoder",
-    "Lexical",
     "Model",
     "Precomputed",
     "Role",
@@ -85,8 +83,8 @@ _BACKENDS = {
 }
 
 
-Source = Model | Precomputed | Lexical
-"""What a config's model is: one that is run, vectors that are there, or words alone."""
+Source = Model | Precomputed
+"""What a config's model is: one that is run, or vectors that are given."""
 
 
 class Encoder(Protocol):
@@ -116,8 +114,6 @@ def resolve(config: ModelConfig, find: models.Find = model_files.find) -> Source
     """What the config's model is, without loading it (see `models.resolve`)."""
     if config.backend == "precomputed":
         return Precomputed.find(config)
-    if config.backend == "bm25":
-        return Lexical.of(config)
     return models.resolve(config, _BACKENDS[config.backend].can, find)
 
 
@@ -132,8 +128,6 @@ def kept_keys(config: ModelConfig, source: Source) -> dict[str, str]:
 
 def open_encoder(config: ModelConfig, source: Source, store: Store) -> Encoder:
     """The encoder for what `resolve` found; `store` is where a backend may keep what it prepares."""
-    if isinstance(source, Lexical):
-        raise TypeError("words are not vectors: see pipeline.lexical")
     return source if isinstance(source, Precomputed) else ModelEncoder(config, source, store)
 
 

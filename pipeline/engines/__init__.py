@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Protocol
 from pipeline.config import EngineConfig, ModelConfig
 from pipeline.core.errors import InputError
 from pipeline.core.progress import Bar
-from pipeline.encoders import Encoder, Lexical, Model, Source
+from pipeline.encoders import Encoder, Model, Source
 from pipeline.storage.store import Store
 
 Part = tuple[int, int]
@@ -118,7 +118,7 @@ def open_engine(config: EngineConfig, model: ModelConfig, source: Source, store:
     Raises:
         InputError: There is no such cluster, or it has less than is asked for.
     """
-    if config.kind == "local" or isinstance(source, Lexical):  # words are cut and searched in one process
+    if config.kind == "local":
         return open_local(model, source, store)
     from pipeline.engines.ray import RayEngine
 

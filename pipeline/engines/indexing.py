@@ -27,6 +27,36 @@ def file_name(shard: int, shards: int) -> str:
 
 
 @dataclass(frozen=True)
+class StoredIndex:
+    """A finished index on disk, whole or in shards.
+
+    Attributes:
+        artifact: Its files.
+        rows: Vectors in it.
+        dimension: Of each.
+    """
+
+    artifact: Artifact
+    rows: int
+    dimension: int
+
+    def path(self, name: str) -> Path:
+        """The path of one of its files."""
+        return self.artifact.path(name)
+
+    @property
+    def cost(self) -> dict[str, Any]:
+        """What it took: seconds to build, and bytes on disk."""
+        made = self.artifact.manifest["made"]
+        return {"build_seconds": made["seconds"], "disk_bytes": self.artifact.bytes}
+
+
+def open_index(artifact: Artifact) -> StoredIndex:
+    """A finished index; nothing of it is read yet."""
+    return StoredIndex(artifact, artifact.facts["rows"], artifact.facts["dimension"])
+
+
+@dataclass(frozen=True)
 class Build:
     """Builds the index of some rows: a Faiss file.
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline.storage import disk, locks
 from pipeline.core import machine
 from pipeline.storage.artifacts import MANIFEST, Artifact
-from pipeline.benchmark import Benchmark, Stage
+from pipeline.runner import Benchmark, StageOutcome
 from pipeline.core.display import Displayed, View, counted, interval, rounded
 from pipeline.core.errors import InputError
 
@@ -85,7 +85,7 @@ class SavedResult:
         return str(self.metrics["name"])
 
 
-def write_result(benchmark: Benchmark, stages: list[Stage], folder: Path, seconds: float) -> Result:
+def write_result(benchmark: Benchmark, stages: list[StageOutcome], folder: Path, seconds: float) -> Result:
     """Write the result folder, over an earlier one of the same name.
 
     Args:
@@ -238,7 +238,7 @@ def _spoilt(folder: Path, what: str) -> InputError:
     )
 
 
-def _artifact(stage: Stage) -> Artifact:
+def _artifact(stage: StageOutcome) -> Artifact:
     if stage.artifact is None:
         raise RuntimeError(f"stage {stage.stage} left no artifact")
     return stage.artifact

@@ -11,12 +11,12 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from pipeline.api import run_benchmarks
-from pipeline.benchmark import several
 from pipeline.cli import app
 from pipeline.config.files import load_config
 from pipeline.config.sweep import json_schema, load_configs
 from pipeline.core.errors import InputError
 from pipeline.formats import blocks as files
+from pipeline.runner import several
 from pipeline.storage.disk import hash_file
 
 BASE = "name: t\ndata: {source: sample}\nmodel: {name: all-minilm-l6-v2, precision: bf16}\n"
@@ -224,7 +224,7 @@ def test_several_share_what_they_can(workplace: Path) -> None:
         for name, cache in (("one", "indexes"), ("two", "indexes"), ("elsewhere", "others"))
     )
     first, second, third = several([one, two, elsewhere])
-    assert first.sources is second.sources is third.sources
+    assert first.retriever.identity is second.retriever.identity is third.retriever.identity
     assert first.store is second.store is not third.store
     assert first.made_afresh is second.made_afresh is not third.made_afresh
 

@@ -10,13 +10,13 @@ import pyarrow as pa
 import pytest
 
 from pipeline.api import run_benchmark
-from pipeline.benchmark import Benchmark
 from pipeline.config.files import load_config
 from pipeline.core import machine
 from pipeline.core.errors import InputError
 from pipeline.core.progress import silent
 from pipeline.core.records import Float32, Texts
 from pipeline.encoders import Precomputed, Usage
+from pipeline.runner import Benchmark
 from pipeline.storage import vectors
 from pipeline.storage.store import Store
 

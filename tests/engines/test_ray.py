@@ -20,7 +20,6 @@ import pytest
 from fsspec.implementations.local import LocalFileSystem
 
 from pipeline.api import run_benchmark
-from pipeline.benchmark import Benchmark
 from pipeline.config import Config, EngineConfig, ModelConfig
 from pipeline.config.files import load_config
 from pipeline.core.errors import InputError
@@ -32,6 +31,7 @@ from pipeline.engines.cluster import share_out
 from pipeline.engines.exchange import Exchange
 from pipeline.engines.ray import LOSSES
 from pipeline.engines.work import save
+from pipeline.runner import Benchmark
 from pipeline.storage.artifacts import entry_of
 from pipeline.storage.disk import hash_file
 from pipeline.storage.store import Store

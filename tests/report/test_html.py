@@ -16,7 +16,6 @@ import pytest
 from typer.testing import CliRunner
 
 from pipeline.api import run_benchmark
-from pipeline.benchmark import Benchmark
 from pipeline.cli import app
 from pipeline.config.files import load_config
 from pipeline.core.display import p
@@ -26,6 +25,7 @@ from pipeline.metrics import evaluation, scoring, statistics
 from pipeline.metrics.names import parse_all
 from pipeline.report.html import page
 from pipeline.results.comparison import compare
+from pipeline.runner import Benchmark
 from pipeline.storage.store import Store
 
 QUERIES, RESULTS, PASSAGES, DEPTH = 7000, 10, 9000, 12

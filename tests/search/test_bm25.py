@@ -18,19 +18,18 @@ from pipeline.core.errors import InputError
 from pipeline.core.order import descending_id_rank
 from pipeline.core.progress import silent
 from pipeline.core.records import Ranking, Texts
-from pipeline.encoders.bm25 import Lexical
-from pipeline.search import bm25
+from pipeline.search import postings
+from pipeline.search.words import Tokenization, Words, open_words, save_words
 from pipeline.storage.artifacts import Recipe
 from pipeline.storage.store import Store
-from pipeline.words import Words, open_words, write
 
-PLAIN = Lexical(stop_words=None, stemmer=None)
+PLAIN = Tokenization(stop_words=None, stemmer=None)
 
 
-def words(texts: list[str], lexical: Lexical = PLAIN) -> Words:
+def words(texts: list[str], tokenization: Tokenization = PLAIN) -> Words:
     column = pa.chunked_array([pa.array(texts[:2], pa.string()), pa.array(texts[2:], pa.string())])
     with silent("", None, "") as bar:
-        return lexical.tokenize(Texts(column, column), bar)
+        return tokenization.words(Texts(column, column), bar)
 
 
 def strings(found: Words) -> list[list[str]]:
@@ -38,10 +37,10 @@ def strings(found: Words) -> list[list[str]]:
 
 
 def find(passages: list[str], queries: list[str], top_k: int, ids: list[str] | None = None) -> Ranking:
-    index = bm25.build(words(passages), 0.9, 0.4)
+    index = postings.build(words(passages), 0.9, 0.4)
     names = pa.chunked_array([pa.array(ids or [str(row) for row in range(len(passages))])])
     with silent("", None, "") as bar:
-        return bm25.search(index, words(queries), top_k, descending_id_rank(names), bar)
+        return postings.search(index, words(queries), top_k, descending_id_rank(names), bar)
 
 
 def test_words_are_two_letters_or_more_in_lower_case() -> None:
@@ -49,7 +48,7 @@ def test_words_are_two_letters_or_more_in_lower_case() -> None:
 
 
 def test_stop_words_go_and_stems_stay() -> None:
-    found = words(["the cats and the running dogs", "runs"], Lexical("english", "english"))
+    found = words(["the cats and the running dogs", "runs"], Tokenization("english", "english"))
     assert strings(found) == [["cat", "run", "dog"], ["run"]]
 
 
@@ -61,21 +60,21 @@ def test_words_are_bm25s_s_own(stemmer: str | None, root: Path) -> None:
     text = (root / "pipeline/data/sample/corpus.jsonl").read_text(encoding="utf-8").splitlines()
     own = Snowball.Stemmer(stemmer) if stemmer else None
     expected = bm25s.tokenize(text, stopwords="english", stemmer=own, return_ids=False, show_progress=False)
-    assert strings(words(text, Lexical("english", stemmer))) == expected
+    assert strings(words(text, Tokenization("english", stemmer))) == expected
 
 
 def test_every_language_of_the_config_is_known() -> None:
     for name in typing.get_args(StopWords):
-        words(["text"], Lexical(name, None))
+        words(["text"], Tokenization(name, None))
     for name in typing.get_args(Stemmer):
-        words(["text"], Lexical(None, name))
+        words(["text"], Tokenization(None, name))
 
 
 def test_words_come_back_from_disk(tmp_path: Path) -> None:
     before = words(["one two", "", "two three"])
 
     def build(draft: typing.Any) -> tuple[dict[str, int], dict[str, int]]:
-        write(draft, before)
+        save_words(draft, before)
         return {}, {}
 
     artifact, _ = Store(tmp_path).make(Recipe("passages", {}), build)
@@ -126,7 +125,7 @@ def test_scores_and_passages_equal_bm25s_s(root: Path) -> None:
 
 def test_passages_without_any_word_are_refused() -> None:
     with pytest.raises(InputError, match="none of 2 passages holds a word"):
-        bm25.build(words(["", "?"]), 0.9, 0.4)
+        postings.build(words(["", "?"]), 0.9, 0.4)
 
 
 CONFIG = """

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from pipeline import api
-from pipeline.benchmark import Benchmark
 from pipeline.config.files import load_config
 from pipeline.core.errors import InputError
 from pipeline.core.progress import silent
 from pipeline.report.table import became
+from pipeline.runner import Benchmark
 from pipeline.search import gpu, speed
 from pipeline.storage import vectors
 from pipeline.storage.store import Store

@@ -1,4 +1,4 @@
-"""How are passages found by their words? By bm25s: every word's score in every passage, kept as an index.
+"""BM25's postings, by the package bm25s: for every word its score in every passage that has it.
 
 The scores are Lucene's BM25 ("accurate" in Kamphuis et al., 2020), as Pyserini computes them:
 `log(1 + (N - df + 0.5) / (df + 0.5)) * tf / (tf + k1 * (1 - b + b * length / mean length))`.
@@ -16,7 +16,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.order import sort_hits
 from pipeline.core.progress import Bar
 from pipeline.core.records import Float32, Int64, Ranking
-from pipeline.words import Words
+from pipeline.search.words import Words
 
 
 def build(passages: Words, k1: float, b: float) -> Any:
@@ -29,7 +29,7 @@ def build(passages: Words, k1: float, b: float) -> Any:
     if not len(passages.ids):
         raise InputError(
             f"none of {len(passages):,} passages holds a word",
-            allowed="words of two letters or more that are no stop words",
+            allowed="words of two characters or more that are not stop words",
             fix="check the collection, or set model.stop_words to its language",
         )
     index = bm25s.BM25(k1=k1, b=b, method="lucene", csc_backend="scipy")
@@ -40,14 +40,14 @@ def build(passages: Words, k1: float, b: float) -> Any:
     return index
 
 
-def write(index: Any, folder: Path) -> list[str]:
-    """Write an index as bm25s's own files; their names."""
+def save(index: Any, folder: Path) -> list[str]:
+    """Write an index as bm25s's own files, and return their names."""
     index.save(folder, show_progress=False)
     return sorted(path.name for path in folder.iterdir())
 
 
-def read(folder: Path) -> Any:
-    """Read an index that `write` wrote, its scores memory-mapped."""
+def open_postings(folder: Path) -> Any:
+    """The index that `save` wrote, its scores memory-mapped."""
     return _import().BM25.load(folder, mmap=True)
 
 
@@ -56,10 +56,10 @@ def search(index: Any, queries: Words, top_k: int, id_rank: Int64, bar: Bar) -> 
 
     Args:
         index: Of n passages.
-        queries: A word that stands twice counts twice; one no passage has is left out.
+        queries: A word that occurs twice counts twice; a word that no passage has is left out.
         top_k: Hits kept for each; fewer where fewer passages share a word.
         id_rank: int64 [n], `pipeline.core.order.descending_id_rank` of the passage ids.
-        bar: Told of every query searched.
+        bar: Counts the queries that are done.
 
     Returns:
         [queries, min(top_k, n)], ties in the contract's order, also where they straddle the last rank.
@@ -77,7 +77,7 @@ def search(index: Any, queries: Words, top_k: int, id_rank: Int64, bar: Bar) -> 
 
 
 def _import() -> Any:
-    """The package bm25s, which logs what it is about to do as if that were news."""
+    """The package bm25s, without the lines it logs about each step."""
     import bm25s
 
     logging.getLogger("bm25s").setLevel(logging.WARNING)

@@ -1,0 +1,133 @@
+"""Stages that every kind of retriever has in common: the collection first, the scores last."""
+
+from __future__ import annotations
+
+import io
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from pipeline import data
+from pipeline.config import Config, keyed_settings
+from pipeline.core.errors import InputError
+from pipeline.core.records import Collection, Float64, Ranking
+from pipeline.data import Identity
+from pipeline.metrics.names import Measure, parse_all
+from pipeline.retrievers.stage import Context, Facts, Inputs, Stage
+from pipeline.storage.artifacts import Artifact, Draft
+
+TAG = "benchmarco"  # the last column of run.trec
+SCHEMAS = {"evaluate": 1}  # that of the data is in `pipeline.data.identity`
+EXACT = "exact"  # the role of the exact search that an approximate index is compared with
+
+
+def collection_stage(config: Config, identity: Identity) -> Stage:
+    """Reads, checks and slices the collection."""
+
+    def make(inputs: Inputs, draft: Draft, context: Context) -> Facts:
+        facts = data.load(config.data, draft, context.progress)
+        data.check(config.data, identity)
+        context.meter.count(facts["passages"])
+        return facts
+
+    parts = {"passages": identity.passages, "queries": identity.queries, "qrels": identity.qrels}
+    return Stage("data", 0, (), lambda keys: parts, make, data.open_collection, exact_bytes=True)
+
+
+def save_ranking(draft: Draft, collection: Collection, ranking: Ranking) -> Facts:
+    """Write a ranking as arrays and as a TREC run: what every kind's search leaves."""
+    from pipeline.formats.trec import write_run
+
+    for name, array in (("passages.npy", ranking.passages), ("scores.npy", ranking.scores)):
+        with draft.file(name) as path, open(path, "wb") as file:
+            np.save(file, array, allow_pickle=False)
+    with draft.file("run.trec") as path, open(path, "wb") as file:
+        write_run(file, collection.queries.ids, collection.passages.ids, ranking, TAG)
+    return {"queries": len(ranking.passages), "depth": int(ranking.passages.shape[1])}
+
+
+def open_ranking(artifact: Artifact) -> Ranking:
+    """The ranking that `save_ranking` wrote, memory-mapped."""
+    arrays = (
+        np.load(artifact.path(name), mmap_mode="r", allow_pickle=False)
+        for name in ("passages.npy", "scores.npy")
+    )
+    return Ranking(*arrays)
+
+
+def measures_of(config: Config) -> list[Measure]:
+    """The measures to compute.
+
+    Raises:
+        InputError: A name cannot be read, or a cutoff is above `search.top_k`.
+    """
+    measures = parse_all(config.evaluate.measures)
+    for measure in measures:
+        if measure.cutoff and measure.cutoff > config.search.top_k:
+            raise InputError(
+                f"evaluate.measures: {measure} looks at {measure.cutoff} ranks, "
+                f"search.top_k keeps {config.search.top_k}",
+                allowed=f"cutoffs up to {config.search.top_k}",
+                fix="raise search.top_k or lower the cutoff",
+            )
+    return measures
+
+
+def evaluate_stage(config: Config, identity: Identity, with_exact: bool) -> Stage:
+    """Scores the ranking: a table per query, means and their intervals.
+
+    Args:
+        config: The benchmark's settings.
+        identity: What the judgments are.
+        with_exact: Whether the plan has an exact search to compare the ranking with.
+    """
+    measures, settings = measures_of(config), keyed_settings(config.evaluate, "evaluate")
+    rankings = ("search", EXACT) if with_exact else ("search",)
+
+    def ingredients(keys: Any) -> dict[str, Any]:
+        names = [str(measure) for measure in measures]
+        made_of = {role: keys[role] for role in rankings}
+        return {**made_of, "qrels": identity.qrels, "measures": names, **settings}
+
+    make = partial(_evaluate, config, measures)
+    return Stage(
+        "evaluate", SCHEMAS["evaluate"], ("data", *rankings), ingredients, make, lambda made: made.facts
+    )
+
+
+def _evaluate(
+    config: Config, measures: list[Measure], inputs: Inputs, draft: Draft, context: Context
+) -> Facts:
+    from pipeline.metrics import evaluation, scoring, statistics
+    from pipeline.search import loss
+
+    collection: Collection = inputs["data"]
+    queries = collection.queries
+
+    def score(ranking: Ranking) -> Float64:
+        if config.evaluate.ignore_identical_ids:
+            own = evaluation.row_numbers(queries.ids, collection.passages.ids)
+            ranking = scoring.drop_identical(ranking, own)
+        return scoring.score(ranking, collection.qrels, len(queries), measures)
+
+    values = score(inputs["search"])
+    low, high = statistics.bootstrap_interval(values)
+    table = io.StringIO(newline="")
+    evaluation.write_per_query(table, queries.ids.to_pylist(), measures, values)
+    with draft.file("per_query.csv") as path:
+        path.write_bytes(table.getvalue().encode())
+    context.meter.count(len(queries))
+    names = [str(measure) for measure in measures]
+    means = [float(mean) for mean in values.mean(axis=0)]
+    facts: dict[str, Any] = {}
+    if EXACT in inputs:
+        found, exact = inputs["search"].passages, inputs[EXACT]
+        facts["against_exact"] = loss.against(found, exact.passages, measures, values, score(exact))
+    return {
+        **facts,
+        "queries": len(queries),
+        "passages": len(collection.passages),
+        "metrics": dict(zip(names, means, strict=True)),
+        "intervals": {name: [float(a), float(b)] for name, a, b in zip(names, low, high, strict=True)},
+    }

@@ -1,0 +1,276 @@
+"""A benchmark's plan of stages, and the runner that makes those whose artifacts are missing.
+
+The recipe of every stage is known before anything is computed. The runner looks for the artifact of each
+stage that a result is written from; where it is missing, it makes the stages that this one needs, opens what
+they left, and has the stage make its own. Nothing upstream is opened unless a missing stage needs it. The
+runner knows no stage by name: a plan says which there are, what each needs, how each is keyed and made.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pipeline.config import Config
+from pipeline.core import machine
+from pipeline.core.progress import Progress, silent
+from pipeline.core.records import Collection
+from pipeline.data.storage import CORPUS
+from pipeline.engines import Engine
+from pipeline.retrievers import shared
+from pipeline.retrievers.retriever import Identities, Retriever, open_retriever
+from pipeline.retrievers.stage import Context, Inputs, Plan
+from pipeline.storage import disk
+from pipeline.storage.artifacts import Artifact, Draft, Recipe
+from pipeline.storage.store import Store
+
+RESULTS = ("search", "evaluate")  # the stages that a result folder is written from
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class StageOutcome:
+    """What a run did about one stage.
+
+    Attributes:
+        stage: Its name in the plan.
+        key: Of its recipe.
+        artifact: Its result; None when it was not needed and does not exist.
+        reused: Whether the artifact existed before.
+    """
+
+    stage: str
+    key: str
+    artifact: Artifact | None
+    reused: bool
+
+    def row(self) -> dict[str, Any]:
+        """The stage as `metrics.json` lists it; figures are of the run that made the artifact."""
+        made = self.artifact.manifest["made"] if self.artifact else {}
+        figures = {name: made.get(name) for name in ("seconds", "items", "items_per_second", "peak_rss_mb")}
+        figures["bytes"] = self.artifact.bytes if self.artifact else None
+        if "encoding" in made:
+            figures["encoding"] = made["encoding"]
+        return {"stage": self.stage, "key": self.key, "reused": self.reused, **figures}
+
+
+class _Keys(Mapping[str, str]):
+    """The key of each stage of a plan, computed when it is looked up."""
+
+    def __init__(self, benchmark: Benchmark) -> None:
+        self._benchmark = benchmark
+
+    def __getitem__(self, name: str) -> str:
+        return self._benchmark.recipe(name).key
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._benchmark.stages)
+
+    def __len__(self) -> int:
+        return len(self._benchmark.stages)
+
+
+@dataclass
+class Benchmark:
+    """One config's stages, and the making of them.
+
+    Args:
+        config: What to run.
+        store: Where artifacts are kept.
+        identities: What configs name, hashed once for all benchmarks that share this.
+        progress: Opens progress bars.
+        fresh: Make every stage again.
+        made_afresh: Keys of what was made in this process, which `fresh` does not make once more.
+    """
+
+    config: Config
+    store: Store
+    identities: Identities = field(default_factory=Identities)
+    progress: Progress = silent
+    fresh: bool = False
+    made_afresh: set[str] = field(default_factory=set)
+    _recipes: dict[str, Recipe] = field(default_factory=dict, init=False)
+    _outcomes: dict[str, StageOutcome] = field(default_factory=dict, init=False)
+    _opened: dict[str, Any] = field(default_factory=dict, init=False)
+
+    @cached_property
+    def retriever(self) -> Retriever:
+        """What makes the ranking; reads the bytes of data and model files, and parses nothing."""
+        identity = self.identities.collection(self.config.data)
+        folder = self.store.folder(shared.collection_stage(self.config, identity).recipe({}))
+        return open_retriever(self.config, self.identities, identity, folder.absolute() / CORPUS)
+
+    @cached_property
+    def stages(self) -> Plan:
+        """The stages, in the order they are reported in."""
+        identity = self.retriever.identity
+        ranking = self.retriever.stages()
+        evaluate = shared.evaluate_stage(self.config, identity, shared.EXACT in ranking)
+        return {"data": shared.collection_stage(self.config, identity), **ranking, "evaluate": evaluate}
+
+    @property
+    def reported(self) -> list[str]:
+        """The stages that results list: not the exact search that an index is compared with."""
+        return [name for name in self.stages if name != shared.EXACT]
+
+    def recipe(self, name: str) -> Recipe:
+        """What shapes one stage's artifact."""
+        if name not in self._recipes:
+            self._recipes[name] = self.stages[name].recipe(_Keys(self))
+        return self._recipes[name]
+
+    @property
+    def recipes(self) -> dict[str, Recipe]:
+        """The recipe of each reported stage, in order."""
+        return {name: self.recipe(name) for name in self.reported}
+
+    def find(self, name: str) -> Artifact | None:
+        """A stage's finished artifact, if it exists."""
+        return self.store.find(self.recipe(name))
+
+    def plan(self) -> list[dict[str, Any]]:
+        """Each reported stage's name, key and whether its artifact exists, in order."""
+        return [
+            {"stage": name, "key": recipe.key, "exists": self.store.find(recipe) is not None}
+            for name, recipe in self.recipes.items()
+        ]
+
+    def check(self) -> None:
+        """Refuse what can be known to be wrong before anything is computed.
+
+        Raises:
+            InputError: Something in the config, the data's files or the model's files is wrong.
+        """
+        _ = self.recipes
+        self.retriever.check(self._searched)
+
+    @property
+    def _searched(self) -> bool:
+        """Whether the ranking exists, and may be used."""
+        return not self.fresh and self.find("search") is not None
+
+    def run(self) -> list[StageOutcome]:
+        """Make what is missing; what was done about each reported stage, in order."""
+        self.check()
+        try:
+            if not self._searched:
+                _ = self.engine  # a cluster that does not exist is refused before data is read
+            wanted = self._needed_for(RESULTS) if self.fresh else RESULTS
+            for name in wanted:
+                self.ensure(name)
+        finally:
+            if vars(self).get("engine"):
+                self.engine.close()
+        return [self._outcomes.get(name) or self._unneeded(name) for name in self.reported]
+
+    def _needed_for(self, names: Iterable[str]) -> list[str]:
+        """The named stages and all that they are made of, in the plan's order."""
+        needed: set[str] = set()
+        waiting = list(names)
+        while waiting:
+            name = waiting.pop()
+            needed.add(name)
+            waiting.extend(self.stages[name].needs)
+        return [name for name in self.stages if name in needed]
+
+    def ensure(self, name: str) -> Artifact:
+        """The artifact of a stage, reused or made; before it, if need be, those it is made of."""
+        if name not in self._outcomes:
+            recipe = self.recipe(name)
+            fresh = self.fresh and recipe.key not in self.made_afresh
+            artifact, reused = None if fresh else self.store.load(recipe), True
+            if artifact and (other := self._changed_since(artifact)):
+                log.warning("%s: made from another %s than there is now; making it again", name, other)
+                artifact, fresh = None, True
+            if artifact is None:
+                for needed in self.stages[name].needs:
+                    self.ensure(needed)
+                artifact, reused = self.store.make(recipe, lambda draft: self._make(name, draft), fresh)
+                self.made_afresh.add(recipe.key)
+            self._outcomes[name] = StageOutcome(name, recipe.key, artifact, reused)
+        artifact = self._outcomes[name].artifact
+        if artifact is None:
+            raise RuntimeError(f"stage {name} left no artifact")
+        return artifact
+
+    def opened(self, name: str) -> Any:
+        """What a stage has left, opened; made first if need be."""
+        if name not in self._opened:
+            self._opened[name] = self.stages[name].open(self.ensure(name))
+        return self._opened[name]
+
+    @property
+    def collection(self) -> Collection:
+        """The passages, queries and judgments."""
+        collection: Collection = self.opened("data")
+        return collection
+
+    def _changed_since(self, artifact: Artifact) -> str | None:
+        """The stage, of those this run has used, whose files differ from those the artifact was made from."""
+        made_from = artifact.manifest["made"].get("from_files", {})
+        for name, files in made_from.items():
+            if name in self._outcomes and files != _content(self.ensure(name)):
+                return str(name)
+        return None
+
+    def _unneeded(self, name: str) -> StageOutcome:
+        recipe = self.recipe(name)
+        self.store.mark_used(recipe)
+        artifact = self.store.find(recipe)
+        return StageOutcome(name, recipe.key, artifact, artifact is not None)
+
+    def _make(self, name: str, draft: Draft) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Run one stage; its facts, and how it was made."""
+        needs = self.stages[name].needs
+        inputs = Inputs({needed: self.opened(needed) for needed in needs})
+        inputs.artifacts = {needed: self.ensure(needed) for needed in needs}
+        meter = machine.Meter()
+        context = Context(self.progress, meter, lambda: self.engine, lambda: self.local)
+        facts = self.stages[name].make(inputs, draft, context)
+        varying = [needed for needed in needs if not self.stages[needed].exact_bytes]
+        return facts, {
+            **meter.figures(),
+            "from": {needed: self.recipe(needed).key for needed in needs},
+            "from_files": {needed: _content(self.ensure(needed)) for needed in varying},
+            "hardware": machine.hardware(),
+            "versions": machine.versions(),
+        }
+
+    @cached_property
+    def engine(self) -> Engine:
+        """Where parts of the work are done: opened when first used, closed at the end of `run`."""
+        engine: Engine = self.retriever.open_engine(self.store)
+        return engine
+
+    @cached_property
+    def local(self) -> Engine:
+        """."""
+        engine: Engine = self.retriever.open_engine(self.store, local=True)
+        return engine
+
+
+def several(configs: Iterable[Config], progress: Progress = silent, fresh: bool = False) -> list[Benchmark]:
+    """A benchmark of each config: what two of them name is hashed once, and a cache has one store."""
+    identities = Identities()
+    stores: dict[Path, Store] = {}
+    made_afresh: defaultdict[Path, set[str]] = defaultdict(set)
+    benchmarks = []
+    for config in configs:
+        root = Path(config.cache)
+        store = stores.setdefault(root, Store(root))
+        benchmarks.append(
+            Benchmark(
+                config, store, identities, progress=progress, fresh=fresh, made_afresh=made_afresh[root]
+            )
+        )
+    return benchmarks
+
+
+def _content(artifact: Artifact) -> str:
+    """SHA-256 of what its files hold."""
+    return disk.hash_json(artifact.manifest["files"])
