@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline import words
 from pipeline.core.machine import Meter
-from pipeline.encoders.bm25 import Lexical
+from pipeline.encoders.bm25 import Bm25Settings
 from pipeline.models.model import Role
 from pipeline.stages import Maker, keep_ranking
 from pipeline.storage.artifacts import Draft
@@ -30,7 +30,7 @@ def _tokenize(benchmark: Benchmark, role: Role, draft: Draft, meter: Meter) -> d
     collection = benchmark.collection
     texts = collection.passages if role == "passages" else collection.queries
     with meter.working(), benchmark.progress(f"tokenize {role}", len(texts), "texts") as bar:
-        found = Lexical.of(benchmark.config.model).tokenize(texts, bar)
+        found = _settings(benchmark).open().tokenize(texts, bar)
     words.write(draft, found)
     meter.count(len(texts))
     return {"rows": len(texts), "words": len(found.ids), "vocabulary": len(found.vocabulary)}
@@ -40,7 +40,7 @@ def make_index(benchmark: Benchmark, draft: Draft, meter: Meter) -> dict[str, An
     """Build the index from the passages' words."""
     from pipeline.search import bm25
 
-    model, passages = benchmark.config.model, words.open_words(benchmark.ensure("passages"))
+    model, passages = _settings(benchmark), words.open_words(benchmark.ensure("passages"))
     with meter.working(), benchmark.progress("index", len(passages), "passages") as bar:
         index = bm25.build(passages, model.k1, model.b)
         bar.update(len(passages))
@@ -64,6 +64,13 @@ def make_search(benchmark: Benchmark, draft: Draft, meter: Meter) -> dict[str, A
         ranking = bm25.search(index, queries, benchmark.config.search.top_k, id_rank, bar)
     meter.count(len(queries))
     return keep_ranking(draft, collection, ranking)
+
+
+def _settings(benchmark: Benchmark) -> Bm25Settings:
+    """The settings of the model; nothing else is made here."""
+    if not isinstance(benchmark.config.model, Bm25Settings):
+        raise TypeError(f"backend '{benchmark.config.model.backend}' makes no words")
+    return benchmark.config.model
 
 
 MAKERS: dict[str, Maker] = {

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pipeline import data
+from pipeline.config import VectorSettings
 from pipeline.core.machine import Meter
 from pipeline.core.progress import Bar
 from pipeline.core.records import Collection, Float64, Ranking
@@ -55,6 +56,8 @@ def make_queries(benchmark: Benchmark, draft: Draft, meter: Meter) -> dict[str, 
 def _embed(benchmark: Benchmark, role: Role, draft: Draft, meter: Meter) -> dict[str, Any]:
     """Encode the shards that an earlier run did not leave whole."""
     config, collection = benchmark.config.model, benchmark.collection
+    if not isinstance(config, VectorSettings):
+        raise TypeError(f"backend '{config.backend}' makes no vectors")
     if isinstance(benchmark.model, Precomputed):
         benchmark.model.match(collection)
     texts = collection.passages if role == "passages" else collection.queries

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from pipeline.encoders import _BACKENDS
+from pipeline.config import BACKENDS as KINDS
 
 PACKAGE = Path(__file__).resolve().parent.parent / "pipeline"
 FLOORS = (
@@ -24,7 +24,7 @@ FLOORS = (
     "__main__",
 )
 """From the ground up; a module may import its own floor's other modules and those below."""
-BACKENDS = {backend.module for backend in _BACKENDS.values()} | {"pipeline.encoders.precomputed"}
+BACKENDS = {KINDS[name].__module__ for name in KINDS}
 
 
 def floor(module: str) -> int:

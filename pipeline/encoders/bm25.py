@@ -5,15 +5,62 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from pipeline.config import ModelConfig
+from pipeline.config import IndexConfig, ModelSettings, SearchConfig, setting
 from pipeline.core.progress import Bar
 from pipeline.core.records import Texts
 from pipeline.models.model import Role
 from pipeline.words import Words
+
+StopWords = Literal[
+    "english", "english_plus", "german", "dutch", "french", "spanish", "portuguese", "italian", "russian",
+    "swedish", "norwegian", "danish", "chinese", "turkish", "korean",
+]  # fmt: skip
+"""Languages whose stop words bm25s knows."""
+SnowballStemmer = Literal[
+    "arabic", "armenian", "basque", "catalan", "danish", "dutch", "english", "finnish", "french", "german",
+    "greek", "hindi", "hungarian", "indonesian", "irish", "italian", "lithuanian", "nepali", "norwegian",
+    "porter", "portuguese", "romanian", "russian", "serbian", "spanish", "swedish", "tamil", "turkish",
+    "yiddish",
+]  # fmt: skip
+"""Snowball's algorithms."""
+
+
+class Bm25Settings(ModelSettings):
+    """BM25: no model and no vectors."""
+
+    backend: Literal["bm25"] = ModelSettings.narrowed("backend", "bm25")
+    k1: float = setting(0.9, "how soon more of a word adds little", shapes="index", ge=0)
+    b: float = setting(0.4, "how much a passage's length counts", shapes="index", ge=0, le=1)
+    stop_words: StopWords | None = setting(
+        "english",
+        "the language whose stop words are left out; null keeps all",
+        shapes="passages queries",
+        keyed=False,
+    )
+    stemmer: SnowballStemmer | None = setting(
+        "english", "a Snowball stemmer; null is none", shapes="passages queries", keyed=False
+    )
+
+    def check(self, index: IndexConfig, search: SearchConfig) -> None:
+        """See `ModelSettings.check`."""
+        if index != IndexConfig() or search.parameters:
+            raise ValueError(
+                "backend 'bm25' makes an index of its own: "
+                "leave out the section 'index' and search.parameters"
+            )
+        if search.memory_mb is not None or search.device not in ("auto", "cpu"):
+            raise ValueError(
+                "backend 'bm25' holds its index in memory, and searches it on the CPU: "
+                "leave out search.memory_mb and search.device"
+            )
+
+    def open(self) -> Lexical:
+        """See `ModelSettings.open`."""
+        return Lexical(self.stop_words, self.stemmer)
 
 
 @dataclass(frozen=True)
@@ -27,11 +74,6 @@ class Lexical:
 
     stop_words: str | None
     stemmer: str | None
-
-    @classmethod
-    def of(cls, config: ModelConfig) -> Lexical:
-        """As a config says it."""
-        return cls(config.stop_words, config.stemmer)
 
     def recipe(self, role: Role) -> dict[str, Any]:
         """What stands in the key of the words: the same for both roles."""

@@ -12,13 +12,12 @@ import pyarrow as pa
 import pytest
 
 from pipeline.api import run_benchmark
-from pipeline.config import Stemmer, StopWords
 from pipeline.config.files import load_config
 from pipeline.core.errors import InputError
 from pipeline.core.order import descending_id_rank
 from pipeline.core.progress import silent
 from pipeline.core.records import Ranking, Texts
-from pipeline.encoders.bm25 import Lexical
+from pipeline.encoders.bm25 import Lexical, SnowballStemmer, StopWords
 from pipeline.search import bm25
 from pipeline.storage.artifacts import Recipe
 from pipeline.storage.store import Store
@@ -67,7 +66,7 @@ def test_words_are_bm25s_s_own(stemmer: str | None, root: Path) -> None:
 def test_every_language_of_the_config_is_known() -> None:
     for name in typing.get_args(StopWords):
         words(["text"], Lexical(name, None))
-    for name in typing.get_args(Stemmer):
+    for name in typing.get_args(SnowballStemmer):
         words(["text"], Lexical(None, name))
 
 
