@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.config import MEASURES, Config, DataConfig
+from pipeline.config import MEASURES, Config, DataSettings
 from pipeline.config.sweep import refuse_namesakes
 from pipeline.core.errors import InputError
 from pipeline.core.progress import Progress, numbered, silent
@@ -139,7 +139,7 @@ def describe_data(configs: Sequence[Config], progress: Progress = silent) -> dic
     """
     from pipeline.data import describe
 
-    alike: defaultdict[tuple[DataConfig, str], list[Benchmark]] = defaultdict(list)
+    alike: defaultdict[tuple[DataSettings, str], list[Benchmark]] = defaultdict(list)
     for benchmark in several(configs, progress):
         alike[benchmark.config.data, benchmark.config.model.name].append(benchmark)
     return {

@@ -51,12 +51,12 @@ def generate(folder: Path, rows: int) -> None:
 def load_collection(folder: Path, source: str) -> int:
     """Load with the project's own loader; the passages loaded."""
     from pipeline.cli.terminal import progress
-    from pipeline.config import DataConfig
+    from pipeline.config import SOURCES
     from pipeline.data import load
     from pipeline.storage.artifacts import Draft
 
     with tempfile.TemporaryDirectory(dir=folder) as target:
-        config = DataConfig.model_validate({"source": source, "path": str(folder)})
+        config = SOURCES.make(source=source, path=str(folder))
         return int(load(config, Draft(Path(target)), progress)["passages"])
 
 

@@ -37,7 +37,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline import data
-from pipeline.config import DataConfig, ModelConfig
+from pipeline.config import BACKENDS, SOURCES
 from pipeline.core import machine
 from pipeline.core.progress import silent
 from pipeline.core.records import Texts
@@ -86,7 +86,7 @@ def main() -> None:
 
 def passages(store: Store, count: int) -> tuple[list[str], CalibrationCorpus]:
     """The first passages of the MS MARCO slice, or of the sample where that is absent, repeated; and all."""
-    config = DataConfig(source="beir", path=str(SLICE)) if SLICE.is_dir() else DataConfig(source="sample")
+    config = SOURCES.make(source="beir", path=str(SLICE)) if SLICE.is_dir() else SOURCES.make(source="sample")
     artifact, _ = store.make(Recipe("data", {}), lambda draft: (data.load(config, draft), {}))
     texts: list[str] = data.open_collection(artifact).passages.texts.slice(0, count).to_pylist()
     repeated = [texts[row % len(texts)] for row in range(count)]
@@ -117,7 +117,7 @@ def random_model(folder: Path, **shape: int) -> str:
 
 
 def model_folder(name: str) -> Path:
-    model = resolve(ModelConfig(name=name))
+    model = resolve(BACKENDS.make(name=name))
     assert isinstance(model, Model)
     return model.files.folder()
 
@@ -130,7 +130,7 @@ def layer_shape(name: str) -> tuple[int, int, int]:
 
 def work(name: str, texts: list[str]) -> tuple[int, float]:
     """Tokens of all texts, and the arithmetic of a model's linear layers on them, in operations."""
-    count = token_counter(resolve(ModelConfig(name=name)))
+    count = token_counter(resolve(BACKENDS.make(name=name)))
     assert count is not None
     tokens = sum(min(length, 512) for length in count(texts))
     layers, width, inner = layer_shape(name)
@@ -142,7 +142,7 @@ def build(name: str, store: Store, corpus: CalibrationCorpus, only: list[str] | 
     from FlagEmbedding import FlagModel
     from sentence_transformers import SentenceTransformer
 
-    model = resolve(ModelConfig(name=name))
+    model = resolve(BACKENDS.make(name=name))
     assert isinstance(model, Model)
     folder = str(model.files.folder())
     flag = FlagModel(folder, pooling_method=model.pooling, use_fp16=False, devices=["cpu"])
@@ -162,7 +162,7 @@ def build(name: str, store: Store, corpus: CalibrationCorpus, only: list[str] | 
 
 
 def ours(name: str, backend: str, precision: str, store: Store, corpus: CalibrationCorpus) -> Encode:
-    config = ModelConfig.model_validate({"name": name, "backend": backend, "precision": precision})
+    config = BACKENDS.make(name=name, backend=backend, precision=precision)
     model = resolve(config)
     assert isinstance(model, Model)
     encoder = open_encoder(config, replace(model, corpus=corpus), store)

@@ -110,10 +110,10 @@ def read_qrels(data: Path) -> dict[str, dict[str, int]]:
 
 
 def model_folder(name: str) -> str:
-    from pipeline.config import ModelConfig
+    from pipeline.config import BACKENDS
     from pipeline.encoders import Model, resolve
 
-    model = resolve(ModelConfig(name=name))
+    model = resolve(BACKENDS.make(name=name))
     assert isinstance(model, Model)
     return str(model.files.folder())
 
@@ -192,10 +192,10 @@ def _values(tree: Any) -> Any:
 
 
 def pooling(model: str) -> str:
-    from pipeline.config import ModelConfig
+    from pipeline.config import BACKENDS
     from pipeline.encoders import Model, resolve
 
-    found = resolve(ModelConfig(name=model))
+    found = resolve(BACKENDS.make(name=model))
     assert isinstance(found, Model)
     return found.pooling
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Write docs/configuration.md from the config's own models.
+"""Write docs/configuration.md from the config's settings classes.
 
 .venv/bin/python scripts/document_config.py
 """
@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import types
 import typing
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel
 
 from pipeline.config import Config
+from pipeline.config.kinds import Kinds, kinds_of
 
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
 HEAD = """# Configuration
@@ -21,6 +23,10 @@ HEAD = """# Configuration
 One YAML file is one benchmark; `benchmarco schema` prints the same as JSON Schema, for editors. Unknown keys
 are refused. Relative paths are taken from the config file's folder, `cache` and `output` from the working
 directory. Any key can be set for one run: `--set search.top_k=100`.
+
+`data` and `model` have kinds, chosen by `data.source` and `model.backend`: a kind has the settings of the
+first table and of those under its name. A setting of another kind is refused, except
+with its default value.
 
 *Makes again* names the stages that the setting itself shapes. What is made from them follows; everything else
 is reused. Of a changed `data` the passages' vectors stay if the passages do. Settings with none there are
@@ -35,8 +41,45 @@ def main() -> None:
 
 
 def page() -> str:
-    sections = [("", Config), *((name, section(field.annotation)) for name, field in fields(Config))]
-    return HEAD + "".join(table(name, model) for name, model in sections if model)
+    top = {key: field for key, field in Config.model_fields.items() if not section(field.annotation)}
+    parts = [table("", top)]
+    for name, field in Config.model_fields.items():
+        if model := section(field.annotation):
+            kinds = kinds_of(field)
+            parts += [f"\n## `{name}`: {first_line(model)}\n", table(name, model.model_fields, kinds)]
+            parts += kind_tables(name, kinds) if kinds else []
+    return HEAD + "\n## Top level\n" + "".join(parts)
+
+
+def kind_tables(name: str, kinds: Kinds[Any]) -> list[str]:
+    """A table for each class of a section's kinds, with the settings that it adds or narrows.
+
+    Classes that several kinds derive from come first, under the names of these kinds.
+    """
+    users: dict[type[BaseModel], list[str]] = {}
+    for kind in kinds:
+        classes = kinds[kind].__mro__
+        for model in reversed(classes[: classes.index(kinds.base)]):
+            users.setdefault(model, []).append(kind)
+    parts = []
+    for model, named in sorted(users.items(), key=lambda item: -len(item[1])):
+        own = {key: model.model_fields[key] for key in settings_of(model) if key != kinds.field}
+        others = [settings_of(kinds[kind]) for kind in named if kinds[kind] is not model]
+        if others:  # a setting that each of the kinds declares again is in their tables
+            own = {key: own[key] for key in own if not all(key in each for each in others)}
+        names = ", ".join(f"`{kind}`" for kind in named)
+        text = f"\n### `{name}.{kinds.field}`: {names}\n{first_line(model)}"
+        parts.append(f"{text}\n\n{table(name, own)}" if own else f"{text} No settings of its own.\n")
+    return parts
+
+
+def settings_of(model: type[BaseModel]) -> list[str]:
+    """The settings that a class declares itself, in order."""
+    return [key for key in model.__annotations__ if key in model.model_fields]
+
+
+def first_line(model: type[BaseModel]) -> str:
+    return (model.__doc__ or "").splitlines()[0]
 
 
 def fields(model: type[BaseModel]) -> list[tuple[str, Any]]:
@@ -47,18 +90,23 @@ def section(annotation: Any) -> type[BaseModel] | None:
     return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
 
 
-def table(name: str, model: type[BaseModel]) -> str:
-    rows = [row(name, key, field) for key, field in fields(model) if not section(field.annotation)]
-    title = f"`{name}`: {(model.__doc__ or '').splitlines()[0]}" if name else "Top level"
+def table(name: str, settings: Mapping[str, Any], kinds: Kinds[Any] | None = None) -> str:
+    rows = []
+    for key, field in settings.items():
+        if kinds and key == kinds.field:
+            names, default = ", ".join(f"`{kind}`" for kind in kinds), kinds.default
+            rows.append(row(name, key, field, f"`{default}`" if default else "required", names))
+        else:
+            default = "required" if field.is_required() else f"`{plain(field.default)}`"
+            rows.append(row(name, key, field, default, allowed(field.annotation)))
     head = "| key | default | allowed | what it is | makes again |\n|---|---|---|---|---|\n"
-    return f"\n## {title}\n{head}" + "".join(rows)
+    return head + "".join(rows)
 
 
-def row(name: str, key: str, field: Any) -> str:
-    default = "required" if field.is_required() else f"`{plain(field.default)}`"
+def row(name: str, key: str, field: Any, default: str, values: str) -> str:
     shapes = " ".join(field.json_schema_extra["shapes"])
     dotted = f"{name}.{key}" if name else key
-    cells = (f"`{dotted}`", default, allowed(field.annotation), field.description, shapes)
+    cells = (f"`{dotted}`", default, values, field.description, shapes)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
 
 
@@ -79,6 +127,8 @@ def allowed(annotation: Any) -> str:
         return ", ".join(allowed(option) for option in inner)
     if origin in (tuple, list):
         return f"list of {allowed(inner[0])}"
+    if origin is typing.Annotated:
+        return allowed(inner[0])
     if origin is dict:
         return f"mapping to {allowed(inner[1])}"
     if section(annotation):

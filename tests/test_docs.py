@@ -12,6 +12,7 @@ import typer.main
 
 from pipeline.cli import app
 from pipeline.config import Config
+from pipeline.config.kinds import kinds_of
 from pipeline.metrics.measures import MEASURES
 from pipeline.metrics.names import parse
 
@@ -37,8 +38,9 @@ def settings() -> set[str]:
     """Every `section.key` of the config."""
     known = set()
     for name, field in Config.model_fields.items():
-        inner = getattr(field.annotation, "model_fields", {})
-        known |= {f"{name}.{key}" for key in inner}
+        kinds = kinds_of(field)
+        for section in [kinds[kind] for kind in kinds] if kinds else [field.annotation]:
+            known |= {f"{name}.{key}" for key in getattr(section, "model_fields", {})}
     return known
 
 

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.config import BACKENDS
+
 PACKAGE = Path(__file__).resolve().parent.parent / "pipeline"
 FLOORS = (
     "core",
@@ -91,3 +93,10 @@ def test_no_packages_import_each_other() -> None:
     for module, others in GRAPH.items():
         packages.setdefault(part(module), set()).update(part(other) for other in others)
     assert circle({package: others - {package} for package, others in packages.items()}) == []
+
+
+def test_backends_do_not_know_each_other() -> None:
+    backends = {BACKENDS[name].__module__ for name in BACKENDS}
+    assert {module: sorted(backends & {*GRAPH[module]}) for module in backends} == {
+        module: [] for module in backends
+    }

@@ -1,6 +1,6 @@
 """Keys: what each field of the config, and each fact outside it, makes again, and that nothing else changes.
 
-`CHANGES` has an entry for every field. A field that is added without one fails
+`CHANGES` has an entry for every field of every kind. A field that is added without one fails
 `test_every_field_has_a_change`, so nobody can add a setting without saying what it invalidates.
 """
 
@@ -24,8 +24,9 @@ import pytest
 from huggingface_hub import constants
 from pydantic import BaseModel
 
-from pipeline.config import STAGES, Config
+from pipeline.config import BACKENDS, STAGES, Config
 from pipeline.config.files import load_config
+from pipeline.config.kinds import kinds_of
 from pipeline.retrievers import bm25, dense, shared
 from pipeline.runner import Benchmark, several
 from pipeline.storage.store import Store
@@ -74,6 +75,11 @@ CONFIGS = {
         name: t
         data: {source: beir, path: data}
         model: {backend: precomputed, passages: passages.npy, queries: queries.npy}
+    """,
+    "chain": """
+        name: t
+        data: {source: beir, path: data}
+        model: {backend: sentence-transformers, name: ./bge-small-en-v1.5}
     """,
     "bm25": """
         name: t
@@ -262,11 +268,18 @@ def changed(before: dict[str, str], after: dict[str, str]) -> set[str]:
 
 
 def walk(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Every field of a model that holds a value, sections opened, also those that are one of several."""
+    """Every field of a model that holds a value, sections opened: all kinds, and those that are an option."""
     for name, field in model.model_fields.items():
+        if kinds := kinds_of(field):
+            for kind in kinds:
+                yield from walk(kinds[kind], f"{prefix}{name}.")
+            continue
         options = get_args(field.annotation) if isinstance(field.annotation, types.UnionType) else ()
-        kinds = [field.annotation, *options]
-        sections = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)]
+        sections = [
+            each
+            for each in (field.annotation, *options)
+            if isinstance(each, type) and issubclass(each, BaseModel)
+        ]
         if field.annotation not in sections:
             yield prefix + name, field
         for section in sections:
@@ -289,6 +302,31 @@ def test_every_field_has_a_change() -> None:
     assert set(FIELDS) == set(CHANGES), "give the new field an entry in CHANGES"
     without = [name for name, listed in CHANGES.items() if not listed]
     assert [name for name in without if len(get_args(FIELDS[name].annotation)) != 1] == []
+
+
+def test_kinds_agree_on_what_a_setting_shapes() -> None:
+    marks: dict[str, set[str]] = {}
+    for name, field in walk(Config):
+        marks.setdefault(name, set()).add(str(field.json_schema_extra))
+    assert [name for name, found in marks.items() if len(found) > 1] == []
+
+
+MODELS = {kind: base for base, text in CONFIGS.items() for kind in BACKENDS if f"backend: {kind}" in text}
+"""For each backend a config that uses it."""
+
+
+@pytest.mark.parametrize("kind", BACKENDS)
+def test_every_backend_keys_its_settings_as_they_claim(workplace: Path, kind: str) -> None:
+    """The settings whose value is in the keys, of every backend that has them."""
+    before, tried = keys(workplace, MODELS[kind]), 0
+    for name, field in BACKENDS[kind].model_fields.items():
+        setting = f"model.{name}"
+        if name == "backend" or (field.json_schema_extra["shapes"] and not field.json_schema_extra["keyed"]):
+            continue
+        found = changed(before, keys(workplace, MODELS[kind], CHANGES[setting][0].to))
+        assert found == after(set(field.json_schema_extra["shapes"])), setting
+        tried += 1
+    assert tried >= 3
 
 
 @pytest.mark.parametrize(

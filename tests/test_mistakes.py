@@ -99,15 +99,15 @@ VECTORS = both(array("p.npy", np.eye(2), dtype=np.float32), array("q.npy", np.ey
 CONFIG: list[tuple[Apply, tuple[str, ...], list[str]]] = [
     (config("name: t", "name: [t"), RUN, ["c.yaml, line 2", "not valid YAML", "one 'key: value' a line"]),
     (config("name: t\n", "name: t\n\tx: 1\n"), RUN, ["c.yaml, line 2", "not valid YAML"]),
-    (config("name: t", "name: t\nname: u"), RUN, ["line 2", "key 'name' stands twice"]),
+    (config("name: t", "name: t\nname: u"), RUN, ["line 2", "duplicate key 'name'"]),
     (
         config("name: t", "name: !!python/object/apply:os.getcwd []"),
         RUN,
         ["c.yaml, line 1", "not valid YAML"],
     ),
-    (config("name: t", "name: !!int ''"), RUN, ["c.yaml, line 1", "not valid YAML: '' is no int"]),
-    (config("name: t", "name: !!bool x"), RUN, ["c.yaml, line 1", "not valid YAML: 'x' is no bool"]),
-    (config("name: t", "name: 2026-13-45"), RUN, ["c.yaml, line 1", "'2026-13-45' is no timestamp"]),
+    (config("name: t", "name: !!int ''"), RUN, ["c.yaml, line 1", "not valid YAML: '' is not a valid int"]),
+    (config("name: t", "name: !!bool x"), RUN, ["c.yaml, line 1", "not valid YAML: 'x' is not a valid bool"]),
+    (config("name: t", "name: 2026-13-45"), RUN, ["c.yaml, line 1", "'2026-13-45' is not a valid timestamp"]),
     (config("path: data", 'path: "a\\0b"'), RUN, ["c.yaml, line 2", "a text holds \\0"]),
     (config("path: data", 'path: "\\ud800"'), RUN, ["c.yaml, line 2", "half a surrogate pair"]),
     (config("1000", "0x" + "f" * 5000), RUN, ["c.yaml, line 4", "more than 64 bits"]),
@@ -120,11 +120,11 @@ CONFIG: list[tuple[Apply, tuple[str, ...], list[str]]] = [
     (config("path: data", r'path: "a\nb"'), RUN, ["'a b' is neither a folder here nor a dataset id"]),
     (config("1000", f"[{'1, ' * 500}]"), RUN, ["'search.top_k' is [1, 1, ", "... (passages kept"]),
     (config("search: {top_k: 1000}", "search: lots"), RUN, ["'search' is 'lots'", "a section, of settings"]),
-    (config("", ""), RUN, ["c.yaml: holds nothing", "sections name, data"]),
-    (config("", "- a\n- b\n"), RUN, ["no mapping of sections"]),
+    (config("", ""), RUN, ["c.yaml is empty", "sections name, data"]),
+    (config("", "- a\n- b\n"), RUN, ["c.yaml is not a mapping of sections"]),
     (content("c.yaml", b"\xff\xfe"), RUN, ["c.yaml: not UTF-8 text (byte 0)", "Save it as UTF-8"]),
     (remove("c.yaml"), RUN, ["config c.yaml: no such file", "Check the path"]),
-    (nothing, ("run", "data"), ["config data: is a folder"]),
+    (nothing, ("run", "data"), ["config data is a folder"]),
     (config("name: t\n", ""), RUN, ["'name' is missing"]),
     (config("name: t", "name: ../t"), RUN, ["'name' is '../t'", "letters, digits"]),
     (config("name: t", "name: /etc/t"), RUN, ["'name' is '/etc/t'", "letters, digits"]),
@@ -145,11 +145,11 @@ CONFIG: list[tuple[Apply, tuple[str, ...], list[str]]] = [
         ["ndcg@10 looks at 10 ranks", "cutoffs up to 5"],
     ),
     (config("beir", "bier"), RUN, ["'data.source' is 'bier'", "'beir'"]),
-    (config(", path: data", ""), RUN, ["c.yaml: source 'beir' needs data.path: add it."]),
+    (config(", path: data", ""), RUN, ["c.yaml: 'data.path' is missing (folder of the collection", "Add it"]),
     (config("path: data", "path: data, queries: 0"), RUN, ["'data.queries' is 0"]),
     (config("path: data", "path: data, corpus: -3"), RUN, ["'data.corpus'", "-3"]),
     (
-        config("path: data", "path: data, corpus: {positives_of: 0}"),
+        config("beir, path: data", "hub, path: data, corpus: {positives_of: 0}"),
         RUN,
         ["'data.corpus.positives_of' is 0", "greater than or equal to 1"],
     ),
@@ -161,8 +161,16 @@ CONFIG: list[tuple[Apply, tuple[str, ...], list[str]]] = [
     (config("v2}", "v2, batch_size: 0}"), RUN, ["'model.batch_size' is 0"]),
     (config("v2}", "v2, query_max_length: 1}"), RUN, ["'model.query_max_length' is 1", "3"]),
     (config("v2}", "v2, backend: onnx}"), RUN, ["'model.backend' is 'onnx'", "'openvino'"]),
-    (config("v2}", "v2, k1: 1.2}"), RUN, ["backend 'flag' has no use for model.k1"]),
-    (config("v2}", "v2, backend: bm25, pooling: cls}"), RUN, ["backend 'bm25' has no use for model.pooling"]),
+    (
+        config("v2}", "v2, k1: 1.2}"),
+        RUN,
+        ["model.k1 is not a setting of backend 'flag' (it belongs to bm25)", "Allowed: backend"],
+    ),
+    (
+        config("v2}", "v2, backend: bm25, pooling: cls}"),
+        RUN,
+        ["model.pooling is not a setting of backend 'bm25'", "stop_words", "Leave it out"],
+    ),
     (config("v2}", "v2, backend: bm25, stemmer: klingon}"), RUN, ["'model.stemmer' is 'klingon'", "porter"]),
     (
         both(config("v2}", "v2, backend: bm25}"), config("top_k: 1000", "parameters: {nprobe: 2}")),
@@ -172,13 +180,13 @@ CONFIG: list[tuple[Apply, tuple[str, ...], list[str]]] = [
     (
         spoil("pre.yaml", "q.npy}", "q.npy, truncate_dim: 8}"),
         ("run", "pre.yaml"),
-        ["backend 'precomputed' has no use for model.truncate_dim"],
+        ["model.truncate_dim is not a setting of backend 'precomputed'"],
     ),
     *(
         (
             spoil("pre.yaml", "q.npy}", f"q.npy, {given}}}"),
             ("plan", "pre.yaml"),
-            [f"backend 'precomputed' has no use for model.{given.partition(':')[0]}: leave it out"],
+            [f"model.{given.partition(':')[0]} is not a setting of backend 'precomputed'", "Leave it out"],
         )
         for given in (
             "precision: bf16",
@@ -190,27 +198,31 @@ CONFIG: list[tuple[Apply, tuple[str, ...], list[str]]] = [
             "trust_remote_code: true",
         )
     ),
-    (config("v2}", "v2, passages: p.npy}"), RUN, ["backend 'flag' has no use for model.passages"]),
+    (
+        config("v2}", "v2, passages: p.npy}"),
+        RUN,
+        ["model.passages is not a setting of backend 'flag' (it belongs to precomputed)"],
+    ),
     (
         config("v2}", "v2, backend: openvino, queries: q.npy}"),
         RUN,
-        ["backend 'openvino' has no use for model.queries"],
+        ["model.queries is not a setting of backend 'openvino'"],
     ),
-    (config("beir", "sample"), RUN, ["source 'sample' has no use for data.path: leave it out"]),
+    (config("beir", "sample"), RUN, ["data.path is not a setting of source 'sample'", "Leave it out"]),
     (
         config("path: data", "path: data, query_column: q"),
         RUN,
-        ["source 'beir' has no use for data.query_column"],
+        ["data.query_column is not a setting of source 'beir' (it belongs to hub)"],
     ),
     (
         spoil("ms.yaml", "path: ms", "path: ms, revision: v1"),
         ("plan", "ms.yaml"),
-        ["source 'msmarco' has no use for data.revision"],
+        ["data.revision is not a setting of source 'msmarco' (it belongs to beir, hub)"],
     ),
     (
         config("beir, path: data", "ir_datasets, path: cranfield, split: dev"),
         RUN,
-        ["source 'ir_datasets' has no use for data.split"],
+        ["data.split is not a setting of source 'ir_datasets'"],
     ),
     (config("name: t", "name: t\ncache: ~no-such-user/x"), RUN, ["'cache' is '~no-such-user/x'", "no ~"]),
     (config("path: data", "path: ~no-such-user/x"), RUN, ["'data.path' is '~no-such-user/x'", "no ~"]),
@@ -326,7 +338,7 @@ COMMAND_LINE: list[tuple[Apply, tuple[str, ...], list[str]]] = [
     (nothing, settings("search.topk=3"), ["unknown key 'search.topk'", "Did you mean 'top_k'"]),
     (nothing, settings("search.top_k=ten"), ["'search.top_k' is 'ten'"]),
     (nothing, settings("search.top_k=["), ["--set search.top_k=[", "not valid YAML"]),
-    (nothing, settings("name.x=1"), ["--set name.x=1: 'name.x' is below 'name', which holds a value"]),
+    (nothing, settings("name.x=1"), ["--set name.x=1: 'name.x' is below 'name', which is a value"]),
     (nothing, settings("name=../../x"), ["'name' is '../../x'"]),
     (
         lambda folder: (folder / "file").touch(),
@@ -455,9 +467,9 @@ MODEL: list[tuple[Apply, tuple[str, ...], list[str]]] = [
     (
         config("v2}", "v2, backend: openvino, device: cuda}"),
         RUN,
-        ["model.device: cuda, where backend 'openvino' does not compute", "auto, cpu"],
+        ["'model.device' is 'cuda' (auto or cpu: it computes nowhere else)", "'auto' or 'cpu'"],
     ),
-    (config("v2}", "v2, precision: int8}"), RUN, ["model.precision: int8", "'flag'", "fp32, fp16, bf16"]),
+    (config("v2}", "v2, precision: int8}"), RUN, ["'model.precision' is 'int8'", "'fp32', 'fp16' or 'bf16'"]),
     (remove("model/config.json"), ("run", "m.yaml"), ["model folder", "no config.json"]),
     (
         content("model/adapter_config.json", b'{"base_model_name_or_path": "org/base"}'),

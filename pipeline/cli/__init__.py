@@ -40,9 +40,9 @@ class Commands(TyperGroup):
 
 def schema() -> None:
     """Print the config's JSON Schema, for editors."""
-    from pipeline.config.sweep import json_schema
+    from pipeline.config.sweep import file_schema
 
-    print_json(json_schema())
+    print_json(file_schema())
 
 
 def example() -> None:

@@ -1,22 +1,18 @@
-"""How does a benchmark's YAML file become a config? Read, overridden, checked, its paths made absolute.
-
-What is wrong with it is said in one sentence: where, what is allowed, what to do.
-"""
+"""Config files: YAML is read, changed by `--set`, and checked."""
 
 from __future__ import annotations
 
-import difflib
-import os
 import re
-import types
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
-from pipeline.config import SWEEP, Config
+from pipeline.config.benchmark import Config
+from pipeline.config.mistakes import explain
+from pipeline.config.settings import FOLDER, SWEEP
 from pipeline.core.errors import InputError, shown
 
 
@@ -34,7 +30,7 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
     raw = read_config(path, overrides)
     if raw.get(SWEEP) is not None:
         raise InputError(
-            f"config {path}: '{SWEEP}' makes several benchmarks of it",
+            f"config {path} holds several benchmarks, by its '{SWEEP}'",
             allowed="a config of one benchmark",
             fix="call load_configs, or remove the sweep",
         )
@@ -42,7 +38,7 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
 
 
 def read_config(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
-    """The file's YAML with the overrides in it, of which nothing is checked yet; as `load_config`."""
+    """The file's YAML with the overrides applied, not checked yet; see `load_config` for both."""
     raw = _read_yaml(path)
     for override in overrides:
         _override(raw, override)
@@ -50,21 +46,21 @@ def read_config(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def make_config(raw: Mapping[str, Any], path: Path, part: str = "") -> Config:
-    """The config that plain values make.
+    """A config from plain values.
 
     Args:
-        raw: What the file says.
-        path: The file, whose folder relative paths are taken from.
+        raw: The content of the file.
+        path: The file; relative paths are taken from its folder.
         part: Which part of the file it is, for messages: "" is all of it.
 
     Raises:
         InputError: A value is not allowed, or a key is not known.
     """
+    settings = {key: value for key, value in raw.items() if key != SWEEP}
     try:
-        config = Config.model_validate({key: value for key, value in raw.items() if key != SWEEP})
+        return Config.model_validate(settings, context={FOLDER: path.resolve().parent})
     except ValidationError as error:
-        raise _explain(error, f"config {path}{part}") from None
-    return _anchor(config, path.resolve().parent)
+        raise explain(error, f"config {path}{part}") from None
 
 
 _UNFIT = re.compile("[\0\ud800-\udfff]")  # what no path and no UTF-8 file can hold
@@ -75,14 +71,14 @@ class _Loader(yaml.SafeLoader):
     """PyYAML's safe loader, which refuses a key given twice instead of keeping the last, and unfit values."""
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """A value; PyYAML stumbles over a text that is not what its tag or its form says."""
+        """A value; a text that does not fit its tag, or the form of a date, ends in errors of many types."""
         try:
             value = super().construct_object(node, deep)
         except yaml.YAMLError:
             raise
         except (AttributeError, LookupError, ValueError):
             raise yaml.MarkedYAMLError(
-                problem=f"{shown(node.value)} is no {node.tag.rpartition(':')[2]}",
+                problem=f"{shown(node.value)} is not a valid {node.tag.rpartition(':')[2]}",
                 problem_mark=node.start_mark,
             ) from None
         if isinstance(value, str) and _UNFIT.search(value):
@@ -102,7 +98,7 @@ class _Loader(yaml.SafeLoader):
                 continue
             if key.value in seen:
                 raise yaml.MarkedYAMLError(
-                    problem=f"key '{key.value}' stands twice", problem_mark=key.start_mark
+                    problem=f"duplicate key '{key.value}'", problem_mark=key.start_mark
                 )
             seen.add(key.value)
         return node
@@ -118,18 +114,17 @@ def _parse_yaml(text: str, where: str) -> Any:
         raise InputError(
             f"{where}{line}: not valid YAML: {problem}",
             allowed="one 'key: value' a line, indented by spaces, each key once",
-            fix="mend that line",
+            fix="correct that line",
         ) from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         detail = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(f"{where}: not valid YAML: {detail}", fix="mend the file") from None
+        raise InputError(f"{where}: not valid YAML: {detail}", fix="correct the file") from None
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
     if not path.is_file():
-        what = "is a folder" if path.is_dir() else "no such file"
         raise InputError(
-            f"config {path}: {what}",
+            f"config {path} is a folder" if path.is_dir() else f"config {path}: no such file",
             allowed="a benchmark's YAML file, such as configs/quickstart.yaml",
             fix="check the path",
         )
@@ -146,7 +141,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     raw = _parse_yaml(text, f"config {path}")
     if not isinstance(raw, dict) or not all(isinstance(key, str) for key in raw):
         raise InputError(
-            f"config {path}: holds {'nothing' if raw is None else 'no mapping of sections'}",
+            f"config {path} is {'empty' if raw is None else 'not a mapping of sections'}",
             allowed=f"sections {', '.join(Config.model_fields)}",
             fix="start from configs/quickstart.yaml",
         )
@@ -166,16 +161,16 @@ def _override(raw: dict[str, Any], text: str) -> None:
 
 
 def put(raw: dict[str, Any], keys: Sequence[str], value: Any, where: str) -> None:
-    """Give a setting a value, in place; sections above it are made if they are not there.
+    """Set a value, in place; the sections above it are added if they are missing.
 
     Args:
-        raw: What a config file says.
+        raw: The content of a config file.
         keys: The path of the setting.
         value: Its value.
-        where: What asks for it, for messages.
+        where: What sets it, for messages.
 
     Raises:
-        InputError: A key above it holds a value and no settings.
+        InputError: A key above it is a value and not a section.
     """
     *above, last = keys
     for key in above:
@@ -184,91 +179,7 @@ def put(raw: dict[str, Any], keys: Sequence[str], value: Any, where: str) -> Non
         raw = raw[key]
         if not isinstance(raw, dict):
             raise InputError(
-                f"{where}: '{'.'.join(keys)}' is below '{key}', which holds a value, not settings",
+                f"{where}: '{'.'.join(keys)}' is below '{key}', which is a value and not a section",
                 fix="name a setting below a section",
             )
     raw[last] = value
-
-
-def _sections(model: type[BaseModel], location: Sequence[Any]) -> type[BaseModel] | None:
-    """The section's model at `location` below `model`, or None where there is none."""
-    for key in location:
-        field = model.model_fields.get(str(key))
-        if field is None:
-            return None
-        inner = field.annotation
-        options = get_args(inner) if isinstance(inner, types.UnionType) else (inner,)
-        models = [option for option in options if isinstance(option, type) and issubclass(option, BaseModel)]
-        if not models:
-            return None
-        model = models[0]
-    return model
-
-
-_ALLOWED = {
-    "model_type": "a section, of settings and their values",
-    "tuple_type": "a list",
-    "too_short": "one or more",
-}
-"""What YAML calls some things that pydantic complains of."""
-
-
-def _explain(error: ValidationError, where: str) -> InputError:
-    """One of pydantic's complaints as one sentence: of an unknown key, else the first of what is deepest."""
-    issue = min(error.errors(), key=lambda issue: (issue["type"] != "extra_forbidden", -len(issue["loc"])))
-    location = [part for part in issue["loc"] if isinstance(part, int) or not _is_branch(part)]
-    dotted = ".".join(str(part) for part in location)
-    if issue["type"] == "extra_forbidden":
-        section = _sections(Config, location[:-1])
-        known = [*(section.model_fields if section else []), *([] if location[:-1] else [SWEEP])]
-        near = difflib.get_close_matches(str(location[-1]), known, 1, cutoff=0.0)
-        return InputError(
-            f"{where}: unknown key '{dotted}'",
-            allowed=", ".join(known),
-            fix=f"did you mean '{near[0]}'" if near else "remove it",
-        )
-    if issue["type"] == "missing":
-        return InputError(f"{where}: '{dotted}' is missing", fix="add it; see configs/quickstart.yaml")
-    message = issue["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
-    if issue["type"] == "value_error" and isinstance(issue["input"], Mapping):
-        return InputError(f"{where}: {message}")  # of a whole section, which says what to do
-    section = _sections(Config, location[:-1])
-    field = section.model_fields.get(str(location[-1])) if section and location else None
-    doc = f" ({field.description})" if field and field.description else ""
-    found = f"{where}: '{dotted}' is {shown(issue['input'])}{doc}"
-    return InputError(found, allowed=_ALLOWED.get(issue["type"], message), fix="change it")
-
-
-def _is_branch(part: str) -> bool:
-    """Whether a part of pydantic's location names a branch of a union instead of a key."""
-    return part in ("int", "str", "bool", "PositivesOf") or part.startswith(
-        ("tuple[", "literal[", "function-")
-    )
-
-
-def _anchor(config: Config, base: Path) -> Config:
-    """The config with local paths made absolute; names that no local folder has stay hub ids or aliases."""
-
-    def local(value: str | None, explicit: bool = False) -> str | None:
-        if value is None:
-            return None
-        path = Path(os.path.realpath(base / value))  # which a loop of links does not stop
-        return str(path) if explicit or path.exists() or value.startswith((".", "/")) else value
-
-    source, where = config.data.source, config.data.path
-    data = config.data.model_copy(
-        update={
-            "path": where
-            if source == "ir_datasets"
-            else local(where, explicit=source in ("msmarco", "flag")),
-            "corpus_path": local(config.data.corpus_path),
-        }
-    )
-    model = config.model.model_copy(
-        update={
-            "name": local(config.model.name or None) or "",
-            "passages": local(config.model.passages, explicit=True),
-            "queries": local(config.model.queries, explicit=True),
-        }
-    )
-    return config.model_copy(update={"data": data, "model": model})

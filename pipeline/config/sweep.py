@@ -1,12 +1,12 @@
-"""Which benchmarks does a config file hold? One, or under `sweep:` several that differ in some settings.
+"""Sweeps: several benchmarks in one config file, which differ in some settings.
 
-A list has an entry per benchmark, each with what it changes, by dotted keys or sections:
+A list under `sweep:` has an entry per benchmark with the settings it changes, by dotted keys or sections:
 
     sweep:
       - {name: minilm-fp32}
       - {name: minilm-bf16, model.precision: bf16}
 
-A mapping has a list of values for each setting, and every combination is a benchmark:
+A mapping there has a list of values for each setting, and every combination is a benchmark:
 
     sweep:
       model.precision: [fp32, bf16]
@@ -23,15 +23,15 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
-from pipeline import config
-from pipeline.config import SWEEP, Config
+from pipeline.config.benchmark import Config, json_schema
 from pipeline.config.files import make_config, put, read_config
+from pipeline.config.settings import SWEEP
 from pipeline.core.errors import InputError, shown
 
 Change = dict[tuple[str, ...], Any]
 """Values by the path of their setting."""
 
-LABEL_LENGTH = 32  # letters of a value that a name made of it keeps
+LABEL_LENGTH = 32  # characters of a value that stay in a name made of it
 
 
 def load_configs(paths: str | Path | Sequence[str | Path], overrides: Sequence[str] = ()) -> list[Config]:
@@ -51,10 +51,10 @@ def load_configs(paths: str | Path | Sequence[str | Path], overrides: Sequence[s
 
 
 def refuse_namesakes(benchmarks: Iterable[tuple[str, str]]) -> None:
-    """Refuse benchmarks of which one would write over the result of another.
+    """Refuse benchmarks with the same name: one would overwrite the result of the other.
 
     Args:
-        benchmarks: Where each comes from, for the message, and its name or result folder.
+        benchmarks: For each its source, for the message, and its name or result folder.
     """
     seen: set[str] = set()
     for where, name in benchmarks:
@@ -67,9 +67,9 @@ def refuse_namesakes(benchmarks: Iterable[tuple[str, str]]) -> None:
         seen.add(name)
 
 
-def json_schema() -> dict[str, Any]:
+def file_schema() -> dict[str, Any]:
     """A config file as JSON Schema: one benchmark's settings, and `sweep`."""
-    schema = config.json_schema()
+    schema = json_schema()
     keys = {"pattern": rf"^({'|'.join(Config.model_fields)})(\..+)?$"}
     schema["properties"][SWEEP] = {
         "description": "several benchmarks: a list of changes, or lists of values by setting",
@@ -112,7 +112,7 @@ def _expand(path: Path, overrides: Sequence[str]) -> Iterator[Config]:
 
 
 def _entries(sweep: list[Any], path: Path) -> Iterator[tuple[str, Change]]:
-    """The changes of a list's entries, each after the words that say in a message which entry it is."""
+    """The changes of a list's entries, each after the part of a message that names the entry."""
     for number, entry in enumerate(sweep, start=1):
         part = f", {SWEEP} entry {number}"
         if not isinstance(entry, dict) or not all(isinstance(key, str) for key in entry):
@@ -121,9 +121,9 @@ def _entries(sweep: list[Any], path: Path) -> Iterator[tuple[str, Change]]:
 
 
 def _combinations(sweep: dict[Any, Any], path: Path) -> Iterator[tuple[str, Change]]:
-    """The changes of every combination, each after the words that name it in a message."""
+    """The changes of every combination, each after the part of a message that names it."""
     if not all(isinstance(key, str) for key in sweep):
-        raise _malformed(f"config {path}: a key of '{SWEEP}' is no text")
+        raise _malformed(f"config {path}: a key of '{SWEEP}' is not a text")
     axes = dict(_leaves(sweep))
     for keys, values in axes.items():
         if not isinstance(values, list) or not values:
@@ -154,7 +154,7 @@ def _leaves(changes: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator
 
 
 def _refuse_set_twice(changes: list[tuple[str, Change]], overrides: Sequence[str], path: Path) -> None:
-    """Refuse `--set` of what the sweep changes: whichever won, the other would be silently lost."""
+    """Refuse `--set` of a setting that the sweep changes: one of the two would be silently lost."""
     swept = {keys for _, change in changes for keys in change}
     for override in overrides:
         given = tuple(override.partition("=")[0].strip().split("."))
@@ -168,14 +168,14 @@ def _refuse_set_twice(changes: list[tuple[str, Change]], overrides: Sequence[str
 
 
 def _labels(change: Change, changes: list[tuple[str, Change]]) -> Iterator[str]:
-    """What of a change goes into its name: every value that not all of the changes have."""
+    """The parts of a name that a change gives: every value that not all of the changes have."""
     for keys, value in change.items():
         if any(other.get(keys, change) != value for _, other in changes):
             yield _label(keys[-1], value)
 
 
 def _label(key: str, value: Any) -> str:
-    """A value as part of a result's name; what says little alone stands after its setting's name."""
+    """A value as part of a result's name; one that is not text stands after its setting's name."""
     if isinstance(value, list):
         return "-".join(_label(key, each) for each in value)
     if isinstance(value, str):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.config import DataConfig
-from pipeline.data.sources.catalog import open_source
+from pipeline.config import DataSettings
+from pipeline.formats.source import Source
 from pipeline.storage.disk import changed
 
 SCHEMA = 2  # of reading, joining, slicing and storing; raise it when any of them gives other content
@@ -30,15 +30,16 @@ class Identity:
     qrels: dict[str, Any]
 
 
-def identify(config: DataConfig) -> Identity:
+def identify(config: DataSettings) -> Identity:
     """The identity of a collection, from its files' bytes or its commit on the hub.
 
     Raises:
         InputError: A file is missing, or the hub does not know the dataset.
     """
-    parts = open_source(config).identity()
+    source: Source = config.open()
+    parts = source.identity()
     asked = {"queries": parts["queries"], "qrels": parts["qrels"], "first_queries": config.queries}
-    size = config.corpus if isinstance(config.corpus, int) else None
+    size = config.passages_kept
     corpus = {"schema": SCHEMA, "corpus": parts["corpus"]}
     return Identity(
         passages=corpus | ({"size": size, **asked} if size else {}),
@@ -47,11 +48,11 @@ def identify(config: DataConfig) -> Identity:
     )
 
 
-def check(config: DataConfig, identity: Identity) -> None:
+def check(config: DataSettings, identity: Identity) -> None:
     """Refuse a collection that is no longer what was identified.
 
     Raises:
         InputError: Its files were written, or its branch on the hub moved.
     """
     if identify(config) != identity:
-        raise changed(f"data.path {config.path}: the collection")
+        raise changed(f"the collection of {getattr(config, 'path', config.source)}")

@@ -15,16 +15,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.config import DataConfig
+from pipeline.config import DataSettings
 from pipeline.core.errors import InputError
 from pipeline.core.progress import Progress, silent
 from pipeline.core.records import Qrels
 from pipeline.data.corpus import Corpus, write_corpus
 from pipeline.data.judged import Judged, merge
 from pipeline.data.queries import Questions, select_queries
-from pipeline.data.sources.catalog import open_source
 from pipeline.data.storage import CORPUS, QRELS, QUERIES, TextsWriter, blank, write_qrels
-from pipeline.formats.source import Judgments
+from pipeline.formats.source import Judgments, Source
 from pipeline.storage.artifacts import Draft
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 Mask = npt.NDArray[np.bool_]
 
 
-def load(config: DataConfig, draft: Draft, progress: Progress = silent) -> dict[str, Any]:
+def load(config: DataSettings, draft: Draft, progress: Progress = silent) -> dict[str, Any]:
     """Make a collection's files from its source.
 
     Args:
@@ -49,16 +48,15 @@ def load(config: DataConfig, draft: Draft, progress: Progress = silent) -> dict[
     Raises:
         InputError: The source is not what its layout asks for; file and line are named where there is one.
     """
-    source = open_source(config)
+    source: Source = config.open()
     judgments = source.judgments()
     judged = merge(judgments)
     questions = select_queries(source, judged, config.queries)
     asked = questions.kept[judged.queries]
     if not asked.any():
         raise _nothing_left(judgments, "query", judgments.queries)
-    size = config.corpus if isinstance(config.corpus, int) else None
     with draft.file(CORPUS) as path:
-        corpus = write_corpus(source, judged, asked, size, path, progress)
+        corpus = write_corpus(source, judged, asked, config.passages_kept, path, progress)
         found = asked & (corpus.rows[judged.passages] >= 0)
         if not found.any():
             raise _nothing_left(judgments, "passage", judgments.passages)

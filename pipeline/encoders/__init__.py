@@ -1,21 +1,19 @@
-"""Which backend runs the model? A backend is one file here that turns token ids into vectors.
+"""Encoder backends: what a config's model is resolved to, and how texts become vectors.
 
-To add one, write its file with a class that keeps `batching.Backend` (one that runs PyTorch extends
-`torch_backend.TorchBackend`), and add its line to `_BACKENDS` and its name to `config.ModelConfig.backend`;
-see docs/models.md.
+A backend is one file here: its settings, and a class that keeps `batching.Backend` and turns token ids into
+vectors (one that runs PyTorch extends `torch.backend.TorchBackend`). `config.model.BACKENDS` lists them; see
+docs/models.md.
 """
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 
-from pipeline.config import ModelConfig
+from pipeline.config import EncoderSettings, ModelSettings
 from pipeline.core.errors import InputError
 from pipeline.core.progress import Bar
 from pipeline.core.records import Float32, Texts
@@ -25,7 +23,7 @@ from pipeline.encoders.precomputed import Precomputed
 from pipeline.models import files as model_files
 from pipeline.models import loading
 from pipeline.models import model as models
-from pipeline.models.model import Abilities, CalibrationCorpus, Model, Role
+from pipeline.models.model import CalibrationCorpus, Model, Role
 from pipeline.storage.store import Store
 
 __all__ = [
@@ -41,46 +39,6 @@ __all__ = [
     "resolve",
     "token_counter",
 ]
-
-
-@dataclass(frozen=True)
-class _Backend:
-    """Where a backend is, and what it does.
-
-    Attributes:
-        module: Imported when a model is loaded.
-        name: Of the class in it, a `batching.Backend`; it is called with the model and the store.
-        can: What decides how a model is resolved.
-        keeps: The module's function that gives the recipe of what the backend makes of a model and keeps in
-            the store; none if it keeps nothing.
-    """
-
-    module: str
-    name: str
-    can: Abilities
-    keeps: str | None = None
-
-
-_BACKENDS = {
-    "flag": _Backend("pipeline.encoders.torch.flag", "FlagBackend", Abilities(("fp32", "fp16", "bf16"))),
-    "sentence-transformers": _Backend(
-        "pipeline.encoders.torch.sentence_transformers",
-        "SentenceTransformersBackend",
-        Abilities(("fp32", "fp16", "bf16"), as_sentence_transformers=True),
-    ),
-    "openvino": _Backend(
-        "pipeline.encoders.openvino.backend",
-        "OpenVINOBackend",
-        Abilities(("fp32", "bf16", "int8"), devices=("cpu",)),
-        keeps="network_recipe",
-    ),
-    "native": _Backend(
-        "pipeline.encoders.native.backend",
-        "NativeBackend",
-        Abilities(("int16",), devices=("cpu",)),
-        keeps="packed_recipe",
-    ),
-}
 
 
 Source = Model | Precomputed
@@ -110,25 +68,27 @@ class Encoder(Protocol):
         ...
 
 
-def resolve(config: ModelConfig, find: models.Find = model_files.find) -> Source:
+def resolve(config: ModelSettings, find: models.Find = model_files.find) -> Source:
     """What the config's model is, without loading it (see `models.resolve`)."""
-    if config.backend == "precomputed":
-        return Precomputed.find(config)
-    return models.resolve(config, _BACKENDS[config.backend].can, find)
+    if isinstance(config, EncoderSettings):
+        return models.resolve(config, find)
+    found: Source = config.open()
+    return found
 
 
-def kept_keys(config: ModelConfig, source: Source) -> dict[str, str]:
+def kept_keys(config: ModelSettings, source: Source) -> dict[str, str]:
     """Keys of what a backend makes of the model and keeps: vectors are made from that."""
-    known = _BACKENDS.get(config.backend)
-    if known is None or known.keeps is None or not isinstance(source, Model):
-        return {}
-    recipe = getattr(importlib.import_module(known.module), known.keeps)
-    return {config.backend: recipe(source).key}
+    recipe = config.kept_recipe(source) if isinstance(config, EncoderSettings) else None
+    return {config.backend: recipe.key} if recipe else {}
 
 
-def open_encoder(config: ModelConfig, source: Source, store: Store) -> Encoder:
+def open_encoder(config: ModelSettings, source: Source, store: Store) -> Encoder:
     """The encoder for what `resolve` found; `store` is where a backend may keep what it prepares."""
-    return source if isinstance(source, Precomputed) else ModelEncoder(config, source, store)
+    if isinstance(source, Precomputed):
+        return source
+    if not isinstance(config, EncoderSettings):
+        raise TypeError(f"backend '{config.backend}' runs no model")
+    return ModelEncoder(config, source, store)
 
 
 def token_counter(source: Source) -> Callable[[list[str]], list[int]] | None:
@@ -150,15 +110,13 @@ class ModelEncoder:
         store: Where a backend may keep what it prepares.
     """
 
-    def __init__(self, config: ModelConfig, model: Model, store: Store) -> None:
+    def __init__(self, config: EncoderSettings, model: Model, store: Store) -> None:
         self.config, self.model, self.store = config, model, store
 
     @cached_property
     def backend(self) -> batching.Backend:
         """The loaded model; loading may convert or fetch it."""
-        known = _BACKENDS[self.config.backend]
-        loaded = getattr(importlib.import_module(known.module), known.name)
-        backend: batching.Backend = loaded(self.model, self.store)
+        backend: batching.Backend = self.config.load(self.model, self.store)
         self.model.files.check()
         if self.model.truncate_dim and self.model.truncate_dim > backend.dimension:
             raise InputError(

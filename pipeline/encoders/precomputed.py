@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.config import ModelConfig
+from pipeline.config import ModelSettings, VectorSettings, setting
+from pipeline.config.settings import LocalPath
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 from pipeline.core.progress import Bar
@@ -19,6 +20,22 @@ from pipeline.encoders.batching import Usage
 from pipeline.models.model import ROLES, Role
 from pipeline.storage.disk import changed, hash_given
 from pipeline.storage.vectors import forget
+
+
+class PrecomputedSettings(VectorSettings):
+    """Vectors from files, which another program wrote."""
+
+    backend: Literal["precomputed"] = ModelSettings.narrowed("backend", "precomputed")
+    passages: LocalPath | None = setting(
+        None, ".npy [passages, d], in corpus order", shapes="passages", keyed=False
+    )
+    queries: LocalPath | None = setting(
+        None, ".npy [queries, d], in query order", shapes="queries", keyed=False
+    )
+
+    def open(self) -> Precomputed:
+        """See `ModelSettings.open`."""
+        return Precomputed.find(self)
 
 
 @dataclass(frozen=True)
@@ -32,7 +49,7 @@ class Precomputed:
     paths: dict[Role, Path]
 
     @classmethod
-    def find(cls, config: ModelConfig) -> Precomputed:
+    def find(cls, config: PrecomputedSettings) -> Precomputed:
         """The files a config names.
 
         Raises:

@@ -13,7 +13,7 @@ from dataclasses import Field, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
-from pipeline.config import EngineConfig, ModelConfig
+from pipeline.config import EngineConfig, ModelSettings
 from pipeline.core.errors import InputError
 from pipeline.core.progress import Bar
 from pipeline.encoders import Encoder, Model, Source
@@ -99,14 +99,14 @@ class Engine(Protocol):
         ...
 
 
-def open_local(model: ModelConfig, source: Source, store: Store) -> Engine:
+def open_local(model: ModelSettings, source: Source, store: Store) -> Engine:
     """This process as an engine; arguments as of `open_engine`."""
     from pipeline.engines.local import LocalEngine
 
     return LocalEngine(model, source, store)
 
 
-def open_engine(config: EngineConfig, model: ModelConfig, source: Source, store: Store) -> Engine:
+def open_engine(config: EngineConfig, model: ModelSettings, source: Source, store: Store) -> Engine:
     """The engine that a config asks for.
 
     Args:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from pipeline.config import ModelConfig
+from pipeline.config import ModelSettings
 from pipeline.encoders import Encoder, Model, Precomputed, Source
 from pipeline.engines import Job, Part, Piece
 from pipeline.engines.exchange import Exchange, node_store, take_name
@@ -137,7 +137,7 @@ class Receiver:
             self._here[key] = self.exchange.fetch(entry, self.store)
         return self._here[key]
 
-    def source(self, config: ModelConfig, source: Source) -> Source:
+    def source(self, config: ModelSettings, source: Source) -> Source:
         """A model as it was sent, whose files are brought when it is loaded.
 
         Raises:
@@ -146,7 +146,7 @@ class Receiver:
         if not isinstance(source, Model) or not isinstance(source.files, FilesAway):
             return source
         if source.name in BUNDLED:
-            files, _ = find(config.name, config.revision, config.trust_remote_code)
+            files, _ = find(config.name, config.revision, source.trust_remote_code)
             return replace(source, files=files)
         root = self.store.root.absolute()
         return replace(source, files=replace(source.files, bring=self.bring, root=root))

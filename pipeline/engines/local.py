@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 
 from pipeline import encoders
-from pipeline.config import ModelConfig
+from pipeline.config import ModelSettings
 from pipeline.core.progress import Bar
 from pipeline.encoders import Encoder, Source
 from pipeline.engines import Job, Part, Piece
@@ -27,7 +27,7 @@ class LocalEngine:
     kind = "local"
     workers = 1
 
-    def __init__(self, config: ModelConfig, source: Source, store: Store) -> None:
+    def __init__(self, config: ModelSettings, source: Source, store: Store) -> None:
         self.config, self.source, self.store = config, source, store
 
     @cached_property

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import encoders
-from pipeline.config import EngineConfig, ModelConfig
+from pipeline.config import EngineConfig, ModelSettings
 from pipeline.core import machine
 from pipeline.core.errors import InputError
 from pipeline.core.progress import Bar
@@ -46,7 +46,7 @@ class RayEngine:
 
     kind = "ray"
 
-    def __init__(self, config: EngineConfig, model: ModelConfig, source: Source, store: Store) -> None:
+    def __init__(self, config: EngineConfig, model: ModelSettings, source: Source, store: Store) -> None:
         self._ray, self._connected = cluster.connect(config.address)
         self._source, self._sender = source, None
         self._idle: list[Any] = []
@@ -166,7 +166,7 @@ class Worker:
     """
 
     def __init__(
-        self, config: ModelConfig, source: Source, place: Path | tuple[str, str], threads: int
+        self, config: ModelSettings, source: Source, place: Path | tuple[str, str], threads: int
     ) -> None:
         os.environ["OMP_NUM_THREADS"] = os.environ["RAYON_NUM_THREADS"] = str(threads)
         self._config, self._source, self._place = config, source, place

@@ -135,7 +135,7 @@ def _expect(kind: Kind, value: Any, where: str) -> None:
 
 
 def find(name: str, revision: str | None, trust_remote_code: bool) -> tuple[Files, dict[str, Any]]:
-    """The files and identity of a bundled alias, a local folder, or a hub id; arguments as in `ModelConfig`.
+    """The files and identity of a bundled alias, a local folder, or a hub id; arguments as in the config.
 
     Raises:
         InputError: There is no such model, or its files are not whole.

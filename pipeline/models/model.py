@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
-from pipeline.config import ModelConfig
+from pipeline.config import Abilities, EncoderSettings
 from pipeline.core import machine
 from pipeline.core.errors import InputError
 from pipeline.models import card as declared
@@ -26,22 +26,6 @@ Find = Callable[[str, str | None, bool], tuple[Files, dict[str, Any]]]
 
 COUNTING_ON = ("camembert", "mpnet", "data2vec-text", "longformer", "xmod", "ibert", "lilt")
 """Model types whose first position is the one after the padding id, as those of RoBERTa's kinds."""
-
-
-@dataclass(frozen=True)
-class Abilities:
-    """What a backend does with a model.
-
-    Attributes:
-        precisions: What it computes in.
-        devices: Where it computes.
-        as_sentence_transformers: Whether it runs every module that sentence-transformers would, with that
-            library's defaults; else it runs Transformer, Pooling and Normalize, with FlagEmbedding's.
-    """
-
-    precisions: Sequence[str]
-    devices: Sequence[str] = ("cpu", "cuda")
-    as_sentence_transformers: bool = False
 
 
 @dataclass(frozen=True)
@@ -105,25 +89,18 @@ class Model:
         }
 
 
-def resolve(config: ModelConfig, can: Abilities, find: Find = model_files.find) -> Model:
+def resolve(config: EncoderSettings, find: Find = model_files.find) -> Model:
     """Find a config's model and settle what the config leaves to it.
 
     Args:
         config: The model section.
-        can: What the config's backend does.
         find: Finds and hashes its files; one that remembers does so once for several configs.
 
     Raises:
         InputError: There is no such model, its files are not whole, or a setting does not fit it.
     """
-    device = _resolve_device(config, can)
+    can, device = config.can, _resolve_device(config)
     precision = "fp32" if config.precision == "fp16" and device == "cpu" else config.precision
-    if precision not in can.precisions:
-        raise InputError(
-            f"model.precision: {config.precision}, which backend '{config.backend}' does not compute in",
-            allowed=", ".join(can.precisions),
-            fix="choose another precision or backend",
-        )
     files, identity = find(config.name, config.revision, config.trust_remote_code)
     _check_whole(config, files)
     said, family, own = declared.read(files), family_of(config.name), _own_config(files)
@@ -175,7 +152,7 @@ def distrusted(name: str, example: str = "") -> InputError:
     )
 
 
-def _check_whole(config: ModelConfig, files: Files) -> None:
+def _check_whole(config: EncoderSettings, files: Files) -> None:
     """Refuse an adapter: the libraries load what it adapts from elsewhere, and no key would hold that."""
     if adapter := files.read_json(model_files.ADAPTER):
         raise InputError(
@@ -185,7 +162,7 @@ def _check_whole(config: ModelConfig, files: Files) -> None:
         )
 
 
-def _check_modules(config: ModelConfig, can: Abilities, said: Declared) -> None:
+def _check_modules(config: EncoderSettings, can: Abilities, said: Declared) -> None:
     """Refuse a chain of modules that the backend would not run as its model means it."""
     own = [module for module in said.modules if not module.startswith("sentence_transformers.")]
     if own and not config.trust_remote_code:
@@ -206,7 +183,7 @@ def _check_modules(config: ModelConfig, can: Abilities, said: Declared) -> None:
         )
 
 
-def _check_attention(config: ModelConfig, family: Family | None, own: dict[str, Any]) -> None:
+def _check_attention(config: EncoderSettings, family: Family | None, own: dict[str, Any]) -> None:
     """Refuse to run a decoder as a causal one whose tokens were trained to see those after them."""
     if family is None or not family.bidirectional:
         return
@@ -218,7 +195,7 @@ def _check_attention(config: ModelConfig, family: Family | None, own: dict[str, 
         )
 
 
-def _check_kind(config: ModelConfig, can: Abilities, own: dict[str, Any]) -> None:
+def _check_kind(config: EncoderSettings, can: Abilities, own: dict[str, Any]) -> None:
     """Refuse to run an encoder together with its decoder, which asks for a text of its own."""
     if own.get("model_type") in ("t5", "mt5", "umt5", "longt5") and not can.as_sentence_transformers:
         raise InputError(
@@ -228,7 +205,7 @@ def _check_kind(config: ModelConfig, can: Abilities, own: dict[str, Any]) -> Non
         )
 
 
-def _prompt(config: ModelConfig, role: Role, said: Declared, family: Family | None) -> tuple[str, str]:
+def _prompt(config: EncoderSettings, role: Role, said: Declared, family: Family | None) -> tuple[str, str]:
     """What stands before and after each text: the config's word, else the model's, else its family's."""
     given = config.query_instruction if role == "queries" else config.passage_instruction
     if given is None and role in said.prompts:
@@ -260,7 +237,7 @@ def positions(own: dict[str, Any]) -> int:
 
 
 def _pooling(
-    config: ModelConfig, can: Abilities, said: Declared, family: Family | None, own: dict[str, Any]
+    config: EncoderSettings, can: Abilities, said: Declared, family: Family | None, own: dict[str, Any]
 ) -> str:
     """The config's pooling, else the model's own, else its family's, else its library's default."""
     pooling = config.pooling or said.pooling or (family.pooling if family else _usual_pooling(can, own))
@@ -280,25 +257,18 @@ def _usual_pooling(can: Abilities, own: dict[str, Any]) -> str:
     return "mean" if can.as_sentence_transformers else "cls"
 
 
-def _width(config: ModelConfig, said: Declared, pooling: str, own: dict[str, Any]) -> int | None:
+def _width(config: EncoderSettings, said: Declared, pooling: str, own: dict[str, Any]) -> int | None:
     """The network's width, where vectors have no other: by no module, code or several poolings."""
     width = own.get("hidden_size")
     plain = set(said.chain) <= {*declared.PLAIN} and "+" not in pooling and not config.trust_remote_code
     return width if plain and isinstance(width, int) else None
 
 
-def _resolve_device(config: ModelConfig, can: Abilities) -> str:
+def _resolve_device(config: EncoderSettings) -> str:
     """`cpu` or `cuda:N`; `auto` takes the first GPU if there is one and the backend computes there."""
-    device = config.device
-    if device == "auto":
-        return "cuda:0" if "cuda" in can.devices and _gpus() else "cpu"
-    if device.partition(":")[0] not in can.devices:
-        raise InputError(
-            f"model.device: {device}, where backend '{config.backend}' does not compute",
-            allowed=", ".join(["auto", *can.devices]),
-            fix="set model.device to auto, or choose another backend",
-        )
-    return "cuda:0" if device == "cuda" else device
+    if config.device == "auto":
+        return "cuda:0" if "cuda" in config.can.devices and _gpus() else "cpu"
+    return "cuda:0" if config.device == "cuda" else config.device
 
 
 def _gpus() -> int:

@@ -4,17 +4,62 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar, Literal, cast
 
-from pipeline.config import keyed_settings
-from pipeline.core.order import descending_id_rank
+from pipeline.config import IndexConfig, ModelSettings, SearchConfig, keyed_settings, setting
 from pipeline.models.model import Role
 from pipeline.retrievers.retriever import Retriever
 from pipeline.retrievers.shared import open_ranking, save_ranking
 from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, Plan, Stage
-from pipeline.search import postings, words
+from pipeline.search import words
 from pipeline.search.words import Tokenization
 from pipeline.storage.artifacts import Artifact, Draft
+
+StopWords = Literal[
+    "english", "english_plus", "german", "dutch", "french", "spanish", "portuguese", "italian", "russian",
+    "swedish", "norwegian", "danish", "chinese", "turkish", "korean",
+]  # fmt: skip
+"""Languages whose stop words bm25s knows."""
+SnowballStemmer = Literal[
+    "arabic", "armenian", "basque", "catalan", "danish", "dutch", "english", "finnish", "french", "german",
+    "greek", "hindi", "hungarian", "indonesian", "irish", "italian", "lithuanian", "nepali", "norwegian",
+    "porter", "portuguese", "romanian", "russian", "serbian", "spanish", "swedish", "tamil", "turkish",
+    "yiddish",
+]  # fmt: skip
+"""Snowball's algorithms."""
+
+
+class Bm25Settings(ModelSettings):
+    """BM25: no model and no vectors."""
+
+    retriever: ClassVar[str] = "pipeline.retrievers.bm25:Bm25"
+
+    backend: Literal["bm25"] = ModelSettings.narrowed("backend", "bm25")
+    k1: float = setting(0.9, "how soon more of a word adds little", shapes="index", ge=0)
+    b: float = setting(0.4, "how much a passage's length counts", shapes="index", ge=0, le=1)
+    stop_words: StopWords | None = setting(
+        "english",
+        "the language whose stop words are left out; null keeps all",
+        shapes="passages queries",
+        keyed=False,
+    )
+    stemmer: SnowballStemmer | None = setting(
+        "english", "a Snowball stemmer; null is none", shapes="passages queries", keyed=False
+    )
+
+    def check(self, index: IndexConfig, search: SearchConfig) -> None:
+        """See `ModelSettings.check`."""
+        if index != IndexConfig() or search.parameters:
+            raise ValueError(
+                "backend 'bm25' makes an index of its own: "
+                "leave out the section 'index' and search.parameters"
+            )
+        if search.memory_mb is not None or search.device not in ("auto", "cpu"):
+            raise ValueError(
+                "backend 'bm25' holds its index in memory, and searches it on the CPU: "
+                "leave out search.memory_mb and search.device"
+            )
+
 
 SCHEMAS = {"passages": 4, "queries": 4, "index": 1, "search": 3}
 
@@ -23,9 +68,14 @@ class Bm25(Retriever):
     """See `pipeline.retrievers.retriever.Retriever`."""
 
     @property
+    def settings(self) -> Bm25Settings:
+        """The model section."""
+        return cast("Bm25Settings", self.config.model)
+
+    @property
     def tokenization(self) -> Tokenization:
         """How texts are cut into words."""
-        return Tokenization(self.config.model.stop_words, self.config.model.stemmer)
+        return Tokenization(self.settings.stop_words, self.settings.stemmer)
 
     def stages(self) -> Plan:
         """See `Retriever.stages`."""
@@ -63,12 +113,16 @@ class Bm25(Retriever):
             return {"passages": keys["passages"], **keyed_settings(self.config.model, "index")}
 
         def opened(artifact: Artifact) -> Any:
+            from pipeline.search import postings
+
             return postings.open_postings(artifact.folder)
 
         return Stage("index", SCHEMAS["index"], ("passages",), ingredients, self._index, opened)
 
     def _index(self, inputs: Inputs, draft: Draft, context: Context) -> Facts:
-        model, passages = self.config.model, inputs["passages"]
+        from pipeline.search import postings
+
+        model, passages = self.settings, inputs["passages"]
         with context.meter.working(), context.progress("index", len(passages), "passages") as bar:
             index = postings.build(passages, model.k1, model.b)
             bar.update(len(passages))
@@ -90,6 +144,9 @@ class Bm25(Retriever):
         return Stage("search", SCHEMAS["search"], needs, ingredients, self._search, open_ranking)
 
     def _search(self, inputs: Inputs, draft: Draft, context: Context) -> Facts:
+        from pipeline.core.order import descending_id_rank
+        from pipeline.search import postings
+
         collection, queries = inputs["data"], inputs["queries"]
         id_rank = descending_id_rank(collection.passages.ids)
         with context.meter.working(), context.progress("search", len(queries), "queries") as bar:

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from pipeline import encoders, engines
 from pipeline.config import EXACT as FLAT
-from pipeline.config import IndexConfig, SearchConfig, keyed_settings
+from pipeline.config import IndexConfig, SearchConfig, VectorSettings, keyed_settings
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 from pipeline.core.machine import Meter
@@ -38,6 +38,11 @@ TEXTS: dict[Role, str] = {"passages": CORPUS, "queries": QUERIES}
 
 class Dense(Retriever):
     """See `pipeline.retrievers.retriever.Retriever`."""
+
+    @property
+    def settings(self) -> VectorSettings:
+        """The model section."""
+        return cast("VectorSettings", self.config.model)
 
     @cached_property
     def model(self) -> Source:
@@ -101,7 +106,7 @@ class Dense(Retriever):
         return Stage(role, SCHEMAS[role], ("data",), ingredients, make, opened)
 
     def _encode(self, role: Role, inputs: Inputs, draft: Draft, context: Context) -> Facts:
-        config, collection = self.config.model, inputs["data"]
+        config, collection = self.settings, inputs["data"]
         self._check_shards(collection)
         engine = context.engine
         if isinstance(self.model, Precomputed):

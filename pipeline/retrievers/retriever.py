@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Any
 
 from pipeline import data, encoders
 from pipeline.config import Config
+from pipeline.config.kinds import named
 from pipeline.data import Identity
 from pipeline.models import files as model_files
 from pipeline.retrievers.stage import Plan
@@ -71,7 +71,6 @@ class Retriever(ABC):
 
 def open_retriever(config: Config, identities: Identities, identity: Identity, corpus: Path) -> Retriever:
     """The retriever of a config, of the kind that its model section names; arguments as of `Retriever`."""
-    module, _, name = config.model.retriever.partition(":")
-    kind: Any = getattr(importlib.import_module(module), name)
+    kind = named(config.model.retriever)
     retriever: Retriever = kind(config, identities, identity, corpus)
     return retriever

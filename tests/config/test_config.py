@@ -14,6 +14,7 @@ from pydantic import BaseModel
 
 from pipeline.config import STAGES, Config, json_schema
 from pipeline.config.files import load_config
+from pipeline.config.kinds import kinds_of
 from pipeline.config.sweep import load_configs
 from pipeline.core.errors import InputError
 
@@ -73,7 +74,7 @@ def test_merge_keys_merge_and_keys_given_twice_beside_them_are_refused(tmp_path:
     sweep = "sweep:\n  - &a {name: a, search.top_k: 5}\n  - &b {<<: *a, name: b}\n  - {<<: *b, name: c%s}\n"
     made = load_configs(write(tmp_path, MINIMAL + sweep % ""))
     assert [(each.name, each.search.top_k) for each in made] == [("a", 5), ("b", 5), ("c", 5)]
-    with pytest.raises(InputError, match="key 'name' stands twice"):
+    with pytest.raises(InputError, match="duplicate key 'name'"):
         load_configs(write(tmp_path, MINIMAL + sweep % ", name: d"))
 
 
@@ -103,11 +104,11 @@ def test_paths_are_relative_to_the_config_file(tmp_path: Path) -> None:
         (MINIMAL.replace("name: t", "name: .."), ["'name'"]),
         (MINIMAL.replace("name: t\n", ""), ["'name' is missing"]),
         ("name: t\n", ["'data' is missing"]),
-        (MINIMAL + "data: {source: sample}\n", ["line 4", "'data' stands twice"]),
+        (MINIMAL + "data: {source: sample}\n", ["line 4", "duplicate key 'data'"]),
         (MINIMAL + "  search: [\n", ["line", "not valid YAML"]),
         ("a: b: c\n", ["line 1", "not valid YAML"]),
-        ("", ["holds nothing"]),
-        ("- a\n", ["no mapping"]),
+        ("", ["is empty"]),
+        ("- a\n", ["is not a mapping"]),
         (MINIMAL + "data: !!python/object:os.system {}\n", ["not valid YAML"]),
         (MINIMAL.replace("sample}", "sample, corpus: -3}"), ["data.corpus"]),
         (MINIMAL.replace("sample}", "sample, corpus: {positive_of: 3}}"), ["data.corpus"]),
@@ -176,7 +177,10 @@ def walk(model: type[BaseModel], prefix: str = "") -> list[tuple[str, dict[str, 
     found = []
     for name, field in model.model_fields.items():
         inner = field.annotation
-        if isinstance(inner, type) and issubclass(inner, BaseModel):
+        if kinds := kinds_of(field):
+            for kind in kinds:
+                found += walk(kinds[kind], f"{prefix}{name}.")
+        elif isinstance(inner, type) and issubclass(inner, BaseModel):
             found += walk(inner, f"{prefix}{name}.")
         else:
             found.append((prefix + name, dict(field.json_schema_extra or {})))  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from pipeline.api import run_benchmarks
 from pipeline.cli import app
 from pipeline.config.files import load_config
-from pipeline.config.sweep import json_schema, load_configs
+from pipeline.config.sweep import file_schema, load_configs
 from pipeline.core.errors import InputError
 from pipeline.formats import blocks as files
 from pipeline.runner import several
@@ -92,7 +92,7 @@ def test_set_changes_what_the_sweep_leaves_alone(tmp_path: Path) -> None:
 
 
 def test_one_config_is_not_made_of_a_sweep(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="'sweep' makes several benchmarks"):
+    with pytest.raises(InputError, match="several benchmarks, by its 'sweep'"):
         load_config(write(tmp_path, LIST))
     assert load_config(write(tmp_path, "")) == load_configs(write(tmp_path, ""))[0]
 
@@ -106,7 +106,7 @@ def test_one_config_is_not_made_of_a_sweep(tmp_path: Path) -> None:
         ("sweep: [{1: 2}]", ["sweep entry 1 is {1: 2}"]),
         ("sweep: {model.precision: fp32}", ["'sweep.model.precision' is 'fp32'", "lists of values"]),
         ("sweep: {model.precision: []}", ["'sweep.model.precision' is []"]),
-        ("sweep: {1: [2]}", ["a key of 'sweep' is no text"]),
+        ("sweep: {1: [2]}", ["a key of 'sweep' is not a text"]),
         ("sweep: [{}, {model.precison: fp32}]", ["sweep entry 2", "'model.precison'", "'precision'"]),
         ("sweep: {modle.precision: [fp32]}", ["sweep modle.precision=fp32", "'modle'", "'model'"]),
         ("sweep: {model.precision: [fp32, fp8]}", ["sweep model.precision=fp8", "'fp8'"]),
@@ -124,7 +124,7 @@ def test_a_malformed_sweep_names_the_place(tmp_path: Path, sweep: str, expected:
 
 
 def test_the_schema_knows_sweeps() -> None:
-    properties = json_schema()["properties"]
+    properties = file_schema()["properties"]
     assert set(properties) > {"name", "data", "model", "sweep"}
 
 

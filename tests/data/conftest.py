@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from pipeline.config import DataConfig
+from pipeline.config import SOURCES, DataSettings
 from pipeline.core.records import Collection
 from pipeline.data import identify, load, open_collection
 from pipeline.storage.artifacts import Recipe
@@ -49,22 +49,22 @@ def write_parquet(path: Path, **columns: Any) -> None:
     pa.parquet.write_table(pa.table(columns), path)
 
 
-def beir(folder: Path, plain: Plain, packed: str = "") -> DataConfig:
+def beir(folder: Path, plain: Plain, packed: str = "") -> DataSettings:
     """BEIR's own files."""
     records = [{"_id": i, "title": t, "text": x, "metadata": {"n": 1}} for i, t, x in plain.passages]
     write_lines(folder / f"corpus.jsonl{packed}", records)
     write_lines(folder / f"queries.jsonl{packed}", [{"_id": i, "text": x} for i, x in plain.queries])
     header: list[tuple[Any, ...]] = [("query-id", "corpus-id", "score")]
     write_text(folder / "qrels" / f"test.tsv{packed}", header + plain.qrels)
-    return DataConfig(source="beir", path=str(folder))
+    return SOURCES.make(source="beir", path=str(folder))
 
 
-def beir_packed(folder: Path, plain: Plain) -> DataConfig:
+def beir_packed(folder: Path, plain: Plain) -> DataSettings:
     """The same, gzipped."""
     return beir(folder, plain, ".gz")
 
 
-def beir_mteb(folder: Path, plain: Plain) -> DataConfig:
+def beir_mteb(folder: Path, plain: Plain) -> DataSettings:
     """The hub layout of `mteb/*`: a README that declares the tables, scores as floats, two corpus files."""
     half = len(plain.passages) // 2
     for number, part in enumerate([plain.passages[:half], plain.passages[half:]]):
@@ -84,10 +84,10 @@ def beir_mteb(folder: Path, plain: Plain) -> DataConfig:
         "- config_name: queries\n  data_files:\n  - split: queries\n    path: queries/queries-*\n---\n",
         encoding="utf-8",
     )
-    return DataConfig(source="beir", path=str(folder))
+    return SOURCES.make(source="beir", path=str(folder))
 
 
-def beir_hub(folder: Path, plain: Plain) -> DataConfig:
+def beir_hub(folder: Path, plain: Plain) -> DataSettings:
     """The hub layout of `BeIR/*`: tables by name, judgments as TSV in a repository beside it."""
     ids, titles, texts = map(list, zip(*plain.passages, strict=True))
     write_parquet(folder / "corpus/corpus-00000-of-00001.parquet", _id=ids, title=titles, text=texts)
@@ -97,37 +97,37 @@ def beir_hub(folder: Path, plain: Plain) -> DataConfig:
     )
     header: list[tuple[Any, ...]] = [("query-id", "corpus-id", "score")]
     write_text(folder.with_name(folder.name + "-qrels") / "test.tsv", header + plain.qrels)
-    return DataConfig(source="beir", path=str(folder))
+    return SOURCES.make(source="beir", path=str(folder))
 
 
-def beir_hub_jsonl(folder: Path, plain: Plain) -> DataConfig:
+def beir_hub_jsonl(folder: Path, plain: Plain) -> DataSettings:
     """A hub layout of JSON lines in folders."""
     records = [{"_id": i, "title": t, "text": x} for i, t, x in plain.passages]
     write_lines(folder / "corpus" / "part.jsonl", records)
     write_lines(folder / "queries" / "part.jsonl.gz", [{"_id": i, "text": x} for i, x in plain.queries])
     judgments = [{"query-id": q, "corpus-id": p, "score": g} for q, p, g in plain.qrels]
     write_lines(folder / "qrels" / "test.jsonl", judgments)
-    return DataConfig(source="beir", path=str(folder))
+    return SOURCES.make(source="beir", path=str(folder))
 
 
-def flag(folder: Path, plain: Plain) -> DataConfig:
+def flag(folder: Path, plain: Plain) -> DataSettings:
     """FlagEmbedding's evaluation layout."""
     write_lines(folder / "corpus.jsonl", [{"id": i, "title": t, "text": x} for i, t, x in plain.passages])
     write_lines(folder / "dev_queries.jsonl", [{"id": i, "text": x} for i, x in plain.queries])
     judgments = [{"qid": q, "docid": p, "relevance": g} for q, p, g in plain.qrels]
     write_lines(folder / "dev_qrels.jsonl", judgments)
-    return DataConfig(source="flag", path=str(folder), split="dev")
+    return SOURCES.make(source="flag", path=str(folder), split="dev")
 
 
-def msmarco(folder: Path, plain: Plain) -> DataConfig:
+def msmarco(folder: Path, plain: Plain) -> DataSettings:
     """MS MARCO's own files, which have no titles: they are joined before."""
     write_text(folder / "collection.tsv.gz", [(i, f"{t} {x}" if t else x) for i, t, x in plain.passages])
     write_text(folder / "queries.dev.small.tsv", list(plain.queries))
     write_text(folder / "qrels.dev.small.tsv", [(q, 0, p, g) for q, p, g in plain.qrels])
-    return DataConfig(source="msmarco", path=str(folder), split="dev.small")
+    return SOURCES.make(source="msmarco", path=str(folder), split="dev.small")
 
 
-def msmarco_top1000(folder: Path, plain: Plain) -> DataConfig:
+def msmarco_top1000(folder: Path, plain: Plain) -> DataSettings:
     """MS MARCO's re-ranking file: here every passage once, for the queries in turn, some twice."""
     turn = [plain.queries[row % len(plain.queries)] for row in range(len(plain.passages))]
     rows = [
@@ -136,10 +136,10 @@ def msmarco_top1000(folder: Path, plain: Plain) -> DataConfig:
     write_text(folder / "top1000.dev", rows + rows[:10])
     write_text(folder / "queries.dev.tsv", list(plain.queries))
     write_text(folder / "qrels.dev.tsv", [(q, 0, p, g) for q, p, g in plain.qrels], " ")
-    return DataConfig(source="msmarco", path=str(folder), split="dev")
+    return SOURCES.make(source="msmarco", path=str(folder), split="dev")
 
 
-def catalogue(folder: Path, plain: Plain) -> DataConfig:
+def catalogue(folder: Path, plain: Plain) -> DataSettings:
     """A dataset registered with ir_datasets."""
     import ir_datasets
 
@@ -151,10 +151,10 @@ def catalogue(folder: Path, plain: Plain) -> DataConfig:
     )
     name = f"benchmarco-test/{folder}"
     ir_datasets.registry.register(name, dataset)
-    return DataConfig(source="ir_datasets", path=name)
+    return SOURCES.make(source="ir_datasets", path=name)
 
 
-LAYOUTS: dict[str, Callable[[Path, Plain], DataConfig]] = {
+LAYOUTS: dict[str, Callable[[Path, Plain], DataSettings]] = {
     "beir": beir,
     "beir .gz": beir_packed,
     "beir as mteb": beir_mteb,
@@ -168,25 +168,25 @@ LAYOUTS: dict[str, Callable[[Path, Plain], DataConfig]] = {
 
 
 @pytest.fixture(params=list(LAYOUTS))
-def write_layout(request: pytest.FixtureRequest) -> Callable[[Path, Plain], DataConfig]:
+def write_layout(request: pytest.FixtureRequest) -> Callable[[Path, Plain], DataSettings]:
     """Writes a collection in one layout; the test runs once for each."""
     return LAYOUTS[request.param]
 
 
 @pytest.fixture
-def write_beir() -> Callable[[Path, Plain], DataConfig]:
+def write_beir() -> Callable[[Path, Plain], DataSettings]:
     """Writes a collection in BEIR's own files."""
     return beir
 
 
 @pytest.fixture
-def write_beir_hub() -> Callable[[Path, Plain], DataConfig]:
+def write_beir_hub() -> Callable[[Path, Plain], DataSettings]:
     """Writes the hub layout of `BeIR/*`."""
     return beir_hub
 
 
 @pytest.fixture
-def write_beir_mteb() -> Callable[[Path, Plain], DataConfig]:
+def write_beir_mteb() -> Callable[[Path, Plain], DataSettings]:
     """Writes the hub layout of `mteb/*`."""
     return beir_mteb
 
@@ -214,10 +214,10 @@ class Loaded:
 
 
 @pytest.fixture
-def loaded(tmp_path: Path) -> Callable[[DataConfig], Loaded]:
+def loaded(tmp_path: Path) -> Callable[[DataSettings], Loaded]:
     """Loads a collection through a real artifact store."""
 
-    def make(config: DataConfig) -> Loaded:
+    def make(config: DataSettings) -> Loaded:
         recipe = Recipe("data", dataclasses.asdict(identify(config)))
         store = Store(tmp_path / "store")
         artifact, _ = store.make(recipe, lambda draft: (load(config, draft), {}), fresh=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from pipeline.config import DataConfig
+from pipeline.config import SOURCES
 from pipeline.data import describe
 from pipeline.data.description import TOKENIZED
 
@@ -49,7 +49,7 @@ def test_tokens_only_when_they_can_be_counted(tmp_path, plain, write_beir, loade
 
 
 def test_tokens_of_a_large_corpus_are_sampled_the_same_each_time(dl19, loaded):
-    made = loaded(DataConfig(source="beir", path=str(dl19)))
+    made = loaded(SOURCES.make(source="beir", path=str(dl19)))
     lengths = [describe(made.collection, count_words)["lengths"]["passages"] for _ in range(2)]
     assert lengths[0] == lengths[1]
     assert lengths[0]["characters"]["counted"] == 14581

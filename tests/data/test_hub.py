@@ -8,9 +8,10 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from pipeline.config import DataConfig, PositivesOf
+from pipeline.config import SOURCES
 from pipeline.core.errors import InputError
 from pipeline.data import identify
+from pipeline.data.sources.hub import PositivesOf
 from pipeline.formats import tables
 
 ROWS = [  # as in namespace-Pt/msmarco: a query and its positives
@@ -60,7 +61,7 @@ def judged(collection):
 
 
 def test_corpus_is_every_positive_of_every_row(folder, loaded):
-    made = loaded(DataConfig(source="hub", path=str(folder), split="dev"))
+    made = loaded(SOURCES.make(source="hub", path=str(folder), split="dev"))
     passages = made.collection.passages
     assert passages.ids.to_pylist() == [str(row) for row in range(7)]
     assert passages.texts.to_pylist() == ["alpha", "beta", "gamma", "beta", "delta", "beta", "epsilon"]
@@ -69,7 +70,7 @@ def test_corpus_is_every_positive_of_every_row(folder, loaded):
 
 
 def test_judgments_join_by_text(folder, loaded):
-    made = loaded(DataConfig(source="hub", path=str(folder), split="dev"))
+    made = loaded(SOURCES.make(source="hub", path=str(folder), split="dev"))
     beta = [("1", 1), ("3", 1), ("5", 1)]
     assert judged(made.collection) == [
         ("0", "0", 1),
@@ -81,7 +82,7 @@ def test_judgments_join_by_text(folder, loaded):
 
 
 def test_the_tutorials_slice(folder, loaded):
-    config = DataConfig(
+    config = SOURCES.make(
         source="hub", path=str(folder), split="dev", queries=3, corpus=PositivesOf(positives_of=2)
     )
     made = loaded(config)
@@ -92,14 +93,14 @@ def test_the_tutorials_slice(folder, loaded):
 
 
 def test_query_without_positive_in_the_corpus_is_dropped_and_counted(folder, loaded):
-    config = DataConfig(source="hub", path=str(folder), split="dev", corpus=PositivesOf(positives_of=2))
+    config = SOURCES.make(source="hub", path=str(folder), split="dev", corpus=PositivesOf(positives_of=2))
     made = loaded(config)
     assert made.collection.queries.texts.to_pylist() == ["first?", "second?", "third?"]
     assert made.facts["dropped"]["queries_without_judged_passages"] == 1
 
 
 def test_corpus_of_a_second_dataset(folder, corpus, loaded):
-    made = loaded(DataConfig(source="hub", path=str(folder), split="dev", corpus_path=str(corpus)))
+    made = loaded(SOURCES.make(source="hub", path=str(folder), split="dev", corpus_path=str(corpus)))
     assert made.collection.passages.ids.to_pylist() == [str(row) for row in range(6)]
     assert made.collection.queries.texts.to_pylist() == ["first?", "second?", "third?"]
     assert judged(made.collection) == [("0", "2", 1), ("1", "1", 1), ("1", "4", 1), ("2", "5", 1)]
@@ -117,17 +118,17 @@ def test_other_columns_and_json_lines(tmp_path, folder, loaded):
     path.mkdir()
     lines = [json.dumps({"question": query, "answers": texts, "more": 1}) for query, texts in ROWS]
     (path / "dev.jsonl").write_text("\n".join(lines), encoding="utf-8")
-    config = DataConfig(
+    config = SOURCES.make(
         source="hub", path=str(path), split="dev", query_column="question", positives_column="answers"
     )
-    parquet = loaded(DataConfig(source="hub", path=str(folder), split="dev"))
+    parquet = loaded(SOURCES.make(source="hub", path=str(folder), split="dev"))
     assert loaded(config).facts == parquet.facts
 
 
 def test_one_positive_as_plain_text(tmp_path, loaded):
     table = pa.table({"query": ["a?", "b?"], "positive": ["x", "y"]})
     pa.parquet.write_table(table, tmp_path / "dev.parquet")
-    made = loaded(DataConfig(source="hub", path=str(tmp_path), split="dev"))
+    made = loaded(SOURCES.make(source="hub", path=str(tmp_path), split="dev"))
     assert judged(made.collection) == [("0", "0", 1), ("1", "1", 1)]
 
 
@@ -137,12 +138,12 @@ def test_file_names_that_tell_the_split(tmp_path, name, loaded):
         path = tmp_path / name.replace("dev", split)
         path.parent.mkdir(exist_ok=True)
         pa.parquet.write_table(pa.table({"query": [text], "positive": [[text]]}), path)
-    made = loaded(DataConfig(source="hub", path=str(tmp_path), split="dev"))
+    made = loaded(SOURCES.make(source="hub", path=str(tmp_path), split="dev"))
     assert made.collection.queries.texts.to_pylist() == ["wanted"]
 
 
 def test_identity_follows_the_bytes_of_the_split_alone(folder, corpus):
-    config = DataConfig(source="hub", path=str(folder), split="dev", corpus_path=str(corpus))
+    config = SOURCES.make(source="hub", path=str(folder), split="dev", corpus_path=str(corpus))
     before = identify(config)
     (folder / "data" / "train-00000-of-00001.parquet").write_bytes(b"something else")
     assert identify(config) == before
@@ -152,7 +153,7 @@ def test_identity_follows_the_bytes_of_the_split_alone(folder, corpus):
 
 def test_settings_that_shape_a_part_are_in_its_identity(folder, corpus):
     def of(**settings):
-        return identify(DataConfig(source="hub", path=str(folder), split="dev", **settings))
+        return identify(SOURCES.make(source="hub", path=str(folder), split="dev", **settings))
 
     base = of()
     assert of(query_column="text").queries != base.queries
@@ -166,7 +167,7 @@ def test_settings_that_shape_a_part_are_in_its_identity(folder, corpus):
 
 def bad(tmp_path, table, **settings):
     pa.parquet.write_table(pa.table(table), tmp_path / "dev.parquet")
-    return DataConfig(source="hub", path=str(tmp_path), split="dev", **settings)
+    return SOURCES.make(source="hub", path=str(tmp_path), split="dev", **settings)
 
 
 def refused(loaded, config, *words):
@@ -182,15 +183,15 @@ def test_missing_column_names_those_there(tmp_path, loaded):
 
 
 def test_missing_split_names_the_files_there(folder, loaded):
-    config = DataConfig(source="hub", path=str(folder), split="test")
+    config = SOURCES.make(source="hub", path=str(folder), split="test")
     refused(loaded, config, "'test'", "data/dev-00000-of-00002.parquet")
 
 
 def test_split_that_the_readme_lacks(folder, loaded):
     text = "---\nconfigs:\n- config_name: default\n  data_files:\n  - split: dev\n    path: data/dev-*\n---\n"
     (folder / "README.md").write_text(text)
-    refused(loaded, DataConfig(source="hub", path=str(folder), split="test"), "'test'", "default: dev")
-    assert loaded(DataConfig(source="hub", path=str(folder), split="dev")).facts["queries"] == 4
+    refused(loaded, SOURCES.make(source="hub", path=str(folder), split="test"), "'test'", "default: dev")
+    assert loaded(SOURCES.make(source="hub", path=str(folder), split="dev")).facts["queries"] == 4
 
 
 def test_null_query_is_named_by_row(tmp_path, loaded):
@@ -231,4 +232,4 @@ def test_no_positive_at_all(tmp_path, loaded):
 
 def test_broken_parquet(folder, loaded):
     (folder / "data" / "dev-00000-of-00002.parquet").write_bytes(b"PAR1 and no more")
-    refused(loaded, DataConfig(source="hub", path=str(folder), split="dev"), "not readable as Parquet")
+    refused(loaded, SOURCES.make(source="hub", path=str(folder), split="dev"), "not readable as Parquet")

@@ -16,11 +16,11 @@ import dataclasses, json, sys
 from pathlib import Path
 from pipeline.storage.artifacts import Recipe
 from pipeline.storage.store import Store
-from pipeline.config import DataConfig
+from pipeline.config import SOURCES
 from pipeline.data import identify, load
 from pipeline.core.errors import InputError
 try:
-    config = DataConfig.model_validate(json.loads(sys.argv[1]))
+    config = SOURCES.make(**json.loads(sys.argv[1]))
     identity = dataclasses.asdict(identify(config))
     store = Store(Path(sys.argv[2]))
     artifact, _ = store.make(Recipe("data", identity), lambda draft: (load(config, draft), {}), fresh=True)

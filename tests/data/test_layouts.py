@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from pipeline.api import run_benchmark
-from pipeline.config import Config, DataConfig, ModelConfig
+from pipeline.config import BACKENDS, SOURCES, Config
 from pipeline.data import identify
 
 RELEASE = version("ir_datasets")
@@ -76,7 +76,7 @@ def measures(tmp_path):
         np.save(
             tmp_path / f"{role}.npy", np.random.default_rng(count).standard_normal((count, 8), np.float32)
         )
-    model = ModelConfig(
+    model = BACKENDS.make(
         backend="precomputed",
         normalize=False,
         passages=str(tmp_path / "passages.npy"),
@@ -94,7 +94,7 @@ def test_the_real_slice_has_one_content_and_one_set_of_measures_in_every_layout(
     tmp_path, dl19, dl19_plain, plain, write_layout, loaded, measures
 ):
     collection = type(plain)(*dl19_plain)
-    shipped = DataConfig(source="beir", path=str(dl19))
+    shipped = SOURCES.make(source="beir", path=str(dl19))
     other = write_layout(tmp_path / "collection", collection)
     original, rewritten = loaded(shipped), loaded(other)
     assert original.facts["passages"] == 14581
@@ -106,7 +106,7 @@ def test_the_real_slice_has_one_content_and_one_set_of_measures_in_every_layout(
 
 
 def test_sample_is_whole(loaded):
-    made = loaded(DataConfig(source="sample"))
+    made = loaded(SOURCES.make(source="sample"))
     assert made.facts["passages"] >= 240
     assert made.facts["queries"] >= 60
     assert not any(made.facts["dropped"].values())
@@ -137,8 +137,8 @@ def test_identity_is_of_bytes_and_not_of_paths(tmp_path, plain, write_layout):
 def test_identity_needs_no_arrow_and_no_hub_library(tmp_path, plain, write_beir):
     write_beir(tmp_path, plain)
     code = (
-        "import sys; from pipeline.config import DataConfig; from pipeline.data import identify, load, "
-        f"open_collection; identify(DataConfig(source='beir', path={str(tmp_path)!r})); "
+        "import sys; from pipeline.config import SOURCES; from pipeline.data import identify, load, "
+        f"open_collection; identify(SOURCES.make(source='beir', path={str(tmp_path)!r})); "
         "print([name for name in ('pyarrow', 'datasets', 'huggingface_hub', 'ir_datasets', 'pandas') "
         "if name in sys.modules])"
     )

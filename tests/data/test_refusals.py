@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.config import DataConfig
+from pipeline.config import SOURCES
 from pipeline.core.errors import InputError
 from pipeline.data import identify
 from pipeline.formats.blocks import blocks
@@ -219,7 +219,7 @@ def test_missing_folder_and_a_file_for_one(tmp_path):
     for path, problem in ((tmp_path / "nowhere", "no such folder"), (__file__, "is a file")):
         for source in ("beir", "msmarco", "flag"):
             with pytest.raises(InputError, match=problem):
-                identify(DataConfig(source=source, path=str(path)))
+                identify(SOURCES.make(source=source, path=str(path)))
 
 
 def test_damaged_gzip(tmp_path, refused):
@@ -237,7 +237,7 @@ def test_bad_lines_of_ms_marcos_files(tmp_path, plain, loaded, refused):
     folder.mkdir()
     (folder / "queries.dev.tsv").write_text("1\tq\n")
     (folder / "qrels.dev.tsv").write_text("1 0 2 1\n")
-    config = DataConfig(source="msmarco", path=str(folder), split="dev")
+    config = SOURCES.make(source="msmarco", path=str(folder), split="dev")
     refused("no file collection.tsv or top1000.dev.tsv", config=config)
     (folder / "collection.tsv").write_text("1\ta\n\n2\tb\tc\n")
     refused("collection.tsv, line 3: 3 fields where 2 belong", config=config)
@@ -252,8 +252,8 @@ def test_bad_lines_of_ms_marcos_files(tmp_path, plain, loaded, refused):
 
 
 def test_unknown_id_of_ir_datasets(refused):
-    refused("has no such id", config=DataConfig(source="ir_datasets", path="no-such-dataset"))
-    refused("this id has no q", config=DataConfig(source="ir_datasets", path="msmarco-passage"))
+    refused("has no such id", config=SOURCES.make(source="ir_datasets", path="no-such-dataset"))
+    refused("this id has no q", config=SOURCES.make(source="ir_datasets", path="msmarco-passage"))
 
 
 @settings(max_examples=60)

@@ -7,7 +7,7 @@ import hashlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.config import DataConfig
+from pipeline.config import SOURCES
 from pipeline.data import identify
 from pipeline.data.slices import draw
 
@@ -40,7 +40,7 @@ def test_rest_is_drawn_by_a_keyed_hash_of_the_id(tmp_path, plain, write_beir, lo
 
 def test_a_larger_slice_contains_the_smaller(dl19, loaded):
     def slice_of(size):
-        return set(ids(loaded(DataConfig(source="beir", path=str(dl19), queries=5, corpus=size))))
+        return set(ids(loaded(SOURCES.make(source="beir", path=str(dl19), queries=5, corpus=size))))
 
     small, middle, large = slice_of(1000), slice_of(1001), slice_of(5000)
     assert (len(small), len(middle), len(large)) == (1000, 1001, 5000)
@@ -48,7 +48,7 @@ def test_a_larger_slice_contains_the_smaller(dl19, loaded):
 
 
 def test_slice_below_the_judged_passages_keeps_them_all(dl19, loaded):
-    made = loaded(DataConfig(source="beir", path=str(dl19), queries=5, corpus=10))
+    made = loaded(SOURCES.make(source="beir", path=str(dl19), queries=5, corpus=10))
     assert made.facts["judgments"] == 481
     assert made.facts["passages"] == 481
 

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.config import ModelConfig
+from pipeline.config import BACKENDS
+from pipeline.config.files import load_config
 from pipeline.core.errors import InputError
 from pipeline.core.progress import silent
 from pipeline.core.records import Float32
@@ -49,7 +50,7 @@ def saved(bge_folder: Path, tmp_path: Path) -> Callable[[Any], Path]:
 
 
 def backend(folder: Path | str, store: Store, **settings: Any) -> NativeBackend:
-    model = resolve(ModelConfig(name=str(folder), backend="native", precision="int16", **settings))
+    model = resolve(BACKENDS.make(name=str(folder), backend="native", precision="int16", **settings))
     assert isinstance(model, Model)
     return NativeBackend(model, store)
 
@@ -218,15 +219,21 @@ def test_it_takes_as_many_threads_as_it_may(store: Store, monkeypatch: pytest.Mo
     assert backend("all-minilm-l6-v2", store).threads == 3
 
 
-def test_another_precision_is_refused() -> None:
-    with pytest.raises(InputError, match=r"fp32, which backend 'native' does not compute in.*int16"):
-        resolve(ModelConfig(name="all-minilm-l6-v2", backend="native"))
+@pytest.mark.parametrize(
+    ("given", "found"), [(", precision: fp32", "is 'fp32' .*Allowed: 'int16'"), ("", "is missing .*int16")]
+)
+def test_another_precision_is_refused(given: str, found: str, tmp_path: Path) -> None:
+    model = f"{{backend: native, name: all-minilm-l6-v2{given}}}"
+    path = tmp_path / "c.yaml"
+    path.write_text(f"name: t\ndata: {{source: sample}}\nmodel: {model}\n", encoding="utf-8")
+    with pytest.raises(InputError, match=f"'model.precision' {found}"):
+        load_config(path)
 
 
 def test_whether_a_tokenizer_s_own_code_may_run_is_in_the_key(bge_folder: Path) -> None:
     keys = set()
     for trust in (False, True):
-        config = ModelConfig(
+        config = BACKENDS.make(
             name=str(bge_folder), backend="native", precision="int16", trust_remote_code=trust
         )
         keys |= {*kept_keys(config, resolve(config)).values()}
@@ -236,9 +243,9 @@ def test_whether_a_tokenizer_s_own_code_may_run_is_in_the_key(bge_folder: Path) 
 def test_what_it_keeps_is_told_without_numba(minilm_folder: Path) -> None:
     script = (
         "import sys\n"
-        "from pipeline.config import ModelConfig\n"
+        "from pipeline.config import BACKENDS\n"
         "from pipeline.encoders import kept_keys, resolve\n"
-        f"config = ModelConfig(name={str(minilm_folder)!r}, backend='native', precision='int16')\n"
+        f"config = BACKENDS.make(name={str(minilm_folder)!r}, backend='native', precision='int16')\n"
         "kept = list(kept_keys(config, resolve(config)))\n"
         "print(kept, {'numba', 'tokenizers', 'torch'} & set(sys.modules))\n"
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.config import ModelConfig
+from pipeline.config import BACKENDS
 from pipeline.core.errors import InputError
 from pipeline.encoders import Model, resolve
 from pipeline.encoders.openvino.backend import OpenVINOBackend
@@ -22,7 +22,7 @@ def test_threads_are_pinned_only_where_no_other_process_is_expected(
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     if share:
         monkeypatch.setenv("OMP_NUM_THREADS", share)
-    model = resolve(ModelConfig(name=str(bge_folder), backend="openvino"))
+    model = resolve(BACKENDS.make(name=str(bge_folder), backend="openvino"))
     assert isinstance(model, Model)
     compiled = OpenVINOBackend(model, Store(tmp_path)).compiled
     if share:
@@ -37,7 +37,7 @@ def test_a_conversion_that_something_kills_is_no_fault_of_the_model(
     killed.write_text("#!/bin/sh\nkill -KILL $$\n", encoding="utf-8")
     killed.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(killed))
-    model = resolve(ModelConfig(name=str(bge_folder), backend="openvino"))
+    model = resolve(BACKENDS.make(name=str(bge_folder), backend="openvino"))
     assert isinstance(model, Model)
     with pytest.raises(ChildProcessError, match="conversion was ended by SIGKILL"):
         OpenVINOBackend(model, Store(tmp_path / "store"))
@@ -52,7 +52,7 @@ def test_a_model_that_is_traced_into_another_is_refused(bge_folder: Path, tmp_pa
         attention_window=16, max_position_embeddings=514, initializer_range=0.5,
     )  # fmt: skip
     LongformerModel(config).save_pretrained(folder)
-    model = resolve(ModelConfig(name=str(folder), backend="openvino"))
+    model = resolve(BACKENDS.make(name=str(folder), backend="openvino"))
     assert isinstance(model, Model)
     with pytest.raises(InputError, match=r"traces gives other vectors.* Set model\.backend to flag"):
         OpenVINOBackend(model, Store(tmp_path / "store"))

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from pipeline import data
-from pipeline.config import DataConfig, ModelConfig
+from pipeline.config import BACKENDS, SOURCES, ModelSettings
 from pipeline.core.errors import InputError
 from pipeline.core.progress import silent
 from pipeline.core.records import Float32, Texts
@@ -31,12 +31,12 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 def corpus(store: Store) -> CalibrationCorpus:
     """The sample's passages, as the data stage leaves them."""
     made, _ = store.make(
-        Recipe("data", {}), lambda draft: (data.load(DataConfig(source="sample"), draft), {})
+        Recipe("data", {}), lambda draft: (data.load(SOURCES.make(source="sample"), draft), {})
     )
     return CalibrationCorpus({"sample": 1}, made.path(CORPUS))
 
 
-def encode(config: ModelConfig, corpus: CalibrationCorpus, store: Store) -> Float32:
+def encode(config: ModelSettings, corpus: CalibrationCorpus, store: Store) -> Float32:
     texts = open_texts(corpus.path)
     with silent("", None, "") as bar:
         encoder = open_encoder(config, replace(resolve(config), corpus=corpus), store)
@@ -44,8 +44,8 @@ def encode(config: ModelConfig, corpus: CalibrationCorpus, store: Store) -> Floa
 
 
 def test_int8_is_close_to_fp32_and_not_it(bge_folder: Path, corpus: CalibrationCorpus, store: Store) -> None:
-    full = encode(ModelConfig(name=str(bge_folder), backend="openvino"), corpus, store)
-    small = encode(ModelConfig(name=str(bge_folder), backend="openvino", precision="int8"), corpus, store)
+    full = encode(BACKENDS.make(name=str(bge_folder), backend="openvino"), corpus, store)
+    small = encode(BACKENDS.make(name=str(bge_folder), backend="openvino", precision="int8"), corpus, store)
     cosines = (full * small).sum(1)
     assert cosines.min() > 0.99
     assert cosines.max() < 0.99999999
@@ -54,9 +54,7 @@ def test_int8_is_close_to_fp32_and_not_it(bge_folder: Path, corpus: CalibrationC
 
 def test_other_passages_make_another_model(bge_folder: Path, tmp_path: Path) -> None:
     def key(corpus: CalibrationCorpus, **settings: object) -> str:
-        config = ModelConfig.model_validate(
-            {"name": str(bge_folder), "backend": "openvino", "precision": "int8", **settings}
-        )
+        config = BACKENDS.make(name=str(bge_folder), backend="openvino", precision="int8", **settings)
         return kept_keys(config, replace(resolve(config), corpus=corpus))["openvino"]
 
     here, there = CalibrationCorpus({"a": 1}, tmp_path / "a"), CalibrationCorpus({"a": 1}, tmp_path / "b")
@@ -83,6 +81,6 @@ def test_without_nncf_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, bge_fo
         raise PackageNotFoundError(name)
 
     monkeypatch.setattr(quantization, "version", missing)
-    config = ModelConfig(name=str(bge_folder), backend="openvino", precision="int8")
+    config = BACKENDS.make(name=str(bge_folder), backend="openvino", precision="int8")
     with pytest.raises(InputError, match=r"benchmarco\[int8\]"):
         kept_keys(config, replace(resolve(config), corpus=CalibrationCorpus({}, Path("none"))))

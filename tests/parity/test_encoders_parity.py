@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipeline.config import ModelConfig
+from pipeline.config import BACKENDS, ModelSettings
 from pipeline.core.progress import silent
 from pipeline.core.records import Float32, Texts
 from pipeline.encoders import Role, Usage, open_encoder, resolve
@@ -34,7 +34,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     return Store(tmp_path_factory.mktemp("store"))
 
 
-def ours(config: ModelConfig, texts: list[str], store: Store, role: Role = "passages") -> Float32:
+def ours(config: ModelSettings, texts: list[str], store: Store, role: Role = "passages") -> Float32:
     column = pa.chunked_array([pa.array(texts, pa.string())])
     with silent("", None, "") as bar:
         encoder = open_encoder(config, resolve(config), store)
@@ -69,9 +69,7 @@ def of_minilm(texts: list[str], minilm_folder: Path) -> Float32:
 def test_minilm(
     backend: str, precision: str, near: float, texts: list[str], store: Store, of_minilm: Float32
 ) -> None:
-    config = ModelConfig.model_validate(
-        {"name": "all-minilm-l6-v2", "backend": backend, "precision": precision}
-    )
+    config = BACKENDS.make(name="all-minilm-l6-v2", backend=backend, precision=precision)
     vectors = ours(config, texts, store)
     assert vectors.dtype == np.float32
     assert cosines(vectors, of_minilm).min() > 0.99999
@@ -83,7 +81,7 @@ def test_bge_queries_with_the_default_instruction(
     backend: str, precision: str, near: float, texts: list[str], store: Store, bge_folder: Path
 ) -> None:
     reference = flag_model(bge_folder, "cls", INSTRUCTION).encode_queries(texts)  # type: ignore[attr-defined]
-    config = ModelConfig.model_validate({"name": str(bge_folder), "backend": backend, "precision": precision})
+    config = BACKENDS.make(name=str(bge_folder), backend=backend, precision=precision)
     assert cosines(ours(config, texts, store, "queries"), reference).min() > 0.99999
 
 
@@ -96,27 +94,24 @@ def test_lengths_are_cut_and_norms_kept_as_flagembedding_does(
     model = FlagModel(
         str(bge_folder), use_fp16=False, devices=["cpu"], normalize_embeddings=False, passage_max_length=16
     )
-    config = ModelConfig.model_validate(
-        {
-            "name": str(bge_folder), "backend": backend, "precision": precision, "normalize": False,
-            "passage_max_length": 16,
-        }
-    )  # fmt: skip
+    config = BACKENDS.make(
+        name=str(bge_folder), backend=backend, precision=precision, normalize=False, passage_max_length=16
+    )
     assert np.abs(ours(config, texts, store) - model.encode_corpus(texts)).max() < 10 * near
 
 
 @pytest.mark.parametrize("backend", ["flag", "openvino"])
 def test_bf16_stays_close(backend: str, texts: list[str], store: Store) -> None:
-    full = ours(ModelConfig(name="all-minilm-l6-v2", backend=backend), texts, store)
-    half = ours(ModelConfig(name="all-minilm-l6-v2", backend=backend, precision="bf16"), texts, store)
+    full = ours(BACKENDS.make(name="all-minilm-l6-v2", backend=backend), texts, store)
+    half = ours(BACKENDS.make(name="all-minilm-l6-v2", backend=backend, precision="bf16"), texts, store)
     assert half.dtype == np.float32
     assert cosines(half, full).min() > 0.999
 
 
 @pytest.mark.parametrize("backend", ["flag", "openvino"])
 def test_batch_size_moves_no_vector(backend: str, texts: list[str], store: Store) -> None:
-    default = ours(ModelConfig(name="all-minilm-l6-v2", backend=backend), texts[:30], store)
-    small = ours(ModelConfig(name="all-minilm-l6-v2", backend=backend, batch_size=3), texts[:30], store)
+    default = ours(BACKENDS.make(name="all-minilm-l6-v2", backend=backend), texts[:30], store)
+    small = ours(BACKENDS.make(name="all-minilm-l6-v2", backend=backend, batch_size=3), texts[:30], store)
     assert np.abs(default - small).max() < 1e-5
 
 
@@ -125,8 +120,8 @@ def test_a_folder_s_name_shapes_no_vector(
 ) -> None:
     named = tmp_path / "bge-m3"  # FlagEmbedding has a class of its own for models of that name
     named.symlink_to(bge_folder)
-    config = ModelConfig(name=str(bge_folder), query_instruction="")
-    same = ModelConfig(name=str(named), query_instruction="")
+    config = BACKENDS.make(name=str(bge_folder), query_instruction="")
+    same = BACKENDS.make(name=str(named), query_instruction="")
     assert resolve(config).recipe("queries") == resolve(same).recipe("queries")
     assert (ours(config, texts[:20], store) == ours(same, texts[:20], store)).all()
 
@@ -146,7 +141,7 @@ def test_tokens_are_those_of_the_tokenizer_that_transformers_makes(
     path.write_text(json.dumps({**described, **settings}), encoding="utf-8")
     texts = ["Some WORDS", "naïve Größe", "a b c " * 200 + "last"]
     reference = flag_model(folder, "cls").encode_corpus(texts)  # type: ignore[attr-defined]
-    vectors = ours(ModelConfig(name=str(folder), backend=backend), texts, store)
+    vectors = ours(BACKENDS.make(name=str(folder), backend=backend), texts, store)
     assert np.abs(vectors - reference).max() < 1e-5
 
 
@@ -166,5 +161,5 @@ def test_padding_beyond_a_window_of_attention_shapes_no_vector(
     )  # fmt: skip
     ModernBertModel(config).save_pretrained(folder)
     reference = flag_model(folder, "cls").encode_corpus(texts)  # type: ignore[attr-defined]
-    vectors = ours(ModelConfig(name=str(folder), backend="openvino", precision=precision), texts, store)
+    vectors = ours(BACKENDS.make(name=str(folder), backend="openvino", precision=precision), texts, store)
     assert cosines(vectors, reference).min() > (0.99999 if precision == "fp32" else 0.999)

@@ -12,12 +12,12 @@ import pyarrow as pa
 import pytest
 
 from pipeline.api import run_benchmark
-from pipeline.config import Stemmer, StopWords
 from pipeline.config.files import load_config
 from pipeline.core.errors import InputError
 from pipeline.core.order import descending_id_rank
 from pipeline.core.progress import silent
 from pipeline.core.records import Ranking, Texts
+from pipeline.retrievers.bm25 import SnowballStemmer, StopWords
 from pipeline.search import postings
 from pipeline.search.words import Tokenization, Words, open_words, save_words
 from pipeline.storage.artifacts import Recipe
@@ -66,7 +66,7 @@ def test_words_are_bm25s_s_own(stemmer: str | None, root: Path) -> None:
 def test_every_language_of_the_config_is_known() -> None:
     for name in typing.get_args(StopWords):
         words(["text"], Tokenization(name, None))
-    for name in typing.get_args(Stemmer):
+    for name in typing.get_args(SnowballStemmer):
         words(["text"], Tokenization(None, name))
 
 

@@ -5,14 +5,47 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from pipeline.config.data import DataSettings, LocatedSettings
+from pipeline.config.settings import setting
+from pipeline.data.sources.beir_hub import BeirHub
 from pipeline.formats import jsonl, tsv
 from pipeline.formats.blocks import collection_folder, find, hashed
-from pipeline.formats.source import Batch, Judgments
+from pipeline.formats.source import Batch, Judgments, Source
 
 LAYOUT = "BEIR's layout: corpus.jsonl, queries.jsonl and qrels/<split>.tsv, each plain or .gz"
 QRELS = "query-id corpus-id score"
+SAMPLE = Path(__file__).parents[1] / "sample"
+
+
+class SampleSettings(DataSettings):
+    """The collection that comes with this package."""
+
+    source: Literal["sample"] = DataSettings.narrowed("source", "sample")
+    split: str = LocatedSettings.narrowed("split", "test")
+
+    def open(self) -> Source:
+        """See `DataSettings.open`."""
+        return BeirFolder.open(str(SAMPLE), self.split)
+
+
+class BeirSettings(LocatedSettings):
+    """BEIR's layout: its own files, or tables as on the hub."""
+
+    source: Literal["beir"] = DataSettings.narrowed("source", "beir")
+    revision: str | None = setting(
+        None, "on the hub: branch, tag or commit of the dataset", shapes="data", keyed=False
+    )
+
+    def open(self) -> Source:
+        """BEIR's own files where the folder has them, else its layout on the hub."""
+        folder = Path(self.path)
+        has_own = any((folder / name).is_file() for name in ("corpus.jsonl", "corpus.jsonl.gz"))
+        on_hub = not folder.is_absolute() and not folder.exists()
+        if on_hub or (folder.is_dir() and not has_own and any(folder.rglob("corpus*"))):
+            return BeirHub.open(self.path, self.revision, self.split)
+        return BeirFolder.open(self.path, self.split)
 
 
 @dataclass(frozen=True)

@@ -9,16 +9,29 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from pipeline.config.data import DataSettings, LocatedSettings
+from pipeline.config.settings import LocalPath
 from pipeline.formats import jsonl, tables
 from pipeline.formats.blocks import collection_folder, find, hashed
-from pipeline.formats.source import Batch, Judgments
+from pipeline.formats.source import Batch, Judgments, Source
 
 LAYOUT = (
     "FlagEmbedding's layout: corpus.jsonl, <split>_queries.jsonl and <split>_qrels.jsonl, each plain or .gz"
 )
 QUERY, PASSAGE, GRADE = "qid", "docid", "relevance"
+
+
+class FlagFolderSettings(LocatedSettings):
+    """FlagEmbedding's evaluation layout."""
+
+    source: Literal["flag"] = DataSettings.narrowed("source", "flag")
+    path: LocalPath = LocatedSettings.narrowed("path", doc="folder of the collection")
+
+    def open(self) -> Source:
+        """See `DataSettings.open`."""
+        return FlagFolder.open(self.path, self.split)
 
 
 @dataclass(frozen=True)

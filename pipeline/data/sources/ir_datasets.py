@@ -10,12 +10,25 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
+from pipeline.config.data import DataSettings
+from pipeline.config.settings import setting
 from pipeline.core.errors import InputError
-from pipeline.formats.source import BATCH_ROWS, Batch, Judgments
+from pipeline.formats.source import BATCH_ROWS, Batch, Judgments, Source
+
+
+class CatalogueSettings(DataSettings):
+    """A collection of the ir_datasets catalogue."""
+
+    source: Literal["ir_datasets"] = DataSettings.narrowed("source", "ir_datasets")
+    path: str = setting(..., "id in the catalogue", shapes="data", keyed=False)
+
+    def open(self) -> Source:
+        """See `DataSettings.open`."""
+        return CatalogueDataset.open(self.path)
 
 
 @dataclass(frozen=True)

@@ -10,17 +10,30 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from pipeline.config.data import DataSettings, LocatedSettings
+from pipeline.config.settings import LocalPath
 from pipeline.formats import tsv
 from pipeline.formats.blocks import collection_folder, find, hashed
-from pipeline.formats.source import Batch, Judgments
+from pipeline.formats.source import Batch, Judgments, Source
 
 LAYOUT = (
     "MS MARCO's files: collection.tsv, queries.<split>.tsv and qrels.<split>.tsv, each plain or .gz, "
     "such as queries.dev.small.tsv for split dev.small; or top1000.<split>.tsv for the first two"
 )
 TEXTS, TOP, QRELS = "id text", "query-id passage-id query passage", "query-id 0 passage-id grade"
+
+
+class MsMarcoSettings(LocatedSettings):
+    """MS MARCO's own files."""
+
+    source: Literal["msmarco"] = DataSettings.narrowed("source", "msmarco")
+    path: LocalPath = LocatedSettings.narrowed("path", doc="folder of the collection")
+
+    def open(self) -> Source:
+        """See `DataSettings.open`."""
+        return MsMarcoFolder.open(self.path, self.split)
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
+from pipeline.config import Abilities, EncoderSettings, ModelSettings
 from pipeline.core import machine
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float32, Int64
@@ -28,6 +29,28 @@ log = logging.getLogger(__name__)
 SCHEMA = 2
 TOKENS = 1024  # tokens per batch
 WEIGHTS, TOKENIZER = "weights.npz", "tokenizer.json"
+
+
+class NativeSettings(EncoderSettings):
+    """This project's own kernels, on the CPU."""
+
+    can = Abilities(devices=("cpu",))
+
+    backend: Literal["native"] = ModelSettings.narrowed("backend", "native")
+    precision: Literal["int16"] = EncoderSettings.narrowed(
+        "precision", doc="number format the model computes in: int16 and no other"
+    )
+    device: Literal["auto", "cpu"] = ModelSettings.narrowed(
+        "device", "auto", doc="auto or cpu: it computes nowhere else"
+    )
+
+    def load(self, model: Model, store: Store) -> NativeBackend:
+        """See `EncoderSettings.load`."""
+        return NativeBackend(model, store)
+
+    def kept_recipe(self, model: Model) -> Recipe:
+        """See `EncoderSettings.kept_recipe`."""
+        return packed_recipe(model)
 
 
 class NativeBackend:

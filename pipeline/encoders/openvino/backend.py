@@ -8,11 +8,11 @@ import os
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
-from tokenizers import Tokenizer
 
+from pipeline.config import Abilities, EncoderSettings, ModelSettings
 from pipeline.core import machine
 from pipeline.core.errors import InputError
 from pipeline.core.openvino_runtime import has_bfloat16, import_openvino
@@ -33,6 +33,26 @@ TILE = 16  # rows of a matrix tile in the number formats below fp32: widths are 
 DESCRIPTION, WEIGHTS, TOKENIZER = "model.xml", "model.bin", "tokenizer.json"
 
 
+class OpenVINOSettings(EncoderSettings):
+    """OpenVINO, on the CPU."""
+
+    can = Abilities(devices=("cpu",))
+
+    backend: Literal["openvino"] = ModelSettings.narrowed("backend", "openvino")
+    precision: Literal["fp32", "fp16", "bf16", "int8"] = EncoderSettings.narrowed("precision", "fp32")
+    device: Literal["auto", "cpu"] = ModelSettings.narrowed(
+        "device", "auto", doc="auto or cpu: it computes nowhere else"
+    )
+
+    def load(self, model: Model, store: Store) -> OpenVINOBackend:
+        """See `EncoderSettings.load`."""
+        return OpenVINOBackend(model, store)
+
+    def kept_recipe(self, model: Model) -> Recipe:
+        """See `EncoderSettings.kept_recipe`."""
+        return int8_recipe(model) if model.precision == "int8" else conversion_recipe(model)
+
+
 class OpenVINOBackend:
     """A converted model on the CPU, several batches in flight.
 
@@ -42,6 +62,8 @@ class OpenVINOBackend:
     """
 
     def __init__(self, model: Model, store: Store) -> None:
+        from tokenizers import Tokenizer
+
         folder = model.files.folder()
         self.pad_id = model.pad_id
         self.token_budget, self.computes_padding = TOKENS, True
@@ -159,11 +181,6 @@ def int8_recipe(model: Model) -> Recipe:
         "nncf": quantization.nncf_version(),
     }
     return Recipe("openvino", plain)
-
-
-def network_recipe(model: Model) -> Recipe:
-    """What shapes the model that is run."""
-    return int8_recipe(model) if model.precision == "int8" else conversion_recipe(model)
 
 
 def _convert(model: Model, folder: Path, draft: Draft) -> dict[str, Any]:

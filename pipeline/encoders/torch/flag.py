@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
+from pipeline.config import EncoderSettings, ModelSettings
 from pipeline.encoders.torch.backend import TorchBackend
 from pipeline.encoders.torch.first_token import last_layer_on_first_token
 from pipeline.models.loading import fast_tokenizer, guarded, refuse_missing
@@ -13,6 +14,17 @@ from pipeline.storage.store import Store
 
 if TYPE_CHECKING:
     import torch
+
+
+class FlagSettings(EncoderSettings):
+    """FlagEmbedding, on CPU or GPU."""
+
+    backend: Literal["flag"] = ModelSettings.narrowed("backend", "flag")
+    precision: Literal["fp32", "fp16", "bf16"] = EncoderSettings.narrowed("precision", "fp32")
+
+    def load(self, model: Model, store: Store) -> FlagBackend:
+        """See `EncoderSettings.load`."""
+        return FlagBackend(model, store)
 
 
 class FlagBackend(TorchBackend):

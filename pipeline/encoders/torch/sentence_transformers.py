@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
+from pipeline.config import Abilities, EncoderSettings, ModelSettings
 from pipeline.encoders.torch.backend import TorchBackend
 from pipeline.models.loading import fast_tokenizer, guarded, refuse_missing
 from pipeline.models.model import Model
@@ -12,6 +13,19 @@ from pipeline.storage.store import Store
 
 if TYPE_CHECKING:
     import torch
+
+
+class SentenceTransformersSettings(EncoderSettings):
+    """sentence-transformers, on CPU or GPU."""
+
+    can = Abilities(as_sentence_transformers=True)
+
+    backend: Literal["sentence-transformers"] = ModelSettings.narrowed("backend", "sentence-transformers")
+    precision: Literal["fp32", "fp16", "bf16"] = EncoderSettings.narrowed("precision", "fp32")
+
+    def load(self, model: Model, store: Store) -> SentenceTransformersBackend:
+        """See `EncoderSettings.load`."""
+        return SentenceTransformersBackend(model, store)
 
 
 class SentenceTransformersBackend(TorchBackend):

@@ -1,0 +1,58 @@
+"""The section `data`: the sources a collection is read from, and the settings that they share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pipeline.config.kinds import Kinds
+from pipeline.config.settings import PathOrId, Section, setting
+
+
+class DataSettings(Section):
+    """Where the collection comes from, and which part of it is used."""
+
+    source: str = setting(..., "layout of the collection", shapes="data", keyed=False)
+    queries: int | None = setting(None, "keep the first N queries; null is all", shapes="data", ge=1)
+    corpus: int | None = setting(
+        None,
+        "keep N passages (all judged ones stay); {positives_of: N} only with source 'hub'; null is all",
+        shapes="data",
+        ge=1,
+    )
+
+    @property
+    def passages_kept(self) -> int | None:
+        """The number of passages that the corpus is cut to; None where it is not cut to a number."""
+        return self.corpus
+
+    def open(self) -> Any:
+        """The reader of this source, a `pipeline.formats.source.Source`.
+
+        Raises:
+            InputError: Its files do not exist.
+        """
+        raise NotImplementedError
+
+
+class LocatedSettings(DataSettings):
+    """Where the files of a collection are, and which of its judgments are used."""
+
+    path: PathOrId = setting(
+        ..., "folder of the collection, or a dataset's id on the hub", shapes="data", keyed=False
+    )
+    split: str = setting("test", "which judgments or rows", shapes="data", keyed=False)
+
+
+SOURCES = Kinds(
+    DataSettings,
+    "source",
+    {
+        "sample": "pipeline.data.sources.beir:SampleSettings",
+        "beir": "pipeline.data.sources.beir:BeirSettings",
+        "msmarco": "pipeline.data.sources.msmarco:MsMarcoSettings",
+        "flag": "pipeline.data.sources.flag:FlagFolderSettings",
+        "hub": "pipeline.data.sources.hub:HubSettings",
+        "ir_datasets": "pipeline.data.sources.ir_datasets:CatalogueSettings",
+    },
+)
+"""The sources: to add one, write its file in `pipeline/data/sources/` and its line here."""

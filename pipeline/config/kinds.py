@@ -1,0 +1,134 @@
+"""The kinds of a section: one settings class for each, chosen by the value of one setting.
+
+`Kinds` is a registry and, as the metadata of a config's field, a discriminated union of pydantic: a file may
+give the settings of the kind that it names, and no others. A kind's class is named as "module:class" and
+imported when a config is first read, because it stands in the file of what it configures: its source, its
+backend.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import operator
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Generic, TypeVar
+
+from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, TypeAdapter, ValidationInfo
+from pydantic.fields import FieldInfo
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, PydanticKnownError, core_schema
+
+from pipeline.config.settings import Section
+
+S = TypeVar("S", bound=Section)
+
+
+class Kinds(Generic[S]):
+    """The settings classes of one section, by the name of their kind.
+
+    Args:
+        base: The class that all of them derive from.
+        field: The setting that names the kind.
+        classes: By its name each kind's class, or where to import it from, as "module:class".
+        default: The kind when a config names none; None refuses such a config.
+    """
+
+    def __init__(
+        self, base: type[S], field: str, classes: Mapping[str, str | type[S]], default: str | None = None
+    ) -> None:
+        self.base, self.field, self.default = base, field, default
+        self._classes = dict(classes)
+        self._adapter: TypeAdapter[S] | None = None
+
+    def register(self, name: str, settings: str | type[S]) -> None:
+        """Add a kind, as from outside this package.
+
+        Args:
+            name: The value of `field` that chooses it.
+            settings: Its class, or "module:class". It derives from `base`, and its `field` is declared as
+                `Literal[name]`.
+        """
+        self._classes[name], self._adapter = settings, None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._classes)
+
+    def __getitem__(self, name: str) -> type[S]:
+        """The class of a kind, imported if it was not yet."""
+        found = self._classes[name]
+        if isinstance(found, str):
+            found = self._classes[name] = named(found)
+        return found
+
+    def having(self, setting: str) -> list[str]:
+        """The kinds that have a setting."""
+        return [name for name in self if setting in self[name].model_fields]
+
+    def make(self, **settings: Any) -> S:
+        """The settings of the kind that they name.
+
+        Raises:
+            pydantic.ValidationError: A setting is not allowed.
+        """
+        return self._validate(settings, None)
+
+    @property
+    def adapter(self) -> TypeAdapter[S]:
+        """The union of all kinds."""
+        if self._adapter is None:
+            union: Any = functools.reduce(operator.or_, (self[name] for name in self))
+            self._adapter = TypeAdapter(Annotated[union, Field(discriminator=self.field)])
+        return self._adapter
+
+    def _validate(self, value: Any, info: ValidationInfo | None) -> S:
+        if isinstance(value, self.base):
+            return value
+        if not isinstance(value, Mapping):
+            raise PydanticKnownError("model_type", {"class_name": self.base.__name__})
+        given = {self.field: self.default, **value} if self.default else dict(value)
+        kept = {name: each for name, each in given.items() if not self._is_idle(given, name, each)}
+        return self.adapter.validate_python(kept, context=info.context if info else None)
+
+    def _is_idle(self, given: Mapping[Any, Any], name: Any, value: Any) -> bool:
+        """Whether a setting belongs to other kinds only, and has the value that it has there by default.
+
+        Such a setting is accepted and dropped: a sweep over kinds may spell it out once for all of them.
+        """
+        kind = given.get(self.field)
+        if kind not in list(self) or name in self[str(kind)].model_fields:
+            return False
+        fields = [self[other].model_fields[name] for other in self.having(name)]
+        defaults = [None if field.is_required() else field.default for field in fields]
+        return any(type(value) is type(default) and value == default for default in defaults)
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Validate by the union, made when first needed; serialize as the kind that a value is."""
+        return core_schema.with_info_plain_validator_function(
+            self._validate, serialization=core_schema.simple_ser_schema("any")
+        )
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """The union's schema, in which every kind but the default one must be named."""
+        union = handler(self.adapter.core_schema)
+        for reference in union["oneOf"]:
+            kind = handler.resolve_ref_schema(reference)
+            name = kind["properties"][self.field]
+            if name.pop("default", None) != self.default:
+                kind["required"] = list(dict.fromkeys([self.field, *kind.get("required", [])]))
+        return union
+
+
+def named(place: Any) -> Any:
+    """What "module:name" names, imported; anything but a string is given back as it is."""
+    if not isinstance(place, str):
+        return place
+    module, _, attribute = place.partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+def kinds_of(field: FieldInfo) -> Kinds[Any] | None:
+    """The kinds of a config's field, if it has any."""
+    return next((each for each in field.metadata if isinstance(each, Kinds)), None)

@@ -1,0 +1,147 @@
+"""The section `model`: the backends, and the settings that they share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Self
+
+from pydantic import model_validator
+
+from pipeline.config.index import IndexConfig
+from pipeline.config.kinds import Kinds
+from pipeline.config.search import SearchConfig
+from pipeline.config.settings import PathOrId, Section, setting
+
+
+class ModelSettings(Section):
+    """What makes texts searchable, and how."""
+
+    retriever: ClassVar[Any] = "pipeline.retrievers.dense:Dense"
+    """The kind of retriever that uses the model: its class, or where to import it from, as "module:class"."""
+
+    backend: str = setting(..., "what runs the model", shapes="passages queries")
+    name: PathOrId = setting(
+        "", "hub id, local folder, or a bundled alias", shapes="passages queries", keyed=False
+    )
+    revision: str | None = setting(
+        None, "hub only: branch, tag or commit of the model", shapes="passages queries", keyed=False
+    )
+    batch_size: int | None = setting(
+        None, "texts per batch; null lets the encoder choose by tokens", shapes="", ge=1
+    )
+    device: str = setting("auto", "auto, cpu, cuda or cuda:N", shapes="", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
+    shard_rows: int = setting(
+        16384,
+        "passages, or queries, per stored shard: what an interrupted run loses at most",
+        shapes="",
+        ge=1,
+    )
+
+    def check(self, index: IndexConfig, search: SearchConfig) -> None:
+        """Refuse settings of other sections that this backend cannot honour.
+
+        Raises:
+            ValueError: There is one; the message says which, and what to do.
+        """
+
+    def open(self) -> Any:
+        """What is used in place of a model, for a backend that runs none; see `pipeline.encoders.Source`.
+
+        Raises:
+            InputError: Its files do not exist.
+        """
+        raise NotImplementedError
+
+
+class VectorSettings(ModelSettings):
+    """What is common to the backends that give vectors."""
+
+    normalize: bool = setting(True, "scale every vector to length 1", shapes="passages queries")
+    vector_precision: Literal["fp32", "fp16"] = setting(
+        "fp32", "number format the passages' vectors are stored in", shapes="passages"
+    )
+
+
+@dataclass(frozen=True)
+class Abilities:
+    """What decides how a backend's model is resolved.
+
+    Attributes:
+        devices: Where the backend computes.
+        as_sentence_transformers: Whether it runs every module that sentence-transformers would, with that
+            library's defaults; else it runs Transformer, Pooling and Normalize, with FlagEmbedding's.
+    """
+
+    devices: tuple[str, ...] = ("cpu", "cuda")
+    as_sentence_transformers: bool = False
+
+
+class EncoderSettings(VectorSettings):
+    """What is common to the backends that run a model."""
+
+    can: ClassVar[Abilities] = Abilities()
+
+    pooling: Literal["cls", "mean", "last_token"] | None = setting(
+        None, "null takes what the model itself declares", shapes="passages queries", keyed=False
+    )
+    precision: Literal["fp32", "fp16", "bf16", "int16", "int8"] = setting(
+        "fp32",
+        "number format the model computes in; fp16 is fp32 on a CPU",
+        shapes="passages queries",
+        keyed=False,
+    )
+    query_instruction: str | None = setting(
+        None, "put before each query; null takes the model's own, '' is none", shapes="queries", keyed=False
+    )
+    passage_instruction: str | None = setting(
+        None, "put before each passage; null takes the model's own", shapes="passages", keyed=False
+    )
+    query_max_length: int = setting(512, "tokens kept of a query", shapes="queries", keyed=False, ge=3)
+    passage_max_length: int = setting(512, "tokens kept of a passage", shapes="passages", keyed=False, ge=3)
+    truncate_dim: int | None = setting(
+        None,
+        "dimensions kept of each vector (Matryoshka); null takes what the model itself declares",
+        shapes="passages queries",
+        keyed=False,
+        ge=1,
+    )
+    trust_remote_code: bool = setting(
+        False, "run the Python files that come with the model", shapes="passages queries"
+    )
+
+    @model_validator(mode="after")
+    def _is_named(self) -> Self:
+        if not self.name:
+            raise ValueError(f"backend '{self.backend}' needs model.name: add it")
+        return self
+
+    def load(self, model: Any, store: Any) -> Any:
+        """The model, loaded: a `pipeline.encoders.batching.Backend`.
+
+        Args:
+            model: What to load and how, a `pipeline.models.model.Model`.
+            store: Where a backend may keep what it makes of it, a `pipeline.storage.store.Store`.
+        """
+        raise NotImplementedError
+
+    def kept_recipe(self, model: Any) -> Any:
+        """Recipe of what the backend makes of a model and keeps in the store; None if it keeps nothing."""
+        return None
+
+
+BACKENDS = Kinds(
+    ModelSettings,
+    "backend",
+    {
+        "flag": "pipeline.encoders.torch.flag:FlagSettings",
+        "openvino": "pipeline.encoders.openvino.backend:OpenVINOSettings",
+        "native": "pipeline.encoders.native.backend:NativeSettings",
+        "sentence-transformers": (
+            "pipeline.encoders.torch.sentence_transformers:SentenceTransformersSettings"
+        ),
+        "precomputed": "pipeline.encoders.precomputed:PrecomputedSettings",
+        "bm25": "pipeline.retrievers.bm25:Bm25Settings",
+    },
+    default="flag",
+)
+"""The backends: to add one, write its file in `pipeline/encoders/` and its line here."""

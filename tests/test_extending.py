@@ -1,0 +1,145 @@
+"""A source, a backend and a retriever kind defined outside the package, each registered by one line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from tokenizers import Tokenizer
+
+from pipeline import load_config, run_benchmark
+from pipeline.config import BACKENDS, SOURCES, DataSettings, EncoderSettings, ModelSettings, setting
+from pipeline.core.records import Float32, Int64, Ranking
+from pipeline.encoders.batching import Batch
+from pipeline.formats.source import Batch as Records
+from pipeline.formats.source import Judgments
+from pipeline.retrievers.retriever import Retriever
+from pipeline.retrievers.shared import open_ranking, save_ranking
+from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, Plan, Stage
+from pipeline.storage.artifacts import Draft
+
+PASSAGES = {"p1": "red apples grow on trees", "p2": "the sea is salty", "p3": "trains leave from the station"}
+QUERIES = {"q1": "which apples are red", "q2": "is the sea salty"}
+
+
+# A source: its settings and its reader.
+class ToySettings(DataSettings):
+    source: Literal["toy"] = DataSettings.narrowed("source")
+    upper: bool = setting(False, "whether texts are in capitals", shapes="data", keyed=False)
+
+    def open(self) -> ToySource:
+        return ToySource(self.upper)
+
+
+class ToySource:
+    def __init__(self, upper: bool) -> None:
+        self.upper = upper
+
+    def identity(self) -> dict[str, dict[str, Any]]:
+        plain = {"layout": "toy", "upper": self.upper}
+        return {"corpus": plain, "queries": plain, "qrels": plain}
+
+    def size(self) -> tuple[int | None, str]:
+        return len(PASSAGES), "passages"
+
+    def passages(self) -> Iterator[Records]:
+        yield self._records(PASSAGES)
+
+    def queries(self) -> Iterator[Records]:
+        yield self._records(QUERIES)
+
+    def judgments(self) -> Judgments:
+        ids = pa.array(["q1", "q2"]), pa.array(["p1", "p2"])
+        return Judgments(*ids, np.array([1, 1]), "toy", "judgment", np.arange(2))
+
+    def _records(self, texts: dict[str, str]) -> Records:
+        values = [text.upper() if self.upper else text for text in texts.values()]
+        return Records(pa.array(texts), pa.array(values), None, "toy", "text", range(len(texts)), len(texts))
+
+
+# A backend: its settings and its class, here a bag of tokens.
+class BagSettings(EncoderSettings):
+    backend: Literal["bag"] = EncoderSettings.narrowed("backend")
+
+    def load(self, model: Any, store: Any) -> Bag:
+        return Bag(model)
+
+
+class Bag:
+    dimension, pad_id, token_budget, width_multiple, computes_padding = 64, 0, 512, 1, False
+
+    def __init__(self, model: Any) -> None:
+        self.tokenizer = Tokenizer.from_file(str(model.files.folder() / "tokenizer.json"))
+
+    def forward(self, batches: Iterator[Batch]) -> Iterator[tuple[Int64, Float32]]:
+        for batch in batches:
+            vectors = np.zeros((len(batch.ids), self.dimension), np.float32)
+            for vector, ids, mask in zip(vectors, batch.ids, batch.mask, strict=True):
+                np.add.at(vector, ids[mask == 1] % self.dimension, 1)
+            yield batch.rows, vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+# A kind of retriever: its settings and its stages, here a single one.
+class CommonWords(Retriever):
+    def stages(self) -> Plan:
+        def ingredients(keys: Keys) -> dict[str, Any]:
+            settings = {"repeat": self.config.model.repeat, "top_k": self.config.search.top_k}
+            return {"passages": self.identity.passages, "queries": self.identity.queries, **settings}
+
+        return {"search": Stage("search", 1, ("data",), ingredients, self.search, open_ranking)}
+
+    def search(self, inputs: Inputs, draft: Draft, context: Context) -> Facts:
+        collection = inputs["data"]
+        words = [set(text.lower().split()) for text in collection.passages.texts.to_pylist()]
+        asked = [set(text.lower().split()) for text in collection.queries.texts.to_pylist()]
+        common = np.array([[len(query & passage) for passage in words] for query in asked], np.float32)
+        order = np.argsort(-common, axis=1, kind="stable")[:, : self.config.search.top_k]
+        context.meter.count(len(asked))
+        return save_ranking(draft, collection, Ranking(order, np.take_along_axis(common, order, axis=1)))
+
+
+class CommonWordsSettings(ModelSettings):
+    retriever: ClassVar[Any] = CommonWords
+    backend: Literal["common-words"] = ModelSettings.narrowed("backend")
+    repeat: int = setting(1, "changes nothing but the key", shapes="search", ge=1)
+
+
+@pytest.fixture(autouse=True)
+def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    for kinds in (SOURCES, BACKENDS):
+        monkeypatch.setattr(kinds, "_classes", dict(kinds._classes))
+        monkeypatch.setattr(kinds, "_adapter", None)
+    SOURCES.register("toy", ToySettings)
+    BACKENDS.register("bag", BagSettings)
+    BACKENDS.register("common-words", CommonWordsSettings)
+
+
+@pytest.mark.parametrize("model", ["{backend: bag, name: all-minilm-l6-v2}", "{backend: common-words}"])
+def test_a_benchmark_runs_on_them(tmp_path: Path, model: str) -> None:
+    text = f"name: toy\ndata: {{source: toy}}\nmodel: {model}\nsearch: {{top_k: 2}}\n"
+    (tmp_path / "toy.yaml").write_text(
+        f"{text}evaluate: {{measures: [mrr@2]}}\ncache: {tmp_path}/indexes\noutput: {tmp_path}/results\n",
+        encoding="utf-8",
+    )
+    config = load_config(tmp_path / "toy.yaml")
+    result = run_benchmark(config)
+    assert result.metrics["metrics"] == {"mrr@2": 1.0}
+    assert json.loads((result.folder / "metrics.json").read_text(encoding="utf-8"))["passages"] == 3
+    again = run_benchmark(config)
+    assert again.reused == [stage["stage"] for stage in again.metrics["stages"]]
+    louder = run_benchmark(load_config(tmp_path / "toy.yaml", ["data.upper=true"]))
+    assert louder.reused == []
+
+
+def test_the_schema_and_the_messages_know_them(tmp_path: Path) -> None:
+    path = tmp_path / "toy.yaml"
+    path.write_text(
+        "name: t\ndata: {source: toy, uper: true}\nmodel: {backend: bag, name: x}\n", encoding="utf-8"
+    )
+    with pytest.raises(Exception, match=r"unknown key 'data\.uper'.*upper"):
+        load_config(path)
