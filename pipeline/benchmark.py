@@ -23,7 +23,7 @@ from pipeline.core.progress import Progress, silent
 from pipeline.core.records import Collection
 from pipeline.engines import Engine
 from pipeline.recipes import VECTORS, Hashed, Plan
-from pipeline.storage import disk
+from pipeline.storage import hashing
 from pipeline.storage.artifacts import Artifact, Draft
 from pipeline.storage.store import Store
 
@@ -91,8 +91,8 @@ class Benchmark(Plan):
 
             index, search = self.config.index, self.config.search
             dimension = self.model.dimension if isinstance(self.model, encoders.Model) else None
-            faiss_index.check(index.factory, index.metric, search.parameters, dimension)
-            gpu.choose(search.device, gpu.count())
+            faiss_index.check_index(index.factory, index.metric, search.parameters, dimension)
+            gpu.choose_gpu(search.device, gpu.count_gpus())
 
     def run(self) -> list[Stage]:
         """Make what is missing of everything; what became of each stage, in order."""
@@ -215,4 +215,4 @@ def several(configs: Iterable[Config], progress: Progress = silent, fresh: bool 
 
 def _content(artifact: Artifact) -> str:
     """SHA-256 of what its files are."""
-    return disk.hash_json(artifact.manifest["files"])
+    return hashing.hash_json(artifact.manifest["files"])

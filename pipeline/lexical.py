@@ -44,7 +44,7 @@ def make_index(benchmark: Benchmark, draft: Draft, meter: Meter) -> dict[str, An
     with meter.working(), benchmark.progress("index", len(passages), "passages") as bar:
         index = bm25.build(passages, model.k1, model.b)
         bar.update(len(passages))
-    with draft.aside() as aside:
+    with draft.scratch() as aside:
         for name in bm25.write(index, aside):
             with draft.file(name) as path:
                 os.replace(aside / name, path)

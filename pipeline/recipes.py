@@ -11,7 +11,7 @@ from pipeline.config import EXACT, STAGES, Config, EngineConfig, IndexConfig, Se
 from pipeline.core.errors import InputError
 from pipeline.data.storage import CORPUS
 from pipeline.encoders import CalibrationCorpus, Source
-from pipeline.metrics.names import Measure, parse_all
+from pipeline.metrics.names import Measure, parse_measures
 from pipeline.models import files as model_files
 from pipeline.models.model import Role
 from pipeline.storage.artifacts import Recipe
@@ -60,7 +60,7 @@ class Plan:
     @cached_property
     def measures(self) -> list[Measure]:
         """The parsed measures; refuses cutoffs that `search.top_k` cannot fill."""
-        measures = parse_all(self.config.evaluate.measures)
+        measures = parse_measures(self.config.evaluate.measures)
         for measure in measures:
             if measure.cutoff and measure.cutoff > self.config.search.top_k:
                 raise InputError(

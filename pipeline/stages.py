@@ -23,7 +23,7 @@ from pipeline.encoders.precomputed import Precomputed
 from pipeline.engines import Engine, Job, Part, Piece, indexing
 from pipeline.engines.work import Encode, Search, merge, nothing_found
 from pipeline.models.model import Role
-from pipeline.storage import vectors
+from pipeline.storage import vector_shards
 from pipeline.storage.artifacts import Artifact, Draft
 
 if TYPE_CHECKING:
@@ -58,15 +58,16 @@ def _embed(benchmark: Benchmark, role: Role, draft: Draft, meter: Meter) -> dict
     if isinstance(benchmark.model, Precomputed):
         benchmark.model.match(collection)
     texts = collection.passages if role == "passages" else collection.queries
-    ranges = vectors.missing(len(texts), config.shard_rows, draft.whole)
+    ranges = vector_shards.missing_ranges(len(texts), config.shard_rows, draft.whole)
     todo, usage = sum(stop - start for start, stop in ranges), Usage()
-    stored: vectors.Precision = config.vector_precision if role == "passages" else "fp32"
+    stored: vector_shards.Precision = config.vector_precision if role == "passages" else "fp32"
     job = Encode(_alone(benchmark, TEXTS[role]), role, config.normalize, stored)
     if ranges:
         benchmark.encoding.load(len(ranges))
-    with draft.aside() as aside, meter.working(), benchmark.progress(f"encode {role}", todo, "texts") as bar:
+    progress = benchmark.progress(f"encode {role}", todo, "texts")
+    with draft.scratch() as aside, meter.working(), progress as bar:
         for piece in _done(benchmark.encoding, meter, job, ranges, aside, bar):
-            draft.adopt(piece.path, vectors.shard_name(*piece.part), piece.entry)
+            draft.adopt(piece.path, vector_shards.shard_name(*piece.part), piece.entry)
             usage.add(piece.facts)
     meter.count(len(texts), worked=todo)
     meter.note("encoding", usage.figures())
@@ -75,14 +76,14 @@ def _embed(benchmark: Benchmark, role: Role, draft: Draft, meter: Meter) -> dict
 
 def make_index(benchmark: Benchmark, draft: Draft, meter: Meter) -> dict[str, Any]:
     """Build the index from the passages' vectors, or those of its shards that no earlier run left whole."""
-    config, embeddings = benchmark.config.index, vectors.open_embeddings(benchmark.ensure("passages"))
-    parts = vectors.split(len(embeddings), config.shards)
+    config, embeddings = benchmark.config.index, vector_shards.open_embeddings(benchmark.ensure("passages"))
+    parts = vector_shards.split_evenly(len(embeddings), config.shards)
     names = {part: indexing.file_name(number, config.shards) for number, part in enumerate(parts)}
     todo = [part for part in parts if names[part] not in draft.whole]
     rows = sum(stop - start for start, stop in todo)
     job = indexing.Build(benchmark.ensure("passages").absolute(), config)
     engine = benchmark.engine if config.shards > 1 else benchmark.here
-    with draft.aside() as aside, meter.working(), benchmark.progress("index", rows, "vectors") as bar:
+    with draft.scratch() as aside, meter.working(), benchmark.progress("index", rows, "vectors") as bar:
         for piece in _done(engine, meter, job, todo, aside, bar):
             draft.adopt(piece.path, names[piece.part], piece.entry)
     meter.count(len(embeddings), worked=rows)
@@ -91,26 +92,26 @@ def make_index(benchmark: Benchmark, draft: Draft, meter: Meter) -> dict[str, An
 
 def make_search(benchmark: Benchmark, draft: Draft, meter: Meter) -> dict[str, Any]:
     """Search for every query: the index, or the stored vectors where memory is limited."""
-    from pipeline.search import serving
+    from pipeline.search import searchers
 
     if benchmark.spread or benchmark.config.index.shards > 1:
         return _search_parts(benchmark, draft, meter)
     config, collection = benchmark.config, benchmark.collection
-    queries = vectors.read_all(benchmark.ensure("queries"))
-    searcher: serving.Searcher
+    queries = vector_shards.read_all_rows(benchmark.ensure("queries"))
+    searcher: searchers.Searcher
     if config.search.memory_mb is not None:
-        stored = vectors.open_embeddings(benchmark.ensure("passages"))
-        searcher = serving.Streamed(config.index, config.search, stored)
+        stored = vector_shards.open_embeddings(benchmark.ensure("passages"))
+        searcher = searchers.StreamingSearcher(config.index, config.search, stored)
     else:
         path = benchmark.ensure("index").path(indexing.file_name(0, 1))
-        searcher = serving.open_searcher(config.index, config.search, path)
-    vectors.match(searcher.count, searcher.dimension, len(collection.passages), queries)
+        searcher = searchers.open_searcher(config.index, config.search, path)
+    vector_shards.check_counts(searcher.count, searcher.dimension, len(collection.passages), queries)
     with meter.working(), benchmark.progress("search", len(queries), "queries") as bar:
         ranking = searcher.search(queries, collection.passages.ids, bar)
     meter.count(len(queries))
     facts = keep_ranking(draft, collection, ranking)
     meter.stop()
-    if benchmark.exact and isinstance(searcher, serving.Approximate):
+    if benchmark.exact and isinstance(searcher, searchers.ApproximateSearcher):
         facts["index"] = {**_cost(benchmark.ensure("index")), **searcher.measure(queries)}
     return facts
 
@@ -119,20 +120,20 @@ def _search_parts(benchmark: Benchmark, draft: Draft, meter: Meter) -> dict[str,
     """Have an engine search part by part, and merge what it finds: stored vectors, or the index's shards."""
     config, collection, engine = benchmark.config, benchmark.collection, benchmark.engine
     of = {name: benchmark.ensure(name).absolute() for name in benchmark.needs("search")}
-    asked, corpus = vectors.read_all(of["queries"]), of["data"].only(CORPUS)
+    asked, corpus = vector_shards.read_all_rows(of["queries"]), of["data"].only(CORPUS)
     job: Search | indexing.Ask
     if benchmark.spread:
-        stored = vectors.open_embeddings(of["passages"])
+        stored = vector_shards.open_embeddings(of["passages"])
         rows, dimension, cuts = len(stored), stored.dimension, PARTS * engine.workers
         job = Search(of["passages"], of["queries"], corpus, config.index.metric, config.search)
     else:
         index = of["index"].facts
         rows, dimension, cuts = index["rows"], index["dimension"], config.index.shards
         job = indexing.Ask(of["index"], of["queries"], corpus, config.index, config.search)
-    vectors.match(rows, dimension, len(collection.passages), asked)
-    parts, best = vectors.split(rows, cuts), nothing_found(len(asked))
+    vector_shards.check_counts(rows, dimension, len(collection.passages), asked)
+    parts, best = vector_shards.split_evenly(rows, cuts), nothing_found(len(asked))
     todo = len(asked) * len(parts)
-    with draft.aside() as aside, meter.working(), benchmark.progress("search", todo, "queries") as bar:
+    with draft.scratch() as aside, meter.working(), benchmark.progress("search", todo, "queries") as bar:
         for piece in _done(engine, meter, job, parts, aside, bar):
             best = merge(best, piece, config.search.top_k, collection.passages.ids)
     meter.count(len(asked))
@@ -140,7 +141,7 @@ def _search_parts(benchmark: Benchmark, draft: Draft, meter: Meter) -> dict[str,
     meter.stop()
     if benchmark.exact and isinstance(job, indexing.Ask):
         measuring = indexing.Measure(**vars(job))
-        with draft.aside() as aside, benchmark.progress("measure", len(parts), "shards") as bar:
+        with draft.scratch() as aside, benchmark.progress("measure", len(parts), "shards") as bar:
             shards = [piece.facts for piece in engine.each(measuring, parts, aside, bar)]
         facts["index"] = {**_cost(of["index"]), **indexing.together(shards)}
     return facts
@@ -191,7 +192,7 @@ def open_ranking(artifact: Artifact) -> Ranking:
 def make_evaluate(benchmark: Benchmark, draft: Draft, meter: Meter) -> dict[str, Any]:
     """Score the ranking: a table per query, means with their intervals."""
     from pipeline.metrics import evaluation, scoring, statistics
-    from pipeline.search import loss
+    from pipeline.search import against_exact
 
     collection = benchmark.collection
     queries, measures = collection.queries, benchmark.measures
@@ -200,7 +201,7 @@ def make_evaluate(benchmark: Benchmark, draft: Draft, meter: Meter) -> dict[str,
         if benchmark.config.evaluate.ignore_identical_ids:
             own = evaluation.row_numbers(queries.ids, collection.passages.ids)
             ranking = scoring.drop_identical(ranking, own)
-        return scoring.score(ranking, collection.qrels, len(queries), measures)
+        return scoring.compute_measures(ranking, collection.qrels, len(queries), measures)
 
     ranking = open_ranking(benchmark.ensure("search"))
     values = score(ranking)
@@ -215,7 +216,7 @@ def make_evaluate(benchmark: Benchmark, draft: Draft, meter: Meter) -> dict[str,
     facts: dict[str, Any] = {}
     if searched := benchmark.ensure_exact():
         exact = open_ranking(searched)
-        facts["against_exact"] = loss.against(
+        facts["against_exact"] = against_exact.compare_with_exact(
             ranking.passages, exact.passages, measures, values, score(exact)
         )
     return {

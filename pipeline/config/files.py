@@ -17,7 +17,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from pipeline.config import SWEEP, Config
-from pipeline.core.errors import InputError, shown
+from pipeline.core.errors import InputError, short_repr
 
 
 def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
@@ -82,7 +82,7 @@ class _Loader(yaml.SafeLoader):
             raise
         except (AttributeError, LookupError, ValueError):
             raise yaml.MarkedYAMLError(
-                problem=f"{shown(node.value)} is no {node.tag.rpartition(':')[2]}",
+                problem=f"{short_repr(node.value)} is no {node.tag.rpartition(':')[2]}",
                 problem_mark=node.start_mark,
             ) from None
         if isinstance(value, str) and _UNFIT.search(value):
@@ -235,7 +235,7 @@ def _explain(error: ValidationError, where: str) -> InputError:
     section = _sections(Config, location[:-1])
     field = section.model_fields.get(str(location[-1])) if section and location else None
     doc = f" ({field.description})" if field and field.description else ""
-    found = f"{where}: '{dotted}' is {shown(issue['input'])}{doc}"
+    found = f"{where}: '{dotted}' is {short_repr(issue['input'])}{doc}"
     return InputError(found, allowed=_ALLOWED.get(issue["type"], message), fix="change it")
 
 

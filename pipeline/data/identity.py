@@ -7,7 +7,7 @@ from typing import Any
 
 from pipeline.config import DataConfig
 from pipeline.data.sources.catalog import open_source
-from pipeline.storage.disk import changed
+from pipeline.storage.hashing import file_changed
 
 SCHEMA = 2  # of reading, joining, slicing and storing; raise it when any of them gives other content
 
@@ -54,4 +54,4 @@ def check(config: DataConfig, identity: Identity) -> None:
         InputError: Its files were written, or its branch on the hub moved.
     """
     if identify(config) != identity:
-        raise changed(f"data.path {config.path}: the collection")
+        raise file_changed(f"data.path {config.path}: the collection")
