@@ -179,6 +179,6 @@ def evaluate(
         InputError: A file or a measure cannot be read.
     """
     from pipeline.metrics.evaluation import evaluate_files
-    from pipeline.metrics.names import parse_all
+    from pipeline.metrics.names import parse_measures
 
-    return evaluate_files(qrels, run, parse_all(measures), ignore_identical_ids)
+    return evaluate_files(qrels, run, parse_measures(measures), ignore_identical_ids)

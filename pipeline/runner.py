@@ -25,7 +25,7 @@ from pipeline.engines import Engine
 from pipeline.retrievers import shared
 from pipeline.retrievers.retriever import Identities, Retriever, open_retriever
 from pipeline.retrievers.stage import Context, Inputs, Plan
-from pipeline.storage import disk
+from pipeline.storage import hashing
 from pipeline.storage.artifacts import Artifact, Draft, Recipe
 from pipeline.storage.store import Store
 
@@ -273,4 +273,4 @@ def several(configs: Iterable[Config], progress: Progress = silent, fresh: bool 
 
 def _content(artifact: Artifact) -> str:
     """SHA-256 of what its files hold."""
-    return disk.hash_json(artifact.manifest["files"])
+    return hashing.hash_json(artifact.manifest["files"])

@@ -27,12 +27,12 @@ import pytrec_eval
 from pipeline.core.order import sort_hits_by_id
 from pipeline.core.records import Qrels, Ranking
 from pipeline.formats.trec import read_qrels, read_run, write_run
-from pipeline.metrics import parse_all
-from pipeline.metrics.evaluation import join
-from pipeline.metrics.scoring import score
+from pipeline.metrics import parse_measures
+from pipeline.metrics.evaluation import join_run_and_qrels
+from pipeline.metrics.scoring import compute_measures
 
 CUTOFFS = (1, 3, 5, 10, 100, 1000)
-MEASURES = parse_all(
+MEASURES = parse_measures(
     [f"{name}@{k}" for name in ("ndcg", "map", "recall", "precision", "mrr") for k in CUTOFFS]
 )
 THEIR_NAMES = {"ndcg": "ndcg_cut", "map": "map_cut", "recall": "recall", "precision": "P"}
@@ -103,7 +103,8 @@ def compare_arrays(ranking: Ranking, qrels: Qrels, rounds: int) -> tuple[float, 
         run[str(query)] = dict(zip(map(str, passages.tolist()), scores, strict=True))
     evaluator = pytrec_eval.RelevanceEvaluator(to_dicts(qrels), THEIRS)
     ours, theirs = take_turns(
-        [lambda: score(ranking, qrels, n_queries, MEASURES), lambda: evaluator.evaluate(run)], rounds
+        [lambda: compute_measures(ranking, qrels, n_queries, MEASURES), lambda: evaluator.evaluate(run)],
+        rounds,
     )
     return ours[0], theirs[0], difference(ours[1].mean(axis=0), theirs[1])
 
@@ -112,8 +113,8 @@ def compare_files(run_path: Path, qrels_path: Path, rounds: int) -> tuple[float,
     """Seconds of ours, of theirs, and the largest difference of a mean."""
 
     def ours_from_file() -> Any:
-        joined = join(read_run(run_path), read_qrels(qrels_path))
-        return score(joined.ranking, joined.qrels, len(joined.query_ids), MEASURES)
+        joined = join_run_and_qrels(read_run(run_path), read_qrels(qrels_path))
+        return compute_measures(joined.ranking, joined.qrels, len(joined.query_ids), MEASURES)
 
     def theirs_from_file() -> Any:
         with qrels_path.open() as qrels_file, run_path.open() as run_file:

@@ -4,7 +4,7 @@
     .venv/bin/python scripts/bench_search.py            # 1,500,000 x 384: 2.4 GB of disk, 6 GB of memory
     .venv/bin/python scripts/bench_search.py --full     # 8,841,823 x 768 in fp16: 14 GB of disk
 
-Vectors are drawn at random and kept as a benchmark keeps them. `streamed` is `pipeline.search.exact.best`
+Vectors are drawn at random and kept as a benchmark keeps them. `streamed` is `search.exact.exact_search`
 within --memory-mb, `memory` is `IndexFlatIP.search` alone on vectors it already holds; each runs in a process
 of its own, in turn, round after round. The ratio is of the medians. Hits are compared twice: with those of
 IndexFlatIP once each is given its score in double precision (they must be the same), and with those it gives
@@ -30,7 +30,7 @@ from pipeline.core.machine import Meter
 from pipeline.core.progress import silent
 from pipeline.core.records import Embeddings, Float32
 from pipeline.engines.work import save
-from pipeline.storage import vectors
+from pipeline.storage import vector_shards
 from pipeline.storage.artifacts import Artifact, Recipe
 from pipeline.storage.store import Store
 
@@ -83,7 +83,7 @@ def parse() -> argparse.Namespace:
     return arguments
 
 
-def draw(folder: Path, rows: int, dimension: int, queries: int, precision: vectors.Precision) -> None:
+def draw(folder: Path, rows: int, dimension: int, queries: int, precision: vector_shards.Precision) -> None:
     """Random vectors of length 1 as shards in an artifact store, and queries beside it."""
     generator = np.random.default_rng(0)
 
@@ -95,8 +95,8 @@ def draw(folder: Path, rows: int, dimension: int, queries: int, precision: vecto
     def build(draft: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         for start in range(0, rows, SHARD):
             part = some(min(SHARD, rows - start))
-            with draft.file(vectors.shard_name(start, start + len(part))) as path:
-                save(path, vectors.stored(part, start, precision))
+            with draft.file(vector_shards.shard_name(start, start + len(part))) as path:
+                save(path, vector_shards.to_stored_precision(part, start, precision))
         return {}, {}
 
     np.save(folder / "queries.npy", some(queries))
@@ -108,7 +108,7 @@ def stored(folder: Path, rows: int) -> Embeddings:
     artifact = Store(folder).find(Recipe("passages", {}))
     assert isinstance(artifact, Artifact)
     shards, left = [], rows
-    for shard in vectors.open_embeddings(artifact).shards:
+    for shard in vector_shards.open_embeddings(artifact).shards:
         shards.append(shard[:left])
         left -= len(shards[-1])
         if not left:
@@ -140,9 +140,9 @@ def child(arguments: argparse.Namespace) -> None:
     ids = names(len(embeddings))
     with silent("", None, "") as bar:
         if arguments.child == "streamed":
-            exact.best(embeddings, queries[:32], k, ids, "inner_product", bar)
+            exact.exact_search(embeddings, queries[:32], k, ids, "inner_product", bar)
             meter, started = Meter(), time.perf_counter()
-            ranking = exact.best(
+            ranking = exact.exact_search(
                 embeddings, queries, k, ids, "inner_product", bar,
                 memory_mb=arguments.memory_mb,
             )  # fmt: skip
@@ -158,7 +158,7 @@ def child(arguments: argparse.Namespace) -> None:
             raw = index.search(queries, k)
             seconds = time.perf_counter() - started
             np.save(folder / "raw.npy", raw[1])
-            ranking = exact.best_via(
+            ranking = exact.exact_search_via(
                 lambda some, most: index.search(some, most)[::-1],
                 embeddings, queries, k, ids, "inner_product", bar, batch_size=len(queries),
             )  # fmt: skip
@@ -203,7 +203,7 @@ def run_full(arguments: argparse.Namespace, folder: Path) -> None:
     ids = names(len(embeddings))
     meter, started = Meter(), time.perf_counter()
     with progress("search", len(queries), "queries") as bar:
-        ranking = exact.best(
+        ranking = exact.exact_search(
             embeddings, queries, k, ids, "inner_product", bar,
                 memory_mb=arguments.memory_mb,
         )  # fmt: skip

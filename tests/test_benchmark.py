@@ -20,9 +20,9 @@ from pipeline.core.errors import InputError
 from pipeline.core.records import Ranking
 from pipeline.retrievers.shared import open_ranking, save_ranking
 from pipeline.runner import Benchmark
-from pipeline.storage import disk
+from pipeline.storage import hashing
 from pipeline.storage.artifacts import Draft
-from pipeline.storage.disk import hash_file
+from pipeline.storage.hashing import hash_file
 from pipeline.storage.store import Store
 
 
@@ -204,9 +204,9 @@ def test_a_file_that_changes_under_a_run_is_refused_and_nothing_of_it_kept(
 def test_a_collection_that_stays_as_it_is_is_hashed_once(
     workplace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(disk, "SETTLED", 0)  # the files were written just now
+    monkeypatch.setattr(hashing, "SETTLED", 0)  # the files were written just now
     hashed: list[Path] = []
-    monkeypatch.setattr(disk, "hash_file", lambda path: hashed.append(path) or hash_file(path))
+    monkeypatch.setattr(hashing, "hash_file", lambda path: hashed.append(path) or hash_file(path))
     Benchmark(config(workplace), Store(workplace / "empty")).ensure("data")
     read = sorted(path.name for path in hashed if path.is_relative_to(workplace / "data"))
     assert read == ["corpus.jsonl", "queries.jsonl", "test.tsv"]

@@ -22,8 +22,9 @@ import pytest
 
 from pipeline.config import STAGES
 from pipeline.storage.artifacts import read_manifest
-from pipeline.storage.cache import Limits, contents, prune, verify
-from pipeline.storage.disk import hash_file
+from pipeline.storage.cache import cache_entries, verify
+from pipeline.storage.hashing import hash_file
+from pipeline.storage.pruning import PruneLimits, prune
 
 RESULTS = {"manifest.json", "metrics.json", "per_query.csv", "run.trec"}
 Command = Callable[..., int]
@@ -61,7 +62,7 @@ def command(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Iterator[Co
 
 def outcome(folder: Path) -> dict[str, Any]:
     """What a run ends with: the checksums of all artifacts and results, without times and places."""
-    manifests = {(kept.stage, kept.key): kept.manifest for kept in contents(folder / "indexes")}
+    manifests = {(kept.stage, kept.key): kept.manifest for kept in cache_entries(folder / "indexes")}
     assert None not in manifests.values()
     artifacts = {name: manifest["files"] for name, manifest in manifests.items()}
     return {"artifacts": artifacts, "results": results(folder)}
@@ -93,7 +94,7 @@ def whole_files(folder: Path) -> dict[Path, int]:
         whole, entry = path.with_suffix(""), json.loads(path.read_text(encoding="utf-8"))
         if whole.is_file() and hash_file(whole) == entry["sha256"]:
             found[whole] = whole.stat().st_ino
-    for kept in contents(folder / "indexes"):
+    for kept in cache_entries(folder / "indexes"):
         for name in kept.manifest["files"] if kept.manifest else ():
             found[kept.folder / name] = (kept.folder / name).stat().st_ino
     return found
@@ -325,7 +326,7 @@ def test_a_read_only_output_folder_is_said_before_anything_is_computed(
     (line,) = command.stderr.splitlines()
     assert "results" in line
     assert "--output DIR" in line
-    assert not [kept for kept in contents(place / "indexes") if kept.stage != "openvino"]
+    assert not [kept for kept in cache_entries(place / "indexes") if kept.stage != "openvino"]
 
 
 def test_a_folder_that_this_user_may_not_write_is_said_plainly(place: Path, command: Command) -> None:
@@ -336,7 +337,7 @@ def test_a_folder_that_this_user_may_not_write_is_said_plainly(place: Path, comm
 
 def test_a_manifest_is_the_last_of_an_artifact_s_files(place: Path, command: Command) -> None:
     assert command(place) == 0
-    for kept in contents(place / "indexes"):
+    for kept in cache_entries(place / "indexes"):
         manifest = kept.folder / "manifest.json"
         assert read_manifest(kept.folder) == kept.manifest
         names = [path.name for path in kept.folder.iterdir()]
@@ -415,14 +416,14 @@ def test_what_a_running_process_makes_or_uses_is_not_pruned(
 ) -> None:
     first = command(place, call="replace", path="indexes/search/", number=2, signal=signal.SIGSTOP)
     with going_on_after(first):
-        there = {(kept.stage, kept.busy()) for kept in contents(place / "indexes")}
-        removed = prune(place / "indexes", [], Limits(size=0), dry=False)
+        there = {(kept.stage, kept.busy()) for kept in cache_entries(place / "indexes")}
+        removed = prune(place / "indexes", [], PruneLimits(size=0), dry=False)
     assert there == {
         (stage, True) for stage in ("openvino", "data", "passages", "queries", "index", "search")
     }
     assert removed == []
     assert command.answer() == 0
     assert outcome(place) == undisturbed[0]
-    assert len(prune(place / "indexes", [], Limits(size=0), dry=False)) == 7
-    assert contents(place / "indexes") == []
+    assert len(prune(place / "indexes", [], PruneLimits(size=0), dry=False)) == 7
+    assert cache_entries(place / "indexes") == []
     assert list((place / "indexes" / ".locks").iterdir()) == []

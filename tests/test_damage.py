@@ -12,8 +12,8 @@ import pytest
 
 from pipeline.api import run_benchmark
 from pipeline.config.files import load_config
-from pipeline.storage.cache import contents, verify
-from pipeline.storage.disk import hash_file, hash_json
+from pipeline.storage.cache import cache_entries, verify
+from pipeline.storage.hashing import hash_file, hash_json
 
 STAGES = ("data", "passages", "queries", "index", "search", "evaluate", "openvino")
 MADE_OF_IT = {
@@ -161,7 +161,7 @@ def test_whole_shards_beside_damage_are_kept(workplace: Path, harm: str) -> None
 
 
 def test_a_manifest_that_was_rewritten_for_other_settings_is_found(workplace: Path) -> None:
-    (kept,) = [kept for kept in contents(workplace / "indexes") if kept.stage == "evaluate"]
+    (kept,) = [kept for kept in cache_entries(workplace / "indexes") if kept.stage == "evaluate"]
     manifest = {name: value for name, value in kept.manifest.items() if name != "sha256"}
     manifest["recipe"]["measures"] = ["ndcg@1"]
     (kept.folder / "manifest.json").write_text(json.dumps({**manifest, "sha256": hash_json(manifest)}))

@@ -14,7 +14,7 @@ from pipeline.cli import app
 from pipeline.config import Config
 from pipeline.config.kinds import kinds_of
 from pipeline.metrics.measures import MEASURES
-from pipeline.metrics.names import parse
+from pipeline.metrics.names import parse_measure
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), ROOT / "indexes" / "README.md"])
@@ -103,5 +103,5 @@ def test_measures_that_are_explained_can_be_asked_for() -> None:
     said = re.findall(r"^\| (`[a-z_]+(?:\([^)]*\))?(?:@k)?`[^|]*)\|", text, re.MULTILINE)
     names = [name for cell in said for name in re.findall(r"`([^`]+)`", cell) if "=N" not in name]
     assert len(names) > 10
-    explained = {parse(name.replace("@k", "@10")).name for name in names}
+    explained = {parse_measure(name.replace("@k", "@10")).name for name in names}
     assert explained == set(MEASURES)

@@ -111,7 +111,7 @@ def test_a_hub_that_never_answers_is_given_up_on(silent_hub: str, monkeypatch: p
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     close_session()
     with pytest.raises(InputError, match="the hub cannot be reached") as raised:
-        hub.commit("someone/nothing-here", None, "model")
+        hub.resolve_commit("someone/nothing-here", None, "model")
     assert "local copy" in str(raised.value)
 
 

@@ -159,7 +159,9 @@ def test_a_model_that_is_gated_is_said_plainly(hub_server: Any, published: dict[
     hub_server.gated.add("someone/bge-small-en-v1.5")
     done = run()
     assert done.returncode == 2
-    assert "model 'someone/bge-small-en-v1.5' on the hub needs its owner's consent" in done.stderr
+    assert (
+        "model 'someone/bge-small-en-v1.5' on the hub is gated: its owner has to grant access" in done.stderr
+    )
 
 
 def test_a_disk_that_refuses_is_not_taken_for_a_hub_that_is_gone(

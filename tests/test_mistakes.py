@@ -117,7 +117,7 @@ CONFIG: list[tuple[Apply, tuple[str, ...], list[str]]] = [
         ["results/ttt", "name is too long", "change the config's name"],
     ),
     (config("path: data", f"path: {'t' * 300}"), RUN, ["ttt: File name too long; give a shorter name"]),
-    (config("path: data", r'path: "a\nb"'), RUN, ["'a b' is neither a folder here nor a dataset id"]),
+    (config("path: data", r'path: "a\nb"'), RUN, ["'a b' is neither an existing folder nor a dataset id"]),
     (config("1000", f"[{'1, ' * 500}]"), RUN, ["'search.top_k' is [1, 1, ", "... (passages kept"]),
     (config("search: {top_k: 1000}", "search: lots"), RUN, ["'search' is 'lots'", "a section, of settings"]),
     (config("", ""), RUN, ["c.yaml is empty", "sections name, data"]),
@@ -457,12 +457,12 @@ MODEL: list[tuple[Apply, tuple[str, ...], list[str]]] = [
     (
         config("all-minilm-l6-v2", "no such model"),
         RUN,
-        ["'no such model' is neither a folder here nor a model id"],
+        ["'no such model' is neither an existing folder nor a model id"],
     ),
     (
         config("all-minilm-l6-v2", "a/b/c, revision: " + "a" * 40),
         RUN,
-        ["'a/b/c' is neither a folder here nor a model id"],
+        ["'a/b/c' is neither an existing folder nor a model id"],
     ),
     (
         config("v2}", "v2, backend: openvino, device: cuda}"),
@@ -598,7 +598,7 @@ MODEL: list[tuple[Apply, tuple[str, ...], list[str]]] = [
     (
         both(VECTORS, array("p.npy", [[1, 0], [0, 1e300]], dtype=np.float64)),
         ("run", "pre.yaml"),
-        ["'d2' holds NaN or infinity", "of vectors in a file, make them again"],
+        ["'d2' holds NaN or infinity", "make vectors from a file again"],
     ),
     (
         both(VECTORS, array("p.npy", [[1, 0], [0, 3]], dtype=np.float32)),

@@ -16,10 +16,10 @@ from pipeline.api import run_benchmark
 from pipeline.config.files import load_config
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float32
-from pipeline.storage import vectors
+from pipeline.storage import vector_shards
 from pipeline.storage.artifacts import Recipe
-from pipeline.storage.cache import contents
-from pipeline.storage.disk import hash_file
+from pipeline.storage.cache import cache_entries
+from pipeline.storage.hashing import hash_file
 from pipeline.storage.store import Store
 
 MODEL = Path("bge-small-en-v1.5/model.safetensors")
@@ -32,9 +32,9 @@ def run(folder: Path, *settings: str) -> None:
 
 
 def stored(folder: Path, stage: str) -> Float32:
-    (kept,) = [kept for kept in contents(folder / "indexes") if kept.stage == stage]
+    (kept,) = [kept for kept in cache_entries(folder / "indexes") if kept.stage == stage]
     artifact = Store(folder / "indexes").load(Recipe(stage, kept.manifest["recipe"]))
-    return np.concatenate(vectors.open_embeddings(artifact).shards)
+    return np.concatenate(vector_shards.open_embeddings(artifact).shards)
 
 
 def lone_token(folder: Path) -> tuple[int, str]:
@@ -62,9 +62,9 @@ def test_a_model_whose_weights_are_not_finite_is_refused_by_the_first_text(
     weights = load_file(workplace / MODEL)
     weights[EMBEDDINGS][token] = bad
     save_file(weights, workplace / MODEL, metadata={"format": "pt"})
-    with pytest.raises(InputError, match=f"the vector of '{name}' holds NaN or infinity; 1 of 45 like it"):
+    with pytest.raises(InputError, match=f"the vector of '{name}' holds NaN or infinity; 1 of 45"):
         run(workplace)
-    passages = [kept for kept in contents(workplace / "indexes") if kept.stage == "passages"]
+    passages = [kept for kept in cache_entries(workplace / "indexes") if kept.stage == "passages"]
     drafts = [kept for kept in passages if not kept.finished]
     assert len(passages) == 2
     assert [len(list(kept.folder.glob("rows-*.npy"))) for kept in drafts] == [3]
@@ -96,8 +96,8 @@ def test_shards_whose_dimensions_differ_are_refused(tmp_path: Path, write_shard:
         return {}, {}
 
     artifact, _ = Store(tmp_path).make(Recipe("passages", {}), build)
-    with pytest.raises(InputError, match="from row 4 on vectors have 2 dimensions, before 3"):
-        vectors.open_embeddings(artifact)
+    with pytest.raises(InputError, match="the vectors from row 4 on have 2 dimensions, those before have 3"):
+        vector_shards.open_embeddings(artifact)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ def list_artifacts(folder: Folder = Path("indexes"), as_json: Json = False) -> N
     """Show each artifact's size, age, sources and users."""
     from pipeline.storage import cache as stored
 
-    rows = stored.listing(folder)
+    rows = stored.describe_entries(folder)
     if as_json:
         print_json({"cache": str(folder), "bytes": sum(row["bytes"] for row in rows), "artifacts": rows})
         return
@@ -73,7 +73,7 @@ def prune(
     Of --unused, --older-than and --size, given together, only what meets them all goes.
     """
     from pipeline.runner import several
-    from pipeline.storage import cache as stored
+    from pipeline.storage import pruning
 
     if (unused and not configs) or not (unused or older_than or size):
         raise InputError(
@@ -83,10 +83,10 @@ def prune(
         )
     benchmarks = several(load(configs or [], settings))
     recipes = [recipe for benchmark in benchmarks for recipe in benchmark.recipes.values()]
-    limits = stored.Limits(
+    limits = pruning.PruneLimits(
         unused, parse_age(older_than) if older_than else None, parse_size(size) if size else None
     )
-    rows = stored.prune(folder, recipes, limits, dry=not yes)
+    rows = pruning.prune(folder, recipes, limits, dry=not yes)
     if as_json:
         print_json({"cache": str(folder), "bytes": sum(row["bytes"] for row in rows), "artifacts": rows})
         return

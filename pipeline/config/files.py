@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from pipeline.config.benchmark import Config
 from pipeline.config.mistakes import explain
 from pipeline.config.settings import FOLDER, SWEEP
-from pipeline.core.errors import InputError, shown
+from pipeline.core.errors import InputError, short_repr
 
 
 def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
@@ -78,7 +78,7 @@ class _Loader(yaml.SafeLoader):
             raise
         except (AttributeError, LookupError, ValueError):
             raise yaml.MarkedYAMLError(
-                problem=f"{shown(node.value)} is not a valid {node.tag.rpartition(':')[2]}",
+                problem=f"{short_repr(node.value)} is not a valid {node.tag.rpartition(':')[2]}",
                 problem_mark=node.start_mark,
             ) from None
         if isinstance(value, str) and _UNFIT.search(value):

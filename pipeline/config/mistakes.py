@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 from pipeline.config.benchmark import Config
 from pipeline.config.kinds import Kinds, kinds_of
 from pipeline.config.settings import SWEEP
-from pipeline.core.errors import InputError, shown
+from pipeline.core.errors import InputError, short_repr
 
 _ALLOWED = {
     "model_type": "a section, of settings and their values",
@@ -44,7 +44,7 @@ def explain(error: ValidationError, where: str) -> InputError:
     message = issue["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
     if issue["type"] == "value_error" and isinstance(issue["input"], Mapping):
         return InputError(f"{where}: {message}")  # of a whole section, which says what to do
-    found = f"{where}: '{place.dotted}' is {shown(issue['input'])}{place.doc}"
+    found = f"{where}: '{place.dotted}' is {short_repr(issue['input'])}{place.doc}"
     return InputError(found, allowed=_ALLOWED.get(issue["type"], message), fix="change it")
 
 
@@ -79,7 +79,7 @@ def _unknown_kind(place: _Place, settings: Mapping[str, Any], where: str) -> Inp
     value = settings[kinds.field]
     near = difflib.get_close_matches(value, kinds, 1) if isinstance(value, str) else []
     fix = f"did you mean '{near[0]}'" if near else "change it"
-    return InputError(f"{where}: '{dotted}' is {shown(value)} {doc}", allowed=allowed, fix=fix)
+    return InputError(f"{where}: '{dotted}' is {short_repr(value)} {doc}", allowed=allowed, fix=fix)
 
 
 @dataclass

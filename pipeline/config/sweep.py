@@ -26,7 +26,7 @@ from typing import Any
 from pipeline.config.benchmark import Config, json_schema
 from pipeline.config.files import make_config, put, read_config
 from pipeline.config.settings import SWEEP
-from pipeline.core.errors import InputError, shown
+from pipeline.core.errors import InputError, short_repr
 
 Change = dict[tuple[str, ...], Any]
 """Values by the path of their setting."""
@@ -96,7 +96,7 @@ def _expand(path: Path, overrides: Sequence[str]) -> Iterator[Config]:
         yield make_config(raw, path)
         return
     if not isinstance(sweep, list | dict) or not sweep:
-        raise _malformed(f"config {path}: '{SWEEP}' is {shown(sweep)}")
+        raise _malformed(f"config {path}: '{SWEEP}' is {short_repr(sweep)}")
     changes = list(_entries(sweep, path) if isinstance(sweep, list) else _combinations(sweep, path))
     _refuse_set_twice(changes, overrides, path)
     taken: Counter[str] = Counter()
@@ -116,7 +116,7 @@ def _entries(sweep: list[Any], path: Path) -> Iterator[tuple[str, Change]]:
     for number, entry in enumerate(sweep, start=1):
         part = f", {SWEEP} entry {number}"
         if not isinstance(entry, dict) or not all(isinstance(key, str) for key in entry):
-            raise _malformed(f"config {path}{part} is {shown(entry)}")
+            raise _malformed(f"config {path}{part} is {short_repr(entry)}")
         yield part, dict(_leaves(entry))
 
 
@@ -127,7 +127,7 @@ def _combinations(sweep: dict[Any, Any], path: Path) -> Iterator[tuple[str, Chan
     axes = dict(_leaves(sweep))
     for keys, values in axes.items():
         if not isinstance(values, list) or not values:
-            raise _malformed(f"config {path}: '{SWEEP}.{'.'.join(keys)}' is {shown(values)}")
+            raise _malformed(f"config {path}: '{SWEEP}.{'.'.join(keys)}' is {short_repr(values)}")
     for values in itertools.product(*axes.values()):
         change = dict(zip(axes, values, strict=True))
         named = ", ".join(f"{'.'.join(keys)}={value}" for keys, value in change.items())

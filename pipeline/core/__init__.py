@@ -1,1 +1,1 @@
-"""What every other package uses: records, errors, progress, the tie order, this machine."""
+"""Foundations of all other packages: records, errors, progress, the tie order, the machine, the hub."""

@@ -1,15 +1,15 @@
-"""What does a user see when the input is wrong? One message that says how to mend it."""
+"""Errors in what a user gave: one message that says what was found, what is allowed and what to do."""
 
-SHOWN = 120  # letters of a value that a message shows
+MAX_CHARACTERS = 120  # of a value in a message
 
 
 class InputError(Exception):
     """Bad input: a config, a file, an argument. The command line exits with code 2.
 
     Args:
-        found: What is wrong and where (file and line, or key), without a final stop.
-        allowed: What would have been right.
-        fix: What to do about it, in the imperative, without a final stop.
+        found: What is wrong and where (file and line, or key), without a final full stop.
+        allowed: What would have been accepted.
+        fix: What to do about it, in the imperative, without a final full stop.
     """
 
     def __init__(self, found: str, *, allowed: str = "", fix: str = "") -> None:
@@ -18,7 +18,7 @@ class InputError(Exception):
         super().__init__(" ".join((". ".join(part for part in parts if part) + ".").splitlines()))
 
 
-def shown(value: object) -> str:
-    """A value as a message shows it: its `repr`, or the beginning of a long one."""
+def short_repr(value: object) -> str:
+    """The `repr` of a value, cut if it is long."""
     text = repr(value)
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+    return text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]}..."

@@ -1,4 +1,4 @@
-"""Which commit of a hub repository does a name mean, and where are its files? Nothing else talks to a hub."""
+"""The Hugging Face Hub: the commit that a revision names, and a commit's files. All access is in here."""
 
 from __future__ import annotations
 
@@ -18,52 +18,58 @@ _DISK = {
     errno.EACCES, errno.EDQUOT, errno.EEXIST, errno.EFBIG, errno.EIO, errno.ENOSPC, errno.ENOTDIR,
     errno.EPERM, errno.EROFS,
 }  # fmt: skip
-"""What the disk of the hub cache refuses with, and no network does."""
+"""Error numbers of the disk that holds the hub cache; no network error has one of them."""
+_NETWORK_PACKAGES = ("httpx", "httpcore", "requests", "urllib3")
 
 
-def commit(repo: str, revision: str | None, kind: Kind) -> str:
-    """The commit a branch, tag or commit of a hub repository stands for now.
+def resolve_commit(repo: str, revision: str | None, kind: Kind) -> str:
+    """The commit that a branch or tag of a hub repository names now; a commit names itself.
 
-    Asks the hub; offline, or when it cannot be reached, takes what the local hub cache last saw.
+    Asks the hub; offline, or if the hub cannot be reached, takes the answer from the local hub cache.
 
     Raises:
-        InputError: The name or revision is wrong, or the hub is out of reach and the cache holds neither.
+        InputError: The name or revision is wrong, or the hub cannot be reached and the cache has no answer.
     """
     revision = revision or "main"
-    _check(repo, kind)
+    if not _ID.fullmatch(repo) or ".." in repo or "--" in repo:
+        raise InputError(
+            f"'{repo}' is neither an existing folder nor a {kind} id",
+            allowed="an existing folder, or an id of the form owner/name",
+            fix="check the path: it is relative to the config file's folder",
+        )
     if re.fullmatch(r"[0-9a-f]{40}", revision):
         return revision
     from huggingface_hub import HfApi, constants
 
     api = HfApi()
-    # else a hub that takes a question and never answers is waited for without end
+    # without this timeout, a hub that accepts a request and never answers would be waited for without end
     api.repo_info = partial(api.repo_info, timeout=constants.HF_HUB_ETAG_TIMEOUT)  # type: ignore[method-assign]
-    with _explained(repo, revision, kind, f"(revision '{revision}') is not"):
+    with _input_errors(repo, revision, kind, f"(revision '{revision}') is not"):
         return str(api.resolve_revision(repo, revision=revision, repo_type=kind).resolved)
 
 
 def snapshot(repo: str, revision: str, kind: Kind, patterns: Sequence[str]) -> Path:
-    """The local folder with a commit's files that match `patterns`; downloads what is not cached.
+    """The local folder with a commit's files that match `patterns`; downloads those that are not cached.
 
     Raises:
-        InputError: There is no such commit, or its files may not be had, or they are not cached and the hub
-            cannot be reached.
+        InputError: There is no such commit, or access is denied, or files are not cached and the hub cannot
+            be reached.
     """
     from huggingface_hub import snapshot_download
 
-    with _explained(repo, revision, kind, f"at {revision[:12]} is not whole"):
+    with _input_errors(repo, revision, kind, f"at {revision[:12]} is not whole"):
         return Path(snapshot_download(repo, repo_type=kind, revision=revision, allow_patterns=list(patterns)))
 
 
 @contextlib.contextmanager
-def _explained(repo: str, revision: str, kind: Kind, missing: str) -> Iterator[None]:
-    """Around a question to the hub: what it refuses, and that it is out of reach, is said as input errors.
+def _input_errors(repo: str, revision: str, kind: Kind, missing: str) -> Iterator[None]:
+    """Around a request to the hub: turns its refusals, and errors of the network, into input errors.
 
     Args:
-        repo: Which is asked for.
-        revision: Of it.
-        kind: What it is.
-        missing: What to say of it if the hub cannot be reached, before "on this machine".
+        repo: Repository id on the hub.
+        revision: The branch, tag or commit.
+        kind: The kind of repository.
+        missing: What the message says if the hub cannot be reached, before "on this machine".
     """
     from huggingface_hub import constants
     from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
@@ -72,7 +78,7 @@ def _explained(repo: str, revision: str, kind: Kind, missing: str) -> Iterator[N
         yield
     except GatedRepoError:
         raise InputError(
-            f"{kind} '{repo}' on the hub needs its owner's consent",
+            f"{kind} '{repo}' on the hub is gated: its owner has to grant access",
             fix="accept its terms on the hub and log in with 'hf auth login'",
         ) from None
     except RevisionNotFoundError:
@@ -102,29 +108,16 @@ def _explained(repo: str, revision: str, kind: Kind, missing: str) -> Iterator[N
         ) from None
 
 
-def _check(repo: str, kind: Kind) -> None:
-    if not _ID.fullmatch(repo) or ".." in repo or "--" in repo:
-        raise InputError(
-            f"'{repo}' is neither a folder here nor a {kind} id",
-            allowed="an existing folder, or an id of the form owner/name",
-            fix="check the path: it is taken from the config file's folder",
-        )
-
-
 def _is_network_error(error: Exception) -> bool:
-    """Whether an error, or what it was raised from, is the network's and not a bug's."""
-    from huggingface_hub.errors import (
-        HfHubHTTPError,
-        LocalEntryNotFoundError,
-        OfflineModeIsEnabled,
-        RevisionResolutionError,
-    )
+    """Whether an error, or one that it was raised from, is a network error and not a bug."""
+    from huggingface_hub.errors import RevisionResolutionError  # the hub's other errors are OSErrors
 
-    ours = (OSError, HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled, RevisionResolutionError)
     seen: BaseException | None = error
     while seen is not None:
         module = type(seen).__module__.split(".")[0]
-        if isinstance(seen, ours) or (module.startswith(("httpx", "httpcore", "requests", "urllib3"))):
+        if isinstance(seen, (OSError, RevisionResolutionError)) or module.startswith(
+            ("httpx", "httpcore", "requests", "urllib3")
+        ):
             return True
         seen = seen.__cause__ or seen.__context__
     return False

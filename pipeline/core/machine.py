@@ -1,4 +1,4 @@
-"""What did a stage cost, and on what? Time, memory, hardware and versions, for the record."""
+"""The cost of a stage (time, memory) and the machine it ran on (hardware, versions), for the record."""
 
 from __future__ import annotations
 
@@ -15,73 +15,59 @@ from importlib import metadata
 from typing import Any
 
 PACKAGES = (
-    "benchmarco",
-    "FlagEmbedding",
-    "bm25s",
-    "datasets",
-    "faiss-cpu",
-    "faiss-gpu",
-    "faiss-gpu-cu12",
-    "faiss-gpu-cuvs",
-    "llvmlite",
-    "numba",
-    "numpy",
-    "openvino",
-    "pyarrow",
-    "ray",
-    "sentence-transformers",
-    "tokenizers",
-    "torch",
-    "transformers",
-)
+    "benchmarco", "FlagEmbedding", "bm25s", "datasets", "faiss-cpu", "faiss-gpu", "faiss-gpu-cu12",
+    "faiss-gpu-cuvs", "llvmlite", "numba", "numpy", "openvino", "pyarrow", "ray", "sentence-transformers",
+    "tokenizers", "torch", "transformers",
+)  # fmt: skip
 
 
 class Meter:
-    """Measures one stage from its creation on."""
+    """Measures one stage, from the creation of the object on."""
 
     def __init__(self) -> None:
         self._started = time.perf_counter()
         self._working = 0.0
-        self._items = self._worked = 0
+        self._items = self._worked_on = 0
         self._notes: dict[str, Any] = {}
         self._stopped: tuple[float, float] | None = None
         _reset_peak()
 
     @contextlib.contextmanager
     def working(self) -> Iterator[None]:
-        """Around the work that `items_per_second` is about, without loading and writing."""
+        """Around the work that `items_per_second` counts, which leaves out loading and writing."""
         started = time.perf_counter()
         yield
         self._working += time.perf_counter() - started
 
     def count(self, items: int, worked: int | None = None) -> None:
-        """Say how many items the result holds, and how many of them were worked on now."""
-        self._items, self._worked = items, items if worked is None else worked
+        """Set the number of items in the result, and of those worked on now (None: all of them)."""
+        self._items = items
+        self._worked_on = items if worked is None else worked
 
     def note(self, name: str, value: Any) -> None:
         """Record something else about how the result was made."""
         self._notes[name] = value
 
     def stop(self) -> None:
-        """Leave out what follows, such as measuring what was made."""
+        """End the measurement, before work that is not the stage's own, such as timing an index."""
         self._stopped = time.perf_counter(), _peak_mb()
 
     def figures(self) -> dict[str, Any]:
-        """Seconds of the stage, items, items per second of work (None if none was done), peak memory."""
+        """Seconds of the stage, items, items per second of work (None without any), peak memory, notes."""
         ended, peak = self._stopped or (time.perf_counter(), _peak_mb())
         seconds = ended - self._started
         busy = self._working or seconds
         return {
             "seconds": round(seconds, 3),
             "items": self._items,
-            "items_per_second": round(self._worked / busy, 2) if self._worked else None,
+            "items_per_second": round(self._worked_on / busy, 2) if self._worked_on else None,
             "peak_rss_mb": round(peak, 1),
             **self._notes,
         }
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python and of the packages that take part; those not installed are left out."""
+    """Versions of Python and of those of `PACKAGES` that are installed."""
     found = {"python": platform.python_version()}
     for package in PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):
@@ -91,33 +77,36 @@ def versions() -> dict[str, str]:
 
 @cache
 def gpus() -> tuple[str, ...]:
-    """Names of the CUDA devices that the driver shows; asks it without importing torch."""
+    """Names of the CUDA devices, from the driver itself, so that torch need not be imported."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
         return ()
     count = ctypes.c_int(0)
-    failed = driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count))
+    failed = driver.cuInit(0)
+    failed = failed or driver.cuDeviceGetCount(ctypes.byref(count))
     return () if failed else tuple(_gpu_name(driver, number) for number in range(count.value))
 
 
 def _gpu_name(driver: ctypes.CDLL, number: int) -> str:
-    device, name = ctypes.c_int(0), ctypes.create_string_buffer(256)
-    failed = driver.cuDeviceGet(ctypes.byref(device), number) or driver.cuDeviceGetName(name, 256, device)
-    return "a GPU that does not tell its name" if failed else name.value.decode(errors="replace")
+    device = ctypes.c_int(0)
+    name = ctypes.create_string_buffer(256)
+    failed = driver.cuDeviceGet(ctypes.byref(device), number)
+    failed = failed or driver.cuDeviceGetName(name, 256, device)
+    return "a GPU without a name" if failed else name.value.decode(errors="replace")
 
 
 def cores() -> int:
-    """Processor cores this process may use; those of the machine, where the system does not tell."""
+    """Number of processor cores this process may use; all of them, if the system does not say."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def threads_allowed() -> int | None:
-    """How many threads OMP_NUM_THREADS allows; None where it is not set."""
-    wanted = os.environ.get("OMP_NUM_THREADS", "")
-    return int(wanted) if wanted.isdecimal() and int(wanted) else None
+    """Number of threads that OMP_NUM_THREADS allows; None if it is not set."""
+    setting = os.environ.get("OMP_NUM_THREADS", "")
+    return int(setting) or None if setting.isdecimal() else None
 
 
 @cache
@@ -142,18 +131,18 @@ def _cpu_name() -> str:
 
 
 def _reset_peak() -> None:
-    """Start the kernel's high-water mark of this process's memory anew, where it lets us."""
+    """Reset the kernel's record of the most memory this process held, if the system allows it."""
     with contextlib.suppress(OSError), open("/proc/self/clear_refs", "w", encoding="ascii") as file:
         file.write("5")
 
 
 def resident_mb() -> float:
-    """The memory held now, in 10^6 bytes; the most held so far, where the system does not tell."""
+    """Memory held now, in 10^6 bytes; the most held so far, if the system does not say."""
     return _status_mb("VmRSS")
 
 
 def _peak_mb() -> float:
-    """The most memory held since `_reset_peak`, in 10^6 bytes; since the start, where it cannot be reset."""
+    """Most memory held since `_reset_peak`, in 10^6 bytes; since the start, if it cannot be reset."""
     return _status_mb("VmHWM")
 
 

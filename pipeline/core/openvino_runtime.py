@@ -1,4 +1,4 @@
-"""How is OpenVINO used so that nobody is told of it, and what does it compute in here?"""
+"""OpenVINO, imported without its telemetry, and the number formats that it computes in here."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def import_openvino() -> Any:
-    """OpenVINO, imported so that it reports nothing to anyone: it falls back to a telemetry stub."""
+    """The OpenVINO package; without the telemetry package, which is blocked, it reports nothing to anyone."""
     sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
     import openvino
 
@@ -15,6 +15,6 @@ def import_openvino() -> Any:
 
 
 def has_bfloat16() -> bool:
-    """Whether this processor multiplies in bfloat16 by itself; where it does not, that is emulated."""
-    known: list[str] = import_openvino().Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
-    return "BF16" in known
+    """Whether this processor multiplies in bfloat16; if not, OpenVINO emulates it."""
+    capabilities: list[str] = import_openvino().Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+    return "BF16" in capabilities

@@ -1,7 +1,10 @@
-"""In what order do hits stand? The tie rule, here and nowhere else.
+"""The order of hits, ties included: the one place that defines it.
 
 Scores fall; where two are equal as float32, the higher document id comes first, ids compared as UTF-8 byte
-strings. So do trec_eval 9 (`comp_sim_docno` in form_res_rels.c; a score is a C float) and pytrec_eval.
+strings. This is the order of trec_eval 9 (`comp_sim_docno` in form_res_rels.c; its scores are C floats) and
+of pytrec_eval. Sorting strings is slow, and most scores differ. So rows are sorted by score, if they are not
+yet; then all hits whose score equals a neighbour's are gathered from all rows, a run of equal scores is a
+group, and one sort by group and id puts all of them in order within their places.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from pipeline.core.records import Float32, Int64
 
 
 def descending_id_rank(ids: pa.ChunkedArray) -> Int64:
-    """int64 [n]: the position of each id when ids (Arrow strings [n]) stand in descending order."""
+    """int64 [n]: the position of each id when ids (Arrow strings [n]) are sorted in descending order."""
     order = pc.sort_indices(ids, sort_keys=[("", "descending")]).to_numpy()
     rank = np.empty(len(order), dtype=np.int64)
     rank[order] = np.arange(len(order))
@@ -25,15 +28,15 @@ def descending_id_rank(ids: pa.ChunkedArray) -> Int64:
 
 
 def sort_hits(passages: Int64, scores: Float32, id_rank: Int64) -> tuple[Int64, Float32]:
-    """Put every row in order.
+    """Sort every row.
 
     Args:
-        passages: int64 [queries, k], rows of passages in any order, -1 where there is no hit.
+        passages: int64 [queries, k], rows of passages in any order, -1 for padding.
         scores: float32 [queries, k].
         id_rank: int64 [passages], `descending_id_rank` of all passage ids.
 
     Returns:
-        Both in order, with pads last, -1 and -inf.
+        Both sorted, with the padding last: -1 and -inf.
 
     Raises:
         InputError: A score is NaN.
@@ -42,7 +45,7 @@ def sort_hits(passages: Int64, scores: Float32, id_rank: Int64) -> tuple[Int64, 
 
 
 def sort_hits_by_id(passages: Int64, scores: Float32, ids: pa.ChunkedArray) -> tuple[Int64, Float32]:
-    """`sort_hits` for when ties are few: only the ids of hits that tie are read and compared.
+    """`sort_hits` for few ties: only the ids of tied hits are read and compared.
 
     Args:
         passages: As in `sort_hits`.
@@ -53,15 +56,16 @@ def sort_hits_by_id(passages: Int64, scores: Float32, ids: pa.ChunkedArray) -> t
 
 
 def _sort(passages: Int64, scores: Float32, rank_of: Callable[[Int64], Int64]) -> tuple[Int64, Float32]:
+    """Sort every row; `rank_of` gives the order of tied passages (see the module's explanation)."""
     passages, scores = _by_score(passages, scores)
-    ties = np.zeros(passages.shape, dtype=np.bool_)  # with the hit before
+    ties = np.zeros(passages.shape, dtype=np.bool_)  # whether a hit ties with the one before
     np.equal(scores[:, 1:], scores[:, :-1], out=ties[:, 1:])
     ties &= passages >= 0
     tied = ties.copy()
     tied[:, :-1] |= ties[:, 1:]
     cells = np.flatnonzero(tied)
     if cells.size:
-        group = np.cumsum(~ties.ravel()[cells])
+        group = np.cumsum(~ties.ravel()[cells])  # the first hit of a run does not tie with the one before
         hits = passages.ravel()[cells]
         passages = passages.copy()
         passages.flat[cells] = hits[np.lexsort((rank_of(hits), group))]
@@ -69,7 +73,7 @@ def _sort(passages: Int64, scores: Float32, rank_of: Callable[[Int64], Int64]) -
 
 
 def _by_score(passages: Int64, scores: Float32) -> tuple[Int64, Float32]:
-    """Scores falling, pads last. Most rows come so already, and only the others are sorted."""
+    """Rows with falling scores and the padding last. Only rows that are not so already are sorted."""
     if np.isnan(scores).any():
         row = int(np.isnan(scores).any(axis=1).argmax())
         raise InputError(f"a score of query row {row} is NaN", allowed="numbers", fix="check the embeddings")

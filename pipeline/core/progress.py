@@ -1,4 +1,4 @@
-"""How does a stage say how far it is? By a bar that the caller hands it; stages never print."""
+"""Progress bars: a stage updates the bar that its caller gives it, and never prints."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class Bar(Protocol):
-    """What a stage needs of a progress bar; `tqdm.tqdm` is one."""
+    """A progress bar, such as `tqdm.tqdm`."""
 
     def update(self, n: int = 1) -> bool | None:
         """Count `n` more items as done."""
@@ -21,7 +21,7 @@ class _Silent:
 
 
 Progress = Callable[[str, int | None, str], AbstractContextManager[Bar]]
-"""Opens a bar: what is done, how many items in all (None if unknown), and what an item is called."""
+"""(label, number of items, or None if it is not known, unit) -> a bar, open in a `with` block."""
 
 
 def silent(label: str, total: int | None, unit: str) -> AbstractContextManager[Bar]:
@@ -30,5 +30,5 @@ def silent(label: str, total: int | None, unit: str) -> AbstractContextManager[B
 
 
 def numbered(progress: Progress, number: int, total: int) -> Progress:
-    """Bars that say which of several benchmarks they are of."""
+    """The same progress with labels that number one of several benchmarks: `[2/5] search`."""
     return lambda label, items, unit: progress(f"[{number}/{total}] {label}", items, unit)

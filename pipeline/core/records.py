@@ -1,6 +1,6 @@
-"""What crosses from one stage to the next? Typed arrays, without behaviour.
+"""Records that stages pass on: typed arrays without behaviour.
 
-Between stages a query or a passage is its row number; ids are strings only at the edges. Texts and ids
+Between stages, a query or a passage is its row number; ids are strings only at the edges. Texts and ids
 are Arrow columns, memory-mapped from the artifact that holds them, so a corpus may be larger than memory.
 """
 
@@ -55,13 +55,13 @@ class Qrels:
 
 @dataclass(frozen=True)
 class Collection:
-    """One benchmark's data: what is searched, what is asked, what is relevant.
+    """The data of one benchmark: passages, queries and judgments.
 
     Attributes:
         passages: The corpus.
         queries: Only those with at least one judgment.
-        qrels: Judgments whose query and passage are both here.
-        facts: What loading found: counts, titles, what was dropped and why.
+        qrels: The judgments whose query and passage are both in the collection.
+        facts: What loading recorded: counts, titles, what was dropped and why.
     """
 
     passages: Texts
@@ -75,8 +75,8 @@ class Embeddings:
     """Vectors in their collection's order, in shards that stay on disk.
 
     Attributes:
-        shards: float32 or float16 [rows, dimension] each, memory-mapped; together they are all rows, in
-            order. `pipeline.storage.vectors.read` gives any of them as float32.
+        shards: float32 or float16 [rows, dimension] each, memory-mapped; together they hold all rows, in
+            order. `pipeline.storage.vector_shards.read_rows` gives any of them as float32.
     """
 
     shards: tuple[Float32, ...]
@@ -97,7 +97,7 @@ class Ranking:
     Attributes:
         passages: int64 [queries, k], row of the passage at each rank; -1 pads a row with fewer hits.
         scores: float32 [queries, k], never increasing along a row; -inf where `passages` is -1.
-            Equal scores stand in descending order of passage id (`pipeline.core.order`).
+            Equal scores are in descending order of passage id (`pipeline.core.order`).
     """
 
     passages: Int64

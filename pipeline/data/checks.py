@@ -10,7 +10,7 @@ from itertools import repeat
 
 import numpy as np
 
-from pipeline.core.errors import InputError, shown
+from pipeline.core.errors import InputError, short_repr
 from pipeline.core.records import Int64
 from pipeline.formats.source import Batch
 
@@ -61,8 +61,8 @@ def _unfit(batch: Batch, ids: list[str], what: str) -> InputError:
 def _problem(name: str, what: str) -> str:
     """What is wrong with an id; "" if nothing is."""
     if name.split() != [name]:
-        return f"holds white space: {shown(name)}" if name else "is empty"
-    return f"begins with #: {shown(name)}" if what == "query" and name.startswith("#") else ""
+        return f"holds white space: {short_repr(name)}" if name else "is empty"
+    return f"begins with #: {short_repr(name)}" if what == "query" and name.startswith("#") else ""
 
 
 def _refuse_duplicates(hashes: Int64, read: Callable[[], Iterator[Batch]], what: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from pipeline.config import DataSettings
 from pipeline.formats.source import Source
-from pipeline.storage.disk import changed
+from pipeline.storage.hashing import file_changed
 
 SCHEMA = 2  # of reading, joining, slicing and storing; raise it when any of them gives other content
 
@@ -55,4 +55,4 @@ def check(config: DataSettings, identity: Identity) -> None:
         InputError: Its files were written, or its branch on the hub moved.
     """
     if identify(config) != identity:
-        raise changed(f"the collection of {getattr(config, 'path', config.source)}")
+        raise file_changed(f"the collection of {getattr(config, 'path', config.source)}")

@@ -18,8 +18,8 @@ from pipeline.core.progress import Bar
 from pipeline.core.records import Collection, Embeddings, Float32, Texts
 from pipeline.encoders.batching import Usage
 from pipeline.models.model import ROLES, Role
-from pipeline.storage.disk import changed, hash_given
-from pipeline.storage.vectors import forget
+from pipeline.storage.hashing import file_changed, hash_user_file
+from pipeline.storage.vector_shards import release_memory
 
 
 class PrecomputedSettings(VectorSettings):
@@ -76,7 +76,7 @@ class Precomputed:
     @cached_property
     def _hashes(self) -> dict[Role, str]:
         """SHA-256 of each file, as all benchmarks of a sweep take it."""
-        return {role: hash_given(path) for role, path in self.paths.items()}
+        return {role: hash_user_file(path) for role, path in self.paths.items()}
 
     @cached_property
     def _arrays(self) -> dict[Role, npt.NDArray[np.floating[Any]]]:
@@ -117,9 +117,9 @@ class Precomputed:
         array = self._arrays[role]
         with np.errstate(over="ignore"):  # what becomes infinity is refused below
             vectors = np.array(array[rows.start : rows.stop], np.float32)
-        forget(Embeddings((array,)), rows.start, rows.stop)
-        if hash_given(self.paths[role]) != self._hashes[role]:
-            raise changed(str(self.paths[role]))
+        release_memory(Embeddings((array,)), rows.start, rows.stop)
+        if hash_user_file(self.paths[role]) != self._hashes[role]:
+            raise file_changed(str(self.paths[role]))
         zero = ~vectors.any(axis=1)
         if zero.any():
             first = rows.start + int(np.argmax(zero))

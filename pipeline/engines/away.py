@@ -20,7 +20,7 @@ from pipeline.engines import Job, Part, Piece
 from pipeline.engines.exchange import Exchange, node_store, take_name
 from pipeline.engines.work import perform
 from pipeline.models.files import BUNDLED, Files, find
-from pipeline.storage import disk
+from pipeline.storage import hashing
 from pipeline.storage.artifacts import Artifact
 
 Entry = dict[str, Any]
@@ -48,7 +48,7 @@ class FilesAway(Files):
         """A folder here with all of them."""
         if self.bring is None:
             raise ValueError("nobody brings these files")
-        folder = self.root / ".models" / disk.hash_json(dict(self.entries))
+        folder = self.root / ".models" / hashing.hash_json(dict(self.entries))
         for name, entry in self.entries.items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             link = folder / f"{name}.{uuid.uuid4().hex}"

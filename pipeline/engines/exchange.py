@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.errors import InputError
-from pipeline.storage import disk, locks
+from pipeline.storage import locks, whole_files
 from pipeline.storage.artifacts import Recipe, entry_of
 from pipeline.storage.store import Store
 
@@ -136,7 +136,7 @@ class Exchange:
         place = self._place(path.name)
         if not self._system.exists(place):
             return False
-        with disk.refusals_named(path):
+        with whole_files.disk_errors_named(path):
             self._system.get_file(place, str(path))
         self._system.rm_file(place)
         return entry_of(path) == entry

@@ -14,11 +14,11 @@ from pipeline.core.records import Float32
 from pipeline.encoders import Encoder
 from pipeline.engines import Part
 from pipeline.engines.work import only_texts, save_hits
-from pipeline.storage import disk, vectors
+from pipeline.storage import vector_shards, whole_files
 from pipeline.storage.artifacts import Artifact
 
 if TYPE_CHECKING:
-    from pipeline.search.serving import Approximate, Exact
+    from pipeline.search.searchers import ApproximateSearcher, FlatSearcher
 
 
 def file_name(shard: int, shards: int) -> str:
@@ -72,16 +72,16 @@ class Build:
         """See `pipeline.engines.Job`.
 
         Raises:
-            InputError: See `pipeline.search.faiss_index.build`.
+            InputError: See `pipeline.search.faiss_index.build_index`.
         """
         from pipeline.search import faiss_index
 
-        config, rows = self.config, vectors.open_rows(self.passages, *part)
-        index = faiss_index.build(
+        config, rows = self.config, vector_shards.open_rows(self.passages, *part)
+        index = faiss_index.build_index(
             rows, config.factory, config.metric, bar, train_rows=config.train_rows, seed=config.seed
         )
-        with disk.refusals_named(path):
-            faiss_index.write(index, path)
+        with whole_files.disk_errors_named(path):
+            faiss_index.write_index(index, path)
 
 
 @dataclass(frozen=True)
@@ -110,18 +110,18 @@ class Ask:
         found.passages[found.passages >= 0] += start
         save_hits(path, found)
 
-    def searcher(self, part: Part) -> Exact | Approximate:
+    def searcher(self, part: Part) -> FlatSearcher | ApproximateSearcher:
         """The shard of some rows, opened."""
-        from pipeline.search import serving
+        from pipeline.search import searchers
 
         shards = self.config.shards
-        number = vectors.split(self.index.facts["rows"], shards).index(part)
+        number = vector_shards.split_evenly(self.index.facts["rows"], shards).index(part)
         path = self.index.path(file_name(number, shards))
-        return serving.open_searcher(self.config, self.search, path)
+        return searchers.open_searcher(self.config, self.search, path)
 
     def queries(self) -> Float32:
         """float32 [queries, dimension]."""
-        return vectors.read_all(self.asked)
+        return vector_shards.read_all_rows(self.asked)
 
 
 @dataclass(frozen=True)

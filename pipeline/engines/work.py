@@ -15,13 +15,13 @@ from pipeline.core.records import Array, Ranking, Texts
 from pipeline.data.storage import open_texts
 from pipeline.encoders import Encoder, Role, Usage
 from pipeline.engines import Job, Part, Piece
-from pipeline.storage import disk, vectors
+from pipeline.storage import vector_shards, whole_files
 from pipeline.storage.artifacts import Artifact, entry_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from pipeline.search.scores import Metric
+    from pipeline.search.similarity import Metric
 
 
 class Tally:
@@ -45,13 +45,13 @@ def perform(job: Job, encoder: Encoder, part: Part, folder: Path, node: str, bar
     """Do a job to one part and leave the result in a file of its own."""
     tally, path = Tally(bar), folder / uuid.uuid4().hex
     facts = job.do(encoder, part, path, tally)
-    disk.flush(path)
+    whole_files.flush(path)
     return Piece(part, path, entry_of(path), tally.done, facts, node)
 
 
 def save(path: Path, array: Array) -> None:
     """Write an array under just this name."""
-    with disk.refusals_named(path), open(path, "wb") as file:
+    with whole_files.disk_errors_named(path), open(path, "wb") as file:
         np.save(file, array, allow_pickle=False)
 
 
@@ -69,19 +69,19 @@ class Encode:
     texts: Artifact
     role: Role
     normalized: bool
-    stored: vectors.Precision
+    stored: vector_shards.Precision
 
     def do(self, encoder: Encoder, part: Part, path: Path, bar: Bar) -> Usage:
         """See `pipeline.engines.Job`.
 
         Raises:
-            InputError: See `pipeline.storage.vectors.check` and `pipeline.storage.vectors.stored`.
+            InputError: See `check_vectors` and `to_stored_precision` of `pipeline.storage.vector_shards`.
         """
         start, stop = part
         texts, usage = only_texts(self.texts), Usage()
         made = encoder.encode(texts, range(start, stop), self.role, usage, bar)
-        vectors.check(made, texts.ids.slice(start, stop - start).to_pylist(), self.normalized)
-        save(path, vectors.stored(made, start, self.stored))
+        vector_shards.check_vectors(made, texts.ids.slice(start, stop - start).to_pylist(), self.normalized)
+        save(path, vector_shards.to_stored_precision(made, start, self.stored))
         return usage
 
 
@@ -112,9 +112,9 @@ class Search:
         from pipeline.search import exact
 
         config = self.config
-        found = exact.best(
-            vectors.open_rows(self.passages, *part),
-            vectors.read_all(self.queries),
+        found = exact.exact_search(
+            vector_shards.open_rows(self.passages, *part),
+            vector_shards.read_all_rows(self.queries),
             config.top_k,
             only_texts(self.corpus).ids,
             self.metric,
@@ -138,7 +138,7 @@ def merge(best: Ranking, piece: Piece, top_k: int, ids: pa.ChunkedArray) -> Rank
 
     hits = np.load(piece.path, mmap_mode="r", allow_pickle=False)
     found = Ranking(hits["passage"], hits["score"])
-    return exact.merge([best, found], top_k, ids)
+    return exact.merge_rankings([best, found], top_k, ids)
 
 
 def nothing_found(queries: int) -> Ranking:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.errors import InputError
-from pipeline.storage.disk import hash_given
+from pipeline.storage.hashing import hash_user_file
 
 BLOCK_BYTES = 4 << 20
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -98,7 +98,7 @@ def hashed(*paths: Path) -> dict[str, Any]:
     Raises:
         InputError: One cannot be read.
     """
-    return {"sha256": [hash_given(path) for path in paths]}
+    return {"sha256": [hash_user_file(path) for path in paths]}
 
 
 def blocks(path: Path, block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:

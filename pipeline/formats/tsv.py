@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.core.errors import InputError, shown
+from pipeline.core.errors import InputError, short_repr
 from pipeline.formats.blocks import Block, blocks
 from pipeline.formats.source import Batch, Judgments
 
@@ -131,7 +131,9 @@ def _bad_line(place: str, fields: list[str], columns: str) -> InputError:
     names = columns.split()
     if len(fields) == len(names):
         return InputError(
-            f"{place}: the {names[-1]} is {shown(fields[-1])}", allowed="an integer", fix="mend that line"
+            f"{place}: the {names[-1]} is {short_repr(fields[-1])}",
+            allowed="an integer",
+            fix="mend that line",
         )
     return InputError(
         f"{place}: {len(fields)} fields where {len(names)} belong",

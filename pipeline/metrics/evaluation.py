@@ -1,6 +1,11 @@
-"""How good is a run file against a judgment file? What `benchmarco evaluate` computes.
+"""Evaluation of a run file with a judgment file: `benchmarco evaluate`.
 
-evaluation = evaluate_files("qrels.trec", "run.trec.gz", parse_all("ndcg@10,map"))
+evaluation = evaluate_files("qrels.trec", "run.trec.gz", parse_measures("ndcg@10,map"))
+
+As in trec_eval, neither the order of a run's lines nor the rank written in them counts: the hits of a query
+are sorted by score and then by document id (`pipeline.core.order`). Ids become row numbers before that, as
+integers are faster to compare and to look up. Only documents that are judged, or have the id of a query, get
+a row number of their own; all others share one, as no measure needs to know which of them a hit is.
 """
 
 from __future__ import annotations
@@ -22,22 +27,22 @@ from pipeline.core.order import sort_hits_by_id
 from pipeline.core.records import Float32, Float64, Int64, Qrels, Ranking
 from pipeline.formats.trec import Lines, read_qrels, read_run
 from pipeline.metrics.names import Measure
-from pipeline.metrics.scoring import drop_identical, score
+from pipeline.metrics.scoring import compute_measures, drop_identical
 from pipeline.metrics.statistics import bootstrap_interval
 
 
 @dataclass(frozen=True)
-class Joined:
+class JoinedRun:
     """A run and its judgments on common row numbers.
 
     Attributes:
         ranking: [queries, k], ordered by the tie rule; k is the longest row's length.
         qrels: The judgments.
         query_ids: Arrow strings [queries], every judged query, in the order of the judgment file.
-        document_ids: Arrow strings [documents], those that are judged or have a query's id. All others are
-            one row of their own, `len(document_ids)`: nothing asks which of them a hit is.
-        missing: Judged queries the run does not have.
-        unjudged: Queries of the run without judgments; they are left out.
+        document_ids: Arrow strings [documents], those that are judged or have a query's id. The row number
+            of all others is `len(document_ids)`.
+        missing: Number of judged queries that the run does not have.
+        unjudged: Number of the run's queries without judgments; they are left out.
     """
 
     ranking: Ranking
@@ -54,13 +59,13 @@ class Evaluation(Displayed):
 
     Attributes:
         query_ids: Every judged query, in the order of the judgment file.
-        measures: As asked.
+        measures: The measures, in the order given.
         values: float64 [queries, measures].
         means: float64 [measures], over all judged queries.
         ci_low: float64 [measures], the low end of the 95% interval of the mean.
         ci_high: float64 [measures], the high end.
-        missing: Judged queries the run does not have; they score 0.
-        unjudged: Queries of the run without judgments; they are left out.
+        missing: Number of judged queries that the run does not have; they score 0.
+        unjudged: Number of the run's queries without judgments; they are left out.
     """
 
     query_ids: list[str]
@@ -74,7 +79,7 @@ class Evaluation(Displayed):
 
     @property
     def summary(self) -> str:
-        """Whose mean it is."""
+        """The number of queries in the means, and of those missing or left out."""
         return (
             f"{counted(len(self.query_ids), 'judged query', 'judged queries')}, "
             f"{self.missing:,} not in the run (score 0), "
@@ -82,13 +87,9 @@ class Evaluation(Displayed):
         )
 
     def views(self) -> list[View]:
-        """A measure a row."""
-        rows = [
-            (str(measure), rounded(mean), interval(low, high))
-            for measure, mean, low, high in zip(
-                self.measures, self.means, self.ci_low, self.ci_high, strict=True
-            )
-        ]
+        """One table with a row for each measure."""
+        columns = zip(self.measures, self.means, self.ci_low, self.ci_high, strict=True)
+        rows = [(str(name), rounded(mean), interval(low, high)) for name, mean, low, high in columns]
         return [View(self.summary, ("measure", "mean", "95% interval"), rows)]
 
 
@@ -104,12 +105,12 @@ def evaluate_files(
         qrels_path: Judgments; `.gz` is accepted for both files.
         run_path: The run.
         measures: What to compute.
-        ignore_identical_ids: Take hits whose document id is the query's own id out before ranks are counted.
+        ignore_identical_ids: Remove hits whose document id is the query's own id before ranks are counted.
 
     Raises:
         InputError: A file is malformed, or no query of the run is judged.
     """
-    joined = join(read_run(run_path), read_qrels(qrels_path))
+    joined = join_run_and_qrels(read_run(run_path), read_qrels(qrels_path))
     if len(joined.query_ids) == joined.missing:
         raise InputError(
             f"no query of {run_path} is judged in {qrels_path}",
@@ -119,22 +120,15 @@ def evaluate_files(
     ranking = joined.ranking
     if ignore_identical_ids:
         ranking = drop_identical(ranking, row_numbers(joined.query_ids, joined.document_ids))
-    values = score(ranking, joined.qrels, len(joined.query_ids), measures)
+    values = compute_measures(ranking, joined.qrels, len(joined.query_ids), measures)
     low, high = bootstrap_interval(values)
-    return Evaluation(
-        query_ids=joined.query_ids.to_pylist(),
-        measures=list(measures),
-        values=values,
-        means=values.mean(axis=0),
-        ci_low=low,
-        ci_high=high,
-        missing=joined.missing,
-        unjudged=joined.unjudged,
-    )
+    query_ids, means = joined.query_ids.to_pylist(), values.mean(axis=0)
+    left_out = joined.missing, joined.unjudged
+    return Evaluation(query_ids, list(measures), values, means, low, high, *left_out)
 
 
-def join(run: Lines, qrels: Lines) -> Joined:
-    """Give queries and documents of a run and of judgments common row numbers, and order the run."""
+def join_run_and_qrels(run: Lines, qrels: Lines) -> JoinedRun:
+    """Number the queries and documents of a run and of judgments alike, and sort the run by the tie rule."""
     document_ids = pc.unique(pa.chunked_array([*qrels.documents.chunks, qrels.query_ids], type=pa.string()))
     judged = Qrels(qrels.queries.astype(np.int64), row_numbers(qrels.documents, document_ids), qrels.values)
     order = np.lexsort((judged.passages, judged.queries))
@@ -142,26 +136,20 @@ def join(run: Lines, qrels: Lines) -> Joined:
 
     n_queries = len(qrels.query_ids)
     row = row_numbers(run.query_ids, qrels.query_ids, absent=n_queries)
-    with ThreadPoolExecutor(1) as beside:  # it takes as long as the sorting, outside Python's lock
+    with ThreadPoolExecutor(1) as beside:  # takes as long as the sorting, and holds no GIL
         numbering = beside.submit(row_numbers, run.documents, document_ids, absent=len(document_ids))
-        hits, scores = sort_hits_by_id(*_rows(row, run, n_queries), run.documents)
+        hits, scores = sort_hits_by_id(*_lines_by_query(row, run, n_queries), run.documents)
     passages = numbering.result()[hits]
     passages[hits < 0] = -1
-    judged_row = row < n_queries
-    return Joined(
-        ranking=Ranking(passages, scores),
-        qrels=judged,
-        query_ids=qrels.query_ids,
-        document_ids=document_ids,
-        missing=n_queries - int(judged_row.sum()),
-        unjudged=int((~judged_row).sum()),
-    )
+    in_both = int((row < n_queries).sum())
+    missing, unjudged = n_queries - in_both, len(row) - in_both
+    return JoinedRun(Ranking(passages, scores), judged, qrels.query_ids, document_ids, missing, unjudged)
 
 
 def row_numbers(
     ids: pa.Array | pa.ChunkedArray, among: pa.Array | pa.ChunkedArray, absent: int = -1
 ) -> Int64:
-    """int64 [ids]: where each id stands in `among`, both Arrow strings; `absent` where it does not."""
+    """int64 [ids]: the position of each id in `among`, both Arrow strings; `absent` if it is not in there."""
     found = pc.fill_null(pc.index_in(ids, value_set=among), absent)
     rows: Int64 = found.to_numpy().astype(np.int64)
     return rows
@@ -170,12 +158,12 @@ def row_numbers(
 def write_per_query(
     file: TextIO, query_ids: Sequence[str], measures: Sequence[Measure], values: Float64
 ) -> None:
-    """Write CSV: `query_id` and a column per measure, a row per query, numbers in full precision.
+    """Write a CSV file: a row for each query, columns `query_id` and one for each measure, in full precision.
 
     Args:
         file: Open for writing text, with newline="".
-        query_ids: One per row of `values`.
-        measures: One per column of `values`.
+        query_ids: The query of each row of `values`.
+        measures: The measure of each column.
         values: float64 [queries, measures].
     """
     writer = csv.writer(file, lineterminator="\n")
@@ -183,27 +171,29 @@ def write_per_query(
     writer.writerows([query, *row] for query, row in zip(query_ids, values.tolist(), strict=True))
 
 
-def _rows(row: Int64, run: Lines, n_queries: int) -> tuple[Int64, Float32]:
-    """Lay a run's lines out as a row per query, in their order in the file.
+def _lines_by_query(row: Int64, run: Lines, n_queries: int) -> tuple[Int64, Float32]:
+    """The lines of a run as one row for each query, in their order in the file.
 
     Args:
-        row: int64 [run queries], in which row the lines of each go; `n_queries` leaves them out.
+        row: int64 [run queries], the row of each query of the run; `n_queries` leaves its lines out.
         run: The lines.
-        n_queries: How many rows.
+        n_queries: Number of rows.
 
     Returns:
-        Line numbers int64 [n_queries, k], padded with -1, and scores float32 [n_queries, k], with -inf.
+        Line numbers int64 [n_queries, k], padded with -1, and scores float32, padded with -inf.
     """
-    # The smallest type that holds the row numbers: up to 16 bits, NumPy sorts in one pass.
+    # in the smallest type that holds the row numbers: NumPy sorts up to 16 bits in one pass
     rows = row.astype(np.min_scalar_type(n_queries))[run.queries]
     lines = np.argsort(rows, kind="stable")
     ends = np.searchsorted(rows, np.arange(n_queries + 1), sorter=lines)
-    counts, lines = np.diff(ends), lines[: ends[-1]]
+    lines = lines[: ends[-1]]
+    counts = np.diff(ends)
     shape = (n_queries, int(counts.max(initial=0)))
     if (counts == shape[1]).all():
         hits = lines.reshape(shape)
         return hits, run.values[hits]
     filled = np.arange(shape[1]) < counts[:, None]
-    hits, scores = np.full(shape, -1, dtype=np.int64), np.full(shape, -np.inf, dtype=np.float32)
+    hits = np.full(shape, -1, dtype=np.int64)
+    scores = np.full(shape, -np.inf, dtype=np.float32)
     hits[filled], scores[filled] = lines, run.values[lines]
     return hits, scores

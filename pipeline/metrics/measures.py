@@ -1,8 +1,9 @@
-"""What does each measure compute? Arrays in; one value per query and cutoff out.
+"""Definitions of the measures: functions of arrays that return a value for each query and cutoff.
 
-The grades of a ranking are a matrix [queries, k] that is nearly empty: few of the retrieved documents are
-judged. It is kept as its judged cells (`Graded`), so a measure costs what was judged, not what was
-retrieved. Each measure is one small function of the cells and of all its cutoffs, and one line of `MEASURES`.
+The grades of a ranking form a matrix [queries, k] that is nearly empty: few of the retrieved documents are
+judged. Only its judged cells are stored (`Graded`), so the cost of a measure grows with the number of
+judgments and not with that of hits. Each measure is one small function of the cells, which takes all its
+cutoffs at once, and one line of `MEASURES`.
 
 Formulas are those of trec_eval (https://github.com/usnistgov/trec_eval); `docs/measures.md` gives each one.
 """
@@ -18,12 +19,12 @@ import numpy as np
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float64, Int64
 
-MAX_EXP_GRADE = 1000  # 2**1024 is past float64
+MAX_EXP_GRADE = 1000  # 2**1024 overflows a float64
 
 
 @dataclass(frozen=True)
 class Graded:
-    """Judged documents in ranked order: the judged cells of a grade matrix [queries, k].
+    """JudgedRanking documents in ranked order: the judged cells of a grade matrix [queries, k].
 
     Attributes:
         n_queries: Rows of the matrix.
@@ -38,42 +39,44 @@ class Graded:
     grades: Int64
 
     def where(self, keep: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Graded:
-        """Only the cells that `keep`, bool [cells], marks."""
+        """The cells where `keep`, bool [cells], is true."""
         return Graded(self.n_queries, self.queries[keep], self.ranks[keep], self.grades[keep])
 
     def relevant(self, rel: int) -> Graded:
-        """Only the cells of grade `rel` or higher."""
+        """The cells of grade `rel` or higher."""
         return self.where(self.grades >= rel)
 
     def nth(self) -> Int64:
-        """int64 [cells]: how many-th of its query's cells each one is, from 1."""
+        """int64 [cells]: the position of each cell among its query's cells, from 1."""
         first = np.searchsorted(self.queries, np.arange(self.n_queries))
         return np.arange(1, len(self.queries) + 1) - first[self.queries]
 
     def total(self, cutoffs: Int64, weights: Float64 | None = None) -> Float64:
-        """Sum over the cells whose rank is within each cutoff.
+        """Sums over the cells ranked within each cutoff.
+
+        One `bincount` adds up the cells between two successive cutoffs, a cumulative sum joins those.
 
         Args:
             cutoffs: int64 [cutoffs], ascending.
-            weights: float64 [cells]; None counts.
+            weights: float64 [cells]; None counts the cells.
 
         Returns:
             float64 [queries, cutoffs].
         """
-        width = len(cutoffs) + 1  # the last column takes what is ranked beyond every cutoff
+        width = len(cutoffs) + 1  # the last column counts cells beyond all cutoffs
         column = np.searchsorted(cutoffs, self.ranks)
         sums = np.bincount(self.queries * width + column, weights, minlength=self.n_queries * width)
         return np.cumsum(sums.reshape(self.n_queries, width)[:, :-1], axis=1, dtype=np.float64)
 
 
 @dataclass(frozen=True)
-class Judged:
-    """A ranking against its judgments: all that a measure looks at.
+class JudgedRanking:
+    """A ranking with the grades of its documents: the input of every measure.
 
     Attributes:
-        found: The judged documents the ranking holds, at their ranks.
-        ideal: Every judged document, at its rank in the best possible order.
-        retrieved: int64 [queries], how many documents the ranking holds, judged or not.
+        found: The judged documents in the ranking, at their ranks.
+        ideal: All judged documents, at their ranks in the best possible order.
+        retrieved: int64 [queries], number of documents in the ranking, judged or not.
     """
 
     found: Graded
@@ -81,73 +84,73 @@ class Judged:
     retrieved: Int64
 
     def n_relevant(self, rel: int) -> Int64:
-        """int64 [queries, 1]: all relevant documents of each query, retrieved or not."""
+        """int64 [queries, 1]: number of relevant documents of each query, retrieved or not."""
         relevant = self.ideal.relevant(rel)
         return np.bincount(relevant.queries, minlength=relevant.n_queries)[:, None]
 
 
-def best_order(n_queries: int, queries: Int64, grades: Int64) -> Graded:
+def ideal_order(n_queries: int, queries: Int64, grades: Int64) -> Graded:
     """The given documents (int64 [cells] each, in any order) with every query's highest grades first."""
-    levels = int(grades.max(initial=0)) + 1
+    levels = int(grades.max(initial=0)) + 1  # query and grade become one number to sort by
     queries, below_top = np.divmod(np.sort(queries * levels + (levels - 1 - grades)), levels)
     cells = Graded(n_queries, queries, np.zeros_like(queries), levels - 1 - below_top)
     return Graded(n_queries, queries, cells.nth(), cells.grades)
 
 
-def precision(judged: Judged, cutoffs: Int64, rel: int) -> Float64:
+def precision(judged: JudgedRanking, cutoffs: Int64, rel: int) -> Float64:
     """Relevant in the top k, over k, also where fewer than k were retrieved (m_P.c)."""
     return judged.found.relevant(rel).total(cutoffs) / cutoffs
 
 
-def recall(judged: Judged, cutoffs: Int64, rel: int, cap: bool) -> Float64:
+def recall(judged: JudgedRanking, cutoffs: Int64, rel: int, cap: bool) -> Float64:
     """Relevant in the top k, over all relevant (m_recall.c); capped: over min(k, all relevant)."""
     n_relevant = judged.n_relevant(rel)
     reachable = np.minimum(n_relevant, cutoffs) if cap else n_relevant
     return _ratio(judged.found.relevant(rel).total(cutoffs), reachable)
 
 
-def mrr(judged: Judged, cutoffs: Int64, rel: int) -> Float64:
+def mrr(judged: JudgedRanking, cutoffs: Int64, rel: int) -> Float64:
     """One over the rank of the first relevant document (m_recip_rank.c); 0 if none is in the top k."""
     relevant = judged.found.relevant(rel)
     first = relevant.where(relevant.nth() == 1)
     return first.total(cutoffs, 1 / first.ranks)
 
 
-def average_precision(judged: Judged, cutoffs: Int64, rel: int, norm: str) -> Float64:
+def average_precision(judged: JudgedRanking, cutoffs: Int64, rel: int, norm: str) -> Float64:
     """Sum of precision at each relevant rank in the top k, over all relevant (m_map_cut.c)."""
     relevant = judged.found.relevant(rel)
     precisions = relevant.total(cutoffs, relevant.nth() / relevant.ranks)
     return _ratio(precisions, judged.n_relevant(rel) if norm == "all" else relevant.total(cutoffs))
 
 
-def cg(judged: Judged, cutoffs: Int64, gain: str) -> Float64:
+def cg(judged: JudgedRanking, cutoffs: Int64, gain: str) -> Float64:
     """Sum of gains in the top k (Järvelin and Kekäläinen, TOIS 20(4), 2002)."""
     return judged.found.total(cutoffs, _gains(judged.found, gain))
 
 
-def dcg(judged: Judged, cutoffs: Int64, gain: str) -> Float64:
+def dcg(judged: JudgedRanking, cutoffs: Int64, gain: str) -> Float64:
     """Sum of gain over log2(rank + 1) in the top k (m_ndcg_cut.c; Burges et al. 2005 for gain=exp)."""
     return _dcg(judged.found, cutoffs, gain)
 
 
-def ndcg(judged: Judged, cutoffs: Int64, gain: str, ideal: str) -> Float64:
+def ndcg(judged: JudgedRanking, cutoffs: Int64, gain: str, ideal: str) -> Float64:
     """DCG over the DCG of the best order of all judged, or of all retrieved, documents (m_ndcg_cut.c)."""
     found = judged.found
-    best = judged.ideal if ideal == "all" else best_order(found.n_queries, found.queries, found.grades)
+    best = judged.ideal if ideal == "all" else ideal_order(found.n_queries, found.queries, found.grades)
     return _ratio(_dcg(found, cutoffs, gain), _dcg(best, cutoffs, gain))
 
 
-def success(judged: Judged, cutoffs: Int64, rel: int) -> Float64:
+def success(judged: JudgedRanking, cutoffs: Int64, rel: int) -> Float64:
     """1 if a relevant document is in the top k, else 0 (m_success.c)."""
     return np.minimum(judged.found.relevant(rel).total(cutoffs), 1)
 
 
-def judged_share(judged: Judged, cutoffs: Int64) -> Float64:
-    """Judged documents, of any grade, over those retrieved in the top k (ir_measures' Judged)."""
+def judged_share(judged: JudgedRanking, cutoffs: Int64) -> Float64:
+    """JudgedRanking documents, of any grade, over those retrieved in the top k (ir_measures' Judged)."""
     return _ratio(judged.found.total(cutoffs), np.minimum(cutoffs, judged.retrieved[:, None]))
 
 
-def r_precision(judged: Judged, cutoffs: Int64, rel: int) -> Float64:
+def r_precision(judged: JudgedRanking, cutoffs: Int64, rel: int) -> Float64:
     """Precision at rank R, R being the number of all relevant documents (m_Rprec.c)."""
     n_relevant, relevant = judged.n_relevant(rel), judged.found.relevant(rel)
     within = relevant.where(relevant.ranks <= n_relevant[relevant.queries, 0])
@@ -169,7 +172,7 @@ def _gains(graded: Graded, gain: str) -> Float64:
 
 
 def _ratio(above: Float64, below: Float64 | Int64) -> Float64:
-    """Quotient, broadcast; 0 where there is nothing to divide by."""
+    """The quotient, broadcast; 0 where the denominator is 0."""
     return np.divide(above, below, out=np.zeros_like(above), where=below > 0)
 
 
@@ -183,11 +186,11 @@ class Cutoff(Enum):
 
 @dataclass(frozen=True)
 class Definition:
-    """How a measure is computed and what its name may say.
+    """How a measure is computed, and which parameters its name takes.
 
     Attributes:
         compute: (judged, cutoffs int64 [c] ascending, **params) -> float64 [queries, c].
-        params: Names of the parameters `compute` takes; `names.PARAMETERS` has their values.
+        params: Names of the parameters of `compute`; `names.PARAMETERS` has their values.
         cutoff: Whether the name takes a cutoff.
     """
 

@@ -1,9 +1,9 @@
-"""Which measure does a name mean? Parsing and printing of measure names, each the inverse of the other.
+"""Names of measures: parsing and printing, each the inverse of the other.
 
-A name is `measure@k` or `measure(param=value,…)@k`; case does not matter. Read as well are the names other
-tools print: `nDCG@10`, `RR`, `AP(rel=2)@100`, `ndcg_cut_10`, `ndcg_at_10`, `P_10`, `recip_rank`, `Rprec`.
+A name is `measure@k` or `measure(param=value,…)@k`; case does not matter. The names that other
+tools print are read as well: `nDCG@10`, `RR`, `AP(rel=2)@100`, `ndcg_cut_10`, `ndcg_at_10`, `P_10`, `Rprec`.
 
-    >>> str(parse("AP(rel=2)@100"))
+    >>> str(parse_measure("AP(rel=2)@100"))
     'map(rel=2)@100'
 """
 
@@ -19,7 +19,7 @@ from pipeline.metrics.measures import MEASURES, Cutoff
 
 Value = int | bool | str
 
-# Every parameter with the values it takes, the default first: it is not printed.
+# Each parameter with its values; the first one is the default, which is not printed.
 PARAMETERS: dict[str, Sequence[Value]] = {
     "cap": (False, True),
     "gain": ("linear", "exp"),
@@ -46,12 +46,12 @@ _LIST_COMMA = re.compile(r",(?![^()]*\))")
 
 @dataclass(frozen=True)
 class Measure:
-    """A measure with its parameters and cutoff. Made by `parse`, which checks all three.
+    """A measure with its parameters and cutoff, made by `parse_measure`, which checks them.
 
     Attributes:
         name: A key of `MEASURES`.
         params: Name and value of each parameter that is not at its default, sorted by name.
-        cutoff: How many ranks are looked at; None looks at all.
+        cutoff: How many ranks count; None counts all.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Measure:
 
     @property
     def settings(self) -> dict[str, Value]:
-        """Every parameter the measure takes, defaults filled in."""
+        """All parameters of the measure, with defaults filled in."""
         return {name: PARAMETERS[name][0] for name in MEASURES[self.name].params} | dict(self.params)
 
     def __str__(self) -> str:
@@ -68,11 +68,11 @@ class Measure:
         return self.name + (f"({params})" if params else "") + (f"@{self.cutoff}" if self.cutoff else "")
 
 
-def parse(text: str) -> Measure:
+def parse_measure(text: str) -> Measure:
     """Read one measure's name.
 
     Raises:
-        InputError: The name, a parameter, a value or the cutoff is not one that exists; the nearest is named.
+        InputError: The name, a parameter, a value or the cutoff does not exist; names the nearest that does.
     """
     lowered = text.strip().lower()
     match = _SUFFIXED.fullmatch(lowered) or _NAME.fullmatch(lowered)
@@ -84,16 +84,16 @@ def parse(text: str) -> Measure:
     return Measure(name, params, _parse_cutoff(name, parts["cutoff"], text))
 
 
-def parse_all(texts: str | Iterable[str]) -> list[Measure]:
-    """Read a list of names, or one string of names with commas between them.
+def parse_measures(texts: str | Iterable[str]) -> list[Measure]:
+    """Read a list of names, or one string of names separated by commas.
 
-    A measure that is named twice, also under two names, is kept once, where it first stands.
+    A measure that is named twice, also under another name, is kept once, in its first place.
 
     Raises:
         InputError: A name cannot be read, or there is none.
     """
     names = _LIST_COMMA.split(texts) if isinstance(texts, str) else texts
-    measures = list(dict.fromkeys(parse(name) for name in names))
+    measures = list(dict.fromkeys(parse_measure(name) for name in names))
     if not measures:
         raise InputError("no measure is named", allowed=", ".join(MEASURES), fix="name one, such as ndcg@10")
     return measures
@@ -105,12 +105,9 @@ def _parse_name(name: str, cutoff: str | None, text: str) -> str:
         return known
     near = _nearest(re.split(r"[0-9_.]", name)[0].strip() or name, [*MEASURES, *ALIASES])
     near = ALIASES.get(near, near)
-    example = near if near and MEASURES[near].cutoff is Cutoff.NONE else f"{near}@{cutoff or 10}"
-    raise InputError(
-        f"unknown measure {text!r}",
-        allowed=", ".join(MEASURES),
-        fix=f"the nearest is {example}" if near else "",
-    )
+    if near and MEASURES[near].cutoff is not Cutoff.NONE:
+        near = f"{near}@{cutoff or 10}"
+    raise InputError(f"unknown measure {text!r}", allowed=", ".join(MEASURES), fix=_suggest(near))
 
 
 def _parse_params(name: str, params: str, text: str) -> tuple[tuple[str, Value], ...]:
@@ -119,14 +116,13 @@ def _parse_params(name: str, params: str, text: str) -> tuple[tuple[str, Value],
         key, _, value = (part.strip() for part in item.partition("="))
         applicable = MEASURES[name].params
         if key not in applicable:
-            near = _nearest(key, applicable)
             raise InputError(
                 f"{name} has no parameter {key!r} in measure {text!r}",
                 allowed=", ".join(applicable) or "none",
-                fix=f"the nearest is {near}" if near else "",
+                fix=_suggest(_nearest(key, applicable)),
             )
         if key in values:
-            raise InputError(f"parameter {key!r} stands twice in measure {text!r}", allowed="each once")
+            raise InputError(f"duplicate parameter {key!r} in measure {text!r}", fix="leave one of them out")
         values[key] = _parse_value(key, value, text)
     return tuple(sorted((key, value) for key, value in values.items() if value != PARAMETERS[key][0]))
 
@@ -142,7 +138,7 @@ def _parse_value(key: str, value: str, text: str) -> Value:
     raise InputError(
         f"{key}={value} in measure {text!r}",
         allowed=", ".join(f"{key}={option}" for option in by_name),
-        fix=f"the nearest is {key}={near}" if near else "",
+        fix=_suggest(f"{key}={near}" if near else ""),
     )
 
 
@@ -152,9 +148,9 @@ def _parse_cutoff(name: str, cutoff: str | None, text: str) -> int | None:
         raise InputError(f"measure {text!r} has no cutoff", allowed=f"{name}@k", fix=f"write {name}@10")
     if cutoff is not None and rule is Cutoff.NONE:
         raise InputError(f"measure {text!r} has a cutoff", allowed=f"{name} alone", fix="leave @k out")
-    return (
-        None if cutoff is None else _parse_count(cutoff.strip(), CUTOFFS, f"cutoff {cutoff.strip()!r}", text)
-    )
+    if cutoff is None:
+        return None
+    return _parse_count(cutoff.strip(), CUTOFFS, f"cutoff {cutoff.strip()!r}", text)
 
 
 def _parse_count(digits: str, allowed: range, what: str, text: str) -> int:
@@ -170,4 +166,9 @@ def _print(value: Value) -> str:
 
 
 def _nearest(word: str, options: Sequence[str]) -> str:
+    """The option that looks most like a word; empty if none is close."""
     return next(iter(get_close_matches(word, options, n=1)), "")
+
+
+def _suggest(near: str) -> str:
+    return f"the nearest is {near}" if near else ""

@@ -1,4 +1,4 @@
-"""How sure is a mean over queries, and is the difference of two of them more than chance?"""
+"""Confidence intervals of means over queries, and tests of the difference of two means."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ RESAMPLES = 10_000
 CONFIDENCE = 0.95
 PERMUTATIONS = 20_000
 SEED = 20190
-BLOCK_DRAWS = 1 << 17  # queries drawn at once
-BLOCK_SWAPS = 1 << 20  # queries swapped or not at once
+BLOCK_DRAWS = 1 << 17  # random draws made at once
+BLOCK_SWAPS = 1 << 20  # random swaps made at once
 
 
 def bootstrap_interval(values: Float64, confidence: float = CONFIDENCE) -> tuple[Float64, Float64]:
     """Percentile bootstrap interval of each mean over queries (Efron and Tibshirani 1993, section 13.3).
 
     Queries are drawn with replacement, as many as there are, 10,000 times, from a fixed seed: the same for
-    every measure, so an interval does not depend on which other measures are asked for.
+    every measure, so an interval does not depend on which other measures are computed.
 
     Args:
         values: float64 [queries, measures], at least one query.
@@ -43,7 +43,7 @@ def bootstrap_interval(values: Float64, confidence: float = CONFIDENCE) -> tuple
         block = means[start : start + rows]
         drawn = generator.integers(n_queries, size=(len(block), n_queries), dtype=np.int32)
         drawn += np.arange(len(block), dtype=np.int32)[:, None] * n_queries
-        times = np.bincount(drawn.ravel(), minlength=drawn.size).reshape(drawn.shape)
+        times = np.bincount(drawn.ravel(), minlength=drawn.size).reshape(drawn.shape)  # drawn, of each query
         block[:] = times.astype(np.float64) @ values / n_queries
     tail = (1 - confidence) / 2
     low, high = np.quantile(means, (tail, 1 - tail), axis=0)
@@ -51,13 +51,13 @@ def bootstrap_interval(values: Float64, confidence: float = CONFIDENCE) -> tuple
 
 
 def t_test(differences: Float64) -> Float64:
-    """Two-sided p of the paired t-test (Student 1908): what `scipy.stats.ttest_rel` gives.
+    """Two-sided p of the paired t-test (Student 1908), as `scipy.stats.ttest_rel` computes it.
 
-    A pair without any difference has p = 1, and so has a single query: neither shows anything. Where all
-    queries differ by exactly the same, p is 0, as in SciPy.
+    A pair without any difference has p = 1, and so has a single query. If all queries differ by exactly the
+    same amount, p is 0, as in SciPy.
 
     Args:
-        differences: float64 [queries, pairs], the one's value less the other's.
+        differences: float64 [queries, pairs], the value of one run minus that of the other.
 
     Returns:
         float64 [pairs].
@@ -77,14 +77,14 @@ def t_test(differences: Float64) -> Float64:
 
 
 def randomization_test(differences: Float64) -> Float64:
-    """Two-sided p of the paired randomization test, which swaps the two values of queries at random.
+    """Two-sided p of the paired randomization test, which swaps the two values of random queries.
 
-    20,000 of the 2^queries ways are drawn from a fixed seed, the same for every pair, and the way observed
-    counts as one more, so that p is never 0 (Smucker, Allan and Carterette, CIKM 2007; Phipson and Smyth,
-    Statistical Applications in Genetics and Molecular Biology 9(1), 2010).
+    20,000 of the 2^queries ways to swap are drawn from a fixed seed, the same for every pair of runs. The
+    observed one is counted as one more, so that p is never 0 (Smucker, Allan and Carterette, CIKM 2007;
+    Phipson and Smyth, Statistical Applications in Genetics and Molecular Biology 9(1), 2010).
 
     Args:
-        differences: float64 [queries, pairs], the one's value less the other's.
+        differences: float64 [queries, pairs], the value of one run minus that of the other.
 
     Returns:
         float64 [pairs].
@@ -92,26 +92,26 @@ def randomization_test(differences: Float64) -> Float64:
     n_queries, n_pairs = differences.shape
     generator = np.random.default_rng(SEED)
     totals, spread = differences.sum(axis=0), np.abs(differences).sum(axis=0)
-    least = np.abs(totals) - 1e-12 * spread  # sums in another order may differ by rounding
+    observed = np.abs(totals) - 1e-12 * spread  # minus the rounding of sums in another order
     extreme = np.zeros(n_pairs)
     rows = max(BLOCK_SWAPS // max(n_queries, 1), 1)
     for start in range(0, PERMUTATIONS, rows):
         block = min(rows, PERMUTATIONS - start)
         bits = np.unpackbits(np.frombuffer(generator.bytes(block * -(-n_queries // 8)), dtype=np.uint8))
         swapped = bits.reshape(block, -1)[:, :n_queries].astype(np.float64) @ differences
-        extreme += (np.abs(totals - 2 * swapped) >= least).sum(axis=0)
+        extreme += (np.abs(totals - 2 * swapped) >= observed).sum(axis=0)
     p: Float64 = (1 + extreme) / (1 + PERMUTATIONS)
     return p
 
 
 def holm(p_values: Float64) -> Float64:
-    """p-values corrected for their number by the step-down method of Holm, Scand. J. Statistics 6(2), 1979.
+    """p-values corrected for multiple tests by the step-down method of Holm, Scand. J. Statistics 6(2), 1979.
 
     Args:
         p_values: float64 [tests].
 
     Returns:
-        float64 [tests]: below a level for the same tests that Holm's method rejects at that level.
+        float64 [tests]: a value is below a level if and only if Holm's method rejects that test at it.
     """
     order = np.argsort(p_values, kind="stable")
     corrected = np.empty_like(p_values)
@@ -119,18 +119,18 @@ def holm(p_values: Float64) -> Float64:
     return np.minimum(corrected, 1.0)
 
 
-def letters(means: Sequence[float], different: Iterable[tuple[int, int]]) -> list[str]:
-    """Letters such that two share one if and only if they were not shown to differ.
+def compact_letters(means: Sequence[float], different: Iterable[tuple[int, int]]) -> list[str]:
+    """A compact letter display: two runs share a letter if and only if they do not differ significantly.
 
-    Insert and absorb: Piepho, *An algorithm for a letter-based representation of all-pairwise
+    The insert-and-absorb algorithm: Piepho, *An algorithm for a letter-based representation of all-pairwise
     comparisons*, J. Computational and Graphical Statistics 13(2), 2004.
 
     Args:
-        means: One each; the highest one's first letter is "a".
-        different: Pairs of positions whose difference was shown.
+        means: The mean of each run; the first letter of the highest is "a".
+        different: Pairs of positions in `means` that differ significantly.
 
     Returns:
-        Each one's letters, in alphabetical order.
+        The letters of each run, in alphabetical order.
     """
     groups = [frozenset(range(len(means)))]
     for pair in different:
@@ -146,5 +146,5 @@ def letters(means: Sequence[float], different: Iterable[tuple[int, int]]) -> lis
 
 
 def _without_both(group: frozenset[int], pair: tuple[int, int]) -> list[frozenset[int]]:
-    """The group, or, if both of a pair are in it, the group without the one and without the other."""
+    """The group; or, if it holds both of a pair, two groups, each without one of them."""
     return [group - {one} for one in pair] if group.issuperset(pair) else [group]

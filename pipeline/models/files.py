@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pipeline.core import hub
-from pipeline.core.errors import InputError, shown
-from pipeline.storage.disk import changed, hash_given
+from pipeline.core.errors import InputError, short_repr
+from pipeline.storage.hashing import file_changed, hash_user_file
 
 FILES = (
     "*.safetensors", "*.safetensors.index.json", "*.json", "*.txt", "*.model",
@@ -79,7 +79,7 @@ class Files:
             InputError: One was written, is new or is gone.
         """
         if self.local and (others := dict(_hashes(self.local).items() ^ self.hashes.items())):
-            raise changed(f"model folder {self.local}: {min(others)}")
+            raise file_changed(f"model folder {self.local}: {min(others)}")
 
     def folder(self) -> Path:
         """The folder with all files, fetched from the hub if they are not here."""
@@ -131,7 +131,7 @@ class Files:
 
 def _expect(kind: Kind, value: Any, where: str) -> None:
     if not kind.fits(value):
-        raise InputError(f"{where} is {shown(value)}", allowed=kind.said, fix="restore the model's file")
+        raise InputError(f"{where} is {short_repr(value)}", allowed=kind.said, fix="restore the model's file")
 
 
 def find(name: str, revision: str | None, trust_remote_code: bool) -> tuple[Files, dict[str, Any]]:
@@ -161,7 +161,7 @@ def find(name: str, revision: str | None, trust_remote_code: bool) -> tuple[File
             allowed=f"a model folder, a hub id such as BAAI/bge-base-en-v1.5, or {', '.join(BUNDLED)}",
             fix="check the path: it is taken from the config file's folder",
         )
-    commit = hub.commit(name, revision, "model")
+    commit = hub.resolve_commit(name, revision, "model")
     patterns = FILES + CODE if trust_remote_code else FILES
     return Files(repo=name, commit=commit, patterns=patterns), {"hub": name, "commit": commit}
 
@@ -196,7 +196,7 @@ def _hashes(folder: Path) -> dict[str, str]:
             allowed="files in the folder itself",
             fix="check where the model is from; what it needs can be copied into the folder",
         )
-    return {name: hash_given(path) for name, path in paths.items()}
+    return {name: hash_user_file(path) for name, path in paths.items()}
 
 
 def _shaping(folder: Path) -> list[Path]:

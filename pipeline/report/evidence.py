@@ -11,7 +11,7 @@ import numpy as np
 
 from pipeline.core import display
 from pipeline.core.records import Collection, Float64
-from pipeline.metrics.names import parse
+from pipeline.metrics.names import parse_measure
 from pipeline.report.failures import Examined, Hit, examine, find_collection, texts_of
 from pipeline.results.comparison import Comparison
 from pipeline.results.folder import SavedResult
@@ -78,7 +78,7 @@ class Evidence:
 
 def relevance_level(comparison: Comparison) -> int:
     """The lowest grade that counts as relevant, by the measure compared."""
-    return int(parse(comparison.measure).settings.get("rel", 1))
+    return int(parse_measure(comparison.measure).settings.get("rel", 1))
 
 
 def gather(comparison: Comparison) -> Evidence:

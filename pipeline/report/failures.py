@@ -18,9 +18,9 @@ from pipeline.core.display import cut
 from pipeline.core.records import Collection, Texts
 from pipeline.data import open_collection
 from pipeline.formats.trec import Lines, read_run
-from pipeline.metrics.evaluation import Joined, join, row_numbers
+from pipeline.metrics.evaluation import JoinedRun, join_run_and_qrels, row_numbers
 from pipeline.metrics.names import Measure
-from pipeline.metrics.scoring import drop_identical, score
+from pipeline.metrics.scoring import compute_measures, drop_identical
 from pipeline.storage.artifacts import Recipe
 from pipeline.storage.store import Store
 
@@ -108,7 +108,7 @@ def examine(
     cutoffs = [cutoff for cutoff in CUTOFFS if cutoff <= depth]
     curves = {name: [Measure(name, (), cutoff) for cutoff in cutoffs] for name in CURVES}
     judged = Measure("judged", (), TOP)
-    means = _means(join(run, judgments), [judged, *chain(*curves.values())], alone)
+    means = _means(join_run_and_qrels(run, judgments), [judged, *chain(*curves.values())], alone)
     return Examined(
         cutoffs=cutoffs,
         curves={name: [means[measure] for measure in measures] for name, measures in curves.items()},
@@ -117,12 +117,12 @@ def examine(
     )
 
 
-def _means(joined: Joined, measures: Sequence[Measure], alone: bool) -> dict[Measure, float]:
+def _means(joined: JoinedRun, measures: Sequence[Measure], alone: bool) -> dict[Measure, float]:
     """Each measure's mean over all queries; `alone` leaves out passages with a query's own id."""
     ranking = joined.ranking
     if alone:
         ranking = drop_identical(ranking, row_numbers(joined.query_ids, joined.document_ids))
-    means = score(ranking, joined.qrels, len(joined.query_ids), measures).mean(axis=0)
+    means = compute_measures(ranking, joined.qrels, len(joined.query_ids), measures).mean(axis=0)
     return dict(zip(measures, means.tolist(), strict=True))
 
 

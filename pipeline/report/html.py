@@ -22,7 +22,7 @@ from pipeline.report.approximate import approximate
 from pipeline.report.evidence import Evidence, gather
 from pipeline.report.origin import origin
 from pipeline.results.comparison import Comparison
-from pipeline.storage import disk
+from pipeline.storage import whole_files
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def write_page(comparison: Comparison, file: Path) -> None:
         comparison: What to show.
         file: Overwritten, and never half written.
     """
-    disk.write_whole(file, page(comparison).encode())
+    whole_files.write_whole(file, page(comparison).encode())
 
 
 def page(comparison: Comparison) -> str:

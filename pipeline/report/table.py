@@ -134,7 +134,7 @@ def _side_by_side(columns: Mapping[str, Sequence[str]], width: int) -> list[list
 
 
 def cache_table(folder: str, rows: Sequence[Mapping[str, Any]], width: int) -> Table:
-    """An artifact a row: what `pipeline.storage.cache.listing` says of it, and less in a narrow terminal."""
+    """A row for each artifact: `storage.cache.describe_entries`, with fewer columns in a narrow terminal."""
     total = sum(row["bytes"] for row in rows)
     title = f"{folder}: {counted(len(rows), 'artifact')}, {size(total)}"
     header = ["stage", "key", "state", "size", "last used"]

@@ -17,8 +17,8 @@ import numpy as np
 from pipeline.results import comparable
 from pipeline.core.display import Displayed, View, counted, interval, p, rounded, signed, signed_interval
 from pipeline.core.errors import InputError
-from pipeline.metrics.names import parse
-from pipeline.metrics.statistics import bootstrap_interval, holm, letters, randomization_test, t_test
+from pipeline.metrics.names import parse_measure
+from pipeline.metrics.statistics import bootstrap_interval, holm, compact_letters, randomization_test, t_test
 from pipeline.core.records import Float64
 from pipeline.results.folder import SavedResult, read_result
 
@@ -188,7 +188,7 @@ def compare_results(results: Sequence[SavedResult], measure: str | None = None) 
     compared = _pairs(names, pairs, differences, low[len(results) :], high[len(results) :])
     means = [float(result.metrics["metrics"][chosen]) for result in results]
     shown = [pair for pair, made in zip(pairs, compared, strict=True) if made.shown]
-    groups = letters(means, shown)
+    groups = compact_letters(means, shown)
     entries = [
         Entry(name, mean, float(low[i]), float(high[i]), len(values), groups[i], *_cost(result))
         for i, (name, mean, result) in enumerate(zip(names, means, results, strict=True))
@@ -229,7 +229,7 @@ def _choose(
     results: Sequence[SavedResult], names: list[str], measures: list[str], measure: str | None
 ) -> str:
     """The measure to compare by."""
-    chosen = str(parse(measure)) if measure else next(iter(measures), None)
+    chosen = str(parse_measure(measure)) if measure else next(iter(measures), None)
     if chosen in measures and chosen is not None:
         return chosen
     lacking = [n for n, result in zip(names, results, strict=True) if chosen not in result.measures]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.storage import disk, locks
+from pipeline.storage import locks, whole_files
 from pipeline.core import machine
 from pipeline.storage.artifacts import MANIFEST, Artifact
 from pipeline.runner import Benchmark, StageOutcome
@@ -118,11 +118,11 @@ def write_result(benchmark: Benchmark, stages: list[StageOutcome], folder: Path,
         log.warning("waiting: another run is writing %s", folder)
         lock = locks.hold(folder)
     (folder / MANIFEST).unlink(missing_ok=True)
-    disk.write_whole(folder / "metrics.json", _json(metrics))
+    whole_files.write_whole(folder / "metrics.json", _json(metrics))
     for artifact, name in ((scored, "per_query.csv"), (search, "run.trec")):
-        with disk.replacing(folder / name) as temporary:
+        with whole_files.replacing(folder / name) as temporary:
             shutil.copyfile(artifact.path(name), temporary)
-    disk.write_whole(folder / MANIFEST, _json(manifest))
+    whole_files.write_whole(folder / MANIFEST, _json(manifest))
     if lock:
         lock.release()
     return Result(folder, metrics)
@@ -165,7 +165,7 @@ def read_result(folder: Path | str) -> SavedResult:
         raise _no_result(folder)
     if absent:
         raise _spoilt(folder, f"is not finished: it has no {' and no '.join(absent)}")
-    parsed = {name: disk.read_json(folder / name) for name in ("metrics.json", MANIFEST)}
+    parsed = {name: whole_files.read_json_object(folder / name) for name in ("metrics.json", MANIFEST)}
     metrics, manifest = parsed["metrics.json"], parsed[MANIFEST]
     if metrics is None or manifest is None:
         raise _spoilt(folder, f"is damaged: {next(n for n, v in parsed.items() if v is None)} is not JSON")

@@ -126,7 +126,7 @@ class Bm25(Retriever):
         with context.meter.working(), context.progress("index", len(passages), "passages") as bar:
             index = postings.build(passages, model.k1, model.b)
             bar.update(len(passages))
-        with draft.aside() as aside:
+        with draft.scratch() as aside:
             for name in postings.save(index, aside):
                 with draft.file(name) as path:
                     os.replace(aside / name, path)

@@ -26,7 +26,7 @@ from pipeline.models.model import Role
 from pipeline.retrievers.retriever import Retriever, TokenCounter
 from pipeline.retrievers.shared import EXACT, open_ranking, save_ranking
 from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, Plan, Stage
-from pipeline.storage import vectors
+from pipeline.storage import vector_shards
 from pipeline.storage.artifacts import Draft
 from pipeline.storage.store import Store
 
@@ -80,8 +80,8 @@ class Dense(Retriever):
 
         index, search = self.config.index, self.config.search
         dimension = self.model.dimension if isinstance(self.model, Model) else None
-        faiss_index.check(index.factory, index.metric, search.parameters, dimension)
-        gpu.choose(search.device, gpu.count())
+        faiss_index.check_index(index.factory, index.metric, search.parameters, dimension)
+        gpu.choose_gpu(search.device, gpu.count_gpus())
 
     def open_engine(self, store: Store, local: bool = False) -> Engine:
         """See `Retriever.open_engine`."""
@@ -101,7 +101,7 @@ class Dense(Retriever):
             made_by = {"model": self.model.recipe(role), **encoders.kept_keys(self.config.model, self.model)}
             return {"texts": texts, **made_by, **keyed_settings(self.config.model, role)}
 
-        opened = vectors.open_embeddings if role == "passages" else vectors.read_all
+        opened = vector_shards.open_embeddings if role == "passages" else vector_shards.read_all_rows
         make = partial(self._encode, role)
         return Stage(role, SCHEMAS[role], ("data",), ingredients, make, opened)
 
@@ -113,17 +113,17 @@ class Dense(Retriever):
             self.model.match(collection)
             engine = context.local
         texts = collection.passages if role == "passages" else collection.queries
-        missing = vectors.missing(len(texts), config.shard_rows, draft.whole)
+        missing = vector_shards.missing_ranges(len(texts), config.shard_rows, draft.whole)
         todo, usage = sum(stop - start for start, stop in missing), Usage()
-        stored: vectors.Precision = config.vector_precision if role == "passages" else "fp32"
+        stored: vector_shards.Precision = config.vector_precision if role == "passages" else "fp32"
         corpus = inputs.artifact("data").only(TEXTS[role]).absolute()
         job = Encode(corpus, role, config.normalize, stored)
         if missing:
             engine.load(len(missing))
         bar_of = context.progress(f"encode {role}", todo, "texts")
-        with draft.aside() as aside, context.meter.working(), bar_of as bar:
+        with draft.scratch() as aside, context.meter.working(), bar_of as bar:
             for piece in _done(engine, context.meter, job, missing, aside, bar):
-                draft.adopt(piece.path, vectors.shard_name(*piece.part), piece.entry)
+                draft.adopt(piece.path, vector_shards.shard_name(*piece.part), piece.entry)
                 usage.add(piece.facts)
         context.meter.count(len(texts), worked=todo)
         context.meter.note("encoding", usage.figures())
@@ -150,14 +150,14 @@ class Dense(Retriever):
 
     def _build(self, index: IndexConfig, inputs: Inputs, draft: Draft, context: Context) -> Facts:
         embeddings: Embeddings = inputs["passages"]
-        parts = vectors.split(len(embeddings), index.shards)
+        parts = vector_shards.split_evenly(len(embeddings), index.shards)
         names = {part: indexing.file_name(number, index.shards) for number, part in enumerate(parts)}
         missing = [part for part in parts if names[part] not in draft.whole]
         rows = sum(stop - start for start, stop in missing)
         job = indexing.Build(inputs.artifact("passages").absolute(), index)
         engine = context.engine if index.shards > 1 else context.local
         bar_of = context.progress("index", rows, "vectors")
-        with draft.aside() as aside, context.meter.working(), bar_of as bar:
+        with draft.scratch() as aside, context.meter.working(), bar_of as bar:
             for piece in _done(engine, context.meter, job, missing, aside, bar):
                 draft.adopt(piece.path, names[piece.part], piece.entry)
         context.meter.count(len(embeddings), worked=rows)
@@ -190,21 +190,21 @@ def _search_whole(
     index: IndexConfig, search: SearchConfig, measured: bool, inputs: Inputs, draft: Draft, context: Context
 ) -> Facts:
     """Search in this process: the index, or the stored vectors where there is no index among the inputs."""
-    from pipeline.search import serving
+    from pipeline.search import searchers
 
     collection, queries, meter = inputs["data"], inputs["queries"], context.meter
-    searcher: serving.Searcher
+    searcher: searchers.Searcher
     if "index" in inputs:
-        searcher = serving.open_searcher(index, search, inputs["index"].path(indexing.file_name(0, 1)))
+        searcher = searchers.open_searcher(index, search, inputs["index"].path(indexing.file_name(0, 1)))
     else:
-        searcher = serving.Streamed(index, search, inputs["passages"])
-    vectors.match(searcher.count, searcher.dimension, len(collection.passages), queries)
+        searcher = searchers.StreamingSearcher(index, search, inputs["passages"])
+    vector_shards.check_counts(searcher.count, searcher.dimension, len(collection.passages), queries)
     with meter.working(), context.progress("search", len(queries), "queries") as bar:
         ranking = searcher.search(queries, collection.passages.ids, bar)
     meter.count(len(queries))
     facts = save_ranking(draft, collection, ranking)
     meter.stop()
-    if measured and isinstance(searcher, serving.Approximate):
+    if measured and isinstance(searcher, searchers.ApproximateSearcher):
         facts["index"] = {**inputs["index"].cost, **searcher.measure(queries)}
     return facts
 
@@ -223,10 +223,10 @@ def _search_parts(
         stored = inputs["passages"]
         rows, dimension, cuts = len(stored), stored.dimension, PARTS * engine.workers
         job = Search(inputs.artifact("passages").absolute(), asked, corpus, index.metric, search)
-    vectors.match(rows, dimension, len(collection.passages), queries)
-    parts, best = vectors.split(rows, cuts), nothing_found(len(queries))
+    vector_shards.check_counts(rows, dimension, len(collection.passages), queries)
+    parts, best = vector_shards.split_evenly(rows, cuts), nothing_found(len(queries))
     bar_of = context.progress("search", len(queries) * len(parts), "queries")
-    with draft.aside() as aside, meter.working(), bar_of as bar:
+    with draft.scratch() as aside, meter.working(), bar_of as bar:
         for piece in _done(engine, meter, job, parts, aside, bar):
             best = merge(best, piece, search.top_k, collection.passages.ids)
     meter.count(len(queries))
@@ -234,7 +234,7 @@ def _search_parts(
     meter.stop()
     if measured and isinstance(job, indexing.Ask):
         measuring = indexing.Measure(**vars(job))
-        with draft.aside() as aside, context.progress("measure", len(parts), "shards") as bar:
+        with draft.scratch() as aside, context.progress("measure", len(parts), "shards") as bar:
             shards = [piece.facts for piece in engine.each(measuring, parts, aside, bar)]
         facts["index"] = {**inputs["index"].cost, **indexing.together(shards)}
     return facts

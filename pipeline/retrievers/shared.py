@@ -13,7 +13,7 @@ from pipeline.config import Config, keyed_settings
 from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Float64, Ranking
 from pipeline.data import Identity
-from pipeline.metrics.names import Measure, parse_all
+from pipeline.metrics.names import Measure, parse_measures
 from pipeline.retrievers.stage import Context, Facts, Inputs, Stage
 from pipeline.storage.artifacts import Artifact, Draft
 
@@ -62,7 +62,7 @@ def measures_of(config: Config) -> list[Measure]:
     Raises:
         InputError: A name cannot be read, or a cutoff is above `search.top_k`.
     """
-    measures = parse_all(config.evaluate.measures)
+    measures = parse_measures(config.evaluate.measures)
     for measure in measures:
         if measure.cutoff and measure.cutoff > config.search.top_k:
             raise InputError(
@@ -100,7 +100,7 @@ def _evaluate(
     config: Config, measures: list[Measure], inputs: Inputs, draft: Draft, context: Context
 ) -> Facts:
     from pipeline.metrics import evaluation, scoring, statistics
-    from pipeline.search import loss
+    from pipeline.search import against_exact
 
     collection: Collection = inputs["data"]
     queries = collection.queries
@@ -109,7 +109,7 @@ def _evaluate(
         if config.evaluate.ignore_identical_ids:
             own = evaluation.row_numbers(queries.ids, collection.passages.ids)
             ranking = scoring.drop_identical(ranking, own)
-        return scoring.score(ranking, collection.qrels, len(queries), measures)
+        return scoring.compute_measures(ranking, collection.qrels, len(queries), measures)
 
     values = score(inputs["search"])
     low, high = statistics.bootstrap_interval(values)
@@ -123,7 +123,9 @@ def _evaluate(
     facts: dict[str, Any] = {}
     if EXACT in inputs:
         found, exact = inputs["search"].passages, inputs[EXACT]
-        facts["against_exact"] = loss.against(found, exact.passages, measures, values, score(exact))
+        facts["against_exact"] = against_exact.compare_with_exact(
+            found, exact.passages, measures, values, score(exact)
+        )
     return {
         **facts,
         "queries": len(queries),

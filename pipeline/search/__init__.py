@@ -1,1 +1,1 @@
-"""How is a passage found? By a Faiss index (`faiss_index`), exactly (`exact`), or by its words (`bm25`)."""
+"""Search: Faiss indexes (`faiss_index`), exact search of vectors (`exact`), and BM25 (`bm25`)."""

@@ -1,34 +1,33 @@
-"""Which passages are nearest, exactly? Every vector is read once and the best k of each query are kept.
+"""Exact search: the best passages of each query among stored vectors, or by way of another exact search.
 
-Most pairs only get a float32 matrix product. It differs from their score (`scores`) by less than a bound
-that is proven, and pairs that close to the k-th best are scored as such, so that the ranking is the same
-however the vectors are cut and wherever they are: in memory, on disk, or spread over machines.
+The ranking does not depend on how the vectors are cut or where they are: in memory, on disk, or spread over
+machines. `streaming_scan` says why nothing is lost, `similarity` why scores are always the same.
 
-ranking = best(open_embeddings(artifact), queries, 1000, ids, "inner_product", bar, memory_mb=700)
+ranking = exact_search(open_embeddings(artifact), queries, 1000, ids, "inner_product", bar, memory_mb=700)
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from pipeline.core.progress import Bar, silent
 from pipeline.core.records import Embeddings, Float32, Int64, Ranking
-from pipeline.search import candidates
-from pipeline.search.product import Float32Product, error_bound, norms
-from pipeline.search.scan import Scan, sizes, spans
-from pipeline.search.scores import Metric, for_metric
-from pipeline.storage import vectors
+from pipeline.search import rescoring
+from pipeline.search.product import Float32Product, error_bound, norm_bounds
+from pipeline.search.similarity import Metric, for_metric
+from pipeline.search.streaming_scan import StreamingScan, block_and_group_sizes
+from pipeline.storage import vector_shards
 
-Find = Callable[[Float32, int], tuple[Int64, Float32]]
-"""Of float32 queries and k: rows int64 [queries, k], -1 where there is none, and scores float32, falling."""
+NearestRows = Callable[[Float32, int], tuple[Int64, Float32]]
+"""(float32 queries, k) -> rows int64 [queries, k], -1 for padding, and scores float32, falling."""
 
-MORE = 64  # hits beyond k asked of another search, so that few queries are left open
+EXTRA_HITS = 64  # fetched beyond k from another search, so that it leaves few queries undecided
 
 
-def best(
+def exact_search(
     embeddings: Embeddings,
     queries: Float32,
     top_k: int,
@@ -42,50 +41,51 @@ def best(
     """The best passages of each query.
 
     Args:
-        embeddings: n passages' vectors.
+        embeddings: Vectors of n passages.
         queries: float32 [queries, dimension].
         top_k: Hits kept for each query.
         ids: Arrow strings, the ids of the collection's passages; they decide between equal scores.
-        metric: What a score is.
-        bar: Told of queries, by the share of the vectors that is read.
-        memory_mb: Megabytes to work in; None reads the vectors once, whatever that takes.
-        first_row: The collection's row of the first vector, where these are a part of it.
+        metric: The metric.
+        bar: Counts queries, in proportion to the rows read.
+        memory_mb: Limit of the memory used, in 10^6 bytes; None reads the vectors once, at any cost.
+        first_row: The collection's row of the first vector, if these are a part of the collection.
 
     Returns:
         [queries, min(top_k, n)], rows of the collection, ties in the contract's order.
     """
     queries = np.ascontiguousarray(for_metric(queries, metric))
     k = min(top_k, len(embeddings))
-    block, group = sizes(embeddings.dimension, k, len(queries), memory_mb)
-    own = ids.slice(first_row, len(embeddings))
-    parts = [_none(k)]
+    block, group = block_and_group_sizes(embeddings.dimension, k, len(queries), memory_mb)
+    part_ids = ids.slice(first_row, len(embeddings))
+    ranking = Ranking(np.empty((len(queries), k), np.int64), np.empty((len(queries), k), np.float32))
     for start in range(0, len(queries), group):
-        scan = Scan(embeddings, queries[start : start + group], k, own, metric)
-        scan.read(block, bar)
-        parts.append(scan.finish())
-    ranking = _joined(parts)
-    ranking.passages[ranking.passages >= 0] += first_row
+        part = slice(start, start + group)
+        scan = StreamingScan(embeddings, queries[part], k, part_ids, metric)
+        scan.collect(block, bar)
+        found = scan.best_hits()
+        ranking.passages[part] = np.where(found.passages >= 0, found.passages + first_row, -1)
+        ranking.scores[part] = found.scores
     return ranking
 
 
-def merge(parts: Sequence[Ranking], top_k: int, ids: pa.ChunkedArray) -> Ranking:
-    """The best passages of each query from those of parts of one collection.
+def merge_rankings(parts: Sequence[Ranking], top_k: int, ids: pa.ChunkedArray) -> Ranking:
+    """The best passages of each query in a collection, from those of its parts.
 
     Args:
-        parts: `best` of each part, of the same queries, with the same `top_k` and `ids`.
+        parts: `exact_search` of each part, with the same queries, `top_k` and `ids`.
         top_k: Hits kept for each query.
-        ids: Arrow strings, the ids of the collection's passages.
+        ids: As in `exact_search`.
 
     Returns:
-        What `best` of the whole collection is.
+        The same as `exact_search` of the whole collection.
     """
     passages = np.concatenate([part.passages for part in parts], axis=1)
     scores = np.concatenate([part.scores for part in parts], axis=1)
-    return candidates.rank(passages, scores, top_k, ids)
+    return rescoring.rank_candidates(passages, scores, top_k, ids)
 
 
-def best_via(
-    find: Find,
+def exact_search_via(
+    nearest: NearestRows,
     embeddings: Embeddings,
     queries: Float32,
     top_k: int,
@@ -94,49 +94,46 @@ def best_via(
     bar: Bar,
     *,
     batch_size: int = 256,
-    most: int | None = None,
+    max_hits: int | None = None,
 ) -> Ranking:
-    """What `best` of the same is, by way of another exact search in float32, such as Faiss' on a GPU.
+    """`exact_search` by way of another exact search in float32, such as that of Faiss on a GPU.
+
+    Its scores are float32 products, so its hits are only candidates, as in `streaming_scan`: those within
+    twice the error of the k-th are scored exactly. If the last hit fetched is still that near, others that
+    were not fetched may be as well, and the query is searched again by `exact_search`.
 
     Args:
-        find: That search. Where its hits leave open which are the best, `best` decides.
-        embeddings: What it searches; cosine is the inner product of vectors of length 1.
-        queries: float32 [queries, dimension].
+        nearest: The other search.
+        embeddings: The vectors it searches.
+        queries: As in `exact_search`, like `top_k` and `ids`.
         top_k: Hits kept for each query.
-        ids: Arrow strings, the ids of the collection's passages.
-        metric: inner_product or l2.
-        bar: Told of every query searched.
-        batch_size: Queries given to `find` at once.
-        most: Hits that are asked of it for a query, where it is slow or unable beyond; at least `top_k`.
+        ids: Ids of the passages.
+        metric: inner_product, also for cosine, of vectors of length 1; or l2.
+        bar: Counts queries.
+        batch_size: Queries given to `nearest` at once.
+        max_hits: Most hits to ask `nearest` for, at least `top_k`; None sets no limit.
     """
     n = len(embeddings)
-    k, fetched = min(top_k, n), min(top_k + MORE, most or n, n)
-    longest = max(norms(vectors.read(embeddings, *span)).max() for span in spans(n, 1 << 14, 1 << 14))
-    parts = [_none(k)]
+    k, fetched = min(top_k, n), min(top_k + EXTRA_HITS, max_hits or n, n)
+    blocks = ((start, min(start + (1 << 14), n)) for start in range(0, n, 1 << 14))
+    longest = max(norm_bounds(vector_shards.read_rows(embeddings, *block)).max() for block in blocks)
+    ranking = Ranking(np.empty((len(queries), k), np.int64), np.empty((len(queries), k), np.float32))
     for start in range(0, len(queries), batch_size):
-        batch = np.ascontiguousarray(queries[start : start + batch_size])
-        rows, products = find(batch, fetched)
+        part = slice(start, start + batch_size)
+        batch = np.ascontiguousarray(queries[part])
+        rows, products = nearest(batch, fetched)
+        # twice, as a squared distance is twice the value that the bound is for
         error = 2 * error_bound(Float32Product(batch), float(longest), 0.0, batch.shape[1], metric)
         near = products >= (products[:, k - 1] - 2 * error)[:, None]
-        query, place = np.nonzero(near)
-        scores = candidates.score(embeddings, rows[query, place], batch, query, metric)
-        part = candidates.rank(*candidates.lay_out(rows[query, place], scores, query, len(batch)), k, ids)
-        open_ = np.flatnonzero(near[:, -1]) if fetched < n else np.empty(0, np.int64)
-        if len(open_):
-            with silent("", None, "") as own:
-                again = best(embeddings, batch[open_], k, ids, metric, own)
-            part.passages[open_], part.scores[open_] = again.passages, again.scores
-        parts.append(part)
+        query, column = np.nonzero(near)
+        candidates = rows[query, column]
+        scores = rescoring.score_candidates(embeddings, candidates, batch, query, metric)
+        found = rescoring.rank_pairs(candidates, scores, query, len(batch), k, ids)
+        undecided = np.flatnonzero(near[:, -1]) if fetched < n else np.empty(0, np.int64)
+        if len(undecided):
+            with silent("", None, "") as unseen:
+                again = exact_search(embeddings, batch[undecided], k, ids, metric, unseen)
+            found.passages[undecided], found.scores[undecided] = again.passages, again.scores
+        ranking.passages[part], ranking.scores[part] = found.passages, found.scores
         bar.update(len(batch))
-    return _joined(parts)
-
-
-def _none(k: int) -> Ranking:
-    return Ranking(np.empty((0, k), np.int64), np.empty((0, k), np.float32))
-
-
-def _joined(parts: Iterable[Ranking]) -> Ranking:
-    """Rankings of one query group after another, as one."""
-    groups = list(parts)
-    passages = np.concatenate([group.passages for group in groups])
-    return Ranking(passages, np.concatenate([group.scores for group in groups]))
+    return ranking

@@ -1,26 +1,29 @@
-"""On which device is an index searched? On a GPU where Faiss has one and can take the index, else here."""
+"""The device that an index is searched on: a GPU, if Faiss has one and it can take the index, or the CPU."""
 
 from __future__ import annotations
 
 import logging
 from typing import Any
 
+import faiss
+
 from pipeline.core.errors import InputError
 
 log = logging.getLogger(__name__)
 
-FAST_HITS, MOST_HITS = 1024, 2048  # of a query: Faiss' kernels up to the first are the faster ones
+FAST_HITS = 1024  # per query; Faiss has faster kernels up to this number
+MAX_HITS = 2048  # per query; Faiss refuses more on a GPU, and more lists as well
 
 
-def choose(device: str, gpus: int) -> int | None:
+def choose_gpu(device: str, gpus: int) -> int | None:
     """The number of the GPU to use, None for the CPU.
 
     Args:
         device: `search.device`: auto, cpu, cuda or cuda:N.
-        gpus: How many GPUs Faiss sees; 0 where it is built without.
+        gpus: How many GPUs Faiss sees; 0 if it was built without GPU support.
 
     Raises:
-        InputError: A GPU is asked for that is not there.
+        InputError: `device` names a GPU that does not exist.
     """
     if device == "cpu" or (device == "auto" and not gpus):
         return None
@@ -34,35 +37,28 @@ def choose(device: str, gpus: int) -> int | None:
     return wanted
 
 
-def name(device: str) -> str:
-    """The GPU that `search.device` chooses, as `cuda:N`."""
-    return f"cuda:{choose(device, count())}"
-
-
-def count() -> int:
+def count_gpus() -> int:
     """How many GPUs Faiss can use."""
-    import faiss
-
     return int(faiss.get_num_gpus())
 
 
-def place(index: Any, device: str, hits: int) -> Any:
-    """An index where it is to be searched: a copy on a GPU, in its own precision, or itself.
+def move_to_device(index: Any, device: str, hits: int) -> Any:
+    """A copy of an index on the GPU that `search.device` chooses, or the index itself for the CPU.
 
     Args:
         index: A faiss index, its search parameters set.
-        device: `search.device`.
-        hits: How many will be asked for at least.
+        device: `search.device`; with auto, an index that the GPU cannot take stays on the CPU.
+        hits: Hits per query that will be needed at least.
 
     Raises:
-        InputError: A GPU is asked for by name that is not there, or that cannot take the index.
+        InputError: `device` names a GPU that does not exist or cannot take the index.
     """
-    number = choose(device, count())
+    number = choose_gpu(device, count_gpus())
     if number is None:
         return index
     try:
-        _check(index, hits)
-        return _copy(index, number)
+        _check_limits(index, hits)
+        return _copy_to_gpu(index, number)
     except RuntimeError as error:
         if device != "auto":
             raise InputError(
@@ -72,31 +68,23 @@ def place(index: Any, device: str, hits: int) -> Any:
         return index
 
 
-def most_hits(top_k: int) -> int:
-    """How many hits of a query to ask a GPU for at most, where some more than `top_k` would do good."""
-    return FAST_HITS if top_k < FAST_HITS else MOST_HITS
+def max_hits(top_k: int) -> int:
+    """The most hits per query to ask a GPU for, when some more than `top_k` are useful."""
+    return FAST_HITS if top_k < FAST_HITS else MAX_HITS
 
 
-def _check(index: Any, hits: int) -> None:
-    """Refuse what Faiss would refuse when it searches.
-
-    Raises:
-        RuntimeError: It would.
-    """
-    import faiss
-
-    if hits > MOST_HITS:
-        raise RuntimeError(f"a GPU gives {MOST_HITS:,} hits at most, and {hits:,} are needed")
+def _check_limits(index: Any, hits: int) -> None:
+    """Raise a RuntimeError for what Faiss would only refuse during the search."""
+    if hits > MAX_HITS:
+        raise RuntimeError(f"a GPU gives {MAX_HITS:,} hits at most, and {hits:,} are needed")
     inverted = faiss.try_extract_index_ivf(index)
-    if inverted and inverted.nprobe > MOST_HITS:
-        raise RuntimeError(f"a GPU looks at {MOST_HITS:,} lists at most, and nprobe is {inverted.nprobe:,}")
+    if inverted and inverted.nprobe > MAX_HITS:
+        raise RuntimeError(f"a GPU looks at {MAX_HITS:,} lists at most, and nprobe is {inverted.nprobe:,}")
 
 
-def _copy(index: Any, number: int) -> Any:
-    """The same index on a GPU, in fp32 throughout: half precision is off unless asked for."""
-    import faiss
-
+def _copy_to_gpu(index: Any, number: int) -> Any:
+    """A copy of the index on a GPU, in fp32 throughout, which is Faiss's default."""
     options = faiss.GpuClonerOptions()
     if hasattr(options, "use_cuvs"):
-        options.use_cuvs = False  # its products are not those that `exact.best_via` knows the error of
+        options.use_cuvs = False  # the error bound in `exact.exact_search_via` is not known to hold for it
     return faiss.index_cpu_to_gpu(faiss.StandardGpuResources(), number, index, options)

@@ -1,10 +1,15 @@
-"""What is an artifact: which key does it have, which files, and are they whole?
+"""Artifacts: the key, the files and the manifest of a stage's result, and the draft it is made in.
 
 A stage's result lives at `<root>/<stage>/<key>/`. Its key is the SHA-256 of its recipe: the plain JSON of
-everything that shaped it. Files are written to a temporary name in the same folder, flushed to disk and
-renamed; beside each stands `<file>.sha256` until `manifest.json`, written last, takes the checksums over.
-No manifest, no artifact; a file without its checksum is not whole. So a killed run leaves whole files
-that the next run keeps, and nothing that looks finished.
+everything that can change its bytes. The files come first and `manifest.json`, which lists them with their
+sizes and checksums, comes last: a folder without a manifest is not an artifact. Every file is written under
+a temporary name and renamed (`whole_files`), and its checksum is written to `<file>.sha256` before the
+rename. What a killed process leaves, and what the next one does with it:
+
+- while a file is written: `<file>.tmp`; removed
+- before the rename: `<file>.sha256` with no file, or with an older one that it does not match; removed
+- before the manifest: whole files, each with its checksum; checked and kept, and only the others are made
+- after the manifest: a finished artifact; `.sha256` files that are left over are not read
 """
 
 from __future__ import annotations
@@ -19,20 +24,20 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pipeline.storage import disk, locks
+from pipeline.storage import hashing, locks, whole_files
 
-LAYOUT = 2  # of the manifest and the folder; another number on disk is not read
+LAYOUT = 2  # version of the manifest and the folder; artifacts of another version are not read
 MANIFEST = "manifest.json"
 _SUM = ".sha256"
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """What shapes one artifact.
+    """Everything that can change the bytes of one artifact.
 
     Attributes:
-        stage: The stage that makes it; names its folder.
-        plain: JSON values: schema version, settings, keys of what it is made from, identities.
+        stage: The stage that makes it, and the name of the folder it is in.
+        plain: JSON values: schema version, settings, identities of files and models, keys of its inputs.
     """
 
     stage: str
@@ -41,17 +46,17 @@ class Recipe:
     @cached_property
     def key(self) -> str:
         """SHA-256 of the canonical recipe, as 64 hex digits."""
-        return disk.hash_json({"stage": self.stage, **self.plain})
+        return hashing.hash_json({"stage": self.stage, **self.plain})
 
 
 @dataclass(frozen=True)
 class Artifact:
-    """A whole, finished result on disk.
+    """A finished result on disk.
 
     Attributes:
-        folder: Where its files are.
+        folder: The folder with its files.
         manifest: `stage`, `key`, `recipe`, `files` (name -> bytes, sha256), `facts` (what the stage
-            says of its result), `made` (when, how long, with what), and its own `sha256`.
+            recorded about its result), `made` (when, how long, with what), and its own `sha256`.
     """
 
     folder: Path
@@ -70,15 +75,15 @@ class Artifact:
 
     @property
     def bytes(self) -> int:
-        """How much its files hold."""
+        """Size of all its files."""
         return sum(entry["bytes"] for entry in self.manifest["files"].values())
 
     def absolute(self) -> Artifact:
-        """The same, found from any working folder."""
+        """The same artifact with an absolute path."""
         return replace(self, folder=self.folder.absolute())
 
     def only(self, *names: str) -> Artifact:
-        """The same with no other files than these."""
+        """The same artifact with these of its files alone."""
         files = {name: self.manifest["files"][name] for name in names}
         return replace(self, manifest={**self.manifest, "files": files})
 
@@ -87,14 +92,19 @@ class Artifact:
         return self.folder / name
 
     def damaged(self) -> list[str]:
-        """The files whose size or checksum is not the manifest's."""
+        """Names of the files whose size or checksum differs from the manifest."""
         expected = self.manifest["files"]
         return [name for name in self.files if not _is_intact(self.path(name), expected[name])]
 
 
 @dataclass
 class Draft:
-    """An artifact in the making. Whole files left by a killed run are already here."""
+    """An artifact that is being made.
+
+    Attributes:
+        folder: The artifact's folder.
+        whole: Size and checksum of each finished file, those that a killed run left included.
+    """
 
     folder: Path
     whole: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -103,128 +113,124 @@ class Draft:
     def begin(folder: Path, fresh: bool) -> Draft:
         """An empty draft, or one that keeps the intact files of an unfinished or damaged artifact.
 
-        Files of an artifact made afresh stay until they are replaced: another process may be about to
-        open them. Its manifest stays under another name, with the locks of those who use it.
+        With `fresh`, the old files stay until they are replaced, as another process may be about to open
+        them. The old manifest is renamed and not deleted: the processes that use it hold locks on it, and
+        `_remove_others` and `remove` look at those.
         """
         draft = Draft(folder)
-        manifest = {} if fresh else disk.read_json(folder / MANIFEST) or {}
+        manifest = {} if fresh else whole_files.read_json_object(folder / MANIFEST) or {}
         if manifest.get("layout") == LAYOUT and isinstance(manifest.get("files"), dict):
             for name, entry in manifest["files"].items():
                 if _is_entry(name, entry):
-                    draft._vouch(name, entry)
+                    draft._write_checksum(name, entry)
         with contextlib.suppress(FileNotFoundError):
             (folder / MANIFEST).rename(folder / f"{MANIFEST}.{uuid.uuid4().hex}")
         if fresh:
             for path in folder.glob("*" + _SUM):
-                disk.remove(path)
+                whole_files.remove_path(path)
         else:
             draft._recover()
         return draft
 
     @contextlib.contextmanager
     def file(self, name: str) -> Iterator[Path]:
-        """A temporary path to write; when the block ends well it becomes the whole file `name`.
+        """A temporary path to write; when the block ends without an error, it becomes the file `name`.
 
         Raises:
-            OSError: The disk refuses, whatever the block made of that.
+            OSError: The disk refused to write, whichever error the block raised because of that.
         """
-        with disk.replacing(self.folder / name) as temporary:
+        with whole_files.replacing(self.folder / name) as temporary:
             yield temporary
             entry = entry_of(temporary)
-            self._vouch(name, entry)
+            self._write_checksum(name, entry)
         self.whole[name] = entry
 
     def adopt(self, path: Path, name: str, entry: dict[str, Any]) -> None:
-        """Make a finished file, such as one from `aside`, the whole file `name`.
+        """Move a finished file, such as one from `scratch`, into the artifact.
 
         Args:
-            path: On the same disk as the draft; moved.
-            name: What it is called from now on.
+            path: The file, on the same disk as the draft.
+            name: Its name in the artifact.
             entry: Its size and checksum (see `entry_of`).
         """
-        self._vouch(name, entry)
-        disk.put_in_place(path, self.folder / name)
+        self._write_checksum(name, entry)
+        whole_files.put_in_place(path, self.folder / name)
         self.whole[name] = entry
 
-    def _vouch(self, name: str, entry: dict[str, Any]) -> None:
-        """Lay a file's checksum beside it, before the file itself has its name."""
-        disk.write_whole(self.folder / (name + _SUM), disk.canonical(entry).encode())
+    def _write_checksum(self, name: str, entry: dict[str, Any]) -> None:
+        """Write a file's size and checksum beside it, before the file is renamed."""
+        whole_files.write_whole(self.folder / (name + _SUM), hashing.canonical_json(entry).encode())
 
     @contextlib.contextmanager
-    def aside(self) -> Iterator[Path]:
-        """A folder for what is not part of the result; removed afterwards, by the next run if need be."""
+    def scratch(self) -> Iterator[Path]:
+        """A folder for temporary files; removed at the end, or by the next run after a kill."""
         with tempfile.TemporaryDirectory(dir=self.folder, ignore_cleanup_errors=True) as folder:
             yield Path(folder)
 
     def _recover(self) -> None:
-        """Keep the files whose checksum stands beside them and holds."""
+        """Keep the files that match the checksum beside them."""
         for path in sorted(self.folder.iterdir()):
-            entry = disk.read_json(path.with_name(path.name + _SUM))
+            entry = whole_files.read_json_object(path.with_name(path.name + _SUM))
             if entry and _is_entry(path.name, entry) and _is_intact(path, entry):
                 self.whole[path.name] = entry
         self._remove_others()
 
     def finish(self, recipe: Recipe, facts: dict[str, Any], made: dict[str, Any]) -> Artifact:
-        """Write the manifest, last: from now on it is an artifact."""
-        manifest = {
-            "layout": LAYOUT,
-            "stage": recipe.stage,
-            "key": recipe.key,
-            "recipe": recipe.plain,
-            "files": self.whole,
-            "facts": facts,
-            "made": made,
-        }
-        manifest["sha256"] = disk.hash_json(manifest)
+        """Write the manifest, which makes the draft an artifact."""
+        manifest = {"layout": LAYOUT, "stage": recipe.stage, "key": recipe.key, "recipe": recipe.plain}
+        manifest |= {"files": self.whole, "facts": facts, "made": made}
+        manifest["sha256"] = hashing.hash_json(manifest)
         self._remove_others()
-        disk.write_whole(self.folder / MANIFEST, json.dumps(manifest, indent=1).encode())
+        whole_files.write_whole(self.folder / MANIFEST, json.dumps(manifest, indent=1).encode())
         for path in self.folder.glob("*" + _SUM):
-            disk.remove(path)
+            whole_files.remove_path(path)
         return Artifact(self.folder, manifest)
 
     def _remove_others(self) -> None:
-        """Remove what is not whole, unless a process uses what was made before: then `prune` will."""
+        """Remove all other files, unless a process uses those of an earlier artifact; then `prune` will."""
+        in_use = [path for path in manifests(self.folder) if locks.hold(path, wait=False) is None]
+        if in_use:
+            return
         kept = {*self.whole, *(name + _SUM for name in self.whole)}
-        if all(locks.hold(path, wait=False) for path in manifests(self.folder)):
-            for path in self.folder.iterdir():
-                if path.name not in kept:
-                    disk.remove(path)
+        for path in self.folder.iterdir():
+            if path.name not in kept:
+                whole_files.remove_path(path)
 
 
 def manifests(folder: Path) -> list[Path]:
-    """The manifest in an artifact's folder, and those it replaced: a process may still use what they list."""
+    """The manifest in a folder and the older ones that it replaced, whose files may still be in use."""
     return list(folder.glob(MANIFEST + "*"))
 
 
 def read_manifest(folder: Path) -> dict[str, Any] | None:
-    """The manifest in an artifact's folder, if it is of this layout and not a byte of it was changed.
+    """The manifest in an artifact's folder; None if there is none, or of another layout, or it is damaged.
 
     Raises:
-        OSError: It is there, and cannot be read.
+        OSError: It exists and cannot be read.
     """
-    manifest = disk.read_json(folder / MANIFEST)
+    manifest = whole_files.read_json_object(folder / MANIFEST)
     if not manifest or manifest.get("layout") != LAYOUT:
         return None
     content = {name: value for name, value in manifest.items() if name != "sha256"}
     try:
-        return manifest if manifest.get("sha256") == disk.hash_json(content) else None
-    except ValueError:  # NaN and infinity, which JSON does not have and Python reads
+        return manifest if manifest.get("sha256") == hashing.hash_json(content) else None
+    except ValueError:  # NaN or infinity: Python reads them, and canonical JSON has none
         return None
 
 
 def entry_of(path: Path) -> dict[str, Any]:
-    """What a manifest says of a file: its size and checksum."""
-    return {"bytes": path.stat().st_size, "sha256": disk.hash_file(path)}
+    """A file's entry in a manifest: its size and checksum."""
+    return {"bytes": path.stat().st_size, "sha256": hashing.hash_file(path)}
 
 
 def _is_entry(name: str, entry: Any) -> bool:
-    """Whether a checksum record is well formed, and of a file in its own folder."""
+    """Whether a file's entry is well formed and its name has no folder in it."""
     return Path(name).name == name and isinstance(entry, dict) and {"bytes", "sha256"} <= set(entry)
 
 
 def _is_intact(path: Path, entry: dict[str, Any]) -> bool:
     try:
         same_size = path.is_file() and path.stat().st_size == entry["bytes"]
-        return same_size and disk.hash_file(path) == entry["sha256"]
-    except OSError:  # what cannot be read is no use either
+        return same_size and hashing.hash_file(path) == entry["sha256"]
+    except OSError:  # a file that cannot be read is as useless as a damaged one
         return False

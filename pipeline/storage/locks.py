@@ -1,7 +1,9 @@
-"""Who else is at it? Locks between processes, which the kernel frees when their holder dies, however it dies.
+"""Locks between processes: flock(2) on a file, released by the kernel when the holder ends, however it ends.
 
-A lock is on a file. Whoever removes or replaces that file does so while holding it; whoever then gets the
-lock of the old file sees that and tries the new one.
+A file may be removed or replaced while others wait for its lock; the process that does so holds the lock.
+A waiting process then gets the lock of a file that has lost its name, and would be alone with it while the
+next one locks the new file. So whoever gets a lock compares the open file with the one at the path, and
+starts again when they differ.
 """
 
 from __future__ import annotations
@@ -16,17 +18,17 @@ _UNSUPPORTED = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL, errn
 
 
 class Lock:
-    """A hold on a file, until `release`, or until nothing refers to it any more.
+    """A locked file, until `release` is called or the object is garbage-collected.
 
     Args:
-        handle: The open, locked file; closed at the end.
+        handle: Descriptor of the open, locked file; closing it releases the lock.
     """
 
     def __init__(self, handle: int) -> None:
         self._close = weakref.finalize(self, os.close, handle)
 
     def release(self) -> None:
-        """Let go; a second call does nothing."""
+        """Release the lock; a second call does nothing."""
         self._close()
 
 
@@ -34,23 +36,24 @@ def hold(path: Path, *, shared: bool = False, wait: bool = True, create: bool = 
     """Lock a file or folder.
 
     Args:
-        path: What to lock.
-        shared: With others who share it; without, alone. On a disk that has no locks, and for folders on one
-            that locks files only, nothing is locked.
-        wait: For as long as another holds it.
-        create: Make the file if it is not there.
+        path: The file or folder.
+        shared: Allow other shared locks beside this one; otherwise it is the only lock. Where the file system
+            has no locks, a shared lock and one on a folder are granted without locking anything.
+        wait: Wait while another process holds it.
+        create: Create the file if it does not exist.
 
     Returns:
-        The lock; None if another holds it and `wait` is off, or if there is no file.
+        The lock; None if there is no such file, or if another process holds it and `wait` is off.
 
     Raises:
         OSError: The file cannot be opened or locked.
     """
     access = os.O_RDONLY if shared or path.is_dir() else os.O_RDWR
     kind = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB)
+    flags = access | os.O_CLOEXEC | (os.O_CREAT if create else 0)
     while True:
         try:
-            handle = os.open(path, access | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o666)
+            handle = os.open(path, flags, 0o666)
         except FileNotFoundError:
             if create:
                 raise
@@ -63,12 +66,12 @@ def hold(path: Path, *, shared: bool = False, wait: bool = True, create: bool = 
         except OSError as error:
             if not (shared or path.is_dir()) or error.errno not in _UNSUPPORTED:
                 raise
-        if _is_still(path, handle):
+        if _is_at(path, handle):
             return lock
 
 
-def _is_still(path: Path, handle: int) -> bool:
-    """Whether an open file is the one at `path`, and not one that was removed or replaced since."""
+def _is_at(path: Path, handle: int) -> bool:
+    """Whether an open file is the one at `path` now: it was neither removed nor replaced."""
     try:
         return os.path.samestat(os.stat(path), os.fstat(handle))
     except FileNotFoundError:

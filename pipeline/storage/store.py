@@ -1,6 +1,10 @@
-"""Where are artifacts kept, and who may make one? A folder of them, for any number of processes.
+"""The artifact store: a folder that any number of processes may read, write and prune at once.
 
-One process makes an artifact, and others that want the same wait for it; what a process uses is not removed.
+Two locks (see `locks`) make that safe. Making an artifact takes the lock file `.locks/<stage>-<key>` alone:
+a second process that wants the same artifact waits, and then finds it finished. Using an artifact takes a
+shared lock on its manifest, kept as long as the `Store` lives. Removing one takes both, alone and without
+waiting: what another process is making or using is left as it is. A killed process loses its locks with its
+life, and leaves an unfinished draft for the next one (see `artifacts`).
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ log = logging.getLogger(__name__)
 
 @contextlib.contextmanager
 def _reading() -> Iterator[None]:
-    """Around code that reads an artifact: where that fails, other things help than where writing does."""
+    """Around code that reads an artifact: an unreadable file gets a hint about what to do."""
     try:
         yield
     except (IsADirectoryError, PermissionError) as error:
@@ -30,27 +34,24 @@ def _reading() -> Iterator[None]:
 
 
 class Store:
-    """A folder of artifacts.
-
-    What a store has loaded or made is protected from `remove`, in this and other processes, as long as
-    the store exists.
+    """A folder of artifacts. Those it has loaded or made cannot be removed as long as the object exists.
 
     Args:
-        root: The folder; made when the first artifact is.
+        root: The folder; created with the first artifact.
     """
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self._in_use: dict[str, locks.Lock] = {}
-        self._told: set[Path] = set()  # of whose damage was spoken, to do it once
+        self._reported: set[Path] = set()  # folders whose damage was logged
 
     def folder(self, recipe: Recipe) -> Path:
-        """Where the artifact of `recipe` is, or would be."""
+        """The folder of the artifact of `recipe`, which may not exist."""
         return self.root / recipe.stage / recipe.key
 
     @_reading()
     def find(self, recipe: Recipe) -> Artifact | None:
-        """The finished artifact of `recipe`; its files' presence and sizes are checked, not their bytes.
+        """The finished artifact of `recipe`, or None; checks that its files exist with the right sizes.
 
         Raises:
             OSError: Its folder or its manifest cannot be read.
@@ -66,7 +67,7 @@ class Store:
         return Artifact(folder, manifest)
 
     def load(self, recipe: Recipe) -> Artifact | None:
-        """The artifact, if it is there and every byte is what its manifest says; damage is told.
+        """The finished artifact of `recipe`, or None; checks every byte, and logs damage.
 
         Raises:
             OSError: See `find`.
@@ -79,18 +80,18 @@ class Store:
         artifact = self.find(recipe)
         damaged = artifact.damaged() if artifact else []
         if artifact is None or damaged:
-            if folder not in self._told:
+            if folder not in self._reported:
                 what = f"damaged: {', '.join(damaged)}" if damaged else "not whole"
                 log.warning("%s: %s; making it again", folder, what)
-            self._told.add(folder)
+            self._reported.add(folder)
             return None
         self._in_use[recipe.key] = lock
         self.mark_used(recipe)
         return artifact
 
     def mark_used(self, recipe: Recipe) -> None:
-        """Remember that a run had use of an artifact now: its manifest's time says when that last was."""
-        with contextlib.suppress(OSError):  # not there, or the cache is read-only
+        """Record that a run used an artifact now, in the modification time of its manifest."""
+        with contextlib.suppress(OSError):  # no such artifact, or the cache is read-only
             os.utime(self.folder(recipe) / MANIFEST)
 
     def make(
@@ -99,35 +100,35 @@ class Store:
         build: Callable[[Draft], tuple[dict[str, Any], dict[str, Any]]],
         fresh: bool = False,
     ) -> tuple[Artifact, bool]:
-        """Build the artifact of `recipe`, unless another process just did.
-
-        One process builds; others that want the same artifact wait for it and use it.
+        """Build the artifact of `recipe`, or load it if another process has built it meanwhile.
 
         Args:
-            recipe: What shapes it.
+            recipe: The artifact's recipe.
             build: Writes the files into a draft; returns the facts to record about the result, and
                 what to record about how it was made.
-            fresh: Build even when it is there.
+            fresh: Build it even if it exists.
 
         Returns:
-            The artifact, and whether it was already there.
+            The artifact, and whether it existed.
         """
         with self._making(recipe):
-            if not fresh and (artifact := self.load(recipe)):
-                return artifact, True
-            self._in_use.pop(recipe.key, None)  # this process goes over to what it makes
+            existing = None if fresh else self.load(recipe)
+            if existing:
+                return existing, True
+            self._in_use.pop(recipe.key, None)  # this process will use the new one
             draft = Draft.begin(self.folder(recipe), fresh)
             at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
             facts, made = build(draft)
             artifact = draft.finish(recipe, facts, {"at": at, **made})
-            if lock := locks.hold(artifact.folder / MANIFEST, shared=True):
+            lock = locks.hold(artifact.folder / MANIFEST, shared=True)
+            if lock:
                 self._in_use[recipe.key] = lock
             return artifact, False
 
     @contextlib.contextmanager
     def _making(self, recipe: Recipe) -> Iterator[None]:
-        """Be the one process that makes an artifact; its folder is there."""
-        path = lock_file(self.folder(recipe))
+        """Around making an artifact: holds its lock, after waiting for it, and creates its folder."""
+        path = making_lock(self.folder(recipe))
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = locks.hold(path, wait=False, create=True)
         if lock is None:
@@ -141,6 +142,6 @@ class Store:
                 lock.release()
 
 
-def lock_file(folder: Path) -> Path:
-    """What the one process holds that makes, or removes, the artifact of a folder."""
+def making_lock(folder: Path) -> Path:
+    """The lock file that a process holds while it makes or removes the artifact in `folder`."""
     return folder.parent.parent / ".locks" / f"{folder.parent.name}-{folder.name}"

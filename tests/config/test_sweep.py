@@ -17,7 +17,7 @@ from pipeline.config.sweep import file_schema, load_configs
 from pipeline.core.errors import InputError
 from pipeline.formats import blocks as files
 from pipeline.runner import several
-from pipeline.storage.disk import hash_file
+from pipeline.storage.hashing import hash_file
 
 BASE = "name: t\ndata: {source: sample}\nmodel: {name: all-minilm-l6-v2, precision: bf16}\n"
 

@@ -11,7 +11,7 @@ import pytest
 from pipeline.core import display
 from pipeline.core.display import Displayed, View
 from pipeline.metrics.evaluation import Evaluation
-from pipeline.metrics.names import parse
+from pipeline.metrics.names import parse_measure
 from pipeline.results.comparison import Comparison, Entry, Pair
 from pipeline.results.folder import Result
 
@@ -33,7 +33,7 @@ def result() -> Result:
 
 def evaluation() -> Evaluation:
     half = np.array([0.5])
-    return Evaluation(["q1"], [parse("mrr")], half[None], half, half - 0.25, half + 0.25, 0, 2)
+    return Evaluation(["q1"], [parse_measure("mrr")], half[None], half, half - 0.25, half + 0.25, 0, 2)
 
 
 def comparison() -> Comparison:

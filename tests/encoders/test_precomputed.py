@@ -17,7 +17,7 @@ from pipeline.core.progress import silent
 from pipeline.core.records import Float32, Texts
 from pipeline.encoders import Precomputed, Usage
 from pipeline.runner import Benchmark
-from pipeline.storage import vectors
+from pipeline.storage import vector_shards
 from pipeline.storage.store import Store
 
 
@@ -33,7 +33,7 @@ def made(
     metrics = run_benchmark(config).metrics
     benchmark = Benchmark(config, Store(Path(config.cache)))
     passages, queries = (
-        np.concatenate(vectors.open_embeddings(benchmark.ensure(role)).shards)
+        np.concatenate(vector_shards.open_embeddings(benchmark.ensure(role)).shards)
         for role in ("passages", "queries")
     )
     return metrics, passages, queries
@@ -88,7 +88,7 @@ BAD = [
     ("objects", lambda p, q: (np.array([{}, {}]), q), "not a .npy file"),
     ("nan", lambda p, q: (with_row(p, 3, np.nan), q), "holds NaN or infinity"),
     ("zeros", lambda p, q: (with_row(p, 200, 0), q), "row 200"),
-    ("lengths", lambda p, q: (p * 2, q), "has length 2 where model.normalize says 1"),
+    ("lengths", lambda p, q: (p * 2, q), "has length 2, and with model.normalize it should be 1"),
 ]
 
 

@@ -20,8 +20,8 @@ from pipeline.core.records import Embeddings, Float32, Ranking
 from pipeline.data.storage import CORPUS, TextsWriter
 from pipeline.engines import indexing
 from pipeline.engines.work import merge, nothing_found, perform, save
-from pipeline.search import exact, faiss_index, speed
-from pipeline.storage import vectors
+from pipeline.search import exact, faiss_index, timing
+from pipeline.storage import vector_shards
 from pipeline.storage.artifacts import Artifact, Recipe
 from pipeline.storage.store import Store
 
@@ -49,7 +49,7 @@ class Made:
         def write(draft: Any) -> tuple[dict[str, Any], dict[str, Any]]:
             for start in range(0, len(made), rows):
                 part = made[start : start + rows]
-                with draft.file(vectors.shard_name(start, start + len(part))) as path:
+                with draft.file(vector_shards.shard_name(start, start + len(part))) as path:
                     save(path, part)
             return {}, {}
 
@@ -57,7 +57,7 @@ class Made:
 
     def search(self, config: IndexConfig, search: SearchConfig, folder: Path) -> Ranking:
         """Build each shard, ask each, and merge, the last first."""
-        parts = vectors.split(len(self.vectors), config.shards)
+        parts = vector_shards.split_evenly(len(self.vectors), config.shards)
 
         def write(draft: Any) -> tuple[dict[str, Any], dict[str, Any]]:
             for number, part in enumerate(parts):
@@ -84,7 +84,7 @@ def test_shards_of_a_flat_index_find_what_one_finds(metric: Any, shards: int, tm
     made = Made(tmp_path, draw.integers(1, 3, (ROWS, 3)).astype(np.float32), np.eye(3, dtype=np.float32))
     found = made.search(IndexConfig(metric=metric, shards=shards), SearchConfig(top_k=K), tmp_path)
     with silent("", None, "") as bar:
-        whole = exact.best(Embeddings((made.vectors,)), made.queries, K, made.ids, metric, bar)
+        whole = exact.exact_search(Embeddings((made.vectors,)), made.queries, K, made.ids, metric, bar)
     assert found.passages.tolist() == whole.passages.tolist()
     assert found.scores.tolist() == whole.scores.tolist()
     assert (whole.scores[:, K - 1] == whole.scores[:, 0]).any()
@@ -101,11 +101,11 @@ def test_each_shard_is_an_index_of_its_own_rows(
     config = IndexConfig(factory=factory, shards=3, train_rows=30)
     found = made.search(config, SearchConfig(top_k=K, parameters=parameters), tmp_path)
     names, hits = made.ids.to_pylist(), [[] for _ in made.queries]
-    for start, stop in vectors.split(ROWS, 3):
+    for start, stop in vector_shards.split_evenly(ROWS, 3):
         rows = Embeddings((made.vectors[start:stop],))
         with silent("", None, "") as bar:
-            index = faiss_index.build(rows, factory, "inner_product", bar, train_rows=30)
-        faiss_index.tune(index, factory, parameters)
+            index = faiss_index.build_index(rows, factory, "inner_product", bar, train_rows=30)
+        faiss_index.set_search_parameters(index, factory, parameters)
         scores, numbers = index.search(made.queries, K)
         for query, (some, which) in enumerate(zip(scores, numbers, strict=True)):
             hits[query] += [
@@ -162,7 +162,7 @@ def manifest(folder: Path, stage: str) -> dict[str, Any]:
 def test_a_run_keeps_the_shards_that_are_whole_and_measures_them_together(
     workplace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(speed, "SECONDS", 0.01)
+    monkeypatch.setattr(timing, "SECONDS", 0.01)
     metrics = run(workplace, "index.factory=HNSW8")
     built, asked = manifest(workplace, "index"), manifest(workplace, "search")
     assert sorted(built["files"]) == [f"index-{number}.faiss" for number in range(3)]

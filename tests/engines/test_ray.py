@@ -33,7 +33,7 @@ from pipeline.engines.ray import LOSSES
 from pipeline.engines.work import save
 from pipeline.runner import Benchmark
 from pipeline.storage.artifacts import entry_of
-from pipeline.storage.disk import hash_file
+from pipeline.storage.hashing import hash_file
 from pipeline.storage.store import Store
 
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from pipeline.core.records import Float64, Qrels, Ranking
-from pipeline.metrics import parse_all
-from pipeline.metrics.scoring import score
+from pipeline.metrics import parse_measures
+from pipeline.metrics.scoring import compute_measures
 
 DL19 = Path(__file__).parents[2].parent / "shared" / "data" / "msmarco-dl19"
 
@@ -31,6 +31,6 @@ def score_lists() -> Callable[..., Float64]:
         scores = np.where(passages < 0, -np.inf, -np.arange(width)).astype(np.float32)
         entries = [(q, p, g) for q, grades in enumerate(judged) for p, g in sorted(grades.items())]
         qrels = Qrels(*np.array(entries, dtype=np.int64).reshape(-1, 3).T)
-        return score(Ranking(passages, scores), qrels, len(ranked), parse_all(measures))
+        return compute_measures(Ranking(passages, scores), qrels, len(ranked), parse_measures(measures))
 
     return run

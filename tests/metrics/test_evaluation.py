@@ -7,8 +7,8 @@ import pytest
 
 from pipeline.core.errors import InputError
 from pipeline.formats.trec import read_qrels, read_run
-from pipeline.metrics import parse_all
-from pipeline.metrics.evaluation import evaluate_files, join, write_per_query
+from pipeline.metrics import parse_measures
+from pipeline.metrics.evaluation import evaluate_files, join_run_and_qrels, write_per_query
 
 QRELS = "q2 0 d1 1\nq1 0 d2 2\nq1 0 d1 0\nq3 0 d9 1\n"
 RUN = "q1 Q0 d1 1 5 t\nq1 Q0 d2 2 4 t\nq9 Q0 d1 1 1 t\nq2 Q0 d8 1 3 t\nq2 Q0 d1 2 3 t\nq1 Q0 q1 3 9 t\n"
@@ -23,7 +23,7 @@ def paths(tmp_path: Path) -> tuple[Path, Path]:
 
 
 def test_join(paths: tuple[Path, Path]) -> None:
-    joined = join(read_run(paths[1]), read_qrels(paths[0]))
+    joined = join_run_and_qrels(read_run(paths[1]), read_qrels(paths[0]))
     assert joined.query_ids.to_pylist() == ["q2", "q1", "q3"]
     ids = [*joined.document_ids.to_pylist(), "other", "pad"]
     named = [[ids[p] for p in row] for row in joined.ranking.passages]
@@ -35,7 +35,7 @@ def test_join(paths: tuple[Path, Path]) -> None:
 
 
 def test_evaluate_files(paths: tuple[Path, Path]) -> None:
-    measures = parse_all("mrr,recall@10")
+    measures = parse_measures("mrr,recall@10")
     evaluation = evaluate_files(*paths, measures)
     assert evaluation.query_ids == ["q2", "q1", "q3"]
     assert evaluation.measures == measures
@@ -47,18 +47,18 @@ def test_evaluate_files(paths: tuple[Path, Path]) -> None:
 
 
 def test_identical_ids_go_only_when_asked(paths: tuple[Path, Path]) -> None:
-    evaluation = evaluate_files(*paths, parse_all("mrr"), ignore_identical_ids=True)
+    evaluation = evaluate_files(*paths, parse_measures("mrr"), ignore_identical_ids=True)
     assert evaluation.values[:, 0] == pytest.approx([1 / 2, 1 / 2, 0])
 
 
 def test_a_run_of_other_queries_is_refused(paths: tuple[Path, Path]) -> None:
     paths[1].write_text("other Q0 d1 1 1 t\n")
     with pytest.raises(InputError, match=r"no query of .* is judged in .*'q2'"):
-        evaluate_files(*paths, parse_all("mrr"))
+        evaluate_files(*paths, parse_measures("mrr"))
 
 
 def test_order_of_lines_does_not_matter(paths: tuple[Path, Path]) -> None:
-    measures = parse_all("mrr,ndcg@3,judged@2")
+    measures = parse_measures("mrr,ndcg@3,judged@2")
     expected = evaluate_files(*paths, measures).values
     lines = RUN.splitlines(keepends=True)
     for seed in range(20):
@@ -73,7 +73,7 @@ def test_many_queries(tmp_path: Path) -> None:
     qrels.write_text("".join(f"{n} 0 d{n} 1\n" for n in numbers))
     hits = ((n, rank) for n in reversed(numbers) for rank in range(n % 4))
     run.write_text("".join(f"{n} Q0 d{n + 2 - r} {r + 1} {-r} t\n" for n, r in hits))
-    joined = join(read_run(run), read_qrels(qrels))
+    joined = join_run_and_qrels(read_run(run), read_qrels(qrels))
     values = (joined.ranking.passages == np.arange(70_000)[:, None]).argmax(axis=1)
     assert values.tolist() == [2 if n % 4 == 3 else 0 for n in numbers]
     assert joined.missing == 17_500
@@ -81,7 +81,7 @@ def test_many_queries(tmp_path: Path) -> None:
 
 def test_per_query_is_plain_csv() -> None:
     file = io.StringIO(newline="")
-    measures = parse_all("recall(cap=true,rel=2)@5,map")
+    measures = parse_measures("recall(cap=true,rel=2)@5,map")
     values = np.array([[0.1, 1 / 3], [0, 1]])
     write_per_query(file, ['a"b', "x,y"], measures, values)
     file.seek(0)
@@ -93,7 +93,7 @@ def test_per_query_is_plain_csv() -> None:
 
 def test_dl19_bm25(dl19: Path) -> None:
     evaluation = evaluate_files(
-        dl19 / "qrels" / "full.trec", dl19 / "runs" / "bm25.trec.gz", parse_all("ndcg@10")
+        dl19 / "qrels" / "full.trec", dl19 / "runs" / "bm25.trec.gz", parse_measures("ndcg@10")
     )
     assert evaluation.means.item() == pytest.approx(0.5058, abs=5e-5)
     assert len(evaluation.query_ids) == 43

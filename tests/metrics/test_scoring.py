@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.core.records import Float64, Qrels, Ranking
-from pipeline.metrics import parse_all, scoring
+from pipeline.metrics import parse_measures, scoring
 from pipeline.metrics.measures import MEASURES, Cutoff
-from pipeline.metrics.scoring import drop_identical, judge, score
+from pipeline.metrics.scoring import compute_measures, drop_identical, judge_ranking
 
 EVERY = ",".join(name if d.cutoff is Cutoff.NONE else f"{name}@3" for name, d in MEASURES.items())
 
@@ -50,7 +50,7 @@ def test_pads_are_not_documents(score_lists: Callable[..., Float64]) -> None:
 def test_a_ranking_of_other_queries_is_refused() -> None:
     ranking = Ranking(np.zeros((2, 3), np.int64), np.zeros((2, 3), np.float32))
     with pytest.raises(ValueError, match=r"\(2, 3\) for 3 queries"):
-        score(ranking, qrels_of([(0, 0, 1)]), 3, parse_all("map"))
+        compute_measures(ranking, qrels_of([(0, 0, 1)]), 3, parse_measures("map"))
 
 
 @settings(max_examples=300)
@@ -73,7 +73,7 @@ def test_grades_are_those_of_a_plain_lookup(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scoring, "BLOCK_CELLS", block)
         ranking = Ranking(passages, np.zeros(passages.shape, np.float32))
-        judged = judge(ranking, qrels_of(entries), n_queries)
+        judged = judge_ranking(ranking, qrels_of(entries), n_queries)
     found = judged.found
     expected = [
         (q, rank, grades[q, p])

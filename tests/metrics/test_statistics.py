@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from pipeline.metrics import statistics
-from pipeline.metrics.statistics import bootstrap_interval, holm, letters, randomization_test, t_test
+from pipeline.metrics.statistics import bootstrap_interval, compact_letters, holm, randomization_test, t_test
 
 
 @pytest.mark.parametrize("n_queries", [5, 43, 400])
@@ -120,11 +120,11 @@ def test_holm_rejects_what_his_procedure_rejects(p_values: list[float], level: f
 
 
 def test_letters_by_hand() -> None:
-    assert letters([0.1, 0.3, 0.2], []) == ["a", "a", "a"]
-    assert letters([0.1, 0.3, 0.2], [(0, 1)]) == ["b", "a", "ab"]
-    assert letters([0.1, 0.3, 0.2], [(0, 1), (0, 2), (1, 2)]) == ["c", "a", "b"]
-    assert letters([0.1, 0.3, 0.2], [(0, 1), (0, 2)]) == ["b", "a", "a"]
-    assert letters([-i for i in range(28)], combinations(range(28), 2))[25:] == ["z", "a1", "b1"]
+    assert compact_letters([0.1, 0.3, 0.2], []) == ["a", "a", "a"]
+    assert compact_letters([0.1, 0.3, 0.2], [(0, 1)]) == ["b", "a", "ab"]
+    assert compact_letters([0.1, 0.3, 0.2], [(0, 1), (0, 2), (1, 2)]) == ["c", "a", "b"]
+    assert compact_letters([0.1, 0.3, 0.2], [(0, 1), (0, 2)]) == ["b", "a", "a"]
+    assert compact_letters([-i for i in range(28)], combinations(range(28), 2))[25:] == ["z", "a1", "b1"]
 
 
 @given(st.data())
@@ -133,7 +133,7 @@ def test_a_shared_letter_means_no_difference_shown(data: st.DataObject) -> None:
     pairs = list(combinations(range(count), 2))
     different = data.draw(st.sets(st.sampled_from(pairs))) if pairs else set()
     means = data.draw(st.lists(st.integers(0, 9), min_size=count, max_size=count))
-    given_letters = letters([float(mean) for mean in means], sorted(different))
+    given_letters = compact_letters([float(mean) for mean in means], sorted(different))
     assert all(given_letters)
     assert "a" in given_letters[means.index(max(means))]
     for one, other in pairs:

@@ -17,9 +17,9 @@ from sklearn.metrics import ndcg_score
 
 from pipeline.core.records import Qrels, Ranking
 from pipeline.formats.trec import read_qrels, read_run
-from pipeline.metrics import parse_all
-from pipeline.metrics.evaluation import join
-from pipeline.metrics.scoring import score
+from pipeline.metrics import parse_measures
+from pipeline.metrics.evaluation import join_run_and_qrels
+from pipeline.metrics.scoring import compute_measures
 
 DL19 = Path(__file__).parents[2].parent / "shared" / "data" / "msmarco-dl19"
 RUNS = [
@@ -52,8 +52,8 @@ def our_values(folder: Path, qrels: Judgments, run: Run, measures: list[str]) ->
 
 
 def files_values(qrels: Path, run: Path, measures: list[str]) -> Values:
-    joined = join(read_run(run), read_qrels(qrels))
-    values = score(joined.ranking, joined.qrels, len(joined.query_ids), parse_all(measures))
+    joined = join_run_and_qrels(read_run(run), read_qrels(qrels))
+    values = compute_measures(joined.ranking, joined.qrels, len(joined.query_ids), parse_measures(measures))
     rows = zip(joined.query_ids.to_pylist(), values.tolist(), strict=True)
     return {query: dict(zip(measures, row, strict=True)) for query, row in rows}
 
@@ -236,7 +236,7 @@ def test_ndcg_over_what_was_retrieved_equals_scikit_learn(grades: list[int], k: 
     ranks = np.arange(len(grades))
     scores = -ranks[None].astype(np.float32)
     ranking, qrels = Ranking(ranks[None], scores), Qrels(np.zeros_like(ranks), ranks, np.array(grades))
-    ours = score(ranking, qrels, 1, parse_all(f"ndcg(ideal=retrieved,gain={gain})@{k}"))
+    ours = compute_measures(ranking, qrels, 1, parse_measures(f"ndcg(ideal=retrieved,gain={gain})@{k}"))
     gains = np.array([grades]) if gain == "linear" else 2.0 ** np.array([grades]) - 1
     assert abs(ours.item() - ndcg_score(gains, scores, k=k)) <= TOLERANCE
 

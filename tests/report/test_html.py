@@ -22,7 +22,7 @@ from pipeline.core.display import p
 from pipeline.core.records import Ranking
 from pipeline.formats import trec
 from pipeline.metrics import evaluation, scoring, statistics
-from pipeline.metrics.names import parse_all
+from pipeline.metrics.names import parse_measures
 from pipeline.report.html import page
 from pipeline.results.comparison import compare
 from pipeline.runner import Benchmark
@@ -201,13 +201,13 @@ def make_many(folder: Path) -> list[Path]:
 
 
 def make_one(folder: Path, benchmark: Benchmark, rng: np.random.Generator) -> Path:
-    collection, recipe, measures = benchmark.collection, benchmark.recipe("data"), parse_all("ndcg@10")
+    collection, recipe, measures = benchmark.collection, benchmark.recipe("data"), parse_measures("ndcg@10")
     passages = (rng.integers(PASSAGES, size=(QUERIES, 1)) + 17 * np.arange(DEPTH)) % PASSAGES
     own = np.arange(QUERIES)
     place = rng.integers(DEPTH, size=QUERIES)
     passages[own, place] = np.where((passages == own[:, None]).any(axis=1), passages[own, place], own)
     scores = -np.sort(-rng.random((QUERIES, DEPTH), dtype=np.float32), axis=1)
-    values = scoring.score(Ranking(passages, scores), collection.qrels, QUERIES, measures)
+    values = scoring.compute_measures(Ranking(passages, scores), collection.qrels, QUERIES, measures)
     folder.mkdir()
     with open(folder / "run.trec", "wb") as run:
         trec.write_run(

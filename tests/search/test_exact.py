@@ -16,9 +16,9 @@ from hypothesis.extra import numpy as npst
 
 from pipeline.core.progress import silent
 from pipeline.core.records import Embeddings, Float32, Ranking
-from pipeline.search import exact, gpu, product, scan
-from pipeline.search.scores import Metric, unit
-from pipeline.storage import vectors
+from pipeline.search import exact, gpu, product, streaming_scan
+from pipeline.search.similarity import Metric, unit_vectors
+from pipeline.storage import vector_shards
 from pipeline.storage.artifacts import Recipe
 from pipeline.storage.store import Store
 
@@ -33,7 +33,7 @@ def ids(n: int) -> pa.ChunkedArray:
 def brute_force(rows: Float32, queries: Float32, k: int, metric: Metric) -> Ranking:
     """Scores in double precision, rounded; then by score, and by id as a string, both descending."""
     if metric == "cosine":
-        rows, queries = unit(rows), unit(queries)
+        rows, queries = unit_vectors(rows), unit_vectors(queries)
     wide, asked = rows.astype(np.float64), queries.astype(np.float64)
     if metric == "l2":
         scores = np.stack([0 - ((wide - query) ** 2).sum(axis=1) for query in asked])
@@ -49,7 +49,7 @@ def brute_force(rows: Float32, queries: Float32, k: int, metric: Metric) -> Rank
 def best(rows: Float32, queries: Float32, k: int, metric: Metric, shards: int = 3, **how: int) -> Ranking:
     parts = tuple(part for part in np.array_split(rows, shards) if len(part))
     with silent("", None, "") as bar:
-        return exact.best(Embeddings(parts), queries, k, ids(len(rows)), metric, bar, **how)
+        return exact.exact_search(Embeddings(parts), queries, k, ids(len(rows)), metric, bar, **how)
 
 
 def same(left: Ranking, right: Ranking) -> bool:
@@ -97,9 +97,9 @@ def test_equals_brute_force_with_ties_zero_vectors_and_any_k(
 def test_equals_brute_force_whichever_product_finds_the_candidates(
     kernel: str, metric: Metric, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scan, "QUERIES", 20)  # more than one tile, and blocks of many sizes
-    monkeypatch.setattr(scan, "BLOCK", 700)
-    monkeypatch.setattr(scan, "SPARE", 16)
+    monkeypatch.setattr(streaming_scan, "QUERIES", 20)  # more than one tile, and blocks of many sizes
+    monkeypatch.setattr(streaming_scan, "BLOCK", 700)
+    monkeypatch.setattr(streaming_scan, "SPARE", 16)
     generator = np.random.default_rng(0)
     rows = generator.standard_normal((5000, 24), np.float32) * generator.uniform(0.1, 10, (5000, 1)).astype(
         "f4"
@@ -138,8 +138,8 @@ def test_parts_merge_into_the_whole(
     with silent("", None, "") as bar:
         for start, stop in itertools.pairwise(edges):
             part = Embeddings((rows[start:stop],))
-            parts.append(exact.best(part, queries, k, ids(len(rows)), metric, bar, first_row=start))
-    assert same(exact.merge(parts, k, ids(len(rows))), brute_force(rows, queries, k, metric))
+            parts.append(exact.exact_search(part, queries, k, ids(len(rows)), metric, bar, first_row=start))
+    assert same(exact.merge_rankings(parts, k, ids(len(rows))), brute_force(rows, queries, k, metric))
 
 
 @settings(max_examples=30)
@@ -161,7 +161,7 @@ def settled(
         return passages, 0 - scores if metric == "l2" else scores
 
     with silent("", None, "") as bar:
-        return exact.best_via(
+        return exact.exact_search_via(
             find, Embeddings((rows,)), queries, k, ids(len(rows)), metric, bar, batch_size=batch_size
         )
 
@@ -177,7 +177,7 @@ def test_another_search_may_be_off_by_what_float32_can_be() -> None:
         return order, np.take_along_axis(made, order, axis=1)
 
     with silent("", None, "") as bar:
-        found = exact.best_via(find, Embeddings((rows,)), queries, 10, ids(500), "inner_product", bar)
+        found = exact.exact_search_via(find, Embeddings((rows,)), queries, 10, ids(500), "inner_product", bar)
     assert same(found, brute_force(rows, queries, 10, "inner_product"))
 
 
@@ -193,7 +193,7 @@ def test_more_ties_than_the_other_search_gives_are_settled() -> None:
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 def test_stored_vectors_are_searched_as_those_in_memory(
-    tmp_path: Path, write_shard: Callable[..., None], precision: vectors.Precision
+    tmp_path: Path, write_shard: Callable[..., None], precision: vector_shards.Precision
 ) -> None:
     rows = np.random.default_rng(3).standard_normal((900, 32), np.float32)
 
@@ -203,10 +203,10 @@ def test_stored_vectors_are_searched_as_those_in_memory(
         return {}, {}
 
     artifact, _ = Store(tmp_path).make(Recipe("passages", {}), build)
-    stored = vectors.open_embeddings(artifact)
+    stored = vector_shards.open_embeddings(artifact)
     held = rows.astype(np.float16).astype(np.float32) if precision == "fp16" else rows
     with silent("", None, "") as bar:
-        found = exact.best(stored, rows[:40], 50, ids(900), "cosine", bar, memory_mb=1)
+        found = exact.exact_search(stored, rows[:40], 50, ids(900), "cosine", bar, memory_mb=1)
     assert same(found, brute_force(held, rows[:40], 50, "cosine"))
 
 
@@ -232,7 +232,9 @@ def test_stored_vectors_are_let_go_when_they_have_been_read(tmp_path: Path) -> N
             held.append(resident(path))
 
     queries = np.array(rows[:10])
-    exact.best(Embeddings((rows,)), queries, 10, ids(len(rows)), "inner_product", Looking(), memory_mb=8)
+    exact.exact_search(
+        Embeddings((rows,)), queries, 10, ids(len(rows)), "inner_product", Looking(), memory_mb=8
+    )
     assert 0 < max(held) <= 8_000_000 < path.stat().st_size / 4
 
 
@@ -251,9 +253,9 @@ def test_products_are_within_the_bound(seed: int, dimension: int, scale: float, 
     wide, asked = rows.astype(np.float64), queries.astype(np.float64)
     half = (wide**2).sum(axis=1)[:, None] / 2 if metric == "l2" else np.zeros((30, 1))
     for kind in (product.Float32Product, product.BFloat16Product):
-        made, (operand, moved) = kind(queries), kind.prepare(rows)
+        made, (operand, moved) = kind(queries), kind.to_operand(rows)
         off = np.abs((made(operand) - half.astype(np.float32)) - (wide @ asked.T - half)).max(axis=0)
-        longest = float(product.norms(rows).max())
+        longest = float(product.norm_bounds(rows).max())
         assert (off <= product.error_bound(made, longest, moved, dimension, metric)).all()
 
 
@@ -265,10 +267,10 @@ def test_a_product_s_own_rounding_is_known(kernel: str, n_queries: int, n: int, 
         2**-10,
         (1, 2**-10),
     )  # bfloat16 holds these, not 1 + 2**-10
-    made, (operand, moved) = product.BFloat16Product(queries), product.BFloat16Product.prepare(rows)
-    assert moved == 0 == made.rounded.max()
+    made, (operand, moved) = product.BFloat16Product(queries), product.BFloat16Product.to_operand(rows)
+    assert moved == 0 == made.query_errors.max()
     off = np.abs(made(operand)[:, 1:] - np.float32(1 + 2**-10)).max()
-    assert off == (2**-10 if made.roundoff else 0)
+    assert off == (2**-10 if made.result_roundoff else 0)
     assert off <= product.error_bound(made, 1 + 2**-10, moved, dimension, "inner_product")[1:].min()
 
 
@@ -295,9 +297,9 @@ def test_no_more_hits_are_asked_of_another_search_than_it_gives() -> None:
         return index.search(some, most)[::-1]
 
     for top_k in (1000, 1023, 1024, 2048):
-        how = {"most": gpu.most_hits(top_k)}
+        how = {"max_hits": gpu.max_hits(top_k)}
         with silent("", None, "") as bar:
-            found = exact.best_via(
+            found = exact.exact_search_via(
                 find, Embeddings((rows,)), rows[:3], top_k, ids(3000), "inner_product", bar, **how
             )
         assert same(found, brute_force(rows, rows[:3], top_k, "inner_product"))

@@ -17,8 +17,8 @@ from pipeline.core import machine
 from pipeline.core.errors import InputError
 from pipeline.core.progress import silent
 from pipeline.core.records import Embeddings, Float32, Ranking
-from pipeline.search import faiss_index, gpu
-from pipeline.search.scores import Metric, unit
+from pipeline.search import faiss_index, faiss_search, gpu
+from pipeline.search.similarity import Metric, unit_vectors
 
 METRICS: tuple[Metric, ...] = ("inner_product", "cosine", "l2")
 
@@ -33,7 +33,7 @@ def build(
 ) -> Any:
     parts = tuple(np.array_split(vectors, min(shards, len(vectors))))
     with silent("", None, "") as bar:
-        return faiss_index.build(Embeddings(parts), factory, metric, bar, **how)
+        return faiss_index.build_index(Embeddings(parts), factory, metric, bar, **how)
 
 
 def search(
@@ -46,13 +46,13 @@ def search(
 ) -> Ranking:
     named = pa.chunked_array([ids(index.ntotal)])
     with silent("", None, "") as bar:
-        return faiss_index.search(index, queries, top_k, named, metric, batch_size, bar, on_cpu=on_cpu)
+        return faiss_search.search_index(index, queries, top_k, named, metric, batch_size, bar, on_cpu=on_cpu)
 
 
 def brute_force(vectors: Float32, queries: Float32, top_k: int, metric: Metric) -> list[list[int]]:
     """Row numbers by score descending, then id descending as a string."""
     if metric == "cosine":
-        vectors, queries = unit(vectors), unit(queries)
+        vectors, queries = unit_vectors(vectors), unit_vectors(queries)
     named, found = ids(len(vectors)), []
     for query in queries:
         scores = -((vectors - query) ** 2).sum(axis=1) if metric == "l2" else vectors @ query
@@ -88,7 +88,7 @@ class OnGpu:
         self.index, self.ntotal = index, index.ntotal
 
     def search(self, queries: Float32, k: int) -> Any:
-        assert k <= gpu.MOST_HITS
+        assert k <= gpu.MAX_HITS
         return self.index.search(queries, k)
 
 
@@ -126,10 +126,10 @@ def test_an_index_is_built_kept_reopened_and_finds_what_it_should(
 ) -> None:
     queries = rows[:40] + np.random.default_rng(1).standard_normal((40, 32), np.float32) / 4
     index = build(rows, factory, metric, train_rows=800)
-    faiss_index.write(index, tmp_path / "index.faiss")
+    faiss_index.write_index(index, tmp_path / "index.faiss")
     found = search(index, queries, 10, metric)
     for mapped in (True, False):
-        again = search(faiss_index.read(tmp_path / "index.faiss", mapped=mapped), queries, 10, metric)
+        again = search(faiss_index.read_index(tmp_path / "index.faiss", mapped=mapped), queries, 10, metric)
         assert (again.passages == found.passages).all()
         assert (again.scores == found.scores).all()
     exact = brute_force(rows, queries, 10, metric)
@@ -162,7 +162,7 @@ def test_search_parameters_reach_the_index(rows: Float32) -> None:
     exact = brute_force(rows, rows[:40], 10, "inner_product")
     overlaps = []
     for nprobe in (1, 4, 16):
-        faiss_index.tune(index, "IVF16,Flat", {"nprobe": nprobe})
+        faiss_index.set_search_parameters(index, "IVF16,Flat", {"nprobe": nprobe})
         found = search(index, rows[:40], 10).passages.tolist()
         overlaps.append(np.mean([len(set(a) & set(b)) / 10 for a, b in zip(found, exact, strict=True)]))
     assert overlaps[0] < overlaps[1] < overlaps[2] == 1
@@ -171,7 +171,7 @@ def test_search_parameters_reach_the_index(rows: Float32) -> None:
 def test_hits_an_index_does_not_find_are_padding() -> None:
     vectors = np.random.default_rng(2).standard_normal((400, 8), np.float32)
     index = build(vectors, "HNSW4")
-    faiss_index.tune(index, "HNSW4", {"efSearch": 1})
+    faiss_index.set_search_parameters(index, "HNSW4", {"efSearch": 1})
     ranking = search(index, vectors[:5], 400)
     for passages, scores in zip(ranking.passages, ranking.scores, strict=True):
         found = passages >= 0
@@ -186,14 +186,14 @@ def test_hits_an_index_does_not_find_are_padding() -> None:
     [
         ("Flatt", "inner_product", {}, r"index\.factory: 'Flatt'"),
         ("LSH", "inner_product", {}, r"index\.factory: 'LSH'"),
-        ("IDMap,Flat", "l2", {}, r"'IDMap,Flat': it numbers vectors in its own way"),
-        ("IVF4_HNSW1,Flat", "l2", {}, r"'IVF4_HNSW1,Flat': HNSW1 crashes"),
-        ("IVF0,Flat", "l2", {}, r"'IVF0,Flat': IVF0 crashes"),
-        ("PCA16,IDMap,Flat", "l2", {}, r"'PCA16,IDMap,Flat': it numbers vectors in its own way"),
-        ("HNSW8_PQ4", "inner_product", {}, r"'HNSW8_PQ4': Faiss makes it for index\.metric: l2 alone"),
-        ("PCA16,NSG8_PQ4", "cosine", {}, r"'PCA16,NSG8_PQ4': Faiss makes it for index\.metric: l2 alone"),
-        ("HNSW8", "l2", {"nprobe": 4}, r"'nprobe' is no parameter .*'HNSW8'\. Allowed: efSearch"),
-        ("Flat", "l2", {"efSearch": 4}, r"'efSearch' is no parameter .*Allowed: none"),
+        ("IDMap,Flat", "l2", {}, r"'IDMap,Flat': IDMap replaces the row numbers"),
+        ("IVF4_HNSW1,Flat", "l2", {}, r"'IVF4_HNSW1,Flat': HNSW1 makes Faiss crash"),
+        ("IVF0,Flat", "l2", {}, r"'IVF0,Flat': IVF0 makes Faiss crash"),
+        ("PCA16,IDMap,Flat", "l2", {}, r"'PCA16,IDMap,Flat': IDMap replaces the row numbers"),
+        ("HNSW8_PQ4", "inner_product", {}, r"'HNSW8_PQ4': Faiss builds it for index\.metric: l2 only"),
+        ("PCA16,NSG8_PQ4", "cosine", {}, r"'PCA16,NSG8_PQ4': Faiss builds it for index\.metric: l2 only"),
+        ("HNSW8", "l2", {"nprobe": 4}, r"'nprobe' is not a parameter .*'HNSW8'\. Allowed: efSearch"),
+        ("Flat", "l2", {"efSearch": 4}, r"'efSearch' is not a parameter .*Allowed: none"),
         ("IVF16,Flat", "l2", {"nprobe": 17}, r"'nprobe' is 17 .*Allowed: 1 to 16"),
         ("IVF16,Flat", "cosine", {"nprobe": 0}, r"'nprobe' is 0 .*Allowed: 1 to 16"),
         ("HNSW8", "l2", {"efSearch": -1}, r"'efSearch' is -1 .*Allowed: 1 or more"),
@@ -203,7 +203,7 @@ def test_what_faiss_cannot_do_is_refused_beforehand(
     factory: str, metric: Metric, parameters: dict[str, int], message: str
 ) -> None:
     with pytest.raises(InputError, match=message):
-        faiss_index.check(factory, metric, parameters)
+        faiss_index.check_index(factory, metric, parameters)
 
 
 @pytest.mark.parametrize(
@@ -212,19 +212,19 @@ def test_what_faiss_cannot_do_is_refused_beforehand(
 )
 def test_what_fits_vectors_of_some_dimension_is_not_refused_beforehand(factory: str) -> None:
     before = machine.resident_mb()
-    faiss_index.check(factory, "l2", {})
+    faiss_index.check_index(factory, "l2", {})
     assert machine.resident_mb() - before < 100  # PQ10x16 and LSHr grow with the dimension
 
 
 def test_what_does_not_fit_the_dimension_is_refused_as_soon_as_that_is_known() -> None:
-    faiss_index.check("PCA21,PQ7", "l2", {}, 384)
+    faiss_index.check_index("PCA21,PQ7", "l2", {}, 384)
     with pytest.raises(InputError, match=r"'PQ7': .*multiple of the number of subquantizers"):
-        faiss_index.check("PQ7", "l2", {}, 384)
+        faiss_index.check_index("PQ7", "l2", {}, 384)
 
 
 @pytest.mark.parametrize("dimension", [-1, 0, 1 << 40])
 def test_a_dimension_that_no_vectors_have_is_left_to_the_model_to_refuse(dimension: int) -> None:
-    faiss_index.check("PQ7", "l2", {}, dimension)
+    faiss_index.check_index("PQ7", "l2", {}, dimension)
 
 
 def test_too_few_vectors_to_train_on_are_refused() -> None:

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from pipeline.storage import locks
 from pipeline.storage.artifacts import LAYOUT, Artifact, Draft, Recipe
-from pipeline.storage.cache import contents
-from pipeline.storage.disk import canonical
+from pipeline.storage.cache import cache_entries
+from pipeline.storage.hashing import canonical_json
 from pipeline.storage.store import Store
 
 RECIPE = Recipe("index", {"schema": 1, "factory": "Flat"})
@@ -44,9 +44,9 @@ def make(store: Store, **kwargs: Any) -> Artifact:
 
 @given(JSON, JSON)
 def test_equal_recipes_and_only_they_have_equal_keys(one: Any, two: Any) -> None:
-    same = canonical(one) == canonical(two)
+    same = canonical_json(one) == canonical_json(two)
     assert (Recipe("s", {"x": one}).key == Recipe("s", {"x": two}).key) == same
-    assert json.loads(canonical(one)) == one
+    assert json.loads(canonical_json(one)) == one
 
 
 def test_key_depends_on_the_stage_and_not_on_the_order_of_settings() -> None:
@@ -89,7 +89,7 @@ def test_made_afresh_what_another_process_uses_stays_until_nobody_does(tmp_path:
     made, _ = writer.make(RECIPE, build_other, fresh=True)
     assert (used.damaged(), made.damaged()) == ([], [])
     del writer
-    (kept,) = contents(tmp_path)
+    (kept,) = cache_entries(tmp_path)
     assert not kept.remove()
     del reader
     Store(tmp_path).make(RECIPE, build_other, fresh=True)
@@ -147,7 +147,7 @@ def test_an_artifact_under_another_s_key_is_none(tmp_path: Path) -> None:
 def test_what_a_store_has_made_stays_as_long_as_it_is_there(tmp_path: Path) -> None:
     store = Store(tmp_path)
     make(store)
-    (kept,) = contents(tmp_path)
+    (kept,) = cache_entries(tmp_path)
     assert not kept.remove()
     del store
     assert kept.remove()

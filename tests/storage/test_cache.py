@@ -23,7 +23,8 @@ from pipeline.config.files import load_config
 from pipeline.core.errors import InputError
 from pipeline.report.table import became, cache_table
 from pipeline.storage.artifacts import Recipe
-from pipeline.storage.cache import Limits, age, contents, listing, prune
+from pipeline.storage.cache import cache_entries, describe_entries
+from pipeline.storage.pruning import PruneLimits, format_age, prune
 from pipeline.storage.store import Store
 
 Cache = Callable[..., Result]
@@ -49,12 +50,12 @@ def run(folder: Path, *settings: str) -> list[str]:
 
 
 def stages(folder: Path) -> list[str]:
-    return [kept.stage for kept in contents(folder / "indexes")]
+    return [kept.stage for kept in cache_entries(folder / "indexes")]
 
 
 def ago(folder: Path, seconds: float, *names: str) -> None:
     """Make it so that these stages were last used then."""
-    for kept in contents(folder / "indexes"):
+    for kept in cache_entries(folder / "indexes"):
         if kept.stage in names:
             os.utime(kept.folder / "manifest.json", (time.time() - seconds,) * 2)
 
@@ -187,7 +188,7 @@ def test_unfinished_work_is_listed_and_is_not_damage(cache: Cache, workplace: Pa
 
 @pytest.mark.parametrize("width", [80, 140])
 def test_artifacts_are_named_whole_in_a_narrow_terminal(workplace: Path, width: int) -> None:
-    rows = listing(workplace / "indexes")
+    rows = describe_entries(workplace / "indexes")
     console = Console(width=width, file=io.StringIO(), record=True)
     console.print(cache_table("indexes", rows, width))
     shown = console.export_text()
@@ -231,22 +232,22 @@ def test_nothing_to_prune_is_said_in_one_line(cache: Cache, workplace: Path) -> 
 def test_a_run_marks_what_it_has_use_of(workplace: Path) -> None:
     ago(workplace, 40 * DAY, *stages(workplace))
     assert run(workplace) == []
-    assert [row["stage"] for row in prune(workplace / "indexes", [], Limits(older_than=DAY), dry=True)] == [
-        "openvino"
-    ]
+    assert [
+        row["stage"] for row in prune(workplace / "indexes", [], PruneLimits(older_than=DAY), dry=True)
+    ] == ["openvino"]
 
 
 def test_size_takes_the_least_recently_used_until_the_rest_fits(workplace: Path) -> None:
     order = ["search", "data", "queries", "index", "passages", "evaluate", "openvino"]
     for days, stage in enumerate(reversed(order)):
         ago(workplace, days * DAY + 10, stage)
-    sizes = {kept.stage: kept.bytes for kept in contents(workplace / "indexes")}
+    sizes = {kept.stage: kept.bytes for kept in cache_entries(workplace / "indexes")}
     total = sum(sizes.values())
     room = total - sizes["search"] - 1
-    rows = prune(workplace / "indexes", [], Limits(size=room), dry=False)
+    rows = prune(workplace / "indexes", [], PruneLimits(size=room), dry=False)
     assert [row["stage"] for row in rows] == ["search", "data"]
-    assert sum(kept.bytes for kept in contents(workplace / "indexes")) <= room
-    assert prune(workplace / "indexes", [], Limits(size=room), dry=False) == []
+    assert sum(kept.bytes for kept in cache_entries(workplace / "indexes")) <= room
+    assert prune(workplace / "indexes", [], PruneLimits(size=room), dry=False) == []
 
 
 def test_unused_is_what_no_config_given_uses(cache: Cache, workplace: Path) -> None:
@@ -259,10 +260,10 @@ def test_unused_is_what_no_config_given_uses(cache: Cache, workplace: Path) -> N
 
 
 def test_options_given_together_narrow_each_other(cache: Cache, workplace: Path) -> None:
-    used = {kept.key for kept in contents(workplace / "indexes")}
+    used = {kept.key for kept in cache_entries(workplace / "indexes")}
     for measure in ("ndcg@5", "mrr@5"):
         run(workplace, f"evaluate.measures=[{measure}]")
-    old, new = (kept for kept in contents(workplace / "indexes") if kept.key not in used)
+    old, new = (kept for kept in cache_entries(workplace / "indexes") if kept.key not in used)
     os.utime(old.folder / "manifest.json", (time.time() - 50 * DAY,) * 2)
     ago(workplace, 50 * DAY, "data", "search")
 
@@ -303,14 +304,14 @@ def test_what_a_config_given_uses_stays_however_old_it_is(cache: Cache, workplac
 def test_what_a_process_has_found_and_not_opened_yet_is_not_removed(workplace: Path) -> None:
     root = workplace / "indexes"
     store, recipes = Store(root), {}
-    for kept in contents(root):
+    for kept in cache_entries(root):
         recipes[kept.stage] = Recipe(kept.stage, kept.manifest["recipe"])
     assert store.load(recipes["index"]) is not None
-    gone = [row["stage"] for row in prune(root, [], Limits(size=0), dry=False)]
+    gone = [row["stage"] for row in prune(root, [], PruneLimits(size=0), dry=False)]
     assert "index" not in gone
     assert len(gone) == 6
     del store
-    assert [row["stage"] for row in prune(root, [], Limits(size=0), dry=False)] == ["index"]
+    assert [row["stage"] for row in prune(root, [], PruneLimits(size=0), dry=False)] == ["index"]
     assert Store(root).load(recipes["index"]) is None
 
 
@@ -322,8 +323,8 @@ def test_other_files_in_the_cache_are_left_alone(workplace: Path, tmp_path: Path
     outside.mkdir()
     (outside / "precious").write_text("x", encoding="utf-8")
     (root / "data" / ("f" * 64)).symlink_to(outside)
-    prune(root, [], Limits(size=0), dry=False)
-    assert contents(root) == []
+    prune(root, [], PruneLimits(size=0), dry=False)
+    assert cache_entries(root) == []
     assert (root / "README.md").exists()
     assert (root / "data" / "notes").is_dir()
     assert (outside / "precious").exists()
@@ -356,7 +357,7 @@ def test_wrong_arguments_are_refused(
 
 
 def test_ages_and_sizes() -> None:
-    assert [age(seconds) for seconds in (5, 60, 7200, 3 * DAY + 5)] == ["5 s", "1 m", "2 h", "3 d"]
+    assert [format_age(seconds) for seconds in (5, 60, 7200, 3 * DAY + 5)] == ["5 s", "1 m", "2 h", "3 d"]
     assert (parse_age("1.5d"), parse_age("2w"), parse_age("90 s")) == (1.5 * DAY, 14 * DAY, 90)
     assert (parse_size("10gb"), parse_size("1.5 MB"), parse_size("0B")) == (10**10, 1_500_000, 0)
     with pytest.raises(InputError):

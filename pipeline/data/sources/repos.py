@@ -46,7 +46,7 @@ class Repo:
         """
         if Path(path).is_dir():
             return Repo(path, None)
-        return Repo(path, hub.commit(path, revision, "dataset"))
+        return Repo(path, hub.resolve_commit(path, revision, "dataset"))
 
     def identity(self, config: str | None, split: str | None) -> dict[str, Any]:
         """What the rows of a split depend on: the commit, or the bytes of local files."""

@@ -126,7 +126,7 @@ def _pack(model: Model, folder: Path, draft: Draft) -> dict[str, Any]:
     log.info("packing %s in int16, once", model.name)
     allowed = "BERT, RoBERTa and XLM-RoBERTa with GELU, wide a multiple of 64, their heads one of 32"
     fix = "set model.backend to openvino"
-    with draft.aside() as aside:
+    with draft.scratch() as aside:
         from_torch(
             model,
             folder,

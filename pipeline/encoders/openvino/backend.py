@@ -129,7 +129,7 @@ class OpenVINOBackend:
         tokens, arrays = tokenize(self.tokenizer, texts, most), dict[str, Any]()
         for number, batch in enumerate(batches(self, [list(enumerate(tokens))], most, Usage())):
             arrays |= {f"ids-{number}": batch.ids, f"mask-{number}": batch.mask}
-        with draft.aside() as aside:
+        with draft.scratch() as aside:
             np.savez(aside / "batches.npz", **arrays)
             arguments = [str(whole), str(aside / DESCRIPTION), str(aside / "batches.npz")]
             said = in_its_own_process("pipeline.encoders.openvino.quantization", arguments, aside / WEIGHTS)
@@ -186,7 +186,7 @@ def int8_recipe(model: Model) -> Recipe:
 def _convert(model: Model, folder: Path, draft: Draft) -> dict[str, Any]:
     """Trace the torch model."""
     log.info("converting %s to OpenVINO, once", model.name)
-    with draft.aside() as aside:
+    with draft.scratch() as aside:
         from_torch(
             model,
             folder,

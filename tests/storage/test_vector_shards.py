@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pipeline.core.errors import InputError
 from pipeline.core.records import Embeddings
-from pipeline.storage import vectors
+from pipeline.storage import vector_shards
 from pipeline.storage.artifacts import Recipe
 from pipeline.storage.store import Store
 
@@ -25,9 +25,9 @@ def name(start: int, stop: int) -> str:
 def test_missing_and_whole_shards_cover_every_row_once(
     rows: int, size: int, other: int, kept: set[int]
 ) -> None:
-    earlier = vectors.missing(rows, other, [])
+    earlier = vector_shards.missing_ranges(rows, other, [])
     whole = [span for number, span in enumerate(earlier) if number in kept]
-    made = vectors.missing(rows, size, [name(*span) for span in whole])
+    made = vector_shards.missing_ranges(rows, size, [name(*span) for span in whole])
     covered = sorted(whole + made)
     assert [row for start, stop in covered for row in range(start, stop)] == list(range(rows))
     assert all(stop - start <= size for start, stop in made)
@@ -42,9 +42,9 @@ def test_shards_open_in_order_of_their_rows(tmp_path: Path, write_shard: Callabl
         return {}, {}
 
     artifact, _ = Store(tmp_path).make(Recipe("passages", {}), build)
-    opened = vectors.open_embeddings(artifact)
+    opened = vector_shards.open_embeddings(artifact)
     assert (np.concatenate(opened.shards) == all_rows).all()
-    assert (vectors.read_all(artifact) == all_rows).all()
+    assert (vector_shards.read_all_rows(artifact) == all_rows).all()
     assert (len(opened), opened.dimension) == (25, 2)
     assert all(isinstance(shard, np.memmap) for shard in opened.shards)
 
@@ -53,22 +53,22 @@ def test_shards_open_in_order_of_their_rows(tmp_path: Path, write_shard: Callabl
 def test_vectors_that_are_not_finite_are_refused_by_id(bad: float) -> None:
     rows = np.eye(3, dtype=np.float32)
     rows[1, 2] = bad
-    with pytest.raises(InputError, match="'b' holds NaN or infinity; 1 of 3"):
-        vectors.check(rows, ["a", "b", "c"], normalized=False)
+    with pytest.raises(InputError, match=r"'b' holds NaN or infinity; 1 of 3"):
+        vector_shards.check_vectors(rows, ["a", "b", "c"], normalized=False)
 
 
 def test_vectors_that_are_not_normalized_are_refused_where_they_should_be() -> None:
     rows = np.eye(3, dtype=np.float32) * np.float32([[1], [1], [2]])
-    vectors.check(rows, "abc", normalized=False)
-    with pytest.raises(InputError, match=r"'c' has length 2 where model\.normalize says 1"):
-        vectors.check(rows, "abc", normalized=True)
+    vector_shards.check_vectors(rows, "abc", normalized=False)
+    with pytest.raises(InputError, match=r"'c' has length 2, and with model\.normalize it should be 1"):
+        vector_shards.check_vectors(rows, "abc", normalized=True)
 
 
 def test_vectors_whose_scores_overflow_are_refused() -> None:
     rows = np.eye(3, dtype=np.float32) * np.float32([[1], [4e18], [5e18]])
-    vectors.check(rows[:2], "ab", normalized=False)
-    with pytest.raises(InputError, match=r"'c' is longer than 4\.6e\+18: scores would overflow; 1"):
-        vectors.check(rows, "abc", normalized=False)
+    vector_shards.check_vectors(rows[:2], "ab", normalized=False)
+    with pytest.raises(InputError, match=r"'c' is longer than 4\.6e\+18, so that scores would overflow; 1"):
+        vector_shards.check_vectors(rows, "abc", normalized=False)
 
 
 SHARDS = st.lists(st.integers(0, 9), min_size=1, max_size=6).filter(any)
@@ -85,7 +85,10 @@ def test_rows_are_read_and_picked_across_shards(sizes: list[int], data: st.DataO
     start = data.draw(st.integers(0, len(rows)))
     stop = data.draw(st.integers(start, len(rows)))
     some = np.array(sorted(data.draw(st.lists(st.integers(0, len(rows) - 1)))), np.int64)
-    read, picked = vectors.read(embeddings, start, stop), vectors.pick(embeddings, some)
+    read, picked = (
+        vector_shards.read_rows(embeddings, start, stop),
+        vector_shards.gather_rows(embeddings, some),
+    )
     assert read.dtype == picked.dtype == np.float32
     assert (read == rows[start:stop]).all()
     assert (picked == rows[some]).all()
@@ -95,14 +98,14 @@ def test_rows_let_go_are_read_again(tmp_path: Path) -> None:
     rows = np.arange(60_000, dtype=np.float32).reshape(-1, 3)
     np.save(tmp_path / "rows.npy", rows)
     embeddings = Embeddings((np.load(tmp_path / "rows.npy", mmap_mode="r"),))
-    assert (vectors.read(embeddings, 0, 20_000) == rows).all()
-    vectors.forget(embeddings, 5, 19_000)
-    assert (vectors.read(embeddings, 0, 20_000) == rows).all()
+    assert (vector_shards.read_rows(embeddings, 0, 20_000) == rows).all()
+    vector_shards.release_memory(embeddings, 5, 19_000)
+    assert (vector_shards.read_rows(embeddings, 0, 20_000) == rows).all()
 
 
 def test_a_component_too_large_for_fp16_is_refused() -> None:
     rows = np.float32([[1, 2], [3, 70_000]])
-    assert vectors.stored(rows, 0, "fp32") is rows
-    assert vectors.stored(rows[:1], 0, "fp16").dtype == np.float16
+    assert vector_shards.to_stored_precision(rows, 0, "fp32") is rows
+    assert vector_shards.to_stored_precision(rows[:1], 0, "fp16").dtype == np.float16
     with pytest.raises(InputError, match=r"from row 40 on has a component of 7e\+04"):
-        vectors.stored(rows, 40, "fp16")
+        vector_shards.to_stored_precision(rows, 40, "fp16")

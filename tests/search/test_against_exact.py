@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pipeline.metrics.names import parse_all
+from pipeline.metrics.names import parse_measures
 from pipeline.metrics.statistics import bootstrap_interval
-from pipeline.search import loss
+from pipeline.search import against_exact
 
 EXACT = np.array([[1, 2, 3, 4], [5, 6, 7, 8]])
 FOUND = np.array([[2, 1, 9, 3], [8, 0, -1, -1]])
@@ -18,21 +18,23 @@ FOUND = np.array([[2, 1, 9, 3], [8, 0, -1, -1]])
     [(1, 0.0), (2, (2 / 2 + 0) / 2), (3, (2 / 3 + 0) / 2), (4, (3 / 4 + 1 / 4) / 2), (9, 0.5)],
 )
 def test_overlap_is_the_share_of_exact_hits_found(cutoff: int, expected: float) -> None:
-    assert loss.overlap(FOUND, EXACT, cutoff) == pytest.approx(expected)
+    assert against_exact.overlap(FOUND, EXACT, cutoff) == pytest.approx(expected)
 
 
 def test_overlap_of_short_rankings_is_of_what_there_is() -> None:
     short = np.array([[3, 1, -1], [2, -1, -1]])
-    assert loss.overlap(short, short, 3) == 1
-    assert loss.overlap(np.array([[3, -1, -1], [-1, -1, -1]]), short, 3) == pytest.approx((1 / 2 + 0) / 2)
+    assert against_exact.overlap(short, short, 3) == 1
+    assert against_exact.overlap(np.array([[3, -1, -1], [-1, -1, -1]]), short, 3) == pytest.approx(
+        (1 / 2 + 0) / 2
+    )
 
 
 def test_change_is_of_means_and_its_interval_of_pairs() -> None:
     generator = np.random.default_rng(0)
     exact = generator.random((200, 2))
     values = exact - [0.1, 0]  # one measure loses 0.1 for every query: its interval has no width
-    measures = parse_all("ndcg@2,map")
-    made = loss.against(FOUND, EXACT, measures, values, exact)
+    measures = parse_measures("ndcg@2,map")
+    made = against_exact.compare_with_exact(FOUND, EXACT, measures, values, exact)
     assert list(made["overlap"]) == ["2", "4"]
     change = made["change"]["ndcg@2"]
     assert change["exact"] == pytest.approx(exact[:, 0].mean())
@@ -40,6 +42,6 @@ def test_change_is_of_means_and_its_interval_of_pairs() -> None:
     assert made["change"]["map"]["difference"] == 0
     noisy = values + generator.normal(0, 0.1, values.shape)
     low, high = bootstrap_interval(noisy - exact)
-    change = loss.against(FOUND, EXACT, measures, noisy, exact)["change"]["map"]
+    change = against_exact.compare_with_exact(FOUND, EXACT, measures, noisy, exact)["change"]["map"]
     assert (change["ci_low"], change["ci_high"]) == (low[1], high[1])
     assert change["ci_low"] < change["difference"] < change["ci_high"]

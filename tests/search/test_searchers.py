@@ -17,8 +17,8 @@ from pipeline.core.errors import InputError
 from pipeline.core.progress import silent
 from pipeline.report.table import became
 from pipeline.runner import Benchmark
-from pipeline.search import gpu, speed
-from pipeline.storage import vectors
+from pipeline.search import gpu, timing
+from pipeline.storage import vector_shards
 from pipeline.storage.store import Store
 
 
@@ -86,8 +86,10 @@ def test_an_approximate_index_is_measured_against_exact_search_made_once(workpla
 def test_an_index_on_a_gpu_says_so_and_nothing_of_this_machine_s_threads(
     workplace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gpu, "count", lambda: 1)
-    monkeypatch.setattr(gpu, "_copy", lambda index, number: faiss.clone_index(index))  # stands in for one
+    monkeypatch.setattr(gpu, "count_gpus", lambda: 1)
+    monkeypatch.setattr(
+        gpu, "_copy_to_gpu", lambda index, number: faiss.clone_index(index)
+    )  # stands in for one
     metrics = run(workplace, "index.factory='IVF4,Flat'", "search.parameters={nprobe: 4}")
     assert metrics["index"]["device"] == "cuda:0"
     assert metrics["index"]["queries_per_second"] > 0
@@ -99,7 +101,7 @@ def test_seconds_are_what_the_benchmark_itself_costs(
     workplace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither its speed's measuring nor the exact search it is compared with: each seems to take an hour."""
-    clock, measure, late, searched = time.perf_counter, speed.measure, [], []
+    clock, measure, late, searched = time.perf_counter, timing.time_searches, [], []
 
     def progress(label: str, total: int | None, unit: str) -> Any:
         searched.extend([label] if label == "search" else [])
@@ -113,8 +115,8 @@ def test_seconds_are_what_the_benchmark_itself_costs(
         return measure(*given)
 
     monkeypatch.setattr(time, "perf_counter", lambda: clock() + 3600 * len(late))
-    monkeypatch.setattr(speed, "SECONDS", 0.01)
-    monkeypatch.setattr(speed, "measure", measured)
+    monkeypatch.setattr(timing, "SECONDS", 0.01)
+    monkeypatch.setattr(timing, "time_searches", measured)
     settings = [f"cache={workplace}/indexes", f"output={workplace}/results", "search.top_k=60"]
     config = load_config(workplace / "c.yaml", [*settings, "index.factory='IVF4,Flat'"])
     metrics = api.run_benchmark(config, progress=progress).metrics
@@ -135,7 +137,7 @@ def test_vectors_in_fp16_are_half_as_large_and_score_alike(workplace: Path) -> N
     found = {}
     for name, each in (("fp32", config), ("fp16", halves)):
         benchmark = Benchmark(each, store)
-        shards = vectors.open_embeddings(benchmark.ensure("passages")).shards
+        shards = vector_shards.open_embeddings(benchmark.ensure("passages")).shards
         assert {shard.dtype for shard in shards} == {np.dtype(np.float16 if name == "fp16" else np.float32)}
         found[name] = np.load(benchmark.ensure("search").path("scores.npy"))
     assert np.abs(found["fp32"] - found["fp16"]).max() < 1e-3
@@ -144,6 +146,6 @@ def test_vectors_in_fp16_are_half_as_large_and_score_alike(workplace: Path) -> N
 
 def test_a_damaged_count_is_refused_in_one_sentence() -> None:
     with pytest.raises(InputError, match="the index holds 9 vectors, and the collection 10 passages"):
-        vectors.match(9, 4, 10, np.ones((1, 4), np.float32))
+        vector_shards.check_counts(9, 4, 10, np.ones((1, 4), np.float32))
     with pytest.raises(InputError, match="vectors have 8 dimensions and the index 4"):
-        vectors.match(10, 4, 10, np.ones((1, 8), np.float32))
+        vector_shards.check_counts(10, 4, 10, np.ones((1, 8), np.float32))

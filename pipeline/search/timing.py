@@ -1,0 +1,68 @@
+"""Speed of an index: queries per second on all threads and on one, and the latency of single queries."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import faiss
+import numpy as np
+
+from pipeline.core.records import Float32
+
+SECONDS = 0.5  # that each of the three measurements takes, or one batch if that takes longer
+
+
+def time_searches(
+    search: Callable[[Float32], object], queries: Float32, batch_size: int, on_gpu: bool = False
+) -> dict[str, Any]:
+    """Time an index.
+
+    Args:
+        search: Searches the index for float32 [n, dimension].
+        queries: float32 [queries, dimension], at least one.
+        batch_size: Queries searched at once.
+        on_gpu: Whether the index is on a GPU, so that the number of threads does not matter.
+
+    Returns:
+        `queries_per_second` of batches, and `latency_ms` with `median`, `p95` and `p99` of single queries,
+        both on all threads; and unless `on_gpu`, the number of `threads` and `queries_per_second_one_thread`.
+    """
+    search(queries[:1])  # the first call reads and builds what later ones reuse
+    times = [seconds for _, seconds in _timed_batches(search, queries, 1)]
+    median, p95, p99 = np.percentile(times, (50, 95, 99)) * 1000
+    figures = {
+        "queries_per_second": round(_queries_per_second(search, queries, batch_size), 1),
+        "latency_ms": {"median": round(median, 4), "p95": round(p95, 4), "p99": round(p99, 4)},
+    }
+    if on_gpu:
+        return figures
+    threads = faiss.omp_get_max_threads()
+    try:
+        faiss.omp_set_num_threads(1)
+        one_thread = _queries_per_second(search, queries, batch_size)
+    finally:
+        faiss.omp_set_num_threads(threads)
+    return {**figures, "threads": threads, "queries_per_second_one_thread": round(one_thread, 1)}
+
+
+def _queries_per_second(search: Callable[[Float32], object], queries: Float32, batch_size: int) -> float:
+    counts, times = zip(*_timed_batches(search, queries, batch_size), strict=True)
+    return float(sum(counts) / sum(times))
+
+
+def _timed_batches(
+    search: Callable[[Float32], object], queries: Float32, batch_size: int
+) -> Iterator[tuple[int, float]]:
+    """Searches batches of the queries, over and over until the time is up; yields their sizes and seconds."""
+    until = time.perf_counter() + SECONDS
+    for start in itertools.cycle(range(0, len(queries), batch_size)):
+        batch = queries[start : start + batch_size]
+        started = time.perf_counter()
+        search(batch)
+        ended = time.perf_counter()
+        yield len(batch), ended - started
+        if ended > until:
+            return

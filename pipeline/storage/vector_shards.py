@@ -1,0 +1,209 @@
+"""Shards of vectors on disk: `.npy` files of consecutive rows; a killed run loses one shard at most."""
+
+from __future__ import annotations
+
+import itertools
+import mmap
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal
+
+import numpy as np
+
+from pipeline.core.errors import InputError
+from pipeline.core.records import Array, Embeddings, Float32, Int64
+from pipeline.storage.artifacts import Artifact
+
+Precision = Literal["fp32", "fp16"]
+_NAME = re.compile(r"rows-(\d{10})-(\d{10})\.npy")
+MAX_LENGTH = 2.0**62  # squared distances of vectors up to this length do not overflow in float32
+LENGTH_TOLERANCE = 1e-3  # by which a length may differ from 1; rounding to bf16 or fp16 moves it less
+
+
+def missing_ranges(rows: int, shard_rows: int, whole: Iterable[str]) -> list[tuple[int, int]]:
+    """Row ranges [start, stop) of at most `shard_rows` rows that no existing shard holds.
+
+    Args:
+        rows: How many vectors there will be.
+        shard_rows: Rows of the longest shard.
+        whole: Names of the existing shards, of any length: an earlier run may have used another `shard_rows`.
+    """
+    ranges, start = [], 0
+    for first, last in [*sorted(_row_range(name) for name in whole if _NAME.fullmatch(name)), (rows, rows)]:
+        while start < first:
+            stop = min(start + shard_rows, first)
+            ranges.append((start, stop))
+            start = stop
+        start = max(start, last)
+    return ranges
+
+
+def split_evenly(rows: int, parts: int) -> list[tuple[int, int]]:
+    """Row ranges [start, stop) of nearly equal length, none of them empty."""
+    bounds = np.linspace(0, rows, min(parts, rows) + 1).astype(int).tolist()
+    return list(itertools.pairwise(bounds))
+
+
+def shard_name(start: int, stop: int) -> str:
+    """Name of the file that holds rows [start, stop)."""
+    return f"rows-{start:010d}-{stop:010d}.npy"
+
+
+def to_stored_precision(vectors: Float32, start: int, precision: Precision) -> Array:
+    """Vectors in the precision they are stored in; `start` is the first one's row, for the message.
+
+    Raises:
+        InputError: A component is too large for fp16.
+    """
+    if precision == "fp32":
+        return vectors
+    largest = float(np.abs(vectors).max(initial=0))
+    limit = float(np.finfo(np.float16).max)
+    if largest > limit:
+        raise InputError(
+            f"model.vector_precision: a vector from row {start} on has a component of {largest:.4g}",
+            allowed=f"up to {limit:,.0f} in fp16",
+            fix="set model.vector_precision: fp32",
+        )
+    return vectors.astype(np.float16)
+
+
+def open_embeddings(artifact: Artifact) -> Embeddings:
+    """All shards of a finished artifact, memory-mapped.
+
+    Raises:
+        InputError: Their dimensions differ.
+    """
+    names = sorted(name for name in artifact.files if _NAME.fullmatch(name))
+    shards = [np.load(artifact.path(name), mmap_mode="r", allow_pickle=False) for name in names]
+    for name, shard in zip(names, shards, strict=True):
+        if shard.shape[1] != shards[0].shape[1]:
+            raise InputError(
+                f"{artifact.folder}: the vectors from row {_row_range(name)[0]} on "
+                f"have {shard.shape[1]} dimensions, those before have {shards[0].shape[1]}",
+                allowed="the same number for all",
+                fix="check the model, and run again with --fresh",
+            )
+    return Embeddings(tuple(shards))
+
+
+def open_rows(artifact: Artifact, start: int, stop: int) -> Embeddings:
+    """Rows [start, stop) of a finished artifact, memory-mapped; opens only the shards that hold some."""
+    spans = {name: _row_range(name) for name in artifact.files if _NAME.fullmatch(name)}
+    names = [name for name, (first, last) in spans.items() if first < stop and start < last]
+    before = spans[names[0]][0]
+    opened = open_embeddings(artifact.only(*names))
+    return Embeddings(tuple(shard[a:b] for shard, a, b in _spans(opened, start - before, stop - before)))
+
+
+def check_counts(count: int, dimension: int, passages: int, queries: Float32) -> None:
+    """Refuse vectors, or an index of them, that fit neither the collection nor the queries.
+
+    Args:
+        count: How many vectors there are.
+        dimension: Their dimension.
+        passages: How many passages the collection has.
+        queries: float32 [queries, dimension].
+
+    Raises:
+        InputError: The counts or the dimensions differ.
+    """
+    if count != passages:
+        raise InputError(
+            f"the index holds {count:,} vectors, and the collection {passages:,} passages",
+            allowed="a vector for each passage",
+            fix="run again with --fresh",
+        )
+    if queries.shape[1] != dimension:
+        raise InputError(
+            f"the queries' vectors have {queries.shape[1]} dimensions and the index {dimension}",
+            fix="use the same model for both",
+        )
+
+
+def read_rows(embeddings: Embeddings, start: int, stop: int) -> Float32:
+    """float32 [stop - start, dimension]: consecutive rows; not copied if one float32 shard holds them all."""
+    parts = [shard[a:b] for shard, a, b in _spans(embeddings, start, stop)]
+    if len(parts) == 1:
+        return np.asanyarray(parts[0], np.float32)
+    return np.concatenate([np.empty((0, embeddings.dimension), np.float32), *parts], dtype=np.float32)
+
+
+def read_all_rows(artifact: Artifact) -> Float32:
+    """float32 [rows, dimension]: all vectors of a finished artifact; for queries, which are few."""
+    embeddings = open_embeddings(artifact)
+    return read_rows(embeddings, 0, len(embeddings))
+
+
+def gather_rows(embeddings: Embeddings, rows: Int64) -> Float32:
+    """float32 [n, dimension]: rows in ascending order, repeats allowed; releases the memory of each shard."""
+    picked = np.empty((len(rows), embeddings.dimension), np.float32)
+    starts = np.cumsum([0, *map(len, embeddings.shards)])
+    for number in np.unique(np.searchsorted(starts, rows, side="right") - 1):
+        first, last = np.searchsorted(rows, starts[number : number + 2])
+        shard = embeddings.shards[number]
+        picked[first:last] = shard[rows[first:last] - starts[number]]
+        release_memory(Embeddings((shard,)), 0, len(shard))  # the system reads megabytes around each row
+    return picked
+
+
+def release_memory(embeddings: Embeddings, start: int, stop: int) -> None:
+    """Release the memory that rows of memory-mapped shards occupy; the system may keep them in its cache."""
+    for shard, a, b in _spans(embeddings, start, stop):
+        mapped = getattr(shard, "_mmap", None)  # private, and numpy.memmap has no public name for it
+        if mapped is None:
+            continue
+        offset = _address(shard) - _address(np.frombuffer(mapped, np.uint8))
+        row_bytes = shard.strides[0]
+        first = (offset + a * row_bytes) // mmap.PAGESIZE * mmap.PAGESIZE
+        mapped.madvise(mmap.MADV_DONTNEED, first, offset + b * row_bytes - first)
+
+
+def _address(array: np.ndarray[Any, Any]) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+def _spans(embeddings: Embeddings, start: int, stop: int) -> Iterator[tuple[Float32, int, int]]:
+    """The shards that hold some of rows [start, stop), each with which of its own rows those are: [a, b)."""
+    before = 0
+    for shard in embeddings.shards:
+        a, b = max(start - before, 0), min(stop - before, len(shard))
+        if a < b:
+            yield shard, a, b
+        before += len(shard)
+
+
+def check_vectors(vectors: Float32, ids: Iterable[str], normalized: bool) -> None:
+    """Refuse vectors whose scores would be meaningless.
+
+    Args:
+        vectors: float32 [n, dimension].
+        ids: Ids of the n texts.
+        normalized: Whether every length must be 1.
+
+    Raises:
+        InputError: A vector holds NaN or infinity, or is too long, or not of length 1; names the first one.
+    """
+    lengths = np.linalg.norm(vectors.astype(np.float64), axis=1)
+    wrong = ~np.isfinite(lengths)
+    what = "holds NaN or infinity"
+    fix = "check the model's weights, or try model.precision: fp32; make vectors from a file again"
+    if not wrong.any() and normalized:
+        wrong = np.abs(lengths - 1) > LENGTH_TOLERANCE
+        what = f"has length {lengths[np.argmax(wrong)]:.4g}, and with model.normalize it should be 1"
+        fix = "check the model's weights; for vectors from a file, scale them or set model.normalize to false"
+    elif not wrong.any():
+        wrong = lengths > MAX_LENGTH
+        what = f"is longer than {MAX_LENGTH:.2g}, so that scores would overflow"
+        fix = "set model.normalize to true; or scale the vectors"
+    if wrong.any():
+        first = list(ids)[int(np.argmax(wrong))]
+        affected = f"{int(wrong.sum())} of {len(wrong)} vectors affected"
+        raise InputError(f"the vector of '{first}' {what}; {affected}", fix=fix)
+
+
+def _row_range(name: str) -> tuple[int, int]:
+    match = _NAME.fullmatch(name)
+    if match is None:
+        raise ValueError(f"not a shard: {name}")
+    return int(match[1]), int(match[2])

@@ -1,0 +1,112 @@
+"""Files that appear under their name only when they are whole, and errors that name the file.
+
+A file is written as `<name>.tmp`, flushed to the disk (fsync) and renamed; then its folder is flushed. POSIX
+renames in one step, so a process killed before the rename leaves the old file, if there was one, and a `.tmp`
+that the next writer removes. Killed after it, it leaves the new file with all its bytes. The flush before
+the rename makes that hold for a power cut as well; the one of the folder makes the new name last.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pipeline.core.errors import InputError
+
+TEMPORARY = ".tmp"
+_DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
+_TRIAL_BYTES = 1 << 20  # written to find out whether the disk is full
+
+
+def read_json_object(path: Path) -> dict[str, Any] | None:
+    """The object in a small JSON file; None if there is no such file or it holds anything else."""
+    try:
+        value = json.loads(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a small file; until all of it is on the disk, `path` keeps what it held before."""
+    with replacing(path) as temporary, open(temporary, "xb") as file:
+        file.write(content)
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary path to write; when the block ends without an error, the file is renamed to `path`.
+
+    Raises:
+        OSError: The disk refused to write, whichever error the block raised because of that.
+    """
+    temporary = path.with_name(path.name + TEMPORARY)
+    try:
+        temporary.unlink(missing_ok=True)  # never written through: it may be a link to somewhere else
+        with disk_errors_named(temporary):
+            yield temporary
+            put_in_place(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def put_in_place(temporary: Path, path: Path) -> None:
+    """Rename a written file once all of it has reached the disk."""
+    flush(temporary)
+    os.replace(temporary, path)
+    flush(path.parent)
+
+
+def flush(path: Path) -> None:
+    """Wait until a file's bytes, or the names in a folder, have reached the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def remove_path(path: Path) -> None:
+    """Remove a file, a link, or a folder with all that is in it."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def disk_errors_named(path: Path) -> Iterator[None]:
+    """Around code that writes `path`: a disk that refuses to write raises an OSError that names the file.
+
+    NumPy raises an OSError without a number, and Faiss a RuntimeError; neither says why the write failed. So
+    after an error without a number some bytes are appended to `path`, whose content is lost anyway: if the
+    disk is full or read-only, that fails with the reason.
+    """
+    try:
+        yield
+    except Exception as error:
+        number = getattr(error, "errno", None)
+        if not number and not isinstance(error, InputError):
+            number = _write_error(path)
+        if number in _DISK_ERRORS:
+            raise OSError(number, os.strerror(number), str(path)) from error
+        raise
+
+
+def _write_error(path: Path) -> int | None:
+    """The number of the error that appending to a file raises; None if it raises none."""
+    try:
+        with open(path, "ab") as file:
+            file.write(bytes(_TRIAL_BYTES))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as refusal:
+        return refusal.errno
+    return None
