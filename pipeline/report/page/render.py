@@ -17,10 +17,11 @@ from typing import Any
 
 from pipeline.config import STAGES
 from pipeline.core import display, machine
-from pipeline.report import plots, sentences, tradeoff
-from pipeline.report.approximate import approximate
-from pipeline.report.evidence import Evidence, gather
-from pipeline.report.origin import origin
+from pipeline.report import tradeoff
+from pipeline.report.page import plots, sentences
+from pipeline.report.page.exact import approximate
+from pipeline.report.page.provenance import origin
+from pipeline.report.page.queries import Evidence, gather
 from pipeline.results.comparison import Comparison
 from pipeline.storage import disk
 

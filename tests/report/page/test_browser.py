@@ -12,7 +12,7 @@ import pytest
 
 from pipeline.api import run_benchmarks
 from pipeline.config.sweep import load_configs
-from pipeline.report.html import write_page
+from pipeline.report.page.render import write_page
 from pipeline.results.comparison import compare
 
 SIZES = {"desktop": {"width": 1280, "height": 900}, "phone": {"width": 390, "height": 844}}

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pipeline.core import display
-from pipeline.report.evidence import PASSAGE_LENGTH, Evidence, relevance_level
+from pipeline.report.page.queries import PASSAGE_LENGTH, Evidence, relevance_level
 from pipeline.results.comparison import Comparison
 
 

@@ -11,8 +11,8 @@ import pytest
 from pipeline.api import run_benchmark
 from pipeline.config.files import load_config
 from pipeline.core.records import Texts
-from pipeline.report.evidence import gather, telling
-from pipeline.report.failures import Hit, explain, texts_of
+from pipeline.report.page.queries import gather, telling
+from pipeline.report.page.rankings import Hit, explain, texts_of
 from pipeline.results.comparison import compare
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from pipeline.core import display
 from pipeline.core.records import Collection, Float64
 from pipeline.metrics.names import parse
-from pipeline.report.failures import Examined, Hit, examine, find_collection, texts_of
+from pipeline.report.page.rankings import Examined, Hit, examine, find_collection, texts_of
 from pipeline.results.comparison import Comparison
 from pipeline.results.folder import SavedResult
 

@@ -15,8 +15,8 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from pipeline.core.display import rate, rounded
-from pipeline.report.evidence import Evidence
-from pipeline.report.failures import CURVES
+from pipeline.report.page.queries import Evidence
+from pipeline.report.page.rankings import CURVES
 from pipeline.results.comparison import Comparison
 
 if TYPE_CHECKING:

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from pipeline.core.display import rate, rounded
-from pipeline.report import sentences, tradeoff
-from pipeline.report.approximate import approximate
-from pipeline.report.html import page
+from pipeline.report import tradeoff
+from pipeline.report.page import sentences
+from pipeline.report.page.exact import approximate
+from pipeline.report.page.render import page
 from pipeline.results.comparison import compare
 
 

@@ -6,8 +6,8 @@ import math
 import warnings
 from pathlib import Path
 
-from pipeline.report.evidence import gather
-from pipeline.report.plots import Curve, Point, curves, look, over_cutoffs, speeds
+from pipeline.report.page.plots import Curve, Point, curves, look, over_cutoffs, speeds
+from pipeline.report.page.queries import gather
 from pipeline.results.comparison import compare
 
 

@@ -24,7 +24,7 @@ from pipeline.core.records import Ranking
 from pipeline.formats import trec
 from pipeline.metrics import evaluation, scoring, statistics
 from pipeline.metrics.names import parse_all
-from pipeline.report.html import page
+from pipeline.report.page.render import page
 from pipeline.results.comparison import compare
 from pipeline.storage.store import Store
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pipeline.report import tradeoff
-from pipeline.report.plots import Plot, Point, speed_plot
+from pipeline.report.page.plots import Plot, Point, speed_plot
 from pipeline.results.comparison import Comparison
 
 
