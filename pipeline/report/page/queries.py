@@ -1,4 +1,4 @@
-"""What does a page know of its queries? Their values, and for the most telling ones the passages."""
+"""Data for the page's list of queries: the values of all, and the rankings and texts of selected ones."""
 
 from __future__ import annotations
 
@@ -12,46 +12,47 @@ import numpy as np
 from pipeline.core import display
 from pipeline.core.records import Collection, Float64
 from pipeline.metrics.names import parse
-from pipeline.report.page.rankings import Examined, Hit, examine, find_collection, texts_of
+from pipeline.report.page.rankings import Hit, ResultDetails, examine_result, find_collection, select_texts
 from pipeline.results.comparison import Comparison
 from pipeline.results.folder import SavedResult
 
 QUERIES = 200
-"""Queries shown with their passages, at most."""
+"""Most queries that are shown with their passages."""
 RANKINGS = 500
-"""The same in rankings: queries times results, at most."""
-QUERY_LENGTH, PASSAGE_LENGTH = 200, 300
-"""Characters shown of a text."""
+"""Most rankings, queries times results, that are shown with their passages."""
+QUERY_LENGTH = 200
+PASSAGE_LENGTH = 300
+"""Texts are cut at these numbers of characters."""
 
 
 @dataclass(frozen=True)
-class Evidence:
-    """What the cached collections and the run files tell.
+class QueryData:
+    """What the run files and the cached collections say about the queries.
 
     Attributes:
-        examined: For each result; None where its collection is not in its cache.
-        chosen: Ids of the queries shown with their passages, the most telling first.
+        details: One per result; None where its collection is not in its cache.
+        selected: Ids of the queries shown with their passages.
         queries: Text of each query that has one.
         passages: Text of each passage shown.
-        notes: What is not there, a sentence each.
+        notes: Sentences about missing collections.
     """
 
-    examined: list[Examined | None]
-    chosen: list[str]
+    details: list[ResultDetails | None]
+    selected: list[str]
     queries: dict[str, str]
     passages: dict[str, str]
     notes: list[str]
 
-    def view(self, comparison: Comparison) -> dict[str, Any]:
-        """What the page's script shows: compact JSON, every query once, every text once."""
-        number = {name: at for at, name in enumerate(self.passages)}
-        row = {query: at for at, query in enumerate(comparison.query_ids)}
-        names = {entry.name: at for at, entry in enumerate(comparison.results)}
+    def json(self, comparison: Comparison) -> dict[str, Any]:
+        """The data of the page's script, with every query and every text once."""
+        passage_rows = {name: row for row, name in enumerate(self.passages)}
+        query_rows = {query: row for row, query in enumerate(comparison.query_ids)}
+        names = {entry.name: number for number, entry in enumerate(comparison.results)}
         return {
             "measure": comparison.measure,
             "rel": relevance_level(comparison),
             "names": list(names),
-            "values": [_rounded(column) for column in comparison.values.T],
+            "values": [_compact(column) for column in comparison.values.T],
             "pairs": [
                 [
                     names[pair.a],
@@ -70,24 +71,24 @@ class Evidence:
             "texts": [self.queries.get(query, "") for query in comparison.query_ids],
             "passages": list(self.passages.items()),
             "details": {
-                row[query]: [_detail(examined, query, number) for examined in self.examined]
-                for query in self.chosen
+                query_rows[query]: [_query_json(details, query, passage_rows) for details in self.details]
+                for query in self.selected
             },
         }
 
 
 def relevance_level(comparison: Comparison) -> int:
-    """The lowest grade that counts as relevant, by the measure compared."""
+    """The lowest grade that counts as relevant for the measure of the comparison."""
     return int(parse(comparison.measure).settings.get("rel", 1))
 
 
-def gather(comparison: Comparison) -> Evidence:
-    """Read rankings, judgments and texts of what is compared, as far as they are there."""
-    chosen = telling(comparison.values, min(QUERIES, RANKINGS // len(comparison.results)))
-    ids = [comparison.query_ids[at] for at in chosen]
+def read_query_data(comparison: Comparison) -> QueryData:
+    """Read the rankings, and the judgments and texts of the collections that are in their caches."""
+    rows = select_queries(comparison.values, min(QUERIES, RANKINGS // len(comparison.results)))
+    ids = [comparison.query_ids[row] for row in rows]
     rel = relevance_level(comparison)
     opened: dict[tuple[str, str], Collection | None] = {}
-    examined: list[Examined | None] = []
+    details: list[ResultDetails | None] = []
     queries: dict[str, str] = {}
     passages: dict[str, str] = {}
     for source in comparison.sources:
@@ -96,74 +97,75 @@ def gather(comparison: Comparison) -> Evidence:
             opened[place] = find_collection(source.manifest)
         collection = opened[place]
         if collection is None:
-            examined.append(None)
+            details.append(None)
             continue
-        seen = examine(source.folder, source.manifest, collection, ids, rel)
-        examined.append(seen)
-        queries = queries or texts_of(collection.queries, comparison.query_ids, QUERY_LENGTH)
-        hits = chain.from_iterable((*told.top, *told.missed) for told in seen.queries.values())
+        examined = examine_result(source.folder, source.manifest, collection, ids, rel)
+        details.append(examined)
+        queries = queries or select_texts(collection.queries, comparison.query_ids, QUERY_LENGTH)
+        hits = chain.from_iterable((*query.top, *query.missed) for query in examined.queries.values())
         new = [name for name in dict.fromkeys(hit.passage for hit in hits) if name not in passages]
-        passages |= dict.fromkeys(new, "") | texts_of(collection.passages, new, PASSAGE_LENGTH)
-    return Evidence(
-        examined, ids if any(examined) else [], queries, passages, list(_notes(comparison, examined))
-    )
+        passages |= dict.fromkeys(new, "") | select_texts(collection.passages, new, PASSAGE_LENGTH)
+    selected = ids if any(details) else []
+    return QueryData(details, selected, queries, passages, list(_notes(comparison, details)))
 
 
-def telling(values: Float64, most: int) -> list[int]:
-    """Rows of the queries worth showing: where two results differ most, and where one does worst.
+def select_queries(values: Float64, limit: int) -> list[int]:
+    """Rows of the queries where two results differ most, or where one result scores lowest.
 
     Args:
         values: float64 [queries, results].
-        most: How many rows.
+        limit: Most rows to return.
 
     Returns:
-        At most `most` rows: of every pair the largest difference, of every result the lowest value, then
-        the second of each, and so on.
+        In turn the row with the largest difference of every pair and with the lowest value of every result,
+        then the rows with the second largest and second lowest, and so on; each row once.
     """
     orders: list[Sequence[int]] = [
         np.argsort(-np.abs(values[:, a] - values[:, b]), kind="stable").tolist()
         for a, b in combinations(range(values.shape[1]), 2)
     ]
     orders += [np.argsort(column, kind="stable").tolist() for column in values.T]
-    return list(dict.fromkeys(chain.from_iterable(zip(*orders, strict=True))))[:most]
+    return list(dict.fromkeys(chain.from_iterable(zip(*orders, strict=True))))[:limit]
 
 
 def _cache(source: SavedResult) -> str:
+    """The cache folder that the config of a result names."""
     return str(source.manifest.get("config", {}).get("cache"))
 
 
-def _notes(comparison: Comparison, examined: Sequence[Examined | None]) -> Iterator[str]:
-    """What is not shown, and how to have it."""
-    lost = [at for at, found in enumerate(examined) if found is None]
-    if not lost:
+def _notes(comparison: Comparison, details: Sequence[ResultDetails | None]) -> Iterator[str]:
+    """A sentence about the collections that are missing, if any, and what to do about it."""
+    missing = [number for number, found in enumerate(details) if found is None]
+    if not missing:
         return
-    names = ", ".join(comparison.results[at].name for at in lost)
-    caches = ", ".join(sorted({_cache(comparison.sources[at]) for at in lost}))
+    names = ", ".join(comparison.results[number].name for number in missing)
+    caches = ", ".join(sorted({_cache(comparison.sources[number]) for number in missing}))
     yield (
-        f"The collection of {names} is not in its cache ({caches}): curves, judgments and passages are not "
-        "shown. Run the config again, or make this page in the folder where the cache is."
+        f"The collection of {names} is not in its cache ({caches}), so this page shows no curves, judgments "
+        "or passages for it. Run the config again, or write the page from the folder that holds the cache."
     )
 
 
-def _detail(examined: Examined | None, query: str, number: dict[str, int]) -> dict[str, Any] | None:
-    told = examined.queries.get(query) if examined else None
-    if told is None:
+def _query_json(details: ResultDetails | None, query: str, rows: dict[str, int]) -> dict[str, Any] | None:
+    """One query in one result; `rows` gives the number of each passage."""
+    explained = details.queries.get(query) if details else None
+    if explained is None:
         return None
 
-    def short(hit: Hit) -> list[Any]:
+    def compact(hit: Hit) -> list[Any]:
         score = None if hit.score is None else float(f"{hit.score:.5g}")
-        return [number[hit.passage], hit.rank, score, hit.grade]
+        return [rows[hit.passage], hit.rank, score, hit.grade]
 
     return {
-        "why": told.why,
-        "top": [short(hit) for hit in told.top],
-        "missed": [short(hit) for hit in told.missed],
-        "depth": told.depth,
-        "ranks": told.ranks,
-        "relevant": told.relevant,
+        "why": explained.why,
+        "top": [compact(hit) for hit in explained.top],
+        "missed": [compact(hit) for hit in explained.missed],
+        "depth": explained.depth,
+        "ranks": explained.ranks,
+        "relevant": explained.relevant,
     }
 
 
-def _rounded(column: Float64) -> list[float]:
-    """To four digits, as the page shows them; whole numbers as such, which are shorter."""
+def _compact(column: Float64) -> list[float]:
+    """Values rounded to four digits; whole numbers become integers, which are shorter in JSON."""
     return [int(value) if value == int(value) else value for value in np.round(column, 4).tolist()]

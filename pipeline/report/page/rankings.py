@@ -1,6 +1,7 @@
-"""Why did a query fail? What was relevant, where it ranked, what stood above it, and what nobody judged.
+"""Rankings against judgments: measures by cutoff, and for each query what was found, missed or not judged.
 
-A result folder holds the ranking; judgments and texts are in the cache, in the data artifact it names.
+The ranking is in the result folder. Judgments and texts are in the cache, in the data artifact that the
+manifest names.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from pipeline.core.display import cut
+from pipeline.core.display import counted, cut
 from pipeline.core.records import Collection, Texts
 from pipeline.data import open_collection
 from pipeline.formats.trec import Lines, read_run
@@ -25,15 +26,15 @@ from pipeline.storage.artifacts import Recipe
 from pipeline.storage.store import Store
 
 TOP = 10
-"""Ranks that are shown, and of which is asked how many were judged."""
+"""Number of ranks that are shown, and the cutoff of `judged`."""
 MISSED = 5
-"""Relevant passages outside the top that are listed."""
+"""Most relevant passages outside the top that are listed."""
 CUTOFFS = (1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 300, 500, 1000)
 CURVES = ("ndcg", "recall")
 
 
 class Hit(NamedTuple):
-    """A passage for one query: `rank` and `score` are None if it was not retrieved, `grade` if not judged."""
+    """A passage for one query. `rank` and `score` are None if it was not retrieved, `grade` if not judged."""
 
     passage: str
     rank: int | None
@@ -42,17 +43,16 @@ class Hit(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Explained:
+class QueryDetails:
     """One query in one result.
 
     Attributes:
-        top: The first passages of the ranking.
-        missed: Relevant passages that are not among them, highest grade first, then by rank; the first
-            `MISSED`.
-        depth: How many passages were retrieved.
-        ranks: The rank of every relevant passage that was retrieved, ascending.
-        relevant: How many passages are relevant.
-        why: One sentence.
+        top: The first `TOP` passages of the ranking.
+        missed: At most `MISSED` relevant passages outside the top, by grade and then by rank.
+        depth: Number of passages retrieved.
+        ranks: Ranks of the relevant passages that were retrieved, ascending.
+        relevant: Number of relevant passages.
+        why: Sentences that explain the value of the query.
     """
 
     top: list[Hit]
@@ -64,24 +64,24 @@ class Explained:
 
 
 @dataclass(frozen=True)
-class Examined:
+class ResultDetails:
     """One result against its judgments.
 
     Attributes:
-        cutoffs: Ascending, up to the depth of the ranking.
+        cutoffs: Cutoffs up to the depth of the ranking, ascending.
         curves: For each measure of `CURVES` its mean at each cutoff.
-        judged: Share of the top 10 that somebody judged, mean over queries.
-        queries: What was asked about, by query id.
+        judged: Share of the top `TOP` passages that are judged, mean over queries.
+        queries: The details of the selected queries, by query id.
     """
 
     cutoffs: list[int]
     curves: dict[str, list[float]]
     judged: float
-    queries: dict[str, Explained]
+    queries: dict[str, QueryDetails]
 
 
 def find_collection(manifest: dict[str, Any]) -> Collection | None:
-    """The collection a result was made from, if it is still in the cache its config names."""
+    """The collection of a result, or None if it is no longer in the cache that the config names."""
     recipe, cache = manifest["recipes"].get("data"), manifest.get("config", {}).get("cache")
     if not recipe or not cache:
         return None
@@ -90,109 +90,110 @@ def find_collection(manifest: dict[str, Any]) -> Collection | None:
     return open_collection(artifact) if artifact else None
 
 
-def examine(
-    folder: Path, manifest: dict[str, Any], collection: Collection, chosen: Sequence[str], rel: int
-) -> Examined:
-    """Score a result's ranking at many cutoffs, and explain some of its queries.
+def examine_result(
+    folder: Path, manifest: dict[str, Any], collection: Collection, selected: Sequence[str], rel: int
+) -> ResultDetails:
+    """Score the ranking of a result at many cutoffs, and explain selected queries.
 
     Args:
         folder: The result folder.
         manifest: The content of its `manifest.json`.
-        collection: What `find_collection` found.
-        chosen: Ids of the queries to explain.
+        collection: The collection of the result.
+        selected: Ids of the queries to explain.
         rel: The lowest grade that counts as relevant.
     """
     run, judgments = _run(folder / "run.trec"), _judgments(collection)
-    alone = manifest["config"]["evaluate"]["ignore_identical_ids"]
+    drop_own = manifest["config"]["evaluate"]["ignore_identical_ids"]
     depth = min(manifest["config"]["search"]["top_k"], len(collection.passages))
     cutoffs = [cutoff for cutoff in CUTOFFS if cutoff <= depth]
     curves = {name: [Measure(name, (), cutoff) for cutoff in cutoffs] for name in CURVES}
     judged = Measure("judged", (), TOP)
-    means = _means(join(run, judgments), [judged, *chain(*curves.values())], alone)
-    return Examined(
+    means = _means(join(run, judgments), [judged, *chain(*curves.values())], drop_own)
+    return ResultDetails(
         cutoffs=cutoffs,
         curves={name: [means[measure] for measure in measures] for name, measures in curves.items()},
         judged=means[judged],
-        queries=_explained(run, judgments, chosen, rel, alone),
+        queries=_query_details(run, judgments, selected, rel, drop_own),
     )
 
 
-def _means(joined: Joined, measures: Sequence[Measure], alone: bool) -> dict[Measure, float]:
-    """Each measure's mean over all queries; `alone` leaves out passages with a query's own id."""
+def _means(joined: Joined, measures: Sequence[Measure], drop_own: bool) -> dict[Measure, float]:
+    """The mean of each measure over all queries; `drop_own` drops passages with the id of the query."""
     ranking = joined.ranking
-    if alone:
+    if drop_own:
         ranking = drop_identical(ranking, row_numbers(joined.query_ids, joined.document_ids))
     means = score(ranking, joined.qrels, len(joined.query_ids), measures).mean(axis=0)
     return dict(zip(measures, means.tolist(), strict=True))
 
 
-def _explained(
-    run: Lines, judgments: Lines, chosen: Sequence[str], rel: int, alone: bool
-) -> dict[str, Explained]:
-    grades = _grades(judgments, chosen)
-    return {
-        query: explain([hit for hit in hits if not (alone and hit[0] == query)], grades[query], rel)
-        for query, hits in _hits(run, chosen).items()
-    }
+def _query_details(
+    run: Lines, judgments: Lines, selected: Sequence[str], rel: int, drop_own: bool
+) -> dict[str, QueryDetails]:
+    grades = _grades(judgments, selected)
+    details = {}
+    for query, hits in _hits(run, selected).items():
+        kept = [hit for hit in hits if hit[0] != query] if drop_own else hits
+        details[query] = explain_query(kept, grades[query], rel)
+    return details
 
 
-def explain(hits: Sequence[tuple[str, float]], grades: dict[str, int], rel: int) -> Explained:
-    """Set one query's ranking against its judgments.
+def explain_query(hits: Sequence[tuple[str, float]], grades: dict[str, int], rel: int) -> QueryDetails:
+    """Compare the ranking of one query with its judgments.
 
     Args:
-        hits: Passage ids and scores, in order.
-        grades: The grade of each judged passage.
+        hits: Passage ids and scores, best first.
+        grades: Grade of each judged passage.
         rel: The lowest grade that counts as relevant.
     """
     found = [Hit(name, rank, value, grades.get(name)) for rank, (name, value) in enumerate(hits, 1)]
-    top, place = found[:TOP], {hit.passage: hit for hit in found}
+    by_passage = {hit.passage: hit for hit in found}
     relevant = [
-        place.get(name, Hit(name, None, None, grade)) for name, grade in grades.items() if grade >= rel
+        by_passage.get(name, Hit(name, None, None, grade)) for name, grade in grades.items() if grade >= rel
     ]
-    shown = {hit.passage for hit in top}
-    missed = [hit for hit in relevant if hit.passage not in shown]
+    missed = [hit for hit in relevant if hit.rank is None or hit.rank > TOP]
     missed.sort(key=lambda hit: (-(hit.grade or 0), hit.rank or len(found) + 1, hit.passage))
     ranks = sorted(hit.rank for hit in relevant if hit.rank)
-    return Explained(
-        top, missed[:MISSED], len(found), ranks, len(relevant), _why(found, ranks, len(relevant))
-    )
+    why = _why(found, ranks, len(relevant))
+    return QueryDetails(found[:TOP], missed[:MISSED], len(found), ranks, len(relevant), why)
 
 
-def texts_of(texts: Texts, ids: Sequence[str], length: int) -> dict[str, str]:
-    """The texts with these ids, as far as they are there, each cut to `length` characters."""
+def select_texts(texts: Texts, ids: Sequence[str], length: int) -> dict[str, str]:
+    """The texts with these ids, each cut to `length` characters; unknown ids are left out."""
     rows = pa.array(np.flatnonzero(row_numbers(texts.ids, pa.array(ids, pa.string())) >= 0))
     names, found = texts.ids.take(rows).to_pylist(), texts.texts.take(rows).to_pylist()
     return {name: cut(text, length) for name, text in zip(names, found, strict=True)}
 
 
 def _why(found: Sequence[Hit], ranks: Sequence[int], relevant: int) -> str:
-    """What became of the relevant passages, and who stands above the first of them."""
+    """Sentences about the ranks of the relevant passages, and about unjudged ones in the top."""
     top = found[:TOP]
-    unjudged = sum(hit.grade is None for hit in top)
-    judged = f"Nobody judged {unjudged} of the top {len(top)}." if unjudged else ""
     if not relevant:
-        return f"No passage is judged relevant. {judged}".strip()
-    if not ranks:
-        one = "The only relevant passage" if relevant == 1 else f"None of the {relevant} relevant passages"
-        return f"{one} is {'not ' if relevant == 1 else ''}among the {len(found)} retrieved. {judged}".strip()
-    first = ranks[0]
-    if first > 1:
-        above = found[: first - 1]
-        never = sum(hit.grade is None for hit in above)
-        parts = [
-            f"{count} {what}"
-            for count, what in ((len(above) - never, "judged not relevant"), (never, "never judged"))
-            if count
-        ]
-        led = f"The first relevant passage is at rank {first}, below {' and '.join(parts)}."
+        why = "No passage is judged relevant."
+    elif not ranks and relevant == 1:
+        why = f"The only relevant passage is not among the {len(found)} retrieved."
+    elif not ranks:
+        why = f"None of the {relevant} relevant passages is among the {len(found)} retrieved."
     else:
-        led = "A relevant passage leads."
-    within = sum(rank <= TOP for rank in ranks)
-    return f"{led} The top {len(top)} holds {within} of {relevant} relevant. {judged}".strip()
+        within = sum(rank <= TOP for rank in ranks)
+        share = f"{within} of {counted(relevant, 'relevant passage')}"
+        why = f"{_first_relevant(found[: ranks[0] - 1])} The top {len(top)} contains {share}."
+    unjudged = sum(hit.grade is None for hit in top)
+    verb = "is" if unjudged == 1 else "are"
+    return f"{why} {unjudged} of the top {len(top)} {verb} unjudged." if unjudged else why
+
+
+def _first_relevant(above: Sequence[Hit]) -> str:
+    """A sentence about the first relevant passage and the passages above it."""
+    if not above:
+        return "A relevant passage is at rank 1."
+    unjudged = sum(hit.grade is None for hit in above)
+    counts = {"judged non-relevant": len(above) - unjudged, "unjudged": unjudged}
+    parts = [f"{count} {what}" for what, count in counts.items() if count]
+    return f"The first relevant passage is at rank {len(above) + 1}, below {' and '.join(parts)}."
 
 
 def _run(path: Path) -> Lines:
-    """A result's run; it has no line where BM25 found nothing for any query."""
+    """The run of a result, which is empty if nothing was retrieved for any query."""
     if path.stat().st_size:
         return read_run(path)
     none = pa.array([], pa.string())
@@ -200,7 +201,7 @@ def _run(path: Path) -> Lines:
 
 
 def _judgments(collection: Collection) -> Lines:
-    """A collection's judgments as if they were read from a file."""
+    """The judgments of a collection in the form that `read_qrels` gives."""
     qrels = collection.qrels
     return Lines(
         query_ids=collection.queries.ids.combine_chunks(),
@@ -210,22 +211,22 @@ def _judgments(collection: Collection) -> Lines:
     )
 
 
-def _grades(judgments: Lines, chosen: Sequence[str]) -> dict[str, dict[str, int]]:
-    """For each chosen query the grade of each passage judged for it."""
-    grades, rows = {}, row_numbers(pa.array(chosen, pa.string()), judgments.query_ids)
-    for query, row in zip(chosen, rows.tolist(), strict=True):
+def _grades(judgments: Lines, selected: Sequence[str]) -> dict[str, dict[str, int]]:
+    """The grade of each judged passage, for each selected query."""
+    grades, rows = {}, row_numbers(pa.array(selected, pa.string()), judgments.query_ids)
+    for query, row in zip(selected, rows.tolist(), strict=True):
         first, last = np.searchsorted(judgments.queries, (row, row + 1))
         names = judgments.documents.slice(first, last - first).to_pylist()
         grades[query] = dict(zip(names, judgments.values[first:last].tolist(), strict=True))
     return grades
 
 
-def _hits(run: Lines, chosen: Sequence[str]) -> dict[str, list[tuple[str, float]]]:
-    """The ranking of each chosen query, in the file's order, which is that of the ranks."""
-    rows = row_numbers(pa.array(chosen, pa.string()), run.query_ids)
+def _hits(run: Lines, selected: Sequence[str]) -> dict[str, list[tuple[str, float]]]:
+    """Passage ids and scores of each selected query, in the order of the file, which is by rank."""
+    rows = row_numbers(pa.array(selected, pa.string()), run.query_ids)
     lines = np.flatnonzero(np.isin(run.queries, rows))
     names, scores = run.documents.take(pa.array(lines)).to_pylist(), run.values[lines].tolist()
     ranking: dict[int, list[tuple[str, float]]] = {row: [] for row in rows.tolist()}
     for row, name, value in zip(run.queries[lines].tolist(), names, scores, strict=True):
         ranking[row].append((name, value))
-    return {query: ranking[row] for query, row in zip(chosen, rows.tolist(), strict=True)}
+    return {query: ranking[row] for query, row in zip(selected, rows.tolist(), strict=True)}
