@@ -31,9 +31,9 @@ def run(
         return
     result = run_benchmark(loaded[0], output=output, fresh=fresh, progress=progress)
     from pipeline.report.table import result_tables
-    from pipeline.report.tradeoff import points, tradeoff_tables
+    from pipeline.report.tradeoff import tradeoff_tables, tradeoffs
 
-    show(*result_tables(result.metrics, width()), *tradeoff_tables(points([result.metrics]), width()))
+    show(*result_tables(result.metrics, width()), *tradeoff_tables(tradeoffs([result.metrics]), width()))
     if reused := result.reused:
         print(f"reused: {', '.join(reused)}; their figures are of the run that made them")
     print(f"written to {result.folder}")
@@ -64,12 +64,12 @@ def _run_all(configs: list[Config], output: Path | None, fresh: bool) -> None:
 
 def _show_tradeoff(results: list[dict[str, Any]], folders: list[Path]) -> None:
     """A table and a plot of the approximate indexes among several results."""
-    from pipeline.report.tradeoff import plot, points, tradeoff_tables
+    from pipeline.report.tradeoff import draw_tradeoffs, tradeoff_tables, tradeoffs
 
-    if found := points(results):
+    if found := tradeoffs(results):
         path = folders[0] / "tradeoff.svg"
         show(*tradeoff_tables(found, width()))
-        plot(found, path)
+        draw_tradeoffs(found, path)
         print(f"plot written to {path}")
 
 

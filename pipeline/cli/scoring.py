@@ -81,7 +81,7 @@ def compare(
         check_file(html, "--html")
     compared = comparison.compare(folders, measure)
     if html:
-        from pipeline.report.html import write_page
+        from pipeline.report.page.render import write_page
 
         write_page(compared, html)
     if as_json:
@@ -106,7 +106,7 @@ def report(
     ] = None,
 ) -> None:
     """Write one result as a self-contained page. Scores, curves, and why a query failed."""
-    from pipeline.report.html import write_page
+    from pipeline.report.page.render import write_page
     from pipeline.results.comparison import compare
 
     check_file(html, "--html")

@@ -1,1 +1,1 @@
-"""How are results shown? Tables on the terminal (`table`, `comparison`, `tradeoff`), and a page (`html`)."""
+"""Reports: tables for the terminal and for documents; `page` holds the HTML report."""

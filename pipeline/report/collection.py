@@ -1,4 +1,4 @@
-"""How is a collection's description shown on the terminal?"""
+"""The description of a collection as terminal tables."""
 
 from __future__ import annotations
 
@@ -11,21 +11,22 @@ from rich.text import Text
 from pipeline.core.display import cut
 from pipeline.report.table import plain_table
 
-SHOWN = 200  # characters of an example
+EXAMPLE_LENGTH = 200  # characters
 
 
 def collection_view(name: str, description: Mapping[str, Any]) -> Iterator[RenderableType]:
-    """What `pipeline.data.describe` found, as tables and examples."""
+    """Tables and examples of what `pipeline.data.describe` found."""
     yield _counts(name, description)
     yield _distributions(description)
     for example in description["examples"]:
-        yield Text(f"query {example['id']}: {cut(example['text'], SHOWN)}", style="bold")
+        yield Text(f"query {example['id']}: {cut(example['text'], EXAMPLE_LENGTH)}", style="bold")
         for judged in example["judged"]:
-            yield Text(f"  grade {judged['grade']}  {judged['id']}: {cut(judged['text'], SHOWN)}")
+            yield Text(f"  grade {judged['grade']}  {judged['id']}: {cut(judged['text'], EXAMPLE_LENGTH)}")
 
 
 def _counts(name: str, description: Mapping[str, Any]) -> RenderableType:
-    table = plain_table(name, ("what", "how many"), right=(1,))
+    """Numbers of passages, queries and judgments, and of those that were dropped."""
+    table = plain_table(name, ("what", "count"), right=(1,))
     labels = {
         "passages": "passages",
         "titles": "passages with a title (joined as 'title text')",
@@ -43,7 +44,8 @@ def _counts(name: str, description: Mapping[str, Any]) -> RenderableType:
 
 
 def _distributions(description: Mapping[str, Any]) -> RenderableType:
-    table = plain_table(None, ("of each", "min", "median", "mean", "p95", "max"), right=(1, 2, 3, 4, 5))
+    """Judgments per query, and lengths of texts."""
+    table = plain_table(None, ("distribution", "min", "median", "mean", "p95", "max"), right=(1, 2, 3, 4, 5))
     judged = description["judgments_per_query"]
     rows = {"query: judgments": judged["all"]}
     rows |= {f"query: judgments of grade {grade}": each for grade, each in judged["grade"].items()}

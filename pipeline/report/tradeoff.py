@@ -1,7 +1,7 @@
-"""What is lost for what speed? Approximate indexes beside exact search, as a table and as a plot.
+"""Approximate indexes against exact search: what each loses and how fast it is, as a table and a plot.
 
-found = points(json.loads(path.read_text()) for path in Path("results").glob("*/metrics.json"))
-plot(found, Path("results/tradeoff.svg"))
+found = tradeoffs(json.loads(path.read_text()) for path in Path("results").glob("*/metrics.json"))
+draw_tradeoffs(found, Path("results/tradeoff.svg"))
 """
 
 from __future__ import annotations
@@ -16,15 +16,18 @@ from rich.table import Table
 from pipeline.core.display import rate, rounded, signed, signed_interval
 from pipeline.report.table import fitting_tables, plain_table
 
+Columns = dict[str, list[tuple[Any, str]]]
+"""By title, a cell per index: the value to sort by, None where there is none, and the text to show."""
+
 
 @dataclass(frozen=True)
-class Point:
-    """One benchmark whose index was measured against exact search.
+class Tradeoff:
+    """A benchmark whose index was measured against exact search.
 
     Attributes:
-        name: The benchmark's.
-        index: `metrics.json`'s section: factory, parameters, times, sizes and speed.
-        overlap: Share of the exact top hits that were found, by cutoff.
+        name: Name of the benchmark.
+        index: The section `index` of `metrics.json`: factory, parameters, times, sizes and speed.
+        overlap: Share of the exact top hits that the index finds, by cutoff.
         change: By measure: the exact mean, the difference to it, and the ends of its interval.
     """
 
@@ -33,38 +36,37 @@ class Point:
     overlap: Mapping[str, float]
     change: Mapping[str, Mapping[str, float]]
 
+    @property
+    def label(self) -> str:
+        """The factory string of the index and its parameters."""
+        given = " ".join(f"{name}={value}" for name, value in self.index["parameters"].items())
+        return f"{self.index['factory']} {given}".strip()
 
-def points(results: Iterable[Mapping[str, Any]]) -> list[Point]:
-    """The benchmarks that have a trade-off.
+
+def tradeoffs(results: Iterable[Mapping[str, Any]]) -> list[Tradeoff]:
+    """The trade-offs of the results that were measured against exact search.
 
     Args:
         results: The contents of `metrics.json`.
     """
     return [
-        Point(
-            result["name"], result["index"], *(result["against_exact"][key] for key in ("overlap", "change"))
-        )
+        Tradeoff(result["name"], result["index"], exact["overlap"], exact["change"])
         for result in results
-        if "against_exact" in result
+        if (exact := result.get("against_exact"))
     ]
 
 
-def tradeoff_tables(found: Sequence[Point], width: int) -> list[Table]:
-    """A benchmark a column: its index, what it finds of the exact hits, what that costs, how fast it is.
+def tradeoff_tables(found: Sequence[Tradeoff], width: int) -> list[Table]:
+    """One column per benchmark: its index, what it loses against exact search, its costs and its speed.
 
     Args:
-        found: What to show.
-        width: Letters that fit beside each other; columns that do not come in another table.
+        found: The trade-offs to show.
+        width: Characters per line; columns that do not fit go into further tables.
     """
     if not found:
         return []
-    rows = {"index": [label(point) for point in found]}
-    for cutoff in cutoffs(found):
-        rows[f"overlap@{cutoff}"] = [rounded(point.overlap.get(cutoff)) for point in found]
-    for measure in measures(found):
-        rows[f"change of {measure}"] = [_change(point.change.get(measure)) for point in found]
-    rows |= {title: [shown for _, shown in cells] for title, cells in costs(found).items()}
-    names = [point.name for point in found]
+    rows = {title: [text for _, text in cells] for title, cells in (losses(found) | costs(found)).items()}
+    names = [tradeoff.name for tradeoff in found]
     columns = dict(zip(names, zip(*rows.values(), strict=True), strict=True))
     left = width - max(map(len, rows)) - 4
     return fitting_tables(_table, "against exact search", "", list(rows), columns, left)
@@ -85,55 +87,56 @@ _COSTS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("MB on disk", "disk_megabytes", "{:,.1f}".format),
     ("MB in memory", "memory_mb", "{:,.1f}".format),
 )
-"""Rows: what it is, where `metrics.json` has it, and how it is written. On a GPU some have no meaning."""
+"""Title, place in the section `index` of `metrics.json`, and format. A GPU lacks some of the values."""
 
 
-def cutoffs(found: Iterable[Point]) -> list[str]:
-    """Where the overlap of any of them was measured, ascending."""
-    return sorted({cutoff for point in found for cutoff in point.overlap}, key=int)
+def cutoffs(found: Iterable[Tradeoff]) -> list[str]:
+    """The cutoffs at which the overlap of any index was measured, ascending."""
+    return sorted({cutoff for tradeoff in found for cutoff in tradeoff.overlap}, key=int)
 
 
-def measures(found: Iterable[Point]) -> list[str]:
-    """Whose change was measured of any of them."""
-    return list(dict.fromkeys(measure for point in found for measure in point.change))
+def losses(found: Sequence[Tradeoff]) -> Columns:
+    """The indexes, their overlap with exact search, and the changes of the measures."""
+    columns: Columns = {"index": [(tradeoff.label, tradeoff.label) for tradeoff in found]}
+    for cutoff in cutoffs(found):
+        shares = [tradeoff.overlap.get(cutoff) for tradeoff in found]
+        columns[f"overlap@{cutoff}"] = [(share, rounded(share)) for share in shares]
+    for measure in dict.fromkeys(measure for tradeoff in found for measure in tradeoff.change):
+        columns[f"change of {measure}"] = [_change(tradeoff.change.get(measure)) for tradeoff in found]
+    return columns
 
 
-def costs(found: Sequence[Point]) -> dict[str, list[tuple[Any, str]]]:
-    """What indexes take: by title a figure of each, None where it has none, and how that is written."""
-    rows = {}
-    for title, section, form in _COSTS:
-        values = [_at(point.index, section) for point in found]
+def _change(change: Mapping[str, float] | None) -> tuple[float | None, str]:
+    if change is None:
+        return None, ""
+    interval = signed_interval(change["ci_low"], change["ci_high"])
+    return change["difference"], f"{signed(change['difference'])}\n{interval}"
+
+
+def costs(found: Sequence[Tradeoff]) -> Columns:
+    """Speed, time to build and sizes of the indexes, as far as any of them has them."""
+    columns = {}
+    for title, place, form in _COSTS:
+        values = [_value_at(tradeoff.index, place) for tradeoff in found]
         if any(value is not None for value in values):
-            rows[title] = [(value, "" if value is None else form(value)) for value in values]
-    return rows
+            columns[title] = [(value, "" if value is None else form(value)) for value in values]
+    return columns
 
 
-def _at(index: Mapping[str, Any], path: str) -> Any:
-    """What stands in an index's section under a dotted path; None if nothing does."""
+def _value_at(index: Mapping[str, Any], place: str) -> Any:
+    """The value at a dotted place in the section of an index, or None."""
     value: Any = {**index, "disk_megabytes": index["disk_bytes"] / 1e6}
-    for key in path.split("."):
+    for key in place.split("."):
         value = value.get(key) if value else None
     return value
 
 
-def _change(change: Mapping[str, float] | None) -> str:
-    if change is None:
-        return ""
-    return f"{signed(change['difference'])}\n{signed_interval(change['ci_low'], change['ci_high'])}"
-
-
-def label(point: Point) -> str:
-    """The index's factory string and its parameters."""
-    given = " ".join(f"{name}={value}" for name, value in point.index["parameters"].items())
-    return f"{point.index['factory']} {given}".strip()
-
-
-def plot(found: Sequence[Point], path: Path) -> None:
-    """Draw overlap over queries per second, a line for each factory string.
+def draw_tradeoffs(found: Sequence[Tradeoff], path: Path) -> None:
+    """Draw overlap against queries per second, with one line per factory string.
 
     Args:
-        found: At least one.
-        path: Written, as its suffix says: .svg, .png or .pdf.
+        found: One or more trade-offs.
+        path: The file to write; its suffix gives the format: .svg, .png or .pdf.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -142,17 +145,17 @@ def plot(found: Sequence[Point], path: Path) -> None:
     FigureCanvasAgg(figure)
     axes = figure.subplots()
     cutoff = cutoffs(found)[0]
-    by_factory: dict[str, list[Point]] = {}
-    for point in found:
-        if cutoff in point.overlap:
-            by_factory.setdefault(point.index["factory"], []).append(point)
+    by_factory: dict[str, list[Tradeoff]] = {}
+    for tradeoff in found:
+        if cutoff in tradeoff.overlap:
+            by_factory.setdefault(tradeoff.index["factory"], []).append(tradeoff)
     for factory, group in by_factory.items():
-        group = sorted(group, key=lambda point: float(point.index["queries_per_second"]))
-        speeds = [point.index["queries_per_second"] for point in group]
-        overlaps = [point.overlap[cutoff] for point in group]
+        group = sorted(group, key=lambda tradeoff: float(tradeoff.index["queries_per_second"]))
+        speeds = [tradeoff.index["queries_per_second"] for tradeoff in group]
+        overlaps = [tradeoff.overlap[cutoff] for tradeoff in group]
         axes.plot(speeds, overlaps, marker="o", label=factory)
-        for point, x, y in zip(group, speeds, overlaps, strict=True):
-            text = label(point).removeprefix(factory).strip()
+        for tradeoff, x, y in zip(group, speeds, overlaps, strict=True):
+            text = tradeoff.label.removeprefix(factory).strip()
             axes.annotate(text, (x, y), xytext=(4, 4), textcoords="offset points", fontsize=8)
     axes.set_xscale("log")
     axes.set_xlabel("queries per second, all threads")

@@ -28,15 +28,15 @@ RESULTS = [result("few", 2, 0.75, 4000), {"name": "exact"}, result("many", 8, 0.
 
 
 def test_results_measured_against_exact_search_are_the_points() -> None:
-    assert [point.name for point in tradeoff.points(RESULTS)] == ["few", "many"]
-    assert tradeoff.tradeoff_tables(tradeoff.points([{"name": "exact"}]), 140) == []
+    assert [point.name for point in tradeoff.tradeoffs(RESULTS)] == ["few", "many"]
+    assert tradeoff.tradeoff_tables(tradeoff.tradeoffs([{"name": "exact"}]), 140) == []
 
 
 def table_of(results: list[dict[str, Any]]) -> dict[str, list[str]]:
     """The table's rows, their cells by the first one."""
     console = Console(width=120)
     with console.capture() as captured:
-        console.print(*tradeoff.tradeoff_tables(tradeoff.points(results), 140))
+        console.print(*tradeoff.tradeoff_tables(tradeoff.tradeoffs(results), 140))
     cells = {}
     for line in captured.get().splitlines():
         name, *values = (cell.strip() for cell in line[1:-1].replace("┃", "│").split("│"))
@@ -57,7 +57,7 @@ def test_a_column_says_what_is_lost_for_what_speed() -> None:
 
 
 def test_columns_that_do_not_fit_come_in_another_table() -> None:
-    found = tradeoff.points([result(f"tradeoff-parameters-nprobe-{n}", n, 0.9, 1500) for n in (1, 4, 16)])
+    found = tradeoff.tradeoffs([result(f"tradeoff-parameters-nprobe-{n}", n, 0.9, 1500) for n in (1, 4, 16)])
     console = Console(width=80)
     with console.capture() as captured:
         console.print(*tradeoff.tradeoff_tables(found, 80))
@@ -65,7 +65,7 @@ def test_columns_that_do_not_fit_come_in_another_table() -> None:
     assert max(map(len, lines)) <= 80
     for point in found:
         assert point.name in captured.get()
-        assert tradeoff.label(point) in captured.get()
+        assert point.label in captured.get()
 
 
 def test_a_gpu_is_named_and_has_no_figures_of_threads() -> None:
@@ -81,7 +81,7 @@ def test_a_gpu_is_named_and_has_no_figures_of_threads() -> None:
 
 def test_the_plot_names_each_point(tmp_path: Path) -> None:
     for name, start in (("t.svg", b"<?xml"), ("t.png", b"\x89PNG")):
-        tradeoff.plot(tradeoff.points(RESULTS), tmp_path / name)
+        tradeoff.draw_tradeoffs(tradeoff.tradeoffs(RESULTS), tmp_path / name)
         assert (tmp_path / name).read_bytes().startswith(start)
     drawn = (tmp_path / "t.svg").read_text(encoding="utf-8")
     for text in ("nprobe=2", "nprobe=8", "IVF16,Flat", "overlap with exact search at 10"):

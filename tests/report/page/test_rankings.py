@@ -11,8 +11,8 @@ import pytest
 from pipeline.api import run_benchmark
 from pipeline.config.files import load_config
 from pipeline.core.records import Texts
-from pipeline.report.evidence import gather, telling
-from pipeline.report.failures import Hit, explain, texts_of
+from pipeline.report.page.queries import read_query_data, select_queries
+from pipeline.report.page.rankings import Hit, explain_query, select_texts
 from pipeline.results.comparison import compare
 
 
@@ -22,7 +22,7 @@ def ranking(names: str) -> list[tuple[str, float]]:
 
 
 def test_what_is_missed_stands_by_grade_and_then_by_rank() -> None:
-    told = explain(ranking("abcdefghijklmn"), {"a": 0, "m": 1, "l": 1, "z": 3, "n": 2, "c": 1}, rel=1)
+    told = explain_query(ranking("abcdefghijklmn"), {"a": 0, "m": 1, "l": 1, "z": 3, "n": 2, "c": 1}, rel=1)
     assert [(hit.passage, hit.rank, hit.grade) for hit in told.missed] == [
         ("z", None, 3), ("n", 14, 2), ("l", 12, 1), ("m", 13, 1)
     ]  # fmt: skip
@@ -34,27 +34,32 @@ def test_what_is_missed_stands_by_grade_and_then_by_rank() -> None:
 @pytest.mark.parametrize(
     ("names", "grades", "rel", "why"),
     [
-        ("ab", {"a": 1, "b": 0}, 1, "A relevant passage leads. The top 2 holds 1 of 1 relevant."),
+        (
+            "ab",
+            {"a": 1, "b": 0},
+            1,
+            "A relevant passage is at rank 1. The top 2 contains 1 of 1 relevant passage.",
+        ),
         (
             "abcd",
             {"d": 2, "a": 0, "x": 2},
             1,
-            "The first relevant passage is at rank 4, below 1 judged not relevant and 2 never judged. "
-            "The top 4 holds 1 of 2 relevant. Nobody judged 2 of the top 4.",
+            "The first relevant passage is at rank 4, below 1 judged non-relevant and 2 unjudged. "
+            "The top 4 contains 1 of 2 relevant passages. 2 of the top 4 are unjudged.",
         ),
         ("ab", {"a": 0, "b": 0, "c": 1}, 1, "The only relevant passage is not among the 2 retrieved."),
         (
             "ab",
             {"c": 1, "d": 1},
             1,
-            "None of the 2 relevant passages is among the 2 retrieved. Nobody judged 2 of the top 2.",
+            "None of the 2 relevant passages is among the 2 retrieved. 2 of the top 2 are unjudged.",
         ),
         ("ab", {"a": 1, "b": 1}, 2, "No passage is judged relevant."),
         ("", {"a": 1}, 1, "The only relevant passage is not among the 0 retrieved."),
     ],
 )
 def test_why_says_who_stands_above(names: str, grades: dict[str, int], rel: int, why: str) -> None:
-    assert explain(ranking(names), grades, rel).why == why
+    assert explain_query(ranking(names), grades, rel).why == why
 
 
 def test_a_result_without_any_hit_is_explained(tmp_path: Path) -> None:
@@ -68,7 +73,7 @@ def test_a_result_without_any_hit_is_explained(tmp_path: Path) -> None:
         f"cache: {tmp_path}/indexes\noutput: {tmp_path}/results\n"
     )
     result = run_benchmark(load_config(config))
-    (examined,) = gather(compare([result.folder])).examined
+    (examined,) = read_query_data(compare([result.folder])).details
     assert examined is not None
     assert (examined.curves["ndcg"], examined.judged) == ([0], 0)
     assert examined.queries["q"].why == "The only relevant passage is not among the 0 retrieved."
@@ -76,19 +81,19 @@ def test_a_result_without_any_hit_is_explained(tmp_path: Path) -> None:
 
 def test_telling_takes_of_every_pair_and_every_result_in_turn() -> None:
     values = np.array([[0.5, 0.5], [0.9, 0.1], [0.0, 0.2], [1.0, 0.9]])
-    assert telling(values, 2) == [1, 2]
-    assert telling(values, 9) == [1, 2, 0, 3]
+    assert select_queries(values, 2) == [1, 2]
+    assert select_queries(values, 9) == [1, 2, 0, 3]
 
 
 def test_texts_are_cut_and_unknown_ids_left_out() -> None:
     texts = Texts(pa.chunked_array([["a", "b"]]), pa.chunked_array([["abcdef", "abc"]]))
-    assert texts_of(texts, ["b", "x", "a"], 4) == {"b": "abc", "a": "abc…"}
+    assert select_texts(texts, ["b", "x", "a"], 4) == {"b": "abc", "a": "abc…"}
 
 
 def test_curves_and_ranks_are_those_of_the_result(folders: list[Path]) -> None:
     compared = compare(folders, "ndcg@10")
-    evidence = gather(compared)
-    for entry, source, examined in zip(compared.results, compared.sources, evidence.examined, strict=True):
+    data = read_query_data(compared)
+    for entry, source, examined in zip(compared.results, compared.sources, data.details, strict=True):
         assert examined is not None
         curve = dict(zip(examined.cutoffs, examined.curves["ndcg"], strict=True))
         assert curve[10] == pytest.approx(entry.mean, abs=1e-12)
@@ -100,4 +105,4 @@ def test_curves_and_ranks_are_those_of_the_result(folders: list[Path]) -> None:
         first = [line.split() for line in lines if line.startswith("q001 ")][:10]
         assert [(hit.passage, hit.rank) for hit in told.top] == [(line[2], int(line[3])) for line in first]
         assert [hit.score for hit in told.top] == pytest.approx([float(line[4]) for line in first])
-    assert evidence.queries["q001"] == "how long does it take espresso beans to go stale"
+    assert data.queries["q001"] == "how long does it take espresso beans to go stale"

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from pipeline.core.display import rate, rounded
-from pipeline.report import sentences, tradeoff
-from pipeline.report.approximate import approximate
-from pipeline.report.html import page
+from pipeline.core.display import rate, rounded, signed, signed_interval
+from pipeline.report import tradeoff
+from pipeline.report.page.exact import exact_section
+from pipeline.report.page.render import render_page
 from pipeline.results.comparison import compare
 
 
@@ -29,26 +29,26 @@ def saved(folder: Path) -> dict[str, Any]:
 
 
 def test_the_page_has_every_figure_of_each_index(folders: list[Path], indexed: list[Path]) -> None:
-    text = page(compare([folders[0], *indexed], "ndcg@10"))
+    text = render_page(compare([folders[0], *indexed], "ndcg@10"))
     shown = section(text)
     assert '<a href="#exact">' in text
     assert shown.count("<tr>") == 2 * (1 + len(indexed))
     for metrics in map(saved, indexed):
-        (point,) = tradeoff.points([metrics])
-        assert f">{tradeoff.label(point)}</span>" in shown
+        (point,) = tradeoff.tradeoffs([metrics])
+        assert f">{point.label}</span>" in shown
         lost, index = metrics["against_exact"], metrics["index"]
         for share in lost["overlap"].values():
             assert f'<td data-value="{share}">{rounded(share)}</td>' in shown
         for change in lost["change"].values():
-            ends = f"{sentences.signed(change['ci_low'])} to {sentences.signed(change['ci_high'])}"
-            assert f'"{change["difference"]}">{sentences.signed(change["difference"])}<' in shown
+            ends = signed_interval(change["ci_low"], change["ci_high"])
+            assert f'"{change["difference"]}">{signed(change["difference"])}<' in shown
             assert f'<span class="ends">{ends}</span>' in shown
         for speed in (index["queries_per_second"], index["queries_per_second_one_thread"]):
             assert f'<td data-value="{speed}">{rate(speed)}</td>' in shown
 
 
 def test_the_plots_are_of_the_indexes_alone(folders: list[Path], indexed: list[Path]) -> None:
-    text = page(compare([folders[0], *indexed], "mrr@10"))
+    text = render_page(compare([folders[0], *indexed], "mrr@10"))
     ids = re.findall(r' id="([^"]*)"', text)
     assert len(ids) == len(set(ids))
     plots = re.findall(r"<svg.*?</svg>", section(text), re.DOTALL)
@@ -62,14 +62,14 @@ def test_the_plots_are_of_the_indexes_alone(folders: list[Path], indexed: list[P
 
 
 def test_one_index_needs_no_plot(indexed: list[Path]) -> None:
-    text = page(compare(indexed[:1]))
+    text = render_page(compare(indexed[:1]))
     assert section(text).count("<table") == 2
     assert "<svg" not in section(text)
     assert '<a href="#exact">' in text
 
 
 def test_exact_search_is_set_against_nothing(folders: list[Path]) -> None:
-    text = page(compare(folders))
+    text = render_page(compare(folders))
     assert section(text) == ""
     assert "#exact" not in text
 
@@ -79,16 +79,15 @@ def test_a_figure_that_one_index_lacks_leaves_its_cell_empty(indexed: list[Path]
     del compared.sources[0].metrics["index"]["memory_mb"]
     del compared.sources[1].metrics["against_exact"]["overlap"]["5"]
     del compared.sources[1].metrics["against_exact"]["change"]["mrr@10"]
-    told = approximate(compared)
-    assert told["indexes"][0]["costs"][told["index_costs"].index("MB in memory")] == (None, "")
-    shown = section(page(compared))
-    assert shown.count('<td data-value=""></td>') == 2
-    assert shown.count("<td></td>") == 1
+    costs = exact_section(compared)["index_costs"]
+    assert dict(zip(costs["header"], costs["rows"][0], strict=True))["MB in memory"] == (None, "")
+    shown = section(render_page(compared))
+    assert shown.count("<td></td>") == 3
 
 
 @pytest.mark.parametrize("measure", ["ndcg@10", "mrr@10"])
 def test_what_is_plotted_is_told_to_those_who_cannot_see_it(indexed: list[Path], measure: str) -> None:
-    shown = section(page(compare(indexed, measure)))
+    shown = section(render_page(compare(indexed, measure)))
     for folder in indexed:
         metrics = saved(folder)
         change, speed = metrics["against_exact"]["change"][measure], metrics["index"]["queries_per_second"]

@@ -23,7 +23,7 @@ from pipeline.core.records import Ranking
 from pipeline.formats import trec
 from pipeline.metrics import evaluation, scoring, statistics
 from pipeline.metrics.names import parse_measures
-from pipeline.report.html import page
+from pipeline.report.page.render import render_page
 from pipeline.results.comparison import compare
 from pipeline.runner import Benchmark
 from pipeline.storage.store import Store
@@ -76,7 +76,7 @@ class Reader(HTMLParser):
 
 @pytest.fixture(scope="module")
 def several(folders: list[Path]) -> str:
-    return page(compare(folders, "ndcg@10"))
+    return render_page(compare(folders, "ndcg@10"))
 
 
 def test_page_is_whole_and_names_nothing_to_load(several: str) -> None:
@@ -127,7 +127,7 @@ def test_every_query_and_value_is_there(several: str, folders: list[Path]) -> No
 
 
 def test_one_result_is_a_page_too(folders: list[Path]) -> None:
-    read = Reader(page(compare(folders[:1])))
+    read = Reader(render_page(compare(folders[:1])))
     assert read.data["pairs"] == []
     assert not any(attributes.get("id") == "pairs" for _, attributes in read.elements)
 
@@ -138,7 +138,7 @@ def test_without_the_cache_the_page_says_so_and_shows_ids(folders: list[Path], t
         manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
         manifest["config"]["cache"] = str(tmp_path / "nothing")
         (folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
-    text = page(compare(moved))
+    text = render_page(compare(moved))
     assert f"not in its cache ({tmp_path / 'nothing'})" in text
     data = Reader(text).data
     assert (data["details"], set(data["texts"]), data["passages"]) == ({}, {""}, [])
@@ -159,7 +159,7 @@ def test_what_others_wrote_stays_text(workplace: Path) -> None:
     manifest = json.loads((result.folder / "manifest.json").read_text(encoding="utf-8"))
     manifest["config"]["model"]["query_instruction"] = HOSTILE
     (result.folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
-    read = Reader(page(compare([result.folder])))
+    read = Reader(render_page(compare([result.folder])))
     assert len(read.scripts) == 2
     assert read.open == []
     assert "img" not in [tag for tag, _ in read.elements]
@@ -236,7 +236,7 @@ def test_ten_results_of_seven_thousand_queries_stay_small(
 ) -> None:
     for repeated in ("RESAMPLES", "PERMUTATIONS"):  # not what is asked about here
         monkeypatch.setattr(statistics, repeated, 20)
-    text = page(compare(make_many(tmp_path / "many")))
+    text = render_page(compare(make_many(tmp_path / "many")))
     data = Reader(text).data
     assert len(data["ids"]) == QUERIES
     assert len(data["values"]) == RESULTS

@@ -1,7 +1,8 @@
-"""Which plots does a report hold? Matplotlib's, as SVG inside the page, in the page's own colours and type.
+"""Plots of the page: drawn by Matplotlib as SVG, in the colours and fonts of the page.
 
-Text stays text. Every colour is a CSS variable of the page, so the same plot is right in light, in dark and
-on paper: while drawing, a variable is stood for by a colour that nothing else has.
+Text stays text. Every colour is a CSS variable of the page, so that one plot serves light mode, dark mode
+and print. Matplotlib has no CSS variables: each is drawn as a colour that is used for nothing else, which is
+then replaced by the variable.
 """
 
 from __future__ import annotations
@@ -15,22 +16,23 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from pipeline.core.display import rate, rounded
-from pipeline.report.evidence import Evidence
-from pipeline.report.failures import CURVES
+from pipeline.report.page.queries import QueryData
+from pipeline.report.page.rankings import CURVES
 from pipeline.results.comparison import Comparison
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 COLORS = 10
-"""How many results have a colour of their own; then they come again, with another marker and stroke."""
+"""Number of colours; further results use them again, with another marker and line style."""
 
 _INK, _MUTED, _RULE = "#0000f0", "#0000f1", "#0000f2"
 _VARIABLES = {_INK: "--ink", _MUTED: "--muted", _RULE: "--rule"} | {
     f"#0001{number:02x}": f"--series-{number}" for number in range(COLORS)
 }
-_LEGEND = 50  # letters of a name in a line
-_MARKERS, _STROKES = "osD^vPX<>p", ("-", "--", ":")
+_LEGEND_WIDTH = 50  # characters per line
+_MARKERS = "osD^vPX<>p"
+_LINE_STYLES = ("-", "--", ":")
 _STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "text.parse_math": False,
@@ -44,6 +46,7 @@ _STYLE: dict[Any, Any] = {
     "axes.linewidth": 0.7,
     "axes.labelcolor": _MUTED,
     "axes.grid": True,
+    "axes.unicode_minus": False,
     "axes.axisbelow": True,
     "grid.color": _RULE,
     "grid.linewidth": 0.6,
@@ -62,13 +65,13 @@ _STYLE: dict[Any, Any] = {
 
 @dataclass(frozen=True)
 class Curve:
-    """One result's line.
+    """The line of one result.
 
     Attributes:
-        name: For the legend.
-        number: Its place among the results, which gives colour and marker.
+        name: Name in the legend.
+        number: Position of the result, which gives colour and marker.
         x: Cutoffs, ascending.
-        y: A mean for each.
+        y: Mean of the measure at each cutoff.
     """
 
     name: str
@@ -78,16 +81,16 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Point:
-    """One result's speed and quality.
+class SpeedPoint:
+    """Speed and quality of one result.
 
     Attributes:
-        name: For the legend.
-        number: Its place among the results.
+        name: Name in the legend.
+        number: Position of the result, which gives colour and marker.
         speed: Items per second.
-        mean: Of the measure.
-        low: The low end of its interval.
-        high: The high end.
+        mean: Mean of the measure.
+        low: Low end of the interval of the mean.
+        high: High end of it.
     """
 
     name: str
@@ -100,61 +103,63 @@ class Point:
 
 @dataclass(frozen=True)
 class Plot:
-    """A plot of the page: an `<svg>` element and its caption."""
+    """An `<svg>` element and its caption."""
 
     svg: str
     caption: str
 
 
-def over_cutoffs(comparison: Comparison, evidence: Evidence) -> list[Plot]:
-    """Each measure of `failures.CURVES` over the cutoff, for the results whose judgments are there."""
-    told = [
-        (entry.name, number, examined)
-        for number, (entry, examined) in enumerate(zip(comparison.results, evidence.examined, strict=True))
-        if examined
+def cutoff_plots(comparison: Comparison, data: QueryData) -> list[Plot]:
+    """Each measure of `rankings.CURVES` by cutoff, for the results whose judgments are in the cache."""
+    examined = [
+        (entry.name, number, details)
+        for number, (entry, details) in enumerate(zip(comparison.results, data.details, strict=True))
+        if details
     ]
-    if not told:
+    if not examined:
         return []
-    deepest = max(examined.cutoffs[-1] for _, _, examined in told)
-    made = []
+    plots = []
     for measure in CURVES:
         lines = [
-            Curve(name, number, examined.cutoffs, examined.curves[measure]) for name, number, examined in told
+            Curve(name, number, details.cutoffs, details.curves[measure])
+            for name, number, details in examined
         ]
+        largest = max(line.x[-1] for line in lines)
         ends = ", ".join(f"{line.name} {rounded(line.y[-1])}" for line in lines)
-        svg = curves(lines, measure, f"{measure} over the cutoff k; at the last: {ends}")
-        made.append(Plot(svg, f"{measure}@k from k = 1 to {deepest:,}, mean over all queries."))
-    return made
+        svg = draw_curves(lines, measure, f"{measure} by cutoff k; at the largest: {ends}")
+        plots.append(Plot(svg, f"{measure}@k for k = 1 to {largest:,}, mean over all queries."))
+    return plots
 
 
-def against_speed(comparison: Comparison) -> list[Plot]:
+def speed_plots(comparison: Comparison) -> list[Plot]:
     """Quality against passages and against queries per second, for the results whose speed is known."""
-    made = []
-    for unit, what in (("passages", "encoded and indexed"), ("queries", "encoded and searched")):
+    plots = []
+    for unit, work in (("passages", "encoded and indexed"), ("queries", "encoded and searched")):
         points = [
-            Point(entry.name, number, speed, entry.mean, entry.ci_low, entry.ci_high)
+            SpeedPoint(entry.name, number, speed, entry.mean, entry.ci_low, entry.ci_high)
             for number, entry in enumerate(comparison.results)
             if (speed := getattr(entry, f"{unit}_per_second"))
         ]
         if points:
             caption = (
-                f"{unit.capitalize()} {what} per second; bars are 95% intervals of {comparison.measure}."
+                f"{unit.capitalize()} {work} per second; bars are 95% intervals of {comparison.measure}."
             )
-            made.append(speed_plot(points, comparison.measure, unit, caption))
-    return made
+            plots.append(speed_plot(points, comparison.measure, unit, caption))
+    return plots
 
 
-def speed_plot(points: Sequence[Point], measure: str, unit: str, caption: str) -> Plot:
-    """A measure against speed, which says its figures to those who cannot see it."""
-    told = ", ".join(f"{point.name} {rounded(point.mean)} at {rate(point.speed)}" for point in points)
-    return Plot(speeds(points, measure, unit, f"{measure} against {unit} per second: {told}"), caption)
+def speed_plot(points: Sequence[SpeedPoint], measure: str, unit: str, caption: str) -> Plot:
+    """A measure against speed, with the figures in its description for screen readers."""
+    figures = ", ".join(f"{point.name} {rounded(point.mean)} at {rate(point.speed)}" for point in points)
+    title = f"{measure} against {unit} per second: {figures}"
+    return Plot(draw_speeds(points, measure, unit, title), caption)
 
 
-def curves(lines: Sequence[Curve], measure: str, title: str) -> str:
-    """A measure over the cutoff, a line a result, as an `<svg>` element."""
+def draw_curves(lines: Sequence[Curve], measure: str, title: str) -> str:
+    """A measure by cutoff with one line per result, as an `<svg>` element."""
 
     def draw(axes: Axes) -> list[Any]:
-        drawn = [axes.plot(line.x, line.y, **look(line.number))[0] for line in lines]
+        drawn = [axes.plot(line.x, line.y, **result_style(line.number))[0] for line in lines]
         deepest = max(line.x[-1] for line in lines)
         ticks = [k for k in (1, 3, 10, 30, 100, 300, 1000) if k <= deepest]
         axes.set_xscale("log")
@@ -166,16 +171,16 @@ def curves(lines: Sequence[Curve], measure: str, title: str) -> str:
     return _svg(draw, [line.name for line in lines], f"curve {measure}", title)
 
 
-def speeds(points: Sequence[Point], measure: str, unit: str, title: str) -> str:
-    """Quality against speed, a point with its interval a result, as an `<svg>` element."""
+def draw_speeds(points: Sequence[SpeedPoint], measure: str, unit: str, title: str) -> str:
+    """Quality against speed with one point and interval per result, as an `<svg>` element."""
 
     def draw(axes: Axes) -> list[Any]:
         drawn = []
         for point in points:
-            alone = look(point.number) | {"linestyle": "none", "markersize": 6}
-            ends = point.mean - point.low, point.high - point.mean
-            spread = [[max(end, 0)] for end in ends]  # rounding may leave a mean just outside
-            drawn.append(axes.errorbar(point.speed, point.mean, spread, elinewidth=1.1, **alone))
+            style = result_style(point.number) | {"linestyle": "none", "markersize": 6}
+            lengths = point.mean - point.low, point.high - point.mean
+            bars = [[max(length, 0)] for length in lengths]  # a rounded mean may be just outside
+            drawn.append(axes.errorbar(point.speed, point.mean, bars, elinewidth=1.1, **style))
         axes.set_xscale("log")
         fastest, slowest = max(p.speed for p in points), min(p.speed for p in points)
         axes.set_xlim(slowest / 1.6, fastest * 1.6)
@@ -190,12 +195,12 @@ def speeds(points: Sequence[Point], measure: str, unit: str, title: str) -> str:
     return _svg(draw, [point.name for point in points], f"speed {unit} {measure}", title)
 
 
-def look(number: int) -> dict[str, Any]:
-    """Colour, marker and stroke of a result, by its place among the results."""
+def result_style(number: int) -> dict[str, Any]:
+    """Colour, marker and line style of a result, by its position."""
     return {
         "color": f"#0001{number % COLORS:02x}",
         "marker": _MARKERS[(number + number // COLORS) % len(_MARKERS)],
-        "linestyle": _STROKES[number // COLORS % len(_STROKES)],
+        "linestyle": _LINE_STYLES[number // COLORS % len(_LINE_STYLES)],
     }
 
 
@@ -203,10 +208,10 @@ def _svg(draw: Callable[[Axes], list[Any]], names: Sequence[str], salt: str, tit
     """Draw one plot with its legend below.
 
     Args:
-        draw: Draws into the axes, and returns what it drew of each result.
-        names: The results', for the legend; Matplotlib's own would leave out those that begin with "_".
-        salt: Makes the ids inside differ from those of the page's other plots, and the same every time.
-        title: What the plot shows, for those who cannot see it.
+        draw: Draws into the axes and returns what it drew, one artist per result.
+        names: Names of the results for the legend; Matplotlib leaves out names that begin with "_".
+        salt: Makes the ids in the SVG reproducible, and different from those of other plots.
+        title: Description of the plot for screen readers.
     """
     import matplotlib as mpl
     from matplotlib.figure import Figure
@@ -216,8 +221,9 @@ def _svg(draw: Callable[[Axes], list[Any]], names: Sequence[str], salt: str, tit
         figure = Figure(figsize=(4.6, 3.1), layout="constrained")
         axes = figure.add_subplot()
         handles = draw(axes)
-        columns = 3 if max(map(len, names)) < 14 else 2 if max(map(len, names)) < 26 else 1
-        labels = [fill(name, _LEGEND) for name in names]
+        longest = max(map(len, names))
+        columns = 3 if longest < 14 else 2 if longest < 26 else 1
+        labels = [fill(name, _LEGEND_WIDTH) for name in names]
         lines = -(-len(labels) // columns) + sum(label.count("\n") for label in labels)
         figure.set_figheight(2.7 + 0.19 * lines)
         figure.legend(handles, labels, loc="outside lower center", ncols=columns)
@@ -227,13 +233,14 @@ def _svg(draw: Callable[[Axes], list[Any]], names: Sequence[str], salt: str, tit
 
 
 def _themed(svg: str, title: str) -> str:
-    """The `<svg>` element alone, with the page's colours and without ids that nothing refers to."""
+    """The `<svg>` element alone, in the colours of the page and without unused ids."""
     from markupsafe import escape
 
-    svg = re.sub(r"<style.*?</style>", "", svg[svg.index("<svg") :], flags=re.DOTALL)  # for the whole page
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<style.*?</style>", "", svg, flags=re.DOTALL)  # it would apply to the whole page
     used = set(re.findall(r"(?:url\(#|href=\"#)([^)\"]+)", svg))
     svg = re.sub(r' id="([^"]*)"', lambda match: match[0] if match[1] in used else "", svg)
     svg = re.sub(r"#000[01][0-9a-f]{2}", lambda match: f"var({_VARIABLES[match[0]]})", svg)
-    svg = re.sub(r" font-family: [^;\"]*;?", "", svg)  # the page's own
+    svg = re.sub(r" font-family: [^;\"]*;?", "", svg)  # the page sets it
     head = f'<svg role="img" aria-label="{escape(title)}"'
     return re.sub(r"<svg", lambda _: head, svg, count=1)

@@ -18,11 +18,11 @@
   }
   const mark = (result) => make("i", { class: "mark", style: { "--c": color(result) } });
   const number = (value) => value.toFixed(4);
-  const signed = (value) => (Math.abs(value) < 5e-5 ? "0.0000" : (value > 0 ? "+" : "−") + number(Math.abs(value)));
+  const signed = (value) => (Math.abs(value) < 5e-5 ? "0.0000" : (value > 0 ? "+" : "-") + number(Math.abs(value)));
   const whole = (value) => value.toLocaleString("en");
   const counted = (count, one, many) => `${whole(count)} ${count === 1 ? one : many}`;
 
-  // Tables that came whole: a header's button sorts the rows.
+  // Tables with all rows in the page: the button in a header sorts by that column.
   for (const table of document.querySelectorAll("table.sortable")) {
     const headers = [...table.tHead.rows[0].cells];
     headers.forEach((header, column) => header.querySelector("button")?.addEventListener("click", () => {
@@ -31,18 +31,18 @@
       const ascending = before === "none" ? isText : before === "descending";
       headers.forEach((other) => other.hasAttribute("aria-sort") && other.setAttribute("aria-sort", "none"));
       header.setAttribute("aria-sort", ascending ? "ascending" : "descending");
-      const value = (row) => {
+      const sortValue = (row) => {
         const cell = row.cells[column];
         const text = cell.dataset.value ?? cell.textContent;
         return isText ? text : text === "" ? -Infinity : Number(text);
       };
-      const order = (a, b) => (isText ? value(a).localeCompare(value(b)) : value(a) - value(b) || 0);
+      const order = (a, b) => (isText ? sortValue(a).localeCompare(sortValue(b)) : sortValue(a) - sortValue(b) || 0);
       const body = table.tBodies[0];
       body.append(...[...body.rows].sort((a, b) => (ascending ? order(a, b) : order(b, a))));
     }));
   }
 
-  // The list of queries: sorted here, drawn a page at a time.
+  // The list of queries: `rows` in order, of which the first `drawn` are in the page.
   const state = { first: 0, second: several ? 1 : -1, by: "", up: false, rows: [], drawn: 0, widest: 1 };
   const value = (result, row) => data.values[result][row];
   const difference = (row) => value(state.first, row) - value(state.second, row);
@@ -64,10 +64,10 @@
   }
 
   function refresh() {
-    const wanted = byId("find").value.trim().toLowerCase();
-    const hit = (row) => !wanted || data.texts[row].toLowerCase().includes(wanted) || data.ids[row].toLowerCase().includes(wanted);
+    const search = byId("find").value.trim().toLowerCase();
+    const matches = (row) => !search || data.texts[row].toLowerCase().includes(search) || data.ids[row].toLowerCase().includes(search);
     const key = keys[state.by];
-    state.rows = data.ids.map((_, row) => row).filter(hit);
+    state.rows = data.ids.map((_, row) => row).filter(matches);
     state.rows.sort((a, b) => (state.up ? key(a) - key(b) : key(b) - key(a)) || (b in data.details) - (a in data.details) || a - b);
     state.drawn = 0;
     byId("list").tBodies[0].replaceChildren();
@@ -102,10 +102,10 @@
       make("span", {}, make("bdi", {}, data.texts[row] || data.ids[row]), " ", make("small", {}, data.texts[row] ? make("bdi", {}, data.ids[row]) : "")));
     const cells = [make("th", { scope: "row", class: "text" }, button), make("td", {}, number(value(state.first, row)))];
     if (state.second >= 0) {
-      const gap = difference(row);
-      const bar = make("span", { class: gap < 0 ? "lean down" : "lean" },
-        make("i", { style: { "--w": 100 * Math.abs(gap) / state.widest, "--c": color(gap < 0 ? state.second : state.first) } }));
-      cells.push(make("td", {}, number(value(state.second, row))), make("td", { class: "difference" }, signed(gap), bar));
+      const delta = difference(row);
+      const bar = make("span", { class: delta < 0 ? "lean down" : "lean" },
+        make("i", { style: { "--w": 100 * Math.abs(delta) / state.widest, "--c": color(delta < 0 ? state.second : state.first) } }));
+      cells.push(make("td", {}, number(value(state.second, row))), make("td", { class: "difference" }, signed(delta), bar));
     }
     const element = make("tr", row in data.details ? {} : { class: "bare" }, ...cells);
     button.addEventListener("click", () => {
@@ -117,13 +117,12 @@
     return element;
   }
 
-  // One query opened: what each result makes of it.
+  // The row below an opened query: one card for each selected result.
   function detail(row) {
     const cell = make("td", { colspan: columns().length });
     const element = make("tr", { class: "detail" }, cell);
-    const told = data.details[row];
-    if (!told) {
-      cell.append(make("p", { class: "below" }, "The passages of this query are not in this file."));
+    if (!(row in data.details)) {
+      cell.append(make("p", { class: "below" }, "This file holds no passages for this query."));
       return element;
     }
     const grade = (kind, text, meaning) => make("span", {}, make("span", { class: `grade ${kind}` }, text), meaning);
@@ -132,40 +131,45 @@
     const results = state.second < 0 ? [state.first] : [state.first, state.second];
     cell.append(
       make("p", { class: "below" }, grade("yes", String(data.rel), "relevant, with its grade"),
-        grade("no", "0", "judged, not relevant"), grade("unknown", "?", "nobody judged it"), longer),
-      make("div", { class: "sides" }, ...results.map((result) => side(row, result, results.find((other) => other !== result)))));
+        grade("no", "0", "judged not relevant"), grade("unknown", "?", "not judged"), longer),
+      make("div", { class: "sides" }, ...results.map((result) => card(row, result, results.find((other) => other !== result)))));
     return element;
   }
 
-  function side(row, result, other) {
-    const told = data.details[row][result];
+  // One result for an opened query; `other` is the result beside it, if there is one.
+  function card(row, result, other) {
+    const details = data.details[row][result];
     const heading = make("h3", {}, make("span", {}, data.names[result]), make("span", {}, `${data.measure} ${number(value(result, row))}`));
-    const card = make("article", { class: "side", style: { "--c": color(result) } }, heading);
-    if (!told) {
-      card.append(make("p", { class: "why" }, "Its collection is not in the cache."));
-      return card;
+    const element = make("article", { class: "side", style: { "--c": color(result) } }, heading);
+    if (!details) {
+      element.append(make("p", { class: "why" }, "The collection of this result is not in the cache."));
+      return element;
     }
-    const there = other === undefined ? null : data.details[row][other];
-    card.append(make("p", { class: "why" }, told.why));
-    if (told.relevant) card.append(strip(told, result, Math.max(...data.details[row].map((each) => each?.depth ?? 0))));
-    const missing = told.relevant - told.ranks.filter((rank) => rank <= told.top.length).length;
-    card.append(make("h4", {}, missing ? `The top ${told.top.length}, ahead of ${missing} relevant` : `The top ${told.top.length}`), hits(told.top, there, other));
-    if (told.missed.length) {
-      card.append(
-        make("h4", {}, `Relevant, not in the top ${told.top.length}${missing > told.missed.length ? `: ${told.missed.length} of ${missing}` : ""}`),
-        hits(told.missed, there, other));
+    const top = `top ${details.top.length}`;
+    const otherDetails = other === undefined ? null : data.details[row][other];
+    element.append(make("p", { class: "why" }, details.why));
+    if (details.relevant) element.append(rankLine(details, result, Math.max(...data.details[row].map((each) => each?.depth ?? 0))));
+    element.append(make("h4", {}, `Passages in the ${top}`), hits(details.top, otherDetails, other));
+    if (details.missed.length) {
+      const outside = details.relevant - details.ranks.filter((rank) => rank <= details.top.length).length;
+      const shown = details.missed.length < outside ? `, ${details.missed.length} of ${outside}` : "";
+      element.append(make("h4", {}, `Relevant passages outside the ${top}${shown}`), hits(details.missed, otherDetails, other));
     }
-    return card;
+    return element;
   }
 
-  function hits(list, there, other) {
+  // A list of passages, each with its rank in the other result.
+  function hits(list, otherDetails, other) {
     return make("ol", { class: "hits" }, ...list.map(([passage, rank, score, grade]) => {
       const [id, text] = data.passages[passage];
       const kind = grade === null ? "unknown" : grade >= data.rel ? "yes" : "no";
       const meaning = grade === null ? "not judged" : `grade ${grade}`;
-      const elsewhere = there && [...there.top, ...there.missed].find((hit) => hit[0] === passage);
       const facts = [score === null ? "not retrieved" : `score ${score}`];
-      if (there) facts.push(elsewhere ? (elsewhere[1] ? `${data.names[other]}: rank ${elsewhere[1]}` : `${data.names[other]}: not retrieved`) : `${data.names[other]}: not in the top 10`);
+      if (otherDetails) {
+        const found = [...otherDetails.top, ...otherDetails.missed].find((hit) => hit[0] === passage);
+        const place = !found ? "not in the top 10" : found[1] ? `rank ${found[1]}` : "not retrieved";
+        facts.push(`${data.names[other]}: ${place}`);
+      }
       return make("li", {},
         make("span", { class: "rank" }, rank === null ? "–" : String(rank)),
         make("span", { class: `grade ${kind}`, role: "img", title: meaning, "aria-label": meaning }, grade === null ? "?" : String(grade)),
@@ -173,30 +177,32 @@
     }));
   }
 
-  // Ranks of the relevant passages, on a logarithmic line.
-  function strip(told, result, depth) {
-    const [width, base] = [400, 16];
+  // A line with a tick at the rank of each relevant passage, on a logarithmic scale.
+  function rankLine(details, result, depth) {
+    const width = 400;
+    const base = 16;
     const last = Math.max(10, depth);
-    const x = (rank) => 6 + (width - 60) * Math.log(rank) / Math.log(last);
-    const lost = told.relevant - told.ranks.length;
-    const label = `Ranks of the ${told.relevant} relevant: ${told.ranks.slice(0, 20).join(", ")}${lost ? `; ${lost} not retrieved` : ""}`;
+    const x = (rank) => 6 + (width - 90) * Math.log(rank) / Math.log(last);
+    const missing = details.relevant - details.ranks.length;
+    const label = `Ranks of the ${details.relevant} relevant passages: ${details.ranks.slice(0, 20).join(", ")}${missing ? `; ${missing} not retrieved` : ""}`;
     const drawing = make("svg", { class: "ranks", viewBox: `0 0 ${width} 32`, role: "img", "aria-label": label },
       make("line", { x1: 6, x2: x(last), y1: base, y2: base, style: { stroke: "var(--rule)" } }));
     for (const rank of [1, 10, 100, 1000].filter((tick) => tick <= last)) {
       drawing.append(make("text", { x: x(rank), y: 29, "text-anchor": rank === 1 ? "start" : "middle", style: { fill: "var(--muted)" } }, rank === 1 ? "rank 1" : String(rank)));
     }
-    for (const rank of told.ranks) {
+    for (const rank of details.ranks) {
       drawing.append(make("line", { x1: x(rank), x2: x(rank), y1: base - 10, y2: base + 2, style: { stroke: color(result), "stroke-width": 2 } }));
     }
-    if (lost) drawing.append(make("text", { x: width - 2, y: base + 2, "text-anchor": "end", style: { fill: "var(--bad)" } }, `${lost} lost`));
+    if (missing) drawing.append(make("text", { x: width - 2, y: base + 2, "text-anchor": "end", style: { fill: "var(--bad)" } }, `${missing} not retrieved`));
     return drawing;
   }
 
-  // Every query's difference, or value, in order: the shape of the comparison at a glance.
+  // A bar for the difference of every query, or for its value if only one result is selected, largest first.
   function spread() {
     const single = state.second < 0;
     const sorted = data.ids.map((_, row) => (single ? value(state.first, row) : difference(row))).sort((a, b) => b - a);
-    const top = Math.max(sorted[0], 0) || 1e-9, bottom = Math.min(sorted.at(-1), 0);
+    const top = Math.max(sorted[0], 0) || 1e-9;
+    const bottom = Math.min(sorted.at(-1), 0);
     state.widest = Math.max(top, -bottom);
     const y = (v) => (100 * (top - v)) / (top - bottom);
     const path = (keep) => sorted.map((v, i) => (keep(v) ? `M${i} ${y(0)}V${y(v)}H${i + (sorted.length > 300 ? 1 : 0.85)}V${y(0)}Z` : "")).join("");
@@ -206,26 +212,27 @@
     drawing.append(make("line", { x1: 0, x2: sorted.length, y1: y(0), y2: y(0), style: { stroke: "var(--muted)", "stroke-width": 1, "vector-effect": "non-scaling-stroke" } }));
     const ends = single ? [number(top), ""] : [sorted[0] > 0 ? signed(top) : "", bottom < 0 ? signed(bottom) : ""];
     byId("spread").replaceChildren(drawing, make("span", { class: "high" }, ends[0]), make("span", { class: "low" }, ends[1]));
-    byId("spread-caption").replaceChildren(...(single ? aloneCaption(sorted) : pairCaption()));
+    byId("spread-caption").replaceChildren(...(single ? singleCaption(sorted) : pairCaption()));
   }
 
-  function aloneCaption(sorted) {
+  function singleCaption(sorted) {
     const zero = sorted.filter((v) => v === 0).length;
     const tail = zero ? `; ${whole(zero)} of ${whole(sorted.length)} at 0` : "";
     return [mark(state.first), `${data.measure} of every query in ${data.names[state.first]}, highest first${tail}.`];
   }
 
   function pairCaption() {
-    const [a, b] = [state.first, state.second];
-    const found = data.pairs.find(([x, y]) => (x === a && y === b) || (x === b && y === a));
-    const names = [mark(a), `${data.names[a]} less `, mark(b), `${data.names[b]}, every query in order`];
-    if (!found) return [...names, "."];
-    const turned = found[0] !== a;
-    const [, , gap, low, high, p, wins, ties, losses] = found;
-    const mean = turned ? [-gap, -high, -low] : [gap, low, high];
-    const [won, lost] = turned ? [losses, wins] : [wins, losses];
+    const a = state.first;
+    const b = state.second;
+    const pair = data.pairs.find(([x, y]) => (x === a && y === b) || (x === b && y === a));
+    const names = [mark(a), `${data.names[a]} - `, mark(b), `${data.names[b]} for every query, largest first`];
+    if (!pair) return [...names, "."];
+    const [, , delta, low, high, p, wins, ties, losses] = pair;
+    const swapped = pair[0] !== a;
+    const mean = swapped ? [-delta, -high, -low] : [delta, low, high];
+    const [won, lost] = swapped ? [losses, wins] : [wins, losses];
     return [...names, `: ${counted(won, "win", "wins")}, ${counted(ties, "tie", "ties")}, ${counted(lost, "loss", "losses")}; `,
-      `mean ${signed(mean[0])}, 95% interval ${signed(mean[1])} to ${signed(mean[2])}, Holm p ${p}.`];
+      `mean difference ${signed(mean[0])}, 95% interval ${signed(mean[1])} to ${signed(mean[2])}, Holm p ${p}.`];
   }
 
   byId("more").addEventListener("click", draw);

@@ -1,0 +1,171 @@
+"""Data for the page's list of queries: the values of all, and the rankings and texts of selected ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, combinations
+from typing import Any
+
+import numpy as np
+
+from pipeline.core import display
+from pipeline.core.records import Collection, Float64
+from pipeline.metrics.names import parse_measure
+from pipeline.report.page.rankings import Hit, ResultDetails, examine_result, find_collection, select_texts
+from pipeline.results.comparison import Comparison
+from pipeline.results.folder import SavedResult
+
+QUERIES = 200
+"""Most queries that are shown with their passages."""
+RANKINGS = 500
+"""Most rankings, queries times results, that are shown with their passages."""
+QUERY_LENGTH = 200
+PASSAGE_LENGTH = 300
+"""Texts are cut at these numbers of characters."""
+
+
+@dataclass(frozen=True)
+class QueryData:
+    """What the run files and the cached collections say about the queries.
+
+    Attributes:
+        details: One per result; None where its collection is not in its cache.
+        selected: Ids of the queries shown with their passages.
+        queries: Text of each query that has one.
+        passages: Text of each passage shown.
+        notes: Sentences about missing collections.
+    """
+
+    details: list[ResultDetails | None]
+    selected: list[str]
+    queries: dict[str, str]
+    passages: dict[str, str]
+    notes: list[str]
+
+    def json(self, comparison: Comparison) -> dict[str, Any]:
+        """The data of the page's script, with every query and every text once."""
+        passage_rows = {name: row for row, name in enumerate(self.passages)}
+        query_rows = {query: row for row, query in enumerate(comparison.query_ids)}
+        names = {entry.name: number for number, entry in enumerate(comparison.results)}
+        return {
+            "measure": comparison.measure,
+            "rel": relevance_level(comparison),
+            "names": list(names),
+            "values": [_compact(column) for column in comparison.values.T],
+            "pairs": [
+                [
+                    names[pair.a],
+                    names[pair.b],
+                    pair.difference,
+                    pair.ci_low,
+                    pair.ci_high,
+                    display.p(pair.p_holm),
+                    pair.wins,
+                    pair.ties,
+                    pair.losses,
+                ]
+                for pair in comparison.pairs
+            ],
+            "ids": comparison.query_ids,
+            "texts": [self.queries.get(query, "") for query in comparison.query_ids],
+            "passages": list(self.passages.items()),
+            "details": {
+                query_rows[query]: [_query_json(details, query, passage_rows) for details in self.details]
+                for query in self.selected
+            },
+        }
+
+
+def relevance_level(comparison: Comparison) -> int:
+    """The lowest grade that counts as relevant for the measure of the comparison."""
+    return int(parse_measure(comparison.measure).settings.get("rel", 1))
+
+
+def read_query_data(comparison: Comparison) -> QueryData:
+    """Read the rankings, and the judgments and texts of the collections that are in their caches."""
+    rows = select_queries(comparison.values, min(QUERIES, RANKINGS // len(comparison.results)))
+    ids = [comparison.query_ids[row] for row in rows]
+    rel = relevance_level(comparison)
+    opened: dict[tuple[str, str], Collection | None] = {}
+    details: list[ResultDetails | None] = []
+    queries: dict[str, str] = {}
+    passages: dict[str, str] = {}
+    for source in comparison.sources:
+        place = _cache(source), str(source.manifest["recipes"].get("data", {}).get("key"))
+        if place not in opened:
+            opened[place] = find_collection(source.manifest)
+        collection = opened[place]
+        if collection is None:
+            details.append(None)
+            continue
+        examined = examine_result(source.folder, source.manifest, collection, ids, rel)
+        details.append(examined)
+        queries = queries or select_texts(collection.queries, comparison.query_ids, QUERY_LENGTH)
+        hits = chain.from_iterable((*query.top, *query.missed) for query in examined.queries.values())
+        new = [name for name in dict.fromkeys(hit.passage for hit in hits) if name not in passages]
+        passages |= dict.fromkeys(new, "") | select_texts(collection.passages, new, PASSAGE_LENGTH)
+    selected = ids if any(details) else []
+    return QueryData(details, selected, queries, passages, list(_notes(comparison, details)))
+
+
+def select_queries(values: Float64, limit: int) -> list[int]:
+    """Rows of the queries where two results differ most, or where one result scores lowest.
+
+    Args:
+        values: float64 [queries, results].
+        limit: Most rows to return.
+
+    Returns:
+        In turn the row with the largest difference of every pair and with the lowest value of every result,
+        then the rows with the second largest and second lowest, and so on; each row once.
+    """
+    orders: list[Sequence[int]] = [
+        np.argsort(-np.abs(values[:, a] - values[:, b]), kind="stable").tolist()
+        for a, b in combinations(range(values.shape[1]), 2)
+    ]
+    orders += [np.argsort(column, kind="stable").tolist() for column in values.T]
+    return list(dict.fromkeys(chain.from_iterable(zip(*orders, strict=True))))[:limit]
+
+
+def _cache(source: SavedResult) -> str:
+    """The cache folder that the config of a result names."""
+    return str(source.manifest.get("config", {}).get("cache"))
+
+
+def _notes(comparison: Comparison, details: Sequence[ResultDetails | None]) -> Iterator[str]:
+    """A sentence about the collections that are missing, if any, and what to do about it."""
+    missing = [number for number, found in enumerate(details) if found is None]
+    if not missing:
+        return
+    names = ", ".join(comparison.results[number].name for number in missing)
+    caches = ", ".join(sorted({_cache(comparison.sources[number]) for number in missing}))
+    yield (
+        f"The collection of {names} is not in its cache ({caches}), so this page shows no curves, judgments "
+        "or passages for it. Run the config again, or write the page from the folder that holds the cache."
+    )
+
+
+def _query_json(details: ResultDetails | None, query: str, rows: dict[str, int]) -> dict[str, Any] | None:
+    """One query in one result; `rows` gives the number of each passage."""
+    explained = details.queries.get(query) if details else None
+    if explained is None:
+        return None
+
+    def compact(hit: Hit) -> list[Any]:
+        score = None if hit.score is None else float(f"{hit.score:.5g}")
+        return [rows[hit.passage], hit.rank, score, hit.grade]
+
+    return {
+        "why": explained.why,
+        "top": [compact(hit) for hit in explained.top],
+        "missed": [compact(hit) for hit in explained.missed],
+        "depth": explained.depth,
+        "ranks": explained.ranks,
+        "relevant": explained.relevant,
+    }
+
+
+def _compact(column: Float64) -> list[float]:
+    """Values rounded to four digits; whole numbers become integers, which are shorter in JSON."""
+    return [int(value) if value == int(value) else value for value in np.round(column, 4).tolist()]

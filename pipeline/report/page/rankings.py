@@ -1,0 +1,232 @@
+"""Rankings against judgments: measures by cutoff, and for each query what was found, missed or not judged.
+
+The ranking is in the result folder. Judgments and texts are in the cache, in the data artifact that the
+manifest names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from pipeline.core.display import counted, cut
+from pipeline.core.records import Collection, Texts
+from pipeline.data import open_collection
+from pipeline.formats.trec import Lines, read_run
+from pipeline.metrics.evaluation import JoinedRun, join_run_and_qrels, row_numbers
+from pipeline.metrics.names import Measure
+from pipeline.metrics.scoring import compute_measures, drop_identical
+from pipeline.storage.artifacts import Recipe
+from pipeline.storage.store import Store
+
+TOP = 10
+"""Number of ranks that are shown, and the cutoff of `judged`."""
+MISSED = 5
+"""Most relevant passages outside the top that are listed."""
+CUTOFFS = (1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 300, 500, 1000)
+CURVES = ("ndcg", "recall")
+
+
+class Hit(NamedTuple):
+    """A passage for one query. `rank` and `score` are None if it was not retrieved, `grade` if not judged."""
+
+    passage: str
+    rank: int | None
+    score: float | None
+    grade: int | None
+
+
+@dataclass(frozen=True)
+class QueryDetails:
+    """One query in one result.
+
+    Attributes:
+        top: The first `TOP` passages of the ranking.
+        missed: At most `MISSED` relevant passages outside the top, by grade and then by rank.
+        depth: Number of passages retrieved.
+        ranks: Ranks of the relevant passages that were retrieved, ascending.
+        relevant: Number of relevant passages.
+        why: Sentences that explain the value of the query.
+    """
+
+    top: list[Hit]
+    missed: list[Hit]
+    depth: int
+    ranks: list[int]
+    relevant: int
+    why: str
+
+
+@dataclass(frozen=True)
+class ResultDetails:
+    """One result against its judgments.
+
+    Attributes:
+        cutoffs: Cutoffs up to the depth of the ranking, ascending.
+        curves: For each measure of `CURVES` its mean at each cutoff.
+        judged: Share of the top `TOP` passages that are judged, mean over queries.
+        queries: The details of the selected queries, by query id.
+    """
+
+    cutoffs: list[int]
+    curves: dict[str, list[float]]
+    judged: float
+    queries: dict[str, QueryDetails]
+
+
+def find_collection(manifest: dict[str, Any]) -> Collection | None:
+    """The collection of a result, or None if it is no longer in the cache that the config names."""
+    recipe, cache = manifest["recipes"].get("data"), manifest.get("config", {}).get("cache")
+    if not recipe or not cache:
+        return None
+    plain = {name: value for name, value in recipe.items() if name != "key"}
+    artifact = Store(Path(cache)).find(Recipe("data", plain))
+    return open_collection(artifact) if artifact else None
+
+
+def examine_result(
+    folder: Path, manifest: dict[str, Any], collection: Collection, selected: Sequence[str], rel: int
+) -> ResultDetails:
+    """Score the ranking of a result at many cutoffs, and explain selected queries.
+
+    Args:
+        folder: The result folder.
+        manifest: The content of its `manifest.json`.
+        collection: The collection of the result.
+        selected: Ids of the queries to explain.
+        rel: The lowest grade that counts as relevant.
+    """
+    run, judgments = _run(folder / "run.trec"), _judgments(collection)
+    drop_own = manifest["config"]["evaluate"]["ignore_identical_ids"]
+    depth = min(manifest["config"]["search"]["top_k"], len(collection.passages))
+    cutoffs = [cutoff for cutoff in CUTOFFS if cutoff <= depth]
+    curves = {name: [Measure(name, (), cutoff) for cutoff in cutoffs] for name in CURVES}
+    judged = Measure("judged", (), TOP)
+    means = _means(join_run_and_qrels(run, judgments), [judged, *chain(*curves.values())], drop_own)
+    return ResultDetails(
+        cutoffs=cutoffs,
+        curves={name: [means[measure] for measure in measures] for name, measures in curves.items()},
+        judged=means[judged],
+        queries=_query_details(run, judgments, selected, rel, drop_own),
+    )
+
+
+def _means(joined: JoinedRun, measures: Sequence[Measure], drop_own: bool) -> dict[Measure, float]:
+    """The mean of each measure over all queries; `drop_own` drops passages with the id of the query."""
+    ranking = joined.ranking
+    if drop_own:
+        ranking = drop_identical(ranking, row_numbers(joined.query_ids, joined.document_ids))
+    means = compute_measures(ranking, joined.qrels, len(joined.query_ids), measures).mean(axis=0)
+    return dict(zip(measures, means.tolist(), strict=True))
+
+
+def _query_details(
+    run: Lines, judgments: Lines, selected: Sequence[str], rel: int, drop_own: bool
+) -> dict[str, QueryDetails]:
+    grades = _grades(judgments, selected)
+    details = {}
+    for query, hits in _hits(run, selected).items():
+        kept = [hit for hit in hits if hit[0] != query] if drop_own else hits
+        details[query] = explain_query(kept, grades[query], rel)
+    return details
+
+
+def explain_query(hits: Sequence[tuple[str, float]], grades: dict[str, int], rel: int) -> QueryDetails:
+    """Compare the ranking of one query with its judgments.
+
+    Args:
+        hits: Passage ids and scores, best first.
+        grades: Grade of each judged passage.
+        rel: The lowest grade that counts as relevant.
+    """
+    found = [Hit(name, rank, value, grades.get(name)) for rank, (name, value) in enumerate(hits, 1)]
+    by_passage = {hit.passage: hit for hit in found}
+    relevant = [
+        by_passage.get(name, Hit(name, None, None, grade)) for name, grade in grades.items() if grade >= rel
+    ]
+    missed = [hit for hit in relevant if hit.rank is None or hit.rank > TOP]
+    missed.sort(key=lambda hit: (-(hit.grade or 0), hit.rank or len(found) + 1, hit.passage))
+    ranks = sorted(hit.rank for hit in relevant if hit.rank)
+    why = _why(found, ranks, len(relevant))
+    return QueryDetails(found[:TOP], missed[:MISSED], len(found), ranks, len(relevant), why)
+
+
+def select_texts(texts: Texts, ids: Sequence[str], length: int) -> dict[str, str]:
+    """The texts with these ids, each cut to `length` characters; unknown ids are left out."""
+    rows = pa.array(np.flatnonzero(row_numbers(texts.ids, pa.array(ids, pa.string())) >= 0))
+    names, found = texts.ids.take(rows).to_pylist(), texts.texts.take(rows).to_pylist()
+    return {name: cut(text, length) for name, text in zip(names, found, strict=True)}
+
+
+def _why(found: Sequence[Hit], ranks: Sequence[int], relevant: int) -> str:
+    """Sentences about the ranks of the relevant passages, and about unjudged ones in the top."""
+    top = found[:TOP]
+    if not relevant:
+        why = "No passage is judged relevant."
+    elif not ranks and relevant == 1:
+        why = f"The only relevant passage is not among the {len(found)} retrieved."
+    elif not ranks:
+        why = f"None of the {relevant} relevant passages is among the {len(found)} retrieved."
+    else:
+        within = sum(rank <= TOP for rank in ranks)
+        share = f"{within} of {counted(relevant, 'relevant passage')}"
+        why = f"{_first_relevant(found[: ranks[0] - 1])} The top {len(top)} contains {share}."
+    unjudged = sum(hit.grade is None for hit in top)
+    verb = "is" if unjudged == 1 else "are"
+    return f"{why} {unjudged} of the top {len(top)} {verb} unjudged." if unjudged else why
+
+
+def _first_relevant(above: Sequence[Hit]) -> str:
+    """A sentence about the first relevant passage and the passages above it."""
+    if not above:
+        return "A relevant passage is at rank 1."
+    unjudged = sum(hit.grade is None for hit in above)
+    counts = {"judged non-relevant": len(above) - unjudged, "unjudged": unjudged}
+    parts = [f"{count} {what}" for what, count in counts.items() if count]
+    return f"The first relevant passage is at rank {len(above) + 1}, below {' and '.join(parts)}."
+
+
+def _run(path: Path) -> Lines:
+    """The run of a result, which is empty if nothing was retrieved for any query."""
+    if path.stat().st_size:
+        return read_run(path)
+    none = pa.array([], pa.string())
+    return Lines(none, np.zeros(0, np.int32), pa.chunked_array([none]), np.zeros(0, np.float32))
+
+
+def _judgments(collection: Collection) -> Lines:
+    """The judgments of a collection in the form that `read_qrels` gives."""
+    qrels = collection.qrels
+    return Lines(
+        query_ids=collection.queries.ids.combine_chunks(),
+        queries=qrels.queries.astype(np.int32),
+        documents=collection.passages.ids.take(pa.array(qrels.passages)),
+        values=np.asarray(qrels.grades),
+    )
+
+
+def _grades(judgments: Lines, selected: Sequence[str]) -> dict[str, dict[str, int]]:
+    """The grade of each judged passage, for each selected query."""
+    grades, rows = {}, row_numbers(pa.array(selected, pa.string()), judgments.query_ids)
+    for query, row in zip(selected, rows.tolist(), strict=True):
+        first, last = np.searchsorted(judgments.queries, (row, row + 1))
+        names = judgments.documents.slice(first, last - first).to_pylist()
+        grades[query] = dict(zip(names, judgments.values[first:last].tolist(), strict=True))
+    return grades
+
+
+def _hits(run: Lines, selected: Sequence[str]) -> dict[str, list[tuple[str, float]]]:
+    """Passage ids and scores of each selected query, in the order of the file, which is by rank."""
+    rows = row_numbers(pa.array(selected, pa.string()), run.query_ids)
+    lines = np.flatnonzero(np.isin(run.queries, rows))
+    names, scores = run.documents.take(pa.array(lines)).to_pylist(), run.values[lines].tolist()
+    ranking: dict[int, list[tuple[str, float]]] = {row: [] for row in rows.tolist()}
+    for row, name, value in zip(run.queries[lines].tolist(), names, scores, strict=True):
+        ranking[row].append((name, value))
+    return {query: ranking[row] for query, row in zip(selected, rows.tolist(), strict=True)}
