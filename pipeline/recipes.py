@@ -12,7 +12,7 @@ from pipeline.core.errors import InputError
 from pipeline.data.storage import CORPUS
 from pipeline.encoders import CalibrationCorpus, Source
 from pipeline.metrics.names import Measure, parse_all
-from pipeline.models import files as model_files
+from pipeline.models.files import find_model
 from pipeline.models.model import Role
 from pipeline.storage.artifacts import Recipe
 from pipeline.storage.store import Store
@@ -39,7 +39,7 @@ class Hashed:
 
     def __init__(self) -> None:
         self.collection = cache(data.identify)
-        self.model = cache(partial(encoders.resolve, find=cache(model_files.find)))
+        self.model = cache(partial(encoders.resolve, find=cache(find_model)))
 
 
 @dataclass

@@ -455,7 +455,7 @@ MODEL: list[tuple[Apply, tuple[str, ...], list[str]]] = [
     (
         config("v2}", "v2, backend: openvino, device: cuda}"),
         RUN,
-        ["model.device: cuda, where backend 'openvino' does not compute", "auto, cpu"],
+        ["model.device: cuda is not supported by backend 'openvino'", "auto, cpu"],
     ),
     (config("v2}", "v2, precision: int8}"), RUN, ["model.precision: int8", "'flag'", "fp32, fp16, bf16"]),
     (remove("model/config.json"), ("run", "m.yaml"), ["model folder", "no config.json"]),

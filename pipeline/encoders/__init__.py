@@ -1,8 +1,8 @@
-"""Which backend runs the model? A backend is one file here that turns token ids into vectors.
+"""Encoders: the registry of backends, and the encoder that runs a model with one of them.
 
-To add one, write its file with a class that keeps `batching.Backend` (one that runs PyTorch extends
-`torch_backend.TorchBackend`), and add its line to `_BACKENDS` and its name to `config.ModelConfig.backend`;
-see docs/models.md.
+To add a backend, write a file with a class that implements `batching.Backend` (a subclass of
+`torch.backend.TorchBackend` if it runs PyTorch), and add its line to `_BACKENDS` and its name to
+`config.ModelConfig.backend`; see docs/models.md.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from pipeline.encoders import batching
 from pipeline.encoders.batching import Usage
 from pipeline.encoders.bm25 import Lexical
 from pipeline.encoders.precomputed import Precomputed
-from pipeline.models import files as model_files
-from pipeline.models import loading
-from pipeline.models import model as models
-from pipeline.models.model import Abilities, CalibrationCorpus, Model, Role
+from pipeline.models.files import find_model
+from pipeline.models.model import CalibrationCorpus, Model, Role
+from pipeline.models.resolution import BackendSupport, FindModel, resolve_model
+from pipeline.models.tokenizer import load_tokenizer
 from pipeline.storage.store import Store
 
 __all__ = [
@@ -47,64 +47,64 @@ __all__ = [
 
 @dataclass(frozen=True)
 class _Backend:
-    """Where a backend is, and what it does.
+    """A backend's class, which is not yet imported, and what it supports.
 
     Attributes:
-        module: Imported when a model is loaded.
-        name: Of the class in it, a `batching.Backend`; it is called with the model and the store.
-        can: What decides how a model is resolved.
-        keeps: The module's function that gives the recipe of what the backend makes of a model and keeps in
-            the store; none if it keeps nothing.
+        module: The module of the class; it is imported when a model is loaded.
+        name: The class, a `batching.Backend`; it is called with the model and the store.
+        support: Precisions, devices and models that it supports.
+        keeps: Function of the module that gives the recipe of the converted model which the backend keeps in
+            the store; None if it converts nothing.
     """
 
     module: str
     name: str
-    can: Abilities
+    support: BackendSupport
     keeps: str | None = None
 
 
 _BACKENDS = {
-    "flag": _Backend("pipeline.encoders.torch.flag", "FlagBackend", Abilities(("fp32", "fp16", "bf16"))),
+    "flag": _Backend("pipeline.encoders.torch.flag", "FlagBackend", BackendSupport(("fp32", "fp16", "bf16"))),
     "sentence-transformers": _Backend(
         "pipeline.encoders.torch.sentence_transformers",
         "SentenceTransformersBackend",
-        Abilities(("fp32", "fp16", "bf16"), as_sentence_transformers=True),
+        BackendSupport(("fp32", "fp16", "bf16"), as_sentence_transformers=True),
     ),
     "openvino": _Backend(
         "pipeline.encoders.openvino.backend",
         "OpenVINOBackend",
-        Abilities(("fp32", "bf16", "int8"), devices=("cpu",)),
+        BackendSupport(("fp32", "bf16", "int8"), devices=("cpu",)),
         keeps="network_recipe",
     ),
     "native": _Backend(
         "pipeline.encoders.native.backend",
         "NativeBackend",
-        Abilities(("int16",), devices=("cpu",)),
+        BackendSupport(("int16",), devices=("cpu",)),
         keeps="packed_recipe",
     ),
 }
 
 
 Source = Model | Precomputed | Lexical
-"""What a config's model is: one that is run, vectors that are there, or words alone."""
+"""What a config's model section resolves to: a model to run, vectors from files, or words alone."""
 
 
 class Encoder(Protocol):
     """Turns texts into vectors."""
 
     def load(self) -> None:
-        """Make ready, so that encoding alone can be timed."""
+        """Load the model now, so that encoding can be timed without it."""
         ...
 
     def encode(self, texts: Texts, rows: range, role: Role, usage: Usage, bar: Bar) -> Float32:
         """Encode some consecutive texts as passages or queries.
 
         Args:
-            texts: All of them.
-            rows: Which; these are sorted by length among themselves.
+            texts: All texts of the role.
+            rows: Which of them to encode.
             role: Decides prompt and length.
-            usage: Added to.
-            bar: Told of every text encoded.
+            usage: What encoding costs is added to it.
+            bar: Progress bar, updated for every encoded text.
 
         Returns:
             float32 [rows, dimension], in order.
@@ -112,17 +112,17 @@ class Encoder(Protocol):
         ...
 
 
-def resolve(config: ModelConfig, find: models.Find = model_files.find) -> Source:
-    """What the config's model is, without loading it (see `models.resolve`)."""
+def resolve(config: ModelConfig, find: FindModel = find_model) -> Source:
+    """Resolve a config's model section without loading anything (see `resolve_model`)."""
     if config.backend == "precomputed":
         return Precomputed.find(config)
     if config.backend == "bm25":
         return Lexical.of(config)
-    return models.resolve(config, _BACKENDS[config.backend].can, find)
+    return resolve_model(config, _BACKENDS[config.backend].support, find)
 
 
 def kept_keys(config: ModelConfig, source: Source) -> dict[str, str]:
-    """Keys of what a backend makes of the model and keeps: vectors are made from that."""
+    """The keys of the converted models that the vectors are computed with, by backend."""
     known = _BACKENDS.get(config.backend)
     if known is None or known.keeps is None or not isinstance(source, Model):
         return {}
@@ -131,29 +131,29 @@ def kept_keys(config: ModelConfig, source: Source) -> dict[str, str]:
 
 
 def open_encoder(config: ModelConfig, source: Source, store: Store) -> Encoder:
-    """The encoder for what `resolve` found; `store` is where a backend may keep what it prepares."""
+    """The encoder for what `resolve` returned; a backend keeps the model that it converts in `store`."""
     if isinstance(source, Lexical):
         raise TypeError("words are not vectors: see pipeline.lexical")
     return source if isinstance(source, Precomputed) else ModelEncoder(config, source, store)
 
 
 def token_counter(source: Source) -> Callable[[list[str]], list[int]] | None:
-    """Counts the tokens of texts with the model's tokenizer, uncut; None where there is no model."""
+    """A function that counts the tokens of whole texts with the model's tokenizer; None without a model."""
     if not isinstance(source, Model):
         return None
-    tokenizer = loading.load_tokenizer(source, source.files.of_tokenizer())
+    tokenizer = load_tokenizer(source, source.files.tokenizer_folder())
     tokenizer.no_padding()
     tokenizer.no_truncation()
     return lambda texts: [len(encoding.ids) for encoding in tokenizer.encode_batch_fast(texts)]
 
 
 class ModelEncoder:
-    """A model, loaded when first used.
+    """An encoder that loads its model when it is first used.
 
     Args:
         config: The model section.
-        model: What it resolved to.
-        store: Where a backend may keep what it prepares.
+        model: The resolved model.
+        store: Where a backend keeps the model that it converts.
     """
 
     def __init__(self, config: ModelConfig, model: Model, store: Store) -> None:
@@ -161,14 +161,14 @@ class ModelEncoder:
 
     @cached_property
     def backend(self) -> batching.Backend:
-        """The loaded model; loading may convert or fetch it."""
+        """The loaded model; loading may fetch and convert it."""
         known = _BACKENDS[self.config.backend]
         loaded = getattr(importlib.import_module(known.module), known.name)
         backend: batching.Backend = loaded(self.model, self.store)
         self.model.files.check()
         if self.model.truncate_dim and self.model.truncate_dim > backend.dimension:
             raise InputError(
-                f"model.truncate_dim: {self.model.truncate_dim}, and '{self.model.name}' makes vectors of "
+                f"model.truncate_dim: {self.model.truncate_dim}, but '{self.model.name}' makes vectors of "
                 f"{backend.dimension} dimensions",
                 allowed=f"1 to {backend.dimension}",
                 fix="lower it, or set it to null",
@@ -182,15 +182,15 @@ class ModelEncoder:
     def encode(self, texts: Texts, rows: range, role: Role, usage: Usage, bar: Bar) -> Float32:
         """See `Encoder.encode`."""
         before, after = self.model.prompts[role]
-        part = texts.texts.slice(rows.start, len(rows)).to_pylist()
-        prompted = [before + text + after for text in part] if before or after else part
+        chosen = texts.texts.slice(rows.start, len(rows)).to_pylist()
+        prompted = [before + text + after for text in chosen] if before or after else chosen
         length = self.model.max_lengths[role]
         vectors = batching.encode(self.backend, prompted, length, usage, bar, self.config.batch_size)
         return _truncated(vectors, self.model.truncate_dim, self.model.normalize)
 
 
 def _truncated(vectors: Float32, dimensions: int | None, normalize: bool) -> Float32:
-    """The first dimensions of each vector, of length 1 again if that is wanted."""
+    """The first dimensions of each vector, scaled to length 1 again if vectors are normalized."""
     if dimensions is None or dimensions == vectors.shape[1]:
         return vectors
     vectors = vectors[:, :dimensions].copy()

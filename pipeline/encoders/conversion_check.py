@@ -1,4 +1,9 @@
-"""What vectors does torch give for a model? What a backend makes of the model is compared with them."""
+"""The check of a converted model: it must give the vectors that torch gives for the same token ids.
+
+Three texts are enough: one as long as the model allows up to `LONGEST` tokens, a shorter one, which is
+padded, and one of a single token. They show a pooling, a mask, positions or a local attention window gone
+wrong.
+"""
 
 from __future__ import annotations
 
@@ -9,21 +14,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pipeline.core.records import Float32, Int64
-from pipeline.models.loading import lacking
-from pipeline.models.model import positions
+from pipeline.encoders.torch.loading import describe_missing
+from pipeline.models.card import max_positions
 
-LONG = 300  # tokens of the longest text that both are asked for: beyond any window of local attention
-CLOSE = 0.99999  # the lowest cosine at which vectors count as the same
+LONGEST = 300  # tokens of the longest text: more than any window of local attention
+MIN_COSINE = 0.99999  # vectors with a lower cosine count as different
 
 
-def torch_network(folder: Path, pooling: str, normalize: bool, trust_remote_code: bool = False) -> Any:
-    """A torch module from token ids and mask, int64 [b, tokens], to vectors; its `body` is the model.
+def pooled_network(folder: Path, pooling: str, normalize: bool, trust_remote_code: bool = False) -> Any:
+    """A torch module from token ids and mask, int64 [b, tokens], to vectors float32 [b, dimension].
 
-    Args:
-        folder: Of the model's files.
-        pooling: `cls`, `mean` or `last_token`.
-        normalize: Whether vectors are scaled to length 1.
-        trust_remote_code: Whether Python files that come with the model may run.
+    Its attribute `body` is the network as transformers loads it from `folder`. The other arguments are
+    settings of a `Model`.
 
     Raises:
         ValueError: The files lack weights.
@@ -34,10 +36,11 @@ def torch_network(folder: Path, pooling: str, normalize: bool, trust_remote_code
     class Network(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            body, loading = AutoModel.from_pretrained(
+            body, report = AutoModel.from_pretrained(
                 folder, dtype=torch.float32, trust_remote_code=trust_remote_code, output_loading_info=True
             )
-            if missing := lacking(loading["missing_keys"]):
+            missing = describe_missing(report["missing_keys"])
+            if missing:
                 raise ValueError(missing)
             self.body = body.eval()
 
@@ -56,8 +59,8 @@ def torch_network(folder: Path, pooling: str, normalize: bool, trust_remote_code
     return Network()
 
 
-class Expected(NamedTuple):
-    """What a torch model gives for a long, a short and a shortest text.
+class TorchVectors(NamedTuple):
+    """Token ids of the three texts, and the vectors that torch gives for them.
 
     Attributes:
         ids: int64 [texts, tokens].
@@ -70,19 +73,19 @@ class Expected(NamedTuple):
     vectors: Float32
 
 
-def expected(network: Any, pad_id: int) -> Expected:
-    """Ask a `torch_network`; `pad_id` is the padding token."""
+def torch_vectors(network: Any, pad_id: int) -> TorchVectors:
+    """Encode the three texts with a `pooled_network`; `pad_id` is the id of the padding token."""
     import torch
 
-    most = min(LONG, positions(network.body.config.to_dict()))
+    most = min(LONGEST, max_positions(network.body.config.to_dict()))
     mask = (torch.arange(most) < torch.tensor([most, most // 6 + 1, 1])[:, None]).long()
     ids = torch.where(mask == 1, 5 + torch.arange(mask.numel()).view_as(mask) % 20, pad_id)
     with torch.inference_mode():
-        return Expected(ids.numpy(), mask.numpy(), network(ids, mask).numpy())
+        return TorchVectors(ids.numpy(), mask.numpy(), network(ids, mask).numpy())
 
 
-def agrees(encode: Callable[[Int64, Int64], Float32], expected: Expected) -> bool:
-    """Whether what was made of the model gives the same vectors for those token ids and that mask."""
+def gives_same_vectors(encode: Callable[[Int64, Int64], Float32], expected: TorchVectors) -> bool:
+    """Whether a converted model, called with token ids and mask, gives torch's vectors."""
     found = encode(expected.ids, expected.mask)
     lengths = [np.linalg.norm(vectors, axis=1) for vectors in (found, expected.vectors)]
-    return bool(((found * expected.vectors).sum(1) > CLOSE * lengths[0] * lengths[1]).all())
+    return bool(((found * expected.vectors).sum(1) > MIN_COSINE * lengths[0] * lengths[1]).all())
