@@ -1,4 +1,4 @@
-"""Which commit of a hub repository does a name mean, and where are its files? Nothing else talks to a hub."""
+"""Access to the Hugging Face hub: commits and snapshots of repositories. Nothing else talks to a hub."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from typing import Literal
 
 from pipeline.core.errors import InputError
 
-Kind = Literal["model", "dataset"]
+RepoType = Literal["model", "dataset"]
 _ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 _DISK = {
     errno.EACCES, errno.EDQUOT, errno.EEXIST, errno.EFBIG, errno.EIO, errno.ENOSPC, errno.ENOTDIR,
     errno.EPERM, errno.EROFS,
 }  # fmt: skip
-"""What the disk of the hub cache refuses with, and no network does."""
+"""Errors of the disk that holds the hub cache, which no network raises."""
 
 
-def commit(repo: str, revision: str | None, kind: Kind) -> str:
-    """The commit a branch, tag or commit of a hub repository stands for now.
+def commit(repo: str, revision: str | None, kind: RepoType) -> str:
+    """The commit that a branch, tag or commit of a hub repository refers to now.
 
-    Asks the hub; offline, or when it cannot be reached, takes what the local hub cache last saw.
+    Asks the hub; offline, or if it cannot be reached, the commit in the local hub cache counts.
 
     Raises:
-        InputError: The name or revision is wrong, or the hub is out of reach and the cache holds neither.
+        InputError: The name or revision is wrong, or the hub cannot be reached and the cache has neither.
     """
     revision = revision or "main"
     _check(repo, kind)
@@ -36,34 +36,34 @@ def commit(repo: str, revision: str | None, kind: Kind) -> str:
     from huggingface_hub import HfApi, constants
 
     api = HfApi()
-    # else a hub that takes a question and never answers is waited for without end
+    # without a timeout, a hub that accepts a request and never answers would block forever
     api.repo_info = partial(api.repo_info, timeout=constants.HF_HUB_ETAG_TIMEOUT)  # type: ignore[method-assign]
     with _explained(repo, revision, kind, f"(revision '{revision}') is not"):
         return str(api.resolve_revision(repo, revision=revision, repo_type=kind).resolved)
 
 
-def snapshot(repo: str, revision: str, kind: Kind, patterns: Sequence[str]) -> Path:
+def snapshot(repo: str, revision: str, kind: RepoType, patterns: Sequence[str]) -> Path:
     """The local folder with a commit's files that match `patterns`; downloads what is not cached.
 
     Raises:
-        InputError: There is no such commit, or its files may not be had, or they are not cached and the hub
+        InputError: There is no such commit, access to it is denied, or its files are not cached and the hub
             cannot be reached.
     """
     from huggingface_hub import snapshot_download
 
-    with _explained(repo, revision, kind, f"at {revision[:12]} is not whole"):
+    with _explained(repo, revision, kind, f"at {revision[:12]} is incomplete"):
         return Path(snapshot_download(repo, repo_type=kind, revision=revision, allow_patterns=list(patterns)))
 
 
 @contextlib.contextmanager
-def _explained(repo: str, revision: str, kind: Kind, missing: str) -> Iterator[None]:
-    """Around a question to the hub: what it refuses, and that it is out of reach, is said as input errors.
+def _explained(repo: str, revision: str, kind: RepoType, missing: str) -> Iterator[None]:
+    """A context for a request to the hub, in which its refusals and network errors become `InputError`s.
 
     Args:
-        repo: Which is asked for.
-        revision: Of it.
-        kind: What it is.
-        missing: What to say of it if the hub cannot be reached, before "on this machine".
+        repo: Id of the repository.
+        revision: Its revision.
+        kind: Its type.
+        missing: Predicate for the error if the hub cannot be reached, before "on this machine".
     """
     from huggingface_hub import constants
     from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
@@ -102,7 +102,7 @@ def _explained(repo: str, revision: str, kind: Kind, missing: str) -> Iterator[N
         ) from None
 
 
-def _check(repo: str, kind: Kind) -> None:
+def _check(repo: str, kind: RepoType) -> None:
     if not _ID.fullmatch(repo) or ".." in repo or "--" in repo:
         raise InputError(
             f"'{repo}' is neither a folder here nor a {kind} id",
@@ -112,7 +112,7 @@ def _check(repo: str, kind: Kind) -> None:
 
 
 def _is_network_error(error: Exception) -> bool:
-    """Whether an error, or what it was raised from, is the network's and not a bug's."""
+    """Whether an error, or one that it was raised from, is a network error and not a bug."""
     from huggingface_hub.errors import (
         HfHubHTTPError,
         LocalEntryNotFoundError,

@@ -13,7 +13,6 @@ Because the longest texts come first, a batch that needs too much memory fails a
 
 from __future__ import annotations
 
-import collections
 import itertools
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -35,37 +34,22 @@ CHUNK = 512  # texts per call of the tokenizer, whose results take much memory u
 
 @dataclass(frozen=True)
 class Batch:
-    """Token ids of a few texts of similar length.
+    """Token ids of a few texts of similar length."""
 
-    Attributes:
-        rows: int64 [b], position of each text in the sequence given to `encode`.
-        ids: int64 [b, tokens], padded on the right with the model's padding id.
-        mask: int64 [b, tokens], 1 at a token and 0 at padding.
-    """
-
-    rows: Int64
-    ids: Int64
-    mask: Int64
+    rows: Int64  # [b], position of each text in the sequence given to `encode`
+    ids: Int64  # [b, tokens], padded on the right with the model's padding id
+    mask: Int64  # [b, tokens], 1 at a token and 0 at padding
 
 
 class Backend(Protocol):
-    """A loaded model: token ids in, one vector per text out.
+    """A loaded model: token ids in, one vector per text out."""
 
-    Attributes:
-        dimension: Number of dimensions of a vector.
-        tokenizer: The model's tokenizer.
-        pad_id: Id of the padding token.
-        token_budget: Largest number of tokens of a batch, padding included.
-        width_multiple: Widths are rounded up to a multiple of it, but not above the longest allowed text.
-        computes_padding: Whether padding costs as much as other tokens.
-    """
-
-    dimension: int
+    dimension: int  # of a vector
     tokenizer: Tokenizer
-    pad_id: int
-    token_budget: int
-    width_multiple: int
-    computes_padding: bool
+    pad_id: int  # id of the padding token
+    token_budget: int  # largest number of tokens of a batch, padding included
+    width_multiple: int  # widths are rounded up to a multiple of it, but not above the longest allowed text
+    computes_padding: bool  # whether padding costs as much as other tokens
 
     def forward(self, batches: Iterator[Batch]) -> Iterator[tuple[Int64, Float32]]:
         """For each batch its `rows` and their vectors float32 [b, dimension], in any order."""
@@ -74,26 +58,17 @@ class Backend(Protocol):
 
 @dataclass
 class Usage:
-    """What encoding cost.
-
-    Attributes:
-        texts: Number of texts encoded.
-        tokens: Number of their tokens, special tokens included.
-        padded: Number of tokens computed, padding included.
-        tokenize_seconds: Time spent in the tokenizer.
-    """
+    """The cost of encoding texts."""
 
     texts: int = 0
-    tokens: int = 0
-    padded: int = 0
+    tokens: int = 0  # of these texts, special tokens included
+    padded: int = 0  # tokens computed, padding included
     tokenize_seconds: float = 0.0
 
     def add(self, other: Usage) -> None:
         """Add the cost of encoding other texts."""
-        self.texts += other.texts
-        self.tokens += other.tokens
-        self.padded += other.padded
-        self.tokenize_seconds += other.tokenize_seconds
+        for name, value in asdict(other).items():
+            setattr(self, name, getattr(self, name) + value)
 
     def figures(self) -> dict[str, Any]:
         """The attributes as JSON, with the padding's share of computed tokens."""
@@ -148,12 +123,11 @@ def _tokenized(tokenizer: Tokenizer, texts: Sequence[str], max_length: int, usag
         return list(zip(rows, tokens, strict=True))
 
     with ThreadPoolExecutor(1) as thread:  # the tokenizer releases Python's global lock while it works
-        ahead = collections.deque(thread.submit(tokenize_window, rows) for rows in windows[:1])
-        for rows in [*windows[1:], None]:
-            if rows:
-                ahead.append(thread.submit(tokenize_window, rows))
-            if ahead:
-                yield ahead.popleft().result()
+        futures = (thread.submit(tokenize_window, rows) for rows in windows)  # one starts at each `next`
+        following = next(futures, None)
+        while following is not None:
+            current, following = following, next(futures, None)
+            yield current.result()
 
 
 def tokenize(tokenizer: Tokenizer, texts: Sequence[str], max_length: int) -> list[Int32]:
@@ -169,11 +143,7 @@ def tokenize(tokenizer: Tokenizer, texts: Sequence[str], max_length: int) -> lis
 
 
 def batches(
-    backend: Backend,
-    windows: Iterable[Window],
-    max_length: int,
-    usage: Usage,
-    batch_size: int | None = None,
+    backend: Backend, windows: Iterable[Window], max_length: int, usage: Usage, batch_size: int | None = None
 ) -> Iterator[Batch]:
     """Cut windows into batches, each within the backend's token budget or of one text.
 

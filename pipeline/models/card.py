@@ -17,10 +17,17 @@ LENGTH_FILES = tuple(
 WIDTH_PRESERVING = ("Transformer", "Pooling", "Normalize", "Dropout")
 """Modules after which a vector has as many dimensions as the network's hidden states."""
 POOLING_MODES = JsonType(
-    "a text or a list of texts", lambda value: TEXT.accepts(value) or TEXTS.accepts(value)
+    "a text or a list of texts", lambda modes: TEXT.accepts(modes) or TEXTS.accepts(modes)
 )
 POSITIONS_AFTER_PADDING = ("camembert", "mpnet", "data2vec-text", "longformer", "xmod", "ibert", "lilt")
 """Model types beside RoBERTa's whose positions are counted from the padding id plus 1."""
+CONFIG_TYPES = {
+    "architectures": TEXTS,
+    "max_position_embeddings": COUNT,
+    "model_type": TEXT,
+    "pad_token_id": INTEGER,
+}
+"""Types of the fields of `config.json` that are used here."""
 PROMPT_NAMES: dict[Role, tuple[str, ...]] = {
     "queries": ("query",),
     "passages": ("document", "passage", "corpus"),
@@ -58,21 +65,13 @@ class ModelCard:
 
 def read_card(files: Files) -> ModelCard:
     """Read what a model declares; fetches small files only."""
-    modules = [entry for entry in files.read_list("modules.json") if isinstance(entry, dict)]
+    modules = files.read_modules()
     folders = {str(entry.get("type")).rpartition(".")[2]: str(entry.get("path")) for entry in modules}
-    pooling = files.read_json(
-        folders.get("Pooling", "1_Pooling") + "/config.json", pooling_mode=POOLING_MODES
-    )
+    pooling_file = folders.get("Pooling", "1_Pooling") + "/config.json"
+    pooling = files.read_json(pooling_file, pooling_mode=POOLING_MODES)
     settings = files.read_json("config_sentence_transformers.json", truncate_dim=COUNT)
     lengths = next(filter(None, (files.read_json(name, max_seq_length=COUNT) for name in LENGTH_FILES)), {})
     tokenizer = files.read_json("tokenizer_config.json", model_max_length=SIZE)
-    config = files.read_json(
-        "config.json",
-        architectures=TEXTS,
-        max_position_embeddings=COUNT,
-        model_type=TEXT,
-        pad_token_id=INTEGER,
-    )
     return ModelCard(
         modules=tuple(str(entry.get("type")) for entry in modules),
         pooling=_pooling(pooling),
@@ -80,7 +79,7 @@ def read_card(files: Files) -> ModelCard:
         prompts=_prompts(settings.get("prompts")),
         max_length=int(lengths.get("max_seq_length") or tokenizer.get("model_max_length") or 0) or None,
         truncate_dim=settings.get("truncate_dim") or None,
-        config=config,
+        config=files.read_json("config.json", **CONFIG_TYPES),
     )
 
 
@@ -96,12 +95,10 @@ def max_positions(config: dict[str, Any]) -> int:
 def _pooling(declared: dict[str, Any]) -> str | None:
     """The pooling in a Pooling module's `config.json`, in the current or an earlier layout."""
     names = {"cls_token": "cls", "mean_tokens": "mean", "lasttoken": "last_token", "max_tokens": "max"}
-    modes = declared.get("pooling_mode")
+    modes, prefix = declared.get("pooling_mode"), "pooling_mode_"
     if modes is None:
         modes = [
-            key.removeprefix("pooling_mode_")
-            for key, value in declared.items()
-            if key.startswith("pooling_mode_") and value is True
+            key.removeprefix(prefix) for key, on in declared.items() if key.startswith(prefix) and on is True
         ]
     modes = [modes] if isinstance(modes, str) else modes
     return "+".join(names.get(mode, mode) for mode in modes) or None

@@ -114,11 +114,11 @@ class Files:
                 _expect(allowed, value[key], f"{path}: '{key}'")
         return dict(value)
 
-    def read_list(self, name: str) -> list[Any]:
-        """Content of a JSON file that holds a list; empty if there is none."""
-        path, value = self._read(name, [])
+    def read_modules(self) -> list[dict[str, Any]]:
+        """The modules that sentence-transformers runs, by `modules.json`; empty if there is none."""
+        path, value = self._read("modules.json", [])
         _expect(LIST, value, str(path))
-        return list(value)
+        return [entry for entry in value if isinstance(entry, dict)]
 
     def _read(self, name: str, default: Any) -> tuple[Path, Any]:
         """The path of a JSON file and its content; `default` if there is no such file."""
@@ -219,9 +219,8 @@ def _files_that_shape_vectors(folder: Path) -> list[Path]:
         )
     for pattern in ("*.json", "*.txt", "*.model", "*.py"):
         shaping.update(folder.glob(pattern))
-    modules = [module for module in Files(folder).read_list("modules.json") if isinstance(module, dict)]
-    declared = {folder / str(module["path"]) for module in modules if module.get("path")}
-    for module_folder in (*folder.glob("[0-9]_*"), *declared):  # of sentence-transformers
+    declared = [folder / str(module["path"]) for module in Files(folder).read_modules() if module.get("path")]
+    for module_folder in (*folder.glob("[0-9]_*"), *declared):
         for pattern in ("*.json", "*.txt", "*.model", "*.safetensors", "*.bin"):
             shaping.update(module_folder.rglob(pattern))
     return sorted(path for path in shaping if path.name not in ("data_config.json", "train_script.py"))

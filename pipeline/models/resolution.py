@@ -162,7 +162,6 @@ def _check_architecture(
             allowed='its own Python files, or "is_causal": false in its config.json',
             fix="read those files, then set model.trust_remote_code to true",
         )
-
     model_type = card.config.get("model_type")
     if model_type in ("t5", "mt5", "umt5", "longt5") and not support.as_sentence_transformers:
         raise InputError(
@@ -208,12 +207,9 @@ def _max_tokens(support: BackendSupport, card: ModelCard, family: Family | None)
 
 def _pooling(config: ModelConfig, support: BackendSupport, card: ModelCard, family: Family | None) -> str:
     """The pooling of the config, else the card, else the family, else the backend's library."""
-    default = family.pooling if family else "mean" if support.as_sentence_transformers else "cls"
-    if family is None and any(
-        name.endswith("ForCausalLM") for name in card.config.get("architectures") or []
-    ):
-        default = "last_token"
-    pooling = config.pooling or card.pooling or default
+    causal = any(name.endswith("ForCausalLM") for name in card.config.get("architectures") or [])
+    default = "last_token" if causal else "mean" if support.as_sentence_transformers else "cls"
+    pooling = config.pooling or card.pooling or (family.pooling if family else default)
     if not support.as_sentence_transformers and pooling not in ("cls", "mean", "last_token"):
         raise InputError(
             f"model '{config.name}' declares pooling '{pooling}'",

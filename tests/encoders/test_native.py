@@ -17,7 +17,7 @@ from pipeline.config import ModelConfig
 from pipeline.core.errors import InputError
 from pipeline.core.progress import silent
 from pipeline.core.records import Float32
-from pipeline.encoders import Model, conversion_check, kept_keys, resolve
+from pipeline.encoders import Model, conversion, kept_keys, resolve
 from pipeline.encoders.batching import Usage, encode
 from pipeline.encoders.native import kernels, packing
 from pipeline.encoders.native.backend import NativeBackend
@@ -141,7 +141,7 @@ def test_what_is_refused_is_said_with_what_to_do(saved: Callable[[Any], Path], t
 def test_a_model_whose_vectors_int16_moves_is_refused(
     bge_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(conversion_check, "MIN_COSINE", 1.00001)
+    monkeypatch.setattr(conversion, "MIN_COSINE", 1.00001)
     with pytest.raises(InputError, match=r"are too different in int16\. Set model\.backend to openvino"):
         backend(bge_folder, Store(tmp_path))
     assert not list(tmp_path.glob("native/*/manifest.json"))

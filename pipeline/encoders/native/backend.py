@@ -17,8 +17,7 @@ from pipeline.core import machine
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float32, Int64
 from pipeline.encoders.batching import Batch
-from pipeline.encoders.conversion_check import TorchVectors, gives_same_vectors
-from pipeline.encoders.conversion_process import convert_in_subprocess
+from pipeline.encoders.conversion import TorchVectors, convert_in_subprocess, gives_same_vectors
 from pipeline.models.model import Model
 from pipeline.storage.artifacts import Draft, Recipe
 from pipeline.storage.store import Store

@@ -52,8 +52,6 @@ _LANES = 16 if _CPU.get("avx512f") else 8  # numbers of 32 bits in a register
 _TALL = 6  # rows of a tile
 _WIDE = 4 if _CPU.get("avx512f") else 2  # registers in a row of an int16 tile
 _WORD, _FLOAT, _SIZE = ir.IntType(32), ir.FloatType(), ir.IntType(64)
-
-
 _OPTIONS = {"fastmath": True, "error_model": "numpy", "nogil": True}
 
 
@@ -416,13 +414,7 @@ def attend(query: Float32, starts: Int64, key_value: Float32, texts: Int64, head
 
 @_compiled
 def forward(
-    ids: Int64,
-    positions: Int64,
-    texts: Int64,
-    weights: Weights,
-    heads: int,
-    epsilon: float,
-    only_first: bool,
+    ids: Int64, positions: Int64, texts: Int64, weights: Weights, heads: int, epsilon: float, only_first: bool
 ) -> Float32:
     """The last hidden state of some texts' tokens.
 
@@ -484,9 +476,8 @@ def compile_all() -> None:
     """Compile `forward`, or load it from disk, by computing one token with one layer."""
 
     def linear(rows: int) -> Linear:
-        return Linear(
-            np.zeros((1, rows * PANEL // 2), np.int32), *(np.ones((1, rows), np.float32) for _ in range(2))
-        )
+        ones = np.ones((1, rows), np.float32)
+        return Linear(np.zeros((1, rows * PANEL // 2), np.int32), ones, ones)
 
     norm, row = LayerNorm(*np.ones((2, 1, PANEL), np.float32)), np.ones((1, PANEL), np.float32)
     weights = Weights(

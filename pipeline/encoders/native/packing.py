@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.core.records import Float32
-from pipeline.encoders.conversion_check import pooled_network, torch_vectors
+from pipeline.encoders.conversion import pooled_network, torch_vectors
 from pipeline.encoders.native.kernels import PANEL, pack_rows
 from pipeline.encoders.torch.first_token import is_standard_bert
 from pipeline.models.tokenizer import write_tokenizer

@@ -15,7 +15,7 @@ from typing import Any
 
 from pipeline.core.openvino_runtime import import_openvino
 from pipeline.core.records import Float32, Int64
-from pipeline.encoders.conversion_check import gives_same_vectors, pooled_network, torch_vectors
+from pipeline.encoders.conversion import gives_same_vectors, pooled_network, torch_vectors
 from pipeline.encoders.torch.first_token import limit_last_layer_to_first_token
 from pipeline.models.tokenizer import write_tokenizer
 

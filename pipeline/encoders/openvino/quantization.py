@@ -47,10 +47,8 @@ def calibration_texts(passages: Texts) -> list[str]:
 def quantize(source: Path, target: Path, batches: Path) -> None:
     """Write a converted model whose matrix products take weights and activations in int8.
 
-    Args:
-        source: The `.xml` that `conversion.convert` wrote.
-        target: The `.xml` to write; the weights go beside it.
-        batches: The `.npz` of calibration batches.
+    `source` and `target` are `.xml` files with weights beside them, `batches` the `.npz` of calibration
+    batches.
     """
     openvino = import_openvino()
     import nncf

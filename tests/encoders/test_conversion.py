@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.encoders.conversion_process import run_in_subprocess
+from pipeline.encoders.conversion import run_in_subprocess
 
 
 @pytest.mark.parametrize("name", ["pipeline", "json"])
