@@ -195,7 +195,7 @@ def _hashes(folder: Path) -> dict[str, str]:
     outside = [name for name in paths if Path(name).parts[0] == os.pardir]
     if outside:
         raise InputError(
-            f"model folder {folder}: it refers to {outside[0]}, outside the folder",
+            f"model folder {folder}: it names {outside[0]}, outside the folder",
             allowed="files in the folder itself",
             fix="check where the model comes from; copy the files it needs into the folder",
         )
