@@ -233,18 +233,20 @@ def matrix_rates(
 
 def int16_rate(width: int, inner: int, seconds: float) -> float:
     """GFLOP/s of our own product, all threads together."""
-    from pipeline.encoders.native import kernels as int16
+    from pipeline.encoders.native import kernels
 
-    rows, size = int16.BLOCK, int16.BLOCK * inner
+    rows, size = kernels.BLOCK, kernels.BLOCK * inner
     left, right = (np.random.default_rng(0).random((n, width), np.float32) for n in (rows, inner))
-    pairs, factors = int16.pack(right)
-    layer = int16.Linear(pairs[None], factors[None], np.zeros((1, inner), np.float32))
+    pairs, factors = kernels.pack_rows(right)
+    layer = kernels.Linear(pairs[None], factors[None], np.zeros((1, inner), np.float32))
 
     def multiply(until: float) -> int:
-        room = int16.Room(np.zeros(size, np.int16), np.empty(rows, np.float32), np.empty(size, np.int32))
+        space = kernels.Workspace(
+            np.zeros(size, np.int16), np.empty(rows, np.float32), np.empty(size, np.int32)
+        )
         out, count = np.empty((rows, inner), np.float32), 0
         while not count or time.perf_counter() < until:
-            int16.linear(left, layer, 0, False, room, out)
+            kernels.linear(left, layer, 0, False, space, out)
             count += 1
         return count
 

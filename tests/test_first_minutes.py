@@ -153,7 +153,7 @@ def test_letters_that_the_locale_lacks_are_escaped(workplace: Path) -> None:
 def test_ctrl_c_says_how_to_go_on_and_a_second_one_ends_at_once(tmp_path: Path) -> None:
     script = (
         "import os, signal, sys\n"
-        "from pipeline import terminal\n"
+        "from pipeline.cli import terminal\n"
         "terminal.end_at_second_interrupt()\n"
         "@terminal.guarded\n"
         "def command():\n"

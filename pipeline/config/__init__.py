@@ -5,7 +5,7 @@ from pipeline.config.data import SOURCES, DataSettings
 from pipeline.config.engine import EngineConfig
 from pipeline.config.evaluate import MEASURES, EvaluateConfig
 from pipeline.config.index import EXACT, IndexConfig
-from pipeline.config.model import BACKENDS, Abilities, EncoderSettings, ModelSettings, VectorSettings
+from pipeline.config.model import BACKENDS, BackendSupport, EncoderSettings, ModelSettings, VectorSettings
 from pipeline.config.search import SearchConfig
 from pipeline.config.settings import STAGES, keyed_settings, setting
 
@@ -15,7 +15,7 @@ __all__ = [
     "MEASURES",
     "SOURCES",
     "STAGES",
-    "Abilities",
+    "BackendSupport",
     "Config",
     "DataSettings",
     "EncoderSettings",

@@ -63,11 +63,11 @@ class VectorSettings(ModelSettings):
 
 
 @dataclass(frozen=True)
-class Abilities:
-    """What decides how a backend's model is resolved.
+class BackendSupport:
+    """The devices and models that a backend supports.
 
     Attributes:
-        devices: Where the backend computes.
+        devices: Kinds of devices.
         as_sentence_transformers: Whether it runs every module that sentence-transformers would, with that
             library's defaults; else it runs Transformer, Pooling and Normalize, with FlagEmbedding's.
     """
@@ -79,7 +79,7 @@ class Abilities:
 class EncoderSettings(VectorSettings):
     """What is common to the backends that run a model."""
 
-    can: ClassVar[Abilities] = Abilities()
+    support: ClassVar[BackendSupport] = BackendSupport()
 
     pooling: Literal["cls", "mean", "last_token"] | None = setting(
         None, "null takes what the model itself declares", shapes="passages queries", keyed=False

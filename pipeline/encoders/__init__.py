@@ -20,10 +20,10 @@ from pipeline.core.records import Float32, Texts
 from pipeline.encoders import batching
 from pipeline.encoders.batching import Usage
 from pipeline.encoders.precomputed import Precomputed
-from pipeline.models import files as model_files
-from pipeline.models import loading
-from pipeline.models import model as models
+from pipeline.models.files import find_model
 from pipeline.models.model import CalibrationCorpus, Model, Role
+from pipeline.models.resolution import FindModel, resolve_model
+from pipeline.models.tokenizer import load_tokenizer
 from pipeline.storage.store import Store
 
 __all__ = [
@@ -49,18 +49,18 @@ class Encoder(Protocol):
     """Turns texts into vectors."""
 
     def load(self) -> None:
-        """Make ready, so that encoding alone can be timed."""
+        """Load the model now, so that encoding can be timed without it."""
         ...
 
     def encode(self, texts: Texts, rows: range, role: Role, usage: Usage, bar: Bar) -> Float32:
         """Encode some consecutive texts as passages or queries.
 
         Args:
-            texts: All of them.
-            rows: Which; these are sorted by length among themselves.
+            texts: All texts of the role.
+            rows: Which of them to encode.
             role: Decides prompt and length.
-            usage: Added to.
-            bar: Told of every text encoded.
+            usage: What encoding costs is added to it.
+            bar: Progress bar, updated for every encoded text.
 
         Returns:
             float32 [rows, dimension], in order.
@@ -68,10 +68,10 @@ class Encoder(Protocol):
         ...
 
 
-def resolve(config: ModelSettings, find: models.Find = model_files.find) -> Source:
-    """What the config's model is, without loading it (see `models.resolve`)."""
+def resolve(config: ModelSettings, find: FindModel = find_model) -> Source:
+    """What a config's model section names, without loading anything (see `resolve_model`)."""
     if isinstance(config, EncoderSettings):
-        return models.resolve(config, find)
+        return resolve_model(config, find)
     found: Source = config.open()
     return found
 
@@ -92,22 +92,22 @@ def open_encoder(config: ModelSettings, source: Source, store: Store) -> Encoder
 
 
 def token_counter(source: Source) -> Callable[[list[str]], list[int]] | None:
-    """Counts the tokens of texts with the model's tokenizer, uncut; None where there is no model."""
+    """A function that counts the tokens of whole texts with the model's tokenizer; None without a model."""
     if not isinstance(source, Model):
         return None
-    tokenizer = loading.load_tokenizer(source, source.files.of_tokenizer())
+    tokenizer = load_tokenizer(source, source.files.tokenizer_folder())
     tokenizer.no_padding()
     tokenizer.no_truncation()
     return lambda texts: [len(encoding.ids) for encoding in tokenizer.encode_batch_fast(texts)]
 
 
 class ModelEncoder:
-    """A model, loaded when first used.
+    """An encoder that loads its model when it is first used.
 
     Args:
         config: The model section.
-        model: What it resolved to.
-        store: Where a backend may keep what it prepares.
+        model: The resolved model.
+        store: Where a backend keeps the model that it converts.
     """
 
     def __init__(self, config: EncoderSettings, model: Model, store: Store) -> None:
@@ -120,7 +120,7 @@ class ModelEncoder:
         self.model.files.check()
         if self.model.truncate_dim and self.model.truncate_dim > backend.dimension:
             raise InputError(
-                f"model.truncate_dim: {self.model.truncate_dim}, and '{self.model.name}' makes vectors of "
+                f"model.truncate_dim: {self.model.truncate_dim}, but '{self.model.name}' makes vectors of "
                 f"{backend.dimension} dimensions",
                 allowed=f"1 to {backend.dimension}",
                 fix="lower it, or set it to null",
@@ -134,15 +134,15 @@ class ModelEncoder:
     def encode(self, texts: Texts, rows: range, role: Role, usage: Usage, bar: Bar) -> Float32:
         """See `Encoder.encode`."""
         before, after = self.model.prompts[role]
-        part = texts.texts.slice(rows.start, len(rows)).to_pylist()
-        prompted = [before + text + after for text in part] if before or after else part
+        chosen = texts.texts.slice(rows.start, len(rows)).to_pylist()
+        prompted = [before + text + after for text in chosen] if before or after else chosen
         length = self.model.max_lengths[role]
         vectors = batching.encode(self.backend, prompted, length, usage, bar, self.config.batch_size)
         return _truncated(vectors, self.model.truncate_dim, self.model.normalize)
 
 
 def _truncated(vectors: Float32, dimensions: int | None, normalize: bool) -> Float32:
-    """The first dimensions of each vector, of length 1 again if that is wanted."""
+    """The first dimensions of each vector, scaled to length 1 again if vectors are normalized."""
     if dimensions is None or dimensions == vectors.shape[1]:
         return vectors
     vectors = vectors[:, :dimensions].copy()

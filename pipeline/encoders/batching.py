@@ -1,13 +1,18 @@
-"""How are texts turned into batches that waste little? One batcher for every backend.
+"""Batching: texts turned into batches of token ids, with little padding, for every backend.
 
-Texts are taken longest first, by their characters, and tokenized a window at a time, in a thread, while the
-window before it is computed. Within a window they are sorted by token count and cut into batches by a budget
-of tokens, padding included; what does not fill a batch goes into the next window.
+All texts of a batch are padded to its longest one, so texts of similar length belong together. Sorting all
+of them by token count would mean tokenizing everything before the first batch is computed. Instead, texts
+are sorted by their number of characters, which predicts their tokens well, and tokenized in windows of that
+order, in a thread, one window ahead of the computation. Within a window texts are sorted by token count,
+longest first, and cut into batches by a budget: rows times width, padding included. So a batch of short
+texts has many rows and one of long texts few, and both need about the same time and memory. Texts left at
+the end of a window that do not fill a batch are carried into the next one.
+
+Because the longest texts come first, a batch that needs too much memory fails at the start of a run.
 """
 
 from __future__ import annotations
 
-import collections
 import itertools
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,43 +28,28 @@ from pipeline.core.records import Float32, Int32, Int64
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-WINDOW = 4096  # texts tokenized ahead and sorted among themselves, after a first CHUNK
-CHUNK = 512  # texts tokenized at once: what the tokenizer's own bulky records are held for
+WINDOW = 4096  # texts of a window; the first one has CHUNK
+CHUNK = 512  # texts per call of the tokenizer, whose results take much memory until ids are copied out
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Token ids of a few texts of similar length.
+    """Token ids of a few texts of similar length."""
 
-    Attributes:
-        rows: int64 [b], position of each text in the sequence that was given.
-        ids: int64 [b, tokens], padded on the right with the model's padding id.
-        mask: int64 [b, tokens], 1 at a token and 0 at padding.
-    """
-
-    rows: Int64
-    ids: Int64
-    mask: Int64
+    rows: Int64  # [b], position of each text in the sequence given to `encode`
+    ids: Int64  # [b, tokens], padded on the right with the model's padding id
+    mask: Int64  # [b, tokens], 1 at a token and 0 at padding
 
 
 class Backend(Protocol):
-    """A loaded model: token ids in, one vector per text out.
+    """A loaded model: token ids in, one vector per text out."""
 
-    Attributes:
-        dimension: Of a vector.
-        tokenizer: The model's.
-        pad_id: What fills a batch's rows up.
-        token_budget: Tokens of a batch at most, padding included.
-        width_multiple: Batches are as wide as a multiple of it, or as the longest text may be: few shapes.
-        computes_padding: Whether padding costs as much as a token.
-    """
-
-    dimension: int
+    dimension: int  # of a vector
     tokenizer: Tokenizer
-    pad_id: int
-    token_budget: int
-    width_multiple: int
-    computes_padding: bool
+    pad_id: int  # id of the padding token
+    token_budget: int  # largest number of tokens of a batch, padding included
+    width_multiple: int  # widths are rounded up to a multiple of it, but not above the longest allowed text
+    computes_padding: bool  # whether padding costs as much as other tokens
 
     def forward(self, batches: Iterator[Batch]) -> Iterator[tuple[Int64, Float32]]:
         """For each batch its `rows` and their vectors float32 [b, dimension], in any order."""
@@ -68,31 +58,22 @@ class Backend(Protocol):
 
 @dataclass
 class Usage:
-    """What encoding cost.
-
-    Attributes:
-        texts: Texts encoded.
-        tokens: Their tokens, special tokens included.
-        padded: Tokens computed, padding included.
-        tokenize_seconds: Time spent in the tokenizer.
-    """
+    """The cost of encoding texts."""
 
     texts: int = 0
-    tokens: int = 0
-    padded: int = 0
+    tokens: int = 0  # of these texts, special tokens included
+    padded: int = 0  # tokens computed, padding included
     tokenize_seconds: float = 0.0
 
     def add(self, other: Usage) -> None:
-        """Count in what encoding something else cost."""
-        self.texts += other.texts
-        self.tokens += other.tokens
-        self.padded += other.padded
-        self.tokenize_seconds += other.tokenize_seconds
+        """Add the cost of encoding other texts."""
+        for name, value in asdict(other).items():
+            setattr(self, name, getattr(self, name) + value)
 
     def figures(self) -> dict[str, Any]:
-        """The same, as JSON, with the share of computed tokens that was padding."""
-        waste = 1 - self.tokens / self.padded if self.padded else 0.0
-        return {**asdict(self), "padding_share": round(waste, 4)}
+        """The attributes as JSON, with the padding's share of computed tokens."""
+        share = 1 - self.tokens / self.padded if self.padded else 0.0
+        return {**asdict(self), "padding_share": round(share, 4)}
 
 
 def encode(
@@ -108,10 +89,10 @@ def encode(
     Args:
         backend: The model.
         texts: Any number of texts.
-        max_length: Tokens kept of each, special tokens included.
-        usage: Added to.
-        bar: Told of every text encoded.
-        batch_size: Texts per batch at most; None is as many as the backend's token budget holds.
+        max_length: Number of tokens kept of each, special tokens included.
+        usage: What encoding costs is added to it.
+        bar: Progress bar, updated for every encoded text.
+        batch_size: Largest number of texts of a batch; None limits it by the backend's token budget alone.
 
     Returns:
         float32 [texts, dimension], in the order of `texts`.
@@ -126,32 +107,31 @@ def encode(
 
 
 Window = list[tuple[int, Int32]]
-"""Some texts' positions and token ids."""
+"""For each text its position and its token ids."""
 
 
 def _tokenized(tokenizer: Tokenizer, texts: Sequence[str], max_length: int, usage: Usage) -> Iterator[Window]:
-    """All texts in windows, those with the most characters first; the next is made while one is used."""
+    """All texts in windows, those with the most characters first; a thread tokenizes one window ahead."""
     order = np.argsort([-len(text) for text in texts], kind="stable").tolist()
-    cuts = [0, *range(CHUNK, len(order), WINDOW), len(order)]  # the first is short: nothing is computed yet
+    cuts = [0, *range(CHUNK, len(order), WINDOW), len(order)]  # the first is short: the backend waits for it
     windows = [order[start:stop] for start, stop in itertools.pairwise(cuts)]
 
-    def make(rows: list[int]) -> Window:
+    def tokenize_window(rows: list[int]) -> Window:
         started = time.perf_counter()
         tokens = tokenize(tokenizer, [texts[row] for row in rows], max_length)
         usage.tokenize_seconds += time.perf_counter() - started
         return list(zip(rows, tokens, strict=True))
 
-    with ThreadPoolExecutor(1) as thread:  # the tokenizer lets other threads run while it works
-        ahead = collections.deque(thread.submit(make, rows) for rows in windows[:1])
-        for rows in [*windows[1:], None]:
-            if rows:
-                ahead.append(thread.submit(make, rows))
-            if ahead:
-                yield ahead.popleft().result()
+    with ThreadPoolExecutor(1) as thread:  # the tokenizer releases Python's global lock while it works
+        futures = (thread.submit(tokenize_window, rows) for rows in windows)  # one starts at each `next`
+        following = next(futures, None)
+        while following is not None:
+            current, following = following, next(futures, None)
+            yield current.result()
 
 
 def tokenize(tokenizer: Tokenizer, texts: Sequence[str], max_length: int) -> list[Int32]:
-    """Each text's token ids, int32 [tokens], special tokens included, cut on the tokenizer's own side."""
+    """Each text's token ids, int32 [tokens], special tokens included, truncated on the tokenizer's side."""
     tokenizer.no_padding()
     side = (tokenizer.truncation or {}).get("direction", "right")
     tokenizer.enable_truncation(max_length, direction=side)
@@ -163,47 +143,41 @@ def tokenize(tokenizer: Tokenizer, texts: Sequence[str], max_length: int) -> lis
 
 
 def batches(
-    backend: Backend,
-    windows: Iterable[Window],
-    max_length: int,
-    usage: Usage,
-    batch_size: int | None = None,
+    backend: Backend, windows: Iterable[Window], max_length: int, usage: Usage, batch_size: int | None = None
 ) -> Iterator[Batch]:
-    """Batches of falling length, each at most `token_budget` tokens wide and high, or one text.
+    """Cut windows into batches, each within the backend's token budget or of one text.
 
-    Args:
-        backend: Says what fits it.
-        windows: Texts with their token ids.
-        max_length: No batch is wider.
-        usage: Added to.
-        batch_size: Texts per batch at most.
+    Texts come longest first in a window joined with what is left of the one before; arguments as in `encode`.
     """
     waiting: Window = []
-    for window in windows:
-        waiting = sorted(waiting + window, key=lambda text: -len(text[1]))
-        while len(waiting) > (height := _height(backend, waiting, max_length, batch_size)):
+    for window in itertools.chain(windows, [None]):
+        waiting = sorted(waiting + (window or []), key=lambda text: -len(text[1]))
+        while waiting:
+            height = _height(backend, len(waiting[0][1]), max_length, batch_size)
+            if window is not None and len(waiting) <= height:
+                break  # the next window's longest texts may still fit
             yield _batch(backend, waiting[:height], max_length, usage)
             waiting = waiting[height:]
-    while waiting:
-        height = _height(backend, waiting, max_length, batch_size)
-        yield _batch(backend, waiting[:height], max_length, usage)
-        waiting = waiting[height:]
 
 
 def _width(backend: Backend, longest: int, max_length: int) -> int:
+    """The longest text's number of tokens, rounded up to the backend's multiple within `max_length`."""
     multiple = backend.width_multiple
-    return max(min(-(-max(longest, 1) // multiple) * multiple, max_length), longest)
+    rounded = -(-max(longest, 1) // multiple) * multiple
+    return max(min(rounded, max_length), longest)
 
 
-def _height(backend: Backend, waiting: Window, max_length: int, batch_size: int | None) -> int:
-    """How many of the texts waiting, the longest first, make the next batch."""
-    width = _width(backend, len(waiting[0][1]) if waiting else 1, max_length)
-    return min(max(backend.token_budget // width, 1), batch_size or len(waiting) + 1)
+def _height(backend: Backend, longest: int, max_length: int, batch_size: int | None) -> int:
+    """The largest number of texts of a batch whose longest text has so many tokens."""
+    within_budget = max(backend.token_budget // _width(backend, longest, max_length), 1)
+    return min(within_budget, batch_size or within_budget)
 
 
 def _batch(backend: Backend, texts: Window, max_length: int, usage: Usage) -> Batch:
+    """Pad some texts, the longest first, to one width, and count their tokens."""
     lengths = np.array([len(ids) for _, ids in texts], np.int64)
-    mask = (np.arange(_width(backend, int(lengths[0]), max_length)) < lengths[:, None]).astype(np.int64)
+    width = _width(backend, int(lengths[0]), max_length)
+    mask = (np.arange(width) < lengths[:, None]).astype(np.int64)
     ids = np.full(mask.shape, backend.pad_id, np.int64)
     ids[mask.astype(bool)] = np.concatenate([ids for _, ids in texts])
     tokens = int(lengths.sum())

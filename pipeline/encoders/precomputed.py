@@ -1,4 +1,4 @@
-"""The `precomputed` backend: vectors people already have, from an API, a cluster or another tool."""
+"""The `precomputed` backend: vectors read from files, made by an API, a cluster or another tool."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Precomputed:
         """The files a config names.
 
         Raises:
-            InputError: One is not named, or is not there.
+            InputError: One is not named, or does not exist.
         """
         named: dict[Role, str | None] = {"passages": config.passages, "queries": config.queries}
         paths = {}
@@ -62,7 +62,7 @@ class Precomputed:
             if name is None or not Path(name).is_file():
                 found = "is not given" if name is None else f"no file {name}"
                 raise InputError(
-                    f"model.{role}: {found}, and backend 'precomputed' needs it",
+                    f"model.{role}: {found}, but backend 'precomputed' needs it",
                     allowed=f"a .npy file of float vectors, one row for each of the {role}",
                     fix=f"set model.{role}; a relative path is taken from the config file's folder",
                 )
@@ -70,12 +70,12 @@ class Precomputed:
         return cls(paths)
 
     def recipe(self, role: Role) -> dict[str, Any]:
-        """What stands in the key of the vectors: the bytes of their file."""
+        """The part of the vectors' key that stands for their file: its hash."""
         return {"file": self._hashes[role]}
 
     @cached_property
     def _hashes(self) -> dict[Role, str]:
-        """SHA-256 of each file, as all benchmarks of a sweep take it."""
+        """SHA-256 of each file, computed once for all benchmarks of a sweep."""
         return {role: hash_user_file(path) for role, path in self.paths.items()}
 
     @cached_property
@@ -93,10 +93,10 @@ class Precomputed:
             )
 
     def match(self, collection: Collection) -> None:
-        """Refuse files with more or fewer rows than there are texts, before anything is made of either.
+        """Refuse files that do not have one row for each text; called before anything is computed.
 
         Raises:
-            InputError: One has.
+            InputError: A file has more or fewer rows than there are texts.
         """
         counts: dict[Role, int] = {"passages": len(collection.passages), "queries": len(collection.queries)}
         for role, count in counts.items():
@@ -105,17 +105,17 @@ class Precomputed:
                 raise InputError(
                     f"model.{role}: {self.paths[role]} has {counted(rows, 'row')}",
                     allowed=f"{count:,}, one for each of the {role} in the collection's order",
-                    fix="'benchmarco data' says which there are: queries without judgments are left out",
+                    fix="'benchmarco data' counts the texts: queries without judgments are left out",
                 )
 
     def encode(self, texts: Texts, rows: range, role: Role, usage: Usage, bar: Bar) -> Float32:
-        """See `pipeline.encoders.Encoder.encode`; `match` comes before it.
+        """See `pipeline.encoders.Encoder.encode`; `match` is called before it.
 
         Raises:
-            InputError: A row is all zeros; or the file is no longer the one that was hashed.
+            InputError: A row is all zeros, or the file changed after it was hashed.
         """
         array = self._arrays[role]
-        with np.errstate(over="ignore"):  # what becomes infinity is refused below
+        with np.errstate(over="ignore"):  # infinite numbers are refused when vectors are stored
             vectors = np.array(array[rows.start : rows.stop], np.float32)
         release_memory(Embeddings((array,)), rows.start, rows.stop)
         if hash_user_file(self.paths[role]) != self._hashes[role]:
@@ -134,9 +134,9 @@ class Precomputed:
 
 def _open(role: Role, path: Path) -> npt.NDArray[np.floating[Any]]:
     try:
-        with np.errstate(over="ignore"):  # of a shape that no file has
+        with np.errstate(over="ignore"):  # a damaged header may declare any shape
             array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except Exception:  # NumPy evaluates the header, which may hold anything
+    except Exception:  # NumPy parses the header, which may hold anything
         array = None
     if not isinstance(array, np.ndarray):
         raise InputError(

@@ -19,7 +19,7 @@ from pipeline.encoders import Encoder, Model, Precomputed, Source
 from pipeline.engines import Job, Part, Piece
 from pipeline.engines.exchange import Exchange, node_store, take_name
 from pipeline.engines.work import perform
-from pipeline.models.files import BUNDLED, Files, find
+from pipeline.models.files import BUNDLED, Files, find_model
 from pipeline.storage import hashing
 from pipeline.storage.artifacts import Artifact
 
@@ -146,7 +146,7 @@ class Receiver:
         if not isinstance(source, Model) or not isinstance(source.files, FilesAway):
             return source
         if source.name in BUNDLED:
-            files, _ = find(config.name, config.revision, source.trust_remote_code)
+            files = find_model(config.name, config.revision, source.trust_remote_code)
             return replace(source, files=files)
         root = self.store.root.absolute()
         return replace(source, files=replace(source.files, bring=self.bring, root=root))

@@ -1,38 +1,52 @@
-"""What does a model say of itself? The files that sentence-transformers writes beside the weights."""
+"""Model cards: what a model's own files declare about its use. Its README is not read."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pipeline.models.files import COUNT, SIZE, TEXT, TEXTS, Files, Kind
+from pipeline.models.files import COUNT, INTEGER, SIZE, TEXT, TEXTS, Files, JsonType
+from pipeline.models.model import Role
 
-if TYPE_CHECKING:
-    from pipeline.models.model import Role
-
-LENGTHS = tuple(
+LENGTH_FILES = tuple(
     f"sentence_{kind}_config.json"
     for kind in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 )
-"""Where sentence-transformers looks for the length of texts; it takes the first that is there."""
+"""Files in which sentence-transformers looks for `max_seq_length`; the first that exists counts."""
 
-PLAIN = ("Transformer", "Pooling", "Normalize", "Dropout")
-"""Modules that leave a vector as wide as the network makes it."""
-MODES = Kind("a text or a list of texts", lambda value: TEXT.fits(value) or TEXTS.fits(value))
-"""What names a pooling, or several joined."""
+WIDTH_PRESERVING = ("Transformer", "Pooling", "Normalize", "Dropout")
+"""Modules after which a vector has as many dimensions as the network's hidden states."""
+POOLING_MODES = JsonType(
+    "a text or a list of texts", lambda modes: TEXT.accepts(modes) or TEXTS.accepts(modes)
+)
+POSITIONS_AFTER_PADDING = ("camembert", "mpnet", "data2vec-text", "longformer", "xmod", "ibert", "lilt")
+"""Model types beside RoBERTa's whose positions are counted from the padding id plus 1."""
+CONFIG_TYPES = {
+    "architectures": TEXTS,
+    "max_position_embeddings": COUNT,
+    "model_type": TEXT,
+    "pad_token_id": INTEGER,
+}
+"""Types of the fields of `config.json` that are used here."""
+PROMPT_NAMES: dict[Role, tuple[str, ...]] = {
+    "queries": ("query",),
+    "passages": ("document", "passage", "corpus"),
+}
+"""Names that models give to the prompt of a role, in the order in which they are tried."""
 
 
 @dataclass(frozen=True)
-class Declared:
-    """Everything a model's files say; what they are silent about is None or empty.
+class ModelCard:
+    """What a model's files declare; anything they do not declare is None or empty.
 
     Attributes:
         modules: Class of each module, in the order they run, such as `sentence_transformers.models.Dense`.
         pooling: `cls`, `mean`, `last_token`, or another of sentence-transformers', several joined by `+`.
         pools_prompt: Whether the prompt's tokens are pooled with the text's.
-        prompts: Put before each text, by role, where the model has one that is not empty.
-        max_length: Tokens sentence-transformers keeps of a text.
-        truncate_dim: Dimensions kept of a vector.
+        prompts: Prompt put before each text, by role; roles with an empty prompt are left out.
+        max_length: Number of tokens of a text that sentence-transformers keeps.
+        truncate_dim: Number of dimensions kept of a vector.
+        config: Content of `config.json`.
     """
 
     modules: tuple[str, ...]
@@ -41,52 +55,60 @@ class Declared:
     prompts: dict[Role, str]
     max_length: int | None
     truncate_dim: int | None
+    config: dict[str, Any]
 
     @property
-    def chain(self) -> list[str]:
-        """The modules' names alone, such as `Dense`."""
+    def module_names(self) -> list[str]:
+        """The modules' class names without their package, such as `Dense`."""
         return [module.rpartition(".")[2] for module in self.modules]
 
 
-def read(files: Files) -> Declared:
+def read_card(files: Files) -> ModelCard:
     """Read what a model declares; fetches small files only."""
-    modules = [entry for entry in files.read_list("modules.json") if isinstance(entry, dict)]
-    places = {str(entry.get("type")).rpartition(".")[2]: str(entry.get("path")) for entry in modules}
-    pooling = files.read_json(places.get("Pooling", "1_Pooling") + "/config.json", pooling_mode=MODES)
+    modules = files.read_modules()
+    folders = {str(entry.get("type")).rpartition(".")[2]: str(entry.get("path")) for entry in modules}
+    pooling_file = folders.get("Pooling", "1_Pooling") + "/config.json"
+    pooling = files.read_json(pooling_file, pooling_mode=POOLING_MODES)
     settings = files.read_json("config_sentence_transformers.json", truncate_dim=COUNT)
-    lengths = next(filter(None, (files.read_json(name, max_seq_length=COUNT) for name in LENGTHS)), {})
+    lengths = next(filter(None, (files.read_json(name, max_seq_length=COUNT) for name in LENGTH_FILES)), {})
     tokenizer = files.read_json("tokenizer_config.json", model_max_length=SIZE)
-    return Declared(
+    return ModelCard(
         modules=tuple(str(entry.get("type")) for entry in modules),
         pooling=_pooling(pooling),
         pools_prompt=pooling.get("include_prompt") is not False,
         prompts=_prompts(settings.get("prompts")),
         max_length=int(lengths.get("max_seq_length") or tokenizer.get("model_max_length") or 0) or None,
         truncate_dim=settings.get("truncate_dim") or None,
+        config=files.read_json("config.json", **CONFIG_TYPES),
     )
 
 
+def max_positions(config: dict[str, Any]) -> int:
+    """The largest number of tokens a model has positions for, by its `config.json`; 2^30 if unlimited."""
+    most = int(config.get("max_position_embeddings") or 1 << 30)
+    model_type, pad_id = str(config.get("model_type")), config.get("pad_token_id")
+    if "roberta" not in model_type and model_type not in POSITIONS_AFTER_PADDING:
+        return most
+    return most - (2 if pad_id is None else int(pad_id) + 1)
+
+
 def _pooling(declared: dict[str, Any]) -> str | None:
-    """The pooling in a Pooling module's `config.json`, of this or an earlier sentence-transformers."""
+    """The pooling in a Pooling module's `config.json`, in the current or an earlier layout."""
     names = {"cls_token": "cls", "mean_tokens": "mean", "lasttoken": "last_token", "max_tokens": "max"}
-    modes = declared.get("pooling_mode")
+    modes, prefix = declared.get("pooling_mode"), "pooling_mode_"
     if modes is None:
         modes = [
-            key.removeprefix("pooling_mode_")
-            for key, value in declared.items()
-            if key.startswith("pooling_mode_") and value is True
+            key.removeprefix(prefix) for key, on in declared.items() if key.startswith(prefix) and on is True
         ]
     modes = [modes] if isinstance(modes, str) else modes
     return "+".join(names.get(mode, mode) for mode in modes) or None
 
 
 def _prompts(declared: Any) -> dict[Role, str]:
-    """By role: the first that is not empty under the names that models give them."""
-    if not isinstance(declared, dict):
-        return {}
-    names: dict[Role, tuple[str, ...]] = {
-        "queries": ("query",),
-        "passages": ("document", "passage", "corpus"),
-    }
-    given = {role: [declared.get(name) for name in names[role]] for role in names}
-    return {role: str(next(filter(None, prompts))) for role, prompts in given.items() if any(prompts)}
+    """For each role the first declared prompt that is not empty."""
+    prompts: dict[Role, str] = {}
+    for role, names in PROMPT_NAMES.items():
+        given = [declared[name] for name in names if declared.get(name)] if isinstance(declared, dict) else []
+        if given:
+            prompts[role] = str(given[0])
+    return prompts

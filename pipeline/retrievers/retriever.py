@@ -13,7 +13,7 @@ from pipeline import data, encoders
 from pipeline.config import Config
 from pipeline.config.kinds import named
 from pipeline.data import Identity
-from pipeline.models import files as model_files
+from pipeline.models.files import find_model
 from pipeline.retrievers.stage import Plan
 from pipeline.storage.store import Store
 
@@ -26,7 +26,7 @@ class Identities:
 
     def __init__(self) -> None:
         self.collection = cache(data.identify)
-        self.model = cache(partial(encoders.resolve, find=cache(model_files.find)))
+        self.model = cache(partial(encoders.resolve, find=cache(find_model)))
 
 
 @dataclass

@@ -19,7 +19,7 @@ from transformers import (
 )
 from transformers.models.bert import modeling_bert
 
-from pipeline.encoders.torch.first_token import last_layer_on_first_token
+from pipeline.encoders.torch.first_token import limit_last_layer_to_first_token
 
 SHAPE = {
     "vocab_size": 50, "hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 4,
@@ -44,7 +44,7 @@ def test_the_first_token_s_state_is_the_same(kind: Any, config: Any, attention: 
     torch.manual_seed(0)
     whole = kind(config(**SHAPE, initializer_range=0.5, attn_implementation=attention)).eval()
     part = copy.deepcopy(whole)
-    last_layer_on_first_token(part)
+    limit_last_layer_to_first_token(part)
     for lengths in ([9, 9], [9, 4, 1], [1]):
         mask = (torch.arange(9) < torch.tensor(lengths)[:, None]).long()[:, : lengths[0]]
         states = hidden(part, mask)
@@ -89,5 +89,5 @@ def test_another_architecture_stays_as_it_is(body: Any) -> None:
     body.eval()
     mask = torch.tensor([[1, 1, 1, 1, 0]])
     before = hidden(body, mask)
-    last_layer_on_first_token(body)
+    limit_last_layer_to_first_token(body)
     torch.testing.assert_close(hidden(body, mask), before, atol=0, rtol=0)

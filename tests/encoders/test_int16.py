@@ -16,22 +16,24 @@ from numba import config, njit, typeof
 from numba.core.caching import CacheImpl
 
 from pipeline.core.records import Float32, Float64
-from pipeline.encoders.native import kernels as int16
+from pipeline.encoders.native import kernels
 from pipeline.encoders.native.kernels import Linear
 
 
 def arguments(x: Float32, weights: Float32, bias: Float32 | None = None, gelu: bool = False) -> Any:
-    """What `int16.linear` takes."""
-    pairs, factors = int16.pack(weights)
+    """What `kernels.linear` takes."""
+    pairs, factors = kernels.pack_rows(weights)
     bias = np.zeros(len(weights), np.float32) if bias is None else bias
-    layer, size = Linear(pairs[None], factors[None], bias[None]), int16.BLOCK * max(*weights.shape)
-    room = int16.Room(np.zeros(size, np.int16), np.empty(int16.BLOCK, np.float32), np.empty(size, np.int32))
-    return x, layer, 0, gelu, room, np.empty((len(x), len(weights)), np.float32)
+    layer, size = Linear(pairs[None], factors[None], bias[None]), kernels.BLOCK * max(*weights.shape)
+    space = kernels.Workspace(
+        np.zeros(size, np.int16), np.empty(kernels.BLOCK, np.float32), np.empty(size, np.int32)
+    )
+    return x, layer, 0, gelu, space, np.empty((len(x), len(weights)), np.float32)
 
 
 def layer_of(x: Float32, weights: Float32, bias: Float32 | None = None, gelu: bool = False) -> Float32:
     given = arguments(x, weights, bias, gelu)
-    int16.linear(*given)
+    kernels.linear(*given)
     out: Float32 = given[-1]
     return out
 
@@ -92,9 +94,9 @@ def test_attention_is_numpy_s(lengths: list[int], heads: int, size: int) -> None
     key_value = generator.standard_normal((tokens, 2 * width)).astype(np.float32)
     texts = np.concatenate([[0], np.cumsum(lengths)])
     out = np.empty_like(query)
-    int16.attend(query, texts, key_value, texts, heads, out)
+    kernels.attend(query, texts, key_value, texts, heads, out)
     first = np.empty_like(query)
-    int16.attend(
+    kernels.attend(
         np.concatenate([query[texts[:-1]], query]), np.arange(len(texts)), key_value, texts, heads, first
     )
     for text, (start, end) in enumerate(itertools.pairwise(texts)):
@@ -109,23 +111,23 @@ def test_attention_is_numpy_s(lengths: list[int], heads: int, size: int) -> None
 
 
 def test_two_products_and_their_sum_are_one_instruction() -> None:
-    """Where there is one, as `NATIVE` says; LLVM has to find it in what is written out."""
-    tile = njit(**int16._OPTIONS)(int16.linear.py_func)
+    """Where there is one, as `HAS_VNNI` says; LLVM has to find it in what is written out."""
+    tile = njit(**kernels._OPTIONS)(kernels.linear.py_func)
     types = tuple(map(typeof, arguments(np.ones((6, 64), np.float32), np.ones((64, 64), np.float32))))
     tile.compile(types)
-    assert ("vpdpwssd" in tile.inspect_asm(types)) == int16.NATIVE
+    assert ("vpdpwssd" in tile.inspect_asm(types)) == kernels.HAS_VNNI
 
 
 def test_exponentials_are_close_over_their_whole_range() -> None:
     x = np.linspace(-87, 0, 10_001).astype(np.float32)
-    found = np.array([int16._exp(value) for value in x], np.float64)
+    found = np.array([kernels._exp(value) for value in x], np.float64)
     assert (np.abs(found / np.exp(x.astype(np.float64)) - 1) < 3e-7 - 1e-7 * x).all()
-    assert int16._exp(np.float32(-1e30)) == pytest.approx(math.exp(-87), rel=1e-5)
+    assert kernels._exp(np.float32(-1e30)) == pytest.approx(math.exp(-87), rel=1e-5)
 
 
 def test_gelu_is_close_over_its_whole_range() -> None:
     x = np.linspace(-12, 12, 10_001).astype(np.float32)
-    found = np.array([int16._gelu(value) for value in x], np.float64)
+    found = np.array([kernels._gelu(value) for value in x], np.float64)
     assert np.abs(found - gelu(x.astype(np.float64))).max() < 1e-6
 
 
@@ -135,7 +137,7 @@ def test_where_no_folder_can_be_written_it_compiles_all_the_same(monkeypatch: py
     def double(x: Any) -> Any:
         return x * 2
 
-    assert int16._compiled(double)(21) == 42
+    assert kernels._compiled(double)(21) == 42
 
 
 @pytest.mark.parametrize("ending", ["nbi", "nbc"])
@@ -147,11 +149,11 @@ def test_what_is_kept_damaged_is_compiled_again(
     def double(x: Any) -> Any:
         return x * 2
 
-    assert int16._compiled(double)(21) == 42
+    assert kernels._compiled(double)(21) == 42
     (path,) = tmp_path.rglob(f"*.{ending}")
     path.write_bytes(path.read_bytes()[:9])
     for hits in (0, 1):
-        again = int16._compiled(double)
+        again = kernels._compiled(double)
         assert again(21) == 42
         assert sum(again.stats.cache_hits.values()) == hits
 
@@ -160,7 +162,7 @@ def test_where_nothing_can_be_kept_it_computes_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(config, "CACHE_DIR", str(tmp_path / "numba"))
-    double = int16._compiled(lambda x: x * 2)
+    double = kernels._compiled(lambda x: x * 2)
     shutil.rmtree(tmp_path / "numba")
     (tmp_path / "numba").touch()
     assert double(21) == 42

@@ -18,12 +18,11 @@ from pipeline.config.files import load_config
 from pipeline.core.errors import InputError
 from pipeline.core.progress import silent
 from pipeline.core.records import Float32
-from pipeline.encoders import Model, kept_keys, reference, resolve
+from pipeline.encoders import Model, conversion, kept_keys, resolve
 from pipeline.encoders.batching import Usage, encode
-from pipeline.encoders.native import kernels as int16
-from pipeline.encoders.native import packing
+from pipeline.encoders.native import kernels, packing
 from pipeline.encoders.native.backend import NativeBackend
-from pipeline.encoders.native.network import Packed
+from pipeline.encoders.native.packed_model import PackedModel
 from pipeline.storage.store import Store
 
 SHAPE = {
@@ -93,7 +92,7 @@ def test_every_kind_and_pooling_is_torch_s(
     (weights,) = (tmp_path / "store").glob("native/*/weights.npz")
     texts = [*passages[:5], "a [PAD] b", "word " * 400]
     for pooling in ("cls", "mean", "last_token"):
-        native.network = Packed(weights, pooling, normalize=False)
+        native.network = PackedModel(weights, pooling, normalize=False)
         with silent("", None, "") as bar:
             vectors = encode(native, texts, 290, Usage(), bar)
         for text, vector in zip(texts, vectors, strict=True):
@@ -129,7 +128,7 @@ def other_models() -> dict[str, tuple[Callable[[], Any], str]]:
 def test_another_model_is_refused(case: str, saved: Callable[[Any], Path], tmp_path: Path) -> None:
     make, said = other_models()[case]
     with pytest.raises(ValueError, match=said):
-        packing.write(saved(make()), tmp_path / "weights.npz", "cls", normalize=True, pad_id=0)
+        packing.pack_model(saved(make()), tmp_path / "weights.npz", "cls", normalize=True, pad_id=0)
     assert not (tmp_path / "weights.npz").exists()
 
 
@@ -143,8 +142,8 @@ def test_what_is_refused_is_said_with_what_to_do(saved: Callable[[Any], Path], t
 def test_a_model_whose_vectors_int16_moves_is_refused(
     bge_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reference, "CLOSE", 1.00001)
-    with pytest.raises(InputError, match=r"are others in int16\. Set model\.backend to openvino"):
+    monkeypatch.setattr(conversion, "MIN_COSINE", 1.00001)
+    with pytest.raises(InputError, match=r"are too different in int16\. Set model\.backend to openvino"):
         backend(bge_folder, Store(tmp_path))
     assert not list(tmp_path.glob("native/*/manifest.json"))
 
@@ -158,14 +157,14 @@ def test_it_is_compiled_once_and_what_is_kept_gives_the_same_vectors(
         "import hashlib\n"
         "from pathlib import Path\n"
         "import numpy as np\n"
-        "from pipeline.encoders import int16, packed\n"
-        "int16.compile_all()\n"
-        "before = int16.forward.signatures\n"
-        f"network = packed.Packed(Path({str(weights)!r}), 'mean', True)\n"
+        "from pipeline.encoders.native import kernels, packed_model\n"
+        "kernels.compile_all()\n"
+        "before = kernels.forward.signatures\n"
+        f"network = packed_model.PackedModel(Path({str(weights)!r}), 'mean', True)\n"
         "vectors = network.vectors(np.arange(1000, 1400).reshape(4, 100), np.ones((4, 100), np.int64))\n"
         "print(hashlib.sha256(vectors).hexdigest())\n"
-        "hits = sum(int16.forward.stats.cache_hits.values())\n"
-        "print(len(before), int16.forward.signatures == before, hits)\n"
+        "hits = sum(kernels.forward.stats.cache_hits.values())\n"
+        "print(len(before), kernels.forward.signatures == before, hits)\n"
     )
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "numba"))
     compiled, kept = (
@@ -208,7 +207,7 @@ def test_where_int16_is_not_native_it_is_said(
     store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     for native, said in ((True, 0), (False, 1)):
-        monkeypatch.setattr(int16, "NATIVE", native)
+        monkeypatch.setattr(kernels, "HAS_VNNI", native)
         with caplog.at_level(logging.WARNING):
             backend("all-minilm-l6-v2", store)
         assert len([line for line in caplog.messages if "no VNNI" in line]) == said

@@ -54,5 +54,5 @@ def test_a_model_that_is_traced_into_another_is_refused(bge_folder: Path, tmp_pa
     LongformerModel(config).save_pretrained(folder)
     model = resolve(BACKENDS.make(name=str(folder), backend="openvino"))
     assert isinstance(model, Model)
-    with pytest.raises(InputError, match=r"traces gives other vectors.* Set model\.backend to flag"):
+    with pytest.raises(InputError, match=r"traced model gives other vectors.* Set model\.backend to flag"):
         OpenVINOBackend(model, Store(tmp_path / "store"))

@@ -67,13 +67,13 @@ def test_other_passages_make_another_model(bge_folder: Path, tmp_path: Path) -> 
 
 def test_the_sample_is_drawn_evenly_and_always_the_same() -> None:
     numbers = pa.chunked_array([pa.array([str(row) for row in range(5000)])])
-    drawn = [int(text) for text in quantization.sample(Texts(numbers, numbers))]
+    drawn = [int(text) for text in quantization.calibration_texts(Texts(numbers, numbers))]
     assert len(drawn) == quantization.SAMPLE
     assert drawn == sorted(set(drawn))
     assert 2000 < np.mean(drawn) < 3000
-    assert drawn == [int(text) for text in quantization.sample(Texts(numbers, numbers))]
+    assert drawn == [int(text) for text in quantization.calibration_texts(Texts(numbers, numbers))]
     few = numbers.slice(0, 3)
-    assert quantization.sample(Texts(few, few)) == ["0", "1", "2"]
+    assert quantization.calibration_texts(Texts(few, few)) == ["0", "1", "2"]
 
 
 def test_without_nncf_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, bge_folder: Path) -> None:

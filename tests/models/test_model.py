@@ -15,9 +15,9 @@ from pipeline.config.files import load_config
 from pipeline.core import machine
 from pipeline.core.errors import InputError
 from pipeline.encoders import open_encoder, resolve, token_counter
-from pipeline.models import families
+from pipeline.models import families, resolution
 from pipeline.models import files as model_files
-from pipeline.models import model as models
+from pipeline.models.files import find_model
 from pipeline.storage.store import Store
 
 
@@ -242,10 +242,10 @@ def test_an_adapter_without_the_model_it_adapts_is_refused(
 def test_identity_follows_the_weights_of_every_module(copy: Path, place: str) -> None:
     listed = ["", place.removesuffix("/query_0_Dense")]
     write(copy / "modules.json", [{"path": path, "type": "x"} for path in listed])
-    before = model_files.find(str(copy), None, False)[1]
+    before = find_model(str(copy), None, False).identity
     (copy / place).mkdir(parents=True)
     (copy / place / "model.safetensors").write_bytes(b"weights")
-    assert model_files.find(str(copy), None, False)[1] != before
+    assert find_model(str(copy), None, False).identity != before
 
 
 def test_identity_follows_the_weights_that_an_index_names(copy: Path) -> None:
@@ -274,7 +274,7 @@ def test_an_index_that_names_no_files_is_left_to_who_loads_it(copy: Path, conten
 def test_a_folder_that_changes_between_its_hash_and_its_loading_is_refused(
     copy: Path, change: Callable[[Path], None], name: str
 ) -> None:
-    files, _ = model_files.find(str(copy), None, False)
+    files = find_model(str(copy), None, False)
     files.check()
     change(copy)
     with pytest.raises(InputError, match=f"bge-small-en-v1.5: {name} was changed after this run"):
@@ -378,7 +378,7 @@ def test_a_prompt_is_joined_as_flagembedding_joins_it() -> None:
     from FlagEmbedding.abc.inference import AbsEmbedder
 
     for form in ("{}{}", "Instruct: {}\nQuery: {}", "<instruct>{}\n<query>{}"):
-        before, after = families.prompt(form, "find {this}")
+        before, after = families.prompt_parts(form, "find {this}")
         assert before + "text" + after == AbsEmbedder.get_detailed_instruct(form, "find {this}", "text")
 
 
@@ -404,7 +404,7 @@ def test_a_slow_tokenizer_is_refused_where_tokens_are_counted(copy: Path) -> Non
 def test_a_gpu_is_taken_where_the_backend_computes_on_one(
     backend: str, device: str, found: str, bge_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(models, "_gpus", lambda: 1)
+    monkeypatch.setattr(resolution, "_gpu_count", lambda: 1)
     config = BACKENDS.make(name=str(bge_folder), backend=backend, device=device)
     assert resolve(config).device == found
 
@@ -423,13 +423,13 @@ def test_a_pytorch_for_the_cpu_sees_no_gpu_whatever_the_driver_says(
     version: str, gpus: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(machine, "gpus", lambda: ("A GPU", "another"))
-    monkeypatch.setattr(models.metadata, "version", lambda name: version)
-    assert models._gpus() == gpus
+    monkeypatch.setattr(resolution.metadata, "version", lambda name: version)
+    assert resolution._gpu_count() == gpus
 
 
 def test_a_decoder_that_looks_both_ways_is_not_run_as_one_that_does_not(copy: Path) -> None:
     folder = copy.rename(copy.parent / "gte-Qwen2-1.5B-instruct")
-    with pytest.raises(InputError, match="attends in both directions"):
+    with pytest.raises(InputError, match="needs bidirectional attention"):
         resolve(BACKENDS.make(name=str(folder)))
     assert resolve(BACKENDS.make(name=str(folder), trust_remote_code=True)).pooling == "cls"
     described = json.loads((folder / "config.json").read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""The `native` backend: a BERT computed by this project's own code, in int16; no torch once it is packed."""
+"""The `native` backend: BERT networks computed in int16 by this project's kernels, without torch."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from pipeline.config import Abilities, EncoderSettings, ModelSettings
+from pipeline.config import BackendSupport, EncoderSettings, ModelSettings
 from pipeline.core import machine
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float32, Int64
 from pipeline.encoders.batching import Batch
-from pipeline.encoders.preparation import from_torch
-from pipeline.encoders.reference import Expected, agrees
+from pipeline.encoders.conversion import TorchVectors, convert_in_subprocess, gives_same_vectors
 from pipeline.models.model import Model
 from pipeline.storage.artifacts import Draft, Recipe
 from pipeline.storage.store import Store
@@ -34,7 +33,7 @@ WEIGHTS, TOKENIZER = "weights.npz", "tokenizer.json"
 class NativeSettings(EncoderSettings):
     """This project's own kernels, on the CPU."""
 
-    can = Abilities(devices=("cpu",))
+    support = BackendSupport(devices=("cpu",))
 
     backend: Literal["native"] = ModelSettings.narrowed("backend", "native")
     precision: Literal["int16"] = EncoderSettings.narrowed(
@@ -54,7 +53,7 @@ class NativeSettings(EncoderSettings):
 
 
 class NativeBackend:
-    """A packed model, one batch per thread.
+    """A packed model, computed in as many threads as there are cores, one batch in each.
 
     Args:
         model: What to load and how.
@@ -64,20 +63,20 @@ class NativeBackend:
     def __init__(self, model: Model, store: Store) -> None:
         from tokenizers import Tokenizer
 
-        from pipeline.encoders.native import kernels as int16
-        from pipeline.encoders.native import network as packed
+        from pipeline.encoders.native import kernels
+        from pipeline.encoders.native.packed_model import PackedModel
 
         folder = model.files.folder()
         with ThreadPoolExecutor(1) as thread:
-            compiling = thread.submit(int16.compile_all)  # while another process packs
+            compiling = thread.submit(kernels.compile_all)  # while a subprocess packs the model
             kept, _ = store.make(packed_recipe(model), lambda draft: (_pack(model, folder, draft), {}))
             compiling.result()
-        if not int16.NATIVE:
+        if not kernels.HAS_VNNI:
             log.warning("int16 is not native on this CPU, which has no VNNI: slower than fp32 with openvino")
         self.name, self.pad_id = model.name, model.pad_id
         self.token_budget, self.width_multiple, self.computes_padding = TOKENS, 1, False
         self.tokenizer = Tokenizer.from_file(str(kept.path(TOKENIZER)))
-        self.network = packed.Packed(kept.path(WEIGHTS), model.pooling, model.normalize)
+        self.network = PackedModel(kept.path(WEIGHTS), model.pooling, model.normalize)
         self.dimension = self.network.dimension
         self.threads = machine.threads_allowed() or machine.cores()
 
@@ -92,7 +91,7 @@ class NativeBackend:
                         f"and its weights hold {self.network.vocabulary}",
                         fix="restore the model's files",
                     )
-                if batch.ids.shape[1] > self.network.longest:  # config.json did not say
+                if batch.ids.shape[1] > self.network.longest:  # config.json may not declare it
                     raise InputError(
                         f"a text has {batch.ids.shape[1]} tokens, and model '{self.name}' has positions for "
                         f"{self.network.longest}",
@@ -107,7 +106,7 @@ class NativeBackend:
 
 
 def packed_recipe(model: Model) -> Recipe:
-    """What shapes the packed model, and what is computed with it."""
+    """Everything that shapes the packed model and the vectors it gives."""
     plain = {
         "schema": SCHEMA,
         "model": model.identity,
@@ -120,14 +119,14 @@ def packed_recipe(model: Model) -> Recipe:
 
 
 def _pack(model: Model, folder: Path, draft: Draft) -> dict[str, Any]:
-    from pipeline.encoders.native.network import Packed
-    from pipeline.encoders.native.packing import EXPECTED
+    from pipeline.encoders.native.packed_model import PackedModel
+    from pipeline.encoders.native.packing import TORCH_VECTORS
 
     log.info("packing %s in int16, once", model.name)
-    allowed = "BERT, RoBERTa and XLM-RoBERTa with GELU, wide a multiple of 64, their heads one of 32"
+    allowed = "BERT, RoBERTa and XLM-RoBERTa with GELU, widths in multiples of 64, heads in multiples of 32"
     fix = "set model.backend to openvino"
     with draft.scratch() as aside:
-        from_torch(
+        convert_in_subprocess(
             model,
             folder,
             "pipeline.encoders.native.packing",
@@ -136,10 +135,11 @@ def _pack(model: Model, folder: Path, draft: Draft) -> dict[str, Any]:
             allowed=allowed,
             fix=fix,
         )
-        with np.load(aside / EXPECTED, allow_pickle=False) as stored:
-            wanted = Expected(**stored)
-        if not agrees(Packed(aside / WEIGHTS, model.pooling, model.normalize).vectors, wanted):
-            raise InputError(f"the vectors of model '{model.name}' are others in int16", fix=fix)
+        with np.load(aside / TORCH_VECTORS, allow_pickle=False) as stored:
+            expected = TorchVectors(**stored)
+        packed = PackedModel(aside / WEIGHTS, model.pooling, model.normalize)
+        if not gives_same_vectors(packed.vectors, expected):
+            raise InputError(f"the vectors of model '{model.name}' are too different in int16", fix=fix)
         for name in (WEIGHTS, TOKENIZER):
             with draft.file(name) as path:
                 os.replace(aside / name, path)

@@ -1,14 +1,27 @@
-"""How is a BERT computed in 16-bit whole numbers, at twice the rate of fp32 and nearly as exactly?
+"""Kernels of the native backend: a BERT network whose matrix products are computed in int16.
 
-A processor multiplies pairs of int16 and adds the two products to an int32 in one instruction (VNNI's
-`vpdpwssd`), on twice as many numbers as it multiplies in fp32. Each row of a matrix is scaled by its own
-length so that no sum can pass an int32: by Cauchy and Schwarz, |x . w| <= |x| |w|. That leaves a number some
-10 bits beside the row's root mean square, where bfloat16 has 8 beside itself. The sums are exact, so a text's
-vector is the same bit by bit whichever texts are computed beside it; and texts lie one after another, so that
-none is padded.
+Speed: processors with VNNI have an instruction, `vpdpwssd`, that takes two registers of int16 pairs,
+multiplies them number by number, adds the two products of each pair, and adds that to a register of int32
+sums. It does twice as many multiplications as an fp32 instruction on registers of the same size.
 
-Everything is in this file because Numba, which compiles it for the processor it runs on and keeps what it
-compiled, compiles again when this file changes, and does not look at others.
+Scaling: numbers become int16 row by row, each row with a factor of its own, and a sum times both rows'
+factors is the product again. No sum may pass an int32, and by Cauchy and Schwarz |x . w| <= |x| |w|. So rows
+of activations are scaled to the length 32,767 and rows of weights to at most 65,000: the product of the two,
+and what rounding adds to it, is below 2^31. A part of a sum is bounded in the same way. The root mean square
+of a row of 768 activations then is 32,767 / sqrt(768) = 1,182, so a number of that size has 10 bits before
+the point; bfloat16 has 8 for any number.
+
+No padding: the tokens of all texts lie one after another, in arrays [tokens, width]. Integer sums are exact,
+whatever their order, and everything else is computed token by token or text by text, in one order. So a
+text's vector is the same, bit by bit, whichever texts are computed beside it.
+
+Compilation: Numba translates the functions below to LLVM's intermediate representation, a typed assembler
+without real registers, and LLVM makes machine code of it for the processor it runs on. Plain loops over
+floats are enough for that: LLVM turns them into vector instructions. It does not find the best order of a
+matrix product, so `_tile` writes that part in the intermediate representation itself.
+
+This file is long because Numba keeps the machine code on disk and looks at the time stamp of one file only,
+the one that holds the function: a kernel imported from elsewhere could change without being compiled again.
 """
 
 from __future__ import annotations
@@ -27,30 +40,28 @@ from numba.np.arrayobj import make_array
 
 from pipeline.core.records import Float32, Int32, Int64
 
-ROW_LENGTH = 32_767  # what a row of activations is scaled to: then each of its numbers is an int16, too
-COLUMN_LENGTH = 65_000  # what a row of weights is scaled to at most; the product of both is below 2^31
-PANEL = 64  # rows of weights that are stored, and multiplied, side by side
-BLOCK = 96  # tokens taken through a layer together: what belongs to them stays in the processor's cache
+ROW_LENGTH = 32_767  # Euclidean length of a row of activations, so each of its numbers is an int16
+WEIGHT_LENGTH = 65_000  # largest length of a row of weights; the product of both is below 2^31
+PANEL = 64  # rows of weights stored side by side
+BLOCK = 96  # tokens computed together in a layer: their activations fit into the processor's cache
 
 _CPU = llvm.get_host_cpu_features()
-NATIVE = any(_CPU.get(name) for name in ("avx512vnni", "avxvnni"))
+HAS_VNNI = any(_CPU.get(name) for name in ("avx512vnni", "avxvnni"))
 """Whether this processor multiplies and adds int16 in one instruction."""
 _LANES = 16 if _CPU.get("avx512f") else 8  # numbers of 32 bits in a register
 _TALL = 6  # rows of a tile
-_WIDE = 4 if _CPU.get("avx512f") else 2  # its registers side by side: all fit into those there are
+_WIDE = 4 if _CPU.get("avx512f") else 2  # registers in a row of an int16 tile
 _WORD, _FLOAT, _SIZE = ir.IntType(32), ir.FloatType(), ir.IntType(64)
-
-
 _OPTIONS = {"fastmath": True, "error_model": "numpy", "nogil": True}
 
 
-class _Kept(FunctionCache):  # type: ignore[misc]
-    """What Numba keeps on disk; where that is damaged, or the disk full, it compiles."""
+class _TolerantCache(FunctionCache):  # type: ignore[misc]
+    """Numba's cache on disk, which is ignored where it is damaged or the disk is full."""
 
     def load_overload(self, *which: Any) -> Any:
         try:
             return super().load_overload(*which)
-        except Exception:  # whatever comes of half a file
+        except Exception:  # half a file may raise anything
             with contextlib.suppress(OSError):
                 self.flush()
             return None
@@ -61,21 +72,21 @@ class _Kept(FunctionCache):  # type: ignore[misc]
 
 
 def _compiled(function: Callable[..., Any]) -> Any:
-    """Compile when first called; keep that on disk where Numba finds a folder it may write to."""
+    """Compile when first called, with a cache on disk if Numba finds a folder that it can write to."""
     compiled = njit(**_OPTIONS)(function)
     with contextlib.suppress(RuntimeError):
-        compiled._cache = _Kept(function)
+        compiled._cache = _TolerantCache(function)
     return compiled
 
 
 _inlined = njit(inline="always", **_OPTIONS)
-_part = njit(forceinline=True, **_OPTIONS)
-"""Part of `forward` itself: a call would reach the part as compiled alone, but from disk the one beside the
-call, and the two, optimized apart, differ in last bits."""
+_part_of_forward = njit(forceinline=True, **_OPTIONS)
+"""Compiles into `forward` itself, never as a call. A call would reach one compilation of the function from
+fresh code and another from code loaded from disk, and the two may differ in last bits."""
 
 
 def _add_pair_products(builder: Any, total: Any, left: Any, right: Any) -> Any:
-    """Add the two products in each lane; LLVM makes one instruction of it, where there is one."""
+    """Multiply pairs of int16 and add both products to the sums; LLVM finds `vpdpwssd` in this pattern."""
     pairs, wide = ir.VectorType(ir.IntType(16), 2 * _LANES), ir.VectorType(_WORD, 2 * _LANES)
     product = builder.mul(*(builder.sext(builder.bitcast(side, pairs), wide) for side in (left, right)))
     for start in (0, 1):
@@ -90,10 +101,18 @@ def _add_product(builder: Any, total: Any, left: Any, right: Any) -> Any:
 
 
 def _tile(element: Any, wide: int, multiply_add: Callable[..., Any]) -> Any:
-    """A function for Numba: 6 rows by some registers of a matrix product, the sums kept in registers.
+    """Make a function that computes one tile of a matrix product: 6 rows by `wide` registers.
 
-    `tile(c, c_at, c_row, a, a_at, a_row, b, b_at, b_row, count)` sets c[i, j] to the sum over k of
-    a[i, k] * b[k, j]; `_at` is where an array's part begins and `_row` how far apart its rows are.
+    `tile(c, c_at, c_row, a, a_at, a_row, b, b_at, b_row, count)` sets c[i, j] to the sum over k < count of
+    a[i, k] * b[k, j]; `_at` is the offset of an array's part and `_row` the distance between its rows.
+
+    For each k it loads `wide` registers of b, and for each of 6 rows copies a[i, k] into all lanes of a
+    register and multiplies that with them. All sums stay in registers through the whole loop, so memory is
+    only read, and each number read is used several times: 24 sums of AVX-512's 32 registers, 12 of AVX2's 16.
+
+    `generate` writes this loop as LLVM instructions: `gep` computes an address, `phi` is a variable of the
+    loop, with its first value and that of each following pass, and `shuffle_vector` with zeros copies the
+    first lane to all. Types are not checked and bounds are not either.
     """
     vector = ir.VectorType(element, _LANES)
     undefined, zero = ir.Constant(vector, ir.Undefined), ir.Constant(vector, None)
@@ -153,7 +172,7 @@ _FLOAT_WIDTH = 2 * _LANES
 
 @intrinsic
 def _larger(typing: Any, a: Any, b: Any) -> Any:
-    """The larger of two floats, in a form that LLVM finds in loops; Python's own `max` is not."""
+    """The larger of two floats, in a form that LLVM vectorizes in loops, unlike Python's `max`."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         more = builder.fcmp_ordered(">", *arguments, flags=["fast"])
@@ -172,7 +191,13 @@ def _float_of_bits(typing: Any, bits: Any) -> Any:
 
 @_inlined
 def _exp(x: Any) -> Any:
-    """The exponential of x <= 0, to 3e-7 - 1e-7 x of itself: 2^n by bits, 2^f of the rest by a series."""
+    """The exponential of x <= 0, with a relative error below 3e-7 - 1e-7 x.
+
+    e^x = 2^(x log2 e) = 2^n 2^f with a whole number n and |f| <= 1/2. The bits of n + 127, moved to the
+    place of a float32's exponent, are the float 2^n; 2^f is the first terms of its Taylor series. No branch
+    and no table, so LLVM computes as many at once as a register has lanes. Below -87, 2^n would have no such
+    bits.
+    """
     power = _larger(x, float32(-87.0)) * float32(1.4426950408889634)
     whole = np.floor(power + float32(0.5))
     f = power - whole
@@ -188,7 +213,11 @@ def _exp(x: Any) -> Any:
 
 @_inlined
 def _gelu(x: Any) -> Any:
-    """GELU: x times the normal distribution at x, its tail to 1e-7 (Abramowitz and Stegun, 7.1.26)."""
+    """GELU: x times the normal distribution function at x.
+
+    With `tail` = P(X > |x|) it is x - x tail for x >= 0 and x tail for x < 0; the last line is both at once,
+    without a branch. The tail is erfc(|x| / sqrt 2) / 2 to 1e-7 (Abramowitz and Stegun, 7.1.26).
+    """
     size = abs(x)
     z = size * float32(0.7071067811865476)
     t = float32(1) / (float32(1) + float32(0.3275911) * z)
@@ -201,109 +230,97 @@ def _gelu(x: Any) -> Any:
 
 
 class Linear(NamedTuple):
-    """A linear layer of every layer of a model, as `pack` makes it.
+    """One kind of linear layer with n outputs and k inputs, of all layers of a network; see `pack_rows`."""
 
-    Attributes:
-        pairs: int32 [layers, n * k / 2], each two neighbouring int16 weights of a row.
-        factors: float32 [layers, n], what turns a row's sums into numbers again.
-        bias: float32 [layers, n].
-    """
-
-    pairs: Any
-    factors: Any
-    bias: Any
+    pairs: Any  # int32 [layers, n * k / 2]
+    factors: Any  # float32 [layers, n]
+    bias: Any  # float32 [layers, n]
 
 
-class Norm(NamedTuple):
-    """A layer normalization: float32 [layers, width], or [width] that of the embeddings."""
+class LayerNorm(NamedTuple):
+    """Layer normalizations of all layers, float32 [layers, width], or of the embeddings, [width]."""
 
     weight: Any
     bias: Any
 
 
 class Weights(NamedTuple):
-    """A model's.
+    """A network's weights; the embeddings are float32 [vocabulary, width] and [positions, width]."""
 
-    Attributes:
-        words: float32 [vocabulary, width].
-        positions: float32 [positions, width], the embedding of a first text's tokens added.
-        embedded: Applied to their sum.
-        query: Its rows are divided by the root of a head's width.
-        key_value: Keys first.
-        mixed: After attention.
-        attended: Applied to its sum with what attention was given.
-        up: Before GELU.
-        down: After it.
-        output: Applied to its sum with what `up` was given.
-    """
-
-    words: Any
-    positions: Any
-    embedded: Norm
-    query: Linear
-    key_value: Linear
-    mixed: Linear
-    attended: Norm
-    up: Linear
-    down: Linear
-    output: Norm
+    words: Any  # token embeddings
+    positions: Any  # position embeddings plus that of token type 0
+    embedded: LayerNorm  # of the sum of both
+    query: Linear  # divided by the square root of a head's width
+    key_value: Linear  # keys and below them values
+    mixed: Linear  # output projection of attention
+    attended: LayerNorm  # of its output plus the attention's input
+    up: Linear  # first feed-forward layer, before GELU
+    down: Linear  # second feed-forward layer
+    output: LayerNorm  # of its output plus the input of `up`
 
 
-class Room(NamedTuple):
-    """Where a linear layer works: int16 rows, each row's factor, int32 sums."""
+class Workspace(NamedTuple):
+    """Memory for a linear layer on BLOCK rows: int16 rows, each row's factor, int32 sums."""
 
     rows: Any
     factors: Any
     sums: Any
 
 
-def pack(matrix: Float32) -> tuple[Int32, Float32]:
-    """Weights float [n, k] as int16, and what each row was divided by, float32 [n].
+def pack_rows(matrix: Float32) -> tuple[Int32, Float32]:
+    """Weights float [n, k] as int16, and the factor that each row was divided by, float32 [n].
 
-    Of 64 rows stand side by side, int32 [n / 64, k / 2, 64] laid flat, their first pairs of int16, then
-    their second ones, and so on: what a tile reads is one stretch.
+    The int16 are in the order in which a tile reads them. A panel is 64 rows of the matrix, and the two
+    neighbouring numbers of a row that one lane of `vpdpwssd` multiplies are a pair, seen as one int32. A
+    panel holds the first pair of its 64 rows, then their second pairs, and so on, so a tile, which goes
+    through k and needs a pair of each row, reads memory in one stretch: int32 [n / 64, k / 2, 64], laid
+    flat.
     """
     n, k = matrix.shape
     length, largest = np.linalg.norm(matrix, axis=1), np.abs(matrix).max(axis=1)
-    factors = np.maximum(np.maximum(length / COLUMN_LENGTH, largest / 32_767), np.float32(1e-30))
+    factors = np.maximum(np.maximum(length / WEIGHT_LENGTH, largest / 32_767), np.float32(1e-30))
     whole = np.rint(matrix / factors[:, None]).astype(np.int16)
     panels = whole.reshape(n // PANEL, PANEL, k // 2, 2).transpose(0, 2, 1, 3)
     return np.ascontiguousarray(panels).view(np.int32).reshape(-1), factors.astype(np.float32)
 
 
-@_part
-def round_rows(x: Float32, room: Room) -> None:
-    """Rows of x float32 [n, k] as int16 in `room.rows`, row by row, each scaled to one length."""
+@_part_of_forward
+def round_rows(x: Float32, space: Workspace) -> None:
+    """Write x float32 [n, k] to `space.rows` as int16, each row scaled to ROW_LENGTH and rounded."""
     n, k = x.shape
     for i in range(n):
         square = float32(1e-30)
         for j in range(k):
             square += x[i, j] * x[i, j]
         factor = float32(ROW_LENGTH) / np.sqrt(square)
-        room.factors[i] = float32(1) / factor
-        row = room.rows[i * k : (i + 1) * k]
+        space.factors[i] = float32(1) / factor
+        row = space.rows[i * k : (i + 1) * k]
         for j in range(k):
             value = x[i, j] * factor
             row[j] = int32(value + (float32(0.5) if value >= float32(0) else float32(-0.5)))
 
 
-@_part
-def linear(x: Float32, layers: Linear, layer: int, gelu: bool, room: Room, out: Float32) -> None:
-    """Set out [n, m] to x [n, k] times a layer's weights, plus its bias; at most BLOCK rows."""
-    round_rows(x, room)
+@_part_of_forward
+def linear(x: Float32, layers: Linear, layer: int, gelu: bool, space: Workspace, out: Float32) -> None:
+    """Set out [n, m] to x [n, k] times a layer's weights, plus its bias; n is at most BLOCK.
+
+    All tiles of a panel are computed before the next panel, which is read from memory once for all rows. The
+    last tile may have rows beyond n: they hold what an earlier block left, and their sums are not read.
+    """
+    round_rows(x, space)
     n, pairs = x.shape[0], x.shape[1] // 2
     m = out.shape[1]
-    rows, weights = room.rows.view(np.int32), layers.pairs[layer]
+    rows, weights = space.rows.view(np.int32), layers.pairs[layer]
     factors, bias = layers.factors[layer], layers.bias[layer]
     for panel in range(0, m, PANEL):
         for i in range(0, n, _TALL):
             for j in range(0, PANEL, _INT16_WIDTH):
                 _int16_tile(
-                    room.sums, i * m + panel + j, m, rows, i * pairs, pairs,
+                    space.sums, i * m + panel + j, m, rows, i * pairs, pairs,
                     weights, panel * pairs + j, PANEL, pairs,
                 )  # fmt: skip
     for i in range(n):
-        sums, factor = room.sums[i * m : (i + 1) * m], room.factors[i]
+        sums, factor = space.sums[i * m : (i + 1) * m], space.factors[i]
         if gelu:
             for j in range(m):
                 out[i, j] = _gelu(float32(sums[j]) * (factor * factors[j]) + bias[j])
@@ -312,17 +329,17 @@ def linear(x: Float32, layers: Linear, layer: int, gelu: bool, room: Room, out: 
                 out[i, j] = float32(sums[j]) * (factor * factors[j]) + bias[j]
 
 
-@_part
-def take(rows: Float32, numbers: Int64, out: Float32) -> None:
-    """Set out [n, width] to some rows; of itself too, where none is taken after it was set."""
+@_part_of_forward
+def copy_rows(rows: Float32, numbers: Int64, out: Float32) -> None:
+    """Set out [n, width] to rows[numbers]; `out` may be `rows` itself if numbers[i] >= i."""
     for i in range(len(numbers)):
         for j in range(rows.shape[1]):
             out[i, j] = rows[numbers[i], j]
 
 
-@_part
-def normalize(x: Float32, more: Float32, weight: Float32, bias: Float32, epsilon: float) -> None:
-    """Add `more` to x [n, width], and bring each row to mean 0 and variance 1, then to weight and bias."""
+@_part_of_forward
+def add_and_normalize(x: Float32, more: Float32, weight: Float32, bias: Float32, epsilon: float) -> None:
+    """Add `more` to x [n, width] in place, then apply a layer normalization to each row."""
     n, width = x.shape
     for i in range(n):
         total = float32(0)
@@ -340,7 +357,7 @@ def normalize(x: Float32, more: Float32, weight: Float32, bias: Float32, epsilon
 
 @_inlined
 def _softmax(scores: Float32) -> None:
-    """In place."""
+    """Softmax in place; the largest score is subtracted first, so `_exp` is given x <= 0."""
     most, total = scores[0], float32(0)
     for j in range(len(scores)):
         most = _larger(most, scores[j])
@@ -351,17 +368,23 @@ def _softmax(scores: Float32) -> None:
         scores[j] /= total
 
 
-@_part
+@_part_of_forward
 def attend(query: Float32, starts: Int64, key_value: Float32, texts: Int64, heads: int, out: Float32) -> None:
-    """Attention within each text, in fp32.
+    """Attention within each text, in fp32, for one text and one head at a time.
+
+    A head's keys are first copied to [size, tokens], transposed, so that a tile multiplies a query with the
+    keys of neighbouring tokens, one per lane. Six queries' scores are computed together, become shares by
+    softmax, and are multiplied with the values, which are one per lane as they lie. Widths are rounded up to
+    whole tiles: what is computed beyond a text's tokens is never read. A tile may also write rows below a
+    text's last one; those are the next text's, which are written later, or the 6 spare ones at the end.
 
     Args:
-        query: float32 [n + 6, width]; of text t the rows `starts[t]` to `starts[t + 1]` ask.
+        query: float32 [n + 6, width]; the queries of text t are the rows `starts[t]` to `starts[t + 1]`.
         starts: int64 [texts + 1].
-        key_value: float32 [tokens, 2 width].
-        texts: int64 [texts + 1], where a text's tokens start in `key_value`.
-        heads: How many.
-        out: float32 [n + 6, width]. A tile may write below a text, where the next one then writes its own.
+        key_value: float32 [tokens, 2 width], keys first.
+        texts: int64 [texts + 1], the first row of each text in `key_value`, and the end.
+        heads: Number of heads.
+        out: float32 [n + 6, width].
     """
     width = query.shape[1]
     size, most = width // heads, 0
@@ -391,77 +414,74 @@ def attend(query: Float32, starts: Int64, key_value: Float32, texts: Int64, head
 
 @_compiled
 def forward(
-    ids: Int64,
-    positions: Int64,
-    texts: Int64,
-    weights: Weights,
-    heads: int,
-    epsilon: float,
-    only_first: bool,
+    ids: Int64, positions: Int64, texts: Int64, weights: Weights, heads: int, epsilon: float, only_first: bool
 ) -> Float32:
     """The last hidden state of some texts' tokens.
 
     Args:
-        ids: int64 [tokens], one text's after another's.
-        positions: int64 [tokens], of each in its text, as the model counts.
-        texts: int64 [texts + 1], where each text starts, and the end.
-        weights: See `Weights`.
-        heads: Of attention.
+        ids: int64 [tokens], the token ids of all texts, one text after another.
+        positions: int64 [tokens], each token's row of the position embeddings.
+        texts: int64 [texts + 1], the first token of each text, and the end.
+        weights: The network's weights.
+        heads: Number of attention heads.
         epsilon: float32, of every normalization.
-        only_first: Whether to compute each text's first token alone in the last layer.
+        only_first: Whether the last layer computes the first token of each text alone (see
+            `encoders.torch.first_token`).
 
     Returns:
         float32 [tokens, width], or [texts, width].
     """
     tokens, width = len(ids), weights.words.shape[1]
     layers, inner = weights.up.factors.shape
-    x, taken = np.empty((tokens, width), np.float32), np.empty((tokens, width), np.float32)
-    take(weights.words, ids, x)
-    take(weights.positions, positions, taken)
-    normalize(x, taken, weights.embedded.weight, weights.embedded.bias, epsilon)
+    x = np.empty((tokens, width), np.float32)
+    position_rows = np.empty((tokens, width), np.float32)
+    copy_rows(weights.words, ids, x)
+    copy_rows(weights.positions, positions, position_rows)
+    add_and_normalize(x, position_rows, weights.embedded.weight, weights.embedded.bias, epsilon)
     query = np.zeros((tokens + _TALL, width), np.float32)
     attended = np.empty((tokens + _TALL, width), np.float32)
     key_value = np.empty((tokens, 2 * width), np.float32)
     widest = max(inner, 2 * width)
-    room = Room(
+    space = Workspace(
         np.zeros(BLOCK * widest, np.int16), np.empty(BLOCK, np.float32), np.empty(BLOCK * widest, np.int32)
     )
-    between, added = np.empty((BLOCK, inner), np.float32), np.empty((BLOCK, width), np.float32)
-    starts, asking = texts, tokens
+    inner_rows, added_rows = np.empty((BLOCK, inner), np.float32), np.empty((BLOCK, width), np.float32)
+    starts, queries = texts, tokens
     for layer in range(layers):
         for start in range(0, tokens, BLOCK):
             end = min(start + BLOCK, tokens)
-            linear(x[start:end], weights.key_value, layer, False, room, key_value[start:end])
+            linear(x[start:end], weights.key_value, layer, False, space, key_value[start:end])
         if only_first and layer == layers - 1:
-            asking = len(texts) - 1
-            starts = np.arange(asking + 1)
-            take(x, texts[:-1], x)
-        for start in range(0, asking, BLOCK):
-            end = min(start + BLOCK, asking)
-            linear(x[start:end], weights.query, layer, False, room, query[start:end])
+            queries = len(texts) - 1
+            starts = np.arange(queries + 1)
+            copy_rows(x, texts[:-1], x)
+        for start in range(0, queries, BLOCK):
+            end = min(start + BLOCK, queries)
+            linear(x[start:end], weights.query, layer, False, space, query[start:end])
         attend(query, starts, key_value, texts, heads, attended)
-        for start in range(0, asking, BLOCK):
-            end = min(start + BLOCK, asking)
-            rows, up, down = x[start:end], between[: end - start], added[: end - start]
-            linear(attended[start:end], weights.mixed, layer, False, room, down)
-            normalize(rows, down, weights.attended.weight[layer], weights.attended.bias[layer], epsilon)
-            linear(rows, weights.up, layer, True, room, up)
-            linear(up, weights.down, layer, False, room, down)
-            normalize(rows, down, weights.output.weight[layer], weights.output.bias[layer], epsilon)
-    return x[:asking]
+        for start in range(0, queries, BLOCK):
+            end = min(start + BLOCK, queries)
+            rows, up, down = x[start:end], inner_rows[: end - start], added_rows[: end - start]
+            linear(attended[start:end], weights.mixed, layer, False, space, down)
+            add_and_normalize(
+                rows, down, weights.attended.weight[layer], weights.attended.bias[layer], epsilon
+            )
+            linear(rows, weights.up, layer, True, space, up)
+            linear(up, weights.down, layer, False, space, down)
+            add_and_normalize(rows, down, weights.output.weight[layer], weights.output.bias[layer], epsilon)
+    return x[:queries]
 
 
 def compile_all() -> None:
-    """Compile `forward`, or load it, by taking one token through one layer."""
+    """Compile `forward`, or load it from disk, by computing one token with one layer."""
 
     def linear(rows: int) -> Linear:
-        return Linear(
-            np.zeros((1, rows * PANEL // 2), np.int32), *(np.ones((1, rows), np.float32) for _ in range(2))
-        )
+        ones = np.ones((1, rows), np.float32)
+        return Linear(np.zeros((1, rows * PANEL // 2), np.int32), ones, ones)
 
-    norm, row = Norm(*np.ones((2, 1, PANEL), np.float32)), np.ones((1, PANEL), np.float32)
+    norm, row = LayerNorm(*np.ones((2, 1, PANEL), np.float32)), np.ones((1, PANEL), np.float32)
     weights = Weights(
-        row, row, Norm(row[0], row[0]), linear(PANEL), linear(2 * PANEL), linear(PANEL), norm,
+        row, row, LayerNorm(row[0], row[0]), linear(PANEL), linear(2 * PANEL), linear(PANEL), norm,
         linear(PANEL), linear(PANEL), norm,
     )  # fmt: skip
     one = np.zeros(1, np.int64)

@@ -1,4 +1,4 @@
-"""The `openvino` backend: the same model, converted once, at the speed of the CPU; no torch after that."""
+"""The `openvino` backend: a model converted once from torch, then run by OpenVINO on the CPU."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from typing import Any, Literal
 
 import numpy as np
 
-from pipeline.config import Abilities, EncoderSettings, ModelSettings
+from pipeline.config import BackendSupport, EncoderSettings, ModelSettings
 from pipeline.core import machine
 from pipeline.core.errors import InputError
 from pipeline.core.openvino_runtime import has_bfloat16, import_openvino
 from pipeline.core.records import Float32, Int64
 from pipeline.data.storage import open_texts
 from pipeline.encoders.batching import Batch, Usage, batches, tokenize
+from pipeline.encoders.conversion import convert_in_subprocess, last_line, run_in_subprocess
 from pipeline.encoders.openvino import quantization
-from pipeline.encoders.preparation import from_torch, in_its_own_process, last_line
 from pipeline.models.model import Model
 from pipeline.storage.artifacts import Draft, Recipe
 from pipeline.storage.store import Store
@@ -28,15 +28,15 @@ from pipeline.storage.store import Store
 log = logging.getLogger(__name__)
 
 SCHEMA = 3
-TOKENS = 1024  # tokens per batch, padding included
-TILE = 16  # rows of a matrix tile in the number formats below fp32: widths are multiples of it
+TOKENS = 1024  # tokens of a batch, padding included
+TILE = 16  # rows of a matrix tile in bf16 and int8: batch widths are multiples of it
 DESCRIPTION, WEIGHTS, TOKENIZER = "model.xml", "model.bin", "tokenizer.json"
 
 
 class OpenVINOSettings(EncoderSettings):
     """OpenVINO, on the CPU."""
 
-    can = Abilities(devices=("cpu",))
+    support = BackendSupport(devices=("cpu",))
 
     backend: Literal["openvino"] = ModelSettings.narrowed("backend", "openvino")
     precision: Literal["fp32", "fp16", "bf16", "int8"] = EncoderSettings.narrowed("precision", "fp32")
@@ -107,10 +107,10 @@ class OpenVINOBackend:
 
     @staticmethod
     def _finish(busy: collections.deque[tuple[Int64, Any]], free: list[Any]) -> tuple[Int64, Float32]:
-        """Wait for the oldest request and take its vectors.
+        """Wait for the oldest request and copy its vectors.
 
-        Requests are waited for rather than given a callback: OpenVINO's threads then never need Python's
-        lock, which the thread that drops the model may hold while it waits for them.
+        A callback instead would run in OpenVINO's threads, which then need Python's global lock. The thread
+        that deletes the model may hold that lock while it waits for those threads: a deadlock.
         """
         rows, request = busy.popleft()
         request.wait()
@@ -119,23 +119,26 @@ class OpenVINOBackend:
         return rows, vectors
 
     def _quantize(self, model: Model, whole: Path, draft: Draft) -> dict[str, Any]:
-        """Calibrate on passages of the corpus, prompted and cut as they will be encoded."""
+        """Calibrate on passages of the corpus, with the prompt and length they are encoded with."""
         if model.corpus is None:
-            raise ValueError("an int8 model needs the corpus it is calibrated on")
+            raise ValueError("an int8 model needs a corpus to calibrate on")
         log.info("calibrating %s in int8, once", model.name)
         before, after = model.prompts["passages"]
-        texts = [before + text + after for text in quantization.sample(open_texts(model.corpus.path))]
+        texts = [
+            before + text + after for text in quantization.calibration_texts(open_texts(model.corpus.path))
+        ]
         most = model.max_lengths["passages"]
-        tokens, arrays = tokenize(self.tokenizer, texts, most), dict[str, Any]()
+        tokens = tokenize(self.tokenizer, texts, most)
+        arrays: dict[str, Any] = {}
         for number, batch in enumerate(batches(self, [list(enumerate(tokens))], most, Usage())):
             arrays |= {f"ids-{number}": batch.ids, f"mask-{number}": batch.mask}
         with draft.scratch() as aside:
             np.savez(aside / "batches.npz", **arrays)
             arguments = [str(whole), str(aside / DESCRIPTION), str(aside / "batches.npz")]
-            said = in_its_own_process("pipeline.encoders.openvino.quantization", arguments, aside / WEIGHTS)
-            if said is not None:
+            error = run_in_subprocess("pipeline.encoders.openvino.quantization", arguments, aside / WEIGHTS)
+            if error is not None:
                 raise InputError(
-                    f"model '{model.name}' cannot be calibrated in int8: {last_line(said)}",
+                    f"model '{model.name}' cannot be calibrated in int8: {last_line(error)}",
                     fix="set model.precision to bf16",
                 )
             _keep(aside, draft)
@@ -143,17 +146,17 @@ class OpenVINOBackend:
 
 
 def _threads() -> dict[str, Any]:
-    """As many as OMP_NUM_THREADS says, where it is set: OpenVINO's own threads do not look there.
+    """Settings for as many threads as OMP_NUM_THREADS says, if it is set: OpenVINO does not read it.
 
-    Others then use the rest of the processors, and OpenVINO, which pins threads from the first one on, must
-    not pin them: two processes would share one processor and leave the next idle.
+    Other processes then use the other processors, so threads must not be pinned: OpenVINO pins them from
+    processor 0 on in every process, which would share some processors and leave others idle.
     """
     wanted = machine.threads_allowed()
     return {"INFERENCE_NUM_THREADS": wanted, "ENABLE_CPU_PINNING": False} if wanted else {}
 
 
 def conversion_recipe(model: Model) -> Recipe:
-    """What shapes the converted model."""
+    """Everything that shapes the converted model."""
     plain = {
         "schema": SCHEMA,
         "model": model.identity,
@@ -166,7 +169,7 @@ def conversion_recipe(model: Model) -> Recipe:
 
 
 def int8_recipe(model: Model) -> Recipe:
-    """What shapes the int8 model: the converted one, and the passages it was calibrated on.
+    """Everything that shapes the int8 model: the converted one, and the passages it is calibrated on.
 
     Raises:
         InputError: NNCF is not installed.
@@ -184,10 +187,10 @@ def int8_recipe(model: Model) -> Recipe:
 
 
 def _convert(model: Model, folder: Path, draft: Draft) -> dict[str, Any]:
-    """Trace the torch model."""
+    """Convert the torch model into a draft."""
     log.info("converting %s to OpenVINO, once", model.name)
     with draft.scratch() as aside:
-        from_torch(
+        convert_in_subprocess(
             model,
             folder,
             "pipeline.encoders.openvino.conversion",
@@ -203,7 +206,7 @@ def _convert(model: Model, folder: Path, draft: Draft) -> dict[str, Any]:
 
 
 def _keep(aside: Path, draft: Draft) -> None:
-    """Take a model from where it was written: OpenVINO derives the weights' name from the description's."""
+    """Move a model into the draft, whose temporary file names OpenVINO cannot write: the two must match."""
     with draft.file(DESCRIPTION) as xml, draft.file(WEIGHTS) as weights:
         os.replace(aside / DESCRIPTION, xml)
         os.replace(aside / WEIGHTS, weights)

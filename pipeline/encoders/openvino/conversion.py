@@ -1,4 +1,4 @@
-"""How does a torch model become an OpenVINO one? Traced once, with pooling and normalization inside.
+"""Conversion of a torch model to OpenVINO, by tracing it together with its pooling and normalization.
 
 python -m pipeline.encoders.openvino.conversion FOLDER OUT.xml \
      '{"pooling": "cls", "normalize": true, "pad_id": 0}'
@@ -15,50 +15,46 @@ from typing import Any
 
 from pipeline.core.openvino_runtime import import_openvino
 from pipeline.core.records import Float32, Int64
-from pipeline.encoders.reference import agrees, expected, torch_network
-from pipeline.encoders.torch.first_token import last_layer_on_first_token
-from pipeline.models.loading import write_tokenizer
+from pipeline.encoders.conversion import gives_same_vectors, pooled_network, torch_vectors
+from pipeline.encoders.torch.first_token import limit_last_layer_to_first_token
+from pipeline.models.tokenizer import write_tokenizer
 
 
 def convert(
     folder: Path, target: Path, pooling: str, normalize: bool, pad_id: int, trust_remote_code: bool = False
 ) -> None:
-    """Write a model as OpenVINO IR.
+    """Write the model in `folder` as OpenVINO IR, used with these settings of a `Model`.
 
-    Args:
-        folder: Of the model's files.
-        target: The `.xml` to write; the weights go beside it, as `.bin`, in fp32, and the tokenizer that
-            transformers makes of the model's files, as `tokenizer.json`.
-        pooling: `cls`, `mean` or `last_token`.
-        normalize: Whether vectors are scaled to length 1.
-        pad_id: The padding token.
-        trust_remote_code: Whether Python files that come with the model may run.
+    `target` is the `.xml` to write. The weights go beside it as `.bin`, in fp32, and the tokenizer as
+    `tokenizer.json`.
 
     Raises:
-        ValueError: The model has no fast tokenizer, or what was traced gives other vectors.
+        ValueError: The model has no fast tokenizer, or the traced model gives other vectors than torch.
     """
     openvino = import_openvino()
     write_tokenizer(folder, target.with_name("tokenizer.json"), trust_remote_code)
-    network = torch_network(folder, pooling, normalize, trust_remote_code)
-    wanted = expected(network, pad_id)
+    network = pooled_network(folder, pooling, normalize, trust_remote_code)
+    expected = torch_vectors(network, pad_id)
     if pooling == "cls":
-        last_layer_on_first_token(network.body)
+        limit_last_layer_to_first_token(network.body)
     converted = _traced(network, pad_id)
-    if not agrees(_run(converted), wanted):
-        # OpenVINO's own attention gives NaN where a window holds padding alone
+    if not gives_same_vectors(_run(converted), expected):
+        # OpenVINO's attention operation gives NaN if a local window holds nothing but padding
         network.body.set_attn_implementation("eager")
         converted = _traced(network, pad_id)
-        if not agrees(_run(converted), wanted):
-            raise ValueError("what OpenVINO traces gives other vectors")
+        if not gives_same_vectors(_run(converted), expected):
+            raise ValueError("the traced model gives other vectors than torch")
     openvino.save_model(converted, str(target), compress_to_fp16=False)
 
 
 def _traced(network: Any, pad_id: int) -> Any:
+    """The OpenVINO model of a torch one; the example batch has padding, so that no mask is constant."""
     import torch
 
     ids = torch.full((2, 7), pad_id + 5)
     mask = torch.ones_like(ids)
-    ids[1, 5:], mask[1, 5:] = pad_id, 0
+    ids[1, 5:] = pad_id
+    mask[1, 5:] = 0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return import_openvino().convert_model(

@@ -1,4 +1,4 @@
-"""How does a converted model become an int8 one? NNCF watches it encode passages of the corpus itself.
+"""Quantization of a converted model to int8 by NNCF, calibrated on passages of the corpus.
 
 python -m pipeline.encoders.openvino.quantization MODEL.xml OUT.xml BATCHES.npz
 
@@ -17,11 +17,12 @@ from pipeline.core.errors import InputError
 from pipeline.core.openvino_runtime import import_openvino
 from pipeline.core.records import Int64, Texts
 
-SAMPLE, SEED = 256, 0  # passages watched, and how they are drawn
+SAMPLE = 256  # passages that NNCF observes the model on
+SEED = 0  # for drawing them
 
 
 def nncf_version() -> str:
-    """The installed NNCF's version, which shapes what it makes.
+    """The installed NNCF's version, which is part of the key.
 
     Raises:
         InputError: It is not installed.
@@ -35,8 +36,8 @@ def nncf_version() -> str:
         ) from None
 
 
-def sample(passages: Texts) -> list[str]:
-    """The passages a model is calibrated on: drawn with a fixed seed, in their own order."""
+def calibration_texts(passages: Texts) -> list[str]:
+    """The passages a model is calibrated on: drawn with a fixed seed, in the corpus's order."""
     count = min(SAMPLE, len(passages))
     rows: Int64 = np.sort(np.random.default_rng(SEED).choice(len(passages), count, replace=False))
     texts: list[str] = passages.texts.take(rows).to_pylist()
@@ -44,12 +45,10 @@ def sample(passages: Texts) -> list[str]:
 
 
 def quantize(source: Path, target: Path, batches: Path) -> None:
-    """Write a converted model with weights and activations of its matrix products in int8.
+    """Write a converted model whose matrix products take weights and activations in int8.
 
-    Args:
-        source: The `.xml` that `conversion.convert` wrote.
-        target: The `.xml` to write; the weights go beside it.
-        batches: The `.npz` of calibration batches.
+    `source` and `target` are `.xml` files with weights beside them, `batches` the `.npz` of calibration
+    batches.
     """
     openvino = import_openvino()
     import nncf
@@ -60,14 +59,14 @@ def quantize(source: Path, target: Path, batches: Path) -> None:
             for name in stored.files
             if name.startswith("ids")
         ]
-    made = nncf.quantize(
+    quantized = nncf.quantize(
         openvino.Core().read_model(source),
         nncf.Dataset(inputs),
         model_type=nncf.ModelType.TRANSFORMER,
         preset=nncf.QuantizationPreset.MIXED,  # activations are skewed after GELU, weights are not
         subset_size=len(inputs),
     )
-    openvino.save_model(made, str(target), compress_to_fp16=False)
+    openvino.save_model(quantized, str(target), compress_to_fp16=False)
 
 
 if __name__ == "__main__":

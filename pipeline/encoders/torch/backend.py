@@ -1,9 +1,9 @@
-"""How does a torch model take one batch after the other? What the backends that run PyTorch share.
+"""The base class of backends that run PyTorch.
 
-On a GPU every copy is asynchronous and goes through pinned memory, and a batch's vectors are fetched when
-the next ones are on their way. (Transformers itself waits for the GPU once a batch, to see whether its mask
-has padding.) A batch that does not fit into the device's memory is cut in two, and the token budget with
-it; any other error is raised.
+On a GPU, copies are asynchronous and go through pinned memory, and a batch's vectors are fetched after the
+next batches have been sent, so that the GPU does not wait for the CPU. (Transformers itself waits for the GPU
+once a batch, to see whether its mask has padding.) A batch that does not fit into the device's memory is cut
+in two, and the token budget is halved; any other error is raised.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ log = logging.getLogger(__name__)
 
 CPU_TOKENS, GPU_TOKENS = 2048, 65536  # tokens per batch, padding included
 GPU_WIDTHS = 16  # a batch's width on a GPU is a multiple of this
-LAG = 2  # batches under way before the first one's vectors are fetched
+LAG = 2  # batches sent to the device before the first one's vectors are fetched
 
 
 class TorchBackend(ABC):
-    """A torch model behind `batching.Backend`; a subclass loads it and says what its vectors are.
+    """A torch model with the interface `batching.Backend`; a subclass loads it and computes vectors.
 
     Args:
-        model: What to load and how.
+        model: The model to load.
 
     Attributes:
-        device: Where it computes.
-        dtype: What it computes in.
+        device: The device it runs on.
+        dtype: The number format of its weights and activations.
         token_budget: Halved whenever a batch does not fit into the device's memory.
-        width_multiple: Rounds widths up on a GPU, so that few shapes occur.
+        width_multiple: Batch widths are rounded up to a multiple of it: few shapes occur on a GPU.
     """
 
     dimension: int
@@ -54,8 +54,8 @@ class TorchBackend(ABC):
         on_gpu = self.device.type == "cuda"
         if on_gpu and not torch.cuda.is_available():
             raise InputError(
-                f"model.device: {model.device}, which auto takes where the driver shows a GPU, "
-                f"but this PyTorch ({torch.__version__}) finds none",
+                f"model.device: {model.device}, but this PyTorch ({torch.__version__}) "
+                "finds no GPU; auto chooses one if the driver lists it",
                 allowed="cpu, or a PyTorch built for CUDA",
                 fix="set model.device to cpu",
             )
@@ -79,7 +79,7 @@ class TorchBackend(ABC):
             yield under_way.popleft().fetch()
 
     def _send(self, batch: Batch) -> list[_Sent]:
-        """Put a batch's work on the device; in parts where its memory is too small."""
+        """Start a batch on the device; in parts if its memory is too small."""
         import torch
 
         try:
@@ -90,7 +90,7 @@ class TorchBackend(ABC):
                     f"one text of {batch.ids.shape[1]} tokens does not fit into the memory of {self.device}",
                     fix="lower model.passage_max_length, or choose a smaller model.precision",
                 ) from None
-        # outside the handler, where nothing of the failed batch is held any more
+        # outside the handler, because the exception holds references to the failed batch's tensors
         self.token_budget = max(min(self.token_budget, batch.ids.size) // 2, 1)
         log.warning(
             "out of memory on %s with %d tokens a batch: going on with %d",
@@ -107,7 +107,7 @@ class TorchBackend(ABC):
         ]
 
     def _compute(self, batch: Batch) -> torch.Tensor:
-        """The vectors of a batch, float32 [b, dimension] on the device, of length 1 if that is wanted."""
+        """The vectors of a batch, float32 [b, dimension] on the device, normalized if the model says so."""
         import torch
 
         with torch.inference_mode():
@@ -124,27 +124,27 @@ class TorchBackend(ABC):
 
 
 class _Sent:
-    """Vectors on their way from the device.
+    """A batch's vectors, which the device may still be computing or copying.
 
     Args:
         rows: int64 [b].
-        vectors: float32 [b, dimension], on the device; perhaps not computed yet.
+        vectors: float32 [b, dimension], on the device.
     """
 
     def __init__(self, rows: Int64, vectors: torch.Tensor) -> None:
         import torch
 
         self.rows, self.host = rows, vectors
-        self.there: Any = None
+        self.copied: Any = None
         if vectors.is_cuda:
             self.host = torch.empty(vectors.shape, dtype=vectors.dtype, pin_memory=True)
             self.host.copy_(vectors, non_blocking=True)
-            self.there = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            self.there.record(torch.cuda.current_stream(vectors.device))
+            self.copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self.copied.record(torch.cuda.current_stream(vectors.device))
 
     def fetch(self) -> tuple[Int64, Float32]:
-        """Rows and vectors, once they are here."""
-        if self.there is not None:
-            self.there.synchronize()
+        """Rows and vectors, after waiting for the copy."""
+        if self.copied is not None:
+            self.copied.synchronize()
         vectors: Float32 = self.host.numpy()
         return self.rows, vectors

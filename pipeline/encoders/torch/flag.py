@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pipeline.config import EncoderSettings, ModelSettings
 from pipeline.encoders.torch.backend import TorchBackend
-from pipeline.encoders.torch.first_token import last_layer_on_first_token
-from pipeline.models.loading import fast_tokenizer, guarded, refuse_missing
+from pipeline.encoders.torch.first_token import limit_last_layer_to_first_token
+from pipeline.encoders.torch.loading import explain_loading_errors, refuse_missing_weights
 from pipeline.models.model import Model
+from pipeline.models.tokenizer import fast_tokenizer
 from pipeline.storage.store import Store
 
 if TYPE_CHECKING:
@@ -30,24 +31,24 @@ class FlagSettings(EncoderSettings):
 class FlagBackend(TorchBackend):
     """A FlagEmbedding model that takes token ids.
 
-    FlagEmbedding's own classes choose the architecture, load the weights and pool; batches come from
-    `pipeline.encoders.batching` instead of its encode loop.
+    FlagEmbedding's classes choose the architecture, load the weights and pool. Its encode loop is not used:
+    batches come from `pipeline.encoders.batching`.
 
     Args:
-        model: What to load and how.
-        store: Not needed: FlagEmbedding reads the model's own files.
+        model: The model to load.
+        store: Unused: FlagEmbedding reads the model's own files.
     """
 
     def __init__(self, model: Model, store: Store) -> None:
         super().__init__(model)
         folder = model.files.folder()
-        with guarded(model, "FlagEmbedding.inference.auto_embedder"):
+        with explain_loading_errors(model, "FlagEmbedding.inference.auto_embedder"):
             self.flag = _load(model, folder)
-        refuse_missing(model, folder, self.flag.model)
+        refuse_missing_weights(model, folder, self.flag.model)
         self.network = self.flag.model.to(device=self.device, dtype=self.dtype).eval()
-        self.network.config.use_cache = False  # a decoder would keep what only generation needs
+        self.network.config.use_cache = False  # a decoder would keep keys and values for text generation
         if model.pooling == "cls":
-            last_layer_on_first_token(self.network)
+            limit_last_layer_to_first_token(self.network)
         self.tokenizer = fast_tokenizer(model, self.flag.tokenizer)
         self.dimension = int(self.network.config.hidden_size)
 
@@ -57,7 +58,7 @@ class FlagBackend(TorchBackend):
 
         vectors: torch.Tensor
         hidden = self.network(input_ids=ids, attention_mask=mask, return_dict=True).last_hidden_state
-        if self.model.pooling == "last_token":  # a function in FlagEmbedding's decoder-only classes
+        if self.model.pooling == "last_token":  # `pooling` of FlagEmbedding's decoder classes is a function
             vectors = hidden[torch.arange(len(hidden), device=self.device), mask.sum(1) - 1]
         else:
             vectors = self.flag.pooling(hidden, mask)
@@ -65,9 +66,10 @@ class FlagBackend(TorchBackend):
 
 
 def _load(model: Model, folder: Path) -> Any:
-    """The model as one of FlagEmbedding's classes, chosen by what stands in the key, not by its name.
+    """The model in one of FlagEmbedding's classes, chosen by its pooling, which is in the key, not its name.
 
-    Dense vectors of bge-m3 are the encoder's CLS, and those of bge-en-icl without examples the last token.
+    That suits bge-m3, whose dense vectors are an encoder's CLS, and bge-en-icl without examples, whose
+    vectors are a decoder's last token.
     """
     from FlagEmbedding import FlagAutoModel
 

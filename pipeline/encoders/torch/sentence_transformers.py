@@ -1,14 +1,15 @@
-"""The `sentence-transformers` backend: a model's own chain of modules, whatever that library loads."""
+"""The `sentence-transformers` backend: a model's own chain of modules, run by that library."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pipeline.config import Abilities, EncoderSettings, ModelSettings
+from pipeline.config import BackendSupport, EncoderSettings, ModelSettings
 from pipeline.encoders.torch.backend import TorchBackend
-from pipeline.models.loading import fast_tokenizer, guarded, refuse_missing
+from pipeline.encoders.torch.loading import explain_loading_errors, refuse_missing_weights
 from pipeline.models.model import Model
+from pipeline.models.tokenizer import fast_tokenizer
 from pipeline.storage.store import Store
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 class SentenceTransformersSettings(EncoderSettings):
     """sentence-transformers, on CPU or GPU."""
 
-    can = Abilities(as_sentence_transformers=True)
+    support = BackendSupport(as_sentence_transformers=True)
 
     backend: Literal["sentence-transformers"] = ModelSettings.narrowed("backend", "sentence-transformers")
     precision: Literal["fp32", "fp16", "bf16"] = EncoderSettings.narrowed("precision", "fp32")
@@ -32,22 +33,22 @@ class SentenceTransformersBackend(TorchBackend):
     """A SentenceTransformer that takes token ids: Transformer, Pooling, Dense, Normalize, as it declares.
 
     Args:
-        model: What to load and how.
-        store: Not needed: the library reads the model's own files.
+        model: The model to load.
+        store: Unused: the library reads the model's own files.
     """
 
     def __init__(self, model: Model, store: Store) -> None:
         super().__init__(model)
         folder = model.files.folder()
-        with guarded(model, "sentence_transformers"):
+        with explain_loading_errors(model, "sentence_transformers"):
             self.network = _load(model, folder, self.dtype)
         first = self.network[0]
         self.is_static = not hasattr(first, "auto_model")
         if self.is_static:
             self.tokenizer = first.tokenizer
-            self.tokenizer.post_processor = None  # a bag of words has no special tokens
+            self.tokenizer.post_processor = None  # a mean of word vectors takes no special tokens
         else:
-            refuse_missing(model, folder, first.auto_model)
+            refuse_missing_weights(model, folder, first.auto_model)
             self.tokenizer = fast_tokenizer(model, first.tokenizer)
         self.dimension = int(self.network.get_embedding_dimension())
 
@@ -63,7 +64,7 @@ class SentenceTransformersBackend(TorchBackend):
 
 
 def _load(model: Model, folder: Path, dtype: torch.dtype) -> Any:
-    """The SentenceTransformer, pooling and normalizing as `model` says."""
+    """The SentenceTransformer, with the pooling and normalization of `model`."""
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Normalize, Pooling
 
@@ -74,11 +75,11 @@ def _load(model: Model, folder: Path, dtype: torch.dtype) -> Any:
         trust_remote_code=model.trust_remote_code,
         model_kwargs={"dtype": dtype},
     )
-    network.truncate_dim = None  # cut where all backends' vectors are
-    wanted = {"cls": "cls", "mean": "mean", "last_token": "lasttoken"}.get(model.pooling)
+    network.truncate_dim = None  # `ModelEncoder` truncates the vectors of all backends
+    pooling = {"cls": "cls", "mean": "mean", "last_token": "lasttoken"}.get(model.pooling)
     for module in network:
-        if isinstance(module, Pooling) and wanted:
-            module.pooling_mode = wanted
+        if isinstance(module, Pooling) and pooling:
+            module.pooling_mode = pooling
     if not model.normalize and isinstance(network[-1], Normalize):
         del network[-1]
     return network.to(dtype).eval()

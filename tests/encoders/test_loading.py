@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import save_file
-from transformers import AutoTokenizer, BertConfig, BertModel, NomicBertConfig, NomicBertModel
+from transformers import BertConfig, BertModel, NomicBertConfig, NomicBertModel
 
 from pipeline.core.errors import InputError
+from pipeline.encoders.torch.loading import explain_loading_errors, refuse_missing_weights
 from pipeline.models.files import Files
-from pipeline.models.loading import fast_tokenizer, guarded, load_tokenizer, refuse_missing
 from pipeline.models.model import Model
 
 MODEL = Model(
@@ -26,14 +26,14 @@ def test_weights_that_only_transformers_knows_by_their_name_are_there_or_missing
     config = NomicBertConfig(
         vocab_size=50, hidden_size=8, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16
     )
-    with guarded(MODEL):
+    with explain_loading_errors(MODEL):
         NomicBertModel(config).save_pretrained(tmp_path)
-        refuse_missing(MODEL, tmp_path, NomicBertModel.from_pretrained(tmp_path))
+        refuse_missing_weights(MODEL, tmp_path, NomicBertModel.from_pretrained(tmp_path))
         path = tmp_path / "config.json"
         described = json.loads(path.read_text(encoding="utf-8"))
         path.write_text(json.dumps({**described, "num_hidden_layers": 3}), encoding="utf-8")
         with pytest.raises(InputError, match=r"'nomic': its files lack \d+ weights, such as layers\.2\."):
-            refuse_missing(MODEL, tmp_path, NomicBertModel.from_pretrained(tmp_path))
+            refuse_missing_weights(MODEL, tmp_path, NomicBertModel.from_pretrained(tmp_path))
 
 
 @pytest.mark.parametrize("weights", ["pytorch_model.bin", "model.safetensors"])
@@ -46,33 +46,17 @@ def test_weights_are_missed_in_files_of_either_kind_even_if_they_hold_none(
     whole = BertModel(config)
     config.save_pretrained(tmp_path)
     save = torch.save if weights.endswith(".bin") else save_file
-    with guarded(MODEL):
+    with explain_loading_errors(MODEL):
         save(whole.state_dict(), tmp_path / weights)
-        refuse_missing(MODEL, tmp_path, BertModel.from_pretrained(tmp_path))
+        refuse_missing_weights(MODEL, tmp_path, BertModel.from_pretrained(tmp_path))
         save({}, tmp_path / weights)
         with pytest.raises(InputError, match=r"'nomic': its files lack \d+ weights, such as embeddings\."):
-            refuse_missing(MODEL, tmp_path, BertModel.from_pretrained(tmp_path))
+            refuse_missing_weights(MODEL, tmp_path, BertModel.from_pretrained(tmp_path))
 
 
 def test_weights_of_other_shapes_are_refused(tmp_path: Path) -> None:
     shape = {"vocab_size": 50, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
     BertModel(BertConfig(hidden_size=8, **shape)).save_pretrained(tmp_path)
     BertConfig(hidden_size=12, **shape).save_pretrained(tmp_path)
-    with pytest.raises(InputError, match="'nomic' have other shapes"), guarded(MODEL):
+    with pytest.raises(InputError, match="'nomic' have other shapes"), explain_loading_errors(MODEL):
         BertModel.from_pretrained(tmp_path)
-
-
-def test_a_tokenizer_that_transformers_makes_of_nothing_is_refused(tmp_path: Path) -> None:
-    BertConfig().save_pretrained(tmp_path)
-    with pytest.raises(InputError, match="the tokenizer of model 'nomic' knows no word"):
-        fast_tokenizer(MODEL, AutoTokenizer.from_pretrained(tmp_path))
-
-
-@pytest.mark.parametrize("content", [b"", b"{}", b"\xff\xfe", b'{"version": "1.0"'])
-def test_a_damaged_tokenizer_is_said_plainly(tmp_path: Path, content: bytes) -> None:
-    BertConfig().save_pretrained(tmp_path)
-    (tmp_path / "tokenizer.json").write_bytes(content)
-    with pytest.raises(InputError, match=r"tokenizer\.json: no tokenizer: .*\. Restore the model's files"):
-        load_tokenizer(MODEL, tmp_path)
-    with pytest.raises(InputError, match="the files of model 'nomic' cannot be loaded: "), guarded(MODEL):
-        AutoTokenizer.from_pretrained(tmp_path)

@@ -1,4 +1,4 @@
-"""The process that makes a model ready: it runs this project's module, wherever it is started."""
+"""The process that converts a model: it runs this project's module, wherever it is started."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.encoders.preparation import in_its_own_process
+from pipeline.encoders.conversion import run_in_subprocess
 
 
 @pytest.mark.parametrize("name", ["pipeline", "json"])
@@ -15,8 +15,8 @@ def test_what_lies_in_the_working_directory_is_not_run(
 ) -> None:
     (tmp_path / f"{name}.py").write_text("raise SystemExit('another')\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    said = in_its_own_process(
+    said = run_in_subprocess(
         "pipeline.encoders.native.packing", ["nowhere", "out.npz", "{}"], tmp_path / "out.npz"
     )
     assert said is not None
-    assert "write() missing" in said
+    assert "pack_model() missing" in said

@@ -1,22 +1,21 @@
-"""How does a packed model turn token ids into vectors?"""
+"""A packed model of the native backend: token ids in, vectors out."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 
 from pipeline.core.records import Float32, Int64
-from pipeline.encoders.native import kernels as int16
-from pipeline.encoders.native.kernels import Linear, Norm, Weights
+from pipeline.encoders.native.kernels import Weights, forward
 
 
-class Packed:
-    """A packed model, loaded.
+class PackedModel:
+    """A packed model.
 
     Args:
-        path: What `packing.write` wrote.
+        path: The `.npz` that `packing.pack_model` wrote.
         pooling: `cls`, `mean` or `last_token`.
         normalize: Whether vectors are scaled to length 1.
     """
@@ -25,34 +24,26 @@ class Packed:
         self.pooling, self.normalize = pooling, normalize
         with np.load(path, allow_pickle=False) as stored:
 
-            def part(kind: Any, name: str) -> Any:
+            def load(name: str, kind: Any) -> Any:
+                if kind is Any:
+                    return stored[name]
                 return kind(*(stored[f"{name}.{field}"] for field in kind._fields))
 
-            self.weights = Weights(
-                words=stored["words"],
-                positions=stored["positions"],
-                embedded=part(Norm, "embedded"),
-                query=part(Linear, "query"),
-                key_value=part(Linear, "key_value"),
-                mixed=part(Linear, "mixed"),
-                attended=part(Norm, "attended"),
-                up=part(Linear, "up"),
-                down=part(Linear, "down"),
-                output=part(Norm, "output"),
-            )
+            self.weights = Weights(*(load(name, kind) for name, kind in get_type_hints(Weights).items()))
             self.heads, self.epsilon = int(stored["heads"]), np.float32(stored["epsilon"])
-            self.padding = int(stored["padding"])
+            self.padding = int(stored["padding"])  # -1 unless positions are counted from the padding id
         self.vocabulary, self.dimension = self.weights.words.shape
-        self.longest = len(self.weights.positions) - self.padding - 1  # tokens of a text
+        self.longest = len(self.weights.positions) - self.padding - 1  # largest number of tokens of a text
 
     def vectors(self, ids: Int64, mask: Int64) -> Float32:
-        """Token ids and mask [b, tokens] to vectors [b, dimension]; padding is left out, not computed."""
+        """Token ids and mask [b, tokens] to vectors float32 [b, dimension]; padding is not computed."""
         kept = mask.astype(bool)
-        kept[:, 0] = True  # of a text without tokens
+        kept[:, 0] = True  # a text without tokens keeps one
         texts = np.concatenate([[0], np.cumsum(kept.sum(axis=1))])
-        cls = self.pooling == "cls"
-        hidden: Float32 = int16.forward(
-            ids[kept], self._positions(ids)[kept], texts, self.weights, self.heads, self.epsilon, cls
+        only_first = self.pooling == "cls"
+        positions = self._positions(ids)[kept]
+        hidden: Float32 = forward(
+            ids[kept], positions, texts, self.weights, self.heads, self.epsilon, only_first
         )
         if self.pooling == "mean":
             sums: Float32 = np.add.reduceat(hidden, texts[:-1], dtype=np.float32)
@@ -64,7 +55,7 @@ class Packed:
         return hidden
 
     def _positions(self, ids: Int64) -> Int64:
-        """Of each token, int64 [b, tokens]: BERT counts from 0, RoBERTa what is not padding, from there."""
+        """Positions int64 [b, tokens]: BERT's from 0, RoBERTa's from the padding id + 1, skipping padding."""
         if self.padding < 0:
             return np.broadcast_to(np.arange(ids.shape[1]), ids.shape)
         real = (ids != self.padding).astype(np.int64)

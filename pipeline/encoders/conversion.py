@@ -1,0 +1,157 @@
+"""Conversion of a torch model for another backend: the process it runs in, and the check of its vectors.
+
+Converting takes several times the memory of the converted model: torch's weights, the traced graph, and what
+allocators keep of both. So it runs in a process of its own, which gives all of that back when it ends, before
+encoding begins. The process runs a module such as `pipeline.encoders.openvino.conversion`, whose last line on
+stderr says why a conversion failed.
+
+A converted model must give the vectors that torch gives for the same token ids. Three texts are compared: one
+as long as the model allows up to `LONGEST` tokens, a shorter one, which is padded, and one of a single token.
+They show a wrong pooling, mask, position or local attention window.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pipeline.core.errors import InputError
+from pipeline.core.records import Float32, Int64
+from pipeline.encoders.torch.loading import describe_missing
+from pipeline.models.card import max_positions
+from pipeline.models.model import Model, untrusted_code
+
+LONGEST = 300  # tokens of the longest text: more than any window of local attention
+MIN_COSINE = 0.99999  # vectors with a lower cosine count as different
+_DISK_FULL = ("iostream error", "No space left")  # in errors of OpenVINO and others whose write failed
+
+
+def convert_in_subprocess(
+    model: Model, folder: Path, module: str, target: Path, made: str, allowed: str, fix: str
+) -> None:
+    """Run a module that converts a model's torch weights, which are in `folder`.
+
+    The module is run with the folder, the `target` to write, and JSON of the model's settings. The error for
+    a model that it does not support says that it "cannot be" `made`, with `allowed` and `fix`.
+
+    Raises:
+        InputError: The model cannot be loaded, or the module does not support it.
+        OSError: See `run_in_subprocess`.
+    """
+    names = ("pooling", "normalize", "pad_id", "trust_remote_code")
+    settings = {name: getattr(model, name) for name in names}
+    error = run_in_subprocess(module, [str(folder), str(target), json.dumps(settings)], target)
+    if error is not None and "`trust_remote_code=True`" in error and not model.trust_remote_code:
+        raise untrusted_code(model.name)
+    if error is not None:
+        raise InputError(
+            f"model '{model.name}' cannot be {made}: {last_line(error)}", allowed=allowed, fix=fix
+        )
+    model.files.check()
+
+
+def run_in_subprocess(module: str, arguments: list[str], weights: Path) -> str | None:
+    """Run a module that writes a model's `weights`.
+
+    Returns:
+        What it wrote to stderr if it failed, else None.
+
+    Raises:
+        OSError: The model cannot be written, or the process was killed.
+    """
+    command = [sys.executable, "-P", "-m", module, *arguments]  # -P: not from the working directory
+    paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
+    done = subprocess.run(
+        command,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    if done.returncode < 0:
+        name = signal.Signals(-done.returncode).name
+        raise ChildProcessError(f"{module} was ended by {name}, which may mean that memory ran out")
+    if done.returncode and any(reason in last_line(done.stderr) for reason in _DISK_FULL):
+        raise OSError(
+            errno.ENOSPC, "the converted model cannot be written: the disk may be full", str(weights)
+        )
+    return done.stderr if done.returncode else None
+
+
+def last_line(stderr: str) -> str:
+    """The last line of a process's stderr: the error that ended it."""
+    return (stderr.strip().splitlines() or ["no reason given"])[-1]
+
+
+def pooled_network(folder: Path, pooling: str, normalize: bool, trust_remote_code: bool = False) -> Any:
+    """A torch module from token ids and mask, int64 [b, tokens], to vectors float32 [b, dimension].
+
+    Its attribute `body` is the network as transformers loads it from `folder`. The other arguments are
+    settings of a `Model`.
+
+    Raises:
+        ValueError: The files lack weights.
+    """
+    import torch
+    from transformers import AutoModel
+
+    class Network(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            body, report = AutoModel.from_pretrained(
+                folder, dtype=torch.float32, trust_remote_code=trust_remote_code, output_loading_info=True
+            )
+            missing = describe_missing(report["missing_keys"])
+            if missing:
+                raise ValueError(missing)
+            self.body = body.eval()
+
+        def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+            hidden = self.body(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
+            if pooling == "cls":
+                pooled = hidden[:, 0]
+            elif pooling == "mean":
+                mask = attention_mask.unsqueeze(-1).to(hidden.dtype)
+                pooled = (hidden * mask).sum(1) / mask.sum(1)
+            else:
+                last = attention_mask.sum(1) - 1
+                pooled = hidden[torch.arange(hidden.shape[0]), last]
+            return torch.nn.functional.normalize(pooled, dim=-1) if normalize else pooled
+
+    return Network()
+
+
+class TorchVectors(NamedTuple):
+    """Token ids of the three texts, and the vectors that torch gives for them."""
+
+    ids: Int64  # [texts, tokens]
+    mask: Int64  # [texts, tokens]
+    vectors: Float32  # [texts, dimension]
+
+
+def torch_vectors(network: Any, pad_id: int) -> TorchVectors:
+    """Encode the three texts with a `pooled_network`; `pad_id` is the id of the padding token."""
+    import torch
+
+    most = min(LONGEST, max_positions(network.body.config.to_dict()))
+    mask = (torch.arange(most) < torch.tensor([most, most // 6 + 1, 1])[:, None]).long()
+    ids = torch.where(mask == 1, 5 + torch.arange(mask.numel()).view_as(mask) % 20, pad_id)
+    with torch.inference_mode():
+        return TorchVectors(ids.numpy(), mask.numpy(), network(ids, mask).numpy())
+
+
+def gives_same_vectors(encode: Callable[[Int64, Int64], Float32], expected: TorchVectors) -> bool:
+    """Whether a converted model, called with token ids and mask, gives torch's vectors."""
+    found = encode(expected.ids, expected.mask)
+    lengths = [np.linalg.norm(vectors, axis=1) for vectors in (found, expected.vectors)]
+    return bool(((found * expected.vectors).sum(1) > MIN_COSINE * lengths[0] * lengths[1]).all())

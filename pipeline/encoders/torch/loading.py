@@ -1,0 +1,79 @@
+"""Guards around libraries that load a model's weights: errors explained, missing weights refused."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from pipeline.core.display import counted
+from pipeline.models.files import damaged
+from pipeline.models.model import Model, untrusted_code
+
+
+@contextlib.contextmanager
+def explain_loading_errors(model: Model, *quiet: str) -> Iterator[None]:
+    """A context to load a model in; libraries and the loggers named in `quiet` log errors only.
+
+    Raises:
+        InputError: The weights are broken, or the model has code of its own that may not run.
+    """
+    from safetensors import SafetensorError
+    from transformers.utils import logging as transformers_logging
+
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
+    levels = [(logging.getLogger(name), logging.getLogger(name).level) for name in quiet]
+    for logger, _ in levels:
+        logger.setLevel(logging.ERROR)
+    try:
+        yield
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        if "trust_remote_code" in str(error):
+            raise untrusted_code(model.name) from None
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise damaged(f"the files of model '{model.name}' cannot be loaded: {reason}") from error
+    except RuntimeError as error:
+        if "ignore_mismatched_sizes" not in str(error):
+            raise
+        shapes = "have other shapes than its config.json declares"
+        raise damaged(f"the weights of model '{model.name}' {shapes}") from None
+    except SafetensorError as error:
+        raise damaged(f"the weights of model '{model.name}' cannot be read: {error}") from None
+    finally:
+        for logger, level in levels:
+            logger.setLevel(level)
+
+
+def refuse_missing_weights(model: Model, folder: Path, network: Any) -> None:
+    """Refuse a model whose files lack weights: transformers would use random ones without an error.
+
+    The names in the files are compared with those of the network. A checkpoint may put a prefix before each
+    name, such as `bert.`, and an old one has `gamma` and `beta` where the network has `weight` and `bias`.
+    Transformers knows more such renamings. So if weights still seem to be missing, it loads the model again
+    and reports which ones are. `network` is the loaded module, of one of transformers' classes.
+    """
+    from safetensors import safe_open
+
+    stored: set[str] = set()
+    for path in folder.glob("*.safetensors"):
+        with safe_open(path, "pt") as file:
+            for name in file.keys():  # noqa: SIM118 (it is not a mapping)
+                parts = name.replace(".gamma", ".weight").replace(".beta", ".bias").split(".")
+                stored.update(".".join(parts[start:]) for start in range(len(parts)))
+    if not describe_missing(name for name, _ in network.named_parameters() if name not in stored):
+        return
+    _, report = type(network).from_pretrained(
+        folder, dtype=network.dtype, trust_remote_code=model.trust_remote_code, output_loading_info=True
+    )
+    missing = describe_missing(report["missing_keys"])
+    if missing:
+        raise damaged(f"model '{model.name}': {missing}")
+
+
+def describe_missing(names: Iterable[str]) -> str:
+    """A clause that says which weights are missing; empty if none but the pooler's, which are never used."""
+    missing = sorted(name for name in names if not name.startswith("pooler."))
+    return f"its files lack {counted(len(missing), 'weight')}, such as {missing[0]}" if missing else ""

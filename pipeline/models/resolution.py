@@ -1,0 +1,191 @@
+"""Resolution of a config's model: its files, and the settings that the config leaves to them.
+
+For pooling, prompts and lengths, the config counts first, then the model's card, then its family, then the
+default of the library that runs it. A model that the backend would run in another way than it was trained
+is refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from importlib import metadata
+
+from pipeline.config import BackendSupport, EncoderSettings
+from pipeline.core import machine
+from pipeline.core.errors import InputError
+from pipeline.models.card import WIDTH_PRESERVING, ModelCard, max_positions, read_card
+from pipeline.models.families import Family, family_of, prompt_parts
+from pipeline.models.files import ADAPTER, Files, find_model
+from pipeline.models.model import ROLES, Model, Role, untrusted_code
+
+FindModel = Callable[[str, str | None, bool], Files]
+"""See `find_model`."""
+
+
+def resolve_model(config: EncoderSettings, find: FindModel = find_model) -> Model:
+    """Find a config's model and decide every setting that the config leaves open.
+
+    Args:
+        config: The model section.
+        find: Finds and hashes the files; a cached function does so once for several configs.
+
+    Raises:
+        InputError: There is no such model, its files are incomplete, or a setting does not fit it.
+    """
+    support, device = config.support, _device(config)
+    precision = "fp32" if config.precision == "fp16" and device == "cpu" else config.precision
+    files = find(config.name, config.revision, config.trust_remote_code)
+    _refuse_adapter(config, files)
+    card, family = read_card(files), family_of(config.name)
+    _check_modules(config, support, card)
+    _check_architecture(config, support, card, family)
+    prompts = _prompts(config, card, family)
+    lengths: dict[Role, int] = {"passages": config.passage_max_length, "queries": config.query_max_length}
+    longest = _max_tokens(support, card, family)
+    pooling = _pooling(config, support, card, family)
+    truncate_dim = config.truncate_dim or card.truncate_dim
+    return Model(
+        name=config.name,
+        files=files,
+        identity=files.identity,
+        pooling=pooling,
+        normalize=config.normalize,
+        precision=precision,
+        device=device,
+        prompts=prompts,
+        max_lengths={role: min(lengths[role], longest) for role in ROLES},
+        pad_id=max(int(card.config.get("pad_token_id") or 0), 0),
+        truncate_dim=truncate_dim,
+        dimension=truncate_dim or _dimension(config, card, pooling),
+        trust_remote_code=config.trust_remote_code,
+    )
+
+
+def _device(config: EncoderSettings) -> str:
+    """`cpu` or `cuda:N`; `auto` is the first GPU if there is one and the backend supports it."""
+    if config.device == "auto":
+        return "cuda:0" if "cuda" in config.support.devices and _gpu_count() else "cpu"
+    return "cuda:0" if config.device == "cuda" else config.device
+
+
+def _gpu_count() -> int:
+    """Number of CUDA devices, 0 if the installed PyTorch is built for the CPU; does not import PyTorch."""
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        if metadata.version("torch").endswith("+cpu"):
+            return 0
+    return len(machine.gpus())
+
+
+def _refuse_adapter(config: EncoderSettings, files: Files) -> None:
+    """Refuse an adapter: libraries load its base model from elsewhere, and no key would cover that."""
+    adapter = files.read_json(ADAPTER)
+    if adapter:
+        raise InputError(
+            f"model '{config.name}' is a PEFT adapter of '{adapter.get('base_model_name_or_path')}'",
+            allowed="a model with all of its weights",
+            fix="merge the two with peft's merge_and_unload, and save the result and the tokenizer",
+        )
+
+
+def _check_modules(config: EncoderSettings, support: BackendSupport, card: ModelCard) -> None:
+    """Refuse a model if the backend would leave out some of its modules."""
+    own = [module for module in card.modules if not module.startswith("sentence_transformers.")]
+    if own and not config.trust_remote_code:
+        raise untrusted_code(config.name, f", such as {own[0]}")
+    names = card.module_names
+    if support.as_sentence_transformers:
+        if names and names[0] not in ("Transformer", "StaticEmbedding"):
+            raise InputError(
+                f"model '{config.name}' begins with the module {names[0]}",
+                allowed="Transformer, StaticEmbedding",
+                fix="encode with sentence-transformers yourself, and set model.backend to precomputed",
+            )
+        return
+    unknown = [name for name in names if name not in WIDTH_PRESERVING]
+    if unknown:
+        raise InputError(
+            f"model '{config.name}' has a module {unknown[0]}, which backend '{config.backend}' does not run",
+            fix="set model.backend to sentence-transformers",
+        )
+
+
+def _check_architecture(
+    config: EncoderSettings, support: BackendSupport, card: ModelCard, family: Family | None
+) -> None:
+    """Refuse a network that would run otherwise than it was trained.
+
+    That is a decoder trained with bidirectional attention if transformers would run it as causal, and an
+    encoder-decoder if the backend would run its decoder too.
+    """
+    bidirectional = family is not None and family.bidirectional
+    if bidirectional and not config.trust_remote_code and card.config.get("is_causal") is not False:
+        raise InputError(
+            f"model '{config.name}' needs bidirectional attention, and transformers would run it as causal",
+            allowed='its own Python files, or "is_causal": false in its config.json',
+            fix="read those files, then set model.trust_remote_code to true",
+        )
+    model_type = card.config.get("model_type")
+    if model_type in ("t5", "mt5", "umt5", "longt5") and not support.as_sentence_transformers:
+        raise InputError(
+            f"model '{config.name}' is of the type {model_type}, "
+            f"and backend '{config.backend}' does not run its encoder alone",
+            fix="set model.backend to sentence-transformers",
+        )
+
+
+def _prompts(config: EncoderSettings, card: ModelCard, family: Family | None) -> dict[Role, tuple[str, str]]:
+    """For each role the strings put before and after each text."""
+    prompts = {role: _prompt(config, role, card, family) for role in ROLES}
+    if not card.pools_prompt and any(map(any, prompts.values())):
+        raise InputError(
+            f"model '{config.name}' pools a text without its prompt, which no backend supports",
+            fix="set model.query_instruction and model.passage_instruction to ''",
+        )
+    return prompts
+
+
+def _prompt(config: EncoderSettings, role: Role, card: ModelCard, family: Family | None) -> tuple[str, str]:
+    """The strings before and after a text: from the config, else the card, else the family."""
+    given = config.query_instruction if role == "queries" else config.passage_instruction
+    if given is None and role in card.prompts:
+        return card.prompts[role], ""
+    if family is None:
+        return given or "", ""
+    known = family.query_instruction if role == "queries" else family.passage_instruction
+    template = family.query_format if role == "queries" else "{}{}"
+    return prompt_parts(template, known if given is None else given)
+
+
+def _max_tokens(support: BackendSupport, card: ModelCard, family: Family | None) -> int:
+    """The largest number of tokens of a text, by the model's positions, its family and its card.
+
+    Only sentence-transformers applies the card's `max_length`: FlagEmbedding does not read it.
+    """
+    limits = [max_positions(card.config), family.max_length if family else None]
+    if support.as_sentence_transformers:
+        limits.append(card.max_length)
+    return min(limit for limit in limits if limit)
+
+
+def _pooling(config: EncoderSettings, support: BackendSupport, card: ModelCard, family: Family | None) -> str:
+    """The pooling of the config, else the card, else the family, else the backend's library."""
+    causal = any(name.endswith("ForCausalLM") for name in card.config.get("architectures") or [])
+    default = "last_token" if causal else "mean" if support.as_sentence_transformers else "cls"
+    pooling = config.pooling or card.pooling or (family.pooling if family else default)
+    if not support.as_sentence_transformers and pooling not in ("cls", "mean", "last_token"):
+        raise InputError(
+            f"model '{config.name}' declares pooling '{pooling}'",
+            allowed="cls, mean, last_token",
+            fix="set model.backend to sentence-transformers, or model.pooling to what it was trained with",
+        )
+    return pooling
+
+
+def _dimension(config: EncoderSettings, card: ModelCard, pooling: str) -> int | None:
+    """The network's width, if no module, remote code or joined pooling can change it."""
+    width = card.config.get("hidden_size")
+    keeps_width = set(card.module_names) <= set(WIDTH_PRESERVING)
+    if not keeps_width or "+" in pooling or config.trust_remote_code or not isinstance(width, int):
+        return None
+    return width

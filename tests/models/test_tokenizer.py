@@ -1,0 +1,39 @@
+"""Tokenizers that are damaged or empty are refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from transformers import AutoTokenizer, BertConfig
+
+from pipeline.core.errors import InputError
+from pipeline.encoders.torch.loading import explain_loading_errors
+from pipeline.models.files import Files
+from pipeline.models.model import Model
+from pipeline.models.tokenizer import fast_tokenizer, load_tokenizer
+
+MODEL = Model(
+    name="nomic", files=Files(), identity={}, pooling="mean", normalize=True, precision="fp32", device="cpu",
+    prompts={"passages": ("", ""), "queries": ("", "")}, max_lengths={"passages": 20, "queries": 20},
+    pad_id=0,
+)  # fmt: skip
+
+
+def test_a_tokenizer_that_transformers_makes_of_nothing_is_refused(tmp_path: Path) -> None:
+    BertConfig().save_pretrained(tmp_path)
+    with pytest.raises(InputError, match="the tokenizer of model 'nomic' has an empty vocabulary"):
+        fast_tokenizer(MODEL, AutoTokenizer.from_pretrained(tmp_path))
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"\xff\xfe", b'{"version": "1.0"'])
+def test_a_damaged_tokenizer_is_said_plainly(tmp_path: Path, content: bytes) -> None:
+    BertConfig().save_pretrained(tmp_path)
+    (tmp_path / "tokenizer.json").write_bytes(content)
+    with pytest.raises(InputError, match=r"tokenizer\.json: not a tokenizer: .*\. Restore the model's files"):
+        load_tokenizer(MODEL, tmp_path)
+    with (
+        pytest.raises(InputError, match="the files of model 'nomic' cannot be loaded: "),
+        explain_loading_errors(MODEL),
+    ):
+        AutoTokenizer.from_pretrained(tmp_path)
