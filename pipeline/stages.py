@@ -169,7 +169,7 @@ def _done(
 
 def keep_ranking(draft: Draft, collection: Collection, ranking: Ranking) -> dict[str, Any]:
     """Write a ranking as arrays and as a TREC run: what every way of searching leaves."""
-    from pipeline.formats.trec import write_run
+    from pipeline.formats.runs import write_run
 
     for name, array in (("passages.npy", ranking.passages), ("scores.npy", ranking.scores)):
         with draft.file(name) as path, open(path, "wb") as file:

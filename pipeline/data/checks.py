@@ -1,6 +1,6 @@
-"""Are the ids of a collection fit for use? None empty, none with white space, none twice.
+"""Checks of a collection's ids: not empty, no white space, no duplicates.
 
-A query's begins a line of a TREC file, where `#` begins a comment.
+A query's id may not begin with `#` either: it begins a line of a TREC file, where `#` begins a comment.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ import numpy as np
 
 from pipeline.core.errors import InputError, shown
 from pipeline.core.records import Int64
-from pipeline.formats.source import Batch
+from pipeline.formats.records import Batch
 
 
 def checked(read: Callable[[], Iterator[Batch]], what: str) -> Iterator[Batch]:
-    """The batches of `read`, each one's ids checked; after the last, that no id stood twice.
+    """The batches of `read`, the ids of each checked; after the last, all are checked for duplicates.
 
-    Of each id only a 64-bit hash is kept. Where two are equal, the source is read again to name the ids.
+    Only a 64-bit hash of each id is kept. Where two are equal, the source is read again to name the ids.
 
     Args:
         read: Opens the batches; called a second time to name a duplicate.
         what: "passage" or "query", for the errors.
 
     Raises:
-        InputError: An id is empty, holds white space or stands twice, a query's begins with `#`, or there is
-            no record at all.
+        InputError: An id is empty, holds white space or is a duplicate, a query's begins with `#`, or there
+            is no record at all.
     """
     hashes, origin = [], ""
     for batch in read():
@@ -43,7 +43,7 @@ def checked(read: Callable[[], Iterator[Batch]], what: str) -> Iterator[Batch]:
 
 
 def numbers_of(batch: Batch, numbers: dict[str, int]) -> Int64:
-    """What `numbers` has for each record's id, -1 where it has nothing; int64 [n]."""
+    """int64 [n]: the number of each record's id, -1 where `numbers` has none."""
     return np.fromiter(map(numbers.get, batch.ids.to_pylist(), repeat(-1)), np.int64, len(batch))
 
 
@@ -77,7 +77,7 @@ def _refuse_duplicates(hashes: Int64, read: Callable[[], Iterator[Batch]], what:
                 continue
             if name in first:
                 raise InputError(
-                    f"{batch.place(row)}: {what} id '{name}' stands twice; first at {first[name]}",
+                    f"{batch.place(row)}: {what} id '{name}' is a duplicate; first at {first[name]}",
                     allowed="each id once",
                     fix="remove or rename one of them",
                 )

@@ -1,11 +1,11 @@
-"""How does a source become a collection? Parsed, checked, sliced and written, one batch at a time.
+"""Loading: a source is parsed, checked, sliced and written as a collection, one batch at a time.
 
 The rules, for every source:
 
 * Queries are those with at least one judgment, of whatever grade, in their own order; then the first N.
 * A slice of N passages keeps all that are judged for these queries; see `pipeline.data.slices`.
-* Judgments of queries or passages that are not there are dropped and counted, and so is a query that has
-  none left. When nothing is left, the collection is refused.
+* Judgments of queries or passages that the collection does not have are dropped and counted, and so is a
+  query that has no judgment left. When nothing is left, the collection is refused.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from pipeline.config import DataConfig
 from pipeline.core.errors import InputError
 from pipeline.core.progress import Progress, silent
 from pipeline.core.records import Qrels
-from pipeline.data.corpus import Corpus, write_corpus
-from pipeline.data.judged import Judged, merge
-from pipeline.data.queries import Questions, select_queries
+from pipeline.data.corpus import WrittenCorpus, write_corpus
+from pipeline.data.judged import Judged, number_ids
+from pipeline.data.queries import SelectedQueries, select_queries
 from pipeline.data.sources.catalog import open_source
 from pipeline.data.storage import CORPUS, QRELS, QUERIES, TextsWriter, blank, write_qrels
-from pipeline.formats.source import Judgments
+from pipeline.formats.judgments import Judgments
 from pipeline.storage.artifacts import Draft
 
 if TYPE_CHECKING:
@@ -43,27 +43,27 @@ def load(config: DataConfig, draft: Draft, progress: Progress = silent) -> dict[
 
     Returns:
         Facts, as plain JSON: counts of `passages`, `queries`, `judgments`, `titles` (passages with one),
-        `empty_texts`, `empty_queries`; `dropped` and `outside_slice` (what -> how many); `content` (SHA-256
+        `empty_texts`, `empty_queries`; `dropped` and `outside_slice` (name -> count); `content` (SHA-256
         of `passages`, `queries` and `qrels`, the same for the same data from any source).
 
     Raises:
-        InputError: The source is not what its layout asks for; file and line are named where there is one.
+        InputError: A file or record does not have the form of its layout; file and line are named.
     """
     source = open_source(config)
     judgments = source.judgments()
-    judged = merge(judgments)
-    questions = select_queries(source, judged, config.queries)
-    asked = questions.kept[judged.queries]
-    if not asked.any():
-        raise _nothing_left(judgments, "query", judgments.queries)
+    judged = number_ids(judgments)
+    queries = select_queries(source, judged, config.queries)
+    of_kept_query = queries.kept[judged.queries]
+    if not of_kept_query.any():
+        raise _nothing_left(judgments, "query", judgments.query_ids[0].as_py())
     size = config.corpus if isinstance(config.corpus, int) else None
     with draft.file(CORPUS) as path:
-        corpus = write_corpus(source, judged, asked, size, path, progress)
-        found = asked & (corpus.rows[judged.passages] >= 0)
+        corpus = write_corpus(source, judged, of_kept_query, size, path, progress)
+        found = of_kept_query & (corpus.rows[judged.passages] >= 0)
         if not found.any():
-            raise _nothing_left(judgments, "passage", judgments.passages)
-    answerable, qrels = _resolve(questions, judged, corpus, found)
-    table = questions.table.filter(answerable)
+            raise _nothing_left(judgments, "passage", judgments.passages[0].as_py())
+    answerable, qrels = _resolve(queries, judged, corpus, found)
+    table = queries.table.filter(answerable)
     return {
         "passages": corpus.kept,
         "queries": len(table),
@@ -73,37 +73,39 @@ def load(config: DataConfig, draft: Draft, progress: Progress = silent) -> dict[
         "empty_queries": blank(table.column("text")),
         "content": {"passages": corpus.content, **_write(draft, table, qrels)},
         "dropped": {
-            "queries_without_judgments": questions.unjudged,
+            "queries_without_judgments": queries.unjudged,
             "queries_without_judged_passages": int((~answerable).sum()),
-            "judgments_of_unknown_queries": int((~questions.seen[judged.queries]).sum()),
-            "judgments_of_unknown_passages": int((asked & ~found).sum()),
-            "repeated_judgments": judged.repeated,
+            "judgments_of_unknown_queries": int((~queries.seen[judged.queries]).sum()),
+            "judgments_of_unknown_passages": int((of_kept_query & ~found).sum()),
+            "repeated_judgments": judgments.repeated,
         },
         "outside_slice": {
-            "queries": int((questions.seen & ~questions.kept).sum()),
-            "judgments": int((questions.seen[judged.queries] & ~asked).sum()),
+            "queries": int((queries.seen & ~queries.kept).sum()),
+            "judgments": int((queries.seen[judged.queries] & ~of_kept_query).sum()),
             "passages": corpus.read - corpus.kept,
         },
     }
 
 
-def _resolve(questions: Questions, judged: Judged, corpus: Corpus, found: Mask) -> tuple[Mask, Qrels]:
+def _resolve(
+    selected: SelectedQueries, judged: Judged, corpus: WrittenCorpus, found: Mask
+) -> tuple[Mask, Qrels]:
     """Judgments by row number, without queries that have none left.
 
     Args:
-        questions: The queries of the slice.
+        selected: The queries of the slice.
         judged: The judgments by number.
         corpus: The written corpus.
-        found: bool [j], whether a judgment's query and passage are both there.
+        found: bool [j], whether the collection has a judgment's query and passage.
 
     Returns:
         bool [q], whether each query has a judgment left, and these judgments, sorted.
     """
     has_judgment = np.zeros(len(judged.query_numbers), dtype=np.bool_)
     has_judgment[judged.queries[found]] = True
-    answerable = has_judgment[questions.numbers]
+    answerable = has_judgment[selected.numbers]
     row_of = np.full(len(judged.query_numbers), -1, np.int64)
-    row_of[questions.numbers[answerable]] = np.arange(answerable.sum())
+    row_of[selected.numbers[answerable]] = np.arange(answerable.sum())
     queries, passages = row_of[judged.queries[found]], corpus.rows[judged.passages[found]]
     order = np.lexsort((passages, queries))
     return answerable, Qrels(queries[order], passages[order], judged.grades[found][order])
@@ -119,10 +121,10 @@ def _write(draft: Draft, queries: pa.Table, qrels: Qrels) -> dict[str, str]:
     return {"queries": writer.content(), "qrels": qrels_hash}
 
 
-def _nothing_left(judgments: Judgments, what: str, ids: pa.Array) -> InputError:
+def _nothing_left(judgments: Judgments, what: str, first: str) -> InputError:
     return InputError(
-        f"no judged {what} left: none of the {len(ids)} judgments is of a {what} that is there, "
-        f"such as '{ids[0].as_py()}' at {judgments.place(0)}",
+        f"no judged {what} left: the collection has no {what} of the {len(judgments.grades)} judgments, "
+        f"such as '{first}' at {judgments.place(0)}",
         allowed=f"judgments whose {what} ids are those of the collection",
         fix="check that the files belong together, and data.split",
     )

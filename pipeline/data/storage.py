@@ -1,4 +1,4 @@
-"""How does a collection lie on disk? Two Arrow streams and an array of judgments, all memory-mapped.
+"""A collection's files: two Arrow streams and an array of judgments, all memory-mapped.
 
 `corpus.arrow` and `queries.arrow` hold the columns `id` and `text` in record batches of `BATCH_ROWS`;
 `datasets.Dataset.from_file` opens them too. `qrels.npy` is int64 [3, j]: query row, passage row, grade.
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pipeline.core.records import Collection, Int64, Qrels, Texts
-from pipeline.formats.source import BATCH_ROWS
+from pipeline.formats.records import BATCH_ROWS
 from pipeline.storage.artifacts import Artifact
 
 if TYPE_CHECKING:

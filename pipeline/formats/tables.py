@@ -1,4 +1,4 @@
-"""How are the rows of a dataset's file read? Parquet or JSON lines, in batches, each column checked."""
+"""Tables in Parquet or JSON lines: rows in batches, with their columns checked, and judgments."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pipeline.core.errors import InputError
-from pipeline.core.records import Int64
-from pipeline.formats.blocks import blocks
+from pipeline.core.records import Array, Int64
+from pipeline.formats.blocks import read_blocks
 from pipeline.formats.jsonl import parse_object
-from pipeline.formats.source import BATCH_ROWS, Judgments
+from pipeline.formats.judgments import Judgments, judgments_of_columns
+from pipeline.formats.records import BATCH_ROWS, Located
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
 @dataclass(frozen=True)
-class Rows:
+class Rows(Located):
     """Some consecutive rows of a file.
 
     Attributes:
@@ -40,20 +41,16 @@ class Rows:
     def __len__(self) -> int:
         return len(self.numbers)
 
-    def place(self, row: int) -> str:
-        """Where a row was found, as an error says it."""
-        return f"{self.origin}, {self.unit} {self.numbers[row]}"
-
     def strings(self, name: str, integers: bool = False, nulls: bool = False) -> pa.Array:
         """A column of texts, Arrow string array [n].
 
         Args:
             name: The column.
-            integers: Whether integers will do, as they do for ids.
-            nulls: Whether null will do, which is read as "".
+            integers: Whether integers are accepted, as they are for ids.
+            nulls: Whether null is accepted, and read as "".
 
         Raises:
-            InputError: It holds something else, or null.
+            InputError: The column holds something else, or null.
         """
         import pyarrow as pa
         from pyarrow import types
@@ -69,30 +66,20 @@ class Rows:
         self._refuse_null(name, column, self.numbers)
         return column.cast(pa.string())
 
-    def integers(self, name: str) -> Int64:
-        """A column of integers, int64 [n]; whole floating-point numbers will do.
+    def numeric(self, name: str) -> Array:
+        """A column of integers or floating-point numbers, [n].
 
         Raises:
-            InputError: It holds something else, or null.
+            InputError: The column holds something else, or null.
         """
-        import pyarrow as pa
         from pyarrow import types
 
         column = self.columns[name]
         if not (types.is_integer(column.type) or types.is_floating(column.type)):
-            raise self._wrong_type(name, "integers")
+            raise self._wrong_type(name, "numbers")
         self._refuse_null(name, column, self.numbers)
-        if types.is_integer(column.type):
-            counted: Int64 = column.cast(pa.int64()).to_numpy()
-            return counted
-        values = column.cast(pa.float64()).to_numpy()
-        if (broken := np.flatnonzero(values != np.floor(values))).size or not np.isfinite(values).all():
-            row = int(broken[0]) if broken.size else int(np.flatnonzero(~np.isfinite(values))[0])
-            raise InputError(
-                f"{self.place(row)}: '{name}' is {values[row]}", allowed="an integer", fix="mend that row"
-            )
-        whole: Int64 = values.astype(np.int64)
-        return whole
+        values: Array = column.to_numpy()
+        return values
 
     def lists(self, name: str) -> tuple[pa.Array, Int64]:
         """A column of lists of texts, or of one text each.
@@ -101,7 +88,7 @@ class Rows:
             All texts, one after the other, Arrow string array [m], and int64 [m], which row each is of.
 
         Raises:
-            InputError: It holds something else, or null.
+            InputError: The column holds something else, or null.
         """
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -126,7 +113,7 @@ class Rows:
             raise InputError(
                 f"{self.origin}, {self.unit} {numbers[row]}: '{name}' is null",
                 allowed="a value in every row",
-                fix="mend that row",
+                fix="correct that row",
             )
 
     def _wrong_type(self, name: str, allowed: str) -> InputError:
@@ -145,16 +132,16 @@ def _is_text(kind: pa.DataType) -> bool:
     return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
 
 
-def read(path: Path, columns: Sequence[str], optional: Sequence[str] = ()) -> Iterator[Rows]:
+def read_rows(path: Path, columns: Sequence[str], optional: Sequence[str] = ()) -> Iterator[Rows]:
     """The rows of a Parquet or JSON lines file.
 
     Args:
         path: The file.
-        columns: The columns it has to have.
+        columns: Required columns.
         optional: Columns to read if it has them.
 
     Raises:
-        InputError: It cannot be read, or lacks a column.
+        InputError: It cannot be read, or has no such column.
     """
     if path.name.endswith((".tsv", ".tsv.gz")):
         raise InputError(f"{path}: a TSV file", allowed="Parquet or JSON lines", fix="convert it")
@@ -165,18 +152,18 @@ def read_judgments(files: Sequence[Path], query: str, passage: str, grade: str) 
     """Judgments from Parquet or JSON lines files with columns of those names.
 
     Raises:
-        InputError: A column is missing or of the wrong type, or there is no judgment.
+        InputError: A column is missing or of the wrong type, or `pipeline.formats.judgments` refuses a row.
     """
     import pyarrow as pa
 
-    rows = [rows for path in files for rows in read(path, [query, passage, grade])]
+    rows = [rows for path in files for rows in read_rows(path, [query, passage, grade])]
     if not rows:
         raise InputError(f"{files[0]}: holds no judgment", fix="check data.split")
     numbers = np.concatenate([np.array(part.numbers, np.int64) for part in rows])
-    return Judgments(
+    return judgments_of_columns(
         pa.concat_arrays([part.strings(query, integers=True) for part in rows]),
         pa.concat_arrays([part.strings(passage, integers=True) for part in rows]),
-        np.concatenate([part.integers(grade) for part in rows]),
+        np.concatenate([part.numeric(grade) for part in rows]),
         " + ".join(dict.fromkeys(part.origin for part in rows)),
         rows[0].unit,
         numbers,
@@ -215,12 +202,12 @@ def _parquet(path: Path, columns: Sequence[str], optional: Sequence[str]) -> Ite
 
 
 def _json_lines(path: Path, columns: Sequence[str], optional: Sequence[str]) -> Iterator[Rows]:
-    for block in blocks(path):
+    for block in read_blocks(path):
         numbers, records = [], []
         for number, line in block.lines():
             if line.strip():
                 numbers.append(number)
-                records.append(parse_object(line, f"{path}, line {number}"))
+                records.append(parse_object(line, f"{path}, line {number}", (*columns, *optional)))
         for number, record in zip(numbers, records, strict=True):
             for name in columns:
                 if name not in record:
@@ -249,6 +236,6 @@ def _column(path: Path, name: str, numbers: Sequence[int], values: Sequence[Any]
             raise InputError(
                 f"{path}, line {number}: '{name}' does not fit the lines before ({reason})",
                 allowed="values of one kind in a column",
-                fix="mend that line",
+                fix="correct that line",
             ) from None
-    raise InputError(f"{path}: column '{name}' mixes kinds of values", fix="mend the file")
+    raise InputError(f"{path}: column '{name}' mixes kinds of values", fix="correct the file")

@@ -20,7 +20,9 @@ from pipeline.core.display import Displayed, View, counted, interval, rounded
 from pipeline.core.errors import InputError
 from pipeline.core.order import sort_hits_by_id
 from pipeline.core.records import Float32, Float64, Int64, Qrels, Ranking
-from pipeline.formats.trec import Lines, read_qrels, read_run
+from pipeline.formats.judgments import Judgments
+from pipeline.formats.qrels import read_qrels
+from pipeline.formats.runs import Run, read_run
 from pipeline.metrics.names import Measure
 from pipeline.metrics.scoring import drop_identical, score
 from pipeline.metrics.statistics import bootstrap_interval
@@ -61,6 +63,7 @@ class Evaluation(Displayed):
         ci_high: float64 [measures], the high end.
         missing: Judged queries the run does not have; they score 0.
         unjudged: Queries of the run without judgments; they are left out.
+        repeated: Identical judgments that were merged.
     """
 
     query_ids: list[str]
@@ -71,14 +74,17 @@ class Evaluation(Displayed):
     ci_high: Float64
     missing: int
     unjudged: int
+    repeated: int = 0
 
     @property
     def summary(self) -> str:
-        """Whose mean it is."""
+        """The queries that the means are over, and what was left out or merged."""
+        merged = counted(self.repeated, "repeated judgment", "repeated judgments")
         return (
             f"{counted(len(self.query_ids), 'judged query', 'judged queries')}, "
             f"{self.missing:,} not in the run (score 0), "
             f"{counted(self.unjudged, 'query', 'queries')} of the run not judged (left out)"
+            + (f", {merged} merged" if self.repeated else "")
         )
 
     def views(self) -> list[View]:
@@ -109,7 +115,8 @@ def evaluate_files(
     Raises:
         InputError: A file is malformed, or no query of the run is judged.
     """
-    joined = join(read_run(run_path), read_qrels(qrels_path))
+    qrels = read_qrels(qrels_path)
+    joined = join(read_run(run_path), qrels)
     if len(joined.query_ids) == joined.missing:
         raise InputError(
             f"no query of {run_path} is judged in {qrels_path}",
@@ -130,13 +137,14 @@ def evaluate_files(
         ci_high=high,
         missing=joined.missing,
         unjudged=joined.unjudged,
+        repeated=qrels.repeated,
     )
 
 
-def join(run: Lines, qrels: Lines) -> Joined:
+def join(run: Run, qrels: Judgments) -> Joined:
     """Give queries and documents of a run and of judgments common row numbers, and order the run."""
-    document_ids = pc.unique(pa.chunked_array([*qrels.documents.chunks, qrels.query_ids], type=pa.string()))
-    judged = Qrels(qrels.queries.astype(np.int64), row_numbers(qrels.documents, document_ids), qrels.values)
+    document_ids = pc.unique(pa.chunked_array([*qrels.passages.chunks, qrels.query_ids], type=pa.string()))
+    judged = Qrels(qrels.queries.astype(np.int64), row_numbers(qrels.passages, document_ids), qrels.grades)
     order = np.lexsort((judged.passages, judged.queries))
     judged = Qrels(judged.queries[order], judged.passages[order], judged.grades[order])
 
@@ -183,7 +191,7 @@ def write_per_query(
     writer.writerows([query, *row] for query, row in zip(query_ids, values.tolist(), strict=True))
 
 
-def _rows(row: Int64, run: Lines, n_queries: int) -> tuple[Int64, Float32]:
+def _rows(row: Int64, run: Run, n_queries: int) -> tuple[Int64, Float32]:
     """Lay a run's lines out as a row per query, in their order in the file.
 
     Args:
@@ -202,8 +210,8 @@ def _rows(row: Int64, run: Lines, n_queries: int) -> tuple[Int64, Float32]:
     shape = (n_queries, int(counts.max(initial=0)))
     if (counts == shape[1]).all():
         hits = lines.reshape(shape)
-        return hits, run.values[hits]
+        return hits, run.scores[hits]
     filled = np.arange(shape[1]) < counts[:, None]
     hits, scores = np.full(shape, -1, dtype=np.int64), np.full(shape, -np.inf, dtype=np.float32)
-    hits[filled], scores[filled] = lines, run.values[lines]
+    hits[filled], scores[filled] = lines, run.scores[lines]
     return hits, scores

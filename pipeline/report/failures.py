@@ -17,7 +17,8 @@ import pyarrow as pa
 from pipeline.core.display import cut
 from pipeline.core.records import Collection, Texts
 from pipeline.data import open_collection
-from pipeline.formats.trec import Lines, read_run
+from pipeline.formats.judgments import Judgments
+from pipeline.formats.runs import Run, read_run
 from pipeline.metrics.evaluation import Joined, join, row_numbers
 from pipeline.metrics.names import Measure
 from pipeline.metrics.scoring import drop_identical, score
@@ -127,7 +128,7 @@ def _means(joined: Joined, measures: Sequence[Measure], alone: bool) -> dict[Mea
 
 
 def _explained(
-    run: Lines, judgments: Lines, chosen: Sequence[str], rel: int, alone: bool
+    run: Run, judgments: Judgments, chosen: Sequence[str], rel: int, alone: bool
 ) -> dict[str, Explained]:
     grades = _grades(judgments, chosen)
     return {
@@ -191,40 +192,43 @@ def _why(found: Sequence[Hit], ranks: Sequence[int], relevant: int) -> str:
     return f"{led} The top {len(top)} holds {within} of {relevant} relevant. {judged}".strip()
 
 
-def _run(path: Path) -> Lines:
+def _run(path: Path) -> Run:
     """A result's run; it has no line where BM25 found nothing for any query."""
     if path.stat().st_size:
         return read_run(path)
     none = pa.array([], pa.string())
-    return Lines(none, np.zeros(0, np.int32), pa.chunked_array([none]), np.zeros(0, np.float32))
+    return Run(none, np.zeros(0, np.int32), pa.chunked_array([none]), np.zeros(0, np.float32))
 
 
-def _judgments(collection: Collection) -> Lines:
+def _judgments(collection: Collection) -> Judgments:
     """A collection's judgments as if they were read from a file."""
     qrels = collection.qrels
-    return Lines(
+    return Judgments(
         query_ids=collection.queries.ids.combine_chunks(),
         queries=qrels.queries.astype(np.int32),
-        documents=collection.passages.ids.take(pa.array(qrels.passages)),
-        values=np.asarray(qrels.grades),
+        passages=collection.passages.ids.take(pa.array(qrels.passages)),
+        grades=np.asarray(qrels.grades),
+        origin="the collection",
+        unit="judgment",
+        numbers=np.arange(len(qrels.grades)),
     )
 
 
-def _grades(judgments: Lines, chosen: Sequence[str]) -> dict[str, dict[str, int]]:
+def _grades(judgments: Judgments, chosen: Sequence[str]) -> dict[str, dict[str, int]]:
     """For each chosen query the grade of each passage judged for it."""
     grades, rows = {}, row_numbers(pa.array(chosen, pa.string()), judgments.query_ids)
     for query, row in zip(chosen, rows.tolist(), strict=True):
         first, last = np.searchsorted(judgments.queries, (row, row + 1))
-        names = judgments.documents.slice(first, last - first).to_pylist()
-        grades[query] = dict(zip(names, judgments.values[first:last].tolist(), strict=True))
+        names = judgments.passages.slice(first, last - first).to_pylist()
+        grades[query] = dict(zip(names, judgments.grades[first:last].tolist(), strict=True))
     return grades
 
 
-def _hits(run: Lines, chosen: Sequence[str]) -> dict[str, list[tuple[str, float]]]:
+def _hits(run: Run, chosen: Sequence[str]) -> dict[str, list[tuple[str, float]]]:
     """The ranking of each chosen query, in the file's order, which is that of the ranks."""
     rows = row_numbers(pa.array(chosen, pa.string()), run.query_ids)
     lines = np.flatnonzero(np.isin(run.queries, rows))
-    names, scores = run.documents.take(pa.array(lines)).to_pylist(), run.values[lines].tolist()
+    names, scores = run.documents.take(pa.array(lines)).to_pylist(), run.scores[lines].tolist()
     ranking: dict[int, list[tuple[str, float]]] = {row: [] for row in rows.tolist()}
     for row, name, value in zip(run.queries[lines].tolist(), names, scores, strict=True):
         ranking[row].append((name, value))

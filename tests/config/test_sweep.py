@@ -16,7 +16,7 @@ from pipeline.cli import app
 from pipeline.config.files import load_config
 from pipeline.config.sweep import json_schema, load_configs
 from pipeline.core.errors import InputError
-from pipeline.formats import blocks as files
+from pipeline.data.sources import folders as files
 from pipeline.storage.disk import hash_file
 
 BASE = "name: t\ndata: {source: sample}\nmodel: {name: all-minilm-l6-v2, precision: bf16}\n"

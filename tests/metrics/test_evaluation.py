@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from pipeline.core.errors import InputError
-from pipeline.formats.trec import read_qrels, read_run
+from pipeline.formats.qrels import read_qrels
+from pipeline.formats.runs import read_run
 from pipeline.metrics import parse_all
 from pipeline.metrics.evaluation import evaluate_files, join, write_per_query
 

@@ -1,4 +1,4 @@
-"""How is BEIR's layout on the hub read? Tables `corpus`, `queries` and judgments, as `BeIR/*` and `mteb/*`.
+"""BEIR's layout on the hub, as `BeIR/*` and `mteb/*` have it: tables `corpus`, `queries` and judgments.
 
 The judgments are a table `qrels` or `default` of the same repository, or another repository (or folder)
 beside it whose name ends in `-qrels`.
@@ -13,8 +13,10 @@ from typing import Any
 
 from pipeline.core.errors import InputError
 from pipeline.data.sources.repos import Repo
-from pipeline.formats import tables, tsv
-from pipeline.formats.source import Batch, Judgments
+from pipeline.formats import tables
+from pipeline.formats.judgments import Judgments
+from pipeline.formats.qrels import read_qrels
+from pipeline.formats.records import Batch
 
 QUERY, PASSAGE, GRADE = "query-id", "corpus-id", "score"
 
@@ -79,7 +81,7 @@ class BeirHub:
         """The judgments: columns `query-id`, `corpus-id` and `score`, as a table or as TSV."""
         files = self.qrels.files(self.table, self.split)
         if len(files) == 1 and files[0].name.endswith((".tsv", ".tsv.gz")):
-            return tsv.read_judgments(files[0], f"{QUERY} {PASSAGE} {GRADE}", header=True)
+            return read_qrels(files[0])
         return tables.read_judgments(files, QUERY, PASSAGE, GRADE)
 
     def _split(self, table: str) -> str | None:
@@ -90,7 +92,7 @@ class BeirHub:
 
 def _texts(files: list[Path]) -> Iterator[Batch]:
     for path in files:
-        for rows in tables.read(path, ["text"], ["_id", "id", "title"]):
+        for rows in tables.read_rows(path, ["text"], ["_id", "id", "title"]):
             name = "_id" if "_id" in rows.columns or "id" not in rows.columns else "id"
             yield Batch(
                 rows.strings(name, integers=True),

@@ -11,7 +11,7 @@ from pipeline.data.sources.flag import FlagFolder
 from pipeline.data.sources.hub import HubDataset
 from pipeline.data.sources.ir_datasets import CatalogueDataset
 from pipeline.data.sources.msmarco import MsMarcoFolder
-from pipeline.formats.source import Source
+from pipeline.data.sources.protocol import Source
 
 SAMPLE = Path(__file__).parents[1] / "sample"
 

@@ -1,4 +1,4 @@
-"""How is a dataset of queries and their relevant texts read? Rows of a query and a list of positives.
+"""Hub datasets of queries and their relevant texts: rows of a query and a list of positives.
 
 The corpus is the positives in row order, every one of every row, as FlagEmbedding's tutorial takes it; a
 passage's id is its position. Or it is another dataset, and a passage's id is its row number. A query's id is
@@ -21,7 +21,8 @@ from pipeline.config import DataConfig, PositivesOf
 from pipeline.core.records import Int64
 from pipeline.data.sources.repos import Repo
 from pipeline.formats import tables
-from pipeline.formats.source import Batch, Judgments
+from pipeline.formats.judgments import Judgments, judgments_of_columns
+from pipeline.formats.records import Batch
 from pipeline.formats.tables import Rows
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ class HubDataset:
         absent = list(chain.from_iterable(rows for text, rows in asking.items() if text not in found))
         query_rows = np.concatenate([np.frombuffer(queries, np.int64), np.array(absent, np.int64)])
         missing = pa.array([f"absent-{number}" for number in range(len(absent))], pa.string())
-        return Judgments(
+        return judgments_of_columns(
             _counted(query_rows),
             pa.concat_arrays([_counted(np.frombuffer(passages, np.int64)), missing]),
             np.ones(len(query_rows), np.int64),
@@ -165,7 +166,7 @@ class HubDataset:
 
 def _read(files: list[Path], column: str) -> Iterator[Rows]:
     for path in files:
-        yield from tables.read(path, [column])
+        yield from tables.read_rows(path, [column])
 
 
 def _counted(numbers: Int64) -> pa.Array:

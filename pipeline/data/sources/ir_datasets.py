@@ -1,4 +1,4 @@
-"""How is a collection of the ir_datasets catalogue read? By its id, such as `msmarco-passage/dev/small`.
+"""Collections of the ir_datasets catalogue, by their id, such as `msmarco-passage/dev/small`.
 
 ir_datasets fetches what is not on disk yet and checks each download against the checksum in its catalogue;
 so an id and the package's version fix the content.
@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from pipeline.core.errors import InputError
-from pipeline.formats.source import BATCH_ROWS, Batch, Judgments
+from pipeline.formats.judgments import Judgments, judgments_of_columns
+from pipeline.formats.records import BATCH_ROWS, Batch
 
 
 @dataclass(frozen=True)
@@ -68,10 +69,10 @@ class CatalogueDataset:
         import pyarrow as pa
 
         qrels = list(self._guarded(self._part("qrels").qrels_iter()))
-        return Judgments(
+        return judgments_of_columns(
             pa.array([str(qrel.query_id) for qrel in qrels], pa.string()),
             pa.array([str(qrel.doc_id) for qrel in qrels], pa.string()),
-            np.array([qrel.relevance for qrel in qrels], np.int64),
+            np.array([qrel.relevance for qrel in qrels], np.float64),
             f"ir_datasets {self.name}",
             "judgment",
             np.arange(len(qrels)),

@@ -1,8 +1,8 @@
-"""Which files of a dataset repository hold a split? On the hub at one commit, or in a local folder.
+"""Dataset repositories, on the hub at one commit or in a local folder: which of their files hold a split.
 
-As the hub has it: `README.md` may say so (`configs:` in its header); else names do, such as
-`data/dev-00000-of-00002.parquet`, `dev/part.parquet` or `corpus/corpus.jsonl`. Files are taken in order of
-their names. A local folder is read where it is, and nothing is copied or kept.
+As on the hub, `README.md` may name the files (`configs:` in its header). Otherwise their names do, such as
+`data/dev-00000-of-00002.parquet`, `dev/part.parquet` or `corpus/corpus.jsonl`. Files are read in order of
+their names. A local folder is read where it is; nothing is copied.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import yaml
 
 from pipeline.core import hub
 from pipeline.core.errors import InputError
-from pipeline.formats.blocks import hashed
+from pipeline.data.sources.folders import hashed
 
 README = "README.md"
 PARQUET, JSON, TSV = (".parquet",), (".jsonl", ".jsonl.gz", ".json", ".json.gz"), (".tsv", ".tsv.gz")
