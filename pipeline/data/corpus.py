@@ -12,10 +12,10 @@ import numpy.typing as npt
 from pipeline.core.progress import Progress
 from pipeline.core.records import Int64
 from pipeline.data.checks import checked, numbers_of
-from pipeline.data.judged import Judged
 from pipeline.data.slices import sample
 from pipeline.data.sources.protocol import Source
 from pipeline.data.storage import TextsWriter, blank
+from pipeline.formats.judgments import Judgments
 from pipeline.formats.records import Batch
 
 
@@ -42,7 +42,7 @@ class WrittenCorpus:
 
 def write_corpus(
     source: Source,
-    judged: Judged,
+    judgments: Judgments,
     of_kept_query: npt.NDArray[np.bool_],
     size: int | None,
     path: Path,
@@ -52,7 +52,7 @@ def write_corpus(
 
     Args:
         source: Where they are.
-        judged: The judgments.
+        judgments: The judgments.
         of_kept_query: bool [j], which judgments are of the kept queries; their passages are always written.
         size: Passages to keep; None is all.
         path: The Arrow stream to write.
@@ -61,8 +61,8 @@ def write_corpus(
     Raises:
         InputError: A passage cannot be read, or has an unfit id.
     """
-    corpus = WrittenCorpus(np.full(len(judged.passage_numbers), -1, np.int64))
-    wanted = _passages_of(judged, of_kept_query)
+    corpus = WrittenCorpus(np.full(len(judgments.passage_ids), -1, np.int64))
+    wanted = _passages_of(judgments, of_kept_query)
     keep = None
     if size is not None:
         whole = _with_bar(source, checked(source.passages, "passage"), progress, "drawing")
@@ -84,11 +84,10 @@ def write_corpus(
     return corpus
 
 
-def _passages_of(judged: Judged, judgments: npt.NDArray[np.bool_]) -> dict[str, int]:
-    """The passages of some of the judgments: id -> number."""
-    chosen = np.zeros(len(judged.passage_numbers), dtype=np.bool_)
-    chosen[judged.passages[judgments]] = True
-    return {name: number for name, number in judged.passage_numbers.items() if chosen[number]}
+def _passages_of(judgments: Judgments, chosen: npt.NDArray[np.bool_]) -> dict[str, int]:
+    """The passages of the chosen judgments: id -> row in `passage_ids`."""
+    rows = np.unique(judgments.passages[chosen])
+    return dict(zip(judgments.passage_ids.take(rows).to_pylist(), rows.tolist(), strict=True))
 
 
 def _with_bar(source: Source, batches: Iterator[Batch], progress: Progress, doing: str) -> Iterator[Batch]:

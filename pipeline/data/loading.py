@@ -20,7 +20,6 @@ from pipeline.core.errors import InputError
 from pipeline.core.progress import Progress, silent
 from pipeline.core.records import Qrels
 from pipeline.data.corpus import WrittenCorpus, write_corpus
-from pipeline.data.judged import Judged, number_ids
 from pipeline.data.queries import SelectedQueries, select_queries
 from pipeline.data.sources.catalog import open_source
 from pipeline.data.storage import CORPUS, QRELS, QUERIES, TextsWriter, blank, write_qrels
@@ -51,18 +50,17 @@ def load(config: DataConfig, draft: Draft, progress: Progress = silent) -> dict[
     """
     source = open_source(config)
     judgments = source.judgments()
-    judged = number_ids(judgments)
-    queries = select_queries(source, judged, config.queries)
-    of_kept_query = queries.kept[judged.queries]
+    queries = select_queries(source, judgments, config.queries)
+    of_kept_query = queries.kept[judgments.queries]
     if not of_kept_query.any():
         raise _nothing_left(judgments, "query", judgments.query_ids[0].as_py())
     size = config.corpus if isinstance(config.corpus, int) else None
     with draft.file(CORPUS) as path:
-        corpus = write_corpus(source, judged, of_kept_query, size, path, progress)
-        found = of_kept_query & (corpus.rows[judged.passages] >= 0)
+        corpus = write_corpus(source, judgments, of_kept_query, size, path, progress)
+        found = of_kept_query & (corpus.rows[judgments.passages] >= 0)
         if not found.any():
-            raise _nothing_left(judgments, "passage", judgments.passages[0].as_py())
-    answerable, qrels = _resolve(queries, judged, corpus, found)
+            raise _nothing_left(judgments, "passage", judgments.passage_ids[0].as_py())
+    answerable, qrels = _resolve(queries, judgments, corpus, found)
     table = queries.table.filter(answerable)
     return {
         "passages": corpus.kept,
@@ -75,40 +73,40 @@ def load(config: DataConfig, draft: Draft, progress: Progress = silent) -> dict[
         "dropped": {
             "queries_without_judgments": queries.unjudged,
             "queries_without_judged_passages": int((~answerable).sum()),
-            "judgments_of_unknown_queries": int((~queries.seen[judged.queries]).sum()),
+            "judgments_of_unknown_queries": int((~queries.seen[judgments.queries]).sum()),
             "judgments_of_unknown_passages": int((of_kept_query & ~found).sum()),
             "repeated_judgments": judgments.repeated,
         },
         "outside_slice": {
             "queries": int((queries.seen & ~queries.kept).sum()),
-            "judgments": int((queries.seen[judged.queries] & ~of_kept_query).sum()),
+            "judgments": int((queries.seen[judgments.queries] & ~of_kept_query).sum()),
             "passages": corpus.read - corpus.kept,
         },
     }
 
 
 def _resolve(
-    selected: SelectedQueries, judged: Judged, corpus: WrittenCorpus, found: Mask
+    selected: SelectedQueries, judgments: Judgments, corpus: WrittenCorpus, found: Mask
 ) -> tuple[Mask, Qrels]:
     """Judgments by row number, without queries that have none left.
 
     Args:
         selected: The queries of the slice.
-        judged: The judgments by number.
+        judgments: The judgments.
         corpus: The written corpus.
         found: bool [j], whether the collection has a judgment's query and passage.
 
     Returns:
         bool [q], whether each query has a judgment left, and these judgments, sorted.
     """
-    has_judgment = np.zeros(len(judged.query_numbers), dtype=np.bool_)
-    has_judgment[judged.queries[found]] = True
+    has_judgment = np.zeros(len(judgments.query_ids), dtype=np.bool_)
+    has_judgment[judgments.queries[found]] = True
     answerable = has_judgment[selected.numbers]
-    row_of = np.full(len(judged.query_numbers), -1, np.int64)
+    row_of = np.full(len(judgments.query_ids), -1, np.int64)
     row_of[selected.numbers[answerable]] = np.arange(answerable.sum())
-    queries, passages = row_of[judged.queries[found]], corpus.rows[judged.passages[found]]
+    queries, passages = row_of[judgments.queries[found]], corpus.rows[judgments.passages[found]]
     order = np.lexsort((passages, queries))
-    return answerable, Qrels(queries[order], passages[order], judged.grades[found][order])
+    return answerable, Qrels(queries[order], passages[order], judgments.grades[found][order])
 
 
 def _write(draft: Draft, queries: pa.Table, qrels: Qrels) -> dict[str, str]:

@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from pipeline.core.records import Int64
 from pipeline.data.checks import checked, numbers_of
-from pipeline.data.judged import Judged
 from pipeline.data.sources.protocol import Source
+from pipeline.formats.judgments import Judgments
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,7 +23,7 @@ class SelectedQueries:
 
     Attributes:
         table: Arrow table of `id` and `text`, [q].
-        numbers: int64 [q], each query's number in `Judged`.
+        numbers: int64 [q], each query's row in the judgments' `query_ids`.
         kept: bool [judged queries], whether the query of each number is in the table.
         seen: bool [judged queries], whether it is in the source at all.
         unjudged: Queries of the source without a judgment.
@@ -36,12 +36,12 @@ class SelectedQueries:
     unjudged: int
 
 
-def select_queries(source: Source, judged: Judged, first: int | None) -> SelectedQueries:
+def select_queries(source: Source, judgments: Judgments, first: int | None) -> SelectedQueries:
     """Read the queries and keep the first judged ones.
 
     Args:
         source: Where they are.
-        judged: The judgments.
+        judgments: The judgments.
         first: How many to keep; None is all.
 
     Raises:
@@ -49,12 +49,13 @@ def select_queries(source: Source, judged: Judged, first: int | None) -> Selecte
     """
     import pyarrow as pa
 
-    seen = np.zeros(len(judged.query_numbers), dtype=np.bool_)
+    seen = np.zeros(len(judgments.query_ids), dtype=np.bool_)
     kept = np.zeros_like(seen)
     tables, numbers, unjudged = [], [], 0
     room = len(seen) if first is None else first
+    number_of = {name: number for number, name in enumerate(judgments.query_ids.to_pylist())}
     for batch in checked(source.queries, "query"):
-        number = numbers_of(batch, judged.query_numbers)
+        number = numbers_of(batch, number_of)
         rows = np.flatnonzero(number >= 0)
         unjudged += len(number) - len(rows)
         seen[number[rows]] = True

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
+
 from pipeline.core.errors import InputError
 
 BLOCK_BYTES = 4 << 20
@@ -37,7 +39,8 @@ class Block:
     @cached_property
     def rows(self) -> int:
         """How many lines there are."""
-        return self.data.count(b"\n") + (not self.data.endswith(b"\n"))
+        ends = np.count_nonzero(np.frombuffer(self.data, np.uint8) == 10)  # faster than bytes.count
+        return int(ends) + (not self.data.endswith(b"\n"))
 
     def lines(self) -> Iterator[tuple[int, bytes]]:
         """Number and bytes of each line, without its line end."""

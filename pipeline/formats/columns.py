@@ -44,15 +44,13 @@ class Form:
         value: The name of the column that holds the number.
         arrow_type: The type that Arrow reads that column as.
         convert: Makes NumPy numbers of it; raises ValueError if one is malformed.
-        is_value: Whether a text is such a number.
-        rule: The same in words.
+        rule: What numbers are allowed, for errors.
     """
 
     columns: tuple[str, ...]
     value: str
     arrow_type: str
     convert: Callable[[pa.Array], npt.NDArray[Any]]
-    is_value: Callable[[str], bool]
     rule: str
 
 
@@ -205,16 +203,17 @@ def _line_numbers(text: bytes, first: int, count: int) -> Int64:
 
 def _explained(block: Block, form: Form, error: ValueError) -> InputError:
     """The error for the first malformed line of a block that Arrow refuses."""
-    value_column = form.columns.index(form.value)
+    import pyarrow as pa
+
     for number, fields in data_lines(block):
         if len(fields) != len(form.columns):
             return wrong_width(block, number, len(fields), form)
-        if not form.is_value(fields[value_column]):
-            return InputError(
-                f"{block.path}, line {number}: the {form.value} is {shown(fields[value_column])}",
-                allowed=form.rule,
-                fix="correct that line",
-            )
+        value = fields[form.columns.index(form.value)]
+        try:
+            form.convert(pa.array([value]).cast(form.arrow_type))
+        except ValueError:
+            found = f"{block.path}, line {number}: the {form.value} is {shown(value)}"
+            return InputError(found, allowed=form.rule, fix="correct that line")
     return InputError(f"{block.path}: cannot be read: {error}")
 
 

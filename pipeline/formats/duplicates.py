@@ -61,8 +61,6 @@ def string_buffers(strings: pa.Array) -> tuple[Int32, npt.NDArray[np.uint8]]:
 
 def fingerprints(ids: pa.Array) -> UInt64:
     """uint64 [ids]: equal for equal ids, and for ids of up to 8 bytes different for different ones."""
-    if not len(ids):
-        return np.zeros(0, dtype=np.uint64)
     offsets, text = string_buffers(ids)
     starts, lengths = offsets[:-1].astype(np.int64), np.diff(offsets)
     padded = np.append(text, np.zeros(8, dtype=np.uint8))

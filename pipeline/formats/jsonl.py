@@ -61,16 +61,12 @@ def _careful(block: Block, id_field: str, title_field: str | None) -> Batch:
     import pyarrow as pa
 
     numbers, ids, titles, texts = [], [], [], []
-    for number, line in block.lines():
-        if not line.strip():
-            continue
-        place = f"{block.path}, line {number}"
-        record = parse_object(line, place, (id_field, "text", title_field or ""))
+    for number, place, record in parse_lines(block, (id_field, "text", title_field or "text")):
         numbers.append(number)
-        ids.append(string_field(record, id_field, place))
-        texts.append(string_field(record, "text", place))
+        ids.append(_string_field(record, id_field, place))
+        texts.append(_string_field(record, "text", place))
         titles.append(
-            string_field(record, title_field, place)
+            _string_field(record, title_field, place)
             if title_field and record.get(title_field) is not None
             else ""
         )
@@ -78,17 +74,19 @@ def _careful(block: Block, id_field: str, title_field: str | None) -> Batch:
     return Batch(columns[0], columns[1], columns[2], str(block.path), "line", numbers, block.advance)
 
 
-def parse_object(line: bytes, place: str, fields: Sequence[str]) -> dict[str, Any]:
-    """Parse one line.
-
-    Args:
-        line: Its bytes.
-        place: File and line, for the error.
-        fields: Those that may occur only once.
+def parse_lines(block: Block, fields: Sequence[str]) -> Iterator[tuple[int, str, dict[str, Any]]]:
+    """Number, place and object of each line that is not blank.
 
     Raises:
-        InputError: The line is not UTF-8, not JSON or not an object, or a field is given twice.
+        InputError: A line is not UTF-8, not JSON or not an object, or gives one of `fields` twice.
     """
+    for number, line in block.lines():
+        if line.strip():
+            place = f"{block.path}, line {number}"
+            yield number, place, _parse(line, place, fields)
+
+
+def _parse(line: bytes, place: str, fields: Sequence[str]) -> dict[str, Any]:
     text = decoded(line, place)
     pairs: list[tuple[str, Any]] = []
 
@@ -118,7 +116,7 @@ def _broken(place: str, problem: str) -> InputError:
     return InputError(f"{place}: {problem}", allowed="one JSON object a line", fix="correct that line")
 
 
-def string_field(record: dict[str, Any], name: str, place: str) -> str:
+def _string_field(record: dict[str, Any], name: str, place: str) -> str:
     """The text in a required field.
 
     Raises:

@@ -1,30 +1,28 @@
-"""Relevance judgments, and the rules that they obey wherever they were read.
+"""Relevance judgments, and the rules that they follow wherever they were read.
 
 * A grade is a whole number that fits a C int, as in trec_eval.
-* An id is not empty and holds no white space.
+* An id is fit for a TREC file: see `refuse_unfit_ids`.
 * A judgment that is given again with the same grade is merged with the first and counted; with another grade
   it is refused.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipeline.core.errors import InputError, shown
+from pipeline.core.errors import InputError
 from pipeline.core.records import Array, Int32, Int64
-from pipeline.formats.duplicates import fingerprints, repeated_pairs
-from pipeline.formats.records import Located
+from pipeline.formats.records import Located, refuse_unfit_ids
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 LOWEST_GRADE, HIGHEST_GRADE = -(2**31), 2**31 - 1
 GRADE_RULE = f"a whole number from {LOWEST_GRADE} to {HIGHEST_GRADE}"
-
-_UNFIT_ID = r"^$|[\t-\r\x1c-\x20\x{85}\p{Z}]"  # the white space of `str.split`, in RE2's words
 
 
 @dataclass(frozen=True)
@@ -34,7 +32,8 @@ class Judgments(Located):
     Attributes:
         query_ids: Arrow strings [queries], in order of first appearance.
         queries: int32 [judgments], row in `query_ids`.
-        passages: Arrow strings [judgments], ids.
+        passage_ids: Arrow strings [passages], in order of first appearance.
+        passages: int32 [judgments], row in `passage_ids`.
         grades: int64 [judgments].
         origin, unit, numbers: See `Located`.
         repeated: How many identical judgments were merged.
@@ -42,7 +41,8 @@ class Judgments(Located):
 
     query_ids: pa.Array
     queries: Int32
-    passages: pa.ChunkedArray
+    passage_ids: pa.Array
+    passages: Int32
     grades: Int64
     origin: str
     unit: str
@@ -50,80 +50,62 @@ class Judgments(Located):
     repeated: int = 0
 
 
-def judgments_of_columns(
+def make_judgments(
     queries: pa.Array, passages: pa.Array, grades: Array, origin: str, unit: str, numbers: Int64
 ) -> Judgments:
-    """`checked_judgments` of columns: ids as Arrow strings [judgments], grades of any type of number."""
-    import pyarrow as pa
-
-    encoded = queries.dictionary_encode()
-    columns = encoded.dictionary, encoded.indices.to_numpy(), pa.chunked_array([passages]), grades
-    return checked_judgments(Judgments(*columns, origin, unit, numbers))
-
-
-def checked_judgments(given: Judgments) -> Judgments:
-    """The same judgments, identical ones merged.
-
-    Args:
-        given: As read: pairs may be repeated, and `grades` may have any type of number.
+    """Judgments from columns of equal length: ids, plain or dictionary-encoded, and any type of number.
 
     Raises:
         InputError: A rule of this module is broken, or there is no judgment.
     """
-    if not len(given.grades):
-        raise InputError(f"{given.origin}: holds no judgment", fix="check the path and the split")
-    _refuse_unfit_ids(given)
-    _refuse_unfit_grades(given)
-    prints = np.concatenate([fingerprints(chunk) for chunk in given.passages.chunks])
-    earlier, later = repeated_pairs(given.queries, given.passages, prints)
-    conflicts = np.flatnonzero(given.grades[earlier] != given.grades[later])
-    if conflicts.size:
-        raise _contradiction(given, int(earlier[conflicts[0]]), int(later[conflicts[0]]))
-    keep = np.delete(np.arange(len(given.grades)), later)
-    return Judgments(
-        given.query_ids,
-        given.queries[keep],
-        given.passages.take(keep) if later.size else given.passages,
-        given.grades[keep].astype(np.int64),
-        given.origin,
-        given.unit,
-        np.asarray(given.numbers)[keep],
+    if not len(grades):
+        raise InputError(f"{origin}: holds no judgment", fix="check the path and the split")
+    queries, passages = queries.dictionary_encode(), passages.dictionary_encode()
+    query_rows, passage_rows = queries.indices.to_numpy(), passages.indices.to_numpy()
+    given = Judgments(
+        queries.dictionary, query_rows, passages.dictionary, passage_rows, grades, origin, unit, numbers
+    )
+    _refuse_unfit(given)
+    pairs = query_rows.astype(np.int64) * len(passages.dictionary) + passage_rows
+    order = np.argsort(pairs, kind="stable")
+    again = np.flatnonzero(pairs[order][1:] == pairs[order][:-1])
+    earlier, later = order[again], order[again + 1]
+    _refuse_contradiction(given, earlier, later)
+    keep = np.delete(np.arange(len(grades)), later)
+    return replace(
+        given,
+        queries=query_rows[keep],
+        passages=passage_rows[keep],
+        grades=grades[keep].astype(np.int64),
+        numbers=numbers[keep],
         repeated=len(later),
     )
 
 
-def _refuse_unfit_ids(given: Judgments) -> None:
-    import pyarrow.compute as pc
+def _refuse_unfit(given: Judgments) -> None:
+    def place(rows: Int32) -> Callable[[int], str]:
+        return lambda number: given.place(int(np.argmax(rows == number)))
 
-    for what, ids in (("query", given.query_ids), ("passage", given.passages)):
-        unfit = pc.index(pc.match_substring_regex(ids, _UNFIT_ID), True).as_py()
-        if unfit < 0:
-            continue
-        name = ids[unfit].as_py()
-        row = int(np.argmax(given.queries == unfit)) if what == "query" else unfit
-        problem = f"holds white space: {shown(name)}" if name else "is empty"
-        raise InputError(
-            f"{given.place(row)}: the {what}'s id {problem}",
-            allowed="at least one character and no white space; between columns, tabs and plain spaces",
-            fix="rename it, here and in the collection, or separate the columns by tabs",
-        )
-
-
-def _refuse_unfit_grades(given: Judgments) -> None:
-    grades: Any = given.grades
+    refuse_unfit_ids(given.query_ids.to_pylist(), "query", place(given.queries))
+    refuse_unfit_ids(given.passage_ids.to_pylist(), "passage", place(given.passages))
+    grades = given.grades
     fit = (grades >= LOWEST_GRADE) & (grades <= HIGHEST_GRADE) & (grades == np.floor(grades))
     if not fit.all():
         row = int(np.argmin(fit))
-        raise InputError(
-            f"{given.place(row)}: the grade is {grades[row]}", allowed=GRADE_RULE, fix="correct that grade"
-        )
+        found = f"{given.place(row)}: the grade is {grades[row]}"
+        raise InputError(found, allowed=GRADE_RULE, fix="correct that grade")
 
 
-def _contradiction(given: Judgments, earlier: int, later: int) -> InputError:
-    query, passage = given.query_ids[int(given.queries[later])].as_py(), given.passages[later].as_py()
-    return InputError(
-        f"{given.place(later)}: query '{query}' and passage '{passage}' have grade {given.grades[later]}, "
-        f"but {given.grades[earlier]} at {given.place(earlier)}",
+def _refuse_contradiction(given: Judgments, earlier: Int64, later: Int64) -> None:
+    """Refuse the first pair of rows that judge one query and passage differently."""
+    different = given.grades[earlier] != given.grades[later]
+    if not different.any():
+        return
+    second, first = min(zip(later[different].tolist(), earlier[different].tolist(), strict=True))
+    query, passage = given.query_ids[int(given.queries[first])], given.passage_ids[int(given.passages[first])]
+    raise InputError(
+        f"{given.place(second)}: query '{query}' and passage '{passage}' have grade {given.grades[second]}, "
+        f"but {given.grades[first]} at {given.place(first)}",
         allowed="one grade for each pair",
         fix="remove one of the two",
     )

@@ -20,13 +20,7 @@ import numpy as np
 from pipeline.core.errors import InputError
 from pipeline.core.records import Int64
 from pipeline.formats.columns import Form, column_blocks, data_lines, read_columns, wrong_width
-from pipeline.formats.judgments import (
-    GRADE_RULE,
-    HIGHEST_GRADE,
-    LOWEST_GRADE,
-    Judgments,
-    checked_judgments,
-)
+from pipeline.formats.judgments import GRADE_RULE, HIGHEST_GRADE, LOWEST_GRADE, Judgments, make_judgments
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,30 +29,22 @@ _HEADER_WORDS = {"score", "relevance", "rel", "grade", "label", "judgment", "jud
 _INTEGER = re.compile(r"[+-]?0*[0-9]{1,10}", re.ASCII)
 
 
-def is_grade(text: str) -> bool:
-    """Whether a text is a grade: a whole number that fits a C int."""
-    return bool(_INTEGER.fullmatch(text)) and LOWEST_GRADE <= int(text) <= HIGHEST_GRADE
-
-
 def _grades(column: pa.Array) -> Int64:
     """The grades of a column of texts; there are few distinct ones.
 
     Raises:
-        ValueError: A text is not a grade.
+        ValueError: A text is not a whole number, or does not fit a C int.
     """
     encoded = column.dictionary_encode()
     texts = encoded.dictionary.to_pylist()
-    if not all(map(is_grade, texts)):
-        raise ValueError("a grade is not a whole number")
+    if not all(_INTEGER.fullmatch(text) and LOWEST_GRADE <= int(text) <= HIGHEST_GRADE for text in texts):
+        raise ValueError(f"a grade is not {GRADE_RULE}")
     grades: Int64 = np.array([int(text) for text in texts], dtype=np.int64)[encoded.indices.to_numpy()]
     return grades
 
 
-_TREC_COLUMNS, _BEIR_COLUMNS = ("query", "iteration", "document", "grade"), ("query", "document", "grade")
-TREC, BEIR = (
-    Form(columns, "grade", "string", _grades, is_grade, GRADE_RULE)
-    for columns in (_TREC_COLUMNS, _BEIR_COLUMNS)
-)
+TREC = Form(("query", "iteration", "document", "grade"), "grade", "string", _grades, GRADE_RULE)
+BEIR = Form(("query", "document", "grade"), "grade", "string", _grades, GRADE_RULE)
 
 
 def read_qrels(path: Path | str) -> Judgments:
@@ -68,8 +54,9 @@ def read_qrels(path: Path | str) -> Judgments:
         InputError: The file cannot be read, a line is malformed or contradicts another, or there is no
             judgment.
     """
-    blocks = column_blocks(path)
-    columns = None
+    import pyarrow as pa
+
+    blocks, columns = column_blocks(path), None
     for block in blocks:
         number, fields = next(data_lines(block), (0, []))
         if not fields:
@@ -82,19 +69,8 @@ def read_qrels(path: Path | str) -> Judgments:
         columns = read_columns(chain([block], blocks), form)
         break
     if columns is None:
-        raise InputError(
-            f"{path}: holds no judgment",
-            allowed=f"lines of {' '.join(TREC.columns)} or {' '.join(BEIR.columns)}",
-            fix="check the file",
-        )
-    return checked_judgments(
-        Judgments(
-            columns.query_ids,
-            columns.queries,
-            columns.documents,
-            columns.values,
-            str(path),
-            "line",
-            columns.numbers,
-        )
-    )
+        allowed = f"lines of {' '.join(TREC.columns)} or {' '.join(BEIR.columns)}"
+        raise InputError(f"{path}: holds no judgment", allowed=allowed, fix="check the file")
+    queries = pa.DictionaryArray.from_arrays(columns.queries, columns.query_ids)
+    passages = columns.documents.combine_chunks()
+    return make_judgments(queries, passages, columns.values, str(path), "line", columns.numbers)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pipeline.core.errors import InputError, shown
 from pipeline.core.records import Int64
 
 if TYPE_CHECKING:
@@ -15,13 +16,7 @@ BATCH_ROWS = 8192
 
 
 class Located:
-    """Records that know where in a file or dataset they were found.
-
-    Attributes:
-        origin: The file or dataset.
-        unit: What `numbers` count, such as "line" or "row".
-        numbers: [n], where in `origin` each record is.
-    """
+    """Records that know where they were found: on line 3 of a file, `origin` is the file, `unit` "line"."""
 
     origin: str
     unit: str
@@ -30,6 +25,32 @@ class Located:
     def place(self, row: int) -> str:
         """Where record `row` was found, in the words of an error message."""
         return f"{self.origin}, {self.unit} {self.numbers[row]}"
+
+
+def refuse_unfit_ids(ids: list[str], what: str, place: Callable[[int], str]) -> None:
+    """Refuse ids that a line of a TREC file cannot hold.
+
+    Args:
+        ids: Any number of ids.
+        what: "passage" or "query". A query's id begins a line, where `#` begins a comment.
+        place: Where the id at a row was found.
+
+    Raises:
+        InputError: An id is empty or holds white space, or a query's begins with `#`.
+    """
+    lines = "\n".join(["", *ids])
+    if lines.split() == ids and not (what == "query" and "\n#" in lines):
+        return
+    for row, name in enumerate(ids):
+        if name.split() == [name] and not (what == "query" and name.startswith("#")):
+            continue
+        problem = "holds white space" if name.split() != [name] else "begins with #"
+        fit = "at least one character, no white space" + (" and no # in front" if what == "query" else "")
+        raise InputError(
+            f"{place(row)}: the {what}'s id {f'{problem}: {shown(name)}' if name else 'is empty'}",
+            allowed=f"{fit}, as TREC files need",
+            fix="rename it, in the collection and in the judgments",
+        )
 
 
 @dataclass(frozen=True)

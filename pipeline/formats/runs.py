@@ -8,7 +8,6 @@ not read: as in trec_eval, the score alone orders a run (`pipeline.core.order`).
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -25,10 +24,6 @@ if TYPE_CHECKING:
 
 BLOCK_LINES = 1 << 18  # written at once
 
-_NUMBER = re.compile(
-    r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|inf(?:inity)?)", re.IGNORECASE | re.ASCII
-)
-
 
 def _scores(column: pa.Array) -> Float32:
     """A float64 column as float32.
@@ -43,14 +38,7 @@ def _scores(column: pa.Array) -> Float32:
     return scores
 
 
-RUN = Form(
-    ("query", "Q0", "document", "rank", "score", "tag"),
-    "score",
-    "float64",
-    _scores,
-    lambda text: bool(_NUMBER.fullmatch(text)),
-    "a number",
-)
+RUN = Form(("query", "Q0", "document", "rank", "score", "tag"), "score", "float64", _scores, "a number")
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ import numpy as np
 from pipeline.core.errors import InputError
 from pipeline.core.records import Array, Int64
 from pipeline.formats.blocks import read_blocks
-from pipeline.formats.jsonl import parse_object
-from pipeline.formats.judgments import Judgments, judgments_of_columns
+from pipeline.formats.jsonl import parse_lines
+from pipeline.formats.judgments import Judgments, make_judgments
 from pipeline.formats.records import BATCH_ROWS, Located
 
 if TYPE_CHECKING:
@@ -26,9 +26,7 @@ class Rows(Located):
 
     Attributes:
         columns: Column name -> Arrow array [n].
-        origin: The file.
-        unit: What `numbers` count: "line", from 1, or "row", from 0.
-        numbers: [n], where each row is in the file.
+        origin, unit, numbers: See `Located`; lines are counted from 1, rows from 0.
         advance: Bytes of the file these rows are.
     """
 
@@ -132,20 +130,21 @@ def _is_text(kind: pa.DataType) -> bool:
     return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
 
 
-def read_rows(path: Path, columns: Sequence[str], optional: Sequence[str] = ()) -> Iterator[Rows]:
-    """The rows of a Parquet or JSON lines file.
+def read_rows(files: Sequence[Path], columns: Sequence[str], optional: Sequence[str] = ()) -> Iterator[Rows]:
+    """The rows of Parquet or JSON lines files.
 
     Args:
-        path: The file.
+        files: The files, in order.
         columns: Required columns.
-        optional: Columns to read if it has them.
+        optional: Columns to read from a file that has them.
 
     Raises:
-        InputError: It cannot be read, or has no such column.
+        InputError: A file cannot be read, or has not all required columns.
     """
-    if path.name.endswith((".tsv", ".tsv.gz")):
-        raise InputError(f"{path}: a TSV file", allowed="Parquet or JSON lines", fix="convert it")
-    return (_parquet if path.suffix == ".parquet" else _json_lines)(path, columns, optional)
+    for path in files:
+        if path.name.endswith((".tsv", ".tsv.gz")):
+            raise InputError(f"{path}: a TSV file", allowed="Parquet or JSON lines", fix="convert it")
+        yield from (_parquet if path.suffix == ".parquet" else _json_lines)(path, columns, optional)
 
 
 def read_judgments(files: Sequence[Path], query: str, passage: str, grade: str) -> Judgments:
@@ -156,17 +155,16 @@ def read_judgments(files: Sequence[Path], query: str, passage: str, grade: str) 
     """
     import pyarrow as pa
 
-    rows = [rows for path in files for rows in read_rows(path, [query, passage, grade])]
+    rows = list(read_rows(files, [query, passage, grade]))
     if not rows:
         raise InputError(f"{files[0]}: holds no judgment", fix="check data.split")
-    numbers = np.concatenate([np.array(part.numbers, np.int64) for part in rows])
-    return judgments_of_columns(
+    return make_judgments(
         pa.concat_arrays([part.strings(query, integers=True) for part in rows]),
         pa.concat_arrays([part.strings(passage, integers=True) for part in rows]),
         np.concatenate([part.numeric(grade) for part in rows]),
         " + ".join(dict.fromkeys(part.origin for part in rows)),
         rows[0].unit,
-        numbers,
+        np.concatenate([np.array(part.numbers, np.int64) for part in rows]),
     )
 
 
@@ -204,14 +202,12 @@ def _parquet(path: Path, columns: Sequence[str], optional: Sequence[str]) -> Ite
 def _json_lines(path: Path, columns: Sequence[str], optional: Sequence[str]) -> Iterator[Rows]:
     for block in read_blocks(path):
         numbers, records = [], []
-        for number, line in block.lines():
-            if line.strip():
-                numbers.append(number)
-                records.append(parse_object(line, f"{path}, line {number}", (*columns, *optional)))
-        for number, record in zip(numbers, records, strict=True):
+        for number, place, record in parse_lines(block, (*columns, *optional)):
             for name in columns:
                 if name not in record:
-                    raise _missing(f"{path}, line {number}", name, list(record))
+                    raise _missing(place, name, list(record))
+            numbers.append(number)
+            records.append(record)
         arrays = {}
         for name in (*columns, *(name for name in optional if any(name in record for record in records))):
             arrays[name] = _column(path, name, numbers, [record.get(name) for record in records])

@@ -11,7 +11,7 @@ from pipeline.formats.records import Batch
 
 
 def read_texts(path: Path, columns: str, id_column: int, text_column: int) -> Iterator[Batch]:
-    """Read passages or queries, one a line.
+    """Read passages or queries.
 
     Args:
         path: The file.
@@ -27,7 +27,7 @@ def read_texts(path: Path, columns: str, id_column: int, text_column: int) -> It
         yield _batch(block, numbers, [row[id_column] for row in rows], [row[text_column] for row in rows])
 
 
-def read_repeated(path: Path, columns: str, id_column: int, text_column: int) -> Iterator[Batch]:
+def read_repeated_texts(path: Path, columns: str, id_column: int, text_column: int) -> Iterator[Batch]:
     """Read passages or queries of which a line may repeat an earlier one's id, if it has the same text.
 
     All ids are held in memory, each with a hash of its text.

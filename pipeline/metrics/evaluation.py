@@ -143,8 +143,9 @@ def evaluate_files(
 
 def join(run: Run, qrels: Judgments) -> Joined:
     """Give queries and documents of a run and of judgments common row numbers, and order the run."""
-    document_ids = pc.unique(pa.chunked_array([*qrels.passages.chunks, qrels.query_ids], type=pa.string()))
-    judged = Qrels(qrels.queries.astype(np.int64), row_numbers(qrels.passages, document_ids), qrels.grades)
+    document_ids = pc.unique(pa.chunked_array([qrels.passage_ids, qrels.query_ids], type=pa.string()))
+    passages = row_numbers(qrels.passage_ids, document_ids)[qrels.passages]
+    judged = Qrels(qrels.queries.astype(np.int64), passages, qrels.grades)
     order = np.lexsort((judged.passages, judged.queries))
     judged = Qrels(judged.queries[order], judged.passages[order], judged.grades[order])
 

@@ -203,10 +203,12 @@ def _run(path: Path) -> Run:
 def _judgments(collection: Collection) -> Judgments:
     """A collection's judgments as if they were read from a file."""
     qrels = collection.qrels
+    passages = collection.passages.ids.take(pa.array(qrels.passages)).combine_chunks().dictionary_encode()
     return Judgments(
         query_ids=collection.queries.ids.combine_chunks(),
         queries=qrels.queries.astype(np.int32),
-        passages=collection.passages.ids.take(pa.array(qrels.passages)),
+        passage_ids=passages.dictionary,
+        passages=passages.indices.to_numpy(),
         grades=np.asarray(qrels.grades),
         origin="the collection",
         unit="judgment",
@@ -219,7 +221,7 @@ def _grades(judgments: Judgments, chosen: Sequence[str]) -> dict[str, dict[str, 
     grades, rows = {}, row_numbers(pa.array(chosen, pa.string()), judgments.query_ids)
     for query, row in zip(chosen, rows.tolist(), strict=True):
         first, last = np.searchsorted(judgments.queries, (row, row + 1))
-        names = judgments.passages.slice(first, last - first).to_pylist()
+        names = judgments.passage_ids.take(pa.array(judgments.passages[first:last])).to_pylist()
         grades[query] = dict(zip(names, judgments.grades[first:last].tolist(), strict=True))
     return grades
 

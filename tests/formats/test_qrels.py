@@ -9,16 +9,16 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet
 import pytest
 
 from pipeline.core.errors import InputError
 from pipeline.data.sources.beir import BeirFolder
 from pipeline.data.sources.msmarco import MsMarcoFolder
-from pipeline.formats import columns, judgments, tables
-from pipeline.formats.judgments import GRADE_RULE, Judgments, judgments_of_columns
+from pipeline.formats import columns, tables
+from pipeline.formats.judgments import GRADE_RULE, Judgments, make_judgments
 from pipeline.formats.qrels import read_qrels
+from pipeline.formats.records import refuse_unfit_ids
 from pipeline.metrics import parse_all
 from pipeline.metrics.evaluation import evaluate_files
 
@@ -94,7 +94,9 @@ REFUSED = {
 
 def rows(found: Judgments) -> list[tuple[str, str, int]]:
     queries = [found.query_ids[row].as_py() for row in found.queries.tolist()]
-    return list(zip(queries, found.passages.to_pylist(), found.grades.tolist(), strict=True))
+    return list(
+        zip(queries, found.passage_ids.take(found.passages).to_pylist(), found.grades.tolist(), strict=True)
+    )
 
 
 @pytest.fixture
@@ -165,7 +167,7 @@ def test_places_count_skipped_lines(tmp_path: Path) -> None:
 
 def columns_of(grades: object, passages: tuple[str, ...] = ("d", "e", "d")) -> Judgments:
     ids = pa.array(["q"] * len(passages)), pa.array(passages)
-    return judgments_of_columns(*ids, np.asarray(grades), "table", "row", np.arange(len(passages)))
+    return make_judgments(*ids, np.asarray(grades), "table", "row", np.arange(len(passages)))
 
 
 @pytest.mark.parametrize("kind", [np.int64, np.float32, np.float64, np.uint64, np.int8])
@@ -206,5 +208,8 @@ def test_the_extreme_grades_are_read(tmp_path: Path) -> None:
 
 def test_white_space_of_ids_is_that_of_str_split() -> None:
     characters = [chr(code) for code in range(sys.maxunicode + 1) if not 0xD800 <= code <= 0xDFFF]
-    unfit = pc.match_substring_regex(pa.array(characters), judgments._UNFIT_ID).to_pylist()
-    assert unfit == [not character.split() for character in characters]
+    fit = [character for character in characters if character.split()]
+    refuse_unfit_ids(fit, "passage", str)
+    for character in set(characters) - set(fit):
+        with pytest.raises(InputError, match="1: the passage's id holds white space"):
+            refuse_unfit_ids(["a", "b" + character, ""], "passage", str)

@@ -25,7 +25,9 @@ def rows(lines: Run | Judgments) -> list[tuple[str, str, float]]:
     queries = [lines.query_ids[row].as_py() for row in lines.queries.tolist()]
     if isinstance(lines, Run):
         return list(zip(queries, lines.documents.to_pylist(), lines.scores.tolist(), strict=True))
-    return list(zip(queries, lines.passages.to_pylist(), lines.grades.tolist(), strict=True))
+    return list(
+        zip(queries, lines.passage_ids.take(lines.passages).to_pylist(), lines.grades.tolist(), strict=True)
+    )
 
 
 def write(folder: Path, data: bytes, name: str = "file.trec") -> Path:

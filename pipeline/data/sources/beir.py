@@ -25,7 +25,7 @@ class BeirFolder(CollectionFiles):
         """Find the files.
 
         Raises:
-            InputError: The folder or one of its files is not there.
+            InputError: The folder or one of its files is missing.
         """
         folder = collection_folder(path, LAYOUT)
         return BeirFolder(

@@ -29,7 +29,7 @@ class BeirHub:
         texts: The repository of corpus and queries.
         qrels: The repository of the judgments.
         table: The table of the judgments in it; None is its default one.
-        split: Which judgments.
+        split: The split of the judgments.
     """
 
     texts: Repo
@@ -85,21 +85,20 @@ class BeirHub:
         return tables.read_judgments(files, QUERY, PASSAGE, GRADE)
 
     def _split(self, table: str) -> str | None:
-        """The split of a table of texts: named as the table, or as the judgments', or the only one."""
+        """The split of a table of texts, named as the table or the judgments' split; None is the only one."""
         splits = self.texts.splits(table)
         return next((name for name in (table, self.split) if name in splits), None)
 
 
 def _texts(files: list[Path]) -> Iterator[Batch]:
-    for path in files:
-        for rows in tables.read_rows(path, ["text"], ["_id", "id", "title"]):
-            name = "_id" if "_id" in rows.columns or "id" not in rows.columns else "id"
-            yield Batch(
-                rows.strings(name, integers=True),
-                rows.strings("text"),
-                rows.strings("title", nulls=True) if "title" in rows.columns else None,
-                rows.origin,
-                rows.unit,
-                rows.numbers,
-                rows.advance,
-            )
+    for rows in tables.read_rows(files, ["text"], ["_id", "id", "title"]):
+        name = "_id" if "_id" in rows.columns or "id" not in rows.columns else "id"
+        yield Batch(
+            rows.strings(name, integers=True),
+            rows.strings("text"),
+            rows.strings("title", nulls=True) if "title" in rows.columns else None,
+            rows.origin,
+            rows.unit,
+            rows.numbers,
+            rows.advance,
+        )

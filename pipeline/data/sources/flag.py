@@ -31,7 +31,7 @@ class FlagFolder(CollectionFiles):
         """Find the files.
 
         Raises:
-            InputError: The folder or one of its files is not there.
+            InputError: The folder or one of its files is missing.
         """
         folder = collection_folder(path, LAYOUT)
         names = ("corpus.jsonl", f"{split}_queries.jsonl", f"{split}_qrels.jsonl")

@@ -37,7 +37,7 @@ class MsMarcoFolder(CollectionFiles):
         """Find the files.
 
         Raises:
-            InputError: The folder or one of its files is not there.
+            InputError: The folder or one of its files is missing.
         """
         folder = collection_folder(path, LAYOUT)
         top = [f"top1000.{split}.tsv", f"top1000.{split}"]
@@ -57,13 +57,13 @@ class MsMarcoFolder(CollectionFiles):
     def passages(self) -> Iterator[Batch]:
         """The corpus."""
         if _is_top(self.corpus_file):
-            return tsv.read_repeated(self.corpus_file, TOP, id_column=1, text_column=3)
+            return tsv.read_repeated_texts(self.corpus_file, TOP, id_column=1, text_column=3)
         return tsv.read_texts(self.corpus_file, TEXTS, id_column=0, text_column=1)
 
     def queries(self) -> Iterator[Batch]:
         """The queries."""
         if _is_top(self.queries_file):
-            return tsv.read_repeated(self.queries_file, TOP, id_column=0, text_column=2)
+            return tsv.read_repeated_texts(self.queries_file, TOP, id_column=0, text_column=2)
         return tsv.read_texts(self.queries_file, TEXTS, id_column=0, text_column=1)
 
     def judgments(self) -> Judgments:
