@@ -77,7 +77,7 @@ class Columns:
 
 @dataclass(frozen=True)
 class _Part:
-    """The columns of one block; queries are run-end encoded, for most lines repeat the line before's."""
+    """The columns of one block; queries are run-end encoded, since most lines repeat the previous one's."""
 
     queries: pa.RunEndEncodedArray
     documents: pa.Array

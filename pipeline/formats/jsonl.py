@@ -65,13 +65,10 @@ def _careful(block: Block, id_field: str, title_field: str | None) -> Batch:
         numbers.append(number)
         ids.append(_string_field(record, id_field, place))
         texts.append(_string_field(record, "text", place))
-        titles.append(
-            _string_field(record, title_field, place)
-            if title_field and record.get(title_field) is not None
-            else ""
-        )
-    columns = [pa.array(values, pa.string()) for values in (ids, texts, titles)]
-    return Batch(columns[0], columns[1], columns[2], str(block.path), "line", numbers, block.advance)
+        has_title = title_field and record.get(title_field) is not None
+        titles.append(_string_field(record, title_field or "", place) if has_title else "")
+    columns = (pa.array(ids, pa.string()), pa.array(texts, pa.string()), pa.array(titles, pa.string()))
+    return Batch(*columns, str(block.path), "line", numbers, block.advance)
 
 
 def parse_lines(block: Block, fields: Sequence[str]) -> Iterator[tuple[int, str, dict[str, Any]]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pipeline.core.errors import InputError, shown
@@ -97,12 +97,8 @@ class Batch(Located):
 
     def take(self, rows: Int64) -> Batch:
         """Some of the records, in the order given."""
-        return Batch(
-            self.ids.take(rows),
-            self.texts.take(rows),
-            None if self.titles is None else self.titles.take(rows),
-            self.origin,
-            self.unit,
-            [int(self.numbers[row]) for row in rows],
-            self.advance,
+        titles = None if self.titles is None else self.titles.take(rows)
+        numbers = [int(self.numbers[row]) for row in rows]
+        return replace(
+            self, ids=self.ids.take(rows), texts=self.texts.take(rows), titles=titles, numbers=numbers
         )

@@ -61,16 +61,10 @@ class HubDataset:
         queries = rows | {"query_column": self.config.query_column}
         if self.corpus:
             corpus = self.corpus.identity(None, self.config.corpus_split)
-            return {
-                "corpus": corpus | {"corpus_column": self.config.corpus_column},
-                "queries": queries,
-                "qrels": positives,
-            }
-        return {
-            "corpus": positives | {"positives_of": self._first_rows},
-            "queries": queries,
-            "qrels": positives,
-        }
+            corpus |= {"corpus_column": self.config.corpus_column}
+        else:
+            corpus = positives | {"positives_of": self._first_rows}
+        return {"corpus": corpus, "queries": queries, "qrels": positives}
 
     def size(self) -> tuple[int | None, str]:
         """Bytes of the corpus' files."""

@@ -52,13 +52,8 @@ class Repo:
         """What determines the rows of a split: the commit, or the bytes of local files."""
         if self.commit is None:
             return {"layout": "hub", **hashed(*self.files(config, split))}
-        return {
-            "layout": "hub",
-            "dataset": self.name,
-            "commit": self.commit,
-            "config": config,
-            "split": split,
-        }
+        source = {"layout": "hub", "dataset": self.name, "commit": self.commit}
+        return source | {"config": config, "split": split}
 
     def files(self, config: str | None, split: str | None) -> list[Path]:
         """The files of a split; those on the hub are downloaded if they are not cached.
