@@ -16,8 +16,8 @@ from pipeline import load_config, run_benchmark
 from pipeline.config import BACKENDS, SOURCES, DataSettings, EncoderSettings, ModelSettings, setting
 from pipeline.core.records import Float32, Int64, Ranking
 from pipeline.encoders.batching import Batch
-from pipeline.formats.source import Batch as Records
-from pipeline.formats.source import Judgments
+from pipeline.formats.judgments import Judgments, make_judgments
+from pipeline.formats.records import Batch as Records
 from pipeline.retrievers.retriever import Retriever
 from pipeline.retrievers.shared import open_ranking, save_ranking
 from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, Plan, Stage
@@ -55,7 +55,7 @@ class ToySource:
 
     def judgments(self) -> Judgments:
         ids = pa.array(["q1", "q2"]), pa.array(["p1", "p2"])
-        return Judgments(*ids, np.array([1, 1]), "toy", "judgment", np.arange(2))
+        return make_judgments(*ids, np.array([1, 1]), "toy", "judgment", np.arange(2))
 
     def _records(self, texts: dict[str, str]) -> Records:
         values = [text.upper() if self.upper else text for text in texts.values()]

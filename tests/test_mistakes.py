@@ -358,7 +358,7 @@ COMMAND_LINE: list[tuple[Apply, tuple[str, ...], list[str]]] = [
     (
         nothing,
         ("evaluate", "--qrels", "none", "--run", "r.trec"),
-        ["none cannot be read: No such file", "Give a plain or gzipped text file"],
+        ["none: cannot be read: No such file", "Check the file: plain or gzip text is read"],
     ),
     (nothing, (*EVALUATE, "--measures", "ndcg@ten"), ["ndcg@ten"]),
     (nothing, (*EVALUATE, "--measures", "recall(cap=maybe)@10"), ["recall(cap=maybe)@10"]),
@@ -382,10 +382,14 @@ DATA: list[tuple[Apply, tuple[str, ...], list[str]]] = [
     (
         spoil("data/corpus.jsonl", '"d2"', '"d1"'),
         RUN,
-        ["corpus.jsonl, line 2", "'d1' stands twice", "line 1"],
+        ["corpus.jsonl, line 2", "'d1' is a duplicate", "line 1"],
     ),
     (spoil("data/corpus.jsonl", "dog ran", 'dog" ran'), RUN, ["corpus.jsonl, line 2", "not valid JSON"]),
-    (spoil("data/corpus.jsonl", "", "null\n"), RUN, ["corpus.jsonl, line 1", "a JSON null, no object"]),
+    (
+        spoil("data/corpus.jsonl", "", "null\n"),
+        RUN,
+        ["corpus.jsonl, line 1", "a JSON null instead of an object"],
+    ),
     (spoil("data/corpus.jsonl", '"_id": "d2"', '"id": "d2"'), RUN, ["line 2", "no field '_id'"]),
     (spoil("data/corpus.jsonl", '"d2"', '"d 2"'), RUN, ["line 2", "white space"]),
     (
@@ -432,7 +436,7 @@ DATA: list[tuple[Apply, tuple[str, ...], list[str]]] = [
     ),
     (remove("ms/collection.tsv"), ("run", "ms.yaml"), ["collection"]),
     (spoil("ms/collection.tsv", "d2\ta", "d2 a"), ("run", "ms.yaml"), ["collection.tsv, line 2"]),
-    (spoil("ms/qrels.dev.tsv", "\t0\td1", "\td1"), ("run", "ms.yaml"), ["qrels.dev.tsv, line 1"]),
+    (spoil("ms/qrels.dev.tsv", "\t0\td1", ""), ("run", "ms.yaml"), ["qrels.dev.tsv, line 1"]),
     (config("{source: beir, path: data}", "{source: ir_datasets, path: no-such/one}"), RUN, ["no-such/one"]),
     (
         config("{source: beir, path: data}", "{source: hub, path: owner/none}"),
@@ -613,20 +617,20 @@ MODEL: list[tuple[Apply, tuple[str, ...], list[str]]] = [
 ]
 
 TREC: list[tuple[Apply, tuple[str, ...], list[str]]] = [
-    (spoil("r.trec", "1.5 tag", "high tag"), EVALUATE, ["r.trec:2", "high"]),
-    (spoil("r.trec", "1.5 tag", "nan tag"), EVALUATE, ["r.trec:2", "nan"]),
-    (spoil("r.trec", "2 1.5 tag", "1.5 tag"), EVALUATE, ["r.trec:2"]),
-    (spoil("r.trec", "d2", "d1"), EVALUATE, ["r.trec:2", "d1"]),
+    (spoil("r.trec", "1.5 tag", "high tag"), EVALUATE, ["r.trec, line 2", "high"]),
+    (spoil("r.trec", "1.5 tag", "nan tag"), EVALUATE, ["r.trec, line 2", "nan"]),
+    (spoil("r.trec", "2 1.5 tag", "1.5 tag"), EVALUATE, ["r.trec, line 2"]),
+    (spoil("r.trec", "d2", "d1"), EVALUATE, ["r.trec, line 2", "d1"]),
     (spoil("r.trec", "", ""), EVALUATE, ["r.trec"]),
-    (content("r.trec", b"q1 Q0 d\xff 1 1 t\n"), EVALUATE, ["r.trec:1"]),
+    (content("r.trec", b"q1 Q0 d\xff 1 1 t\n"), EVALUATE, ["r.trec, line 1"]),
     (both(content("r.trec", gzip.compress(b"q1 Q0 d1 1 1 t\n" * 9)[:-4])), EVALUATE, ["r.trec"]),
-    (spoil("q.trec", "d2 0", "d2 zero"), EVALUATE, ["q.trec:2", "zero"]),
-    (spoil("q.trec", "d2 0", "d2 1.5"), EVALUATE, ["q.trec:2", "1.5"]),
-    (spoil("q.trec", "0 d2 0", "d2"), EVALUATE, ["q.trec:2"]),
-    (spoil("q.trec", "d2 0", "d1 0"), EVALUATE, ["q.trec:2", "d1"]),
+    (spoil("q.trec", "d2 0", "d2 zero"), EVALUATE, ["q.trec, line 2", "zero"]),
+    (spoil("q.trec", "d2 0", "d2 1.5"), EVALUATE, ["q.trec, line 2", "1.5"]),
+    (spoil("q.trec", "0 d2 0", "d2"), EVALUATE, ["q.trec, line 2"]),
+    (spoil("q.trec", "d2 0", "d1 0"), EVALUATE, ["q.trec, line 2", "d1"]),
     (spoil("q.trec", "", ""), EVALUATE, ["q.trec"]),
     (remove("q.trec"), EVALUATE, ["q.trec"]),
-    (nothing, ("evaluate", "--qrels", "data", "--run", "r.trec"), ["data cannot be read: Is a directory"]),
+    (nothing, ("evaluate", "--qrels", "data", "--run", "r.trec"), ["data: cannot be read: Is a directory"]),
 ]
 
 MISTAKES = [(group, number, *mistake) for group in ("CONFIG", "COMMAND_LINE", "DATA", "MODEL", "TREC")

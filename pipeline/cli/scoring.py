@@ -52,7 +52,12 @@ def evaluate(
     if per_query:
         with open(per_query, "w", encoding="utf-8", newline="") as file:
             write_per_query(file, scored.query_ids, scored.measures, scored.values)
-    counts = {"queries": len(scored.query_ids), "missing": scored.missing, "unjudged": scored.unjudged}
+    counts = {
+        "queries": len(scored.query_ids),
+        "missing": scored.missing,
+        "unjudged": scored.unjudged,
+        "repeated_judgments": scored.repeated,
+    }
     if as_json:
         print_json({**counts, "metrics": means, "intervals": intervals})
         return

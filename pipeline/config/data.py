@@ -26,7 +26,7 @@ class DataSettings(Section):
         return self.corpus
 
     def open(self) -> Any:
-        """The reader of this source, a `pipeline.formats.source.Source`.
+        """The reader of this source, a `pipeline.data.sources.protocol.Source`.
 
         Raises:
             InputError: Its files do not exist.

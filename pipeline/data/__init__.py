@@ -1,8 +1,8 @@
-"""Which texts, queries and judgments is a model benchmarked on? Read from any layout into one collection.
+"""Collections: the passages, queries and judgments of a benchmark, read from any layout into one form.
 
-`identify` says what a collection is without parsing it, `check` whether it still is that, `load` makes its
-files, `open_collection` maps them into memory, `describe` sums it up. Importing this imports no Arrow and no
-hub library; what reads, imports them when it does.
+`identify` names a collection's content without parsing it, `check` tells whether that is still its content,
+`load` writes its files, `open_collection` maps them into memory, and `describe` sums it up. Importing this
+package imports neither Arrow nor a hub library; a reader imports them when it is called.
 """
 
 from pipeline.data.description import describe

@@ -1,7 +1,4 @@
-"""Are the ids of a collection fit for use? None empty, none with white space, none twice.
-
-A query's begins a line of a TREC file, where `#` begins a comment.
-"""
+"""Checks of a collection's ids: fit for TREC files, and no duplicates."""
 
 from __future__ import annotations
 
@@ -10,30 +7,27 @@ from itertools import repeat
 
 import numpy as np
 
-from pipeline.core.errors import InputError, short_repr
+from pipeline.core.errors import InputError
 from pipeline.core.records import Int64
-from pipeline.formats.source import Batch
+from pipeline.formats.records import Batch, refuse_unfit_ids
 
 
 def checked(read: Callable[[], Iterator[Batch]], what: str) -> Iterator[Batch]:
-    """The batches of `read`, each one's ids checked; after the last, that no id stood twice.
+    """The batches of `read`, the ids of each checked; after the last, all are checked for duplicates.
 
-    Of each id only a 64-bit hash is kept. Where two are equal, the source is read again to name the ids.
+    Only a 64-bit hash of each id is kept. Where two are equal, the source is read again to name the ids.
 
     Args:
         read: Opens the batches; called a second time to name a duplicate.
         what: "passage" or "query", for the errors.
 
     Raises:
-        InputError: An id is empty, holds white space or stands twice, a query's begins with `#`, or there is
-            no record at all.
+        InputError: An id is unfit (`refuse_unfit_ids`) or a duplicate, or there is no record at all.
     """
     hashes, origin = [], ""
     for batch in read():
         ids = batch.ids.to_pylist()
-        lines = "\n".join(["", *ids])
-        if lines.split() != ids or (what == "query" and "\n#" in lines):
-            raise _unfit(batch, ids, what)
+        refuse_unfit_ids(ids, what, batch.place)
         hashes.append(np.fromiter(map(hash, ids), np.int64, len(ids)))
         origin = batch.origin
         yield batch
@@ -43,26 +37,8 @@ def checked(read: Callable[[], Iterator[Batch]], what: str) -> Iterator[Batch]:
 
 
 def numbers_of(batch: Batch, numbers: dict[str, int]) -> Int64:
-    """What `numbers` has for each record's id, -1 where it has nothing; int64 [n]."""
+    """int64 [n]: the number of each record's id, -1 where `numbers` has none."""
     return np.fromiter(map(numbers.get, batch.ids.to_pylist(), repeat(-1)), np.int64, len(batch))
-
-
-def _unfit(batch: Batch, ids: list[str], what: str) -> InputError:
-    problems = (_problem(name, what) for name in ids)
-    row, problem = next((row, problem) for row, problem in enumerate(problems) if problem)
-    fit = "at least one character, no white space" + (" and no # in front" if what == "query" else "")
-    return InputError(
-        f"{batch.place(row)}: the {what}'s id {problem}",
-        allowed=f"{fit}, as TREC files need",
-        fix="rename it, here and in the judgments",
-    )
-
-
-def _problem(name: str, what: str) -> str:
-    """What is wrong with an id; "" if nothing is."""
-    if name.split() != [name]:
-        return f"holds white space: {short_repr(name)}" if name else "is empty"
-    return f"begins with #: {short_repr(name)}" if what == "query" and name.startswith("#") else ""
 
 
 def _refuse_duplicates(hashes: Int64, read: Callable[[], Iterator[Batch]], what: str) -> None:
@@ -77,7 +53,7 @@ def _refuse_duplicates(hashes: Int64, read: Callable[[], Iterator[Batch]], what:
                 continue
             if name in first:
                 raise InputError(
-                    f"{batch.place(row)}: {what} id '{name}' stands twice; first at {first[name]}",
+                    f"{batch.place(row)}: {what} id '{name}' is a duplicate; first at {first[name]}",
                     allowed="each id once",
                     fix="remove or rename one of them",
                 )

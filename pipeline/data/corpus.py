@@ -1,4 +1,4 @@
-"""How does a corpus get to disk? Batch by batch, titles joined, only the slice's passages."""
+"""Writing a corpus: batch by batch, titles joined, only the passages of the slice."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ import numpy.typing as npt
 from pipeline.core.progress import Progress
 from pipeline.core.records import Int64
 from pipeline.data.checks import checked, numbers_of
-from pipeline.data.judged import Judged
 from pipeline.data.slices import sample
+from pipeline.data.sources.protocol import Source
 from pipeline.data.storage import TextsWriter, blank
-from pipeline.formats.source import Batch, Source
+from pipeline.formats.judgments import Judgments
+from pipeline.formats.records import Batch
 
 
 @dataclass
-class Corpus:
-    """What writing a corpus found.
+class WrittenCorpus:
+    """What was found while a corpus was written.
 
     Attributes:
-        rows: int64 [judged passages], row of each number in the written corpus; -1 where it has none.
+        rows: int64 [judged passages], the row at which each was written; -1 if it was not.
         read: Passages of the source.
         kept: Passages written.
-        titles: How many of these have a title.
-        empty: How many of these have no text.
-        content: SHA-256 of these.
+        titles: How many written passages have a title.
+        empty: How many written passages have no text.
+        content: SHA-256 of the written passages.
     """
 
     rows: Int64
@@ -41,33 +42,34 @@ class Corpus:
 
 def write_corpus(
     source: Source,
-    judged: Judged,
-    asked: npt.NDArray[np.bool_],
+    judgments: Judgments,
+    of_kept_query: npt.NDArray[np.bool_],
     size: int | None,
     path: Path,
     progress: Progress,
-) -> Corpus:
+) -> WrittenCorpus:
     """Write the passages of a slice.
 
     Args:
         source: Where they are.
-        judged: The judgments.
-        asked: bool [j], which judgments are of the kept queries; their passages stay.
+        judgments: The judgments.
+        of_kept_query: bool [j], which judgments are of the kept queries; their passages are always written.
         size: Passages to keep; None is all.
         path: The Arrow stream to write.
         progress: Shows how much is read.
 
     Raises:
-        InputError: A passage is not as it should be.
+        InputError: A passage cannot be read, or has an unfit id.
     """
-    corpus = Corpus(np.full(len(judged.passage_numbers), -1, np.int64))
-    wanted = _wanted(judged, asked)
+    corpus = WrittenCorpus(np.full(len(judgments.passage_ids), -1, np.int64))
+    wanted = _passages_of(judgments, of_kept_query)
     keep = None
     if size is not None:
-        keep = sample(_shown(source, checked(source.passages, "passage"), progress, "drawing"), wanted, size)
+        whole = _with_bar(source, checked(source.passages, "passage"), progress, "drawing")
+        keep = sample(whole, wanted, size)
     batches = checked(source.passages, "passage") if keep is None else source.passages()
     with TextsWriter(path) as writer:
-        for batch in _shown(source, batches, progress, "reading"):
+        for batch in _with_bar(source, batches, progress, "reading"):
             chosen = batch if keep is None else batch.take(np.flatnonzero(keep[corpus.read :][: len(batch)]))
             number = numbers_of(chosen, wanted)
             hits = np.flatnonzero(number >= 0)
@@ -82,14 +84,13 @@ def write_corpus(
     return corpus
 
 
-def _wanted(judged: Judged, asked: npt.NDArray[np.bool_]) -> dict[str, int]:
-    """The passages judged for the kept queries: id -> number."""
-    chosen = np.zeros(len(judged.passage_numbers), dtype=np.bool_)
-    chosen[judged.passages[asked]] = True
-    return {name: number for name, number in judged.passage_numbers.items() if chosen[number]}
+def _passages_of(judgments: Judgments, chosen: npt.NDArray[np.bool_]) -> dict[str, int]:
+    """The passages of the chosen judgments: id -> row in `passage_ids`."""
+    rows = np.unique(judgments.passages[chosen])
+    return dict(zip(judgments.passage_ids.take(rows).to_pylist(), rows.tolist(), strict=True))
 
 
-def _shown(source: Source, batches: Iterator[Batch], progress: Progress, doing: str) -> Iterator[Batch]:
+def _with_bar(source: Source, batches: Iterator[Batch], progress: Progress, doing: str) -> Iterator[Batch]:
     """The same batches, counted on a bar."""
     total, unit = source.size()
     with progress(f"{doing} passages", total, unit) as bar:

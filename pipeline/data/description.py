@@ -1,4 +1,4 @@
-"""What does a collection hold? Counts, lengths and examples, before anything is computed from it."""
+"""The description of a collection: counts, lengths and examples, before anything is computed from it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 TokenCounter = Callable[[list[str]], Sequence[int]]
-"""How many tokens each of some texts has."""
+"""The number of tokens of each of some texts."""
 
 TOKENIZED = 10_000  # texts whose tokens are counted at most
 SEED = 0
@@ -33,7 +33,7 @@ def describe(collection: Collection, count_tokens: TokenCounter | None = None) -
         Plain JSON: what `load` found (`passages`, `queries`, `judgments`, `titles`, `empty_texts`,
         `empty_queries`, `dropped`, `outside_slice`, `content`); `judgments_per_query`, over all grades as
         `all` and for each `grade`; `lengths` of `passages` and `queries` in `characters` and `tokens`;
-        `examples`. A distribution is `min`, `median`, `mean`, `p95`, `max` and `counted`, how many values.
+        `examples`. A distribution is `min`, `median`, `mean`, `p95`, `max` and `counted` (how many values).
     """
     return {
         **collection.facts,
@@ -59,7 +59,7 @@ def _distribution(values: npt.NDArray[Any]) -> dict[str, float | int]:
 
 
 def _per_query(qrels: Qrels, queries: int) -> dict[str, Any]:
-    """How many judgments the queries have: of all grades, and of each with how many there are in all."""
+    """How many judgments the queries have: of all grades, and of each grade, with the grade's total."""
     by_grade = {}
     for grade in np.unique(qrels.grades).tolist():
         chosen = np.bincount(qrels.queries[qrels.grades == grade], minlength=queries)

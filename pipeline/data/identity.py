@@ -1,4 +1,4 @@
-"""What shapes a collection's content? Said without parsing it, for the keys of what is made from it."""
+"""The identity of a collection: what determines its content, without parsing it, for artifact keys."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline.config import DataSettings
-from pipeline.formats.source import Source
+from pipeline.data.sources.protocol import Source
 from pipeline.storage.hashing import file_changed
 
-SCHEMA = 2  # of reading, joining, slicing and storing; raise it when any of them gives other content
+SCHEMA = 3  # of reading, joining, slicing and storing; raise it when any of them gives other content
 
 
 @dataclass(frozen=True)
 class Identity:
-    """Plain JSON values that change whenever the part's content can.
+    """For each part of a collection, plain JSON that changes whenever the part's content can.
 
-    Paths are not in them: the same files elsewhere are the same collection.
+    Paths are not in it: the same files elsewhere are the same collection.
 
     Attributes:
-        passages: Of the corpus.
-        queries: Of the queries. The corpus is in it, because a query none of whose judged passages is there
-            is dropped; a slice of N passages is not, because it keeps all judged ones.
-        qrels: Of the judgments by row number: of everything.
+        passages: Identity of the corpus.
+        queries: Identity of the queries. It includes the corpus, because a query is dropped if the corpus has
+            none of its judged passages; but not a slice of N passages, which keeps all judged ones.
+        qrels: Identity of the judgments by row number, so of everything.
     """
 
     passages: dict[str, Any]
@@ -38,21 +38,21 @@ def identify(config: DataSettings) -> Identity:
     """
     source: Source = config.open()
     parts = source.identity()
-    asked = {"queries": parts["queries"], "qrels": parts["qrels"], "first_queries": config.queries}
+    selection = {"queries": parts["queries"], "qrels": parts["qrels"], "first_queries": config.queries}
     size = config.passages_kept
     corpus = {"schema": SCHEMA, "corpus": parts["corpus"]}
     return Identity(
-        passages=corpus | ({"size": size, **asked} if size else {}),
-        queries=corpus | asked,
-        qrels=corpus | asked | {"size": size},
+        passages=corpus | ({"size": size, **selection} if size else {}),
+        queries=corpus | selection,
+        qrels=corpus | selection | {"size": size},
     )
 
 
 def check(config: DataSettings, identity: Identity) -> None:
-    """Refuse a collection that is no longer what was identified.
+    """Refuse a collection whose identity has changed.
 
     Raises:
-        InputError: Its files were written, or its branch on the hub moved.
+        InputError: Its files have changed, or its branch on the hub has moved.
     """
     if identify(config) != identity:
         raise file_changed(f"the collection of {getattr(config, 'path', config.source)}")

@@ -1,4 +1,4 @@
-"""Which queries does a collection ask? The judged ones, in their own order; then the first N of these."""
+"""The queries of a collection: the judged ones in their own order, then the first N of these."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ import numpy.typing as npt
 
 from pipeline.core.records import Int64
 from pipeline.data.checks import checked, numbers_of
-from pipeline.data.judged import Judged
-from pipeline.formats.source import Source
+from pipeline.data.sources.protocol import Source
+from pipeline.formats.judgments import Judgments
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
 @dataclass(frozen=True)
-class Questions:
-    """The judged queries of a slice, with what was seen on the way.
+class SelectedQueries:
+    """The judged queries of a slice, and what was found while they were selected.
 
     Attributes:
         table: Arrow table of `id` and `text`, [q].
-        numbers: int64 [q], the judgments' number of each query.
-        kept: bool [judged queries], whether a number is in the table.
-        seen: bool [judged queries], whether a number is in the source at all.
+        numbers: int64 [q], each query's row in the judgments' `query_ids`.
+        kept: bool [judged queries], whether the query of each number is in the table.
+        seen: bool [judged queries], whether it is in the source at all.
         unjudged: Queries of the source without a judgment.
     """
 
@@ -36,25 +36,26 @@ class Questions:
     unjudged: int
 
 
-def select_queries(source: Source, judged: Judged, first: int | None) -> Questions:
+def select_queries(source: Source, judgments: Judgments, first: int | None) -> SelectedQueries:
     """Read the queries and keep the first judged ones.
 
     Args:
         source: Where they are.
-        judged: The judgments.
+        judgments: The judgments.
         first: How many to keep; None is all.
 
     Raises:
-        InputError: A query is not as it should be.
+        InputError: A query cannot be read, or has an unfit id.
     """
     import pyarrow as pa
 
-    seen = np.zeros(len(judged.query_numbers), dtype=np.bool_)
+    seen = np.zeros(len(judgments.query_ids), dtype=np.bool_)
     kept = np.zeros_like(seen)
     tables, numbers, unjudged = [], [], 0
     room = len(seen) if first is None else first
+    number_of = {name: number for number, name in enumerate(judgments.query_ids.to_pylist())}
     for batch in checked(source.queries, "query"):
-        number = numbers_of(batch, judged.query_numbers)
+        number = numbers_of(batch, number_of)
         rows = np.flatnonzero(number >= 0)
         unjudged += len(number) - len(rows)
         seen[number[rows]] = True
@@ -63,4 +64,4 @@ def select_queries(source: Source, judged: Judged, first: int | None) -> Questio
         kept[number[rows]] = True
         numbers.append(number[rows])
         tables.append(pa.table({"id": batch.ids.take(rows), "text": batch.texts.take(rows)}))
-    return Questions(pa.concat_tables(tables), np.concatenate(numbers), kept, seen, unjudged)
+    return SelectedQueries(pa.concat_tables(tables), np.concatenate(numbers), kept, seen, unjudged)

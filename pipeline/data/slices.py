@@ -1,7 +1,7 @@
-"""Which passages does a slice of N keep? All judged ones, then those whose seeded hash of the id is lowest.
+"""Slices of a corpus: all judged passages, then those with the lowest seeded hash of their id.
 
-The hash depends on nothing but the id, so a larger slice contains the smaller, on every machine and from
-every source.
+The hash depends on the id alone, so a larger slice contains the smaller one, on every machine and from every
+source.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Container, Iterator
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.formats.source import Batch
+from pipeline.formats.records import Batch
 
 SEED = b"benchmarco"
 
 
 def draw(passage_id: str) -> int:
-    """The number an id draws: the first 8 bytes of BLAKE2b of the id, keyed with `SEED`; lowest are kept."""
+    """The seeded hash of an id: the first 8 bytes of its BLAKE2b, keyed with `SEED`."""
     digest = hashlib.blake2b(passage_id.encode(), digest_size=8, key=SEED).digest()
     return int.from_bytes(digest, "big")
 
@@ -28,7 +28,7 @@ def sample(batches: Iterator[Batch], judged: Container[str], size: int) -> npt.N
 
     Args:
         batches: The whole corpus.
-        judged: Ids that stay whatever `size` is.
+        judged: Ids that are kept whatever `size` is.
         size: Passages to keep; more if more are judged, fewer if the corpus has fewer.
 
     Returns:

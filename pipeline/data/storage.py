@@ -1,4 +1,4 @@
-"""How does a collection lie on disk? Two Arrow streams and an array of judgments, all memory-mapped.
+"""A collection's files: two Arrow streams and an array of judgments, all memory-mapped.
 
 `corpus.arrow` and `queries.arrow` hold the columns `id` and `text` in record batches of `BATCH_ROWS`;
 `datasets.Dataset.from_file` opens them too. `qrels.npy` is int64 [3, j]: query row, passage row, grade.
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pipeline.core.records import Collection, Int64, Qrels, Texts
-from pipeline.formats.source import BATCH_ROWS
+from pipeline.formats.records import BATCH_ROWS
 from pipeline.storage.artifacts import Artifact
 
 if TYPE_CHECKING:
@@ -60,11 +60,11 @@ class TextsWriter:
         self._flush(BATCH_ROWS)
 
     def content(self) -> str:
-        """SHA-256 of the rows given so far (see `TextsHash`)."""
+        """SHA-256 of the rows written so far (see `TextsHash`)."""
         return self._hash.hexdigest()
 
     def _flush(self, least: int) -> None:
-        """Write whole record batches while at least `least` rows wait."""
+        """Write whole record batches if at least `least` rows are pending; all rows if it is 1."""
         import pyarrow as pa
 
         if sum(map(len, self._pending)) < least:
@@ -80,7 +80,7 @@ class TextsWriter:
 class TextsHash:
     """SHA-256 of ids and texts in order, the same however they are cut into batches.
 
-    Each column counts through its values' UTF-8 bytes, one after the other, and through their lengths.
+    Each column enters as its values' UTF-8 bytes, one after the other, and as their lengths.
     """
 
     def __init__(self) -> None:
@@ -99,12 +99,12 @@ class TextsHash:
                 streams[1].update(memoryview(data)[offsets[0] : offsets[-1]])
 
     def hexdigest(self) -> str:
-        """The hash of what was given so far, as 64 hex digits."""
+        """The hash of the rows so far, as 64 hex digits."""
         return hashlib.sha256(b"".join(stream.digest() for stream in self._streams)).hexdigest()
 
 
 def blank(texts: pa.Array | pa.ChunkedArray) -> int:
-    """How many texts are empty or nothing but white space."""
+    """How many texts are empty or only white space."""
     import pyarrow.compute as pc
 
     empty = pc.or_(pc.equal(pc.binary_length(texts), 0), pc.utf8_is_space(texts))

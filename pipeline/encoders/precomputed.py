@@ -17,6 +17,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.progress import Bar
 from pipeline.core.records import Collection, Embeddings, Float32, Texts
 from pipeline.encoders.batching import Usage
+from pipeline.formats.npy import map_vectors
 from pipeline.models.model import ROLES, Role
 from pipeline.storage.hashing import file_changed, hash_user_file
 from pipeline.storage.vector_shards import release_memory
@@ -80,7 +81,7 @@ class Precomputed:
 
     @cached_property
     def _arrays(self) -> dict[Role, npt.NDArray[np.floating[Any]]]:
-        return {role: _open(role, path) for role, path in self.paths.items()}
+        return {role: map_vectors(path, f"model.{role}") for role, path in self.paths.items()}
 
     def load(self) -> None:
         """Map both files into memory and compare their dimensions."""
@@ -130,24 +131,3 @@ class Precomputed:
         usage.texts += len(vectors)
         bar.update(len(vectors))
         return vectors
-
-
-def _open(role: Role, path: Path) -> npt.NDArray[np.floating[Any]]:
-    try:
-        with np.errstate(over="ignore"):  # a damaged header may declare any shape
-            array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except Exception:  # NumPy parses the header, which may hold anything
-        array = None
-    if not isinstance(array, np.ndarray):
-        raise InputError(
-            f"model.{role}: {path} is not a .npy file that can be mapped",
-            allowed="one written by numpy.save, without pickled objects",
-            fix="save the vectors again",
-        )
-    if array.ndim != 2 or array.shape[1] == 0 or array.dtype not in (np.float16, np.float32, np.float64):
-        raise InputError(
-            f"model.{role}: {path} holds {array.dtype} of shape {list(array.shape)}",
-            allowed="float16, float32 or float64 of shape [texts, dimension]",
-            fix="save the vectors again",
-        )
-    return array

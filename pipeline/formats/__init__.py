@@ -1,1 +1,1 @@
-"""Readers and writers of file formats, one for each format."""
+"""Readers and writers of file formats, one for each format, whoever reads it."""

@@ -1,15 +1,21 @@
-"""Does a query list a document twice? Found by 64-bit fingerprints of the ids, confirmed on the ids.
+"""Search for (query, document) pairs that occur more than once, in millions of lines.
 
-Giving every distinct id a number would answer it, too, and takes several times as long.
+Numbering the distinct ids would find them too, and takes several times as long. Instead each pair gets a
+64-bit fingerprint, and the fingerprints are sorted. Equal pairs have equal fingerprints; the few lines that
+share one are then compared by their ids.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from pipeline.core.records import Int32, Int64
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 UInt64 = npt.NDArray[np.uint64]
 
@@ -18,8 +24,8 @@ _MIX_QUERY = np.uint64(0xC2B2AE3D27D4EB4F)
 _FIRST_BYTES = np.array([(1 << 8 * n) - 1 for n in range(9)], dtype=np.uint64)  # mask of a word's first n
 
 
-def first_duplicate(queries: Int32, documents: pa.ChunkedArray, prints: UInt64) -> int | None:
-    """The first line whose query and document both stand on an earlier line.
+def repeated_pairs(queries: Int32, documents: pa.ChunkedArray, prints: UInt64) -> tuple[Int64, Int64]:
+    """The lines whose query and document both occur on an earlier line.
 
     Args:
         queries: int32 [lines], numbers from 0.
@@ -27,21 +33,23 @@ def first_duplicate(queries: Int32, documents: pa.ChunkedArray, prints: UInt64) 
         prints: uint64 [lines], `fingerprints` of the documents.
 
     Returns:
-        The line's number, from 0, or None.
+        For each such line the previous line with its pair, and the line itself: two int64 arrays, rows from
+        0, the second ascending.
     """
     keys = (np.arange(queries.max(initial=0) + 1, dtype=np.uint64) * _MIX_QUERY)[queries]
     keys += prints
     ordered = np.sort(keys)
-    repeated = ordered[1:][ordered[1:] == ordered[:-1]]
-    if not repeated.size:
-        return None
-    seen = set()
-    for line in np.flatnonzero(np.isin(keys, repeated)).tolist():
-        pair = (int(queries[line]), documents[line].as_py())
-        if pair in seen:
-            return int(line)
-        seen.add(pair)
-    return None
+    suspects = ordered[1:][ordered[1:] == ordered[:-1]]
+    if not suspects.size:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    lines = np.flatnonzero(np.isin(keys, suspects))
+    numbered = documents.take(lines).combine_chunks().dictionary_encode()
+    pairs = queries[lines].astype(np.int64) * len(numbered.dictionary) + numbered.indices.to_numpy()
+    order = np.argsort(pairs, kind="stable")
+    again = np.flatnonzero(pairs[order][1:] == pairs[order][:-1])
+    earlier, later = lines[order[again]], lines[order[again + 1]]
+    ascending = np.argsort(later)
+    return earlier[ascending], later[ascending]
 
 
 def string_buffers(strings: pa.Array) -> tuple[Int32, npt.NDArray[np.uint8]]:

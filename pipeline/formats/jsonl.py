@@ -1,21 +1,21 @@
-"""How is a JSONL file of passages or queries read? One JSON object a line, checked line by line.
+"""JSON lines: passages and queries as one JSON object a line, and the parser of a single line.
 
-Each block of lines is parsed by Arrow; where Arrow stumbles or would crash, finds a null or counts another
-number of rows, the block is read again line by line with `json`, which either agrees to it or names the line
-at fault.
+Each block of lines is parsed by Arrow. Where Arrow refuses it or would crash, finds a null, or counts another
+number of rows than there are lines, the block is read again line by line with `json`, which either accepts it
+or names the line at fault.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.core.errors import InputError
-from pipeline.formats.blocks import Block, blocks, decoded
-from pipeline.formats.source import Batch
+from pipeline.formats.blocks import Block, decoded, read_blocks
+from pipeline.formats.records import Batch
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,13 +24,13 @@ _NULL = re.compile(rb"[^\n{]*null")  # at the beginning of a line: no object; of
 _NEXT_NULL = re.compile(rb"\n" + _NULL.pattern)
 
 
-def read(path: Path, id_field: str, title_field: str | None = None) -> Iterator[Batch]:
+def read_texts(path: Path, id_field: str, title_field: str | None = None) -> Iterator[Batch]:
     """Passages or queries of a JSONL file, with fields `id_field`, `text` and perhaps `title_field`.
 
     Raises:
         InputError: A line is not such an object; the file and line are named.
     """
-    for block in blocks(path):
+    for block in read_blocks(path):
         yield _fast(block, id_field, title_field) or _careful(block, id_field, title_field)
 
 
@@ -61,51 +61,63 @@ def _careful(block: Block, id_field: str, title_field: str | None) -> Batch:
     import pyarrow as pa
 
     numbers, ids, titles, texts = [], [], [], []
-    for number, line in block.lines():
-        if not line.strip():
-            continue
-        place = f"{block.path}, line {number}"
-        record = parse_object(line, place)
+    for number, place, record in parse_lines(block, (id_field, "text", title_field or "text")):
         numbers.append(number)
-        ids.append(string_field(record, id_field, place))
-        texts.append(string_field(record, "text", place))
-        titles.append(
-            string_field(record, title_field, place)
-            if title_field and record.get(title_field) is not None
-            else ""
-        )
-    columns = [pa.array(values, pa.string()) for values in (ids, texts, titles)]
-    return Batch(columns[0], columns[1], columns[2], str(block.path), "line", numbers, block.advance)
+        ids.append(_string_field(record, id_field, place))
+        texts.append(_string_field(record, "text", place))
+        has_title = title_field and record.get(title_field) is not None
+        titles.append(_string_field(record, title_field or "", place) if has_title else "")
+    columns = (pa.array(ids, pa.string()), pa.array(texts, pa.string()), pa.array(titles, pa.string()))
+    return Batch(*columns, str(block.path), "line", numbers, block.advance)
 
 
-def parse_object(line: bytes, place: str) -> dict[str, Any]:
-    """One line of JSONL.
+def parse_lines(block: Block, fields: Sequence[str]) -> Iterator[tuple[int, str, dict[str, Any]]]:
+    """Number, place and object of each line that is not blank.
 
     Raises:
-        InputError: It is not UTF-8, not JSON, or no object.
+        InputError: A line is not UTF-8, not JSON or not an object, or gives one of `fields` twice.
     """
+    for number, line in block.lines():
+        if line.strip():
+            place = f"{block.path}, line {number}"
+            yield number, place, _parse(line, place, fields)
+
+
+def _parse(line: bytes, place: str, fields: Sequence[str]) -> dict[str, Any]:
     text = decoded(line, place)
+    pairs: list[tuple[str, Any]] = []
+
+    def keep(parsed: list[tuple[str, Any]]) -> dict[str, Any]:
+        nonlocal pairs
+        pairs = parsed  # at last those of the outermost object
+        return dict(parsed)
+
     try:
-        record = json.loads(text)
+        record = json.loads(text, object_pairs_hook=keep)
     except json.JSONDecodeError as error:
         raise _broken(place, f"not valid JSON: {error.msg} at column {error.colno}") from None
     except (ValueError, RecursionError) as error:
         raise _broken(place, f"not readable JSON: {error}") from None
     if not isinstance(record, dict):
         what = "null" if record is None else type(record).__name__
-        raise _broken(place, f"a JSON {what}, no object")
+        raise _broken(place, f"a JSON {what} instead of an object")
+    if len(pairs) != len(record):
+        names = [name for name, _ in pairs]
+        for name in fields:
+            if names.count(name) > 1:
+                raise _broken(place, f"duplicate field '{name}'")
     return record
 
 
 def _broken(place: str, problem: str) -> InputError:
-    return InputError(f"{place}: {problem}", allowed="one JSON object a line", fix="mend that line")
+    return InputError(f"{place}: {problem}", allowed="one JSON object a line", fix="correct that line")
 
 
-def string_field(record: dict[str, Any], name: str, place: str) -> str:
-    """A field that has to be there and to be text.
+def _string_field(record: dict[str, Any], name: str, place: str) -> str:
+    """The text in a required field.
 
     Raises:
-        InputError: It is missing, null, no string, or not valid Unicode.
+        InputError: It is missing, null, not a string, or not valid Unicode.
     """
     if name not in record:
         near = ", ".join(f"'{key}'" for key in list(record)[:6]) or "no field"
@@ -113,12 +125,12 @@ def string_field(record: dict[str, Any], name: str, place: str) -> str:
     value = record[name]
     if not isinstance(value, str):
         what = "null" if value is None else f"{json.dumps(value)[:40]}, a JSON {type(value).__name__}"
-        raise InputError(f"{place}: '{name}' is {what}", allowed="a string", fix="mend that line")
+        raise InputError(f"{place}: '{name}' is {what}", allowed="a string", fix="correct that line")
     try:
         value.encode()
     except UnicodeEncodeError:
         problem = f"'{name}' holds half a surrogate pair"
-        raise InputError(f"{place}: {problem}", allowed="valid Unicode", fix="mend that line") from None
+        raise InputError(f"{place}: {problem}", allowed="valid Unicode", fix="correct that line") from None
     return value
 
 

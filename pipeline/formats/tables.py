@@ -1,4 +1,4 @@
-"""How are the rows of a dataset's file read? Parquet or JSON lines, in batches, each column checked."""
+"""Tables in Parquet or JSON lines: rows in batches, with their columns checked, and judgments."""
 
 from __future__ import annotations
 
@@ -10,24 +10,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pipeline.core.errors import InputError
-from pipeline.core.records import Int64
-from pipeline.formats.blocks import blocks
-from pipeline.formats.jsonl import parse_object
-from pipeline.formats.source import BATCH_ROWS, Judgments
+from pipeline.core.records import Array, Int64
+from pipeline.formats.blocks import read_blocks
+from pipeline.formats.jsonl import parse_lines
+from pipeline.formats.judgments import Judgments, make_judgments
+from pipeline.formats.records import BATCH_ROWS, Located
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
 @dataclass(frozen=True)
-class Rows:
+class Rows(Located):
     """Some consecutive rows of a file.
 
     Attributes:
         columns: Column name -> Arrow array [n].
-        origin: The file.
-        unit: What `numbers` count: "line", from 1, or "row", from 0.
-        numbers: [n], where each row is in the file.
+        origin, unit, numbers: See `Located`; lines are counted from 1, rows from 0.
         advance: Bytes of the file these rows are.
     """
 
@@ -40,20 +39,16 @@ class Rows:
     def __len__(self) -> int:
         return len(self.numbers)
 
-    def place(self, row: int) -> str:
-        """Where a row was found, as an error says it."""
-        return f"{self.origin}, {self.unit} {self.numbers[row]}"
-
     def strings(self, name: str, integers: bool = False, nulls: bool = False) -> pa.Array:
         """A column of texts, Arrow string array [n].
 
         Args:
             name: The column.
-            integers: Whether integers will do, as they do for ids.
-            nulls: Whether null will do, which is read as "".
+            integers: Whether integers are accepted, as they are for ids.
+            nulls: Whether null is accepted, and read as "".
 
         Raises:
-            InputError: It holds something else, or null.
+            InputError: The column holds something else, or null.
         """
         import pyarrow as pa
         from pyarrow import types
@@ -69,30 +64,20 @@ class Rows:
         self._refuse_null(name, column, self.numbers)
         return column.cast(pa.string())
 
-    def integers(self, name: str) -> Int64:
-        """A column of integers, int64 [n]; whole floating-point numbers will do.
+    def numeric(self, name: str) -> Array:
+        """A column of integers or floating-point numbers, [n].
 
         Raises:
-            InputError: It holds something else, or null.
+            InputError: The column holds something else, or null.
         """
-        import pyarrow as pa
         from pyarrow import types
 
         column = self.columns[name]
         if not (types.is_integer(column.type) or types.is_floating(column.type)):
-            raise self._wrong_type(name, "integers")
+            raise self._wrong_type(name, "numbers")
         self._refuse_null(name, column, self.numbers)
-        if types.is_integer(column.type):
-            counted: Int64 = column.cast(pa.int64()).to_numpy()
-            return counted
-        values = column.cast(pa.float64()).to_numpy()
-        if (broken := np.flatnonzero(values != np.floor(values))).size or not np.isfinite(values).all():
-            row = int(broken[0]) if broken.size else int(np.flatnonzero(~np.isfinite(values))[0])
-            raise InputError(
-                f"{self.place(row)}: '{name}' is {values[row]}", allowed="an integer", fix="mend that row"
-            )
-        whole: Int64 = values.astype(np.int64)
-        return whole
+        values: Array = column.to_numpy()
+        return values
 
     def lists(self, name: str) -> tuple[pa.Array, Int64]:
         """A column of lists of texts, or of one text each.
@@ -101,7 +86,7 @@ class Rows:
             All texts, one after the other, Arrow string array [m], and int64 [m], which row each is of.
 
         Raises:
-            InputError: It holds something else, or null.
+            InputError: The column holds something else, or null.
         """
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -126,7 +111,7 @@ class Rows:
             raise InputError(
                 f"{self.origin}, {self.unit} {numbers[row]}: '{name}' is null",
                 allowed="a value in every row",
-                fix="mend that row",
+                fix="correct that row",
             )
 
     def _wrong_type(self, name: str, allowed: str) -> InputError:
@@ -145,41 +130,41 @@ def _is_text(kind: pa.DataType) -> bool:
     return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
 
 
-def read(path: Path, columns: Sequence[str], optional: Sequence[str] = ()) -> Iterator[Rows]:
-    """The rows of a Parquet or JSON lines file.
+def read_rows(files: Sequence[Path], columns: Sequence[str], optional: Sequence[str] = ()) -> Iterator[Rows]:
+    """The rows of Parquet or JSON lines files.
 
     Args:
-        path: The file.
-        columns: The columns it has to have.
-        optional: Columns to read if it has them.
+        files: The files, in order.
+        columns: Required columns.
+        optional: Columns to read from a file that has them.
 
     Raises:
-        InputError: It cannot be read, or lacks a column.
+        InputError: A file cannot be read, or has not all required columns.
     """
-    if path.name.endswith((".tsv", ".tsv.gz")):
-        raise InputError(f"{path}: a TSV file", allowed="Parquet or JSON lines", fix="convert it")
-    return (_parquet if path.suffix == ".parquet" else _json_lines)(path, columns, optional)
+    for path in files:
+        if path.name.endswith((".tsv", ".tsv.gz")):
+            raise InputError(f"{path}: a TSV file", allowed="Parquet or JSON lines", fix="convert it")
+        yield from (_parquet if path.suffix == ".parquet" else _json_lines)(path, columns, optional)
 
 
 def read_judgments(files: Sequence[Path], query: str, passage: str, grade: str) -> Judgments:
     """Judgments from Parquet or JSON lines files with columns of those names.
 
     Raises:
-        InputError: A column is missing or of the wrong type, or there is no judgment.
+        InputError: A column is missing or of the wrong type, or `pipeline.formats.judgments` refuses a row.
     """
     import pyarrow as pa
 
-    rows = [rows for path in files for rows in read(path, [query, passage, grade])]
+    rows = list(read_rows(files, [query, passage, grade]))
     if not rows:
         raise InputError(f"{files[0]}: holds no judgment", fix="check data.split")
-    numbers = np.concatenate([np.array(part.numbers, np.int64) for part in rows])
-    return Judgments(
+    return make_judgments(
         pa.concat_arrays([part.strings(query, integers=True) for part in rows]),
         pa.concat_arrays([part.strings(passage, integers=True) for part in rows]),
-        np.concatenate([part.integers(grade) for part in rows]),
+        np.concatenate([part.numeric(grade) for part in rows]),
         " + ".join(dict.fromkeys(part.origin for part in rows)),
         rows[0].unit,
-        numbers,
+        np.concatenate([np.array(part.numbers, np.int64) for part in rows]),
     )
 
 
@@ -215,16 +200,14 @@ def _parquet(path: Path, columns: Sequence[str], optional: Sequence[str]) -> Ite
 
 
 def _json_lines(path: Path, columns: Sequence[str], optional: Sequence[str]) -> Iterator[Rows]:
-    for block in blocks(path):
+    for block in read_blocks(path):
         numbers, records = [], []
-        for number, line in block.lines():
-            if line.strip():
-                numbers.append(number)
-                records.append(parse_object(line, f"{path}, line {number}"))
-        for number, record in zip(numbers, records, strict=True):
+        for number, place, record in parse_lines(block, (*columns, *optional)):
             for name in columns:
                 if name not in record:
-                    raise _missing(f"{path}, line {number}", name, list(record))
+                    raise _missing(place, name, list(record))
+            numbers.append(number)
+            records.append(record)
         arrays = {}
         for name in (*columns, *(name for name in optional if any(name in record for record in records))):
             arrays[name] = _column(path, name, numbers, [record.get(name) for record in records])
@@ -249,6 +232,6 @@ def _column(path: Path, name: str, numbers: Sequence[int], values: Sequence[Any]
             raise InputError(
                 f"{path}, line {number}: '{name}' does not fit the lines before ({reason})",
                 allowed="values of one kind in a column",
-                fix="mend that line",
+                fix="correct that line",
             ) from None
-    raise InputError(f"{path}: column '{name}' mixes kinds of values", fix="mend the file")
+    raise InputError(f"{path}: column '{name}' mixes kinds of values", fix="correct the file")

@@ -25,7 +25,9 @@ from pipeline.core.display import Displayed, View, counted, interval, rounded
 from pipeline.core.errors import InputError
 from pipeline.core.order import sort_hits_by_id
 from pipeline.core.records import Float32, Float64, Int64, Qrels, Ranking
-from pipeline.formats.trec import Lines, read_qrels, read_run
+from pipeline.formats.judgments import Judgments
+from pipeline.formats.qrels import read_qrels
+from pipeline.formats.runs import Run, read_run
 from pipeline.metrics.names import Measure
 from pipeline.metrics.scoring import compute_measures, drop_identical
 from pipeline.metrics.statistics import bootstrap_interval
@@ -64,8 +66,9 @@ class Evaluation(Displayed):
         means: float64 [measures], over all judged queries.
         ci_low: float64 [measures], the low end of the 95% interval of the mean.
         ci_high: float64 [measures], the high end.
-        missing: Number of judged queries that the run does not have; they score 0.
-        unjudged: Number of the run's queries without judgments; they are left out.
+        missing: Judged queries the run does not have; they score 0.
+        unjudged: Queries of the run without judgments; they are left out.
+        repeated: Identical judgments that were merged.
     """
 
     query_ids: list[str]
@@ -76,14 +79,17 @@ class Evaluation(Displayed):
     ci_high: Float64
     missing: int
     unjudged: int
+    repeated: int = 0
 
     @property
     def summary(self) -> str:
-        """The number of queries in the means, and of those missing or left out."""
+        """The queries that the means are over, and what was left out or merged."""
+        merged = counted(self.repeated, "repeated judgment", "repeated judgments")
         return (
             f"{counted(len(self.query_ids), 'judged query', 'judged queries')}, "
             f"{self.missing:,} not in the run (score 0), "
             f"{counted(self.unjudged, 'query', 'queries')} of the run not judged (left out)"
+            + (f", {merged} merged" if self.repeated else "")
         )
 
     def views(self) -> list[View]:
@@ -110,7 +116,8 @@ def evaluate_files(
     Raises:
         InputError: A file is malformed, or no query of the run is judged.
     """
-    joined = join_run_and_qrels(read_run(run_path), read_qrels(qrels_path))
+    qrels = read_qrels(qrels_path)
+    joined = join_run_and_qrels(read_run(run_path), qrels)
     if len(joined.query_ids) == joined.missing:
         raise InputError(
             f"no query of {run_path} is judged in {qrels_path}",
@@ -122,15 +129,24 @@ def evaluate_files(
         ranking = drop_identical(ranking, row_numbers(joined.query_ids, joined.document_ids))
     values = compute_measures(ranking, joined.qrels, len(joined.query_ids), measures)
     low, high = bootstrap_interval(values)
-    query_ids, means = joined.query_ids.to_pylist(), values.mean(axis=0)
-    left_out = joined.missing, joined.unjudged
-    return Evaluation(query_ids, list(measures), values, means, low, high, *left_out)
+    return Evaluation(
+        query_ids=joined.query_ids.to_pylist(),
+        measures=list(measures),
+        values=values,
+        means=values.mean(axis=0),
+        ci_low=low,
+        ci_high=high,
+        missing=joined.missing,
+        unjudged=joined.unjudged,
+        repeated=qrels.repeated,
+    )
 
 
-def join_run_and_qrels(run: Lines, qrels: Lines) -> JoinedRun:
-    """Number the queries and documents of a run and of judgments alike, and sort the run by the tie rule."""
-    document_ids = pc.unique(pa.chunked_array([*qrels.documents.chunks, qrels.query_ids], type=pa.string()))
-    judged = Qrels(qrels.queries.astype(np.int64), row_numbers(qrels.documents, document_ids), qrels.values)
+def join_run_and_qrels(run: Run, qrels: Judgments) -> JoinedRun:
+    """Give queries and documents of a run and of judgments common row numbers, and order the run."""
+    document_ids = pc.unique(pa.chunked_array([qrels.passage_ids, qrels.query_ids], type=pa.string()))
+    passages = row_numbers(qrels.passage_ids, document_ids)[qrels.passages]
+    judged = Qrels(qrels.queries.astype(np.int64), passages, qrels.grades)
     order = np.lexsort((judged.passages, judged.queries))
     judged = Qrels(judged.queries[order], judged.passages[order], judged.grades[order])
 
@@ -171,8 +187,8 @@ def write_per_query(
     writer.writerows([query, *row] for query, row in zip(query_ids, values.tolist(), strict=True))
 
 
-def _lines_by_query(row: Int64, run: Lines, n_queries: int) -> tuple[Int64, Float32]:
-    """The lines of a run as one row for each query, in their order in the file.
+def _lines_by_query(row: Int64, run: Run, n_queries: int) -> tuple[Int64, Float32]:
+    """Lay a run's lines out as a row per query, in their order in the file.
 
     Args:
         row: int64 [run queries], the row of each query of the run; `n_queries` leaves its lines out.
@@ -191,9 +207,8 @@ def _lines_by_query(row: Int64, run: Lines, n_queries: int) -> tuple[Int64, Floa
     shape = (n_queries, int(counts.max(initial=0)))
     if (counts == shape[1]).all():
         hits = lines.reshape(shape)
-        return hits, run.values[hits]
+        return hits, run.scores[hits]
     filled = np.arange(shape[1]) < counts[:, None]
-    hits = np.full(shape, -1, dtype=np.int64)
-    scores = np.full(shape, -np.inf, dtype=np.float32)
-    hits[filled], scores[filled] = lines, run.values[lines]
+    hits, scores = np.full(shape, -1, dtype=np.int64), np.full(shape, -np.inf, dtype=np.float32)
+    hits[filled], scores[filled] = lines, run.scores[lines]
     return hits, scores

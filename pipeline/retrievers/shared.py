@@ -37,7 +37,7 @@ def collection_stage(config: Config, identity: Identity) -> Stage:
 
 def save_ranking(draft: Draft, collection: Collection, ranking: Ranking) -> Facts:
     """Write a ranking as arrays and as a TREC run: what every kind's search leaves."""
-    from pipeline.formats.trec import write_run
+    from pipeline.formats.runs import write_run
 
     for name, array in (("passages.npy", ranking.passages), ("scores.npy", ranking.scores)):
         with draft.file(name) as path, open(path, "wb") as file:

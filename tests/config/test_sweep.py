@@ -15,7 +15,7 @@ from pipeline.cli import app
 from pipeline.config.files import load_config
 from pipeline.config.sweep import file_schema, load_configs
 from pipeline.core.errors import InputError
-from pipeline.formats import blocks as files
+from pipeline.data.sources import folders as files
 from pipeline.runner import several
 from pipeline.storage.hashing import hash_file
 

@@ -12,7 +12,6 @@ from pipeline.config import SOURCES
 from pipeline.core.errors import InputError
 from pipeline.data import identify
 from pipeline.data.sources.hub import PositivesOf
-from pipeline.formats import tables
 
 ROWS = [  # as in namespace-Pt/msmarco: a query and its positives
     ("first?", ["alpha", "beta"]),
@@ -217,12 +216,6 @@ def test_titles_are_texts_or_null(tmp_path, plain, write_beir_hub, loaded):
     refused(loaded, config, "corpus-00000-of-00001.parquet: column 'title' holds list<", "text")
     pa.parquet.write_table(pa.table({"_id": ids, "title": [None] * len(ids), "text": texts}), path)
     assert loaded(config).facts["titles"] == 0
-
-
-def test_integers_are_kept_that_no_float_holds(tmp_path):
-    path = tmp_path / "qrels.parquet"
-    pa.parquet.write_table(pa.table({"q": ["a"], "p": ["b"], "grade": [2**53 + 1]}), path)
-    assert tables.read_judgments([path], "q", "p", "grade").grades.tolist() == [2**53 + 1]
 
 
 def test_no_positive_at_all(tmp_path, loaded):

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from pipeline.config import SOURCES
 from pipeline.core.errors import InputError
 from pipeline.data import identify
-from pipeline.formats.blocks import blocks
-from pipeline.formats.jsonl import read
+from pipeline.formats import blocks as file_blocks
+from pipeline.formats.blocks import read_blocks
+from pipeline.formats.jsonl import read_texts
 
 
 @pytest.fixture
@@ -53,8 +54,8 @@ def replace(tmp_path):
 LINES = {
     "broken JSON": (b'{"_id": "p3", "text": "a', "not valid JSON"),
     "two objects": (b'{"_id": "p3", "text": "a"}{"_id": "x", "text": "b"}', "not valid JSON"),
-    "an array": (b'["p3", "a"]', "a JSON list, no object"),
-    "a number": (b"17", "no object"),
+    "an array": (b'["p3", "a"]', "a JSON list instead of an object"),
+    "a number": (b"17", "instead of an object"),
     "no text": (b'{"_id": "p3"}', "no field 'text' (it has '_id')"),
     "null text": (b'{"_id": "p3", "text": null}', "'text' is null"),
     "a number as text": (b'{"_id": "p3", "text": 5}', "'text' is 5"),
@@ -67,8 +68,9 @@ LINES = {
     "wide space in id": ('{"_id": "p\u3000x", "text": "a"}'.encode(), "holds white space"),
     "not UTF-8": (b'{"_id": "p3", "text": "caf\xe9"}', "not UTF-8 text (byte 27 of the line is 0xe9)"),
     "half a surrogate": (b'{"_id": "p3", "text": "\\ud800"}', "half a surrogate pair"),
+    "a field twice": (b'{"_id": "p3", "text": "a", "text": "b"}', "duplicate field 'text'"),
     "bad title": (b'{"_id": "p3", "title": 7, "text": "a"}', "'title' is 7"),
-    "duplicate id": (b'{"_id": "p1", "text": "a"}', "passage id 'p1' stands twice; first at"),
+    "duplicate id": (b'{"_id": "p1", "text": "a"}', "passage id 'p1' is a duplicate; first at"),
 }
 
 
@@ -104,7 +106,7 @@ def test_title_of_a_query_is_not_looked_at(replace, config, loaded):
 
 def test_both_lines_of_a_duplicate_are_named(replace, refused):
     replace("corpus.jsonl", 12, b'{"_id": "p1", "text": "a"}')
-    refused("corpus.jsonl, line 12: passage id 'p1' stands twice; first at", "corpus.jsonl, line 2")
+    refused("corpus.jsonl, line 12: passage id 'p1' is a duplicate; first at", "corpus.jsonl, line 2")
 
 
 def test_line_numbers_count_blank_lines_and_later_blocks(tmp_path):
@@ -112,13 +114,13 @@ def test_line_numbers_count_blank_lines_and_later_blocks(tmp_path):
     good = "".join(json.dumps({"_id": str(row), "text": "word " * 50}) + "\n" for row in range(40_000))
     path.write_text(good + "\n\n" + '{"_id": "x"}\n')
     with pytest.raises(InputError, match=r"corpus\.jsonl, line 40003: no field 'text'"):
-        list(read(path, "_id", "title"))
+        list(read_texts(path, "_id", "title"))
 
 
 def test_blank_lines_and_byte_order_mark_are_skipped(tmp_path):
     path = tmp_path / "corpus.jsonl"
     path.write_bytes(b'\xef\xbb\xbf{"_id": "1", "text": "a"}\r\n\n{"_id": "2", "text": ""}')
-    (batch,) = read(path, "_id", "title")
+    (batch,) = read_texts(path, "_id", "title")
     assert batch.ids.to_pylist() == ["1", "2"]
     assert [batch.place(row) for row in range(2)] == [f"{path}, line 1", f"{path}, line 3"]
 
@@ -128,15 +130,15 @@ def test_a_very_long_line_is_read(tmp_path):
     texts = ["short", "long " * 2_000_000, "short again"]
     lines = [json.dumps({"_id": str(row), "text": text}) for row, text in enumerate(texts)]
     path.write_text("\n".join(lines))
-    assert [text for batch in read(path, "_id") for text in batch.texts.to_pylist()] == texts
+    assert [text for batch in read_texts(path, "_id") for text in batch.texts.to_pylist()] == texts
 
 
 QRELS = {
-    "no integer": ("q0\tp1\t0.5", "the score is '0.5'"),
-    "a word": ("q0\tp1\tyes", "the score is 'yes'"),
-    "underscore": ("q0\tp1\t1_0", "the score is '1_0'"),
-    "two fields": ("q0\tp1", "2 fields where 3 belong"),
-    "TREC's four": ("q0\t0\tp1\t1", "4 fields where 3 belong"),
+    "no integer": ("q0\tp1\t0.5", "the grade is '0.5'"),
+    "a word": ("q0\tp1\tyes", "the grade is 'yes'"),
+    "underscore": ("q0\tp1\t1_0", "the grade is '1_0'"),
+    "two fields": ("q0\tp1", "expected 3 fields (query document grade), found 2"),
+    "TREC's four": ("q0\t0\tp1\t1", "expected 3 fields (query document grade), found 4"),
     "conflict": ("q0\tp1\t0", "query 'q0' and passage 'p1' have grade 0, but 2 at"),
     "not UTF-8": (b"q0\tp\xe9\t1", "not UTF-8"),
 }
@@ -177,7 +179,7 @@ def test_unknown_ids_are_counted_and_their_queries_dropped(replace, config, load
 
 def test_no_judged_query_left(tmp_path, refused):
     (tmp_path / "collection" / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nz\tp1\t1\n")
-    refused("no judged query left", "none of the 1 judgments", "'z' at", "test.tsv, line 2")
+    refused("no judged query left", "the 1 judgments", "'z' at", "test.tsv, line 2")
 
 
 def test_no_judged_passage_left(tmp_path, refused):
@@ -240,9 +242,9 @@ def test_bad_lines_of_ms_marcos_files(tmp_path, plain, loaded, refused):
     config = SOURCES.make(source="msmarco", path=str(folder), split="dev")
     refused("no file collection.tsv or top1000.dev.tsv", config=config)
     (folder / "collection.tsv").write_text("1\ta\n\n2\tb\tc\n")
-    refused("collection.tsv, line 3: 3 fields where 2 belong", config=config)
+    refused("collection.tsv, line 3: expected 2 fields (id text), found 3", config=config)
     (folder / "collection.tsv").write_text("1\ta\n2\tb\n1\tc\n")
-    refused("collection.tsv, line 3: passage id '1' stands twice", config=config)
+    refused("collection.tsv, line 3: passage id '1' is a duplicate", config=config)
     (folder / "collection.tsv").unlink()
     (folder / "top1000.dev").write_text("1\t2\tq\ttext\n1\t2\tq\tother\n")
     refused("top1000.dev, line 2: '2' has another text", config=config)
@@ -267,21 +269,38 @@ def test_arrow_and_json_read_the_same(tmp_path, records, ascii_only):
     objects = [{"_id": name, "text": text, "title": title, "n": 1.5} for name, text, title in records]
     lines = [json.dumps(record, ensure_ascii=ascii_only) for record in objects]
     path.write_text("\n".join(lines), encoding="utf-8", newline="")
-    (batch,) = read(path, "_id", "title")
+    (batch,) = read_texts(path, "_id", "title")
     assert batch.ids.to_pylist() == [name for name, _, _ in records]
     assert batch.texts.to_pylist() == [text for _, text, _ in records]
     titles = batch.titles.to_pylist() if batch.titles is not None else [""] * len(records)
     assert titles == [title or "" for _, _, title in records]
 
 
+def test_gzip_data_is_known_by_its_first_bytes(tmp_path):
+    for name in ("f.gz", "packed"):
+        (tmp_path / name).write_bytes(gzip.compress(b"a\nb\n"))
+        (block,) = read_blocks(tmp_path / name)
+        assert block.texts() == ["a", "b"]
+
+
+def test_a_line_without_end_is_refused_before_it_fills_memory(tmp_path, monkeypatch):
+    """As in a small file of gzip data that unpacks to gigabytes."""
+    monkeypatch.setattr(file_blocks, "LONGEST_LINE", 1000)
+    (tmp_path / "f.gz").write_bytes(gzip.compress(b"a" * 10**6))
+    with pytest.raises(InputError, match=r"f\.gz: a line is longer than"):
+        next(read_blocks(tmp_path / "f.gz", 100))
+    (tmp_path / "f.gz").write_bytes(gzip.compress(b"\n" * 10**6))
+    assert all(len(block.data) <= 101 for block in read_blocks(tmp_path / "f.gz", 100))
+
+
 @settings(max_examples=60)
-@given(st.binary(min_size=1, max_size=200), st.integers(1, 50))
+@given(st.binary(min_size=1, max_size=200).filter(lambda data: data[:2] != b"\x1f\x8b"), st.integers(1, 50))
 def test_blocks_are_the_file(tmp_path, content, size):
     for name, written in (("f", content), ("f.gz", gzip.compress(content))):
         (tmp_path / name).write_bytes(written)
-        read_blocks = list(blocks(tmp_path / name, size))
-        joined = b"".join(block.data for block in read_blocks)
+        whole = list(read_blocks(tmp_path / name, size))
+        joined = b"".join(block.data for block in whole)
         assert joined == content.removeprefix(b"\xef\xbb\xbf")
-        numbers = [number for block in read_blocks for number, _ in block.lines()]
+        numbers = [number for block in whole for number, _ in block.lines()]
         assert numbers == list(range(1, 1 + len(content.removesuffix(b"\n").split(b"\n"))))
-        assert sum(block.advance for block in read_blocks) == len(written)
+        assert sum(block.advance for block in whole) == len(written)

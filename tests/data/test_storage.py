@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pipeline.core.records import Qrels
 from pipeline.data.storage import TextsHash, TextsWriter, blank, open_texts, write_qrels
-from pipeline.formats.source import BATCH_ROWS, Batch
+from pipeline.formats.records import BATCH_ROWS, Batch
 
 ROWS = st.lists(st.tuples(st.text(), st.text()), max_size=12)
 

@@ -1,12 +1,16 @@
 import csv
 import io
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from pipeline.cli import app
 from pipeline.core.errors import InputError
-from pipeline.formats.trec import read_qrels, read_run
+from pipeline.formats.qrels import read_qrels
+from pipeline.formats.runs import read_run
 from pipeline.metrics import parse_measures
 from pipeline.metrics.evaluation import evaluate_files, join_run_and_qrels, write_per_query
 
@@ -44,6 +48,17 @@ def test_evaluate_files(paths: tuple[Path, Path]) -> None:
     assert np.all(evaluation.ci_low <= evaluation.means)
     assert np.all(evaluation.means <= evaluation.ci_high)
     assert (evaluation.missing, evaluation.unjudged) == (1, 1)
+
+
+def test_repeated_judgments_are_merged_and_said(paths: tuple[Path, Path]) -> None:
+    before = evaluate_files(*paths, parse_measures("map"))
+    paths[0].write_text(QRELS + "q1 0 d1 0\n")
+    evaluation = evaluate_files(*paths, parse_measures("map"))
+    assert np.array_equal(evaluation.values, before.values)
+    assert (before.repeated, evaluation.repeated) == (0, 1)
+    assert evaluation.summary == before.summary + ", 1 repeated judgment merged"
+    done = CliRunner().invoke(app, ["evaluate", "--qrels", str(paths[0]), "--run", str(paths[1]), "--json"])
+    assert json.loads(done.stdout)["repeated_judgments"] == 1
 
 
 def test_identical_ids_go_only_when_asked(paths: tuple[Path, Path]) -> None:

@@ -1,4 +1,4 @@
-"""How is BEIR's layout on the hub read? Tables `corpus`, `queries` and judgments, as `BeIR/*` and `mteb/*`.
+"""BEIR's layout on the hub, as `BeIR/*` and `mteb/*` have it: tables `corpus`, `queries` and judgments.
 
 The judgments are a table `qrels` or `default` of the same repository, or another repository (or folder)
 beside it whose name ends in `-qrels`.
@@ -13,8 +13,10 @@ from typing import Any
 
 from pipeline.core.errors import InputError
 from pipeline.data.sources.repos import Repo
-from pipeline.formats import tables, tsv
-from pipeline.formats.source import Batch, Judgments
+from pipeline.formats import tables
+from pipeline.formats.judgments import Judgments
+from pipeline.formats.qrels import read_qrels
+from pipeline.formats.records import Batch
 
 QUERY, PASSAGE, GRADE = "query-id", "corpus-id", "score"
 
@@ -27,7 +29,7 @@ class BeirHub:
         texts: The repository of corpus and queries.
         qrels: The repository of the judgments.
         table: The table of the judgments in it; None is its default one.
-        split: Which judgments.
+        split: The split of the judgments.
     """
 
     texts: Repo
@@ -79,25 +81,24 @@ class BeirHub:
         """The judgments: columns `query-id`, `corpus-id` and `score`, as a table or as TSV."""
         files = self.qrels.files(self.table, self.split)
         if len(files) == 1 and files[0].name.endswith((".tsv", ".tsv.gz")):
-            return tsv.read_judgments(files[0], f"{QUERY} {PASSAGE} {GRADE}", header=True)
+            return read_qrels(files[0])
         return tables.read_judgments(files, QUERY, PASSAGE, GRADE)
 
     def _split(self, table: str) -> str | None:
-        """The split of a table of texts: named as the table, or as the judgments', or the only one."""
+        """The split of a table of texts, named as the table or the judgments' split; None is the only one."""
         splits = self.texts.splits(table)
         return next((name for name in (table, self.split) if name in splits), None)
 
 
 def _texts(files: list[Path]) -> Iterator[Batch]:
-    for path in files:
-        for rows in tables.read(path, ["text"], ["_id", "id", "title"]):
-            name = "_id" if "_id" in rows.columns or "id" not in rows.columns else "id"
-            yield Batch(
-                rows.strings(name, integers=True),
-                rows.strings("text"),
-                rows.strings("title", nulls=True) if "title" in rows.columns else None,
-                rows.origin,
-                rows.unit,
-                rows.numbers,
-                rows.advance,
-            )
+    for rows in tables.read_rows(files, ["text"], ["_id", "id", "title"]):
+        name = "_id" if "_id" in rows.columns or "id" not in rows.columns else "id"
+        yield Batch(
+            rows.strings(name, integers=True),
+            rows.strings("text"),
+            rows.strings("title", nulls=True) if "title" in rows.columns else None,
+            rows.origin,
+            rows.unit,
+            rows.numbers,
+            rows.advance,
+        )

@@ -1,4 +1,4 @@
-"""How is FlagEmbedding's evaluation layout read? As `FlagEmbedding.evaluation.custom` takes it.
+"""FlagEmbedding's evaluation layout, as `FlagEmbedding.evaluation.custom` reads it.
 
 The lines of `corpus.jsonl` are `{"id", "title", "text"}` (the title optional), of `<split>_queries.jsonl`
 `{"id", "text"}` and of `<split>_qrels.jsonl` `{"qid", "docid", "relevance"}`.
@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pipeline.config.data import DataSettings, LocatedSettings
 from pipeline.config.settings import LocalPath
+from pipeline.data.sources.folders import CollectionFiles, collection_folder, find
+from pipeline.data.sources.protocol import Source
 from pipeline.formats import jsonl, tables
-from pipeline.formats.blocks import collection_folder, find, hashed
-from pipeline.formats.source import Batch, Judgments, Source
+from pipeline.formats.judgments import Judgments
+from pipeline.formats.records import Batch
 
 LAYOUT = (
     "FlagEmbedding's layout: corpus.jsonl, <split>_queries.jsonl and <split>_qrels.jsonl, each plain or .gz"
@@ -35,43 +36,29 @@ class FlagFolderSettings(LocatedSettings):
 
 
 @dataclass(frozen=True)
-class FlagFolder:
+class FlagFolder(CollectionFiles):
     """A collection in FlagEmbedding's evaluation layout."""
 
-    corpus_file: Path
-    queries_file: Path
-    qrels_file: Path
+    layout = "flag"
 
     @staticmethod
     def open(path: str | None, split: str) -> FlagFolder:
         """Find the files.
 
         Raises:
-            InputError: The folder or one of its files is not there.
+            InputError: The folder or one of its files is missing.
         """
         folder = collection_folder(path, LAYOUT)
         names = ("corpus.jsonl", f"{split}_queries.jsonl", f"{split}_qrels.jsonl")
         return FlagFolder(*(find(folder, [name], LAYOUT) for name in names))
 
-    def identity(self) -> dict[str, dict[str, Any]]:
-        """The three files' bytes."""
-        return {
-            "corpus": {"layout": "flag", **hashed(self.corpus_file)},
-            "queries": {"layout": "flag", **hashed(self.queries_file)},
-            "qrels": {"layout": "flag", **hashed(self.qrels_file)},
-        }
-
-    def size(self) -> tuple[int | None, str]:
-        """Bytes of the corpus file."""
-        return self.corpus_file.stat().st_size, "B"
-
     def passages(self) -> Iterator[Batch]:
         """The corpus."""
-        return jsonl.read(self.corpus_file, "id", "title")
+        return jsonl.read_texts(self.corpus_file, "id", "title")
 
     def queries(self) -> Iterator[Batch]:
         """The queries."""
-        return jsonl.read(self.queries_file, "id")
+        return jsonl.read_texts(self.queries_file, "id")
 
     def judgments(self) -> Judgments:
         """The judgments."""

@@ -1,4 +1,4 @@
-"""How is a dataset of queries and their relevant texts read? Rows of a query and a list of positives.
+"""Hub datasets of queries and their relevant texts: rows of a query and a list of positives.
 
 The corpus is the positives in row order, every one of every row, as FlagEmbedding's tutorial takes it; a
 passage's id is its position. Or it is another dataset, and a passage's id is its row number. A query's id is
@@ -21,9 +21,11 @@ from pydantic import field_validator, model_validator
 from pipeline.config.data import DataSettings, LocatedSettings
 from pipeline.config.settings import PathOrId, Section, setting
 from pipeline.core.records import Int64
+from pipeline.data.sources.protocol import Source
 from pipeline.data.sources.repos import Repo
 from pipeline.formats import tables
-from pipeline.formats.source import Batch, Judgments, Source
+from pipeline.formats.judgments import Judgments, make_judgments
+from pipeline.formats.records import Batch
 from pipeline.formats.tables import Rows
 
 if TYPE_CHECKING:
@@ -113,16 +115,10 @@ class HubDataset:
         queries = rows | {"query_column": self.config.query_column}
         if self.corpus:
             corpus = self.corpus.identity(None, self.config.corpus_split)
-            return {
-                "corpus": corpus | {"corpus_column": self.config.corpus_column},
-                "queries": queries,
-                "qrels": positives,
-            }
-        return {
-            "corpus": positives | {"positives_of": self._first_rows},
-            "queries": queries,
-            "qrels": positives,
-        }
+            corpus |= {"corpus_column": self.config.corpus_column}
+        else:
+            corpus = positives | {"positives_of": self._first_rows}
+        return {"corpus": corpus, "queries": queries, "qrels": positives}
 
     def size(self) -> tuple[int | None, str]:
         """Bytes of the corpus' files."""
@@ -133,70 +129,70 @@ class HubDataset:
         start = 0
         for rows, texts, parents in self._texts():
             numbers = [rows.numbers[row] for row in parents]
-            ids = _counted(np.arange(start, start + len(texts)))
+            ids = _as_ids(np.arange(start, start + len(texts)))
             start += len(texts)
             yield Batch(ids, texts, None, rows.origin, rows.unit, numbers, rows.advance)
 
     def queries(self) -> Iterator[Batch]:
         """The queries, ids counted from 0."""
         column, start = self.config.query_column, 0
-        for rows in _read(self._row_files(), column):
-            ids = _counted(np.arange(start, start + len(rows)))
+        for rows in tables.read_rows(self._row_files(), [column]):
+            ids = _as_ids(np.arange(start, start + len(rows)))
             start += len(rows)
             yield Batch(ids, rows.strings(column), None, rows.origin, rows.unit, rows.numbers, rows.advance)
 
     def judgments(self) -> Judgments:
         """Query and passage for each positive that is in the corpus, joined by text.
 
-        A positive that is not there is judged under an id that no passage has, to be counted as dropped.
+        A positive that the corpus does not have gets an id of no passage, to be counted as dropped.
         """
         import pyarrow as pa
 
-        asking = self._asking()
+        queries_of = self._queries_by_positive()
         queries, passages = array("q"), array("q")
         found: set[str] = set()
         start = 0
         for _, texts, _ in self._texts():
             for position, text in enumerate(texts.to_pylist(), start):
-                if text in asking:
+                if text in queries_of:
                     found.add(text)
-                    queries.extend(asking[text])
-                    passages.extend([position] * len(asking[text]))
+                    queries.extend(queries_of[text])
+                    passages.extend([position] * len(queries_of[text]))
             start += len(texts)
-        absent = list(chain.from_iterable(rows for text, rows in asking.items() if text not in found))
+        absent = list(chain.from_iterable(rows for text, rows in queries_of.items() if text not in found))
         query_rows = np.concatenate([np.frombuffer(queries, np.int64), np.array(absent, np.int64)])
         missing = pa.array([f"absent-{number}" for number in range(len(absent))], pa.string())
-        return Judgments(
-            _counted(query_rows),
-            pa.concat_arrays([_counted(np.frombuffer(passages, np.int64)), missing]),
+        return make_judgments(
+            _as_ids(query_rows),
+            pa.concat_arrays([_as_ids(np.frombuffer(passages, np.int64)), missing]),
             np.ones(len(query_rows), np.int64),
             f"dataset {self.rows.name} ({self.config.split})",
             "row",
             query_rows,
         )
 
-    def _asking(self) -> dict[str, list[int]]:
-        """Each positive's text and the rows of the queries it answers."""
-        asking: dict[str, list[int]] = {}
+    def _queries_by_positive(self) -> dict[str, list[int]]:
+        """For each positive's text, the rows of the queries that it answers."""
+        queries_of: dict[str, list[int]] = {}
         column, start = self.config.positives_column, 0
-        for rows in _read(self._row_files(), column):
+        for rows in tables.read_rows(self._row_files(), [column]):
             texts, parents = rows.lists(column)
             for text, row in zip(texts.to_pylist(), (start + parents).tolist(), strict=True):
-                answered = asking.setdefault(text, [])
+                answered = queries_of.setdefault(text, [])
                 if not answered or answered[-1] != row:
                     answered.append(row)
             start += len(rows)
-        return asking
+        return queries_of
 
     def _texts(self) -> Iterator[tuple[Rows, pa.Array, Int64]]:
-        """The corpus: rows, their texts, and which row each text is of."""
+        """The corpus: rows, their texts, and the row of each text."""
         if self.corpus:
             column = self.config.corpus_column
-            for rows in _read(self._corpus_files(), column):
+            for rows in tables.read_rows(self._corpus_files(), [column]):
                 yield rows, rows.strings(column), np.arange(len(rows))
             return
         column, left = self.config.positives_column, self._first_rows
-        for rows in _read(self._corpus_files(), column):
+        for rows in tables.read_rows(self._corpus_files(), [column]):
             texts, parents = rows.lists(column)
             if left is not None:
                 inside = int(np.searchsorted(parents, left))
@@ -206,7 +202,7 @@ class HubDataset:
 
     @property
     def _first_rows(self) -> int | None:
-        """How many rows' positives make the corpus; None is all."""
+        """The number of rows whose positives are the corpus; None is all."""
         return self.config.corpus.positives_of if isinstance(self.config.corpus, PositivesOf) else None
 
     def _row_files(self) -> list[Path]:
@@ -216,13 +212,8 @@ class HubDataset:
         return self.corpus.files(None, self.config.corpus_split) if self.corpus else self._row_files()
 
 
-def _read(files: list[Path], column: str) -> Iterator[Rows]:
-    for path in files:
-        yield from tables.read(path, [column])
-
-
-def _counted(numbers: Int64) -> pa.Array:
-    """Numbers as ids."""
+def _as_ids(numbers: Int64) -> pa.Array:
+    """Numbers as texts."""
     import pyarrow as pa
 
     return pa.array(numbers).cast(pa.string())

@@ -1,4 +1,4 @@
-"""How is a collection of the ir_datasets catalogue read? By its id, such as `msmarco-passage/dev/small`.
+"""Collections of the ir_datasets catalogue, by their id, such as `msmarco-passage/dev/small`.
 
 ir_datasets fetches what is not on disk yet and checks each download against the checksum in its catalogue;
 so an id and the package's version fix the content.
@@ -17,7 +17,9 @@ import numpy as np
 from pipeline.config.data import DataSettings
 from pipeline.config.settings import setting
 from pipeline.core.errors import InputError
-from pipeline.formats.source import BATCH_ROWS, Batch, Judgments, Source
+from pipeline.data.sources.protocol import Source
+from pipeline.formats.judgments import Judgments, make_judgments
+from pipeline.formats.records import BATCH_ROWS, Batch
 
 
 class CatalogueSettings(DataSettings):
@@ -67,12 +69,12 @@ class CatalogueDataset:
         return self._part("docs").docs_count(), "passages"
 
     def passages(self) -> Iterator[Batch]:
-        """The corpus; a title counts as such where documents have `title` and `text`."""
+        """The corpus, with titles if its documents have fields `title` and `text`."""
         documents = self._part("docs").docs_iter()
         return self._batches((doc.doc_id, *_title_and_text(doc)) for doc in self._guarded(documents))
 
     def queries(self) -> Iterator[Batch]:
-        """The queries, by what the catalogue says is their text."""
+        """The queries, with the text that the catalogue uses by default."""
         queries = self._part("queries").queries_iter()
         return self._batches((query.query_id, "", query.default_text()) for query in self._guarded(queries))
 
@@ -81,17 +83,17 @@ class CatalogueDataset:
         import pyarrow as pa
 
         qrels = list(self._guarded(self._part("qrels").qrels_iter()))
-        return Judgments(
+        return make_judgments(
             pa.array([str(qrel.query_id) for qrel in qrels], pa.string()),
             pa.array([str(qrel.doc_id) for qrel in qrels], pa.string()),
-            np.array([qrel.relevance for qrel in qrels], np.int64),
+            np.array([qrel.relevance for qrel in qrels], np.float64),
             f"ir_datasets {self.name}",
             "judgment",
             np.arange(len(qrels)),
         )
 
     def _part(self, part: str) -> Any:
-        """The dataset, if it has that part."""
+        """The dataset; refused if it has no such part."""
         import ir_datasets
 
         try:
@@ -106,12 +108,12 @@ class CatalogueDataset:
             raise InputError(
                 f"data.path '{self.name}': this id has no {part}",
                 allowed="an id with docs, queries and qrels, such as msmarco-passage/dev/small",
-                fix="take a more specific id",
+                fix="use a more specific id",
             )
         return dataset
 
     def _guarded(self, records: Iterable[Any]) -> Iterator[Any]:
-        """The records; what goes wrong on the way is the dataset's or the network's fault."""
+        """The same records; an error while they are read becomes an InputError."""
         try:
             yield from records
         except (OSError, RuntimeError, ValueError) as error:
@@ -128,7 +130,9 @@ class CatalogueDataset:
         while part := list(islice(records, BATCH_ROWS)):
             for row, record in enumerate(part, start):
                 if not all(isinstance(value, str) for value in record):
-                    raise InputError(f"ir_datasets {self.name}, record {row}: no text", fix="report it there")
+                    raise InputError(
+                        f"ir_datasets {self.name}, record {row}: no text", fix="report it to them"
+                    )
             ids, titles, texts = (pa.array(column, pa.string()) for column in zip(*part, strict=True))
             numbers = range(start, start + len(part))
             yield Batch(ids, texts, titles, f"ir_datasets {self.name}", "record", numbers, len(part))

@@ -1,8 +1,8 @@
-"""Which files of a dataset repository hold a split? On the hub at one commit, or in a local folder.
+"""Dataset repositories, on the hub at one commit or in a local folder: which of their files hold a split.
 
-As the hub has it: `README.md` may say so (`configs:` in its header); else names do, such as
-`data/dev-00000-of-00002.parquet`, `dev/part.parquet` or `corpus/corpus.jsonl`. Files are taken in order of
-their names. A local folder is read where it is, and nothing is copied or kept.
+As on the hub, `README.md` may name the files (`configs:` in its header). Otherwise their names do, such as
+`data/dev-00000-of-00002.parquet`, `dev/part.parquet` or `corpus/corpus.jsonl`. Files are read in order of
+their names. A local folder is read where it is; nothing is copied.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ import yaml
 
 from pipeline.core import hub
 from pipeline.core.errors import InputError
-from pipeline.formats.blocks import hashed
+from pipeline.data.sources.folders import hashed
 
 README = "README.md"
 PARQUET, JSON, TSV = (".parquet",), (".jsonl", ".jsonl.gz", ".json", ".json.gz"), (".tsv", ".tsv.gz")
-KINDS = PARQUET + JSON + TSV  # where a split is there in several, the first is taken
+KINDS = PARQUET + JSON + TSV  # of a split that exists in several, the first is read
 
 
 @dataclass(frozen=True)
@@ -42,39 +42,34 @@ class Repo:
         """The repository of a folder, or of an id on the hub.
 
         Raises:
-            InputError: It is no folder, and the hub does not know it or cannot be reached.
+            InputError: It is not a folder, and the hub does not know it or cannot be reached.
         """
         if Path(path).is_dir():
             return Repo(path, None)
         return Repo(path, hub.resolve_commit(path, revision, "dataset"))
 
     def identity(self, config: str | None, split: str | None) -> dict[str, Any]:
-        """What the rows of a split depend on: the commit, or the bytes of local files."""
+        """What determines the rows of a split: the commit, or the bytes of local files."""
         if self.commit is None:
             return {"layout": "hub", **hashed(*self.files(config, split))}
-        return {
-            "layout": "hub",
-            "dataset": self.name,
-            "commit": self.commit,
-            "config": config,
-            "split": split,
-        }
+        source = {"layout": "hub", "dataset": self.name, "commit": self.commit}
+        return source | {"config": config, "split": split}
 
     def files(self, config: str | None, split: str | None) -> list[Path]:
-        """The files of a split, fetched if need be.
+        """The files of a split; those on the hub are downloaded if they are not cached.
 
         Args:
-            config: Which of the repository's tables; None is the default one.
-            split: Its split; None is all of a table that has no more than one.
+            config: The name of a table; None is the default one.
+            split: Its split; None is the only one.
 
         Raises:
-            InputError: It has no such table or split.
+            InputError: The repository has no such table or split.
         """
-        declared = self._declared(config, split)
-        patterns = declared if declared is not None else _likely(config, split)
+        named = self._patterns_in_readme(config, split)
+        patterns = named if named is not None else _likely(config, split)
         folder = self._folder(patterns)
-        if declared is not None:
-            found = {path for pattern in declared for path in folder.glob(pattern)}
+        if named is not None:
+            found = {path for pattern in named for path in folder.glob(pattern)}
         else:
             found = set(_named(folder, config, split))
         for kind in KINDS:
@@ -83,13 +78,13 @@ class Repo:
         raise self._not_found(folder, config, split)
 
     def has(self, config: str) -> bool:
-        """Whether there is a table of that name; on the hub, whether the README says so."""
+        """Whether the repository has a table of that name; on the hub, only the README tells."""
         if config in self._configs:
             return True
         return self.commit is None and not self._configs and bool(_named(Path(self.name), config, None))
 
     def splits(self, config: str) -> list[str]:
-        """The splits that the README declares for a table."""
+        """The splits of a table that the README names."""
         return list(self._configs.get(config, {}))
 
     def _folder(self, patterns: Sequence[str]) -> Path:
@@ -99,35 +94,35 @@ class Repo:
 
     @cached_property
     def _configs(self) -> dict[str, dict[str, list[str]]]:
-        """What the README declares: table -> split -> patterns of its files."""
+        """The files that the README names: table -> split -> patterns."""
         return {name: _splits(entry["data_files"]) for name, entry in self._entries.items()}
 
     @property
     def _default(self) -> str:
-        """The table that `datasets` takes where none is named: marked or called so; else the first."""
+        """The table that `datasets` reads by default: the one marked or named so, or the first."""
         entries = self._entries.items()
         named = (name for name, entry in entries if name == "default" or entry.get("default"))
         return next(named, next(iter(self._entries)))
 
     @cached_property
     def _entries(self) -> dict[str, dict[str, Any]]:
-        """What the README says of each table that it declares files of."""
+        """The README's entry for each table whose files it names."""
         readme = self._folder([README]) / README
         text = readme.read_text(encoding="utf-8", errors="replace") if readme.is_file() else ""
         header = re.match(r"---\s*\n(.*?)\n---", text, re.DOTALL)
         try:
-            declared = yaml.safe_load(header[1]) if header else None
+            metadata = yaml.safe_load(header[1]) if header else None
         except yaml.YAMLError:
-            declared = None
-        configs = declared.get("configs") if isinstance(declared, dict) else None
+            metadata = None
+        configs = metadata.get("configs") if isinstance(metadata, dict) else None
         return {
             str(entry.get("config_name", "default")): entry
             for entry in (configs if isinstance(configs, list) else [])
             if isinstance(entry, dict) and entry.get("data_files")
         }
 
-    def _declared(self, config: str | None, split: str | None) -> list[str] | None:
-        """The README's patterns for a split; None where the README names no tables."""
+    def _patterns_in_readme(self, config: str | None, split: str | None) -> list[str] | None:
+        """The README's patterns for a split; None if the README names no tables."""
         if not self._configs:
             return None
         name = config or self._default
@@ -144,10 +139,10 @@ class Repo:
 
     def _not_found(self, folder: Path, config: str | None, split: str | None) -> InputError:
         kind = f"a table '{config}'" if config else "a split"
-        there = sorted(str(path.relative_to(folder)) for path in _data_files(folder))[:8]
+        present = sorted(str(path.relative_to(folder)) for path in _data_files(folder))[:8]
         return InputError(
             f"dataset {self.name}: no file of {kind}{f' named {split!r}' if split else ''}"
-            + (f"; it has {', '.join(there)}" if there else ""),
+            + (f"; it has {', '.join(present)}" if present else ""),
             allowed=f"files such as {config or 'data'}/{split or config}-00000-of-00001.parquet, "
             f"plain or .gz, or .jsonl, .json or .tsv",
             fix="check data.path and data.split",
@@ -165,14 +160,14 @@ def _splits(data_files: Any) -> dict[str, list[str]]:
 
 
 def _patterns(paths: Any) -> list[str]:
-    """One or several patterns as a list; what would leave the repository is left out."""
+    """One or several patterns as a list, without those that point outside the repository."""
     listed = paths if isinstance(paths, list) else [paths]
     texts = (path.removeprefix("./") for path in listed if isinstance(path, str))
     return [path for path in texts if path and not path.startswith("/") and ".." not in path.split("/")]
 
 
 def _likely(config: str | None, split: str | None) -> list[str]:
-    """Hub patterns that match at least the files of a split, where only names tell."""
+    """Hub patterns that match at least the files of a split, if the README names none."""
     if config:
         return [f"{config}/*", f"{config}.*", f"{config}-*", f"{config}_*"]
     return [f"*{split}*"] if split else ["*"]
@@ -186,7 +181,7 @@ def _data_files(folder: Path) -> list[Path]:
 
 
 def _named(folder: Path, config: str | None, split: str | None) -> list[Path]:
-    """The files whose names tell that they are of a table and split."""
+    """The files whose names contain the table and the split."""
     files = _data_files(folder)
     if config:
         begins = re.compile(re.escape(config) + r"[/._-]")

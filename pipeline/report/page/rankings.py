@@ -18,7 +18,8 @@ import pyarrow as pa
 from pipeline.core.display import counted, cut
 from pipeline.core.records import Collection, Texts
 from pipeline.data import open_collection
-from pipeline.formats.trec import Lines, read_run
+from pipeline.formats.judgments import Judgments
+from pipeline.formats.runs import Run, read_run
 from pipeline.metrics.evaluation import JoinedRun, join_run_and_qrels, row_numbers
 from pipeline.metrics.names import Measure
 from pipeline.metrics.scoring import compute_measures, drop_identical
@@ -127,7 +128,7 @@ def _means(joined: JoinedRun, measures: Sequence[Measure], drop_own: bool) -> di
 
 
 def _query_details(
-    run: Lines, judgments: Lines, selected: Sequence[str], rel: int, drop_own: bool
+    run: Run, judgments: Judgments, selected: Sequence[str], rel: int, drop_own: bool
 ) -> dict[str, QueryDetails]:
     grades = _grades(judgments, selected)
     details = {}
@@ -192,40 +193,45 @@ def _first_relevant(above: Sequence[Hit]) -> str:
     return f"The first relevant passage is at rank {len(above) + 1}, below {' and '.join(parts)}."
 
 
-def _run(path: Path) -> Lines:
+def _run(path: Path) -> Run:
     """The run of a result, which is empty if nothing was retrieved for any query."""
     if path.stat().st_size:
         return read_run(path)
     none = pa.array([], pa.string())
-    return Lines(none, np.zeros(0, np.int32), pa.chunked_array([none]), np.zeros(0, np.float32))
+    return Run(none, np.zeros(0, np.int32), pa.chunked_array([none]), np.zeros(0, np.float32))
 
 
-def _judgments(collection: Collection) -> Lines:
+def _judgments(collection: Collection) -> Judgments:
     """The judgments of a collection in the form that `read_qrels` gives."""
     qrels = collection.qrels
-    return Lines(
+    passages = collection.passages.ids.take(pa.array(qrels.passages)).combine_chunks().dictionary_encode()
+    return Judgments(
         query_ids=collection.queries.ids.combine_chunks(),
         queries=qrels.queries.astype(np.int32),
-        documents=collection.passages.ids.take(pa.array(qrels.passages)),
-        values=np.asarray(qrels.grades),
+        passage_ids=passages.dictionary,
+        passages=passages.indices.to_numpy(),
+        grades=np.asarray(qrels.grades),
+        origin="the collection",
+        unit="judgment",
+        numbers=np.arange(len(qrels.grades)),
     )
 
 
-def _grades(judgments: Lines, selected: Sequence[str]) -> dict[str, dict[str, int]]:
+def _grades(judgments: Judgments, selected: Sequence[str]) -> dict[str, dict[str, int]]:
     """The grade of each judged passage, for each selected query."""
     grades, rows = {}, row_numbers(pa.array(selected, pa.string()), judgments.query_ids)
     for query, row in zip(selected, rows.tolist(), strict=True):
         first, last = np.searchsorted(judgments.queries, (row, row + 1))
-        names = judgments.documents.slice(first, last - first).to_pylist()
-        grades[query] = dict(zip(names, judgments.values[first:last].tolist(), strict=True))
+        names = judgments.passage_ids.take(pa.array(judgments.passages[first:last])).to_pylist()
+        grades[query] = dict(zip(names, judgments.grades[first:last].tolist(), strict=True))
     return grades
 
 
-def _hits(run: Lines, selected: Sequence[str]) -> dict[str, list[tuple[str, float]]]:
+def _hits(run: Run, selected: Sequence[str]) -> dict[str, list[tuple[str, float]]]:
     """Passage ids and scores of each selected query, in the order of the file, which is by rank."""
     rows = row_numbers(pa.array(selected, pa.string()), run.query_ids)
     lines = np.flatnonzero(np.isin(run.queries, rows))
-    names, scores = run.documents.take(pa.array(lines)).to_pylist(), run.values[lines].tolist()
+    names, scores = run.documents.take(pa.array(lines)).to_pylist(), run.scores[lines].tolist()
     ranking: dict[int, list[tuple[str, float]]] = {row: [] for row in rows.tolist()}
     for row, name, value in zip(run.queries[lines].tolist(), names, scores, strict=True):
         ranking[row].append((name, value))

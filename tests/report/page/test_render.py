@@ -20,7 +20,7 @@ from pipeline.cli import app
 from pipeline.config.files import load_config
 from pipeline.core.display import p
 from pipeline.core.records import Ranking
-from pipeline.formats import trec
+from pipeline.formats import runs
 from pipeline.metrics import evaluation, scoring, statistics
 from pipeline.metrics.names import parse_measures
 from pipeline.report.page.render import render_page
@@ -210,7 +210,7 @@ def make_one(folder: Path, benchmark: Benchmark, rng: np.random.Generator) -> Pa
     values = scoring.compute_measures(Ranking(passages, scores), collection.qrels, QUERIES, measures)
     folder.mkdir()
     with open(folder / "run.trec", "wb") as run:
-        trec.write_run(
+        runs.write_run(
             run, collection.queries.ids, collection.passages.ids, Ranking(passages, scores), "many"
         )
     with open(folder / "per_query.csv", "w", newline="") as table:

@@ -1,0 +1,235 @@
+"""Lines of columns separated by white space: the parser that TREC runs and judgments share.
+
+Lines are parsed by Arrow's CSV reader, a block at a time on each core. It knows one separator and no
+comments; so in the few files that need it, white space is first reduced to single spaces, and comments are
+cut out. Where Arrow refuses a block, the block is read again line by line, to name the line at fault.
+
+White space is ASCII white space, as in trec_eval: a no-break space is part of an id.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.core import machine
+from pipeline.core.errors import InputError, short_repr
+from pipeline.core.records import Int32, Int64
+from pipeline.formats.blocks import Block, decoded, read_blocks
+from pipeline.formats.duplicates import UInt64, fingerprints
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+BLOCK_BYTES = 2 << 20  # parsed at once, by one thread
+
+_COMMENT = re.compile(rb"^#[^\n]*", re.MULTILINE)
+_OTHER_SPACES = bytes.maketrans(b"\t\r\v\f", b"    ")
+
+
+@dataclass(frozen=True)
+class Form:
+    """What a line holds.
+
+    Attributes:
+        columns: Names of its columns, in order; `query` and `document` are among them.
+        value: The name of the column that holds the number.
+        arrow_type: The type that Arrow reads that column as.
+        convert: Makes NumPy numbers of it; raises ValueError if one is malformed.
+        rule: What numbers are allowed, for errors.
+    """
+
+    columns: tuple[str, ...]
+    value: str
+    arrow_type: str
+    convert: Callable[[pa.Array], npt.NDArray[Any]]
+    rule: str
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of all lines, in the file's order; blank lines and comments are left out.
+
+    Attributes:
+        query_ids: Arrow strings [queries], in order of first appearance.
+        queries: int32 [lines], row in `query_ids`.
+        documents: Arrow strings [lines].
+        values: [lines], as the form converts them.
+        numbers: int64 [lines], the line's number in the file, from 1.
+        fingerprints: uint64 [lines], of the documents.
+    """
+
+    query_ids: pa.Array
+    queries: Int32
+    documents: pa.ChunkedArray
+    values: npt.NDArray[Any]
+    numbers: Int64
+    fingerprints: UInt64
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The columns of one block; queries are run-end encoded, since most lines repeat the previous one's."""
+
+    queries: pa.RunEndEncodedArray
+    documents: pa.Array
+    values: npt.NDArray[Any]
+    numbers: Int64
+    fingerprints: UInt64
+
+
+def column_blocks(path: Path | str) -> Iterator[Block]:
+    """The blocks of a file, of the size that is parsed at once."""
+    return read_blocks(path, BLOCK_BYTES)
+
+
+def read_columns(blocks: Iterable[Block], form: Form) -> Columns | None:
+    """Parse the lines of a file; None if there are only comments and blank lines.
+
+    Raises:
+        InputError: The file cannot be read, or a line is malformed; the first such line is named.
+    """
+    import pyarrow as pa
+
+    parts = [part for part in _in_threads(lambda block: _parse(block, form), blocks) if part]
+    if not parts:
+        return None
+    runs = pa.chunked_array([part.queries.values for part in parts]).combine_chunks().dictionary_encode()
+    lengths = [np.diff(part.queries.run_ends.to_numpy(), prepend=0) for part in parts]
+    return Columns(
+        query_ids=runs.dictionary,
+        queries=np.repeat(runs.indices.to_numpy(), np.concatenate(lengths)),
+        documents=pa.chunked_array([part.documents for part in parts]),
+        values=np.concatenate([part.values for part in parts]),
+        numbers=np.concatenate([part.numbers for part in parts]),
+        fingerprints=np.concatenate([part.fingerprints for part in parts]),
+    )
+
+
+def data_lines(block: Block) -> Iterator[tuple[int, list[str]]]:
+    """Number and fields of each line that is neither blank nor a comment. Slow: for a first line and errors.
+
+    Raises:
+        InputError: A line is not UTF-8.
+    """
+    for number, line in block.lines():
+        decoded(line, f"{block.path}, line {number}")
+        fields = line.split()
+        if fields and not fields[0].startswith(b"#"):
+            yield number, [field.decode() for field in fields]
+
+
+def wrong_width(block: Block, number: int, found: int, *forms: Form) -> InputError:
+    """The error for a line with `found` fields, where one of `forms` was expected."""
+    widths = " or ".join(str(len(form.columns)) for form in forms)
+    names = " or ".join(" ".join(form.columns) for form in forms)
+    return InputError(
+        f"{block.path}, line {number}: expected {widths} fields ({names}), found {found}",
+        allowed="fields separated by spaces or tabs, and no white space inside an id",
+        fix="correct that line",
+    )
+
+
+def _in_threads(parse: Callable[[Block], _Part | None], blocks: Iterable[Block]) -> Iterator[_Part | None]:
+    """`map(parse, blocks)` on all cores, with few blocks in memory at a time; raises the first error."""
+    workers = machine.cores()
+    waiting: deque[Future[_Part | None]] = deque()
+    with ThreadPoolExecutor(workers) as pool:  # Arrow and NumPy work outside Python's lock
+        for block in blocks:
+            waiting.append(pool.submit(parse, block))
+            if len(waiting) > 2 * workers:
+                yield waiting.popleft().result()
+        yield from (each.result() for each in waiting)
+
+
+def _parse(block: Block, form: Form) -> _Part | None:
+    """Parse a block; None if there are only comments and blank lines."""
+    try:
+        if not block.data.isascii():
+            block.data.decode()
+        text = _tidy(block.data)
+        if not text or text.isspace():
+            return None
+        return _by_arrow(text, block.first, form)
+    except ValueError as error:  # Arrow's errors are ValueErrors, too
+        raise _explained(block, form, error) from None
+
+
+def _by_arrow(text: bytes, first: int, form: Form) -> _Part:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    from pyarrow import csv
+
+    types = {"query": "string", "document": "string", form.value: form.arrow_type}
+    table = csv.read_csv(
+        pa.BufferReader(text),
+        read_options=csv.ReadOptions(column_names=form.columns, block_size=2 * len(text), use_threads=False),
+        parse_options=csv.ParseOptions(
+            delimiter=" ", quote_char=False, double_quote=False, escape_char=False
+        ),
+        convert_options=csv.ConvertOptions(
+            include_columns=list(types),
+            column_types={name: pa.type_for_alias(kind) for name, kind in types.items()},
+            null_values=[],
+            strings_can_be_null=False,
+            check_utf8=False,
+        ),
+    )
+    queries, documents, values = (column.combine_chunks() for column in table.columns)
+    return _Part(
+        pc.run_end_encode(queries),
+        documents,
+        form.convert(values),
+        _line_numbers(text, first, len(documents)),
+        fingerprints(documents),
+    )
+
+
+def _line_numbers(text: bytes, first: int, count: int) -> Int64:
+    """int64 [count]: the numbers of the lines of tidy text that are not empty."""
+    ends = np.flatnonzero(np.frombuffer(text + b"\n", dtype=np.uint8) == 10)
+    if count == len(ends):
+        return np.arange(first, first + count)
+    return first + np.flatnonzero(np.diff(ends, prepend=-1) > 1)
+
+
+def _explained(block: Block, form: Form, error: ValueError) -> InputError:
+    """The error for the first malformed line of a block that Arrow refuses."""
+    import pyarrow as pa
+
+    for number, fields in data_lines(block):
+        if len(fields) != len(form.columns):
+            return wrong_width(block, number, len(fields), form)
+        value = fields[form.columns.index(form.value)]
+        try:
+            form.convert(pa.array([value]).cast(form.arrow_type))
+        except ValueError:
+            found = f"{block.path}, line {number}: the {form.value} is {short_repr(value)}"
+            return InputError(found, allowed=form.rule, fix="correct that line")
+    return InputError(f"{block.path}: cannot be read: {error}")
+
+
+def _tidy(data: bytes) -> bytes:
+    """The same lines with single spaces between fields and without comments. Most files are so already."""
+    other = any(space in data for space in (b"\t", b"\r", b"\v", b"\f"))
+    if other or data[:1] == b" " or data[-1:] == b" " or _has_double_space(data):
+        text = np.frombuffer(data.translate(_OTHER_SPACES), dtype=np.uint8)
+        before_space = np.isin(np.append(text[1:], 10), (10, 32))
+        text = text[(text != 32) | ~before_space]  # of several spaces the last, none at a line's end
+        after_newline = np.append(10, text[:-1]) == 10
+        data = text[(text != 32) | ~after_newline].tobytes()
+    return _COMMENT.sub(b"", data) if data[:1] == b"#" or (b"#" in data and b"\n#" in data) else data
+
+
+def _has_double_space(data: bytes) -> bool:
+    """Do two white-space characters follow one another? Counts a blank line, too."""
+    space = np.frombuffer(data, dtype=np.uint8) <= 32
+    return bool((space[1:] & space[:-1]).any())

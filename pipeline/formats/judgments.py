@@ -1,0 +1,111 @@
+"""Relevance judgments, and the rules that they follow wherever they were read.
+
+* A grade is a whole number that fits a C int, as in trec_eval.
+* An id is fit for a TREC file: see `refuse_unfit_ids`.
+* A judgment that is given again with the same grade is merged with the first and counted; with another grade
+  it is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pipeline.core.errors import InputError
+from pipeline.core.records import Array, Int32, Int64
+from pipeline.formats.records import Located, refuse_unfit_ids
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+LOWEST_GRADE, HIGHEST_GRADE = -(2**31), 2**31 - 1
+GRADE_RULE = f"a whole number from {LOWEST_GRADE} to {HIGHEST_GRADE}"
+
+
+@dataclass(frozen=True)
+class Judgments(Located):
+    """Relevance judgments in their source's order, each pair of query and passage once.
+
+    Attributes:
+        query_ids: Arrow strings [queries], in order of first appearance.
+        queries: int32 [judgments], row in `query_ids`.
+        passage_ids: Arrow strings [passages], in order of first appearance.
+        passages: int32 [judgments], row in `passage_ids`.
+        grades: int64 [judgments].
+        origin, unit, numbers: See `Located`.
+        repeated: How many identical judgments were merged.
+    """
+
+    query_ids: pa.Array
+    queries: Int32
+    passage_ids: pa.Array
+    passages: Int32
+    grades: Int64
+    origin: str
+    unit: str
+    numbers: Int64
+    repeated: int = 0
+
+
+def make_judgments(
+    queries: pa.Array, passages: pa.Array, grades: Array, origin: str, unit: str, numbers: Int64
+) -> Judgments:
+    """Judgments from columns of equal length: ids, plain or dictionary-encoded, and any type of number.
+
+    Raises:
+        InputError: A rule of this module is broken, or there is no judgment.
+    """
+    if not len(grades):
+        raise InputError(f"{origin}: holds no judgment", fix="check the path and the split")
+    queries, passages = queries.dictionary_encode(), passages.dictionary_encode()
+    query_rows, passage_rows = queries.indices.to_numpy(), passages.indices.to_numpy()
+    given = Judgments(
+        queries.dictionary, query_rows, passages.dictionary, passage_rows, grades, origin, unit, numbers
+    )
+    _refuse_unfit(given)
+    pairs = query_rows.astype(np.int64) * len(passages.dictionary) + passage_rows
+    order = np.argsort(pairs, kind="stable")
+    again = np.flatnonzero(pairs[order][1:] == pairs[order][:-1])
+    earlier, later = order[again], order[again + 1]
+    _refuse_contradiction(given, earlier, later)
+    keep = np.delete(np.arange(len(grades)), later)
+    return replace(
+        given,
+        queries=query_rows[keep],
+        passages=passage_rows[keep],
+        grades=grades[keep].astype(np.int64),
+        numbers=numbers[keep],
+        repeated=len(later),
+    )
+
+
+def _refuse_unfit(given: Judgments) -> None:
+    def place(rows: Int32) -> Callable[[int], str]:
+        return lambda number: given.place(int(np.argmax(rows == number)))
+
+    refuse_unfit_ids(given.query_ids.to_pylist(), "query", place(given.queries))
+    refuse_unfit_ids(given.passage_ids.to_pylist(), "passage", place(given.passages))
+    grades = given.grades
+    fit = (grades >= LOWEST_GRADE) & (grades <= HIGHEST_GRADE) & (grades == np.floor(grades))
+    if not fit.all():
+        row = int(np.argmin(fit))
+        found = f"{given.place(row)}: the grade is {grades[row]}"
+        raise InputError(found, allowed=GRADE_RULE, fix="correct that grade")
+
+
+def _refuse_contradiction(given: Judgments, earlier: Int64, later: Int64) -> None:
+    """Refuse the first pair of rows that judge one query and passage differently."""
+    different = given.grades[earlier] != given.grades[later]
+    if not different.any():
+        return
+    second, first = min(zip(later[different].tolist(), earlier[different].tolist(), strict=True))
+    query, passage = given.query_ids[int(given.queries[first])], given.passage_ids[int(given.passages[first])]
+    raise InputError(
+        f"{given.place(second)}: query '{query}' and passage '{passage}' have grade {given.grades[second]}, "
+        f"but {given.grades[first]} at {given.place(first)}",
+        allowed="one grade for each pair",
+        fix="remove one of the two",
+    )

@@ -1,0 +1,122 @@
+"""TREC runs, read and written by columns.
+
+    qid Q0 docid rank score tag       any ASCII white space between the fields
+
+Lines that are blank or begin with `#` are skipped; a file may be gzip data. Ids are opaque UTF-8. The rank is
+not read: as in trec_eval, the score alone orders a run (`pipeline.core.order`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+import numpy as np
+
+from pipeline.core.errors import InputError
+from pipeline.core.records import Float32, Int32, Ranking
+from pipeline.formats.columns import Form, column_blocks, read_columns
+from pipeline.formats.duplicates import repeated_pairs, string_buffers
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+BLOCK_LINES = 1 << 18  # written at once
+
+
+def _scores(column: pa.Array) -> Float32:
+    """A float64 column as float32.
+
+    Raises:
+        ValueError: One is not a number.
+    """
+    with np.errstate(over="ignore"):  # as in C, a score past float32 is infinite
+        scores: Float32 = column.to_numpy().astype(np.float32)
+    if np.isnan(scores).any():
+        raise ValueError("a score is not a number")
+    return scores
+
+
+RUN = Form(("query", "Q0", "document", "rank", "score", "tag"), "score", "float64", _scores, "a number")
+
+
+@dataclass(frozen=True)
+class Run:
+    """The lines of a run, in the file's order.
+
+    Attributes:
+        query_ids: Arrow strings [queries], in order of first appearance.
+        queries: int32 [lines], row in `query_ids`.
+        documents: Arrow strings [lines]; each document once for a query.
+        scores: float32 [lines], the precision in which trec_eval 9 compares them.
+    """
+
+    query_ids: pa.Array
+    queries: Int32
+    documents: pa.ChunkedArray
+    scores: Float32
+
+
+def read_run(path: Path | str) -> Run:
+    """Read a run.
+
+    Raises:
+        InputError: The file cannot be read, a line is malformed, or a query has a document twice.
+    """
+    columns = read_columns(column_blocks(path), RUN)
+    if columns is None:
+        allowed = f"lines of {' '.join(RUN.columns)}"
+        raise InputError(f"{path}: holds no line of a run", allowed=allowed, fix="check what wrote this file")
+    earlier, later = repeated_pairs(columns.queries, columns.documents, columns.fingerprints)
+    if later.size:
+        query, document = columns.query_ids[int(columns.queries[later[0]])], columns.documents[int(later[0])]
+        raise InputError(
+            f"{path}, line {columns.numbers[later[0]]}: duplicate document '{document}' for query '{query}', "
+            f"first on line {columns.numbers[earlier[0]]}",
+            allowed="each document once for a query",
+            fix="remove one of the two lines",
+        )
+    return Run(columns.query_ids, columns.queries, columns.documents, columns.values)
+
+
+def write_run(
+    file: BinaryIO, query_ids: pa.ChunkedArray, passage_ids: pa.ChunkedArray, ranking: Ranking, tag: str
+) -> None:
+    """Write `qid Q0 docid rank score tag` lines, ranks from 1, queries in their order.
+
+    Scores have as many digits as tell any two float32 apart, so reading them back keeps every tie.
+
+    Args:
+        file: Open for writing bytes.
+        query_ids: Arrow strings [queries].
+        passage_ids: Arrow strings [passages].
+        ranking: [queries, k], ordered by the tie rule; pads are left out.
+        tag: The run's name, a single word.
+
+    Raises:
+        InputError: The tag is empty or has white space.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not tag or tag.split() != [tag]:
+        raise InputError(f"run tag {tag!r}", allowed="one word without white space")
+    k = ranking.passages.shape[1]
+    ranks = pc.cast(pa.array(np.arange(1, k + 1)), pa.string())
+    rows = max(BLOCK_LINES // max(k, 1), 1)
+    for start in range(0, len(ranking.passages), rows):
+        block = ranking.passages[start : start + rows]
+        row, column = np.nonzero(block >= 0)
+        lines = pc.binary_join_element_wise(
+            query_ids.take(pa.array(row + start)).cast(pa.string()),
+            "Q0",
+            passage_ids.take(pa.array(block[row, column])).cast(pa.string()),
+            ranks.take(pa.array(column)),
+            pc.cast(pa.array(ranking.scores[start : start + rows][row, column]), pa.string()),
+            f"{tag}\n",
+            " ",
+        )
+        for chunk in lines.chunks:
+            offsets, text = string_buffers(chunk)
+            file.write(text[offsets[0] : offsets[-1]].data)
