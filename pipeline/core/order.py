@@ -3,8 +3,8 @@
 Scores fall; where two are equal as float32, the higher document id comes first, ids compared as UTF-8 byte
 strings. This is the order of trec_eval 9 (`comp_sim_docno` in form_res_rels.c; its scores are C floats) and
 of pytrec_eval. Sorting strings is slow, and most scores differ. So rows are sorted by score, if they are not
-yet; then all hits whose score equals a neighbour's are gathered from all rows, a run of equal scores is a group,
-and one sort by group and id puts all of them in order within their places.
+yet. Then the hits that tie with a neighbour are gathered from all rows; a run of equal scores is a group, and
+one sort by group and id puts them in order within their places.
 """
 
 from __future__ import annotations
