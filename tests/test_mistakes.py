@@ -260,7 +260,7 @@ CONFIG: list[tuple[Apply, tuple[str, ...], list[str]]] = [
     (
         config("search: {", "index: {factory: HNSW0}\nsearch: {"),
         RUN,
-        ["index.factory: 'HNSW0': HNSW0 crashes Faiss, or never ends", "such as Flat"],
+        ["index.factory: 'HNSW0': HNSW0 makes Faiss crash or never end", "such as Flat"],
     ),
     (
         config("search: {", "index: {factory: PQ7}\nsearch: {"),

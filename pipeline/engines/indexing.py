@@ -126,7 +126,7 @@ class Ask:
 
 @dataclass(frozen=True)
 class Measure(Ask):
-    """Measures the shard of some rows; its facts, and its file, are what `Approximate.measure` says."""
+    """Measures the shard of some rows; its facts, and its file, are `ApproximateSearcher.measure`."""
 
     def do(self, encoder: Encoder | None, part: Part, path: Path, bar: Bar) -> dict[str, Any]:
         """See `pipeline.engines.Job`."""

@@ -1,10 +1,10 @@
 """The artifact store: a folder that any number of processes may read, write and prune at once.
 
-Two locks (see `locks`) make that safe. Making an artifact takes the lock file `.locks/<stage>-<key>` alone:
-a second process that wants the same artifact waits, and then finds it finished. Using an artifact takes a
-shared lock on its manifest, kept as long as the `Store` lives. Removing one takes both, alone and without
-waiting: what another process is making or using is left as it is. A killed process loses its locks with its
-life, and leaves an unfinished draft for the next one (see `artifacts`).
+Two locks (see `locks`) make that safe. Making an artifact takes an exclusive lock on `.locks/<stage>-<key>`:
+a second process that needs the same artifact waits, and then finds it finished. Using an artifact takes a
+shared lock on its manifest, held as long as the `Store` exists. Removing one takes exclusive locks on both,
+without waiting: what another process is making or using is left alone. The kernel releases the locks of a
+process that is killed; the next one continues from its unfinished draft (see `artifacts`).
 """
 
 from __future__ import annotations

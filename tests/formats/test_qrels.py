@@ -19,7 +19,7 @@ from pipeline.formats import columns, tables
 from pipeline.formats.judgments import GRADE_RULE, Judgments, make_judgments
 from pipeline.formats.qrels import read_qrels
 from pipeline.formats.records import refuse_unfit_ids
-from pipeline.metrics import parse_all
+from pipeline.metrics import parse_measures
 from pipeline.metrics.evaluation import evaluate_files
 
 ROWS = [("q1", "d2", 1), ("q1", "d1", -2), ("q2", "d2", 0)]
@@ -120,7 +120,7 @@ def readers(tmp_path: Path) -> list[Callable[[bytes], Judgments]]:
 
     def by_evaluate(data: bytes) -> Judgments:
         path.write_bytes(data)
-        scored = evaluate_files(path, tmp_path / "run", parse_all("ndcg@10"))
+        scored = evaluate_files(path, tmp_path / "run", parse_measures("ndcg@10"))
         assert scored.repeated == read_qrels(path).repeated
         return read_qrels(path)
 
