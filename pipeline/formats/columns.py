@@ -158,12 +158,13 @@ def _parse(block: Block, form: Form) -> _Part | None:
         text = _tidy(block.data)
         if not text or text.isspace():
             return None
-        return _by_arrow(text, block.first, form)
+        return _by_arrow(text, block, form)
     except ValueError as error:  # Arrow's errors are ValueErrors, too
         raise _explained(block, form, error) from None
 
 
-def _by_arrow(text: bytes, first: int, form: Form) -> _Part:
+def _by_arrow(text: bytes, block: Block, form: Form) -> _Part:
+    """Parse the tidy text of a block."""
     import pyarrow as pa
     import pyarrow.compute as pc
     from pyarrow import csv
@@ -188,17 +189,17 @@ def _by_arrow(text: bytes, first: int, form: Form) -> _Part:
         pc.run_end_encode(queries),
         documents,
         form.convert(values),
-        _line_numbers(text, first, len(documents)),
+        _line_numbers(text, block, len(documents)),
         fingerprints(documents),
     )
 
 
-def _line_numbers(text: bytes, first: int, count: int) -> Int64:
-    """int64 [count]: the numbers of the lines of tidy text that are not empty."""
+def _line_numbers(text: bytes, block: Block, count: int) -> Int64:
+    """int64 [count]: the numbers of the lines of a block whose tidy text is not empty."""
+    if count == block.rows:
+        return np.arange(block.first, block.first + count)
     ends = np.flatnonzero(np.frombuffer(text + b"\n", dtype=np.uint8) == 10)
-    if count == len(ends):
-        return np.arange(first, first + count)
-    return first + np.flatnonzero(np.diff(ends, prepend=-1) > 1)
+    return block.first + np.flatnonzero(np.diff(ends, prepend=-1) > 1)
 
 
 def _explained(block: Block, form: Form, error: ValueError) -> InputError:
