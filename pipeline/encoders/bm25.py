@@ -36,10 +36,7 @@ class Bm25Settings(ModelSettings):
     k1: float = setting(0.9, "how soon more of a word adds little", shapes="index", ge=0)
     b: float = setting(0.4, "how much a passage's length counts", shapes="index", ge=0, le=1)
     stop_words: StopWords | None = setting(
-        "english",
-        "the language whose stop words are left out; null keeps all",
-        shapes="passages queries",
-        keyed=False,
+        "english", "whose stop words are left out; null keeps all", shapes="passages queries", keyed=False
     )
     stemmer: SnowballStemmer | None = setting(
         "english", "a Snowball stemmer; null is none", shapes="passages queries", keyed=False

@@ -9,7 +9,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
-from pipeline.config import Abilities, EncoderSettings
+from pipeline.config import EncoderSettings
 from pipeline.core import machine
 from pipeline.core.errors import InputError
 from pipeline.models import card as declared
@@ -99,14 +99,14 @@ def resolve(config: EncoderSettings, find: Find = model_files.find) -> Model:
     Raises:
         InputError: There is no such model, its files are not whole, or a setting does not fit it.
     """
-    can, device = config.can, _resolve_device(config)
+    device = _resolve_device(config)
     precision = "fp32" if config.precision == "fp16" and device == "cpu" else config.precision
     files, identity = find(config.name, config.revision, config.trust_remote_code)
     _check_whole(config, files)
     said, family, own = declared.read(files), family_of(config.name), _own_config(files)
-    _check_modules(config, can, said)
+    _check_modules(config, said)
     _check_attention(config, family, own)
-    _check_kind(config, can, own)
+    _check_kind(config, own)
     prompts = {role: _prompt(config, role, said, family) for role in ROLES}
     if not said.pools_prompt and any(map(any, prompts.values())):
         raise InputError(
@@ -114,7 +114,7 @@ def resolve(config: EncoderSettings, find: Find = model_files.find) -> Model:
             fix="set model.query_instruction and model.passage_instruction to ''",
         )
     lengths: dict[Role, int] = {"passages": config.passage_max_length, "queries": config.query_max_length}
-    most, pooling = _most_tokens(can, said, family, own), _pooling(config, can, said, family, own)
+    most, pooling = _most_tokens(config, said, family, own), _pooling(config, said, family, own)
     truncate_dim = config.truncate_dim or said.truncate_dim
     return Model(
         name=config.name,
@@ -162,12 +162,12 @@ def _check_whole(config: EncoderSettings, files: Files) -> None:
         )
 
 
-def _check_modules(config: EncoderSettings, can: Abilities, said: Declared) -> None:
+def _check_modules(config: EncoderSettings, said: Declared) -> None:
     """Refuse a chain of modules that the backend would not run as its model means it."""
     own = [module for module in said.modules if not module.startswith("sentence_transformers.")]
     if own and not config.trust_remote_code:
         raise distrusted(config.name, f", such as {own[0]}")
-    if can.as_sentence_transformers:
+    if config.as_sentence_transformers:
         if said.chain and said.chain[0] not in ("Transformer", "StaticEmbedding"):
             raise InputError(
                 f"model '{config.name}' begins with the module {said.chain[0]}",
@@ -195,9 +195,9 @@ def _check_attention(config: EncoderSettings, family: Family | None, own: dict[s
         )
 
 
-def _check_kind(config: EncoderSettings, can: Abilities, own: dict[str, Any]) -> None:
+def _check_kind(config: EncoderSettings, own: dict[str, Any]) -> None:
     """Refuse to run an encoder together with its decoder, which asks for a text of its own."""
-    if own.get("model_type") in ("t5", "mt5", "umt5", "longt5") and not can.as_sentence_transformers:
+    if own.get("model_type") in ("t5", "mt5", "umt5", "longt5") and not config.as_sentence_transformers:
         raise InputError(
             f"model '{config.name}' is of the type {own['model_type']}, "
             f"whose encoder backend '{config.backend}' does not run alone",
@@ -217,13 +217,13 @@ def _prompt(config: EncoderSettings, role: Role, said: Declared, family: Family 
     return prompt(form, known if given is None else given)
 
 
-def _most_tokens(can: Abilities, said: Declared, family: Family | None, own: dict[str, Any]) -> int:
+def _most_tokens(config: EncoderSettings, said: Declared, family: Family | None, own: dict[str, Any]) -> int:
     """How many tokens of a text the model may be given: by its positions, its family, its own word.
 
     Only sentence-transformers heeds the last: FlagEmbedding does not read it.
     """
     limits = [positions(own), family.max_length if family else None]
-    if can.as_sentence_transformers:
+    if config.as_sentence_transformers:
         limits.append(said.max_length)
     return min(limit for limit in limits if limit)
 
@@ -236,12 +236,10 @@ def positions(own: dict[str, Any]) -> int:
     return most - (0 if not counts_on else 2 if pad is None else int(pad) + 1)
 
 
-def _pooling(
-    config: EncoderSettings, can: Abilities, said: Declared, family: Family | None, own: dict[str, Any]
-) -> str:
+def _pooling(config: EncoderSettings, said: Declared, family: Family | None, own: dict[str, Any]) -> str:
     """The config's pooling, else the model's own, else its family's, else its library's default."""
-    pooling = config.pooling or said.pooling or (family.pooling if family else _usual_pooling(can, own))
-    if not can.as_sentence_transformers and pooling not in ("cls", "mean", "last_token"):
+    pooling = config.pooling or said.pooling or (family.pooling if family else _usual_pooling(config, own))
+    if not config.as_sentence_transformers and pooling not in ("cls", "mean", "last_token"):
         raise InputError(
             f"model '{config.name}' declares pooling '{pooling}'",
             allowed="cls, mean, last_token",
@@ -250,11 +248,11 @@ def _pooling(
     return pooling
 
 
-def _usual_pooling(can: Abilities, own: dict[str, Any]) -> str:
+def _usual_pooling(config: EncoderSettings, own: dict[str, Any]) -> str:
     """What the library takes for a model nobody says anything about."""
     if any(str(name).endswith("ForCausalLM") for name in own.get("architectures") or []):
         return "last_token"
-    return "mean" if can.as_sentence_transformers else "cls"
+    return "mean" if config.as_sentence_transformers else "cls"
 
 
 def _width(config: EncoderSettings, said: Declared, pooling: str, own: dict[str, Any]) -> int | None:
@@ -267,7 +265,7 @@ def _width(config: EncoderSettings, said: Declared, pooling: str, own: dict[str,
 def _resolve_device(config: EncoderSettings) -> str:
     """`cpu` or `cuda:N`; `auto` takes the first GPU if there is one and the backend computes there."""
     if config.device == "auto":
-        return "cuda:0" if "cuda" in config.can.devices and _gpus() else "cpu"
+        return "cuda:0" if config.on_gpu and _gpus() else "cpu"
     return "cuda:0" if config.device == "cuda" else config.device
 
 

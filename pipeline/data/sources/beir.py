@@ -1,17 +1,16 @@
-"""How is a BEIR folder read? `corpus.jsonl`, `queries.jsonl` and `qrels/<split>.tsv`, plain or gzip."""
+"""Sources `sample` and `beir`: `corpus.jsonl`, `queries.jsonl` and `qrels/<split>.tsv`, plain or gzip."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pipeline.config.data import DataSettings, LocatedSettings
 from pipeline.config.settings import setting
 from pipeline.data.sources.beir_hub import BeirHub
+from pipeline.data.sources.folder import FolderSource
 from pipeline.formats import jsonl, tsv
-from pipeline.formats.blocks import collection_folder, find, hashed
 from pipeline.formats.source import Batch, Judgments, Source
 
 LAYOUT = "BEIR's layout: corpus.jsonl, queries.jsonl and qrels/<split>.tsv, each plain or .gz"
@@ -48,39 +47,15 @@ class BeirSettings(LocatedSettings):
         return BeirFolder.open(self.path, self.split)
 
 
-@dataclass(frozen=True)
-class BeirFolder:
+class BeirFolder(FolderSource):
     """A collection in BEIR's layout."""
 
-    corpus_file: Path
-    queries_file: Path
-    qrels_file: Path
+    layout = "beir"
 
-    @staticmethod
-    def open(path: str | None, split: str) -> BeirFolder:
-        """Find the files.
-
-        Raises:
-            InputError: The folder or one of its files is not there.
-        """
-        folder = collection_folder(path, LAYOUT)
-        return BeirFolder(
-            find(folder, ["corpus.jsonl"], LAYOUT),
-            find(folder, ["queries.jsonl"], LAYOUT),
-            find(folder, [f"qrels/{split}.tsv"], LAYOUT),
-        )
-
-    def identity(self) -> dict[str, dict[str, Any]]:
-        """The three files' bytes."""
-        return {
-            "corpus": {"layout": "beir", **hashed(self.corpus_file)},
-            "queries": {"layout": "beir", **hashed(self.queries_file)},
-            "qrels": {"layout": "beir", **hashed(self.qrels_file)},
-        }
-
-    def size(self) -> tuple[int | None, str]:
-        """Bytes of the corpus file."""
-        return self.corpus_file.stat().st_size, "B"
+    @classmethod
+    def open(cls, path: str, split: str) -> BeirFolder:
+        """Find the files; see `find`."""
+        return cls.find(path, (["corpus.jsonl"], ["queries.jsonl"], [f"qrels/{split}.tsv"]), LAYOUT)
 
     def passages(self) -> Iterator[Batch]:
         """The corpus; a line is `{"_id": ..., "title": ..., "text": ...}`, the title optional."""

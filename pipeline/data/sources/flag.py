@@ -1,4 +1,4 @@
-"""How is FlagEmbedding's evaluation layout read? As `FlagEmbedding.evaluation.custom` takes it.
+"""Source `flag`: FlagEmbedding's evaluation layout, as `FlagEmbedding.evaluation.custom` takes it.
 
 The lines of `corpus.jsonl` are `{"id", "title", "text"}` (the title optional), of `<split>_queries.jsonl`
 `{"id", "text"}` and of `<split>_qrels.jsonl` `{"qid", "docid", "relevance"}`.
@@ -7,14 +7,12 @@ The lines of `corpus.jsonl` are `{"id", "title", "text"}` (the title optional), 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pipeline.config.data import DataSettings, LocatedSettings
 from pipeline.config.settings import LocalPath
+from pipeline.data.sources.folder import FolderSource
 from pipeline.formats import jsonl, tables
-from pipeline.formats.blocks import collection_folder, find, hashed
 from pipeline.formats.source import Batch, Judgments, Source
 
 LAYOUT = (
@@ -31,39 +29,14 @@ class FlagFolderSettings(LocatedSettings):
 
     def open(self) -> Source:
         """See `DataSettings.open`."""
-        return FlagFolder.open(self.path, self.split)
+        names = (["corpus.jsonl"], [f"{self.split}_queries.jsonl"], [f"{self.split}_qrels.jsonl"])
+        return FlagFolder.find(self.path, names, LAYOUT)
 
 
-@dataclass(frozen=True)
-class FlagFolder:
+class FlagFolder(FolderSource):
     """A collection in FlagEmbedding's evaluation layout."""
 
-    corpus_file: Path
-    queries_file: Path
-    qrels_file: Path
-
-    @staticmethod
-    def open(path: str | None, split: str) -> FlagFolder:
-        """Find the files.
-
-        Raises:
-            InputError: The folder or one of its files is not there.
-        """
-        folder = collection_folder(path, LAYOUT)
-        names = ("corpus.jsonl", f"{split}_queries.jsonl", f"{split}_qrels.jsonl")
-        return FlagFolder(*(find(folder, [name], LAYOUT) for name in names))
-
-    def identity(self) -> dict[str, dict[str, Any]]:
-        """The three files' bytes."""
-        return {
-            "corpus": {"layout": "flag", **hashed(self.corpus_file)},
-            "queries": {"layout": "flag", **hashed(self.queries_file)},
-            "qrels": {"layout": "flag", **hashed(self.qrels_file)},
-        }
-
-    def size(self) -> tuple[int | None, str]:
-        """Bytes of the corpus file."""
-        return self.corpus_file.stat().st_size, "B"
+    layout = "flag"
 
     def passages(self) -> Iterator[Batch]:
         """The corpus."""

@@ -1,4 +1,4 @@
-"""How is a dataset of queries and their relevant texts read? Rows of a query and a list of positives.
+"""Source `hub`: a dataset of queries with their relevant texts, in rows of a query and a list of positives.
 
 The corpus is the positives in row order, every one of every row, as FlagEmbedding's tutorial takes it; a
 passage's id is its position. Or it is another dataset, and a passage's id is its row number. A query's id is
@@ -43,9 +43,7 @@ class HubSettings(LocatedSettings):
     path: PathOrId = LocatedSettings.narrowed("path", doc="a dataset's id on the hub, or a folder")
     revision: str | None = setting(None, "branch, tag or commit of the dataset", shapes="data", keyed=False)
     corpus: int | PositivesOf | None = setting(  # type: ignore[assignment]  # one value more than elsewhere
-        None,
-        "keep N passages (all judged ones stay), or {positives_of: N}; null is all",
-        shapes="data",
+        None, "keep N passages (all judged ones stay), or {positives_of: N}; null is all", shapes="data"
     )
     query_column: str = setting("query", "the column of query texts", shapes="data")
     positives_column: str = setting("positive", "the column of lists of relevant texts", shapes="data")
@@ -78,7 +76,9 @@ class HubSettings(LocatedSettings):
 
     def open(self) -> Source:
         """See `DataSettings.open`."""
-        return HubDataset.open(self)
+        rows = Repo.open(self.path, self.revision)
+        corpus = Repo.open(self.corpus_path, self.corpus_revision) if self.corpus_path else None
+        return HubDataset(self, rows, corpus)
 
 
 @dataclass(frozen=True)
@@ -94,17 +94,6 @@ class HubDataset:
     config: HubSettings
     rows: Repo
     corpus: Repo | None
-
-    @staticmethod
-    def open(config: HubSettings) -> HubDataset:
-        """Find the datasets.
-
-        Raises:
-            InputError: One is neither a folder nor known to the hub.
-        """
-        rows = Repo.open(config.path, config.revision)
-        corpus = config.corpus_path and Repo.open(config.corpus_path, config.corpus_revision)
-        return HubDataset(config, rows, corpus or None)
 
     def identity(self) -> dict[str, dict[str, Any]]:
         """Commits or bytes of the datasets, and the columns."""

@@ -1,4 +1,4 @@
-"""How is a collection of the ir_datasets catalogue read? By its id, such as `msmarco-passage/dev/small`.
+"""Source `ir_datasets`: a collection of its catalogue, by its id such as `msmarco-passage/dev/small`.
 
 ir_datasets fetches what is not on disk yet and checks each download against the checksum in its catalogue;
 so an id and the package's version fix the content.
@@ -27,8 +27,13 @@ class CatalogueSettings(DataSettings):
     path: str = setting(..., "id in the catalogue", shapes="data", keyed=False)
 
     def open(self) -> Source:
-        """See `DataSettings.open`."""
-        return CatalogueDataset.open(self.path)
+        """See `DataSettings.open`; the id is looked up when something is read."""
+        try:
+            return CatalogueDataset(self.path, version("ir_datasets"))
+        except PackageNotFoundError:
+            raise InputError(
+                "data.source ir_datasets: the package is not installed", fix="pip install ir_datasets"
+            ) from None
 
 
 @dataclass(frozen=True)
@@ -42,20 +47,6 @@ class CatalogueDataset:
 
     name: str
     release: str
-
-    @staticmethod
-    def open(name: str) -> CatalogueDataset:
-        """Take an id; it is looked up when something is read.
-
-        Raises:
-            InputError: ir_datasets is not installed.
-        """
-        try:
-            return CatalogueDataset(name, version("ir_datasets"))
-        except PackageNotFoundError:
-            raise InputError(
-                "data.source ir_datasets: the package is not installed", fix="pip install ir_datasets"
-            ) from None
 
     def identity(self) -> dict[str, dict[str, Any]]:
         """The id and the package's version."""

@@ -1,4 +1,4 @@
-"""How are MS MARCO's own files read? `collection.tsv`, `queries.<split>.tsv` and `qrels.<split>.tsv`.
+"""Source `msmarco`: MS MARCO's own `collection.tsv`, `queries.<split>.tsv` and `qrels.<split>.tsv`.
 
 A line of the collection is `pid, text`, of the queries `qid, text`, of the judgments `qid, 0, pid, grade`.
 Where there is no collection but `top1000.<split>.tsv` (lines of `qid, pid, query, passage`), the passages in
@@ -8,14 +8,13 @@ it are the corpus, each once, in order of appearance; and its queries are the qu
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from pipeline.config.data import DataSettings, LocatedSettings
 from pipeline.config.settings import LocalPath
+from pipeline.data.sources.folder import FolderSource
 from pipeline.formats import tsv
-from pipeline.formats.blocks import collection_folder, find, hashed
 from pipeline.formats.source import Batch, Judgments, Source
 
 LAYOUT = (
@@ -33,53 +32,23 @@ class MsMarcoSettings(LocatedSettings):
 
     def open(self) -> Source:
         """See `DataSettings.open`."""
-        return MsMarcoFolder.open(self.path, self.split)
-
-
-@dataclass(frozen=True)
-class MsMarcoFolder:
-    """MS MARCO's passage ranking files.
-
-    Attributes:
-        corpus_file: The collection, or the top 1000.
-        queries_file: The queries, or the top 1000.
-        qrels_file: The judgments.
-    """
-
-    corpus_file: Path
-    queries_file: Path
-    qrels_file: Path
-
-    @staticmethod
-    def open(path: str | None, split: str) -> MsMarcoFolder:
-        """Find the files.
-
-        Raises:
-            InputError: The folder or one of its files is not there.
-        """
-        folder = collection_folder(path, LAYOUT)
+        split = self.split
         top = [f"top1000.{split}.tsv", f"top1000.{split}"]
-        return MsMarcoFolder(
-            find(folder, ["collection.tsv", *top], LAYOUT),
-            find(folder, [f"queries.{split}.tsv", *top], LAYOUT),
-            find(folder, [f"qrels.{split}.tsv"], LAYOUT),
-        )
+        names = (["collection.tsv", *top], [f"queries.{split}.tsv", *top], [f"qrels.{split}.tsv"])
+        return MsMarcoFolder.find(self.path, names, LAYOUT)
+
+
+class MsMarcoFolder(FolderSource):
+    """MS MARCO's passage ranking files; the top 1000 may be both corpus and queries."""
+
+    layout = "msmarco"
 
     def identity(self) -> dict[str, dict[str, Any]]:
-        """The files' bytes."""
-        return {
-            "corpus": {"layout": "msmarco", "top1000": _is_top(self.corpus_file), **hashed(self.corpus_file)},
-            "queries": {
-                "layout": "msmarco",
-                "top1000": _is_top(self.queries_file),
-                **hashed(self.queries_file),
-            },
-            "qrels": {"layout": "msmarco", **hashed(self.qrels_file)},
-        }
-
-    def size(self) -> tuple[int | None, str]:
-        """Bytes of the corpus file."""
-        return self.corpus_file.stat().st_size, "B"
+        """The files' bytes, and how they are read."""
+        parts = super().identity()
+        parts["corpus"]["top1000"] = _is_top(self.corpus_file)
+        parts["queries"]["top1000"] = _is_top(self.queries_file)
+        return parts
 
     def passages(self) -> Iterator[Batch]:
         """The corpus."""

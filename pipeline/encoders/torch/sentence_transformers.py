@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pipeline.config import Abilities, EncoderSettings, ModelSettings
+from pipeline.config import EncoderSettings, ModelSettings
 from pipeline.encoders.torch.backend import TorchBackend
 from pipeline.models.loading import fast_tokenizer, guarded, refuse_missing
 from pipeline.models.model import Model
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class SentenceTransformersSettings(EncoderSettings):
     """sentence-transformers, on CPU or GPU."""
 
-    can = Abilities(as_sentence_transformers=True)
+    as_sentence_transformers = True
 
     backend: Literal["sentence-transformers"] = ModelSettings.narrowed("backend", "sentence-transformers")
     precision: Literal["fp32", "fp16", "bf16"] = EncoderSettings.narrowed("precision", "fp32")
