@@ -119,7 +119,7 @@ CONFIG: list[tuple[Apply, tuple[str, ...], list[str]]] = [
     (config("path: data", f"path: {'t' * 300}"), RUN, ["ttt: File name too long; give a shorter name"]),
     (config("path: data", r'path: "a\nb"'), RUN, ["'a b' is neither an existing folder nor a dataset id"]),
     (config("1000", f"[{'1, ' * 500}]"), RUN, ["'search.top_k' is [1, 1, ", "... (passages kept"]),
-    (config("search: {top_k: 1000}", "search: lots"), RUN, ["'search' is 'lots'", "a section, of settings"]),
+    (config("search: {top_k: 1000}", "search: lots"), RUN, ["'search' is 'lots'", "a section: settings"]),
     (config("", ""), RUN, ["c.yaml is empty", "sections name, data"]),
     (config("", "- a\n- b\n"), RUN, ["c.yaml is not a mapping of sections"]),
     (content("c.yaml", b"\xff\xfe"), RUN, ["c.yaml: not UTF-8 text (byte 0)", "Save it as UTF-8"]),

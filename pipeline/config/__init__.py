@@ -5,27 +5,12 @@ from pipeline.config.data import SOURCES, DataSettings
 from pipeline.config.engine import EngineConfig
 from pipeline.config.evaluate import MEASURES, EvaluateConfig
 from pipeline.config.index import EXACT, IndexConfig
-from pipeline.config.model import BACKENDS, BackendSupport, EncoderSettings, ModelSettings, VectorSettings
+from pipeline.config.model import BACKENDS, EncoderSettings, ModelSettings, VectorSettings
 from pipeline.config.search import SearchConfig
 from pipeline.config.settings import STAGES, keyed_settings, setting
 
 __all__ = [
-    "BACKENDS",
-    "EXACT",
-    "MEASURES",
-    "SOURCES",
-    "STAGES",
-    "BackendSupport",
-    "Config",
-    "DataSettings",
-    "EncoderSettings",
-    "EngineConfig",
-    "EvaluateConfig",
-    "IndexConfig",
-    "ModelSettings",
-    "SearchConfig",
-    "VectorSettings",
-    "json_schema",
-    "keyed_settings",
-    "setting",
-]
+    "BACKENDS", "EXACT", "MEASURES", "SOURCES", "STAGES", "Config", "DataSettings", "EncoderSettings",
+    "EngineConfig", "EvaluateConfig", "IndexConfig", "ModelSettings", "SearchConfig", "VectorSettings",
+    "json_schema", "keyed_settings", "setting",
+]  # fmt: skip

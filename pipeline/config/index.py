@@ -24,5 +24,5 @@ class IndexConfig(Section):
     )
     seed: int = setting(0, "seed for drawing the vectors of `train_rows`", shapes="index", ge=0)
     shards: int = setting(
-        1, "cuts the passages into so many parts, each with an index of its own", shapes="index", ge=1
+        1, "parts that the passages are cut into, each with an index of its own", shapes="index", ge=1
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import types
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
@@ -17,7 +16,7 @@ from pipeline.config.settings import SWEEP
 from pipeline.core.errors import InputError, short_repr
 
 _ALLOWED = {
-    "model_type": "a section, of settings and their values",
+    "model_type": "a section: settings and their values",
     "tuple_type": "a list",
     "too_short": "one or more",
 }
@@ -32,102 +31,80 @@ def explain(error: ValidationError, where: str) -> InputError:
         where: The file, for the message.
     """
     issue = min(error.errors(), key=lambda issue: (issue["type"] != "extra_forbidden", -len(issue["loc"])))
-    place = _Place.of(issue["loc"])
+    keys, section, kinds = _place(issue["loc"])
+    at = f"{where}: '{'.'.join(map(str, keys))}'"
     if issue["type"] == "extra_forbidden":
-        return _unknown_key(place, where)
+        return _unknown_key(keys, section, kinds, where)
     if issue["type"].startswith("union_tag"):
-        return _unknown_kind(place, issue["input"], where)
+        return _unknown_kind(str(keys[0]), issue["input"], where)
+    field = section.model_fields.get(str(keys[-1])) if section and keys else None
+    doc = f" ({field.description})" if field and field.description else ""
     if issue["type"] == "missing":
-        return InputError(
-            f"{where}: '{place.dotted}' is missing{place.doc}", fix="add it; see configs/quickstart.yaml"
-        )
+        return InputError(f"{at} is missing{doc}", fix="add it; see configs/quickstart.yaml")
     message = issue["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
     if issue["type"] == "value_error" and isinstance(issue["input"], Mapping):
         return InputError(f"{where}: {message}")  # of a whole section, which says what to do
-    found = f"{where}: '{place.dotted}' is {short_repr(issue['input'])}{place.doc}"
-    return InputError(found, allowed=_ALLOWED.get(issue["type"], message), fix="change it")
+    allowed = _ALLOWED.get(issue["type"], message)
+    return InputError(f"{at} is {short_repr(issue['input'])}{doc}", allowed=allowed, fix="change it")
 
 
-def _unknown_key(place: _Place, where: str) -> InputError:
-    """A key that its section does not have, with the keys that it has."""
-    key, section, kinds = str(place.keys[-1]), place.section, place.kinds
-    known = [*(section.model_fields if section else []), *([] if place.keys[:-1] else [SWEEP])]
+def _unknown_key(
+    keys: Sequence[Any], section: type[BaseModel] | None, kinds: Kinds[Any] | None, where: str
+) -> InputError:
+    """A key that its section does not have, with the keys that it has; arguments as `_place` gives them."""
+    key, dotted = str(keys[-1]), ".".join(map(str, keys))
+    known = [*(section.model_fields if section else []), *([] if keys[:-1] else [SWEEP])]
+    near = difflib.get_close_matches(key, known, 1)
+    found, fix = f"unknown key '{dotted}'", f"did you mean '{near[0]}'" if near else "remove it"
     if section and kinds and (others := kinds.having(key)):
         kind = section.model_fields[kinds.field].default
-        return InputError(
-            f"{where}: {place.dotted} is not a setting of {kinds.field} '{kind}' "
-            f"(it belongs to {', '.join(others)})",
-            allowed=", ".join(known),
-            fix="leave it out",
-        )
-    near = difflib.get_close_matches(key, known, 1)
+        found = f"{dotted} is not a setting of {kinds.field} '{kind}' (it belongs to {', '.join(others)})"
+        fix = "leave it out"
+    return InputError(f"{where}: {found}", allowed=", ".join(known), fix=fix)
+
+
+def _unknown_kind(section: str, settings: Mapping[str, Any], where: str) -> InputError:
+    """A section whose kind is not given, or not one of the kinds."""
+    kinds = kinds_of(Config.model_fields[section])
+    if kinds is None:
+        raise TypeError(f"section {section} has no kinds")
+    doc, value = kinds.base.model_fields[kinds.field].description, settings.get(kinds.field)
+    near = difflib.get_close_matches(value, kinds, 1) if isinstance(value, str) else []
+    is_given = kinds.field in settings
     return InputError(
-        f"{where}: unknown key '{place.dotted}'",
-        allowed=", ".join(known),
-        fix=f"did you mean '{near[0]}'" if near else "remove it",
+        f"{where}: '{section}.{kinds.field}' is {short_repr(value) if is_given else 'missing'} ({doc})",
+        allowed=", ".join(f"'{name}'" for name in kinds),
+        fix=f"did you mean '{near[0]}'" if near else "change it" if is_given else "add it",
     )
 
 
-def _unknown_kind(place: _Place, settings: Mapping[str, Any], where: str) -> InputError:
-    """A section whose kind is not given, or not one of the kinds."""
-    kinds = kinds_of(Config.model_fields[str(place.keys[-1])])
-    assert kinds is not None
-    dotted, allowed = f"{place.dotted}.{kinds.field}", ", ".join(f"'{name}'" for name in kinds)
-    doc = f"({kinds.base.model_fields[kinds.field].description})"
-    if kinds.field not in settings:
-        return InputError(f"{where}: '{dotted}' is missing {doc}", allowed=allowed, fix="add it")
-    value = settings[kinds.field]
-    near = difflib.get_close_matches(value, kinds, 1) if isinstance(value, str) else []
-    fix = f"did you mean '{near[0]}'" if near else "change it"
-    return InputError(f"{where}: '{dotted}' is {short_repr(value)} {doc}", allowed=allowed, fix=fix)
+def _place(
+    location: Sequence[str | int],
+) -> tuple[list[str | int], type[BaseModel] | None, Kinds[Any] | None]:
+    """Where in a config one of pydantic's locations is.
 
-
-@dataclass
-class _Place:
-    """Where in a config pydantic found a mistake.
-
-    Attributes:
-        keys: The keys that lead there, without what pydantic adds to name one of several types.
-        section: The class of the section that the last key is in; None inside a plain mapping.
-        kinds: What that section is one of the kinds of, if there are kinds.
+    Returns:
+        The keys that lead there, without what pydantic adds to name a kind or a type; the section that the
+        last of them is in, None inside a plain mapping; and the kinds that this section is one of, if any.
     """
-
-    keys: list[str | int]
-    section: type[BaseModel] | None
-    kinds: Kinds[Any] | None
-
-    @classmethod
-    def of(cls, location: Sequence[str | int]) -> _Place:
-        """The place of one of pydantic's locations."""
-        place = cls([], Config, None)
-        inner: tuple[type[BaseModel] | None, Kinds[Any] | None] = (Config, None)
-        for part in location:
-            section, kinds = inner
-            if kinds and kinds.base is section:
-                inner = (kinds[str(part)], kinds)  # pydantic names the kind after the section
-            elif isinstance(part, int) or not _names_a_type(part):
-                field = section.model_fields.get(str(part)) if section else None
-                place = cls([*place.keys, part], section, kinds)
-                inner = (_section_in(field), kinds_of(field)) if field else (None, None)
-        return place
-
-    @property
-    def dotted(self) -> str:
-        """The keys as `--set` takes them."""
-        return ".".join(map(str, self.keys))
-
-    @property
-    def doc(self) -> str:
-        """What the setting is, in brackets; '' where that is not known."""
-        field = self.section.model_fields.get(str(self.keys[-1])) if self.section and self.keys else None
-        return f" ({field.description})" if field and field.description else ""
+    keys: list[str | int] = []
+    holder: tuple[type[BaseModel] | None, Kinds[Any] | None] = (Config, None)
+    inner = holder  # the section, and its kinds, that the next key is in
+    for part in location:
+        section, kinds = inner
+        if kinds and kinds.base is section:
+            inner = (kinds[str(part)], kinds)  # pydantic names the kind after the section
+        elif isinstance(part, int) or not _names_a_type(part):
+            field = section.model_fields.get(str(part)) if section else None
+            keys.append(part)
+            holder, inner = inner, (_section_in(field), kinds_of(field)) if field else (None, None)
+    return keys, *holder
 
 
 def _names_a_type(part: str) -> bool:
     """Whether a part of pydantic's location is a type of a union instead of a key."""
-    return part in ("int", "str", "bool", "PositivesOf") or part.startswith(
-        ("tuple[", "literal[", "function-")
-    )
+    types_of_unions = ("tuple[", "literal[", "function-")
+    return part in ("int", "str", "bool", "PositivesOf") or part.startswith(types_of_unions)
 
 
 def _section_in(field: FieldInfo) -> type[BaseModel] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import model_validator
@@ -24,7 +23,7 @@ class ModelSettings(Section):
         "", "hub id, local folder, or a bundled alias", shapes="passages queries", keyed=False
     )
     revision: str | None = setting(
-        None, "hub only: branch, tag or commit of the model", shapes="passages queries", keyed=False
+        None, "on the hub: branch, tag or commit of the model", shapes="passages queries", keyed=False
     )
     batch_size: int | None = setting(
         None, "texts per batch; null lets the encoder choose by tokens", shapes="", ge=1
@@ -62,24 +61,14 @@ class VectorSettings(ModelSettings):
     )
 
 
-@dataclass(frozen=True)
-class BackendSupport:
-    """The devices and models that a backend supports.
-
-    Attributes:
-        devices: Kinds of devices.
-        as_sentence_transformers: Whether it runs every module that sentence-transformers would, with that
-            library's defaults; else it runs Transformer, Pooling and Normalize, with FlagEmbedding's.
-    """
-
-    devices: tuple[str, ...] = ("cpu", "cuda")
-    as_sentence_transformers: bool = False
-
-
 class EncoderSettings(VectorSettings):
     """What is common to the backends that run a model."""
 
-    support: ClassVar[BackendSupport] = BackendSupport()
+    on_gpu: ClassVar[bool] = True
+    """Whether the backend computes on GPUs too."""
+    as_sentence_transformers: ClassVar[bool] = False
+    """Whether the backend runs every module that sentence-transformers would, with that library's defaults;
+    else it runs Transformer, Pooling and Normalize, with FlagEmbedding's."""
 
     pooling: Literal["cls", "mean", "last_token"] | None = setting(
         None, "null takes what the model itself declares", shapes="passages queries", keyed=False

@@ -14,12 +14,12 @@ class SearchConfig(Section):
     )
     memory_mb: int | None = setting(
         None,
-        "factory Flat only: search the stored vectors within so many MB; null holds the index in memory",
+        "factory Flat only: search the stored vectors within this many MB; null holds the index in memory",
         shapes="",
         ge=64,
     )
     parameters: dict[str, int | float] = setting(
-        {}, "what the index can be told, such as {nprobe: 16} or {efSearch: 64}", shapes="search"
+        {}, "parameters of the index, such as {nprobe: 16} or {efSearch: 64}", shapes="search"
     )
     against_exact: bool = setting(
         True,

@@ -35,8 +35,20 @@ class PrecomputedSettings(VectorSettings):
     )
 
     def open(self) -> Precomputed:
-        """See `ModelSettings.open`."""
-        return Precomputed.find(self)
+        """The files, of which both must be given and exist."""
+        given: dict[Role, str | None] = {"passages": self.passages, "queries": self.queries}
+        paths = {}
+        for role in ROLES:
+            name = given[role]
+            if name is None or not Path(name).is_file():
+                found = "is not given" if name is None else f"no file {name}"
+                raise InputError(
+                    f"model.{role}: {found}, and backend 'precomputed' needs it",
+                    allowed=f"a .npy file of float vectors, one row for each of the {role}",
+                    fix=f"set model.{role}; a relative path is taken from the config file's folder",
+                )
+            paths[role] = Path(name)
+        return Precomputed(paths)
 
 
 @dataclass(frozen=True)
@@ -48,27 +60,6 @@ class Precomputed:
     """
 
     paths: dict[Role, Path]
-
-    @classmethod
-    def find(cls, config: PrecomputedSettings) -> Precomputed:
-        """The files a config names.
-
-        Raises:
-            InputError: One is not named, or does not exist.
-        """
-        named: dict[Role, str | None] = {"passages": config.passages, "queries": config.queries}
-        paths = {}
-        for role in ROLES:
-            name = named[role]
-            if name is None or not Path(name).is_file():
-                found = "is not given" if name is None else f"no file {name}"
-                raise InputError(
-                    f"model.{role}: {found}, but backend 'precomputed' needs it",
-                    allowed=f"a .npy file of float vectors, one row for each of the {role}",
-                    fix=f"set model.{role}; a relative path is taken from the config file's folder",
-                )
-            paths[role] = Path(name)
-        return cls(paths)
 
     def recipe(self, role: Role) -> dict[str, Any]:
         """The part of the vectors' key that stands for their file: its hash."""

@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Callable
 from importlib import metadata
 
-from pipeline.config import BackendSupport, EncoderSettings
+from pipeline.config import EncoderSettings
 from pipeline.core import machine
 from pipeline.core.errors import InputError
 from pipeline.models.card import WIDTH_PRESERVING, ModelCard, max_positions, read_card
@@ -33,17 +33,17 @@ def resolve_model(config: EncoderSettings, find: FindModel = find_model) -> Mode
     Raises:
         InputError: There is no such model, its files are incomplete, or a setting does not fit it.
     """
-    support, device = config.support, _device(config)
+    device = _device(config)
     precision = "fp32" if config.precision == "fp16" and device == "cpu" else config.precision
     files = find(config.name, config.revision, config.trust_remote_code)
     _refuse_adapter(config, files)
     card, family = read_card(files), family_of(config.name)
-    _check_modules(config, support, card)
-    _check_architecture(config, support, card, family)
+    _check_modules(config, card)
+    _check_architecture(config, card, family)
     prompts = _prompts(config, card, family)
     lengths: dict[Role, int] = {"passages": config.passage_max_length, "queries": config.query_max_length}
-    longest = _max_tokens(support, card, family)
-    pooling = _pooling(config, support, card, family)
+    longest = _max_tokens(config, card, family)
+    pooling = _pooling(config, card, family)
     truncate_dim = config.truncate_dim or card.truncate_dim
     return Model(
         name=config.name,
@@ -65,7 +65,7 @@ def resolve_model(config: EncoderSettings, find: FindModel = find_model) -> Mode
 def _device(config: EncoderSettings) -> str:
     """`cpu` or `cuda:N`; `auto` is the first GPU if there is one and the backend supports it."""
     if config.device == "auto":
-        return "cuda:0" if "cuda" in config.support.devices and _gpu_count() else "cpu"
+        return "cuda:0" if config.on_gpu and _gpu_count() else "cpu"
     return "cuda:0" if config.device == "cuda" else config.device
 
 
@@ -88,13 +88,13 @@ def _refuse_adapter(config: EncoderSettings, files: Files) -> None:
         )
 
 
-def _check_modules(config: EncoderSettings, support: BackendSupport, card: ModelCard) -> None:
+def _check_modules(config: EncoderSettings, card: ModelCard) -> None:
     """Refuse a model if the backend would leave out some of its modules."""
     own = [module for module in card.modules if not module.startswith("sentence_transformers.")]
     if own and not config.trust_remote_code:
         raise untrusted_code(config.name, f", such as {own[0]}")
     names = card.module_names
-    if support.as_sentence_transformers:
+    if config.as_sentence_transformers:
         if names and names[0] not in ("Transformer", "StaticEmbedding"):
             raise InputError(
                 f"model '{config.name}' begins with the module {names[0]}",
@@ -110,9 +110,7 @@ def _check_modules(config: EncoderSettings, support: BackendSupport, card: Model
         )
 
 
-def _check_architecture(
-    config: EncoderSettings, support: BackendSupport, card: ModelCard, family: Family | None
-) -> None:
+def _check_architecture(config: EncoderSettings, card: ModelCard, family: Family | None) -> None:
     """Refuse a network that would run otherwise than it was trained.
 
     That is a decoder trained with bidirectional attention if transformers would run it as causal, and an
@@ -126,7 +124,7 @@ def _check_architecture(
             fix="read those files, then set model.trust_remote_code to true",
         )
     model_type = card.config.get("model_type")
-    if model_type in ("t5", "mt5", "umt5", "longt5") and not support.as_sentence_transformers:
+    if model_type in ("t5", "mt5", "umt5", "longt5") and not config.as_sentence_transformers:
         raise InputError(
             f"model '{config.name}' is of the type {model_type}, "
             f"and backend '{config.backend}' does not run its encoder alone",
@@ -157,23 +155,23 @@ def _prompt(config: EncoderSettings, role: Role, card: ModelCard, family: Family
     return prompt_parts(template, known if given is None else given)
 
 
-def _max_tokens(support: BackendSupport, card: ModelCard, family: Family | None) -> int:
+def _max_tokens(config: EncoderSettings, card: ModelCard, family: Family | None) -> int:
     """The largest number of tokens of a text, by the model's positions, its family and its card.
 
     Only sentence-transformers applies the card's `max_length`: FlagEmbedding does not read it.
     """
     limits = [max_positions(card.config), family.max_length if family else None]
-    if support.as_sentence_transformers:
+    if config.as_sentence_transformers:
         limits.append(card.max_length)
     return min(limit for limit in limits if limit)
 
 
-def _pooling(config: EncoderSettings, support: BackendSupport, card: ModelCard, family: Family | None) -> str:
+def _pooling(config: EncoderSettings, card: ModelCard, family: Family | None) -> str:
     """The pooling of the config, else the card, else the family, else the backend's library."""
     causal = any(name.endswith("ForCausalLM") for name in card.config.get("architectures") or [])
-    default = "last_token" if causal else "mean" if support.as_sentence_transformers else "cls"
+    default = "last_token" if causal else "mean" if config.as_sentence_transformers else "cls"
     pooling = config.pooling or card.pooling or (family.pooling if family else default)
-    if not support.as_sentence_transformers and pooling not in ("cls", "mean", "last_token"):
+    if not config.as_sentence_transformers and pooling not in ("cls", "mean", "last_token"):
         raise InputError(
             f"model '{config.name}' declares pooling '{pooling}'",
             allowed="cls, mean, last_token",

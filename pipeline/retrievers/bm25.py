@@ -35,11 +35,11 @@ class Bm25Settings(ModelSettings):
     retriever: ClassVar[str] = "pipeline.retrievers.bm25:Bm25"
 
     backend: Literal["bm25"] = ModelSettings.narrowed("backend", "bm25")
-    k1: float = setting(0.9, "how soon more of a word adds little", shapes="index", ge=0)
+    k1: float = setting(0.9, "how soon repeats of a word stop adding to a score", shapes="index", ge=0)
     b: float = setting(0.4, "how much a passage's length counts", shapes="index", ge=0, le=1)
     stop_words: StopWords | None = setting(
         "english",
-        "the language whose stop words are left out; null keeps all",
+        "language of the stop words to leave out; null keeps all",
         shapes="passages queries",
         keyed=False,
     )

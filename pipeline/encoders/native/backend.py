@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from pipeline.config import BackendSupport, EncoderSettings, ModelSettings
+from pipeline.config import EncoderSettings, ModelSettings
 from pipeline.core import machine
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float32, Int64
@@ -33,7 +33,7 @@ WEIGHTS, TOKENIZER = "weights.npz", "tokenizer.json"
 class NativeSettings(EncoderSettings):
     """This project's own kernels, on the CPU."""
 
-    support = BackendSupport(devices=("cpu",))
+    on_gpu = False
 
     backend: Literal["native"] = ModelSettings.narrowed("backend", "native")
     precision: Literal["int16"] = EncoderSettings.narrowed(

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from pipeline.config import BackendSupport, EncoderSettings, ModelSettings
+from pipeline.config import EncoderSettings, ModelSettings
 from pipeline.core import machine
 from pipeline.core.errors import InputError
 from pipeline.core.openvino_runtime import has_bfloat16, import_openvino
@@ -36,7 +36,7 @@ DESCRIPTION, WEIGHTS, TOKENIZER = "model.xml", "model.bin", "tokenizer.json"
 class OpenVINOSettings(EncoderSettings):
     """OpenVINO, on the CPU."""
 
-    support = BackendSupport(devices=("cpu",))
+    on_gpu = False
 
     backend: Literal["openvino"] = ModelSettings.narrowed("backend", "openvino")
     precision: Literal["fp32", "fp16", "bf16", "int8"] = EncoderSettings.narrowed("precision", "fp32")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pipeline.config import BackendSupport, EncoderSettings, ModelSettings
+from pipeline.config import EncoderSettings, ModelSettings
 from pipeline.encoders.torch.backend import TorchBackend
 from pipeline.encoders.torch.loading import explain_loading_errors, refuse_missing_weights
 from pipeline.models.model import Model
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class SentenceTransformersSettings(EncoderSettings):
     """sentence-transformers, on CPU or GPU."""
 
-    support = BackendSupport(as_sentence_transformers=True)
+    as_sentence_transformers = True
 
     backend: Literal["sentence-transformers"] = ModelSettings.narrowed("backend", "sentence-transformers")
     precision: Literal["fp32", "fp16", "bf16"] = EncoderSettings.narrowed("precision", "fp32")
