@@ -5,10 +5,11 @@ Data, passages, queries, index, search, evaluate: `benchmark` decides which of t
 
 from __future__ import annotations
 
+import functools
 import io
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,12 +17,10 @@ import numpy as np
 from pipeline import data
 from pipeline.core.machine import Meter
 from pipeline.core.progress import Bar
-from pipeline.core.records import Collection, Float64, Ranking
-from pipeline.data.storage import CORPUS, QUERIES
+from pipeline.core.records import Collection, Float64, Ranking, Texts, UInt8
 from pipeline.encoders.batching import Usage
 from pipeline.encoders.precomputed import Precomputed
-from pipeline.engines import Engine, Job, Part, Piece, indexing
-from pipeline.engines.work import Encode, Search, merge, nothing_found
+from pipeline.engines import Done, Engine, Job, Part, jobs
 from pipeline.models.model import Role
 from pipeline.storage import vectors
 from pipeline.storage.artifacts import Artifact, Draft
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
 TAG = "benchmarco"  # the last column of run.trec
 PARTS = 4  # for each worker, of the vectors to search: the last to end is waited for that much less
-TEXTS: dict[Role, str] = {"passages": CORPUS, "queries": QUERIES}
+PART_BYTES = 256 << 20  # of vectors, at most, in a part that is searched elsewhere
 
 
 def make_data(benchmark: Benchmark, draft: Draft, meter: Meter) -> dict[str, Any]:
@@ -54,37 +53,65 @@ def make_queries(benchmark: Benchmark, draft: Draft, meter: Meter) -> dict[str, 
 
 def _embed(benchmark: Benchmark, role: Role, draft: Draft, meter: Meter) -> dict[str, Any]:
     """Encode the shards that an earlier run did not leave whole."""
-    config, collection = benchmark.config.model, benchmark.collection
-    if isinstance(benchmark.model, Precomputed):
-        benchmark.model.match(collection)
+    config, collection, model = benchmark.config.model, benchmark.collection, benchmark.model
     texts = collection.passages if role == "passages" else collection.queries
     ranges = vectors.missing(len(texts), config.shard_rows, draft.whole)
     todo, usage = sum(stop - start for start, stop in ranges), Usage()
     stored: vectors.Precision = config.vector_precision if role == "passages" else "fp32"
-    job = Encode(_alone(benchmark, TEXTS[role]), role, config.normalize, stored)
-    if ranges:
-        benchmark.encoding.load(len(ranges))
-    with draft.aside() as aside, meter.working(), benchmark.progress(f"encode {role}", todo, "texts") as bar:
-        for piece in _done(benchmark.encoding, meter, job, ranges, aside, bar):
-            draft.adopt(piece.path, vectors.shard_name(*piece.part), piece.entry)
-            usage.add(piece.facts)
+    job: Job
+    if isinstance(model, Precomputed):
+        model.match(collection)
+        engine, job, inputs = benchmark.here, jobs.TakePrecomputed(model, role), _ids
+    else:
+        engine, job, inputs = benchmark.engine, jobs.Encode(role), _texts
+        if ranges:
+            engine.load(len(ranges))
+    parts = [Part(*span, functools.partial(inputs, texts, *span)) for span in ranges]
+    with meter.working(), benchmark.progress(f"encode {role}", todo, "texts") as bar:
+        for done in _done(engine, meter, job, parts, bar):
+            (made, cost), (start, stop) = done.outputs, (done.part.start, done.part.stop)
+            vectors.check(made, texts.ids.slice(start, stop - start).to_pylist(), config.normalize)
+            with draft.file(vectors.shard_name(start, stop)) as path:
+                vectors.save(path, vectors.stored(made, start, stored))
+            usage.add(cost)
     meter.count(len(texts), worked=todo)
     meter.note("encoding", usage.figures())
     return {"rows": len(texts)}
 
 
+def _texts(texts: Texts, start: int, stop: int) -> Any:
+    """Inputs of `jobs.Encode`."""
+    return texts.texts.slice(start, stop - start).to_pylist()
+
+
+def _ids(texts: Texts, start: int, stop: int) -> Any:
+    """Inputs of `jobs.TakePrecomputed`."""
+    return range(start, stop), texts.ids.slice(start, stop - start)
+
+
 def make_index(benchmark: Benchmark, draft: Draft, meter: Meter) -> dict[str, Any]:
     """Build the index from the passages' vectors, or those of its shards that no earlier run left whole."""
-    config, embeddings = benchmark.config.index, vectors.open_embeddings(benchmark.ensure("passages"))
-    parts = vectors.split(len(embeddings), config.shards)
-    names = {part: indexing.file_name(number, config.shards) for number, part in enumerate(parts)}
-    todo = [part for part in parts if names[part] not in draft.whole]
-    rows = sum(stop - start for start, stop in todo)
-    job = indexing.Build(benchmark.ensure("passages").absolute(), config)
-    engine = benchmark.engine if config.shards > 1 else benchmark.here
-    with draft.aside() as aside, meter.working(), benchmark.progress("index", rows, "vectors") as bar:
-        for piece in _done(engine, meter, job, todo, aside, bar):
-            draft.adopt(piece.path, names[piece.part], piece.entry)
+    from pipeline.search import faiss_index
+
+    config, passages = benchmark.config.index, benchmark.ensure("passages")
+    embeddings, job = vectors.open_embeddings(passages), jobs.BuildIndex(config)
+    spans = vectors.split(len(embeddings), config.shards)
+    names = {start: jobs.file_name(number, config.shards) for number, (start, _) in enumerate(spans)}
+    parts = [
+        Part(*span, functools.partial(vectors.open_rows, passages, *span))
+        for span in spans
+        if names[span[0]] not in draft.whole
+    ]
+    rows = sum(part.stop - part.start for part in parts)
+    with meter.working(), benchmark.progress("index", rows, "vectors") as bar:
+        if config.shards > 1:
+            for done in _done(benchmark.engine, meter, job, parts, bar):
+                with draft.file(names[done.part.start]) as path:
+                    done.outputs.tofile(path)
+        elif parts:  # written as it is, without its bytes in memory as well
+            with draft.file(names[0]) as path:
+                faiss_index.write(job.build(embeddings, bar), path)
+            meter.note("engine", {"kind": "local", "workers": 1, "parts": {"local": 1}})
     meter.count(len(embeddings), worked=rows)
     return {"rows": len(embeddings), "dimension": embeddings.dimension}
 
@@ -102,7 +129,7 @@ def make_search(benchmark: Benchmark, draft: Draft, meter: Meter) -> dict[str, A
         stored = vectors.open_embeddings(benchmark.ensure("passages"))
         searcher = serving.Streamed(config.index, config.search, stored)
     else:
-        path = benchmark.ensure("index").path(indexing.file_name(0, 1))
+        path = benchmark.ensure("index").path(jobs.file_name(0, 1))
         searcher = serving.open_searcher(config.index, config.search, path)
     vectors.match(searcher.count, searcher.dimension, len(collection.passages), queries)
     with meter.working(), benchmark.progress("search", len(queries), "queries") as bar:
@@ -117,33 +144,48 @@ def make_search(benchmark: Benchmark, draft: Draft, meter: Meter) -> dict[str, A
 
 def _search_parts(benchmark: Benchmark, draft: Draft, meter: Meter) -> dict[str, Any]:
     """Have an engine search part by part, and merge what it finds: stored vectors, or the index's shards."""
-    config, collection, engine = benchmark.config, benchmark.collection, benchmark.engine
-    of = {name: benchmark.ensure(name).absolute() for name in benchmark.needs("search")}
-    asked, corpus = vectors.read_all(of["queries"]), of["data"].only(CORPUS)
-    job: Search | indexing.Ask
+    config, engine, top_k = benchmark.config, benchmark.engine, benchmark.config.search.top_k
+    of = {name: benchmark.ensure(name) for name in benchmark.needs("search")}
+    queries, ids = vectors.read_all(of["queries"]), benchmark.collection.passages.ids
+    job: Job
+    data: Callable[[int, int], Any]
     if benchmark.spread:
         stored = vectors.open_embeddings(of["passages"])
-        rows, dimension, cuts = len(stored), stored.dimension, PARTS * engine.workers
-        job = Search(of["passages"], of["queries"], corpus, config.index.metric, config.search)
+        rows, dimension = len(stored), stored.dimension
+        job = jobs.SearchVectors(queries, config.index.metric, config.search)
+        data = functools.partial(vectors.open_rows, of["passages"])
+        spans = vectors.split(rows, max(PARTS * engine.workers, math.ceil(of["passages"].bytes / PART_BYTES)))
     else:
-        index = of["index"].facts
-        rows, dimension, cuts = index["rows"], index["dimension"], config.index.shards
-        job = indexing.Ask(of["index"], of["queries"], corpus, config.index, config.search)
-    vectors.match(rows, dimension, len(collection.passages), asked)
-    parts, best = vectors.split(rows, cuts), nothing_found(len(asked))
-    todo = len(asked) * len(parts)
-    with draft.aside() as aside, meter.working(), benchmark.progress("search", todo, "queries") as bar:
-        for piece in _done(engine, meter, job, parts, aside, bar):
-            best = merge(best, piece, config.search.top_k, collection.passages.ids)
-    meter.count(len(asked))
-    facts = keep_ranking(draft, collection, best)
+        rows, dimension = of["index"].facts["rows"], of["index"].facts["dimension"]
+        job = jobs.SearchIndex(queries, config.index, config.search)
+        spans = vectors.split(rows, config.index.shards)
+        data = functools.partial(_index_shard, of["index"], spans)
+    vectors.match(rows, dimension, len(ids), queries)
+
+    def read(start: int, stop: int) -> jobs.Searched[Any]:
+        return jobs.Searched(data(start, stop), ids.slice(start, stop - start), start)
+
+    parts, best = [Part(*span, functools.partial(read, *span)) for span in spans], None
+    with meter.working(), benchmark.progress("search", len(queries) * len(parts), "queries") as bar:
+        for done in _done(engine, meter, job, parts, bar):
+            best = jobs.merge(best, done.outputs, top_k, ids)
+    meter.count(len(queries))
+    if best is None:
+        raise RuntimeError("a collection has passages")
+    facts = keep_ranking(draft, benchmark.collection, best)
     meter.stop()
-    if benchmark.exact and isinstance(job, indexing.Ask):
-        measuring = indexing.Measure(**vars(job))
-        with draft.aside() as aside, benchmark.progress("measure", len(parts), "shards") as bar:
-            shards = [piece.facts for piece in engine.each(measuring, parts, aside, bar)]
-        facts["index"] = {**_cost(of["index"]), **indexing.together(shards)}
+    if benchmark.exact and isinstance(job, jobs.SearchIndex):
+        parts = [Part(*span, functools.partial(data, *span)) for span in spans]
+        with benchmark.progress("measure", len(parts), "shards") as bar:
+            shards = [done.outputs for done in engine.each(jobs.MeasureIndex(**vars(job)), parts, bar)]
+        facts["index"] = {**_cost(of["index"]), **jobs.total_cost(shards)}
     return facts
+
+
+def _index_shard(index: Artifact, spans: list[tuple[int, int]], start: int, stop: int) -> UInt8:
+    """The file of an index's shard, memory-mapped."""
+    name = jobs.file_name(spans.index((start, stop)), len(spans))
+    return np.memmap(index.path(name), np.uint8, "r")
 
 
 def _cost(index: Artifact) -> dict[str, Any]:
@@ -151,19 +193,12 @@ def _cost(index: Artifact) -> dict[str, Any]:
     return {"build_seconds": index.manifest["made"]["seconds"], "disk_bytes": index.bytes}
 
 
-def _alone(benchmark: Benchmark, name: str) -> Artifact:
-    """One file of the data, for a job."""
-    return benchmark.ensure("data").only(name).absolute()
-
-
-def _done(
-    engine: Engine, meter: Meter, job: Job, parts: list[Part], folder: Path, bar: Bar
-) -> Iterator[Piece]:
+def _done(engine: Engine, meter: Meter, job: Job, parts: list[Part], bar: Bar) -> Iterator[Done]:
     """What the engine makes of each part; who made how many is noted."""
     nodes = Counter[str]()
-    for piece in engine.each(job, parts, folder, bar):
-        nodes[piece.node] += 1
-        yield piece
+    for done in engine.each(job, parts, bar):
+        nodes[done.node] += 1
+        yield done
     meter.note("engine", {"kind": engine.kind, "workers": engine.workers, "parts": dict(nodes)})
 
 

@@ -34,13 +34,11 @@ from typing import Any
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import numpy as np
-import pyarrow as pa
 
 from pipeline import data
 from pipeline.config import DataConfig, ModelConfig
 from pipeline.core import machine
 from pipeline.core.progress import silent
-from pipeline.core.records import Texts
 from pipeline.data.storage import CORPUS
 from pipeline.encoders import CalibrationCorpus, Model, Usage, open_encoder, resolve, token_counter
 from pipeline.storage.artifacts import Recipe
@@ -169,14 +167,9 @@ def ours(name: str, backend: str, precision: str, store: Store, corpus: Calibrat
 
     def encode(texts: list[str]) -> Any:
         with silent("", None, "") as bar:
-            return encoder.encode(column(texts), range(len(texts)), "passages", Usage(), bar)
+            return encoder.encode(texts, "passages", Usage(), bar)
 
     return encode
-
-
-def column(texts: list[str]) -> Texts:
-    values = pa.chunked_array([pa.array(texts, pa.string())])
-    return Texts(values, values)
 
 
 def compare(

@@ -88,12 +88,11 @@ def bge_folder(tmp_path_factory: pytest.TempPathFactory, minilm_folder: Path) ->
 @pytest.fixture(scope="session")
 def write_shard() -> Callable[..., None]:
     """Writes the shard of vectors that begins at a row into a draft, as it is stored."""
-    from pipeline.engines.work import save
     from pipeline.storage import vectors
 
     def write(draft: Any, start: int, rows: Any, precision: vectors.Precision = "fp32") -> None:
         with draft.file(vectors.shard_name(start, start + len(rows))) as path:
-            save(path, vectors.stored(rows, start, precision))
+            vectors.save(path, vectors.stored(rows, start, precision))
 
     return write
 

@@ -314,11 +314,18 @@ class EngineConfig(_Section):
     workers: int | None = setting(
         None, "ray only: how many; null is one per GPU, or one per machine without GPUs", shapes="", ge=1
     )
-    store: str | None = setting(
-        None,
-        "ray only: an fsspec URL that all nodes reach; null: they all see the folder `cache`",
-        shapes="",
-    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_store(cls, given: Any) -> Any:
+        """Refuse the setting `store` of earlier versions; their manifests hold it as null."""
+        if isinstance(given, dict) and given.get("store", "") is None:
+            given = {name: value for name, value in given.items() if name != "store"}
+        if isinstance(given, dict) and "store" in given:
+            raise ValueError(
+                "engine.store is no longer needed: data and models travel through Ray itself; remove it"
+            )
+        return given
 
     @field_validator("address")
     @classmethod
@@ -327,16 +334,9 @@ class EngineConfig(_Section):
             raise ValueError("null, auto or HOST:PORT")
         return value
 
-    @field_validator("store")
-    @classmethod
-    def _is_url(cls, value: str | None) -> str | None:
-        if value is not None and "://" not in value:
-            raise ValueError("null, or a URL such as s3://bucket/folder or file:///shared/folder")
-        return value
-
     @model_validator(mode="after")
     def _fits_kind(self) -> EngineConfig:
-        for name in ("address", "workers", "store"):
+        for name in ("address", "workers"):
             if self.kind == "local" and getattr(self, name) is not None:
                 raise ValueError(f"engine.{name} is for kind 'ray': leave it out")
         return self

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -18,7 +18,7 @@ import numpy as np
 from pipeline.config import ModelConfig
 from pipeline.core.errors import InputError
 from pipeline.core.progress import Bar
-from pipeline.core.records import Float32, Texts
+from pipeline.core.records import Float32
 from pipeline.encoders import batching
 from pipeline.encoders.batching import Usage
 from pipeline.encoders.bm25 import Lexical
@@ -27,6 +27,7 @@ from pipeline.models import files as model_files
 from pipeline.models import loading
 from pipeline.models import model as models
 from pipeline.models.model import Abilities, CalibrationCorpus, Model, Role
+from pipeline.storage.artifacts import Artifact
 from pipeline.storage.store import Store
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "Usage",
     "kept_keys",
     "open_encoder",
+    "prepare",
     "resolve",
     "token_counter",
 ]
@@ -51,10 +53,11 @@ class _Backend:
 
     Attributes:
         module: Imported when a model is loaded.
-        name: Of the class in it, a `batching.Backend`; it is called with the model and the store.
+        name: Of the class in it, a `batching.Backend`; it is called with the model and, if the backend
+            prepares models, the folder of what it prepared.
         can: What decides how a model is resolved.
-        keeps: The module's function that gives the recipe of what the backend makes of a model and keeps in
-            the store; none if it keeps nothing.
+        keeps: The module's function that gives the recipe of what the backend prepares of a model; its
+            function `prepare` makes that in a store. None if the backend uses the model's own files.
     """
 
     module: str
@@ -90,24 +93,19 @@ Source = Model | Precomputed | Lexical
 
 
 class Encoder(Protocol):
-    """Turns texts into vectors."""
+    """A loaded model, which turns texts into vectors."""
 
-    def load(self) -> None:
-        """Make ready, so that encoding alone can be timed."""
-        ...
-
-    def encode(self, texts: Texts, rows: range, role: Role, usage: Usage, bar: Bar) -> Float32:
-        """Encode some consecutive texts as passages or queries.
+    def encode(self, texts: list[str], role: Role, usage: Usage, bar: Bar) -> Float32:
+        """Encode texts as passages or queries.
 
         Args:
-            texts: All of them.
-            rows: Which; these are sorted by length among themselves.
+            texts: The texts, in any order; batches are made of texts of similar length.
             role: Decides prompt and length.
             usage: Added to.
-            bar: Told of every text encoded.
+            bar: Advanced by every text encoded.
 
         Returns:
-            float32 [rows, dimension], in order.
+            float32 [texts, dimension], in the order of `texts`.
         """
         ...
 
@@ -130,11 +128,20 @@ def kept_keys(config: ModelConfig, source: Source) -> dict[str, str]:
     return {config.backend: recipe(source).key}
 
 
-def open_encoder(config: ModelConfig, source: Source, store: Store) -> Encoder:
-    """The encoder for what `resolve` found; `store` is where a backend may keep what it prepares."""
-    if isinstance(source, Lexical):
-        raise TypeError("words are not vectors: see pipeline.lexical")
-    return source if isinstance(source, Precomputed) else ModelEncoder(config, source, store)
+def prepare(config: ModelConfig, model: Model, store: Store) -> Artifact | None:
+    """What the backend prepares of a model, reused or made; None if it uses the model's own files."""
+    known = _BACKENDS[config.backend]
+    if known.keeps is None:
+        return None
+    prepared: Artifact = importlib.import_module(known.module).prepare(model, store)
+    model.files.check()
+    return prepared
+
+
+def open_encoder(config: ModelConfig, model: Model, store: Store) -> Encoder:
+    """The loaded model, after its backend has prepared it in `store` if it does so."""
+    prepared = prepare(config, model, store)
+    return ModelEncoder(config, model, prepared.folder if prepared else None)
 
 
 def token_counter(source: Source) -> Callable[[list[str]], list[int]] | None:
@@ -148,42 +155,36 @@ def token_counter(source: Source) -> Callable[[list[str]], list[int]] | None:
 
 
 class ModelEncoder:
-    """A model, loaded when first used.
+    """A model that one of the backends runs, loaded.
 
     Args:
         config: The model section.
         model: What it resolved to.
-        store: Where a backend may keep what it prepares.
+        prepared: The folder of what `prepare` made of it; None if it made nothing.
+
+    Raises:
+        InputError: The model cannot be loaded, or makes vectors of fewer dimensions than are to be kept.
     """
 
-    def __init__(self, config: ModelConfig, model: Model, store: Store) -> None:
-        self.config, self.model, self.store = config, model, store
-
-    @cached_property
-    def backend(self) -> batching.Backend:
-        """The loaded model; loading may convert or fetch it."""
-        known = _BACKENDS[self.config.backend]
-        loaded = getattr(importlib.import_module(known.module), known.name)
-        backend: batching.Backend = loaded(self.model, self.store)
-        self.model.files.check()
-        if self.model.truncate_dim and self.model.truncate_dim > backend.dimension:
+    def __init__(self, config: ModelConfig, model: Model, prepared: Path | None) -> None:
+        known = _BACKENDS[config.backend]
+        backend = getattr(importlib.import_module(known.module), known.name)
+        self.config, self.model = config, model
+        self.backend: batching.Backend = backend(model, prepared) if prepared else backend(model)
+        if prepared is None:
+            model.files.check()
+        if model.truncate_dim and model.truncate_dim > self.backend.dimension:
             raise InputError(
-                f"model.truncate_dim: {self.model.truncate_dim}, and '{self.model.name}' makes vectors of "
-                f"{backend.dimension} dimensions",
-                allowed=f"1 to {backend.dimension}",
+                f"model.truncate_dim: {model.truncate_dim}, and '{model.name}' makes vectors of "
+                f"{self.backend.dimension} dimensions",
+                allowed=f"1 to {self.backend.dimension}",
                 fix="lower it, or set it to null",
             )
-        return backend
 
-    def load(self) -> None:
-        """Load the model now."""
-        _ = self.backend
-
-    def encode(self, texts: Texts, rows: range, role: Role, usage: Usage, bar: Bar) -> Float32:
+    def encode(self, texts: list[str], role: Role, usage: Usage, bar: Bar) -> Float32:
         """See `Encoder.encode`."""
         before, after = self.model.prompts[role]
-        part = texts.texts.slice(rows.start, len(rows)).to_pylist()
-        prompted = [before + text + after for text in part] if before or after else part
+        prompted = [before + text + after for text in texts] if before or after else texts
         length = self.model.max_lengths[role]
         vectors = batching.encode(self.backend, prompted, length, usage, bar, self.config.batch_size)
         return _truncated(vectors, self.model.truncate_dim, self.model.normalize)

@@ -1,17 +1,16 @@
-"""Where do shards run? In this process (`local`), or on the workers of a Ray cluster (`ray`).
+"""Engines: where the parts of a stage's work are done, in this process (`local`) or on a Ray cluster (`ray`).
 
-An engine does one job to each of many parts. A job is computed from what lies in the artifact store, and
-what it makes of a part is one file in a folder that the caller gives: so results never pass through the
-caller's memory, and a worker that dies leaves nothing that looks finished.
+An engine runs one job on each of many parts. A job is a function of arrays: its inputs are read by the
+caller, and what it returns goes back to the caller, who alone reads and writes the cache. So a worker needs
+nothing of the caller's disk, and one that dies leaves nothing that looks finished.
 """
 
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator, Sequence
-from dataclasses import Field, dataclass
-from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from pipeline.config import EngineConfig, ModelConfig
 from pipeline.core.errors import InputError
@@ -19,48 +18,48 @@ from pipeline.core.progress import Bar
 from pipeline.encoders import Encoder, Lexical, Model, Source
 from pipeline.storage.store import Store
 
-Part = tuple[int, int]
-"""What a job is done to at once: rows [start, stop) of whatever the job is about."""
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Consecutive rows that a job is run on at once.
+
+    Attributes:
+        start: The first row.
+        stop: The row after the last.
+        read: Gives the job's inputs. It is called in this process, when a worker will soon be free.
+    """
+
+    start: int
+    stop: int
+    read: Callable[[], Any]
 
 
 class Job(Protocol):
-    """What is done to each part. It is sent with each, so it names files instead of holding arrays.
+    """A computation on each part: a picklable value that holds settings, and the arrays all parts share."""
 
-    A dataclass: what it reads are its fields that are an `Artifact`.
-    """
-
-    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
-
-    def do(self, encoder: Encoder, part: Part, path: Path, bar: Bar) -> Any:
-        """Write the part's file; small facts about it.
+    def run(self, inputs: Any, encoder: Encoder | None, bar: Bar) -> Any:
+        """Compute the outputs of one part.
 
         Args:
-            encoder: The worker's own, loaded when first used.
-            part: Which rows.
-            path: The file to write.
-            bar: Told of every row done.
+            inputs: What the part's `read` gave; arrays in it may be read-only.
+            encoder: The worker's model; None before `Engine.load`.
+            bar: Advanced as rows are done.
         """
         ...
 
 
 @dataclass(frozen=True)
-class Piece:
-    """What became of one part.
+class Done:
+    """A finished part.
 
     Attributes:
-        part: Which.
-        path: The file that the job wrote.
-        entry: The file's size and checksum.
-        done: What the job told its bar of.
-        facts: The job's own.
-        node: Where it was done, as the engine names its machines.
+        part: The part.
+        outputs: What the job returned.
+        node: The machine that did it.
     """
 
     part: Part
-    path: Path
-    entry: dict[str, Any]
-    done: int
-    facts: Any
+    outputs: Any
     node: str
 
 
@@ -68,7 +67,7 @@ class Engine(Protocol):
     """Runs jobs.
 
     Attributes:
-        kind: As the config names it.
+        kind: The engine's name in the config.
         workers: How many parts are done at once.
     """
 
@@ -76,26 +75,25 @@ class Engine(Protocol):
     workers: int
 
     def load(self, parts: int) -> None:
-        """Have a worker with the model loaded, so that work alone can be timed.
+        """Load the model on at least one worker, which comes before texts are encoded and is not timed.
 
         Args:
-            parts: How many there will be to do.
+            parts: How many parts there will be: no more workers are started.
         """
         ...
 
-    def each(self, job: Job, parts: Sequence[Part], folder: Path, bar: Bar) -> Iterator[Piece]:
-        """Do a job to each part; pieces come as they are done, each part's exactly once.
+    def each(self, job: Job, parts: Sequence[Part], bar: Bar) -> Iterator[Done]:
+        """Run a job on each part; every part is yielded once, in any order.
 
         Args:
-            job: What to do.
-            parts: What to do it to.
-            folder: Where the pieces' files go; removing them is up to the caller.
-            bar: Told of what is done, as the job tells it.
+            job: The job.
+            parts: The parts.
+            bar: Advanced as the job advances its own.
         """
         ...
 
     def close(self) -> None:
-        """Let the workers go."""
+        """Stop the workers."""
         ...
 
 
@@ -107,16 +105,16 @@ def open_local(model: ModelConfig, source: Source, store: Store) -> Engine:
 
 
 def open_engine(config: EngineConfig, model: ModelConfig, source: Source, store: Store) -> Engine:
-    """The engine that a config asks for.
+    """The engine that a config names.
 
     Args:
         config: The engine section.
         model: The model section.
-        source: What the model resolved to.
-        store: Where workers keep what they prepare of a model.
+        source: What the model section resolved to.
+        store: Where a backend keeps what it prepares of a model.
 
     Raises:
-        InputError: There is no such cluster, or it has less than is asked for.
+        InputError: There is no such cluster, or it has fewer processors than the config wants.
     """
     if config.kind == "local" or isinstance(source, Lexical):  # words are cut and searched in one process
         return open_local(model, source, store)
@@ -126,10 +124,10 @@ def open_engine(config: EngineConfig, model: ModelConfig, source: Source, store:
 
 
 def check(config: EngineConfig, source: Source) -> None:
-    """Refuse an engine that cannot start here, starting nothing.
+    """Refuse an engine that cannot start on this machine, without starting anything.
 
     Raises:
-        InputError: Ray is not installed, or does not give the model's device; or `engine.store` cannot be.
+        InputError: Ray is not installed, or does not offer the model's device.
     """
     if config.kind == "local":
         return
@@ -146,13 +144,3 @@ def check(config: EngineConfig, source: Source) -> None:
             allowed="auto, cpu, cuda",
             fix="set model.device to cuda",
         )
-    if config.store is not None:
-        from pipeline.engines.exchange import Exchange
-
-        Exchange(config.store, "")
-        if isinstance(source, Model) and source.precision == "int8":
-            raise InputError(
-                "model.precision: int8 with engine.store: each node would calibrate a model of its own",
-                allowed="fp32, fp16, bf16; or a cache that every node sees",
-                fix="set engine.store to null, or change model.precision",
-            )

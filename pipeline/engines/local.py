@@ -1,17 +1,14 @@
-"""How is work done without a cluster? This process does one part after the other."""
+"""The local engine: this process does one part after the other."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property
-from pathlib import Path
 
 from pipeline import encoders
 from pipeline.config import ModelConfig
 from pipeline.core.progress import Bar
-from pipeline.encoders import Encoder, Source
-from pipeline.engines import Job, Part, Piece
-from pipeline.engines.work import perform
+from pipeline.encoders import Encoder, Model, Source
+from pipeline.engines import Done, Job, Part
 from pipeline.storage.store import Store
 
 
@@ -20,29 +17,26 @@ class LocalEngine:
 
     Args:
         config: The model section.
-        source: What it resolved to.
-        store: Where a backend may keep what it prepares.
+        source: What the model section resolved to.
+        store: Where a backend keeps what it prepares.
     """
 
     kind = "local"
     workers = 1
 
     def __init__(self, config: ModelConfig, source: Source, store: Store) -> None:
-        self.config, self.source, self.store = config, source, store
-
-    @cached_property
-    def encoder(self) -> Encoder:
-        """The model, loaded once for passages and queries."""
-        return encoders.open_encoder(self.config, self.source, self.store)
+        self._config, self._source, self._store = config, source, store
+        self._encoder: Encoder | None = None
 
     def load(self, parts: int) -> None:
-        """Load the model."""
-        self.encoder.load()
+        """Load the model, once for passages and queries."""
+        if self._encoder is None and isinstance(self._source, Model):
+            self._encoder = encoders.open_encoder(self._config, self._source, self._store)
 
-    def each(self, job: Job, parts: Sequence[Part], folder: Path, bar: Bar) -> Iterator[Piece]:
+    def each(self, job: Job, parts: Sequence[Part], bar: Bar) -> Iterator[Done]:
         """See `pipeline.engines.Engine.each`; in order."""
         for part in parts:
-            yield perform(job, self.encoder, part, folder, "local", bar)
+            yield Done(part, job.run(part.read(), self._encoder, bar), "local")
 
     def close(self) -> None:
-        """Nothing is held that has to be given back."""
+        """Do nothing: no process was started."""

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pipeline.core.errors import InputError
 from pipeline.core.order import sort_hits_by_id
 from pipeline.core.progress import Bar
-from pipeline.core.records import Embeddings, Float32, Int64, Ranking
+from pipeline.core.records import Embeddings, Float32, Int64, Ranking, UInt8
 from pipeline.search.scores import Metric, for_metric
 from pipeline.storage import vectors
 
@@ -174,11 +174,37 @@ def write(index: Any, path: Path) -> None:
     faiss.write_index(index, str(path))
 
 
-def read(path: Path, *, mapped: bool = True) -> Any:
-    """Read an index that `write` wrote; `mapped` leaves on disk what its type can, until it is searched."""
+def to_bytes(index: Any) -> UInt8:
+    """The bytes that `write` writes to a file, uint8 [bytes]."""
     import faiss
 
-    return faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC if mapped else 0)
+    stored: UInt8 = faiss.serialize_index(index)
+    return stored
+
+
+def read(stored: Path | UInt8, *, mapped: bool = True) -> Any:
+    """Read an index.
+
+    Args:
+        stored: The file that `write` wrote, or its bytes, uint8 [bytes].
+        mapped: Whether to leave on disk what the index's type can, until it is searched; for a file, also
+            one whose bytes are memory-mapped.
+    """
+    import faiss
+
+    if isinstance(stored, np.memmap):
+        stored = Path(str(stored.filename))
+    if isinstance(stored, Path):
+        return faiss.read_index(str(stored), faiss.IO_FLAG_MMAP_IFC if mapped else 0)
+    source, at = stored.data, 0
+
+    def take(count: int) -> bytes:
+        nonlocal at
+        at += count
+        return bytes(source[at - count : at])
+
+    # as `deserialize_index`, without another copy of all bytes
+    return faiss.read_index(faiss.PyCallbackIOReader(take))  # type: ignore[attr-defined]
 
 
 def vectors_of(index: Any) -> Embeddings:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pipeline.config import EXACT, IndexConfig, SearchConfig
 from pipeline.core import machine
 from pipeline.core.progress import Bar
-from pipeline.core.records import Embeddings, Float32, Ranking
+from pipeline.core.records import Embeddings, Float32, Ranking, UInt8
 from pipeline.search import exact, faiss_index, gpu, speed
 from pipeline.search.scores import Metric, for_metric
 
@@ -68,8 +68,8 @@ class Streamed:
 class Exact:
     """Exact search among the vectors of a Flat index, in memory or on a GPU; see `open_searcher`."""
 
-    def __init__(self, index: IndexConfig, search: SearchConfig, path: Path) -> None:
-        self.metric, self.config, self.index = index.metric, search, faiss_index.read(path)
+    def __init__(self, index: IndexConfig, search: SearchConfig, stored: Path | UInt8) -> None:
+        self.metric, self.config, self.index = index.metric, search, faiss_index.read(stored)
         self.count, self.dimension = self.index.ntotal, self.index.d
 
     def search(self, queries: Float32, ids: pa.ChunkedArray, bar: Bar) -> Ranking:
@@ -88,11 +88,12 @@ class Exact:
 class Approximate:
     """Search by any other index; see `open_searcher`."""
 
-    def __init__(self, index: IndexConfig, search: SearchConfig, path: Path) -> None:
+    def __init__(self, index: IndexConfig, search: SearchConfig, stored: Path | UInt8) -> None:
         before = machine.resident_mb()
-        opened = faiss_index.read(path, mapped=not search.against_exact)  # in memory, if that is measured
+        opened = faiss_index.read(stored, mapped=not search.against_exact)  # in memory, if that is measured
         grown = machine.resident_mb() - before  # less than it holds, where memory was free already
-        self.memory_mb = round(max(grown, path.stat().st_size / 1e6), 3)
+        size = stored.stat().st_size if isinstance(stored, Path) else stored.nbytes
+        self.memory_mb = round(max(grown, size / 1e6), 3)
         faiss_index.tune(opened, index.factory, search.parameters)
         self.metric, self.config = index.metric, search
         self.on_cpu = opened
@@ -122,15 +123,15 @@ class Approximate:
         return {**where, **speed.measure(find, queries, self.config.batch_size, on_gpu)}
 
 
-def open_searcher(index: IndexConfig, search: SearchConfig, path: Path) -> Exact | Approximate:
+def open_searcher(index: IndexConfig, search: SearchConfig, stored: Path | UInt8) -> Exact | Approximate:
     """An index, ready to be searched: exactly if it is Flat.
 
     Args:
         index: The index section.
         search: The search section.
-        path: The index.
+        stored: The index: its file, or the file's bytes (see `faiss_index.read`).
 
     Raises:
         InputError: The index has no such search parameters.
     """
-    return (Exact if index.factory == EXACT else Approximate)(index, search, path)
+    return (Exact if index.factory == EXACT else Approximate)(index, search, stored)

@@ -6,6 +6,7 @@ import itertools
 import mmap
 import re
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -66,6 +67,12 @@ def stored(vectors: Float32, start: int, precision: Precision) -> Array:
             fix="set model.vector_precision: fp32",
         )
     return vectors.astype(np.float16)
+
+
+def save(path: Path, array: Array) -> None:
+    """Write an array to a `.npy` file of just this name."""
+    with open(path, "wb") as file:
+        np.save(file, array, allow_pickle=False)
 
 
 def open_embeddings(artifact: Artifact) -> Embeddings:

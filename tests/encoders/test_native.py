@@ -21,7 +21,7 @@ from pipeline.encoders import Model, kept_keys, reference, resolve
 from pipeline.encoders.batching import Usage, encode
 from pipeline.encoders.native import kernels as int16
 from pipeline.encoders.native import packing
-from pipeline.encoders.native.backend import NativeBackend
+from pipeline.encoders.native.backend import NativeBackend, prepare
 from pipeline.encoders.native.network import Packed
 from pipeline.storage.store import Store
 
@@ -51,7 +51,7 @@ def saved(bge_folder: Path, tmp_path: Path) -> Callable[[Any], Path]:
 def backend(folder: Path | str, store: Store, **settings: Any) -> NativeBackend:
     model = resolve(ModelConfig(name=str(folder), backend="native", precision="int16", **settings))
     assert isinstance(model, Model)
-    return NativeBackend(model, store)
+    return NativeBackend(model, prepare(model, store).folder)
 
 
 def encoded(

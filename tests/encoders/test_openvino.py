@@ -11,7 +11,7 @@ import pytest
 from pipeline.config import ModelConfig
 from pipeline.core.errors import InputError
 from pipeline.encoders import Model, resolve
-from pipeline.encoders.openvino.backend import OpenVINOBackend
+from pipeline.encoders.openvino.backend import OpenVINOBackend, prepare
 from pipeline.storage.store import Store
 
 
@@ -24,7 +24,7 @@ def test_threads_are_pinned_only_where_no_other_process_is_expected(
         monkeypatch.setenv("OMP_NUM_THREADS", share)
     model = resolve(ModelConfig(name=str(bge_folder), backend="openvino"))
     assert isinstance(model, Model)
-    compiled = OpenVINOBackend(model, Store(tmp_path)).compiled
+    compiled = OpenVINOBackend(model, prepare(model, Store(tmp_path)).folder).compiled
     if share:
         assert compiled.get_property("INFERENCE_NUM_THREADS") == int(share)
     assert compiled.get_property("ENABLE_CPU_PINNING") is (share is None)
@@ -40,7 +40,7 @@ def test_a_conversion_that_something_kills_is_no_fault_of_the_model(
     model = resolve(ModelConfig(name=str(bge_folder), backend="openvino"))
     assert isinstance(model, Model)
     with pytest.raises(ChildProcessError, match="conversion was ended by SIGKILL"):
-        OpenVINOBackend(model, Store(tmp_path / "store"))
+        prepare(model, Store(tmp_path / "store"))
 
 
 def test_a_model_that_is_traced_into_another_is_refused(bge_folder: Path, tmp_path: Path) -> None:
@@ -55,4 +55,4 @@ def test_a_model_that_is_traced_into_another_is_refused(bge_folder: Path, tmp_pa
     model = resolve(ModelConfig(name=str(folder), backend="openvino"))
     assert isinstance(model, Model)
     with pytest.raises(InputError, match=r"traces gives other vectors.* Set model\.backend to flag"):
-        OpenVINOBackend(model, Store(tmp_path / "store"))
+        prepare(model, Store(tmp_path / "store"))

@@ -20,7 +20,7 @@ from pipeline.encoders.batching import Batch
 from pipeline.encoders.preparation import from_torch
 from pipeline.encoders.reference import Expected, agrees
 from pipeline.models.model import Model
-from pipeline.storage.artifacts import Draft, Recipe
+from pipeline.storage.artifacts import Artifact, Draft, Recipe
 from pipeline.storage.store import Store
 
 log = logging.getLogger(__name__)
@@ -35,26 +35,22 @@ class NativeBackend:
 
     Args:
         model: What to load and how.
-        store: Where the packed model is kept.
+        prepared: The folder that `prepare` made.
     """
 
-    def __init__(self, model: Model, store: Store) -> None:
+    def __init__(self, model: Model, prepared: Path) -> None:
         from tokenizers import Tokenizer
 
         from pipeline.encoders.native import kernels as int16
         from pipeline.encoders.native import network as packed
 
-        folder = model.files.folder()
-        with ThreadPoolExecutor(1) as thread:
-            compiling = thread.submit(int16.compile_all)  # while another process packs
-            kept, _ = store.make(packed_recipe(model), lambda draft: (_pack(model, folder, draft), {}))
-            compiling.result()
+        int16.compile_all()
         if not int16.NATIVE:
             log.warning("int16 is not native on this CPU, which has no VNNI: slower than fp32 with openvino")
         self.name, self.pad_id = model.name, model.pad_id
         self.token_budget, self.width_multiple, self.computes_padding = TOKENS, 1, False
-        self.tokenizer = Tokenizer.from_file(str(kept.path(TOKENIZER)))
-        self.network = packed.Packed(kept.path(WEIGHTS), model.pooling, model.normalize)
+        self.tokenizer = Tokenizer.from_file(str(prepared / TOKENIZER))
+        self.network = packed.Packed(prepared / WEIGHTS, model.pooling, model.normalize)
         self.dimension = self.network.dimension
         self.threads = machine.threads_allowed() or machine.cores()
 
@@ -96,23 +92,31 @@ def packed_recipe(model: Model) -> Recipe:
     return Recipe("native", plain)
 
 
-def _pack(model: Model, folder: Path, draft: Draft) -> dict[str, Any]:
+def prepare(model: Model, store: Store) -> Artifact:
+    """The packed model and its tokenizer, in `store`."""
+    return store.make(packed_recipe(model), lambda draft: (_pack(model, draft), {}))[0]
+
+
+def _pack(model: Model, draft: Draft) -> dict[str, Any]:
+    from pipeline.encoders.native.kernels import compile_all
     from pipeline.encoders.native.network import Packed
     from pipeline.encoders.native.packing import EXPECTED
 
     log.info("packing %s in int16, once", model.name)
     allowed = "BERT, RoBERTa and XLM-RoBERTa with GELU, wide a multiple of 64, their heads one of 32"
     fix = "set model.backend to openvino"
-    with draft.aside() as aside:
+    with draft.aside() as aside, ThreadPoolExecutor(1) as thread:
+        compiling = thread.submit(compile_all)  # while another process packs
         from_torch(
             model,
-            folder,
+            model.files.folder(),
             "pipeline.encoders.native.packing",
             aside / WEIGHTS,
             made="packed in int16",
             allowed=allowed,
             fix=fix,
         )
+        compiling.result()
         with np.load(aside / EXPECTED, allow_pickle=False) as stored:
             wanted = Expected(**stored)
         if not agrees(Packed(aside / WEIGHTS, model.pooling, model.normalize).vectors, wanted):

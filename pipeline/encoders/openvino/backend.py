@@ -5,9 +5,11 @@ from __future__ import annotations
 import collections
 import logging
 import os
+import shutil
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,12 +24,13 @@ from pipeline.encoders.batching import Batch, Usage, batches, tokenize
 from pipeline.encoders.openvino import quantization
 from pipeline.encoders.preparation import from_torch, in_its_own_process, last_line
 from pipeline.models.model import Model
-from pipeline.storage.artifacts import Draft, Recipe
+from pipeline.storage.artifacts import Artifact, Draft, Recipe
 from pipeline.storage.store import Store
 
 log = logging.getLogger(__name__)
 
 SCHEMA = 3
+INT8_SCHEMA = 4
 TOKENS = 1024  # tokens per batch, padding included
 TILE = 16  # rows of a matrix tile in the number formats below fp32: widths are multiples of it
 DESCRIPTION, WEIGHTS, TOKENIZER = "model.xml", "model.bin", "tokenizer.json"
@@ -38,28 +41,24 @@ class OpenVINOBackend:
 
     Args:
         model: What to load and how.
-        store: Where the converted model is kept.
+        prepared: The folder that `prepare` made.
     """
 
-    def __init__(self, model: Model, store: Store) -> None:
-        folder = model.files.folder()
-        self.pad_id = model.pad_id
-        self.token_budget, self.computes_padding = TOKENS, True
-        self.width_multiple = 1 if model.precision == "fp32" else TILE
-        network, _ = store.make(conversion_recipe(model), lambda draft: (_convert(model, folder, draft), {}))
-        self.tokenizer = Tokenizer.from_file(str(network.path(TOKENIZER)))
-        if model.precision == "int8":
-            whole = network.path(DESCRIPTION)
-            network, _ = store.make(
-                int8_recipe(model), lambda draft: (self._quantize(model, whole, draft), {})
-            )
+    pad_id: int
+    token_budget: int
+    width_multiple: int
+    computes_padding: bool
+
+    def __init__(self, model: Model, prepared: Path) -> None:
+        vars(self).update(_batch_shape(model))
+        self.tokenizer = Tokenizer.from_file(str(prepared / TOKENIZER))
         core = import_openvino().Core()
         if model.precision == "bf16" and not has_bfloat16():
             log.warning(
                 "bf16 is not native on this CPU: it is emulated, slower than fp32 and no closer to it"
             )
         self.compiled = core.compile_model(
-            str(network.path(DESCRIPTION)),
+            str(prepared / DESCRIPTION),
             "CPU",
             {
                 "PERFORMANCE_HINT": "THROUGHPUT",
@@ -96,28 +95,51 @@ class OpenVINOBackend:
         free.append(request)
         return rows, vectors
 
-    def _quantize(self, model: Model, whole: Path, draft: Draft) -> dict[str, Any]:
-        """Calibrate on passages of the corpus, prompted and cut as they will be encoded."""
-        if model.corpus is None:
-            raise ValueError("an int8 model needs the corpus it is calibrated on")
-        log.info("calibrating %s in int8, once", model.name)
-        before, after = model.prompts["passages"]
-        texts = [before + text + after for text in quantization.sample(open_texts(model.corpus.path))]
-        most = model.max_lengths["passages"]
-        tokens, arrays = tokenize(self.tokenizer, texts, most), dict[str, Any]()
-        for number, batch in enumerate(batches(self, [list(enumerate(tokens))], most, Usage())):
-            arrays |= {f"ids-{number}": batch.ids, f"mask-{number}": batch.mask}
-        with draft.aside() as aside:
-            np.savez(aside / "batches.npz", **arrays)
-            arguments = [str(whole), str(aside / DESCRIPTION), str(aside / "batches.npz")]
-            said = in_its_own_process("pipeline.encoders.openvino.quantization", arguments, aside / WEIGHTS)
-            if said is not None:
-                raise InputError(
-                    f"model '{model.name}' cannot be calibrated in int8: {last_line(said)}",
-                    fix="set model.precision to bf16",
-                )
-            _keep(aside, draft)
-        return {"name": model.name}
+
+def prepare(model: Model, store: Store) -> Artifact:
+    """The model that is run, with its tokenizer: converted, and for int8 calibrated, in `store`."""
+    converted, _ = store.make(conversion_recipe(model), lambda draft: (_convert(model, draft), {}))
+    if model.precision != "int8":
+        return converted
+    return store.make(int8_recipe(model), lambda draft: (_quantize(model, converted, draft), {}))[0]
+
+
+def _quantize(model: Model, converted: Artifact, draft: Draft) -> dict[str, Any]:
+    """Calibrate on passages of the corpus, prompted and cut as they will be encoded."""
+    if model.corpus is None:
+        raise ValueError("an int8 model needs the corpus it is calibrated on")
+    log.info("calibrating %s in int8, once", model.name)
+    before, after = model.prompts["passages"]
+    texts = [before + text + after for text in quantization.sample(open_texts(model.corpus.path))]
+    most, tokenizer = model.max_lengths["passages"], Tokenizer.from_file(str(converted.path(TOKENIZER)))
+    tokens, arrays = tokenize(tokenizer, texts, most), dict[str, Any]()
+    shape: Any = SimpleNamespace(**_batch_shape(model))  # of a backend that need not be loaded for it
+    for number, batch in enumerate(batches(shape, [list(enumerate(tokens))], most, Usage())):
+        arrays |= {f"ids-{number}": batch.ids, f"mask-{number}": batch.mask}
+    with draft.aside() as aside:
+        np.savez(aside / "batches.npz", **arrays)
+        whole = str(converted.path(DESCRIPTION))
+        arguments = [whole, str(aside / DESCRIPTION), str(aside / "batches.npz")]
+        said = in_its_own_process("pipeline.encoders.openvino.quantization", arguments, aside / WEIGHTS)
+        if said is not None:
+            raise InputError(
+                f"model '{model.name}' cannot be calibrated in int8: {last_line(said)}",
+                fix="set model.precision to bf16",
+            )
+        shutil.copy(converted.path(TOKENIZER), aside)
+        _keep(aside, draft)
+    return {"name": model.name}
+
+
+def _batch_shape(model: Model) -> dict[str, Any]:
+    """What decides how texts are cut into batches, as `pipeline.encoders.batching.Backend` has it."""
+    multiple = 1 if model.precision == "fp32" else TILE
+    return {
+        "pad_id": model.pad_id,
+        "token_budget": TOKENS,
+        "width_multiple": multiple,
+        "computes_padding": True,
+    }
 
 
 def _threads() -> dict[str, Any]:
@@ -150,7 +172,7 @@ def int8_recipe(model: Model) -> Recipe:
         InputError: NNCF is not installed.
     """
     plain = {
-        "schema": SCHEMA,
+        "schema": INT8_SCHEMA,
         "converted": conversion_recipe(model).key,
         "corpus": model.corpus.identity if model.corpus else None,
         "prompt": list(model.prompts["passages"]),
@@ -166,13 +188,13 @@ def network_recipe(model: Model) -> Recipe:
     return int8_recipe(model) if model.precision == "int8" else conversion_recipe(model)
 
 
-def _convert(model: Model, folder: Path, draft: Draft) -> dict[str, Any]:
+def _convert(model: Model, draft: Draft) -> dict[str, Any]:
     """Trace the torch model."""
     log.info("converting %s to OpenVINO, once", model.name)
     with draft.aside() as aside:
         from_torch(
             model,
-            folder,
+            model.files.folder(),
             "pipeline.encoders.openvino.conversion",
             aside / DESCRIPTION,
             made="converted to OpenVINO",
@@ -180,13 +202,11 @@ def _convert(model: Model, folder: Path, draft: Draft) -> dict[str, Any]:
             fix="set model.backend to flag",
         )
         _keep(aside, draft)
-        with draft.file(TOKENIZER) as path:
-            os.replace(aside / TOKENIZER, path)
     return {"name": model.name}
 
 
 def _keep(aside: Path, draft: Draft) -> None:
     """Take a model from where it was written: OpenVINO derives the weights' name from the description's."""
-    with draft.file(DESCRIPTION) as xml, draft.file(WEIGHTS) as weights:
-        os.replace(aside / DESCRIPTION, xml)
-        os.replace(aside / WEIGHTS, weights)
+    for name in (DESCRIPTION, WEIGHTS, TOKENIZER):
+        with draft.file(name) as path:
+            os.replace(aside / name, path)

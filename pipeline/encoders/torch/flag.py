@@ -9,7 +9,6 @@ from pipeline.encoders.torch.backend import TorchBackend
 from pipeline.encoders.torch.first_token import last_layer_on_first_token
 from pipeline.models.loading import fast_tokenizer, guarded, refuse_missing
 from pipeline.models.model import Model
-from pipeline.storage.store import Store
 
 if TYPE_CHECKING:
     import torch
@@ -23,10 +22,9 @@ class FlagBackend(TorchBackend):
 
     Args:
         model: What to load and how.
-        store: Not needed: FlagEmbedding reads the model's own files.
     """
 
-    def __init__(self, model: Model, store: Store) -> None:
+    def __init__(self, model: Model) -> None:
         super().__init__(model)
         folder = model.files.folder()
         with guarded(model, "FlagEmbedding.inference.auto_embedder"):

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from pipeline.encoders.torch.backend import TorchBackend
 from pipeline.models.loading import fast_tokenizer, guarded, refuse_missing
 from pipeline.models.model import Model
-from pipeline.storage.store import Store
 
 if TYPE_CHECKING:
     import torch
@@ -19,10 +18,9 @@ class SentenceTransformersBackend(TorchBackend):
 
     Args:
         model: What to load and how.
-        store: Not needed: the library reads the model's own files.
     """
 
-    def __init__(self, model: Model, store: Store) -> None:
+    def __init__(self, model: Model) -> None:
         super().__init__(model)
         folder = model.files.folder()
         with guarded(model, "sentence_transformers"):
