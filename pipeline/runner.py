@@ -24,7 +24,7 @@ from pipeline.data.storage import CORPUS
 from pipeline.engines import Engine
 from pipeline.retrievers import shared
 from pipeline.retrievers.retriever import Identities, Retriever, open_retriever
-from pipeline.retrievers.stage import Context, Inputs, Plan
+from pipeline.retrievers.stage import Context, Plan
 from pipeline.storage import hashing
 from pipeline.storage.artifacts import Artifact, Draft, Recipe
 from pipeline.storage.store import Store
@@ -227,10 +227,9 @@ class Benchmark:
     def _make(self, name: str, draft: Draft) -> tuple[dict[str, Any], dict[str, Any]]:
         """Run one stage; its facts, and how it was made."""
         needs = self.stages[name].needs
-        inputs = Inputs({needed: self.opened(needed) for needed in needs})
-        inputs.artifacts = {needed: self.ensure(needed) for needed in needs}
+        inputs = {needed: self.opened(needed) for needed in needs}
         meter = machine.Meter()
-        context = Context(self.progress, meter, lambda: self.engine, lambda: self.local)
+        context = Context(self.progress, meter, lambda: self.engine)
         facts = self.stages[name].make(inputs, draft, context)
         varying = [needed for needed in needs if not self.stages[needed].exact_bytes]
         return facts, {
@@ -244,14 +243,7 @@ class Benchmark:
     @cached_property
     def engine(self) -> Engine:
         """Where parts of the work are done: opened when first used, closed at the end of `run`."""
-        engine: Engine = self.retriever.open_engine(self.store)
-        return engine
-
-    @cached_property
-    def local(self) -> Engine:
-        """."""
-        engine: Engine = self.retriever.open_engine(self.store, local=True)
-        return engine
+        return self.retriever.open_engine(self.store)
 
 
 def several(configs: Iterable[Config], progress: Progress = silent, fresh: bool = False) -> list[Benchmark]:

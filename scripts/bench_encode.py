@@ -34,13 +34,11 @@ from typing import Any
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import numpy as np
-import pyarrow as pa
 
 from pipeline import data
-from pipeline.config import BACKENDS, SOURCES
+from pipeline.config import BACKENDS, SOURCES, EncoderSettings
 from pipeline.core import machine
 from pipeline.core.progress import silent
-from pipeline.core.records import Texts
 from pipeline.data.storage import CORPUS
 from pipeline.encoders import CalibrationCorpus, Model, Usage, open_encoder, resolve, token_counter
 from pipeline.storage.artifacts import Recipe
@@ -164,19 +162,15 @@ def build(name: str, store: Store, corpus: CalibrationCorpus, only: list[str] | 
 def ours(name: str, backend: str, precision: str, store: Store, corpus: CalibrationCorpus) -> Encode:
     config = BACKENDS.make(name=name, backend=backend, precision=precision)
     model = resolve(config)
+    assert isinstance(config, EncoderSettings)
     assert isinstance(model, Model)
     encoder = open_encoder(config, replace(model, corpus=corpus), store)
 
     def encode(texts: list[str]) -> Any:
         with silent("", None, "") as bar:
-            return encoder.encode(column(texts), range(len(texts)), "passages", Usage(), bar)
+            return encoder.encode(texts, "passages", Usage(), bar)
 
     return encode
-
-
-def column(texts: list[str]) -> Texts:
-    values = pa.chunked_array([pa.array(texts, pa.string())])
-    return Texts(values, values)
 
 
 def compare(

@@ -29,7 +29,6 @@ import pyarrow as pa
 from pipeline.core.machine import Meter
 from pipeline.core.progress import silent
 from pipeline.core.records import Embeddings, Float32
-from pipeline.engines.work import save
 from pipeline.storage import vector_shards
 from pipeline.storage.artifacts import Artifact, Recipe
 from pipeline.storage.store import Store
@@ -96,7 +95,7 @@ def draw(folder: Path, rows: int, dimension: int, queries: int, precision: vecto
         for start in range(0, rows, SHARD):
             part = some(min(SHARD, rows - start))
             with draft.file(vector_shards.shard_name(start, start + len(part))) as path:
-                save(path, vector_shards.to_stored_precision(part, start, precision))
+                vector_shards.save(path, vector_shards.to_stored_precision(part, start, precision))
         return {}, {}
 
     np.save(folder / "queries.npy", some(queries))

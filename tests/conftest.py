@@ -88,12 +88,11 @@ def bge_folder(tmp_path_factory: pytest.TempPathFactory, minilm_folder: Path) ->
 @pytest.fixture(scope="session")
 def write_shard() -> Callable[..., None]:
     """Writes the shard of vectors that begins at a row into a draft, as it is stored."""
-    from pipeline.engines.work import save
     from pipeline.storage import vector_shards
 
     def write(draft: Any, start: int, rows: Any, precision: vector_shards.Precision = "fp32") -> None:
         with draft.file(vector_shards.shard_name(start, start + len(rows))) as path:
-            save(path, vector_shards.to_stored_precision(rows, start, precision))
+            vector_shards.save(path, vector_shards.to_stored_precision(rows, start, precision))
 
     return write
 

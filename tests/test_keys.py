@@ -172,7 +172,6 @@ CHANGES: dict[str, list[Change]] = {
     "search.device": [Change("search.device=cpu")],
     "engine.kind": [Change("engine.kind=ray")],
     "engine.address": [Change("engine.address=auto", ("files", "engine.kind=ray"))],
-    "engine.store": [Change("engine.store=file:///s", ("files", "engine.kind=ray"))],
     "engine.workers": [Change("engine.workers=2", ("files", "engine.kind=ray"))],
     "evaluate.measures": [
         Change("evaluate.measures=[ndcg@5]"),

@@ -104,17 +104,21 @@ class EncoderSettings(VectorSettings):
             raise ValueError(f"backend '{self.backend}' needs model.name: add it")
         return self
 
-    def load(self, model: Any, store: Any) -> Any:
+    def load(self, model: Any, prepared: Any) -> Any:
         """The model, loaded: a `pipeline.encoders.batching.Backend`.
 
         Args:
-            model: What to load and how, a `pipeline.models.model.Model`.
-            store: Where a backend may keep what it makes of it, a `pipeline.storage.store.Store`.
+            model: The model to load, a `pipeline.models.model.Model`.
+            prepared: The folder of what `prepare` made of it; None if it made nothing.
         """
         raise NotImplementedError
 
-    def kept_recipe(self, model: Any) -> Any:
-        """Recipe of what the backend makes of a model and keeps in the store; None if it keeps nothing."""
+    def prepared_recipe(self, model: Any) -> Any:
+        """Recipe of what the backend prepares of a model; None if it runs the model's own files."""
+        return None
+
+    def prepare(self, model: Any, store: Any) -> Any:
+        """The artifact of `prepared_recipe`, reused or made in a `pipeline.storage.store.Store`; or None."""
         return None
 
 

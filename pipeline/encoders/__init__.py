@@ -8,7 +8,7 @@ docs/models.md.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy as np
 from pipeline.config import EncoderSettings, ModelSettings
 from pipeline.core.errors import InputError
 from pipeline.core.progress import Bar
-from pipeline.core.records import Float32, Texts
+from pipeline.core.records import Float32
 from pipeline.encoders import batching
 from pipeline.encoders.batching import Usage
 from pipeline.encoders.precomputed import Precomputed
@@ -24,6 +24,7 @@ from pipeline.models.files import find_model
 from pipeline.models.model import CalibrationCorpus, Model, Role
 from pipeline.models.resolution import FindModel, resolve_model
 from pipeline.models.tokenizer import load_tokenizer
+from pipeline.storage.artifacts import Artifact
 from pipeline.storage.store import Store
 
 __all__ = [
@@ -34,8 +35,9 @@ __all__ = [
     "Role",
     "Source",
     "Usage",
-    "kept_keys",
     "open_encoder",
+    "prepare",
+    "prepared_keys",
     "resolve",
     "token_counter",
 ]
@@ -46,24 +48,19 @@ Source = Model | Precomputed
 
 
 class Encoder(Protocol):
-    """Turns texts into vectors."""
+    """A loaded model, which turns texts into vectors."""
 
-    def load(self) -> None:
-        """Load the model now, so that encoding can be timed without it."""
-        ...
-
-    def encode(self, texts: Texts, rows: range, role: Role, usage: Usage, bar: Bar) -> Float32:
-        """Encode some consecutive texts as passages or queries.
+    def encode(self, texts: list[str], role: Role, usage: Usage, bar: Bar) -> Float32:
+        """Encode texts as passages or queries.
 
         Args:
-            texts: All texts of the role.
-            rows: Which of them to encode.
+            texts: The texts, in any order; batches are made of texts of similar length.
             role: Decides prompt and length.
             usage: What encoding costs is added to it.
             bar: Progress bar, updated for every encoded text.
 
         Returns:
-            float32 [rows, dimension], in order.
+            float32 [texts, dimension], in the order of `texts`.
         """
         ...
 
@@ -76,19 +73,24 @@ def resolve(config: ModelSettings, find: FindModel = find_model) -> Source:
     return found
 
 
-def kept_keys(config: ModelSettings, source: Source) -> dict[str, str]:
-    """Keys of what a backend makes of the model and keeps: vectors are made from that."""
-    recipe = config.kept_recipe(source) if isinstance(config, EncoderSettings) else None
+def prepared_keys(config: ModelSettings, source: Source) -> dict[str, str]:
+    """Keys of what the backend prepares of the model: vectors are made from that."""
+    recipe = config.prepared_recipe(source) if isinstance(config, EncoderSettings) else None
     return {config.backend: recipe.key} if recipe else {}
 
 
-def open_encoder(config: ModelSettings, source: Source, store: Store) -> Encoder:
-    """The encoder for what `resolve` found; `store` is where a backend may keep what it prepares."""
-    if isinstance(source, Precomputed):
-        return source
-    if not isinstance(config, EncoderSettings):
-        raise TypeError(f"backend '{config.backend}' runs no model")
-    return ModelEncoder(config, source, store)
+def prepare(config: EncoderSettings, model: Model, store: Store) -> Artifact | None:
+    """What the backend prepares of a model, reused or made; None if it uses the model's own files."""
+    prepared: Artifact | None = config.prepare(model, store)
+    if prepared:
+        model.files.check()
+    return prepared
+
+
+def open_encoder(config: EncoderSettings, model: Model, store: Store) -> Encoder:
+    """The loaded model; before that its backend prepares it in `store`, if it needs to."""
+    prepared = prepare(config, model, store)
+    return ModelEncoder(config, model, prepared.folder if prepared else None)
 
 
 def token_counter(source: Source) -> Callable[[list[str]], list[int]] | None:
@@ -102,40 +104,34 @@ def token_counter(source: Source) -> Callable[[list[str]], list[int]] | None:
 
 
 class ModelEncoder:
-    """An encoder that loads its model when it is first used.
+    """A model that one of the backends runs, loaded.
 
     Args:
         config: The model section.
         model: The resolved model.
-        store: Where a backend keeps the model that it converts.
+        prepared: The folder of what `prepare` made of it; None if it made nothing.
+
+    Raises:
+        InputError: The model cannot be loaded, or gives vectors of fewer dimensions than are to be kept.
     """
 
-    def __init__(self, config: EncoderSettings, model: Model, store: Store) -> None:
-        self.config, self.model, self.store = config, model, store
-
-    @cached_property
-    def backend(self) -> batching.Backend:
-        """The loaded model; loading may convert or fetch it."""
-        backend: batching.Backend = self.config.load(self.model, self.store)
-        self.model.files.check()
-        if self.model.truncate_dim and self.model.truncate_dim > backend.dimension:
+    def __init__(self, config: EncoderSettings, model: Model, prepared: Path | None) -> None:
+        self.config, self.model = config, model
+        self.backend: batching.Backend = config.load(model, prepared)
+        if prepared is None:
+            model.files.check()
+        if model.truncate_dim and model.truncate_dim > self.backend.dimension:
             raise InputError(
-                f"model.truncate_dim: {self.model.truncate_dim}, but '{self.model.name}' makes vectors of "
-                f"{backend.dimension} dimensions",
-                allowed=f"1 to {backend.dimension}",
+                f"model.truncate_dim: {model.truncate_dim}, but '{model.name}' makes vectors of "
+                f"{self.backend.dimension} dimensions",
+                allowed=f"1 to {self.backend.dimension}",
                 fix="lower it, or set it to null",
             )
-        return backend
 
-    def load(self) -> None:
-        """Load the model now."""
-        _ = self.backend
-
-    def encode(self, texts: Texts, rows: range, role: Role, usage: Usage, bar: Bar) -> Float32:
+    def encode(self, texts: list[str], role: Role, usage: Usage, bar: Bar) -> Float32:
         """See `Encoder.encode`."""
         before, after = self.model.prompts[role]
-        chosen = texts.texts.slice(rows.start, len(rows)).to_pylist()
-        prompted = [before + text + after for text in chosen] if before or after else chosen
+        prompted = [before + text + after for text in texts] if before or after else texts
         length = self.model.max_lengths[role]
         vectors = batching.encode(self.backend, prompted, length, usage, bar, self.config.batch_size)
         return _truncated(vectors, self.model.truncate_dim, self.model.normalize)

@@ -41,15 +41,20 @@ class Batch:
     mask: Int64  # [b, tokens], 1 at a token and 0 at padding
 
 
-class Backend(Protocol):
-    """A loaded model: token ids in, one vector per text out."""
+class BatchShape(Protocol):
+    """How texts are cut into batches for a backend."""
 
-    dimension: int  # of a vector
-    tokenizer: Tokenizer
     pad_id: int  # id of the padding token
     token_budget: int  # largest number of tokens of a batch, padding included
     width_multiple: int  # widths are rounded up to a multiple of it, but not above the longest allowed text
     computes_padding: bool  # whether padding costs as much as other tokens
+
+
+class Backend(BatchShape, Protocol):
+    """A loaded model: token ids in, one vector per text out."""
+
+    dimension: int  # of a vector
+    tokenizer: Tokenizer
 
     def forward(self, batches: Iterator[Batch]) -> Iterator[tuple[Int64, Float32]]:
         """For each batch its `rows` and their vectors float32 [b, dimension], in any order."""
@@ -143,7 +148,7 @@ def tokenize(tokenizer: Tokenizer, texts: Sequence[str], max_length: int) -> lis
 
 
 def batches(
-    backend: Backend, windows: Iterable[Window], max_length: int, usage: Usage, batch_size: int | None = None
+    shape: BatchShape, windows: Iterable[Window], max_length: int, usage: Usage, batch_size: int | None = None
 ) -> Iterator[Batch]:
     """Cut windows into batches, each within the backend's token budget or of one text.
 
@@ -153,34 +158,34 @@ def batches(
     for window in itertools.chain(windows, [None]):
         waiting = sorted(waiting + (window or []), key=lambda text: -len(text[1]))
         while waiting:
-            height = _height(backend, len(waiting[0][1]), max_length, batch_size)
+            height = _height(shape, len(waiting[0][1]), max_length, batch_size)
             if window is not None and len(waiting) <= height:
                 break  # the next window's longest texts may still fit
-            yield _batch(backend, waiting[:height], max_length, usage)
+            yield _batch(shape, waiting[:height], max_length, usage)
             waiting = waiting[height:]
 
 
-def _width(backend: Backend, longest: int, max_length: int) -> int:
+def _width(shape: BatchShape, longest: int, max_length: int) -> int:
     """The longest text's number of tokens, rounded up to the backend's multiple within `max_length`."""
-    multiple = backend.width_multiple
+    multiple = shape.width_multiple
     rounded = -(-max(longest, 1) // multiple) * multiple
     return max(min(rounded, max_length), longest)
 
 
-def _height(backend: Backend, longest: int, max_length: int, batch_size: int | None) -> int:
+def _height(shape: BatchShape, longest: int, max_length: int, batch_size: int | None) -> int:
     """The largest number of texts of a batch whose longest text has so many tokens."""
-    within_budget = max(backend.token_budget // _width(backend, longest, max_length), 1)
+    within_budget = max(shape.token_budget // _width(shape, longest, max_length), 1)
     return min(within_budget, batch_size or within_budget)
 
 
-def _batch(backend: Backend, texts: Window, max_length: int, usage: Usage) -> Batch:
+def _batch(shape: BatchShape, texts: Window, max_length: int, usage: Usage) -> Batch:
     """Pad some texts, the longest first, to one width, and count their tokens."""
     lengths = np.array([len(ids) for _, ids in texts], np.int64)
-    width = _width(backend, int(lengths[0]), max_length)
+    width = _width(shape, int(lengths[0]), max_length)
     mask = (np.arange(width) < lengths[:, None]).astype(np.int64)
-    ids = np.full(mask.shape, backend.pad_id, np.int64)
+    ids = np.full(mask.shape, shape.pad_id, np.int64)
     ids[mask.astype(bool)] = np.concatenate([ids for _, ids in texts])
     tokens = int(lengths.sum())
     usage.tokens += tokens
-    usage.padded += ids.size if backend.computes_padding else tokens
+    usage.padded += ids.size if shape.computes_padding else tokens
     return Batch(np.array([row for row, _ in texts], np.int64), ids, mask)

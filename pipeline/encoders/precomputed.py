@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -14,13 +14,14 @@ from pipeline.config import ModelSettings, VectorSettings, setting
 from pipeline.config.settings import LocalPath
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
-from pipeline.core.progress import Bar
-from pipeline.core.records import Collection, Embeddings, Float32, Texts
-from pipeline.encoders.batching import Usage
+from pipeline.core.records import Collection, Embeddings, Float32
 from pipeline.formats.npy import map_vectors
 from pipeline.models.model import ROLES, Role
 from pipeline.storage.hashing import file_changed, hash_user_file
 from pipeline.storage.vector_shards import release_memory
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class PrecomputedSettings(VectorSettings):
@@ -74,21 +75,11 @@ class Precomputed:
     def _arrays(self) -> dict[Role, npt.NDArray[np.floating[Any]]]:
         return {role: map_vectors(path, f"model.{role}") for role, path in self.paths.items()}
 
-    def load(self) -> None:
-        """Map both files into memory and compare their dimensions."""
-        passages, queries = self._arrays["passages"], self._arrays["queries"]
-        if passages.shape[1] != queries.shape[1]:
-            raise InputError(
-                f"model.passages has {passages.shape[1]} dimensions and model.queries {queries.shape[1]}",
-                allowed="the same for both",
-                fix="encode both with one model",
-            )
-
     def match(self, collection: Collection) -> None:
-        """Refuse files that do not have one row for each text; called before anything is computed.
+        """Refuse files that do not fit the collection or each other, before anything is computed.
 
         Raises:
-            InputError: A file has more or fewer rows than there are texts.
+            InputError: A file has more or fewer rows than there are texts, or the dimensions differ.
         """
         counts: dict[Role, int] = {"passages": len(collection.passages), "queries": len(collection.queries)}
         for role, count in counts.items():
@@ -99,9 +90,21 @@ class Precomputed:
                     allowed=f"{count:,}, one for each of the {role} in the collection's order",
                     fix="'benchmarco data' counts the texts: queries without judgments are left out",
                 )
+        passages, queries = self._arrays["passages"], self._arrays["queries"]
+        if passages.shape[1] != queries.shape[1]:
+            raise InputError(
+                f"model.passages has {passages.shape[1]} dimensions and model.queries {queries.shape[1]}",
+                allowed="the same for both",
+                fix="encode both with one model",
+            )
 
-    def encode(self, texts: Texts, rows: range, role: Role, usage: Usage, bar: Bar) -> Float32:
-        """See `pipeline.encoders.Encoder.encode`; `match` is called before it.
+    def take(self, role: Role, rows: range, ids: pa.ChunkedArray) -> Float32:
+        """Vectors of consecutive texts, float32 [rows, dimension]; `match` is called before it.
+
+        Args:
+            role: Which file to read.
+            rows: Its rows.
+            ids: Arrow strings [rows], the ids of the texts.
 
         Raises:
             InputError: A row is all zeros, or the file changed after it was hashed.
@@ -114,11 +117,9 @@ class Precomputed:
             raise file_changed(str(self.paths[role]))
         zero = ~vectors.any(axis=1)
         if zero.any():
-            first = rows.start + int(np.argmax(zero))
+            first = int(np.argmax(zero))
             raise InputError(
-                f"model.{role}: {self.paths[role]}: row {first} ('{texts.ids[first]}') is all zeros",
+                f"model.{role}: {self.paths[role]}: row {rows.start + first} ('{ids[first]}') is all zeros",
                 fix="encode that text again: a zero vector has no direction",
             )
-        usage.texts += len(vectors)
-        bar.update(len(vectors))
         return vectors

@@ -1,7 +1,8 @@
-"""What has a cluster, and is it fit to be used? Resources shared out, addresses tried, versions compared."""
+"""Ray clusters: connecting to one, sharing out its processors, and checking that its nodes are usable."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
@@ -9,6 +10,8 @@ import socket
 import threading
 from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from pipeline.core import machine
 from pipeline.core.errors import InputError
@@ -29,21 +32,31 @@ def connect(address: str | None) -> tuple[Any, bool]:
     if address is None:
         log.info("starting Ray here")
         ray.init("local", num_cpus=machine.cores(), include_dashboard=False, **quiet)
-        _end_quietly()
-        return ray, True
-    try:
-        if address != "auto":  # a refusal takes no time, where Ray tries for minutes
-            host, _, port = address.rpartition(":")
-            socket.create_connection((host, int(port)), _REACH).close()
-        ray.init(address, **quiet)
-    except (OSError, RuntimeError, ValueError) as error:
-        raise InputError(
-            f"engine.address: no Ray cluster at {address}: {error}",
-            allowed="null, auto, or HOST:PORT of the head of a cluster that this machine is a node of",
-            fix="start one as docs/scale.md says; if it has a token, set RAY_AUTH_TOKEN_PATH here as there",
-        ) from None
+    else:
+        try:
+            if address != "auto":  # a refusal takes no time, where Ray tries for minutes
+                host, _, port = address.rpartition(":")
+                socket.create_connection((host, int(port)), _REACH).close()
+            ray.init(address, **quiet)
+        except (OSError, RuntimeError, ValueError) as error:
+            raise InputError(
+                f"engine.address: no Ray cluster at {address}: {error}",
+                allowed="null, auto, or HOST:PORT of the head of a cluster that this machine is a node of",
+                fix="start one as docs/scale.md says; if it has a token, set RAY_AUTH_TOKEN_PATH as there",
+            ) from None
+    _print_nothing(ray)
     _end_quietly()
     return ray, True
+
+
+def _print_nothing(ray: Any) -> None:
+    """End the thread in which Ray prints to stdout what its processes report, as `ray.shutdown` ends it."""
+    worker = ray._private.worker.global_worker
+    with contextlib.suppress(AttributeError):  # where a version of Ray has no such thread
+        worker.threads_stopped.set()
+        worker.gcs_error_subscriber.close()
+        worker.listener_thread.join()
+        worker.threads_stopped.clear()
 
 
 def _end_quietly() -> None:
@@ -60,14 +73,14 @@ def share_out(nodes: Sequence[dict[str, float]], workers: int | None, gpu: bool)
 
     Args:
         nodes: What each node has, as Ray counts it.
-        workers: As many as are asked for; None is one per GPU, or without GPUs one per node.
+        workers: How many the config wants; None is one per GPU, or without GPUs one per node.
         gpu: Whether each has a GPU of its own.
 
     Returns:
         The number of workers, and of CPUs for each, the same for all: the most that lets all run at once.
 
     Raises:
-        InputError: The cluster has fewer GPUs, or CPUs, than workers are asked for.
+        InputError: The cluster has fewer GPUs, or CPUs, than the config wants workers.
     """
     kind = "GPU" if gpu else "CPU"
     usable = [node for node in nodes if int(node.get(kind, 0))]
@@ -98,8 +111,56 @@ def compare(node: str, versions: dict[str, str]) -> None:
             )
 
 
+def check_node(ray: Any) -> None:
+    """Refuse to go on after this machine's Ray node, its raylet, has died.
+
+    Nobody else says so: calls that wait for a worker then wait for ever, and those that use the object store
+    end this process without a word. The raylet listens on a socket, which refuses connections once it is
+    dead; one that is only slow is not taken for dead.
+
+    Raises:
+        ChildProcessError: The node is lost.
+    """
+    local = ray._private.worker.global_worker.node
+    if local is None:  # the program is a client of a cluster and has no node
+        return
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(_REACH)
+        try:
+            connection.connect(local.raylet_socket_name)
+        except (ConnectionRefusedError, FileNotFoundError):
+            raise ChildProcessError(
+                "this machine's Ray node is lost: its raylet has ended, as for want of memory; "
+                "run the same command again, which keeps what is finished"
+            ) from None
+        except OSError:  # it is busy
+            return
+
+
+def send_no_more_than_needed(ray: Any) -> None:
+    """Have memory-mapped arrays travel as plain ones, and a slice of an Arrow column without the rest.
+
+    NumPy would copy the first into the pickle, and Arrow pickles all of a column that a slice is of.
+    """
+    import pyarrow as pa
+
+    def chunks(column: pa.ChunkedArray) -> list[pa.Array]:
+        return [pa.concat_arrays([chunk]) for chunk in column.chunks]
+
+    register = ray.util.register_serializer
+    register(np.memmap, serializer=np.asarray, deserializer=np.asarray)
+    register(pa.ChunkedArray, serializer=chunks, deserializer=pa.chunked_array)
+
+
+def node_id() -> str:
+    """The id of the node that this process is on."""
+    import ray
+
+    return str(ray.get_runtime_context().get_node_id())
+
+
 def node() -> str:
     """This node's address and the beginning of its id."""
     import ray
 
-    return f"{ray.util.get_node_ip_address()}/{ray.get_runtime_context().get_node_id()[:8]}"
+    return f"{ray.util.get_node_ip_address()}/{node_id()[:8]}"

@@ -1,48 +1,37 @@
-"""How is work done without a cluster? This process does one part after the other."""
+"""The local engine: this process does one part after the other."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from functools import cached_property
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
 
-from pipeline import encoders
-from pipeline.config import ModelSettings
 from pipeline.core.progress import Bar
-from pipeline.encoders import Encoder, Source
-from pipeline.engines import Job, Part, Piece
-from pipeline.engines.work import perform
-from pipeline.storage.store import Store
+from pipeline.encoders import Encoder
+from pipeline.engines.engine import Done, Job, Part
 
 
 class LocalEngine:
-    """See `pipeline.engines.Engine`.
+    """See `pipeline.engines.engine.Engine`.
 
     Args:
-        config: The model section.
-        source: What it resolved to.
-        store: Where a backend may keep what it prepares.
+        open_encoder: Loads the model; None where no job needs one.
     """
 
     kind = "local"
     workers = 1
 
-    def __init__(self, config: ModelSettings, source: Source, store: Store) -> None:
-        self.config, self.source, self.store = config, source, store
-
-    @cached_property
-    def encoder(self) -> Encoder:
-        """The model, loaded once for passages and queries."""
-        return encoders.open_encoder(self.config, self.source, self.store)
+    def __init__(self, open_encoder: Callable[[], Encoder] | None = None) -> None:
+        self._open_encoder = open_encoder
+        self._encoder: Encoder | None = None
 
     def load(self, parts: int) -> None:
-        """Load the model."""
-        self.encoder.load()
+        """Load the model, once for passages and queries."""
+        if self._encoder is None and self._open_encoder:
+            self._encoder = self._open_encoder()
 
-    def each(self, job: Job, parts: Sequence[Part], folder: Path, bar: Bar) -> Iterator[Piece]:
-        """See `pipeline.engines.Engine.each`; in order."""
+    def each(self, job: Job, parts: Sequence[Part], bar: Bar) -> Iterator[Done]:
+        """See `pipeline.engines.engine.Engine.each`; in order."""
         for part in parts:
-            yield perform(job, self.encoder, part, folder, "local", bar)
+            yield Done(part, job.run(part.read(), self._encoder, bar), "local")
 
     def close(self) -> None:
-        """Nothing is held that has to be given back."""
+        """Do nothing: no process was started."""

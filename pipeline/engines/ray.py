@@ -1,214 +1,203 @@
-"""How is work divided among a cluster? Ray's workers hold the model and take one part at a time.
+"""The Ray engine: workers on a cluster hold the model and do one part at a time.
 
-A worker is a Ray actor, on a GPU of its own or on an equal share of a machine's CPUs. A part whose worker
-dies goes to another, and a new worker is asked for. Of each part no more comes back than the name of a file,
-which the worker wrote where this process sees it too: into the cache, or with `engine.store` into that.
+A worker is a Ray actor, on a GPU of its own or on an equal share of a machine's CPUs. What it computes from
+and what it returns travels through Ray's object store, and so do the files of a model. Inputs are read when
+a worker will soon be free, so no more parts are in memory than there are workers, and one. A part whose
+worker dies goes to another worker, and a new one is started.
 """
 
 from __future__ import annotations
 
 import collections
+import copy
 import logging
-import os
+import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
-from pipeline import encoders
-from pipeline.config import EngineConfig, ModelSettings
-from pipeline.core import machine
+from pipeline.config import EncoderSettings, EngineConfig, ModelSettings
 from pipeline.core.errors import InputError
 from pipeline.core.progress import Bar
 from pipeline.encoders import Model, Source
-from pipeline.engines import Job, Part, Piece, cluster
-from pipeline.engines.away import Receiver, Sender
-from pipeline.engines.work import perform
+from pipeline.engines import cluster
+from pipeline.engines.engine import Done, Job, Part
+from pipeline.engines.files import ShippedFiles
+from pipeline.engines.worker import Worker, WorkerModel
 from pipeline.storage.store import Store
 
 log = logging.getLogger(__name__)
 
 LOSSES = 3  # workers that may die of one part, or before they begin: more is no accident
 PATIENCE = 30.0  # seconds without any worker at work, after which that is said
+LOOK = 5.0  # seconds between two looks at this machine's node
+
+
+@dataclass(frozen=True, eq=False)
+class _Task:
+    """A part whose inputs are in the object store."""
+
+    part: Part
+    inputs: Any
 
 
 class RayEngine:
-    """See `pipeline.engines.Engine`.
+    """See `pipeline.engines.engine.Engine`.
 
     Args:
         config: The engine section.
         model: The model section.
-        source: What the model resolved to.
-        store: Where a backend may keep what it prepares; without `engine.store` every node must see it.
+        source: What the model section resolved to.
+        store: Where a backend keeps what it prepares; only this process uses it.
 
     Raises:
-        InputError: There is no such cluster, or it has less than is asked for; `engine.store` cannot be used.
+        InputError: There is no such cluster, or it has fewer processors than the config wants.
     """
 
     kind = "ray"
 
     def __init__(self, config: EngineConfig, model: ModelSettings, source: Source, store: Store) -> None:
         self._ray, self._connected = cluster.connect(config.address)
-        self._source, self._sender = source, None
+        self._config, self._source, self._store = model, source, store
+        self._model: WorkerModel | None = None
+        self._contents: dict[str, list[Any]] | None = None
         self._idle: list[Any] = []
-        # by what is waited for: the worker, and its part
-        self._calls: dict[Any, tuple[Any, Part | None]] = {}
-        self._losses: collections.Counter[Part | None] = collections.Counter()
+        # by what is waited for: the worker, and its task; None while the worker starts
+        self._calls: dict[Any, tuple[Any, _Task | None]] = {}
+        self._ready = collections.deque[_Task]()
+        self._losses = collections.Counter[Part | None]()
         gpus = int(isinstance(source, Model) and source.device != "cpu")
         try:
-            self._sender = Sender(config.store) if config.store else None
             nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
             self.workers, cpus = cluster.share_out(nodes, config.workers, gpus > 0)
         except BaseException:
             self.close()
             raise
         self._wants = {"num_cpus": cpus, "num_gpus": gpus}
-        place: Path | tuple[str, str] = store.root.absolute()
-        if self._sender:
-            source, place = self._sender.source(source), self._sender.place
-        self._holds = (model, source, place, max(cpus, 1))
+        cluster.send_no_more_than_needed(self._ray)
 
     def load(self, parts: int) -> None:
-        """See `pipeline.engines.Engine.load`; other workers join as they are ready."""
-        if self._sender:
-            self._sender.push(self._source)
-        self._hire(min(self.workers, parts), load=True)
+        """See `pipeline.engines.engine.Engine.load`; other workers join as they are ready."""
+        if self._model is None and isinstance(self._source, Model):
+            assert isinstance(self._config, EncoderSettings)
+            self._model = WorkerModel.of(self._config, self._source, self._store)
+            while self._idle:
+                self._start(self._idle.pop())
+        self._hire(min(self.workers, parts))
         while not self._idle:
             self._next()
 
-    def each(self, job: Job, parts: Sequence[Part], folder: Path, bar: Bar) -> Iterator[Piece]:
-        """See `pipeline.engines.Engine.each`.
+    def each(self, job: Job, parts: Sequence[Part], bar: Bar) -> Iterator[Done]:
+        """See `pipeline.engines.engine.Engine.each`.
 
         Raises:
-            InputError: A worker met it, or does not see `folder`, or has other packages than this process.
-            ChildProcessError: Workers keep dying of a part, or before they begin.
+            InputError: A worker raised it, or has other packages than this process.
+            ChildProcessError: Workers keep dying, or this machine's node is lost.
         """
         todo, left = collections.deque(parts), len(parts)
         self._losses.clear()
-        if self._sender:
-            job = self._sender.job(job)
+        self._ready.clear()
+        cluster.check_node(self._ray)
+        shared = self._ray.put(job)
         while left:
+            cluster.check_node(self._ray)
             self._hire(min(self.workers, left))
-            while todo and self._idle:
-                worker, part = self._idle.pop(), todo.popleft()
-                self._calls[worker.do.remote(job, part, folder.absolute())] = worker, part
-            lost, piece = self._next()
-            if piece and self._sender and not (piece := self._sender.take(made := piece, folder)):
-                lost = made.part
-                self._count_loss(lost, "a result was damaged on its way")
-            if lost:
-                todo.appendleft(lost)
-            if piece:
+            while todo and len(self._ready) <= len(self._idle):
+                part = todo.popleft()
+                self._ready.append(_Task(part, self._ray.put(part.read())))
+            while self._ready and self._idle:
+                worker, task = self._idle.pop(), self._ready.popleft()
+                self._calls[worker.run.remote(shared, task.inputs)] = worker, task
+            finished = self._next()
+            if finished:
                 left -= 1
-                bar.update(piece.done)
-                yield piece
+                done, progress = finished
+                bar.update(progress)
+                yield done
 
     def close(self) -> None:
-        """See `pipeline.engines.Engine.close`."""
+        """See `pipeline.engines.engine.Engine.close`."""
         for worker in (*self._idle, *(worker for worker, _ in self._calls.values())):
             self._ray.kill(worker)
         if self._connected:
             self._ray.shutdown()
-        if self._sender:
-            self._sender.close()
 
-    def _hire(self, wanted: int, load: bool = False) -> None:
-        """Ask for workers until there are as many as wanted, those counted that have not joined yet."""
+    def _hire(self, wanted: int) -> None:
+        """Start workers until there are as many as wanted, including those that have not joined yet."""
         actor = self._ray.remote(Worker).options(**self._wants)
         while len(self._idle) + len(self._calls) < wanted:
-            worker = actor.remote(*self._holds)
-            self._calls[worker.join.remote(load)] = worker, None
+            self._start(actor.remote(max(self._wants["num_cpus"], 1)))
 
-    def _next(self) -> tuple[Part | None, Piece | None]:
-        """Wait for one call to end: the part whose worker died of it, or the piece made, or neither."""
+    def _start(self, worker: Any, contents: dict[str, list[Any]] | None = None) -> None:
+        self._calls[worker.join.remote(self._model, contents)] = worker, None
+
+    def _next(self) -> tuple[Done, int] | None:
+        """Wait for one call to end: the finished part with its progress; None if none was finished."""
         call = self._wait()
-        worker, part = self._calls.pop(call)
+        worker, task = self._calls.pop(call)
         try:
-            answer = self._ray.get(call)
+            # a copy, because the process ends without a word when memory of a lost node is given back
+            answer = copy.deepcopy(self._ray.get(call))
         except self._ray.exceptions.RayTaskError as error:
             self._idle.append(worker)
             raise _cause(error) from error
         except self._ray.exceptions.RayError as error:
-            self._ray.kill(worker)  # if it is only out of reach, nobody waits for it any more
-            self._count_loss(part, "a worker died", f"; of the last Ray says: {error}")
-            return part, None
+            self._ray.kill(worker)  # it may only be out of reach, and nobody waits for it any more
+            self._count_loss(task.part if task else None, error)
+            if task:
+                self._ready.appendleft(task)
+            return None
+        if task is None:
+            self._welcome(worker, *answer)
+            return None
         self._idle.append(worker)
-        if part is None:
-            cluster.compare(*answer)
-            return None, None
-        return None, answer
+        outputs, progress, node = answer
+        return Done(task.part, outputs, node), progress
+
+    def _welcome(self, worker: Any, node: str, versions: dict[str, str], has_model: bool | None) -> None:
+        """Take a worker in, or send it the model first."""
+        cluster.compare(node, versions)
+        if has_model is None and self._model:  # it was started before there was a model to load
+            self._start(worker)
+        elif has_model is False and self._model and self._model.files:
+            self._start(worker, self._put(self._model.files))
+        else:
+            self._idle.append(worker)
+            if all(task for _, task in self._calls.values()):
+                self._contents = None
+
+    def _put(self, files: ShippedFiles) -> dict[str, list[Any]]:
+        """The files of the model in the object store, by name; they stay there while workers start."""
+        if self._contents is None:
+            put = self._ray.put
+            self._contents = {name: [put(chunk) for chunk in files.chunks(name)] for name in files.entries}
+        return self._contents
 
     def _wait(self) -> Any:
+        """The next call to end, whichever it is."""
+        since = time.monotonic()
         while True:
-            done, _ = self._ray.wait(list(self._calls), timeout=PATIENCE)
+            done, _ = self._ray.wait(list(self._calls), timeout=LOOK)
+            cluster.check_node(self._ray)
             if done:
                 return done[0]
-            if all(part is None for _, part in self._calls.values()):
+            starting = all(task is None for _, task in self._calls.values())
+            if starting and time.monotonic() - since > PATIENCE:
                 log.warning("waiting: the cluster has started no worker yet; each wants %s", self._wants)
+                since = time.monotonic()
 
-    def _count_loss(self, part: Part | None, what: str, reason: str = "") -> None:
+    def _count_loss(self, part: Part | None, error: Exception) -> None:
         self._losses[part] += 1
-        where = f"rows {part[0]} to {part[1]}" if part else "joining"
+        where = f"at rows {part.start} to {part.stop}" if part else "as it started"
         if self._losses[part] >= LOSSES:
-            raise ChildProcessError(f"{what} at {where}, {LOSSES} times{reason}")
-        log.warning("%s at %s; it is done again", what, where)
-
-
-class Worker:
-    """What a worker holds: the model. Everything that can fail is left to `join`, the first call.
-
-    Ray takes an error of an actor's making for the death of its worker.
-
-    Args:
-        config: The model section.
-        source: What it resolved to.
-        place: Of the artifact store that all share; or of the exchange, with the driver's name there.
-        threads: As many as it may keep busy; read by the libraries when they are imported.
-    """
-
-    def __init__(
-        self, config: ModelSettings, source: Source, place: Path | tuple[str, str], threads: int
-    ) -> None:
-        os.environ["OMP_NUM_THREADS"] = os.environ["RAYON_NUM_THREADS"] = str(threads)
-        self._config, self._source, self._place = config, source, place
-        self._receiver: Receiver | None = None
-
-    def join(self, load: bool) -> tuple[str, dict[str, str]]:
-        """Load the model, if it will be needed; the node's name and the versions of its packages.
-
-        Raises:
-            InputError: This node does not reach the exchange, or does not have the model's package.
-        """
-        source = self._source
-        if isinstance(self._place, Path):
-            store = Store(self._place)
-        else:
-            self._receiver = Receiver(*self._place)
-            self._receiver.exchange.check(cluster.node())
-            source, store = self._receiver.source(self._config, source), self._receiver.store
-        self.encoder = encoders.open_encoder(self._config, source, store)
-        if load:
-            self.encoder.load()
-        return cluster.node(), machine.versions()
-
-    def do(self, job: Job, part: Part, folder: Path) -> Piece:
-        """See `pipeline.engines.work.perform`.
-
-        Raises:
-            InputError: This node does not see the folder.
-        """
-        if self._receiver:
-            return self._receiver.perform(job, self.encoder, part, cluster.node())
-        if not folder.is_dir():
-            raise InputError(
-                f"cache: {folder} is not there on node {cluster.node()}",
-                allowed="a folder that every node of the cluster sees under the same path",
-                fix="set cache to a folder of a shared file system, or engine.store to what all nodes reach",
+            raise ChildProcessError(
+                f"a worker died {where}, {LOSSES} times; of the last one Ray says: {error}"
             )
-        return perform(job, self.encoder, part, folder, cluster.node())
+        log.warning("a worker died %s; another one does its work", where)
 
 
 def _cause(error: Any) -> BaseException:
-    """What a worker raised; pickling keeps no keywords, so an InputError is made again."""
+    """The error that a worker raised; pickling keeps no keywords, so an InputError is made again."""
     cause: BaseException = error.cause
     if isinstance(cause, InputError):
         return InputError(cause.found, allowed=cause.allowed, fix=cause.fix)

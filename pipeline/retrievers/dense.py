@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property, partial
-from pathlib import Path
 from typing import Any, cast
 
 from pipeline import encoders, engines
@@ -16,24 +16,22 @@ from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 from pipeline.core.machine import Meter
 from pipeline.core.progress import Bar
-from pipeline.core.records import Collection, Embeddings
-from pipeline.data.storage import CORPUS, QUERIES
-from pipeline.encoders import CalibrationCorpus, Model, Precomputed, Source
-from pipeline.encoders.batching import Usage
-from pipeline.engines import Engine, Job, Part, Piece, indexing
-from pipeline.engines.work import Encode, Search, merge, nothing_found
+from pipeline.core.records import Collection, Embeddings, Float32, Ranking
+from pipeline.encoders import CalibrationCorpus, Model, Precomputed, Source, Usage
+from pipeline.engines import Done, Engine, Job, Part, jobs
 from pipeline.models.model import Role
 from pipeline.retrievers.retriever import Retriever, TokenCounter
 from pipeline.retrievers.shared import EXACT, open_ranking, save_ranking
 from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, Plan, Stage
+from pipeline.retrievers.stored_index import StoredIndex, file_name, open_index
 from pipeline.storage import vector_shards
 from pipeline.storage.artifacts import Draft
 from pipeline.storage.store import Store
 
 SCHEMAS = {"passages": 4, "queries": 4, "index": 1, "search": 3}
 EXACT_MEMORY_MB = 1024  # for the exact search that an approximate index is compared with
-PARTS = 4  # for each worker, of the vectors to search: the last to end is waited for that much less
-TEXTS: dict[Role, str] = {"passages": CORPUS, "queries": QUERIES}
+PARTS = 4  # of the vectors to search, for each worker: the last part to end is waited for that much less
+PART_BYTES = 256 << 20  # of vectors, at most, in a part that another process searches
 
 
 class Dense(Retriever):
@@ -83,11 +81,9 @@ class Dense(Retriever):
         faiss_index.check_index(index.factory, index.metric, search.parameters, dimension)
         gpu.choose_gpu(search.device, gpu.count_gpus())
 
-    def open_engine(self, store: Store, local: bool = False) -> Engine:
-        """See `Retriever.open_engine`."""
-        if local:
-            return engines.open_local(self.config.model, self.model, store)
-        return engines.open_engine(self.config.engine, self.config.model, self.model, store)
+    def open_engine(self, store: Store) -> Engine:
+        """See `Retriever.open_engine`; vectors that are given are read here, and only searched elsewhere."""
+        return engines.open_engine(self.config.engine, self.settings, self.model, store)
 
     def token_counter(self) -> TokenCounter | None:
         """See `Retriever.token_counter`."""
@@ -98,7 +94,10 @@ class Dense(Retriever):
 
         def ingredients(keys: Keys) -> dict[str, Any]:
             texts = self.identity.passages if role == "passages" else self.identity.queries
-            made_by = {"model": self.model.recipe(role), **encoders.kept_keys(self.config.model, self.model)}
+            made_by = {
+                "model": self.model.recipe(role),
+                **encoders.prepared_keys(self.config.model, self.model),
+            }
             return {"texts": texts, **made_by, **keyed_settings(self.config.model, role)}
 
         opened = vector_shards.open_embeddings if role == "passages" else vector_shards.read_all_rows
@@ -108,26 +107,52 @@ class Dense(Retriever):
     def _encode(self, role: Role, inputs: Inputs, draft: Draft, context: Context) -> Facts:
         config, collection = self.settings, inputs["data"]
         self._check_shards(collection)
-        engine = context.engine
         if isinstance(self.model, Precomputed):
             self.model.match(collection)
-            engine = context.local
         texts = collection.passages if role == "passages" else collection.queries
         missing = vector_shards.missing_ranges(len(texts), config.shard_rows, draft.whole)
         todo, usage = sum(stop - start for start, stop in missing), Usage()
         stored: vector_shards.Precision = config.vector_precision if role == "passages" else "fp32"
-        corpus = inputs.artifact("data").only(TEXTS[role]).absolute()
-        job = Encode(corpus, role, config.normalize, stored)
-        if missing:
-            engine.load(len(missing))
+        if missing and isinstance(self.model, Model):
+            context.engine.load(len(missing))
         bar_of = context.progress(f"encode {role}", todo, "texts")
-        with draft.scratch() as aside, context.meter.working(), bar_of as bar:
-            for piece in _done(engine, context.meter, job, missing, aside, bar):
-                draft.adopt(piece.path, vector_shards.shard_name(*piece.part), piece.entry)
-                usage.add(piece.facts)
+        with context.meter.working(), bar_of as bar:
+            for start, vectors, cost in self._shards(role, collection, missing, context, bar):
+                stop = start + len(vectors)
+                ids = texts.ids.slice(start, stop - start).to_pylist()
+                vector_shards.check_vectors(vectors, ids, config.normalize)
+                kept = vector_shards.to_stored_precision(vectors, start, stored)
+                with draft.file(vector_shards.shard_name(start, stop)) as path:
+                    vector_shards.save(path, kept)
+                usage.add(cost)
         context.meter.count(len(texts), worked=todo)
         context.meter.note("encoding", usage.figures())
         return {"rows": len(texts)}
+
+    def _shards(
+        self,
+        role: Role,
+        collection: Collection,
+        ranges: list[tuple[int, int]],
+        context: Context,
+        bar: Bar,
+    ) -> Iterator[tuple[int, Float32, Usage]]:
+        """For each range of rows its start, its vectors float32 [rows, dimension] and what they cost."""
+        texts = collection.passages if role == "passages" else collection.queries
+        if isinstance(self.model, Precomputed):
+            for start, stop in ranges:
+                ids = texts.ids.slice(start, stop - start)
+                yield start, self.model.take(role, range(start, stop), ids), Usage(texts=stop - start)
+                bar.update(stop - start)
+            return
+
+        def read(start: int, stop: int) -> list[str]:
+            chosen: list[str] = texts.texts.slice(start, stop - start).to_pylist()
+            return chosen
+
+        parts = [Part(start, stop, partial(read, start, stop)) for start, stop in ranges]
+        for done in _done(context.engine, context.meter, jobs.Encode(role), parts, bar):
+            yield done.part.start, *done.outputs
 
     def _check_shards(self, collection: Collection) -> None:
         """Refuse more index shards than there are passages."""
@@ -146,21 +171,30 @@ class Dense(Retriever):
             return {"passages": keys["passages"], **keyed_settings(index, "index")}
 
         make = partial(self._build, index)
-        return Stage("index", SCHEMAS["index"], ("passages",), ingredients, make, indexing.open_index)
+        return Stage("index", SCHEMAS["index"], ("passages",), ingredients, make, open_index)
 
     def _build(self, index: IndexConfig, inputs: Inputs, draft: Draft, context: Context) -> Facts:
-        embeddings: Embeddings = inputs["passages"]
-        parts = vector_shards.split_evenly(len(embeddings), index.shards)
-        names = {part: indexing.file_name(number, index.shards) for number, part in enumerate(parts)}
-        missing = [part for part in parts if names[part] not in draft.whole]
-        rows = sum(stop - start for start, stop in missing)
-        job = indexing.Build(inputs.artifact("passages").absolute(), index)
-        engine = context.engine if index.shards > 1 else context.local
-        bar_of = context.progress("index", rows, "vectors")
-        with draft.scratch() as aside, context.meter.working(), bar_of as bar:
-            for piece in _done(engine, context.meter, job, missing, aside, bar):
-                draft.adopt(piece.path, names[piece.part], piece.entry)
-        context.meter.count(len(embeddings), worked=rows)
+        from pipeline.search import faiss_index
+
+        embeddings, job, meter = inputs["passages"], jobs.BuildIndex(index), context.meter
+        spans = vector_shards.split_evenly(len(embeddings), index.shards)
+        names = {start: file_name(number, index.shards) for number, (start, _) in enumerate(spans)}
+        parts = [
+            Part(start, stop, partial(vector_shards.rows_of, embeddings, start, stop))
+            for start, stop in spans
+            if names[start] not in draft.whole
+        ]
+        rows = sum(part.stop - part.start for part in parts)
+        with meter.working(), context.progress("index", rows, "vectors") as bar:
+            if index.shards > 1:
+                for done in _done(context.engine, meter, job, parts, bar):
+                    with draft.file(names[done.part.start]) as path:
+                        done.outputs.tofile(path)
+            elif parts:  # written as it is, without a copy of its bytes in memory
+                with draft.file(names[0]) as path:
+                    faiss_index.write_index(job.build(embeddings, bar), path)
+                meter.note("engine", {"kind": "local", "workers": 1, "parts": {"local": 1}})
+        meter.count(len(embeddings), worked=rows)
         return {"rows": len(embeddings), "dimension": embeddings.dimension}
 
     def _search(
@@ -195,7 +229,7 @@ def _search_whole(
     collection, queries, meter = inputs["data"], inputs["queries"], context.meter
     searcher: searchers.Searcher
     if "index" in inputs:
-        searcher = searchers.open_searcher(index, search, inputs["index"].path(indexing.file_name(0, 1)))
+        searcher = searchers.open_searcher(index, search, inputs["index"].file(0))
     else:
         searcher = searchers.StreamingSearcher(index, search, inputs["passages"])
     vector_shards.check_counts(searcher.count, searcher.dimension, len(collection.passages), queries)
@@ -214,38 +248,62 @@ def _search_parts(
 ) -> Facts:
     """Have an engine search part by part, and merge the hits: stored vectors, or the index's shards."""
     collection, queries, meter, engine = inputs["data"], inputs["queries"], context.meter, context.engine
-    asked, corpus = inputs.artifact("queries").absolute(), inputs.artifact("data").only(CORPUS).absolute()
-    job: Search | indexing.Ask
-    if "index" in inputs:
-        rows, dimension, cuts = inputs["index"].rows, inputs["index"].dimension, index.shards
-        job = indexing.Ask(inputs.artifact("index").absolute(), asked, corpus, index, search)
-    else:
-        stored = inputs["passages"]
-        rows, dimension, cuts = len(stored), stored.dimension, PARTS * engine.workers
-        job = Search(inputs.artifact("passages").absolute(), asked, corpus, index.metric, search)
-    vector_shards.check_counts(rows, dimension, len(collection.passages), queries)
-    parts, best = vector_shards.split_evenly(rows, cuts), nothing_found(len(queries))
+    ids, best = collection.passages.ids, None
+    job, parts = _parts_to_search(index, search, inputs, engine.workers)
     bar_of = context.progress("search", len(queries) * len(parts), "queries")
-    with draft.scratch() as aside, meter.working(), bar_of as bar:
-        for piece in _done(engine, meter, job, parts, aside, bar):
-            best = merge(best, piece, search.top_k, collection.passages.ids)
+    with meter.working(), bar_of as bar:
+        for done in _done(engine, meter, job, parts, bar):
+            found: Ranking = done.outputs
+            best = found if best is None else jobs.merge(best, found, search.top_k, ids)
+    if best is None:
+        raise RuntimeError("a collection without passages")
     meter.count(len(queries))
     facts = save_ranking(draft, collection, best)
     meter.stop()
-    if measured and isinstance(job, indexing.Ask):
-        measuring = indexing.Measure(**vars(job))
-        with draft.scratch() as aside, context.progress("measure", len(parts), "shards") as bar:
-            shards = [piece.facts for piece in engine.each(measuring, parts, aside, bar)]
-        facts["index"] = {**inputs["index"].cost, **indexing.together(shards)}
+    if measured and isinstance(job, jobs.SearchIndex):
+        stored: StoredIndex = inputs["index"]
+        shards = [
+            Part(part.start, part.stop, partial(stored.bytes_of, number)) for number, part in enumerate(parts)
+        ]
+        with context.progress("measure", len(shards), "shards") as bar:
+            costs = [done.outputs for done in engine.each(jobs.MeasureIndex(**vars(job)), shards, bar)]
+        facts["index"] = {**stored.cost, **jobs.total_cost(costs)}
     return facts
 
 
-def _done(
-    engine: Engine, meter: Meter, job: Job, parts: list[Part], folder: Path, bar: Bar
-) -> Iterator[Piece]:
+def _parts_to_search(
+    index: IndexConfig, search: SearchConfig, inputs: Inputs, workers: int
+) -> tuple[Job, list[Part]]:
+    """What is done to each part of the vectors, or of the index: each shard is one."""
+    queries, ids = inputs["queries"], inputs["data"].passages.ids
+    job: Job
+    if "index" in inputs:
+        stored: StoredIndex = inputs["index"]
+        rows, dimension = stored.rows, stored.dimension
+        job = jobs.SearchIndex(queries, index, search)
+        spans = vector_shards.split_evenly(rows, index.shards)
+    else:
+        embeddings: Embeddings = inputs["passages"]
+        rows, dimension = len(embeddings), embeddings.dimension
+        job = jobs.SearchVectors(queries, index.metric, search)
+        in_bytes = math.ceil(sum(shard.nbytes for shard in embeddings.shards) / PART_BYTES)
+        spans = vector_shards.split_evenly(rows, max(PARTS * workers, in_bytes))
+    vector_shards.check_counts(rows, dimension, len(ids), queries)
+
+    def read(number: int) -> jobs.Searched[Any]:
+        start, stop = spans[number]
+        if "index" in inputs:
+            return jobs.Searched(stored.bytes_of(number), ids.slice(start, stop - start), start)
+        searched = vector_shards.rows_of(embeddings, start, stop)
+        return jobs.Searched(searched, ids.slice(start, stop - start), start)
+
+    return job, [Part(*span, partial(read, number)) for number, span in enumerate(spans)]
+
+
+def _done(engine: Engine, meter: Meter, job: Job, parts: list[Part], bar: Bar) -> Iterator[Done]:
     """What the engine makes of each part; the meter notes how many parts each machine did."""
     nodes = Counter[str]()
-    for piece in engine.each(job, parts, folder, bar):
-        nodes[piece.node] += 1
-        yield piece
+    for done in engine.each(job, parts, bar):
+        nodes[done.node] += 1
+        yield done
     meter.note("engine", {"kind": engine.kind, "workers": engine.workers, "parts": dict(nodes)})

@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
 
 from pipeline import data, encoders
 from pipeline.config import Config
 from pipeline.config.kinds import named
 from pipeline.data import Identity
+from pipeline.engines import Engine, LocalEngine
 from pipeline.models.files import find_model
 from pipeline.retrievers.stage import Plan
 from pipeline.storage.store import Store
@@ -60,9 +60,9 @@ class Retriever(ABC):
         """
         return
 
-    def open_engine(self, store: Store, local: bool = False) -> Any:
-        """Where parts of the work are done; None where a kind divides none of its work."""
-        return None
+    def open_engine(self, store: Store) -> Engine:
+        """Where parts of the work are done; for a kind that divides none of its work, this process."""
+        return LocalEngine()
 
     def token_counter(self) -> TokenCounter | None:
         """Counts tokens as the model does, without truncation; None where there is no model to ask."""

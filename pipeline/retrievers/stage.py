@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from pipeline.core.machine import Meter
@@ -16,16 +15,8 @@ Keys = Mapping[str, str]
 """The key of each stage of a plan, by its name there; computed when it is looked up."""
 
 
-class Inputs(dict[str, Any]):
-    """What the stages that a stage needs have left, opened by their own `Stage.open`; by name."""
-
-    artifacts: dict[str, Artifact]
-
-    def artifact(self, name: str) -> Artifact:
-        """."""
-        return self.artifacts[name]
-
-
+Inputs = Mapping[str, Any]
+"""What the stages that a stage needs have left, opened by their own `Stage.open`; by name."""
 Facts = dict[str, Any]
 """JSON that an artifact's manifest records about its content."""
 
@@ -37,22 +28,17 @@ class Context:
     Attributes:
         progress: Opens progress bars.
         meter: Measures the stage; it is told what counts as work and how many items there were.
+        open_engine: Gives the engine of the run.
     """
 
     progress: Progress
     meter: Meter
-    _open_engine: Callable[[], Engine]
-    _open_local: Callable[[], Engine]
+    open_engine: Callable[[], Engine]
 
-    @cached_property
+    @property
     def engine(self) -> Engine:
         """Where the parts of the stage's work are done; opened by the first stage of a run that asks."""
-        return self._open_engine()
-
-    @cached_property
-    def local(self) -> Engine:
-        """."""
-        return self._open_local()
+        return self.open_engine()
 
 
 @dataclass(frozen=True)

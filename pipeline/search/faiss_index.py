@@ -13,7 +13,7 @@ import numpy as np
 
 from pipeline.core.errors import InputError
 from pipeline.core.progress import Bar
-from pipeline.core.records import Embeddings
+from pipeline.core.records import Embeddings, UInt8
 from pipeline.search.similarity import Metric, for_metric
 from pipeline.storage import vector_shards
 
@@ -163,9 +163,33 @@ def write_index(index: Any, path: Path) -> None:
     faiss.write_index(index, str(path))
 
 
-def read_index(path: Path, *, mapped: bool = True) -> Any:
-    """Read an index file; `mapped` leaves on disk what the type of index allows, until it is searched."""
-    return faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC if mapped else 0)
+def index_to_bytes(index: Any) -> UInt8:
+    """The bytes that `write_index` writes to a file, uint8 [bytes]."""
+    stored: UInt8 = faiss.serialize_index(index)
+    return stored
+
+
+def read_index(stored: Path | UInt8, *, mapped: bool = True) -> Any:
+    """Read an index.
+
+    Args:
+        stored: The file that `write_index` wrote, or its bytes, uint8 [bytes].
+        mapped: Whether to leave on disk what the type of index allows, until it is searched; also for a
+            file whose bytes are memory-mapped.
+    """
+    if isinstance(stored, np.memmap):
+        stored = Path(str(stored.filename))
+    if isinstance(stored, Path):
+        return faiss.read_index(str(stored), faiss.IO_FLAG_MMAP_IFC if mapped else 0)
+    source, position = stored.data, 0
+
+    def take(count: int) -> bytes:
+        nonlocal position
+        position += count
+        return bytes(source[position - count : position])
+
+    # as `faiss.deserialize_index`, without another copy of all bytes
+    return faiss.read_index(faiss.PyCallbackIOReader(take))  # type: ignore[attr-defined]
 
 
 def vectors_of_flat(index: Any) -> Embeddings:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from pipeline.config import EXACT, IndexConfig, SearchConfig
 from pipeline.core import machine
 from pipeline.core.progress import Bar
-from pipeline.core.records import Embeddings, Float32, Ranking
+from pipeline.core.records import Embeddings, Float32, Ranking, UInt8
 from pipeline.search import exact, faiss_index, faiss_search, gpu, timing
 from pipeline.search.similarity import Metric, for_metric
 
@@ -43,8 +43,8 @@ class StreamingSearcher:
 class FlatSearcher:
     """Exact search of the vectors of a Flat index, in memory or on a GPU; see `open_searcher`."""
 
-    def __init__(self, index: IndexConfig, search: SearchConfig, path: Path) -> None:
-        self.metric, self.config, self.index = index.metric, search, faiss_index.read_index(path)
+    def __init__(self, index: IndexConfig, search: SearchConfig, stored: Path | UInt8) -> None:
+        self.metric, self.config, self.index = index.metric, search, faiss_index.read_index(stored)
         self.count, self.dimension = self.index.ntotal, self.index.d
 
     def search(self, queries: Float32, ids: pa.ChunkedArray, bar: Bar) -> Ranking:
@@ -63,13 +63,14 @@ class FlatSearcher:
 class ApproximateSearcher:
     """Search by any other index; see `open_searcher`."""
 
-    def __init__(self, index: IndexConfig, search: SearchConfig, path: Path) -> None:
+    def __init__(self, index: IndexConfig, search: SearchConfig, stored: Path | UInt8) -> None:
         self.metric, self.config = index.metric, search
         before = machine.resident_mb()
         # an index that is measured is read into memory, so that the disk has no part in its speed
-        self.on_cpu = faiss_index.read_index(path, mapped=not search.against_exact)
+        self.on_cpu = faiss_index.read_index(stored, mapped=not search.against_exact)
         grown = machine.resident_mb() - before  # too little, if it went into memory freed earlier
-        self.memory_mb = round(max(grown, path.stat().st_size / 1e6), 3)
+        size = stored.stat().st_size if isinstance(stored, Path) else stored.nbytes
+        self.memory_mb = round(max(grown, size / 1e6), 3)
         faiss_index.set_search_parameters(self.on_cpu, index.factory, search.parameters)
         self.count, self.dimension = self.on_cpu.ntotal, self.on_cpu.d
         self.index = gpu.move_to_device(self.on_cpu, search.device, min(search.top_k + 1, self.count))
@@ -91,18 +92,20 @@ class ApproximateSearcher:
         return {**where, **timing.time_searches(search, queries, self.config.batch_size, on_gpu)}
 
 
-def open_searcher(index: IndexConfig, search: SearchConfig, path: Path) -> FlatSearcher | ApproximateSearcher:
+def open_searcher(
+    index: IndexConfig, search: SearchConfig, stored: Path | UInt8
+) -> FlatSearcher | ApproximateSearcher:
     """The searcher of an index: exact for a Flat index, else as good as the index is.
 
     Args:
         index: The index section of the config.
         search: The search section.
-        path: The index file.
+        stored: The index: its file, or the file's bytes (see `faiss_index.read_index`).
 
     Raises:
         InputError: The index does not have one of the search parameters.
     """
-    return (FlatSearcher if index.factory == EXACT else ApproximateSearcher)(index, search, path)
+    return (FlatSearcher if index.factory == EXACT else ApproximateSearcher)(index, search, stored)
 
 
 Searcher = StreamingSearcher | FlatSearcher | ApproximateSearcher

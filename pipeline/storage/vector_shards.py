@@ -6,6 +6,7 @@ import itertools
 import mmap
 import re
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -68,6 +69,12 @@ def to_stored_precision(vectors: Float32, start: int, precision: Precision) -> A
     return vectors.astype(np.float16)
 
 
+def save(path: Path, array: Array) -> None:
+    """Write an array to a `.npy` file of just this name."""
+    with open(path, "wb") as file:
+        np.save(file, array, allow_pickle=False)
+
+
 def open_embeddings(artifact: Artifact) -> Embeddings:
     """All shards of a finished artifact, memory-mapped.
 
@@ -87,13 +94,9 @@ def open_embeddings(artifact: Artifact) -> Embeddings:
     return Embeddings(tuple(shards))
 
 
-def open_rows(artifact: Artifact, start: int, stop: int) -> Embeddings:
-    """Rows [start, stop) of a finished artifact, memory-mapped; opens only the shards that hold some."""
-    spans = {name: _row_range(name) for name in artifact.files if _NAME.fullmatch(name)}
-    names = [name for name, (first, last) in spans.items() if first < stop and start < last]
-    before = spans[names[0]][0]
-    opened = open_embeddings(artifact.only(*names))
-    return Embeddings(tuple(shard[a:b] for shard, a, b in _spans(opened, start - before, stop - before)))
+def rows_of(embeddings: Embeddings, start: int, stop: int) -> Embeddings:
+    """Rows [start, stop) of them, as memory-mapped as they are."""
+    return Embeddings(tuple(shard[a:b] for shard, a, b in _spans(embeddings, start, stop)))
 
 
 def check_counts(count: int, dimension: int, passages: int, queries: Float32) -> None:

@@ -18,7 +18,7 @@ from pipeline.config.files import load_config
 from pipeline.core.errors import InputError
 from pipeline.core.progress import silent
 from pipeline.core.records import Float32
-from pipeline.encoders import Model, conversion, kept_keys, resolve
+from pipeline.encoders import Model, conversion, prepared_keys, resolve
 from pipeline.encoders.batching import Usage, encode
 from pipeline.encoders.native import kernels, packing
 from pipeline.encoders.native.backend import NativeBackend
@@ -49,9 +49,10 @@ def saved(bge_folder: Path, tmp_path: Path) -> Callable[[Any], Path]:
 
 
 def backend(folder: Path | str, store: Store, **settings: Any) -> NativeBackend:
-    model = resolve(BACKENDS.make(name=str(folder), backend="native", precision="int16", **settings))
+    config = BACKENDS.make(name=str(folder), backend="native", precision="int16", **settings)
+    model = resolve(config)
     assert isinstance(model, Model)
-    return NativeBackend(model, store)
+    return config.load(model, config.prepare(model, store).folder)
 
 
 def encoded(
@@ -235,7 +236,7 @@ def test_whether_a_tokenizer_s_own_code_may_run_is_in_the_key(bge_folder: Path) 
         config = BACKENDS.make(
             name=str(bge_folder), backend="native", precision="int16", trust_remote_code=trust
         )
-        keys |= {*kept_keys(config, resolve(config)).values()}
+        keys |= {*prepared_keys(config, resolve(config)).values()}
     assert len(keys) == 2
 
 
@@ -243,9 +244,9 @@ def test_what_it_keeps_is_told_without_numba(minilm_folder: Path) -> None:
     script = (
         "import sys\n"
         "from pipeline.config import BACKENDS\n"
-        "from pipeline.encoders import kept_keys, resolve\n"
+        "from pipeline.encoders import prepared_keys, resolve\n"
         f"config = BACKENDS.make(name={str(minilm_folder)!r}, backend='native', precision='int16')\n"
-        "kept = list(kept_keys(config, resolve(config)))\n"
+        "kept = list(prepared_keys(config, resolve(config)))\n"
         "print(kept, {'numba', 'tokenizers', 'torch'} & set(sys.modules))\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

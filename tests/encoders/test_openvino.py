@@ -11,7 +11,6 @@ import pytest
 from pipeline.config import BACKENDS
 from pipeline.core.errors import InputError
 from pipeline.encoders import Model, resolve
-from pipeline.encoders.openvino.backend import OpenVINOBackend
 from pipeline.storage.store import Store
 
 
@@ -22,9 +21,10 @@ def test_threads_are_pinned_only_where_no_other_process_is_expected(
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     if share:
         monkeypatch.setenv("OMP_NUM_THREADS", share)
-    model = resolve(BACKENDS.make(name=str(bge_folder), backend="openvino"))
+    config = BACKENDS.make(name=str(bge_folder), backend="openvino")
+    model = resolve(config)
     assert isinstance(model, Model)
-    compiled = OpenVINOBackend(model, Store(tmp_path)).compiled
+    compiled = config.load(model, config.prepare(model, Store(tmp_path)).folder).compiled
     if share:
         assert compiled.get_property("INFERENCE_NUM_THREADS") == int(share)
     assert compiled.get_property("ENABLE_CPU_PINNING") is (share is None)
@@ -37,10 +37,11 @@ def test_a_conversion_that_something_kills_is_no_fault_of_the_model(
     killed.write_text("#!/bin/sh\nkill -KILL $$\n", encoding="utf-8")
     killed.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(killed))
-    model = resolve(BACKENDS.make(name=str(bge_folder), backend="openvino"))
+    config = BACKENDS.make(name=str(bge_folder), backend="openvino")
+    model = resolve(config)
     assert isinstance(model, Model)
     with pytest.raises(ChildProcessError, match="conversion was ended by SIGKILL"):
-        OpenVINOBackend(model, Store(tmp_path / "store"))
+        config.prepare(model, Store(tmp_path / "store"))
 
 
 def test_a_model_that_is_traced_into_another_is_refused(bge_folder: Path, tmp_path: Path) -> None:
@@ -52,7 +53,8 @@ def test_a_model_that_is_traced_into_another_is_refused(bge_folder: Path, tmp_pa
         attention_window=16, max_position_embeddings=514, initializer_range=0.5,
     )  # fmt: skip
     LongformerModel(config).save_pretrained(folder)
-    model = resolve(BACKENDS.make(name=str(folder), backend="openvino"))
+    config = BACKENDS.make(name=str(folder), backend="openvino")
+    model = resolve(config)
     assert isinstance(model, Model)
     with pytest.raises(InputError, match=r"traced model gives other vectors.* Set model\.backend to flag"):
-        OpenVINOBackend(model, Store(tmp_path / "store"))
+        config.prepare(model, Store(tmp_path / "store"))

@@ -16,7 +16,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.progress import silent
 from pipeline.core.records import Float32, Texts
 from pipeline.data.storage import CORPUS, open_texts
-from pipeline.encoders import CalibrationCorpus, Usage, kept_keys, open_encoder, resolve
+from pipeline.encoders import CalibrationCorpus, Usage, open_encoder, prepared_keys, resolve
 from pipeline.encoders.openvino import quantization
 from pipeline.storage.artifacts import Recipe
 from pipeline.storage.store import Store
@@ -37,10 +37,10 @@ def corpus(store: Store) -> CalibrationCorpus:
 
 
 def encode(config: ModelSettings, corpus: CalibrationCorpus, store: Store) -> Float32:
-    texts = open_texts(corpus.path)
+    texts = open_texts(corpus.path).texts.slice(0, 100).to_pylist()
     with silent("", None, "") as bar:
         encoder = open_encoder(config, replace(resolve(config), corpus=corpus), store)
-        return encoder.encode(texts, range(100), "passages", Usage(), bar)
+        return encoder.encode(texts, "passages", Usage(), bar)
 
 
 def test_int8_is_close_to_fp32_and_not_it(bge_folder: Path, corpus: CalibrationCorpus, store: Store) -> None:
@@ -55,7 +55,7 @@ def test_int8_is_close_to_fp32_and_not_it(bge_folder: Path, corpus: CalibrationC
 def test_other_passages_make_another_model(bge_folder: Path, tmp_path: Path) -> None:
     def key(corpus: CalibrationCorpus, **settings: object) -> str:
         config = BACKENDS.make(name=str(bge_folder), backend="openvino", precision="int8", **settings)
-        return kept_keys(config, replace(resolve(config), corpus=corpus))["openvino"]
+        return prepared_keys(config, replace(resolve(config), corpus=corpus))["openvino"]
 
     here, there = CalibrationCorpus({"a": 1}, tmp_path / "a"), CalibrationCorpus({"a": 1}, tmp_path / "b")
     assert key(here) == key(there)
@@ -83,4 +83,4 @@ def test_without_nncf_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, bge_fo
     monkeypatch.setattr(quantization, "version", missing)
     config = BACKENDS.make(name=str(bge_folder), backend="openvino", precision="int8")
     with pytest.raises(InputError, match=r"benchmarco\[int8\]"):
-        kept_keys(config, replace(resolve(config), corpus=CalibrationCorpus({}, Path("none"))))
+        prepared_keys(config, replace(resolve(config), corpus=CalibrationCorpus({}, Path("none"))))

@@ -17,72 +17,56 @@ from pipeline.config.files import load_config
 from pipeline.core.errors import InputError
 from pipeline.core.progress import silent
 from pipeline.core.records import Embeddings, Float32, Ranking
-from pipeline.data.storage import CORPUS, TextsWriter
-from pipeline.engines import indexing
-from pipeline.engines.work import merge, nothing_found, perform, save
+from pipeline.engines import jobs
 from pipeline.search import exact, faiss_index, timing
 from pipeline.storage import vector_shards
-from pipeline.storage.artifacts import Artifact, Recipe
-from pipeline.storage.store import Store
 
 ROWS, K = 101, 7
 
 
 class Made:
-    """Vectors of passages and queries, and the passages' ids, as the stages leave them."""
+    """Vectors of passages and queries, and the passages' ids."""
 
-    def __init__(self, folder: Path, passages: Float32, queries: Float32) -> None:
-        self.store, self.queries, self.vectors = Store(folder / "indexes"), queries, passages
-        self.passages = self._vectors("passages", passages, 20)
-        self.asked = self._vectors("queries", queries, len(queries))
+    def __init__(self, passages: Float32, queries: Float32) -> None:
+        self.queries, self.vectors = queries, passages
+        cuts = range(0, len(passages), 20)
+        self.passages = Embeddings(tuple(passages[start : start + 20] for start in cuts))
         names = np.random.default_rng(1).permutation(len(passages)).astype(str)
         self.ids = pa.chunked_array([pa.array(names)])
 
-        def write(draft: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-            with draft.file(CORPUS) as path, TextsWriter(path) as writer:
-                writer.write(self.ids.combine_chunks(), self.ids.combine_chunks())
-            return {}, {}
-
-        self.corpus = self.store.make(Recipe("data", {}), write)[0]
-
-    def _vectors(self, stage: str, made: Float32, rows: int) -> Artifact:
-        def write(draft: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-            for start in range(0, len(made), rows):
-                part = made[start : start + rows]
-                with draft.file(vector_shards.shard_name(start, start + len(part))) as path:
-                    save(path, part)
-            return {}, {}
-
-        return self.store.make(Recipe(stage, {}), write)[0]
-
-    def search(self, config: IndexConfig, search: SearchConfig, folder: Path) -> Ranking:
-        """Build each shard, ask each, and merge, the last first."""
-        parts = vector_shards.split_evenly(len(self.vectors), config.shards)
-
-        def write(draft: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-            for number, part in enumerate(parts):
-                piece = perform(indexing.Build(self.passages, config), None, part, folder, "n")
-                assert piece.done == part[1] - part[0]
-                draft.adopt(piece.path, indexing.file_name(number, config.shards), piece.entry)
-            return {"rows": len(self.vectors)}, {}
-
-        index, _ = self.store.make(Recipe("index", config.model_dump()), write)
-        job = indexing.Ask(index, self.asked, self.corpus, config, search)
-        best = nothing_found(len(self.queries))
-        for part in reversed(parts):
-            best = merge(best, perform(job, None, part, folder, "n"), search.top_k, self.ids)
+    def search(self, config: IndexConfig, search: SearchConfig) -> Ranking:
+        """Build each shard, search each, and merge, the last first."""
+        parts, best = vector_shards.split_evenly(len(self.vectors), config.shards), None
+        for start, stop in reversed(parts):
+            bar = Counting()
+            rows = Embeddings((vector_shards.read_rows(self.passages, start, stop),))
+            index = jobs.BuildIndex(config).run(rows, None, bar)
+            assert bar.total == stop - start
+            part = jobs.Searched(index, self.ids.slice(start, stop - start), start)
+            found = jobs.SearchIndex(self.queries, config, search).run(part, None, bar)
+            best = found if best is None else jobs.merge(best, found, search.top_k, self.ids)
+        assert best is not None
         return best
+
+
+class Counting:
+    """A bar that counts."""
+
+    total = 0
+
+    def update(self, n: int = 1) -> None:
+        self.total += n
 
 
 @pytest.mark.parametrize(
     ("metric", "shards"),
     [("inner_product", 1), ("inner_product", 3), ("inner_product", ROWS), ("cosine", 3), ("l2", 3)],
 )
-def test_shards_of_a_flat_index_find_what_one_finds(metric: Any, shards: int, tmp_path: Path) -> None:
+def test_shards_of_a_flat_index_find_what_one_finds(metric: Any, shards: int) -> None:
     """Of few distinct vectors, so that most scores tie, across shards and across the last rank."""
     draw = np.random.default_rng(0)
-    made = Made(tmp_path, draw.integers(1, 3, (ROWS, 3)).astype(np.float32), np.eye(3, dtype=np.float32))
-    found = made.search(IndexConfig(metric=metric, shards=shards), SearchConfig(top_k=K), tmp_path)
+    made = Made(draw.integers(1, 3, (ROWS, 3)).astype(np.float32), np.eye(3, dtype=np.float32))
+    found = made.search(IndexConfig(metric=metric, shards=shards), SearchConfig(top_k=K))
     with silent("", None, "") as bar:
         whole = exact.exact_search(Embeddings((made.vectors,)), made.queries, K, made.ids, metric, bar)
     assert found.passages.tolist() == whole.passages.tolist()
@@ -93,13 +77,11 @@ def test_shards_of_a_flat_index_find_what_one_finds(metric: Any, shards: int, tm
 @pytest.mark.parametrize(
     ("factory", "parameters"), [("IVF2,Flat", {"nprobe": 1}), ("HNSW4", {"efSearch": 8}), ("SQ8", {})]
 )
-def test_each_shard_is_an_index_of_its_own_rows(
-    factory: str, parameters: dict[str, int | float], tmp_path: Path
-) -> None:
+def test_each_shard_is_an_index_of_its_own_rows(factory: str, parameters: dict[str, int | float]) -> None:
     draw = np.random.default_rng(0)
-    made = Made(tmp_path, draw.random((ROWS, 8), np.float32), draw.random((5, 8), np.float32))
+    made = Made(draw.random((ROWS, 8), np.float32), draw.random((5, 8), np.float32))
     config = IndexConfig(factory=factory, shards=3, train_rows=30)
-    found = made.search(config, SearchConfig(top_k=K, parameters=parameters), tmp_path)
+    found = made.search(config, SearchConfig(top_k=K, parameters=parameters))
     names, hits = made.ids.to_pylist(), [[] for _ in made.queries]
     for start, stop in vector_shards.split_evenly(ROWS, 3):
         rows = Embeddings((made.vectors[start:stop],))
@@ -126,7 +108,7 @@ def test_shards_asked_one_after_the_other_cost_the_sum() -> None:
         "latency_ms": {"median": 1.0, "p95": 2.0, "p99": 3.0},
     }
     second = {**first, "memory_mb": 0.5, "threads": 1, "queries_per_second": 300.0}
-    assert indexing.together([first, second]) == {
+    assert jobs.total_cost([first, second]) == {
         "memory_mb": 2.0,
         "threads": 1,
         "queries_per_second": 75.0,
@@ -138,12 +120,12 @@ def test_shards_asked_one_after_the_other_cost_the_sum() -> None:
 def test_shards_on_gpus_name_them_all() -> None:
     figures = {"queries_per_second": 100.0, "latency_ms": {"median": 1.0}}
     shards = [{"device": f"cuda:{number}", **figures} for number in (1, 0, 1)]
-    assert indexing.together(shards) == {
+    assert jobs.total_cost(shards) == {
         "device": "cuda:0, cuda:1",
         "queries_per_second": 33.3,
         "latency_ms": {"median": 3.0},
     }
-    assert set(indexing.together([shards[0], {"memory_mb": 1.0, "threads": 1, **figures}])) == set(figures)
+    assert set(jobs.total_cost([shards[0], {"memory_mb": 1.0, "threads": 1, **figures}])) == set(figures)
 
 
 def run(folder: Path, *settings: str) -> dict[str, Any]:
@@ -181,11 +163,22 @@ def test_a_run_keeps_the_shards_that_are_whole_and_measures_them_together(
     assert manifest(workplace, "index")["made"]["engine"]["parts"] == {"local": 1}
 
 
-@pytest.mark.parametrize(
-    ("factory", "shared"), [("HNSW8", True), ("'IVF4,Flat'", False)], ids=["cache", "store"]
-)
+@pytest.mark.parametrize("factory", ["HNSW8", "'IVF4,Flat'", "SQ8"])
+def test_the_bytes_of_an_index_are_those_of_its_file(factory: str, tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    made = Made(draw.random((ROWS, 8), np.float32), draw.random((5, 8), np.float32))
+    job, bar = jobs.BuildIndex(IndexConfig(factory=factory.strip("'"), train_rows=30)), Counting()
+    path = tmp_path / "index.faiss"
+    faiss_index.write_index(job.build(made.passages, bar), path)
+    stored = job.run(made.passages, None, bar)
+    assert path.read_bytes() == stored.tobytes()
+    for opened in (faiss_index.read_index(stored), faiss_index.read(np.memmap(path, np.uint8, "r"))):
+        assert (faiss_index.index_to_bytes(opened) == stored).all()
+
+
+@pytest.mark.parametrize("factory", ["HNSW8", "'IVF4,Flat'"])
 def test_workers_build_and_search_the_shards_that_one_process_does(
-    factory: str, shared: bool, workplace: Path, cluster: str
+    factory: str, workplace: Path, cluster: str
 ) -> None:
     settings = [f"index.factory={factory}", "search.against_exact=false"]
     run(workplace, *settings)
@@ -193,8 +186,7 @@ def test_workers_build_and_search_the_shards_that_one_process_does(
     before = run_file.read_bytes()
     for stage in ("index", "search", "evaluate"):
         shutil.rmtree(workplace / "indexes" / stage)
-    store = [] if shared else [f"engine.store=file://{workplace}/store"]
-    run(workplace, *settings, "engine.kind=ray", f"engine.address={cluster}", "engine.workers=2", *store)
+    run(workplace, *settings, "engine.kind=ray", f"engine.address={cluster}", "engine.workers=2")
     assert run_file.read_bytes() == before
     for stage in ("index", "search"):
         (path,) = (workplace / "indexes" / stage).glob("*/manifest.json")

@@ -5,35 +5,32 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import fsspec
 import numpy as np
+import pyarrow as pa
 import pytest
-from fsspec.implementations.local import LocalFileSystem
 
 from pipeline.api import run_benchmark
 from pipeline.config import BACKENDS, Config, EngineConfig
 from pipeline.config.files import load_config
 from pipeline.core.errors import InputError
 from pipeline.core.progress import silent
-from pipeline.encoders import Precomputed
-from pipeline.engines import Engine, open_engine
+from pipeline.encoders import Precomputed, resolve
+from pipeline.engines import Engine, Part, open_engine
 from pipeline.engines import cluster as engine_cluster
 from pipeline.engines.cluster import share_out
-from pipeline.engines.exchange import Exchange
 from pipeline.engines.ray import LOSSES
-from pipeline.engines.work import save
 from pipeline.runner import Benchmark
-from pipeline.storage.artifacts import entry_of
-from pipeline.storage.hashing import hash_file
 from pipeline.storage.store import Store
 
 
@@ -214,31 +211,25 @@ def test_workers_find_what_an_index_finds(workplace: Path, cluster: str) -> None
     assert not (workplace / "indexes" / "index").exists()
 
 
-def test_workers_that_do_not_see_the_cache_make_the_same_through_a_store(
+def test_workers_elsewhere_are_sent_the_model_that_was_calibrated_here(
     emptied: Path,
-    finished: Path,
+    tmp_path: Path,
     cluster: str,
     kept_by_nodes: Path,
     monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    take, damaged = Exchange.take, []
-
-    def taken(self: Exchange, path: Path, entry: dict[str, Any]) -> bool:
-        if not damaged:
-            damaged.extend((emptied / "store" / "runs").rglob(path.name))
-            damaged[0].write_bytes(damaged[0].read_bytes()[:-1])
-        return take(self, path, entry)
-
-    monkeypatch.setattr(Exchange, "take", taken)
-    run_benchmark(on_ray(emptied, cluster, f"engine.store=file://{emptied}/store"))
-    assert_same_results(emptied, finished)
-    assert "a result was damaged on its way at rows" in caplog.text
-    assert sum(made(emptied, "search")["made"]["engine"]["parts"].values()) == 8
-    assert len(list((kept_by_nodes / "openvino").glob("*/manifest.json"))) == 1  # converted by a worker
-    assert list((emptied / "store" / "runs").iterdir()) == []
-    fetched = {hash_file(path) for path in kept_by_nodes.glob("files/*/content")}
-    assert fetched >= {path.name for path in (emptied / "store" / "files").iterdir()}
+    run_benchmark(config(emptied, "model.precision=int8"))
+    alone = Path(shutil.copytree(emptied, tmp_path / "alone"))
+    for stage in ("passages", "queries", "index", "search", "evaluate"):
+        shutil.rmtree(emptied / "indexes" / stage)
+    monkeypatch.setattr(engine_cluster, "node_id", lambda: "no worker's")
+    run_benchmark(on_ray(emptied, cluster, "model.precision=int8"))
+    assert_same_results(emptied, alone)
+    assert not (kept_by_nodes / "openvino").exists()  # no worker calibrated one of its own
+    sent = [json.loads(path.read_text())["recipe"] for path in kept_by_nodes.glob("files/*/manifest.json")]
+    prepared = [json.loads(path.read_text()) for path in emptied.glob("indexes/openvino/*/manifest.json")]
+    (calibrated,) = (manifest for manifest in prepared if "corpus" in manifest["recipe"])
+    assert {"files": calibrated["files"]} in [{"files": recipe["files"]} for recipe in sent]
 
 
 def test_the_shipped_config_asks_for_two_workers(root: Path) -> None:
@@ -257,29 +248,27 @@ class Meeting:
 
     fifo: Path
 
-    def do(self, encoder: Any, part: tuple[int, int], path: Path, bar: Any) -> int:
-        with open(self.fifo, "rb" if part[0] else "wb"):
-            bar.update(part[1] - part[0])
-            save(path, np.arange(*part))
-            return os.getpid()
+    def run(self, inputs: range, encoder: Any, bar: Any) -> tuple[Any, int]:
+        with open(self.fifo, "rb" if inputs.start else "wb"):
+            bar.update(len(inputs))
+            return np.array(inputs), os.getpid()
 
 
 @dataclass(frozen=True)
 class Deadly:
-    """A job that kills its worker each time at one part, and once at another when the result is there."""
+    """A job that kills its worker each time at one part, and at another the first time."""
 
     once: Path
     always: int = -1
 
-    def do(self, encoder: Any, part: tuple[int, int], path: Path, bar: Any) -> int:
-        if part[0] == self.always:
+    def run(self, inputs: range, encoder: Any, bar: Any) -> int:
+        if inputs.start == self.always:
             os.kill(os.getpid(), signal.SIGKILL)
-        if part[0] == 1:
+        if inputs.start == 1:
             with contextlib.suppress(FileExistsError):
                 self.once.touch(exist_ok=False)
                 os.kill(os.getpid(), signal.SIGKILL)
-        save(path, np.arange(*part))
-        return part[0]
+        return inputs.start
 
 
 @dataclass(frozen=True)
@@ -288,10 +277,26 @@ class Refusing:
 
     error: str
 
-    def do(self, encoder: Any, part: tuple[int, int], path: Path, bar: Any) -> int:
+    def run(self, inputs: range, encoder: Any, bar: Any) -> None:
         if self.error == "input":
             raise InputError("found", allowed="allowed", fix="fix")
         raise OSError(28, "No space left on device", "/there")
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """A job that tells how its inputs arrived."""
+
+    shared: Any
+
+    def run(self, inputs: Any, encoder: Any, bar: Any) -> Any:
+        array, ids = inputs
+        return type(array).__name__, array.sum(), self.shared.sum(), ids.to_pylist(), ids.nbytes
+
+
+def part(start: int, stop: int) -> Part:
+    """A part whose inputs are its rows' numbers."""
+    return Part(start, stop, lambda: range(start, stop))
 
 
 @pytest.fixture
@@ -320,57 +325,120 @@ class Counting:
 def test_two_parts_are_done_at_once_on_two_nodes(engine: Engine, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     bar = Counting()
-    pieces = list(engine.each(Meeting(tmp_path / "fifo"), [(0, 3), (3, 5)], tmp_path, bar))
+    found = list(engine.each(Meeting(tmp_path / "fifo"), [part(0, 3), part(3, 5)], bar))
     assert bar.total == 5
-    assert len({piece.node for piece in pieces}) == len({piece.facts for piece in pieces}) == 2
-    for piece in pieces:
-        assert np.load(piece.path).tolist() == list(range(*piece.part))
-        assert piece.entry == entry_of(piece.path)
+    assert len({done.node for done in found}) == len({done.outputs[1] for done in found}) == 2
+    for done in found:
+        assert done.outputs[0].tolist() == list(range(done.part.start, done.part.stop))
+
+
+def test_what_is_mapped_or_sliced_here_travels_as_it_is_and_alone(engine: Engine, tmp_path: Path) -> None:
+    np.arange(1000, dtype=np.uint8).tofile(tmp_path / "array")
+    mapped = np.memmap(tmp_path / "array", np.uint8, "r")
+    ids = pa.chunked_array([pa.array([f"document {number}" for number in range(9000)])]).slice(8000, 2)
+    one = Part(0, 1, lambda: (mapped[10:20], ids))
+    (done,) = engine.each(Sizes(mapped), [one], Counting())
+    kind, total, shared, arrived, size = done.outputs
+    assert (kind, total, shared) == ("ndarray", sum(range(10, 20)), mapped.sum())
+    assert arrived == ["document 8000", "document 8001"]
+    assert size < 100
+
+
+def test_no_more_inputs_are_read_than_workers_need_and_one(engine: Engine, tmp_path: Path) -> None:
+    read, most = [], 0
+
+    def counted(number: int) -> Part:
+        return Part(number, number + 1, lambda: read.append(number) or range(number, number + 1))
+
+    for finished, _ in enumerate(
+        engine.each(Deadly(tmp_path / "once"), [counted(n) for n in range(9)], Counting())
+    ):
+        most = max(most, len(read) - finished)
+    assert len(read) == 9  # those of the part that lost its worker are still there
+    assert most <= engine.workers + 1
 
 
 def test_a_part_that_loses_its_worker_is_done_once_by_another(engine: Engine, tmp_path: Path) -> None:
-    parts = [(n, n + 1) for n in range(7)]
-    pieces = list(engine.each(Deadly(tmp_path / "once"), parts, tmp_path, Counting()))
+    parts = [part(n, n + 1) for n in range(7)]
+    found = list(engine.each(Deadly(tmp_path / "once"), parts, Counting()))
     assert (tmp_path / "once").exists()
-    assert Counter(piece.facts for piece in pieces) == Counter(range(7))
+    assert Counter(done.outputs for done in found) == Counter(range(7))
 
 
 def test_a_part_that_always_kills_its_worker_ends_the_run(engine: Engine, tmp_path: Path) -> None:
     job = Deadly(tmp_path / "once", always=4)
     with pytest.raises(ChildProcessError, match=f"a worker died at rows 4 to 9, {LOSSES} times"):
-        list(engine.each(job, [(4, 9)], tmp_path, Counting()))
+        list(engine.each(job, [part(4, 9)], Counting()))
 
 
-def test_what_a_worker_refuses_is_said_as_if_it_had_been_here(engine: Engine, tmp_path: Path) -> None:
+def test_what_a_worker_refuses_is_said_as_if_it_had_been_here(engine: Engine) -> None:
     with pytest.raises(InputError) as refused:
-        list(engine.each(Refusing("input"), [(0, 1)], tmp_path, Counting()))
+        list(engine.each(Refusing("input"), [part(0, 1)], Counting()))
     assert str(refused.value) == "found. Allowed: allowed. Fix."
     with pytest.raises(OSError, match="No space left") as full:
-        list(engine.each(Refusing("disk"), [(0, 1)], tmp_path, Counting()))
+        list(engine.each(Refusing("disk"), [part(0, 1)], Counting()))
     assert (full.value.errno, full.value.filename) == (28, "/there")
-    with pytest.raises(InputError, match=r"cache: .*gone is not there on node .*shared file system"):
-        list(engine.each(Refusing("input"), [(0, 1)], tmp_path / "gone", Counting()))
 
 
-class OnlyHere(LocalFileSystem):
-    """A kind of place that this process knows, and the workers do not."""
-
-    protocol = "only-here"
-
-    @classmethod
-    def _strip_protocol(cls, path: str) -> str:
-        return str(super()._strip_protocol(path.removeprefix("only-here://")))
-
-
-def test_what_a_worker_refuses_when_it_joins_is_no_death(cluster: str, tmp_path: Path) -> None:
-    fsspec.register_implementation("only-here", OnlyHere, clobber=True)
-    config = EngineConfig(kind="ray", address=cluster, workers=1, store=f"only-here://{tmp_path}/store")
-    opened = open_engine(config, BACKENDS.make(name="x"), Precomputed({}), Store(tmp_path))
+def test_what_a_worker_refuses_when_it_joins_is_no_death(
+    cluster: str, bge_folder: Path, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(bge_folder, tmp_path / "model"))
+    settings = BACKENDS.make(name=str(folder), backend="flag", truncate_dim=4096)
+    config = EngineConfig(kind="ray", address=cluster, workers=1)
+    opened = open_engine(config, settings, resolve(settings), Store(tmp_path))
     try:
-        with pytest.raises(InputError, match=r"engine\.store: only-here://.*Protocol not known: only-here"):
-            list(opened.each(Refusing("input"), [(0, 1)], tmp_path, Counting()))
+        with pytest.raises(InputError, match=r"model\.truncate_dim: 4096, but .* of 128 dimensions"):
+            opened.load(1)
     finally:
         opened.close()
+
+
+LOST = """
+import os, signal, sys, time
+from pathlib import Path
+import psutil
+from pipeline import cli
+from pipeline.engines.ray import RayEngine
+moment, wait = sys.argv.pop(1), RayEngine._wait
+def waiting(engine):
+    at_work = any(task for _, task in engine._calls.values())
+    if (moment == "load" or at_work) and not Path("pids").exists():
+        time.sleep(1)
+        started = psutil.Process().children(recursive=True)
+        Path("pids").write_text(" ".join(str(process.pid) for process in started))
+        (raylet,) = engine._ray._private.worker.global_worker.node.all_processes["raylet"]
+        os.kill(raylet.process.pid, signal.SIGKILL)
+        time.sleep(1)
+    return wait(engine)
+RayEngine._wait = waiting
+cli.main()
+"""
+
+
+@pytest.mark.parametrize("moment", ["load", "each"])
+def test_the_loss_of_this_machine_s_node_ends_the_run(emptied: Path, moment: str) -> None:
+    sets = ["--set", "engine.kind=ray", "--set", "engine.workers=2"]
+    command = [sys.executable, "-c", LOST, moment, "run", "c.yaml", *sets]
+    done = subprocess.run(command, cwd=emptied, capture_output=True, text=True, check=False, timeout=90)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    said = done.stderr.splitlines()
+    assert said[0] == "benchmarco: starting Ray here"
+    assert said[1:] == [line for line in said if "this machine's Ray node is lost" in line]
+    assert len(said) == 2
+    started = {int(number) for number in (emptied / "pids").read_text().split()}
+    until = time.monotonic() + 20  # workers look every second whether their raylet is there
+    while left := {number for number in started if alive(number)}:
+        assert time.monotonic() < until, left
+        time.sleep(0.2)
+
+
+def alive(number: int) -> bool:
+    """Whether a process is there, and no mere entry of one that has ended."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
 
 
 def test_an_engine_that_cannot_be_made_leaves_the_cluster(
@@ -444,12 +512,6 @@ def test_a_cluster_that_is_too_small_is_said_with_both_numbers(
         (["engine.workers=3"], "engine.workers: 3, but the cluster has 2 CPUs"),
         (["model.backend=flag", "model.device=cuda"], "engine.workers: 2, but the cluster has 0 GPUs"),
         (["model.backend=flag", "model.device=cuda:1"], "model.device: cuda:1 with engine.kind: ray"),
-        (["engine.store=file:///proc/store"], "engine.store: file:///proc/store: "),
-        (["engine.store=nope://x"], "engine.store: nope://x: Protocol not known: nope"),
-        (
-            ["engine.store=file:///tmp", "model.precision=int8"],
-            "int8 with engine.store: each node would calibrate a model of its own",
-        ),
         (["engine.address=127.0.0.1:1"], "engine.address: no Ray cluster at 127.0.0.1:1: .*refused"),
     ],
 )
@@ -478,8 +540,7 @@ def test_without_ray_the_extra_and_the_command_are_named(
     [
         (["engine.address=10.0.0.1:6379"], "engine.address is for kind 'ray'"),
         (["engine.workers=2"], "engine.workers is for kind 'ray'"),
-        (["engine.store=s3://bucket/folder"], "engine.store is for kind 'ray'"),
-        (["engine.kind=ray", "engine.store=/shared"], "'engine.store' is '/shared'.* a URL such as s3://"),
+        (["engine.store=s3://bucket/folder"], "engine.store is no longer needed: .* remove it"),
         (["engine.kind=ray", "engine.address=ray://head:10001"], "null, auto or HOST:PORT"),
         (["engine.kind=ray", "engine.workers=0"], "greater than or equal to 1"),
     ],

@@ -321,7 +321,7 @@ def test_dimensions_are_known_beforehand_where_nothing_changes_the_network_s(
 def test_more_dimensions_than_there_are_are_refused(bge_folder: Path, tmp_path: Path) -> None:
     config = BACKENDS.make(name=str(bge_folder), truncate_dim=129)
     with pytest.raises(InputError, match="makes vectors of 128 dimensions"):
-        open_encoder(config, resolve(config), Store(tmp_path)).load()
+        open_encoder(config, resolve(config), Store(tmp_path))
 
 
 def test_families_are_pooled_and_asked_as_flagembedding_does() -> None:

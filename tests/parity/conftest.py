@@ -6,12 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from pipeline.config import BACKENDS
 from pipeline.core.progress import silent
-from pipeline.core.records import Float32, Texts
+from pipeline.core.records import Float32
 from pipeline.encoders import Role, Usage, open_encoder, resolve
 from pipeline.storage.store import Store
 
@@ -31,10 +30,9 @@ def encode(tmp_path_factory: pytest.TempPathFactory) -> Encode:
 
     def encode(texts: list[str], role: Role = "passages", **settings: Any) -> Float32:
         config = BACKENDS.make(**settings)
-        column = pa.chunked_array([pa.array(texts, pa.string())])
         with silent("", None, "") as bar:
             encoder = open_encoder(config, resolve(config), store)
-            return encoder.encode(Texts(column, column), range(len(texts)), role, Usage(), bar)
+            return encoder.encode(texts, role, Usage(), bar)
 
     return encode
 

@@ -7,12 +7,11 @@ import shutil
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from pipeline.config import BACKENDS, ModelSettings
 from pipeline.core.progress import silent
-from pipeline.core.records import Float32, Texts
+from pipeline.core.records import Float32
 from pipeline.encoders import Role, Usage, open_encoder, resolve
 from pipeline.storage.store import Store
 
@@ -35,10 +34,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 
 def ours(config: ModelSettings, texts: list[str], store: Store, role: Role = "passages") -> Float32:
-    column = pa.chunked_array([pa.array(texts, pa.string())])
     with silent("", None, "") as bar:
         encoder = open_encoder(config, resolve(config), store)
-        return encoder.encode(Texts(column, column), range(len(texts)), role, Usage(), bar)
+        return encoder.encode(texts, role, Usage(), bar)
 
 
 def flag_model(folder: Path, pooling: str, instruction: str | None = None) -> object:

@@ -20,7 +20,7 @@ from pipeline.core.records import Float32, Int64
 from pipeline.encoders.batching import Batch
 from pipeline.encoders.conversion import TorchVectors, convert_in_subprocess, gives_same_vectors
 from pipeline.models.model import Model
-from pipeline.storage.artifacts import Draft, Recipe
+from pipeline.storage.artifacts import Artifact, Draft, Recipe
 from pipeline.storage.store import Store
 
 log = logging.getLogger(__name__)
@@ -43,13 +43,17 @@ class NativeSettings(EncoderSettings):
         "device", "auto", doc="auto or cpu: it computes nowhere else"
     )
 
-    def load(self, model: Model, store: Store) -> NativeBackend:
+    def load(self, model: Model, prepared: Path) -> NativeBackend:
         """See `EncoderSettings.load`."""
-        return NativeBackend(model, store)
+        return NativeBackend(model, prepared)
 
-    def kept_recipe(self, model: Model) -> Recipe:
-        """See `EncoderSettings.kept_recipe`."""
+    def prepared_recipe(self, model: Model) -> Recipe:
+        """See `EncoderSettings.prepared_recipe`."""
         return packed_recipe(model)
+
+    def prepare(self, model: Model, store: Store) -> Artifact:
+        """See `EncoderSettings.prepare`: the packed model and its tokenizer."""
+        return store.make(packed_recipe(model), lambda draft: (_pack(model, draft), {}))[0]
 
 
 class NativeBackend:
@@ -57,26 +61,22 @@ class NativeBackend:
 
     Args:
         model: What to load and how.
-        store: Where the packed model is kept.
+        prepared: The folder of the packed model.
     """
 
-    def __init__(self, model: Model, store: Store) -> None:
+    def __init__(self, model: Model, prepared: Path) -> None:
         from tokenizers import Tokenizer
 
         from pipeline.encoders.native import kernels
         from pipeline.encoders.native.packed_model import PackedModel
 
-        folder = model.files.folder()
-        with ThreadPoolExecutor(1) as thread:
-            compiling = thread.submit(kernels.compile_all)  # while a subprocess packs the model
-            kept, _ = store.make(packed_recipe(model), lambda draft: (_pack(model, folder, draft), {}))
-            compiling.result()
+        kernels.compile_all()
         if not kernels.HAS_VNNI:
             log.warning("int16 is not native on this CPU, which has no VNNI: slower than fp32 with openvino")
         self.name, self.pad_id = model.name, model.pad_id
         self.token_budget, self.width_multiple, self.computes_padding = TOKENS, 1, False
-        self.tokenizer = Tokenizer.from_file(str(kept.path(TOKENIZER)))
-        self.network = PackedModel(kept.path(WEIGHTS), model.pooling, model.normalize)
+        self.tokenizer = Tokenizer.from_file(str(prepared / TOKENIZER))
+        self.network = PackedModel(prepared / WEIGHTS, model.pooling, model.normalize)
         self.dimension = self.network.dimension
         self.threads = machine.threads_allowed() or machine.cores()
 
@@ -118,23 +118,26 @@ def packed_recipe(model: Model) -> Recipe:
     return Recipe("native", plain)
 
 
-def _pack(model: Model, folder: Path, draft: Draft) -> dict[str, Any]:
+def _pack(model: Model, draft: Draft) -> dict[str, Any]:
+    from pipeline.encoders.native.kernels import compile_all
     from pipeline.encoders.native.packed_model import PackedModel
     from pipeline.encoders.native.packing import TORCH_VECTORS
 
     log.info("packing %s in int16, once", model.name)
     allowed = "BERT, RoBERTa and XLM-RoBERTa with GELU, widths in multiples of 64, heads in multiples of 32"
     fix = "set model.backend to openvino"
-    with draft.scratch() as aside:
+    with draft.scratch() as aside, ThreadPoolExecutor(1) as thread:
+        compiling = thread.submit(compile_all)  # while a subprocess packs the model
         convert_in_subprocess(
             model,
-            folder,
+            model.files.folder(),
             "pipeline.encoders.native.packing",
             aside / WEIGHTS,
             made="packed in int16",
             allowed=allowed,
             fix=fix,
         )
+        compiling.result()
         with np.load(aside / TORCH_VECTORS, allow_pickle=False) as stored:
             expected = TorchVectors(**stored)
         packed = PackedModel(aside / WEIGHTS, model.pooling, model.normalize)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import logging
 import os
+import shutil
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
@@ -22,12 +23,13 @@ from pipeline.encoders.batching import Batch, Usage, batches, tokenize
 from pipeline.encoders.conversion import convert_in_subprocess, last_line, run_in_subprocess
 from pipeline.encoders.openvino import quantization
 from pipeline.models.model import Model
-from pipeline.storage.artifacts import Draft, Recipe
+from pipeline.storage.artifacts import Artifact, Draft, Recipe
 from pipeline.storage.store import Store
 
 log = logging.getLogger(__name__)
 
 SCHEMA = 3
+INT8_SCHEMA = 4
 TOKENS = 1024  # tokens of a batch, padding included
 TILE = 16  # rows of a matrix tile in bf16 and int8: batch widths are multiples of it
 DESCRIPTION, WEIGHTS, TOKENIZER = "model.xml", "model.bin", "tokenizer.json"
@@ -44,44 +46,52 @@ class OpenVINOSettings(EncoderSettings):
         "device", "auto", doc="auto or cpu: it computes nowhere else"
     )
 
-    def load(self, model: Model, store: Store) -> OpenVINOBackend:
+    def load(self, model: Model, prepared: Path) -> OpenVINOBackend:
         """See `EncoderSettings.load`."""
-        return OpenVINOBackend(model, store)
+        return OpenVINOBackend(model, prepared)
 
-    def kept_recipe(self, model: Model) -> Recipe:
-        """See `EncoderSettings.kept_recipe`."""
+    def prepared_recipe(self, model: Model) -> Recipe:
+        """See `EncoderSettings.prepared_recipe`."""
         return int8_recipe(model) if model.precision == "int8" else conversion_recipe(model)
 
+    def prepare(self, model: Model, store: Store) -> Artifact:
+        """See `EncoderSettings.prepare`: the converted model, for int8 calibrated, and its tokenizer."""
+        converted, _ = store.make(conversion_recipe(model), lambda draft: (_convert(model, draft), {}))
+        if model.precision != "int8":
+            return converted
+        return store.make(int8_recipe(model), lambda draft: (_quantize(model, converted, draft), {}))[0]
 
-class OpenVINOBackend:
+
+class _Batches:
+    """How texts are cut into batches for a model; see `pipeline.encoders.batching.BatchShape`."""
+
+    token_budget, computes_padding = TOKENS, True
+
+    def __init__(self, model: Model) -> None:
+        self.pad_id = model.pad_id
+        self.width_multiple = 1 if model.precision == "fp32" else TILE
+
+
+class OpenVINOBackend(_Batches):
     """A converted model on the CPU, several batches in flight.
 
     Args:
         model: What to load and how.
-        store: Where the converted model is kept.
+        prepared: The folder of the converted model.
     """
 
-    def __init__(self, model: Model, store: Store) -> None:
+    def __init__(self, model: Model, prepared: Path) -> None:
         from tokenizers import Tokenizer
 
-        folder = model.files.folder()
-        self.pad_id = model.pad_id
-        self.token_budget, self.computes_padding = TOKENS, True
-        self.width_multiple = 1 if model.precision == "fp32" else TILE
-        network, _ = store.make(conversion_recipe(model), lambda draft: (_convert(model, folder, draft), {}))
-        self.tokenizer = Tokenizer.from_file(str(network.path(TOKENIZER)))
-        if model.precision == "int8":
-            whole = network.path(DESCRIPTION)
-            network, _ = store.make(
-                int8_recipe(model), lambda draft: (self._quantize(model, whole, draft), {})
-            )
+        super().__init__(model)
+        self.tokenizer = Tokenizer.from_file(str(prepared / TOKENIZER))
         core = import_openvino().Core()
         if model.precision == "bf16" and not has_bfloat16():
             log.warning(
                 "bf16 is not native on this CPU: it is emulated, slower than fp32 and no closer to it"
             )
         self.compiled = core.compile_model(
-            str(network.path(DESCRIPTION)),
+            str(prepared / DESCRIPTION),
             "CPU",
             {
                 "PERFORMANCE_HINT": "THROUGHPUT",
@@ -118,31 +128,34 @@ class OpenVINOBackend:
         free.append(request)
         return rows, vectors
 
-    def _quantize(self, model: Model, whole: Path, draft: Draft) -> dict[str, Any]:
-        """Calibrate on passages of the corpus, with the prompt and length they are encoded with."""
-        if model.corpus is None:
-            raise ValueError("an int8 model needs a corpus to calibrate on")
-        log.info("calibrating %s in int8, once", model.name)
-        before, after = model.prompts["passages"]
-        texts = [
-            before + text + after for text in quantization.calibration_texts(open_texts(model.corpus.path))
-        ]
-        most = model.max_lengths["passages"]
-        tokens = tokenize(self.tokenizer, texts, most)
-        arrays: dict[str, Any] = {}
-        for number, batch in enumerate(batches(self, [list(enumerate(tokens))], most, Usage())):
-            arrays |= {f"ids-{number}": batch.ids, f"mask-{number}": batch.mask}
-        with draft.scratch() as aside:
-            np.savez(aside / "batches.npz", **arrays)
-            arguments = [str(whole), str(aside / DESCRIPTION), str(aside / "batches.npz")]
-            error = run_in_subprocess("pipeline.encoders.openvino.quantization", arguments, aside / WEIGHTS)
-            if error is not None:
-                raise InputError(
-                    f"model '{model.name}' cannot be calibrated in int8: {last_line(error)}",
-                    fix="set model.precision to bf16",
-                )
-            _keep(aside, draft)
-        return {"name": model.name}
+
+def _quantize(model: Model, converted: Artifact, draft: Draft) -> dict[str, Any]:
+    """Calibrate on passages of the corpus, with the prompt and length they are encoded with."""
+    from tokenizers import Tokenizer
+
+    if model.corpus is None:
+        raise ValueError("an int8 model needs a corpus to calibrate on")
+    log.info("calibrating %s in int8, once", model.name)
+    before, after = model.prompts["passages"]
+    passages = quantization.calibration_texts(open_texts(model.corpus.path))
+    most, tokenizer = model.max_lengths["passages"], Tokenizer.from_file(str(converted.path(TOKENIZER)))
+    tokens = tokenize(tokenizer, [before + text + after for text in passages], most)
+    arrays: dict[str, Any] = {}
+    for number, batch in enumerate(batches(_Batches(model), [list(enumerate(tokens))], most, Usage())):
+        arrays |= {f"ids-{number}": batch.ids, f"mask-{number}": batch.mask}
+    with draft.scratch() as aside:
+        np.savez(aside / "batches.npz", **arrays)
+        whole = str(converted.path(DESCRIPTION))
+        arguments = [whole, str(aside / DESCRIPTION), str(aside / "batches.npz")]
+        error = run_in_subprocess("pipeline.encoders.openvino.quantization", arguments, aside / WEIGHTS)
+        if error is not None:
+            raise InputError(
+                f"model '{model.name}' cannot be calibrated in int8: {last_line(error)}",
+                fix="set model.precision to bf16",
+            )
+        shutil.copy(converted.path(TOKENIZER), aside)
+        _keep(aside, draft)
+    return {"name": model.name}
 
 
 def _threads() -> dict[str, Any]:
@@ -175,7 +188,7 @@ def int8_recipe(model: Model) -> Recipe:
         InputError: NNCF is not installed.
     """
     plain = {
-        "schema": SCHEMA,
+        "schema": INT8_SCHEMA,
         "converted": conversion_recipe(model).key,
         "corpus": model.corpus.identity if model.corpus else None,
         "prompt": list(model.prompts["passages"]),
@@ -186,13 +199,13 @@ def int8_recipe(model: Model) -> Recipe:
     return Recipe("openvino", plain)
 
 
-def _convert(model: Model, folder: Path, draft: Draft) -> dict[str, Any]:
+def _convert(model: Model, draft: Draft) -> dict[str, Any]:
     """Convert the torch model into a draft."""
     log.info("converting %s to OpenVINO, once", model.name)
     with draft.scratch() as aside:
         convert_in_subprocess(
             model,
-            folder,
+            model.files.folder(),
             "pipeline.encoders.openvino.conversion",
             aside / DESCRIPTION,
             made="converted to OpenVINO",
@@ -200,13 +213,11 @@ def _convert(model: Model, folder: Path, draft: Draft) -> dict[str, Any]:
             fix="set model.backend to flag",
         )
         _keep(aside, draft)
-        with draft.file(TOKENIZER) as path:
-            os.replace(aside / TOKENIZER, path)
     return {"name": model.name}
 
 
 def _keep(aside: Path, draft: Draft) -> None:
-    """Move a model into the draft, whose temporary file names OpenVINO cannot write: the two must match."""
-    with draft.file(DESCRIPTION) as xml, draft.file(WEIGHTS) as weights:
-        os.replace(aside / DESCRIPTION, xml)
-        os.replace(aside / WEIGHTS, weights)
+    """Move a model into the draft: OpenVINO derives the weights' name from the description's."""
+    for name in (DESCRIPTION, WEIGHTS, TOKENIZER):
+        with draft.file(name) as path:
+            os.replace(aside / name, path)

@@ -11,7 +11,6 @@ from pipeline.encoders.torch.first_token import limit_last_layer_to_first_token
 from pipeline.encoders.torch.loading import explain_loading_errors, refuse_missing_weights
 from pipeline.models.model import Model
 from pipeline.models.tokenizer import fast_tokenizer
-from pipeline.storage.store import Store
 
 if TYPE_CHECKING:
     import torch
@@ -23,9 +22,9 @@ class FlagSettings(EncoderSettings):
     backend: Literal["flag"] = ModelSettings.narrowed("backend", "flag")
     precision: Literal["fp32", "fp16", "bf16"] = EncoderSettings.narrowed("precision", "fp32")
 
-    def load(self, model: Model, store: Store) -> FlagBackend:
+    def load(self, model: Model, prepared: Path | None) -> FlagBackend:
         """See `EncoderSettings.load`."""
-        return FlagBackend(model, store)
+        return FlagBackend(model)
 
 
 class FlagBackend(TorchBackend):
@@ -36,10 +35,9 @@ class FlagBackend(TorchBackend):
 
     Args:
         model: The model to load.
-        store: Unused: FlagEmbedding reads the model's own files.
     """
 
-    def __init__(self, model: Model, store: Store) -> None:
+    def __init__(self, model: Model) -> None:
         super().__init__(model)
         folder = model.files.folder()
         with explain_loading_errors(model, "FlagEmbedding.inference.auto_embedder"):

@@ -10,7 +10,6 @@ from pipeline.encoders.torch.backend import TorchBackend
 from pipeline.encoders.torch.loading import explain_loading_errors, refuse_missing_weights
 from pipeline.models.model import Model
 from pipeline.models.tokenizer import fast_tokenizer
-from pipeline.storage.store import Store
 
 if TYPE_CHECKING:
     import torch
@@ -24,9 +23,9 @@ class SentenceTransformersSettings(EncoderSettings):
     backend: Literal["sentence-transformers"] = ModelSettings.narrowed("backend", "sentence-transformers")
     precision: Literal["fp32", "fp16", "bf16"] = EncoderSettings.narrowed("precision", "fp32")
 
-    def load(self, model: Model, store: Store) -> SentenceTransformersBackend:
+    def load(self, model: Model, prepared: Path | None) -> SentenceTransformersBackend:
         """See `EncoderSettings.load`."""
-        return SentenceTransformersBackend(model, store)
+        return SentenceTransformersBackend(model)
 
 
 class SentenceTransformersBackend(TorchBackend):
@@ -34,10 +33,9 @@ class SentenceTransformersBackend(TorchBackend):
 
     Args:
         model: The model to load.
-        store: Unused: the library reads the model's own files.
     """
 
-    def __init__(self, model: Model, store: Store) -> None:
+    def __init__(self, model: Model) -> None:
         super().__init__(model)
         folder = model.files.folder()
         with explain_loading_errors(model, "sentence_transformers"):

@@ -1,0 +1,115 @@
+"""Workers of the Ray engine: the actor, and what it loads the model from."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pipeline import encoders
+from pipeline.config import EncoderSettings
+from pipeline.core import machine
+from pipeline.core.records import UInt8
+from pipeline.encoders import Encoder, Model
+from pipeline.engines import cluster
+from pipeline.engines.engine import Job
+from pipeline.engines.files import ShippedFiles, node_store
+from pipeline.models.files import Files
+from pipeline.storage.store import Store
+
+
+@dataclass(frozen=True)
+class WorkerModel:
+    """All that a worker loads the model from.
+
+    Attributes:
+        config: The model section.
+        model: What it resolved to.
+        files: What the backend prepared, or else the model's own folder; None if the model is on the hub.
+        prepared: Whether the files are what the backend prepared.
+    """
+
+    config: EncoderSettings
+    model: Model
+    files: ShippedFiles | None
+    prepared: bool
+
+    @classmethod
+    def of(cls, config: EncoderSettings, model: Model, store: Store) -> WorkerModel:
+        """The model of a config, after the backend has prepared it in this process."""
+        artifact, files = encoders.prepare(config, model, store), None
+        if artifact:
+            folder, entries = artifact.folder, artifact.manifest["files"]
+            files = ShippedFiles(folder.absolute(), entries, cluster.node_id())
+        elif model.files.local:
+            folder = model.files.local.absolute()
+            hashes = model.files.hashes
+            entries = {n: {"bytes": (folder / n).stat().st_size, "sha256": h} for n, h in hashes.items()}
+            files = ShippedFiles(folder, entries, cluster.node_id())
+        return cls(config, replace(model, corpus=None), files, artifact is not None)
+
+    def load(self, store: Store, contents: Mapping[str, Iterable[UInt8]] | None) -> Encoder | None:
+        """The loaded model; None if its files are not on this machine and `contents` are not given."""
+        model, folder = self.model, None
+        if self.files:
+            folder = self.files.find(cluster.node_id(), store)
+            if folder is None and contents is not None:
+                folder = self.files.write(store, contents)
+            if folder is None:
+                return None
+            if not self.prepared:
+                model = replace(model, files=Files(folder, hashes=model.files.hashes))
+        return encoders.ModelEncoder(self.config, model, folder if self.prepared else None)
+
+
+class Worker:
+    """The actor: it holds the model. Everything that can fail is left to `join`, the first call.
+
+    Ray takes an error of an actor's constructor for the death of its process.
+
+    Args:
+        threads: How many it may keep busy; read by the libraries when they are imported.
+    """
+
+    def __init__(self, threads: int) -> None:
+        os.environ["OMP_NUM_THREADS"] = os.environ["RAYON_NUM_THREADS"] = str(threads)
+        self._encoder: Encoder | None = None
+        self._store = node_store()
+
+    def join(
+        self, model: WorkerModel | None, contents: dict[str, list[Any]] | None
+    ) -> tuple[str, dict[str, str], bool | None]:
+        """Load the model, if one will be needed.
+
+        Args:
+            model: What to load.
+            contents: Object references of its files' contents, if they have to be written first.
+
+        Returns:
+            The node's name, the versions of its packages, and whether the model is loaded: False if
+            its files have to be sent first, None if there is no model to load.
+        """
+        if model and self._encoder is None:
+            import ray
+
+            sent = {name: map(ray.get, chunks) for name, chunks in contents.items()} if contents else None
+            self._encoder = model.load(self._store, sent)
+        loaded = self._encoder is not None if model else None
+        return cluster.node(), machine.versions(), loaded
+
+    def run(self, job: Job, inputs: Any) -> tuple[Any, int, str]:
+        """The outputs of a part, how far the job advanced its bar, and the node's name."""
+        tally = _Tally()
+        outputs = job.run(inputs, self._encoder, tally)
+        return outputs, tally.done, cluster.node()
+
+
+class _Tally:
+    """A progress bar that only counts."""
+
+    done = 0
+
+    def update(self, n: int = 1) -> None:
+        """See `pipeline.core.progress.Bar`."""
+        self.done += n
