@@ -130,8 +130,7 @@ def check_node(ray: Any) -> None:
             connection.connect(local.raylet_socket_name)
         except (ConnectionRefusedError, FileNotFoundError):
             raise ChildProcessError(
-                "this machine's Ray node is lost: its raylet has ended, as for want of memory; "
-                "run the same command again, which keeps what is finished"
+                "this machine's Ray node is lost: its raylet has ended, as for want of memory"
             ) from None
         except OSError:  # it is busy
             return
@@ -140,7 +139,7 @@ def check_node(ray: Any) -> None:
 def send_no_more_than_needed(ray: Any) -> None:
     """Have memory-mapped arrays travel as plain ones, and a slice of an Arrow column without the rest.
 
-    NumPy would copy the first into the pickle, and Arrow pickles all of a column that a slice is of.
+    NumPy would copy the first once more, and Arrow would send all of the column that a slice is of.
     """
     import pyarrow as pa
 

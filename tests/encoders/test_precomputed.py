@@ -13,9 +13,8 @@ from pipeline.api import run_benchmark
 from pipeline.config.files import load_config
 from pipeline.core import machine
 from pipeline.core.errors import InputError
-from pipeline.core.progress import silent
-from pipeline.core.records import Float32, Texts
-from pipeline.encoders import Precomputed, Usage
+from pipeline.core.records import Float32
+from pipeline.encoders import Precomputed
 from pipeline.runner import Benchmark
 from pipeline.storage import vector_shards
 from pipeline.storage.store import Store
@@ -118,7 +117,6 @@ def test_no_more_of_given_vectors_is_held_than_a_shard(tmp_path: Path) -> None:
     column = pa.chunked_array([pa.array(["x"] * rows)])
     given = Precomputed({"passages": tmp_path / "p.npy", "queries": tmp_path / "p.npy"})
     before = machine.resident_mb()
-    with silent("encode", rows, "texts") as bar:
-        for start in range(0, rows, shard):
-            given.encode(Texts(column, column), range(start, start + shard), "passages", Usage(), bar)
+    for start in range(0, rows, shard):
+        given.take("passages", range(start, start + shard), column.slice(start, shard))
     assert machine.resident_mb() - before < 20

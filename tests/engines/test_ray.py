@@ -381,8 +381,10 @@ def test_what_a_worker_refuses_is_said_as_if_it_had_been_here(engine: Engine) ->
 
 
 def test_what_a_worker_refuses_when_it_joins_is_no_death(
-    cluster: str, bge_folder: Path, tmp_path: Path
+    cluster: str, bge_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """It has been sent the model's own files by then, as a worker on another machine is."""
+    monkeypatch.setattr(engine_cluster, "node_id", lambda: "no worker's")
     folder = Path(shutil.copytree(bge_folder, tmp_path / "model"))
     settings = BACKENDS.make(name=str(folder), backend="flag", truncate_dim=4096)
     config = EngineConfig(kind="ray", address=cluster, workers=1)
