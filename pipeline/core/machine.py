@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import os
 import platform
+import re
 import resource
 import sys
 import time
@@ -14,11 +15,7 @@ from functools import cache
 from importlib import metadata
 from typing import Any
 
-PACKAGES = (
-    "benchmarco", "FlagEmbedding", "bm25s", "datasets", "faiss-cpu", "faiss-gpu", "faiss-gpu-cu12",
-    "faiss-gpu-cuvs", "llvmlite", "numba", "numpy", "openvino", "pyarrow", "ray", "sentence-transformers",
-    "tokenizers", "torch", "transformers",
-)  # fmt: skip
+FAISS = ("faiss-gpu", "faiss-gpu-cu12", "faiss-gpu-cuvs")  # any of them may stand in for faiss-cpu
 
 
 class Meter:
@@ -67,9 +64,11 @@ class Meter:
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python and of those of `PACKAGES` that are installed."""
+    """Versions of Python, of this package, and of those that it runs with and that are installed."""
     found = {"python": platform.python_version()}
-    for package in PACKAGES:
+    required = metadata.requires("benchmarco") or []
+    runs_with = [re.split(r"[^\w.-]", line)[0] for line in required if 'extra == "test"' not in line]
+    for package in ("benchmarco", *runs_with, *FAISS):
         with contextlib.suppress(metadata.PackageNotFoundError):
             found[package] = metadata.version(package)
     return found
