@@ -15,7 +15,8 @@ from functools import cache
 from importlib import metadata
 from typing import Any
 
-FAISS = ("faiss-gpu", "faiss-gpu-cu12", "faiss-gpu-cuvs")  # any of them may stand in for faiss-cpu
+INDIRECT = ("faiss-gpu", "faiss-gpu-cu12", "faiss-gpu-cuvs", "llvmlite")
+"""Packages that shape results and are not required by name: Faiss for GPUs, and what Numba compiles with."""
 
 
 class Meter:
@@ -66,9 +67,11 @@ class Meter:
 def versions() -> dict[str, str]:
     """Versions of Python, of this package, and of those that it runs with and that are installed."""
     found = {"python": platform.python_version()}
-    required = metadata.requires("benchmarco") or []
-    runs_with = [re.split(r"[^\w.-]", line)[0] for line in required if 'extra == "test"' not in line]
-    for package in ("benchmarco", *runs_with, *FAISS):
+    required: list[str] = []
+    with contextlib.suppress(metadata.PackageNotFoundError):  # run from a folder, without an installation
+        required = metadata.requires("benchmarco") or []
+    direct = [re.split(r"[^\w.-]", line)[0] for line in required if 'extra == "test"' not in line]
+    for package in ("benchmarco", *direct, *INDIRECT):
         with contextlib.suppress(metadata.PackageNotFoundError):
             found[package] = metadata.version(package)
     return found
