@@ -16,10 +16,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.core.display import Displayed, View, counted, interval, rounded
+from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 from pipeline.core.order import sort_hits_by_id
 from pipeline.core.records import Float32, Float64, Int64, Qrels, Ranking
+from pipeline.core.table import Displayed, Table, measure_table
 from pipeline.formats.trec import Lines, read_qrels, read_run
 from pipeline.metrics.names import Measure
 from pipeline.metrics.scoring import drop_identical, score
@@ -61,6 +62,7 @@ class Evaluation(Displayed):
         ci_high: float64 [measures], the high end.
         missing: Judged queries the run does not have; they score 0.
         unjudged: Queries of the run without judgments; they are left out.
+        run: Name of the run's file, for the title; "" where there is none.
     """
 
     query_ids: list[str]
@@ -71,25 +73,28 @@ class Evaluation(Displayed):
     ci_high: Float64
     missing: int
     unjudged: int
+    run: str = ""
 
     @property
-    def summary(self) -> str:
-        """Whose mean it is."""
-        return (
+    def mean_by_measure(self) -> dict[str, float]:
+        """The mean of each measure, by its name."""
+        return dict(zip(map(str, self.measures), self.means.tolist(), strict=True))
+
+    @property
+    def interval_by_measure(self) -> dict[str, tuple[float, float]]:
+        """The 95% interval of each mean, by the measure's name."""
+        ends = zip(self.ci_low.tolist(), self.ci_high.tolist(), strict=True)
+        return dict(zip(map(str, self.measures), ends, strict=True))
+
+    def tables(self) -> list[Table]:
+        """A measure a row; the title says which queries the means are over."""
+        title = (
+            f"{self.run + ': ' if self.run else ''}"
             f"{counted(len(self.query_ids), 'judged query', 'judged queries')}, "
             f"{self.missing:,} not in the run (score 0), "
             f"{counted(self.unjudged, 'query', 'queries')} of the run not judged (left out)"
         )
-
-    def views(self) -> list[View]:
-        """A measure a row."""
-        rows = [
-            (str(measure), rounded(mean), interval(low, high))
-            for measure, mean, low, high in zip(
-                self.measures, self.means, self.ci_low, self.ci_high, strict=True
-            )
-        ]
-        return [View(self.summary, ("measure", "mean", "95% interval"), rows)]
+        return [measure_table(title, self.mean_by_measure, self.interval_by_measure)]
 
 
 def evaluate_files(
@@ -130,6 +135,7 @@ def evaluate_files(
         ci_high=high,
         missing=joined.missing,
         unjudged=joined.unjudged,
+        run=Path(run_path).name,
     )
 
 

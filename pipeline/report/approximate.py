@@ -15,7 +15,7 @@ def approximate(comparison: Comparison) -> dict[str, Any]:
     measured = {
         number: point
         for number, source in enumerate(comparison.sources)
-        for point in tradeoff.points([source.metrics])
+        for point in tradeoff.points([source.record])
     }
     found = list(measured.values())
     cutoffs, measures, costs = tradeoff.cutoffs(found), tradeoff.measures(found), tradeoff.costs(found)
@@ -44,12 +44,12 @@ def _plots(comparison: Comparison, measured: Mapping[int, tradeoff.Point]) -> li
     measure, cutoff = comparison.measure, tradeoff.cutoffs(measured.values())[0]
     overlaps, changes = [], []
     for number, point in measured.items():
-        name, speed = comparison.results[number].name, point.index["queries_per_second"]
+        name, speed = comparison.results[number].name, point.index.queries_per_second
         if cutoff in point.overlap:
             overlaps.append(Point(name, number, speed, *[point.overlap[cutoff]] * 3))
         if change := point.change.get(measure):
-            ends = change["ci_low"], change["ci_high"]
-            changes.append(Point(name, number, speed, change["difference"], *ends))
+            ends = change.ci_low, change.ci_high
+            changes.append(Point(name, number, speed, change.difference, *ends))
     searched = "queries searched per second on all threads"
     told = (
         (overlaps, f"overlap@{cutoff}", f"Share of exact search's hits that were found, and {searched}."),

@@ -91,7 +91,7 @@ def gather(comparison: Comparison) -> Evidence:
     queries: dict[str, str] = {}
     passages: dict[str, str] = {}
     for source in comparison.sources:
-        place = _cache(source), str(source.manifest["recipes"].get("data", {}).get("key"))
+        place = _cache(source), str(source.manifest.recipes.get("data", {}).get("key"))
         if place not in opened:
             opened[place] = find_collection(source.manifest)
         collection = opened[place]
@@ -129,7 +129,7 @@ def telling(values: Float64, most: int) -> list[int]:
 
 
 def _cache(source: SavedResult) -> str:
-    return str(source.manifest.get("config", {}).get("cache"))
+    return str(source.manifest.config.get("cache"))
 
 
 def _notes(comparison: Comparison, examined: Sequence[Examined | None]) -> Iterator[str]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +21,7 @@ from pipeline.formats.trec import Lines, read_run
 from pipeline.metrics.evaluation import Joined, join, row_numbers
 from pipeline.metrics.names import Measure
 from pipeline.metrics.scoring import drop_identical, score
+from pipeline.results.records import Manifest
 from pipeline.storage.artifacts import Recipe
 from pipeline.storage.store import Store
 
@@ -80,9 +81,9 @@ class Examined:
     queries: dict[str, Explained]
 
 
-def find_collection(manifest: dict[str, Any]) -> Collection | None:
+def find_collection(manifest: Manifest) -> Collection | None:
     """The collection a result was made from, if it is still in the cache its config names."""
-    recipe, cache = manifest["recipes"].get("data"), manifest.get("config", {}).get("cache")
+    recipe, cache = manifest.recipes.get("data"), manifest.config.get("cache")
     if not recipe or not cache:
         return None
     plain = {name: value for name, value in recipe.items() if name != "key"}
@@ -91,7 +92,7 @@ def find_collection(manifest: dict[str, Any]) -> Collection | None:
 
 
 def examine(
-    folder: Path, manifest: dict[str, Any], collection: Collection, chosen: Sequence[str], rel: int
+    folder: Path, manifest: Manifest, collection: Collection, chosen: Sequence[str], rel: int
 ) -> Examined:
     """Score a result's ranking at many cutoffs, and explain some of its queries.
 
@@ -103,8 +104,8 @@ def examine(
         rel: The lowest grade that counts as relevant.
     """
     run, judgments = _run(folder / "run.trec"), _judgments(collection)
-    alone = manifest["config"]["evaluate"]["ignore_identical_ids"]
-    depth = min(manifest["config"]["search"]["top_k"], len(collection.passages))
+    alone = manifest.config["evaluate"]["ignore_identical_ids"]
+    depth = min(manifest.config["search"]["top_k"], len(collection.passages))
     cutoffs = [cutoff for cutoff in CUTOFFS if cutoff <= depth]
     curves = {name: [Measure(name, (), cutoff) for cutoff in cutoffs] for name in CURVES}
     judged = Measure("judged", (), TOP)

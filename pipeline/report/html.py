@@ -103,7 +103,7 @@ def _frame(comparison: Comparison, evidence: Evidence) -> dict[str, Any]:
     sections |= {"exact": "Exact search", "cost": "Speed", "time": "Time", "origin": "What was run"}
     if not several:
         del sections["pairs"], sections["cost"]
-    if not tradeoff.points(source.metrics for source in comparison.sources):
+    if not tradeoff.points(source.record for source in comparison.sources):
         del sections["exact"]
     return {
         "title": " and ".join(names) if len(names) <= 2 else f"{len(names)} results by {comparison.measure}",
@@ -130,7 +130,7 @@ def _quality(comparison: Comparison, evidence: Evidence) -> dict[str, Any]:
             "low": round(100 * (entry.ci_low - low) / span, 2),
             "mean": round(100 * (entry.mean - low) / span, 2),
             "high": round(100 * (entry.ci_high - low) / span, 2),
-            "others": [source.metrics["metrics"][name] for name in others],
+            "others": [source.record.metrics[name] for name in others],
             "judged": examined.judged if examined else None,
         }
         for number, (entry, source, examined) in enumerate(
@@ -153,9 +153,8 @@ def _cost(comparison: Comparison) -> dict[str, Any]:
     """Quality against speed, and the seconds of each stage."""
     times: list[dict[str, Any]] = []
     for number, (entry, source) in enumerate(zip(comparison.results, comparison.sources, strict=True)):
-        rows = {row["stage"]: row for row in source.metrics["stages"]}
-        seconds = [rows.get(stage, {}).get("seconds") for stage in STAGES]
-        peak = 1e6 * max((row.get("peak_rss_mb") or 0 for row in rows.values()), default=0)
+        seconds = [source.record.stage(stage).seconds for stage in STAGES]
+        peak = 1e6 * max((row.peak_rss_mb or 0 for row in source.record.stages), default=0)
         total = sum(value or 0 for value in seconds)
         times.append(
             {"number": number, "name": entry.name, "seconds": seconds, "total": total, "peak": peak or None}

@@ -15,13 +15,13 @@ NOT_COMPARED = ("name", "cache", "output")
 def origin(comparison: Comparison) -> dict[str, Any]:
     """Settings that differ, keys, versions and whole configs."""
     manifests = [source.manifest for source in comparison.sources]
-    configs = [manifest.get("config", {}) for manifest in manifests]
+    configs = [manifest.config for manifest in manifests]
     settings = [
         {name: value for name, value in _flat(config).items() if name not in NOT_COMPARED}
         for config in configs
     ]
-    stages = [{row["stage"]: row["key"] for row in source.metrics["stages"]} for source in comparison.sources]
-    software = [manifest.get("versions", {}) | _found(manifest.get("hardware", {})) for manifest in manifests]
+    stages = [{row.stage: row.key for row in source.record.stages} for source in comparison.sources]
+    software = [manifest.versions | manifest.hardware.found() for manifest in manifests]
     found = _grid(software)
     return {
         "settings": [row for row in _grid(settings) if not row["same"]],
@@ -30,11 +30,6 @@ def origin(comparison: Comparison) -> dict[str, Any]:
         "shared": [row for row in found if row["same"]],
         "configs": [json.dumps(config, indent=2, ensure_ascii=False) for config in configs],
     }
-
-
-def _found(hardware: Mapping[str, Any]) -> dict[str, Any]:
-    """What there is of it: no word about GPUs where there is none."""
-    return {name: value for name, value in hardware.items() if value}
 
 
 def _grid(columns: Sequence[Mapping[str, Any]], short: int | None = None) -> list[dict[str, Any]]:

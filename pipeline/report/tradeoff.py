@@ -1,6 +1,6 @@
 """What is lost for what speed? Approximate indexes beside exact search, as a table and as a plot.
 
-found = points(json.loads(path.read_text()) for path in Path("results").glob("*/metrics.json"))
+found = points(read_result(folder).record for folder in Path("results").iterdir())
 plot(found, Path("results/tradeoff.svg"))
 """
 
@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
-
 from pipeline.core.display import rate, rounded, signed, signed_interval
-from pipeline.report.table import fitting_tables, plain_table
+from pipeline.core.table import Column, Table
+from pipeline.results.records import Change, IndexCost, Metrics
 
 
 @dataclass(frozen=True)
@@ -23,39 +22,32 @@ class Point:
 
     Attributes:
         name: The benchmark's.
-        index: `metrics.json`'s section: factory, parameters, times, sizes and speed.
+        index: Its factory string, parameters, times, sizes and speed.
         overlap: Share of the exact top hits that were found, by cutoff.
         change: By measure: the exact mean, the difference to it, and the ends of its interval.
     """
 
     name: str
-    index: Mapping[str, Any]
+    index: IndexCost
     overlap: Mapping[str, float]
-    change: Mapping[str, Mapping[str, float]]
+    change: Mapping[str, Change]
 
 
-def points(results: Iterable[Mapping[str, Any]]) -> list[Point]:
+def points(results: Iterable[Metrics]) -> list[Point]:
     """The benchmarks that have a trade-off.
 
     Args:
-        results: The contents of `metrics.json`.
+        results: The contents of each `metrics.json`.
     """
     return [
-        Point(
-            result["name"], result["index"], *(result["against_exact"][key] for key in ("overlap", "change"))
-        )
+        Point(result.name, result.index, result.against_exact.overlap, result.against_exact.change)
         for result in results
-        if "against_exact" in result
+        if result.index and result.against_exact
     ]
 
 
-def tradeoff_tables(found: Sequence[Point], width: int) -> list[Table]:
-    """A benchmark a column: its index, what it finds of the exact hits, what that costs, how fast it is.
-
-    Args:
-        found: What to show.
-        width: Letters that fit beside each other; columns that do not come in another table.
-    """
+def loss_tables(found: Sequence[Point]) -> list[Table]:
+    """A benchmark a column: its index, what it finds of the exact hits, what that costs, how fast it is."""
     if not found:
         return []
     rows = {"index": [label(point) for point in found]}
@@ -64,14 +56,8 @@ def tradeoff_tables(found: Sequence[Point], width: int) -> list[Table]:
     for measure in measures(found):
         rows[f"change of {measure}"] = [_change(point.change.get(measure)) for point in found]
     rows |= {title: [shown for _, shown in cells] for title, cells in costs(found).items()}
-    names = [point.name for point in found]
-    columns = dict(zip(names, zip(*rows.values(), strict=True), strict=True))
-    left = width - max(map(len, rows)) - 4
-    return fitting_tables(_table, "against exact search", "", list(rows), columns, left)
-
-
-def _table(title: str, header: tuple[str, ...]) -> Table:
-    return plain_table(title, header, right=range(1, len(header)))
+    columns = [Column(""), *(Column(point.name, "right", "never") for point in found)]
+    return [Table("against exact search", columns, [(name, *cells) for name, cells in rows.items()])]
 
 
 _COSTS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
@@ -82,7 +68,7 @@ _COSTS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("ms a query, 95%", "latency_ms.p95", "{:.3g}".format),
     ("ms a query, 99%", "latency_ms.p99", "{:.3g}".format),
     ("seconds to build", "build_seconds", "{:,.2f}".format),
-    ("MB on disk", "disk_megabytes", "{:,.1f}".format),
+    ("MB on disk", "disk_mb", "{:,.1f}".format),
     ("MB in memory", "memory_mb", "{:,.1f}".format),
 )
 """Rows: what it is, where `metrics.json` has it, and how it is written. On a GPU some have no meaning."""
@@ -108,24 +94,24 @@ def costs(found: Sequence[Point]) -> dict[str, list[tuple[Any, str]]]:
     return rows
 
 
-def _at(index: Mapping[str, Any], path: str) -> Any:
-    """What stands in an index's section under a dotted path; None if nothing does."""
-    value: Any = {**index, "disk_megabytes": index["disk_bytes"] / 1e6}
+def _at(index: IndexCost, path: str) -> Any:
+    """A figure of an index, by its dotted path; None where it was not measured."""
+    value: Any = index
     for key in path.split("."):
-        value = value.get(key) if value else None
+        value = getattr(value, key)
     return value
 
 
-def _change(change: Mapping[str, float] | None) -> str:
+def _change(change: Change | None) -> str:
     if change is None:
         return ""
-    return f"{signed(change['difference'])}\n{signed_interval(change['ci_low'], change['ci_high'])}"
+    return f"{signed(change.difference)}\n{signed_interval(change.ci_low, change.ci_high)}"
 
 
 def label(point: Point) -> str:
     """The index's factory string and its parameters."""
-    given = " ".join(f"{name}={value}" for name, value in point.index["parameters"].items())
-    return f"{point.index['factory']} {given}".strip()
+    given = " ".join(f"{name}={value}" for name, value in point.index.parameters.items())
+    return f"{point.index.factory} {given}".strip()
 
 
 def plot(found: Sequence[Point], path: Path) -> None:
@@ -145,10 +131,10 @@ def plot(found: Sequence[Point], path: Path) -> None:
     by_factory: dict[str, list[Point]] = {}
     for point in found:
         if cutoff in point.overlap:
-            by_factory.setdefault(point.index["factory"], []).append(point)
+            by_factory.setdefault(point.index.factory, []).append(point)
     for factory, group in by_factory.items():
-        group = sorted(group, key=lambda point: float(point.index["queries_per_second"]))
-        speeds = [point.index["queries_per_second"] for point in group]
+        group = sorted(group, key=lambda point: point.index.queries_per_second)
+        speeds = [point.index.queries_per_second for point in group]
         overlaps = [point.overlap[cutoff] for point in group]
         axes.plot(speeds, overlaps, marker="o", label=factory)
         for point, x, y in zip(group, speeds, overlaps, strict=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from pipeline.core.display import rate, rounded
 from pipeline.report import sentences, tradeoff
 from pipeline.report.approximate import approximate
 from pipeline.report.html import page
-from pipeline.results.comparison import compare
+from pipeline.results.comparison import compare, compare_results
+from pipeline.results.folder import read_result
+from pipeline.results.records import Metrics
 
 
 def section(text: str) -> str:
@@ -34,7 +37,7 @@ def test_the_page_has_every_figure_of_each_index(folders: list[Path], indexed: l
     assert '<a href="#exact">' in text
     assert shown.count("<tr>") == 2 * (1 + len(indexed))
     for metrics in map(saved, indexed):
-        (point,) = tradeoff.points([metrics])
+        (point,) = tradeoff.points([Metrics.model_validate(metrics)])
         assert f">{tradeoff.label(point)}</span>" in shown
         lost, index = metrics["against_exact"], metrics["index"]
         for share in lost["overlap"].values():
@@ -75,10 +78,16 @@ def test_exact_search_is_set_against_nothing(folders: list[Path]) -> None:
 
 
 def test_a_figure_that_one_index_lacks_leaves_its_cell_empty(indexed: list[Path]) -> None:
-    compared = compare(indexed)
-    del compared.sources[0].metrics["index"]["memory_mb"]
-    del compared.sources[1].metrics["against_exact"]["overlap"]["5"]
-    del compared.sources[1].metrics["against_exact"]["change"]["mrr@10"]
+    first, second = (saved(folder) for folder in indexed)
+    del first["index"]["memory_mb"]
+    del second["against_exact"]["overlap"]["5"]
+    del second["against_exact"]["change"]["mrr@10"]
+    compared = compare_results(
+        [
+            replace(read_result(folder), record=Metrics.model_validate(metrics))
+            for folder, metrics in zip(indexed, (first, second), strict=True)
+        ]
+    )
     told = approximate(compared)
     assert told["indexes"][0]["costs"][told["index_costs"].index("MB in memory")] == (None, "")
     shown = section(page(compared))

@@ -1,0 +1,160 @@
+"""Entries and pairs of a comparison, and the tables that show them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pipeline.core.display import counted, decimal, interval, p, rate, rounded, signed, size
+from pipeline.core.table import SOFT_HYPHEN, Column, Figure, Table
+from pipeline.metrics.statistics import PERMUTATIONS
+
+LEVEL = 0.05
+"""A difference counts as shown where Holm's p and the randomization test's are below this."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One result.
+
+    Attributes:
+        name: Of the benchmark; with a part of its path where two have the same.
+        mean: Of the measure, as in `metrics.json`.
+        ci_low: The low end of the mean's 95% interval.
+        ci_high: The high end.
+        queries: How many were judged.
+        letters: Two results that share a letter were not shown to differ; "a" goes with the highest mean.
+        passages_per_second: Encoded and then indexed, loading the model not counted; None where the run that
+            finished the encoding found all of it done by interrupted ones.
+        queries_per_second: Encoded and then searched, likewise.
+        index_bytes: Size of the index on disk.
+        seconds: Of all stages, in the runs that finished them: what it costs with an empty cache, unless a
+            run was interrupted and resumed.
+    """
+
+    name: str
+    mean: float
+    ci_low: float
+    ci_high: float
+    queries: int
+    letters: str
+    passages_per_second: float | None
+    queries_per_second: float | None
+    index_bytes: int | None
+    seconds: float | None
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two results, query by query.
+
+    Attributes:
+        a: The first's name.
+        b: The second's.
+        difference: Mean of a minus mean of b.
+        ci_low: The low end of the difference's 95% interval.
+        ci_high: The high end.
+        p_ttest: Of the two-sided paired t-test.
+        p_randomization: Of the two-sided paired randomization test.
+        p_holm: `p_ttest` by Holm's correction over all pairs.
+        wins: Queries where a has the higher value.
+        ties: Queries where both have the same.
+        losses: Queries where b has the higher value.
+    """
+
+    a: str
+    b: str
+    difference: float
+    ci_low: float
+    ci_high: float
+    p_ttest: float
+    p_randomization: float
+    p_holm: float
+    wins: int
+    ties: int
+    losses: int
+
+    @property
+    def shown(self) -> bool:
+        """Whether the difference is shown: at 5% over all pairs by the t-test, and by randomization as well.
+
+        The t-test alone takes two queries that differ by the same for proof.
+        """
+        return self.p_holm < LEVEL and self.p_randomization < LEVEL
+
+
+COST = ("passages/s", "queries/s", "index", "seconds")
+LEADERBOARD = (
+    Column("result", least=8),
+    *(Column(name, "right", "never") for name in ("mean", "95% interval")),
+    Column("group", wrap="never"),
+    *(Column(name, "right", "never", section="cost") for name in COST),
+)
+PAIRS = (
+    Column("a - b", least=13),
+    Column("difference [95%]", "right", "words"),
+    *(Column(name, "right", "never") for name in ("t-test", f"random{SOFT_HYPHEN}ization", "Holm", "w/t/l")),
+)
+LEGEND = (
+    "Group: results that share a letter were not shown to differ. * marks a difference shown at 5%, both by "
+    "Holm's p and by the randomization test's.",
+    f"Two-sided, paired p-values: of the t-test; of {PERMUTATIONS:,} randomizations; of the t-test "
+    "corrected by Holm for the number of pairs. w/t/l: queries where a wins, ties, loses.",
+)
+
+
+def leaderboard(measure: str, entries: Sequence[Entry], notes: Sequence[str] = ()) -> Table:
+    """A result a row: how good it is, and what it costs."""
+    best = rounded(max(entry.mean for entry in entries))
+    rows = [
+        (
+            entry.name,
+            Figure(rounded(entry.mean), entry.mean, strong=rounded(entry.mean) == best),
+            interval(entry.ci_low, entry.ci_high),
+            entry.letters,
+            Figure(rate(entry.passages_per_second), entry.passages_per_second),
+            Figure(rate(entry.queries_per_second), entry.queries_per_second),
+            Figure(size(entry.index_bytes), entry.index_bytes),
+            Figure(decimal(entry.seconds, 1), entry.seconds),
+        )
+        for entry in entries
+    ]
+    return Table(
+        f"{measure} over {counted(entries[0].queries, 'query', 'queries')}", LEADERBOARD, rows, notes
+    )
+
+
+def pair_table(measure: str, pairs: Sequence[Pair], notes: Sequence[str] = ()) -> Table:
+    """A pair a row: its difference, and how likely chance alone is to make it as large."""
+    rows = [
+        (
+            f"{pair.a} - {pair.b}",
+            Figure(
+                f"{signed(pair.difference)} [{signed(pair.ci_low)},{signed(pair.ci_high)}]", pair.difference
+            ),
+            Figure(p(pair.p_ttest), pair.p_ttest),
+            Figure(p(pair.p_randomization), pair.p_randomization),
+            Figure(p(pair.p_holm) + (" *" if pair.shown else ""), pair.p_holm),
+            f"{pair.wins:,}/{pair.ties:,}/{pair.losses:,}",
+        )
+        for pair in pairs
+    ]
+    return Table(f"differences in {measure}, query by query", PAIRS, rows, notes)
+
+
+def figure_table(measure: str, entries: Sequence[Entry], pairs: Sequence[Pair]) -> Table:
+    """Every figure in full precision: a row per result, and a row per pair.
+
+    The column `against` holds the second result of a pair; `value` is the mean of a result, or the difference
+    of a pair.
+    """
+    renamed = {"mean": "value", "difference": "value", "a": "name", "b": "against"}
+    both: list[Entry | Pair] = [*entries, *pairs]
+    rows: list[dict[str, Any]] = [
+        {"measure": measure, **{renamed.get(name, name): value for name, value in asdict(each).items()}}
+        for each in both
+    ]
+    names = dict.fromkeys(["measure", "name", "against", *(name for row in rows for name in row)])
+    cells = [["" if row.get(name) is None else str(row[name]) for name in names] for row in rows]
+    return Table("", [Column(name) for name in names], cells)
