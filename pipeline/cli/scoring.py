@@ -57,8 +57,7 @@ def evaluate(
 def compare(
     folders: Annotated[list[Path], typer.Argument(metavar="RESULT_DIR", help="A result's folder.")],
     measure: Annotated[
-        str | None,
-        typer.Option(help="What to compare by; by default the first that all results have."),
+        str | None, typer.Option(help="What to compare by; by default the first that all results have.")
     ] = None,
     html: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a self-contained page to this file.")
@@ -86,13 +85,10 @@ def compare(
     else:
         from pipeline.report import markup
 
-        match form:
-            case Format.csv:
-                text = markup.csv_text(compared.figures())
-            case Format.markdown:
-                text = markup.markdown(compared.tables())
-            case Format.latex:
-                text = markup.latex(compared.tables())
+        if form is Format.csv:
+            text = markup.csv_text(compared.figures())
+        else:
+            text = (markup.latex if form is Format.latex else markup.markdown)(compared.tables())
         print(text, end="")
     if html:
         print(f"page written to {html}", file=sys.stderr)

@@ -42,8 +42,8 @@ class Column:
     Attributes:
         name: Its heading.
         align: Left for names, right for numbers.
-        wrap: What a narrow terminal may do to the cells: break them anywhere, break them between words, or
-            nothing. Columns that may not be narrowed go into a further table where they do not fit.
+        wrap: Where a narrow terminal may break the cells. Columns that it may not break anywhere go into a
+            further table where they do not fit.
         least: Characters that a column that wraps keeps; None is as many as the terminal leaves.
         section: Heading of a group of columns, which the terminal shows as a table of its own.
         from_width: The narrowest terminal, in characters, that shows the column.
@@ -98,27 +98,18 @@ class Displayed:
 
 
 def measure_table(
-    title: str,
-    means: Mapping[str, float],
-    intervals: Mapping[str, Sequence[float]],
-    notes: Sequence[str] = (),
+    title: str, means: Mapping[str, float], intervals: Mapping[str, tuple[float, float]]
 ) -> Table:
     """A measure a row, with the 95% interval of its mean."""
-    rows = [
-        (name, Figure(rounded(mean), mean), interval(intervals[name][0], intervals[name][1]))
-        for name, mean in means.items()
-    ]
-    return Table(
-        title, [Column("measure"), Column("mean", "right"), Column("95% interval", "right")], rows, notes
-    )
+    rows = [(name, Figure(rounded(mean), mean), interval(*intervals[name])) for name, mean in means.items()]
+    columns = Column("measure"), Column("mean", "right"), Column("95% interval", "right")
+    return Table(title, columns, rows)
 
 
 def text_table(table: Table) -> str:
     """Plain text: columns aligned by spaces."""
-    lines = [
-        [column.plain_name for column in table.columns],
-        *([cell.replace("\n", " ") for cell in row] for row in table.rows),
-    ]
+    header = [column.plain_name for column in table.columns]
+    lines = [header, *([cell.replace("\n", " ") for cell in row] for row in table.rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     aligned = [
         "  ".join(
@@ -132,12 +123,9 @@ def text_table(table: Table) -> str:
 
 def html_table(table: Table) -> str:
     """An HTML fragment in the colours of the page around it; numbers are in `data-value` for sorting."""
-    head = "".join(
-        f'<th scope="col"{_alignment(column)}>{escape(column.name)}</th>' for column in table.columns
-    )
+    head = "".join(f'<th scope="col"{_alignment(c)}>{escape(c.name)}</th>' for c in table.columns)
     body = "".join(
-        "<tr>"
-        + f'<th scope="row"{_alignment(table.columns[0])}>{escape(row[0])}</th>'
+        f'<tr><th scope="row"{_alignment(table.columns[0])}>{escape(row[0])}</th>'
         + "".join(map(_html_cell, row[1:], table.columns[1:]))
         + "</tr>"
         for row in table.rows

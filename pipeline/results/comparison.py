@@ -16,12 +16,12 @@ import numpy as np
 
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float64
-from pipeline.core.table import Displayed, Table
+from pipeline.core.table import Column, Displayed, Table
 from pipeline.metrics.names import parse
 from pipeline.metrics.statistics import bootstrap_interval, holm, letters, randomization_test, t_test
 from pipeline.results import comparable
 from pipeline.results.folder import SavedResult, read_result
-from pipeline.results.leaderboard import LEGEND, Entry, Pair, figure_table, leaderboard, pair_table
+from pipeline.results.leaderboard import LEGEND, Entry, Pair, leaderboard, pair_table
 from pipeline.results.records import Metrics
 
 SAME = 1e-12
@@ -58,14 +58,21 @@ class Comparison(Displayed):
         notes = [f"Note: {note}." for note in self.notes]
         if not self.pairs:
             return [leaderboard(self.measure, self.results, notes)]
-        return [
-            leaderboard(self.measure, self.results),
-            pair_table(self.measure, self.pairs, [*LEGEND, *notes]),
-        ]
+        pairs = pair_table(self.measure, self.pairs, [*LEGEND, *notes])
+        return [leaderboard(self.measure, self.results), pairs]
 
     def figures(self) -> Table:
-        """Every figure in full precision, for CSV."""
-        return figure_table(self.measure, self.results, self.pairs)
+        """Every figure in full precision, for CSV: a row per result, and a row per pair.
+
+        The column `against` holds the second result of a pair; `value` is the mean of a result, or the
+        difference of a pair.
+        """
+        renamed = {"mean": "value", "difference": "value", "a": "name", "b": "against"}
+        both: list[Entry | Pair] = [*self.results, *self.pairs]
+        rows = [{renamed.get(name, name): value for name, value in asdict(each).items()} for each in both]
+        names = dict.fromkeys(["name", "against", *(name for row in rows for name in row)])
+        cells = [["" if row.get(name) is None else str(row[name]) for name in names] for row in rows]
+        return Table("", [Column("measure"), *map(Column, names)], [[self.measure, *row] for row in cells])
 
     def json(self) -> dict[str, Any]:
         """The document that `compare --json` prints."""

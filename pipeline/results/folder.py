@@ -12,7 +12,7 @@ import logging
 import os
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -63,7 +63,7 @@ class Result(Displayed):
     def tables(self) -> list[Table]:
         """The measures."""
         notes = [f"reused: {', '.join(self.reused) or 'nothing'}", f"in {self.folder}"]
-        return [result_table(self.record, notes)]
+        return [replace(result_table(self.record), notes=notes)]
 
 
 @dataclass(frozen=True)
@@ -111,8 +111,7 @@ def write_result(
         config: The resolved config, as plain JSON.
         recipes: Each stage's recipe, with its key under `key`.
         stages: A row for each stage, with the keys of `records.StageRow`.
-        scores: The facts of the evaluate stage: `queries`, `passages`, `metrics`, `intervals`, and
-            `against_exact` of an approximate index.
+        scores: The facts of the evaluate stage, named as in `records.Metrics`.
         index: What an approximate index took, by the search stage's facts; None for exact search.
         per_query: File to copy as `per_query.csv`.
         run: File to copy as `run.trec`.

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from pipeline.core.display import counted, decimal, interval, p, rate, rounded, signed, size
 from pipeline.core.table import SOFT_HYPHEN, Column, Figure, Table
@@ -21,8 +20,7 @@ class Entry:
     Attributes:
         name: Of the benchmark; with a part of its path where two have the same.
         mean: Of the measure, as in `metrics.json`.
-        ci_low: The low end of the mean's 95% interval.
-        ci_high: The high end.
+        ci_low, ci_high: Ends of the mean's 95% interval.
         queries: How many were judged.
         letters: Two results that share a letter were not shown to differ; "a" goes with the highest mean.
         passages_per_second: Encoded and then indexed, loading the model not counted; None where the run that
@@ -50,17 +48,12 @@ class Pair:
     """Two results, query by query.
 
     Attributes:
-        a: The first's name.
-        b: The second's.
+        a, b: Their names.
         difference: Mean of a minus mean of b.
-        ci_low: The low end of the difference's 95% interval.
-        ci_high: The high end.
-        p_ttest: Of the two-sided paired t-test.
-        p_randomization: Of the two-sided paired randomization test.
+        ci_low, ci_high: Ends of the difference's 95% interval.
+        p_ttest, p_randomization: Of the two-sided paired tests.
         p_holm: `p_ttest` by Holm's correction over all pairs.
-        wins: Queries where a has the higher value.
-        ties: Queries where both have the same.
-        losses: Queries where b has the higher value.
+        wins, ties, losses: Queries where a has the higher value, the same, the lower.
     """
 
     a: str
@@ -77,10 +70,7 @@ class Pair:
 
     @property
     def shown(self) -> bool:
-        """Whether the difference is shown: at 5% over all pairs by the t-test, and by randomization as well.
-
-        The t-test alone takes two queries that differ by the same for proof.
-        """
+        """Whether both tests show the difference; the t-test alone is content with two queries."""
         return self.p_holm < LEVEL and self.p_randomization < LEVEL
 
 
@@ -141,20 +131,3 @@ def pair_table(measure: str, pairs: Sequence[Pair], notes: Sequence[str] = ()) -
         for pair in pairs
     ]
     return Table(f"differences in {measure}, query by query", PAIRS, rows, notes)
-
-
-def figure_table(measure: str, entries: Sequence[Entry], pairs: Sequence[Pair]) -> Table:
-    """Every figure in full precision: a row per result, and a row per pair.
-
-    The column `against` holds the second result of a pair; `value` is the mean of a result, or the difference
-    of a pair.
-    """
-    renamed = {"mean": "value", "difference": "value", "a": "name", "b": "against"}
-    both: list[Entry | Pair] = [*entries, *pairs]
-    rows: list[dict[str, Any]] = [
-        {"measure": measure, **{renamed.get(name, name): value for name, value in asdict(each).items()}}
-        for each in both
-    ]
-    names = dict.fromkeys(["measure", "name", "against", *(name for row in rows for name in row)])
-    cells = [["" if row.get(name) is None else str(row[name]) for name in names] for row in rows]
-    return Table("", [Column(name) for name in names], cells)

@@ -1,7 +1,7 @@
 """The contents of `metrics.json` and `manifest.json` as frozen records.
 
 Keys that may be absent, in results of earlier versions or because nothing was measured, have a default. Keys
-that this version does not know are kept as they are.
+that this version does not know are kept.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 Name = Annotated[str, Field(min_length=1)]
-Count = Annotated[int, Field(gt=0)]
 
 
 class Record(BaseModel):
@@ -21,14 +20,7 @@ class Record(BaseModel):
 
 
 class EncodingUsage(Record):
-    """What it took to encode texts.
-
-    Attributes:
-        texts: How many were encoded.
-        tokens: Their tokens, special ones included.
-        tokenize_seconds: Time in the tokenizer, which works beside the model.
-        padding_share: Share of the computed tokens that was padding.
-    """
+    """What encoding texts took. The tokenizer works beside the model, in `tokenize_seconds`."""
 
     texts: int = 0
     tokens: int = 0
@@ -37,18 +29,16 @@ class EncodingUsage(Record):
 
 
 class StageRow(Record):
-    """One stage of a run. The figures are those of the run that computed the artifact.
+    """One stage of a run; its figures are those of the run that computed the artifact.
 
     Attributes:
-        stage: Its name.
-        key: Key of its artifact.
+        key: Key of the artifact.
         reused: Whether the artifact was in the cache.
-        seconds: Time of the whole stage; None where the stage was not needed and has no artifact.
+        seconds: Time of the whole stage; None where it was not needed and has no artifact.
         items: How many passages, queries or vectors the artifact holds.
         items_per_second: While the stage worked on them; None where nothing was left to do.
         peak_rss_mb: Most memory in use, in 10^6 bytes.
         bytes: Size of the artifact.
-        encoding: Of the stages that encode texts.
     """
 
     stage: Name
@@ -70,7 +60,7 @@ class StageRow(Record):
 
 
 class Latency(Record):
-    """Milliseconds of single queries: their median, and the time that 95% and 99% stay below."""
+    """Milliseconds of single queries: the median and two percentiles."""
 
     median: float
     p95: float
@@ -83,13 +73,9 @@ class IndexCost(Record):
     Attributes:
         factory: Its Faiss factory string.
         parameters: Of the search, such as nprobe.
-        build_seconds: Time to build it.
-        disk_bytes: Size on disk.
         memory_mb: Size in memory, in 10^6 bytes.
         device: The GPU that it was searched on.
         queries_per_second: On all threads.
-        queries_per_second_one_thread: On one.
-        latency_ms: Of single queries, on all threads.
     """
 
     factory: str
@@ -109,14 +95,7 @@ class IndexCost(Record):
 
 
 class Change(Record):
-    """Difference of a measure's mean to that of exact search.
-
-    Attributes:
-        exact: The mean of exact search.
-        difference: Mean of the approximate index minus `exact`.
-        ci_low: The low end of the difference's 95% interval.
-        ci_high: The high end.
-    """
+    """Mean of a measure minus its `exact` mean, that of exact search, with the difference's 95% interval."""
 
     exact: float
     difference: float
@@ -125,34 +104,24 @@ class Change(Record):
 
 
 class AgainstExact(Record):
-    """What an approximate index loses against exact search.
-
-    Attributes:
-        overlap: Share of the exact top hits that it finds, by cutoff.
-        change: By measure.
-    """
+    """What an approximate index loses: its share of the exact top hits by cutoff, and changes by measure."""
 
     overlap: dict[str, float]
     change: dict[str, Change]
 
 
 class Metrics(Record):
-    """The content of `metrics.json`.
+    """The content of `metrics.json`: means and their 95% intervals by measure, and the stages in order.
 
     Attributes:
-        name: The benchmark's.
         queries: How many were judged.
         passages: How many were searched.
-        metrics: The mean of each measure.
-        intervals: The 95% interval of each mean; empty in results of other programs.
-        stages: In the order in which they run.
-        index: An approximate index that was measured against exact search.
-        against_exact: What it loses.
+        index: Only of an approximate index that was measured against exact search; so is `against_exact`.
     """
 
     name: Name
     queries: int
-    passages: Count
+    passages: Annotated[int, Field(gt=0)]
     metrics: dict[str, float]
     intervals: dict[str, tuple[float, float]] = {}
     stages: tuple[StageRow, ...]
@@ -179,15 +148,7 @@ class Hardware(Record):
 
 
 class Manifest(Record):
-    """The content of `manifest.json`.
-
-    Attributes:
-        config: The resolved config.
-        recipes: Everything that shaped each stage's artifact, and its key.
-        versions: Of Python and the packages that took part.
-        hardware: Of the machine that ran it.
-        wall_seconds: Time of the whole run.
-    """
+    """The content of `manifest.json`; `recipes` holds all that shaped each stage's artifact, and its key."""
 
     config: dict[str, Any] = {}
     recipes: Annotated[dict[str, dict[str, Any]], Field(min_length=1)]

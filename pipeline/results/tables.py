@@ -19,10 +19,10 @@ STAGES = (
 )
 
 
-def result_table(record: Metrics, notes: Sequence[str] = ()) -> Table:
+def result_table(record: Metrics) -> Table:
     """A measure a row, under the benchmark's name and size."""
     queries, passages = counted(record.queries, "query", "queries"), counted(record.passages, "passage")
-    return measure_table(f"{record.name}: {queries}, {passages}", record.metrics, record.intervals, notes)
+    return measure_table(f"{record.name}: {queries}, {passages}", record.metrics, record.intervals)
 
 
 def stage_table(record: Metrics) -> Table:
@@ -56,12 +56,7 @@ def _encoding(row: StageRow) -> list[str]:
 
 
 def summary_table(records: Sequence[Metrics], total: int) -> Table:
-    """A finished benchmark a row: every measure's mean, and what it took.
-
-    Args:
-        records: The finished ones.
-        total: How many were to be run.
-    """
+    """A finished benchmark a row, of `total` that were to be run: every measure's mean, and what it took."""
     measures = dict.fromkeys(name for record in records for name in record.metrics)
     rows = []
     for record in records:

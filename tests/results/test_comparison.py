@@ -273,6 +273,22 @@ def test_what_is_no_whole_result_is_refused(
     assert str(folder) in str(refused.value)
 
 
+def test_a_result_of_another_version_is_read(finished: Path, tmp_path: Path) -> None:
+    """One that lacks what is optional, and one with keys that this version does not know."""
+    folder = Path(shutil.copytree(finished / "results" / "t", tmp_path / "t"))
+    metrics = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
+    recipes = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))["recipes"]
+    del metrics["intervals"]
+    stages = [{"stage": "index", "bytes": 5, "volts": 230}]
+    (folder / "metrics.json").write_text(json.dumps(metrics | {"stages": stages, "weather": ["rain"]}))
+    (folder / "manifest.json").write_text(json.dumps({"recipes": recipes}))
+    result = read_result(folder)
+    assert (result.record.stage("index").bytes, result.record.stage("search").seconds) == (5, None)
+    assert result.record.model_dump()["weather"] == ["rain"]
+    assert (result.manifest.config, result.manifest.hardware.found()) == ({}, {})
+    assert compare([folder]).results[0].index_bytes == 5
+
+
 def _put(folder: Path, key: str, value: object) -> None:
     metrics = folder / "metrics.json"
     metrics.write_text(json.dumps(json.loads(metrics.read_text(encoding="utf-8")) | {key: value}))
