@@ -12,6 +12,7 @@ import typer
 from pipeline.cli.options import Json, Sets, load
 from pipeline.cli.terminal import FAILED, print_json, show
 from pipeline.core.errors import InputError
+from pipeline.report.listings import cache_table, prune_table, verify_table
 
 Folder = Annotated[Path, typer.Option("--cache", metavar="DIR", help="Folder of artifacts.")]
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
@@ -25,10 +26,8 @@ def list_artifacts(folder: Folder = Path("indexes"), as_json: Json = False) -> N
     rows = stored.listing(folder)
     if as_json:
         print_json({"cache": str(folder), "bytes": sum(row["bytes"] for row in rows), "artifacts": rows})
-        return
-    from pipeline.report.listings import cache_table
-
-    show(cache_table(str(folder), rows))
+    else:
+        show(cache_table(str(folder), rows))
 
 
 def verify(folder: Folder = Path("indexes"), as_json: Json = False) -> None:
@@ -40,8 +39,6 @@ def verify(folder: Folder = Path("indexes"), as_json: Json = False) -> None:
     if as_json:
         print_json({"cache": str(folder), "damaged": damaged, "artifacts": rows})
     else:
-        from pipeline.report.listings import verify_table
-
         show(verify_table(str(folder), rows))
     if damaged:
         raise typer.Exit(FAILED)
@@ -56,8 +53,7 @@ def prune(
         bool, typer.Option("--unused", help="Prune what no given CONFIG uses.", show_default=False)
     ] = False,
     older_than: Annotated[
-        str | None,
-        typer.Option(metavar="AGE", help="Prune what no run used for this long: 12h, 30d, 8w."),
+        str | None, typer.Option(metavar="AGE", help="Prune what no run used for this long: 12h, 30d, 8w.")
     ] = None,
     size: Annotated[
         str | None,
@@ -90,13 +86,10 @@ def prune(
     rows = stored.prune(folder, recipes, limits, dry=not yes)
     if as_json:
         print_json({"cache": str(folder), "bytes": sum(row["bytes"] for row in rows), "artifacts": rows})
-        return
-    if not rows:
+    elif rows:
+        show(prune_table(str(folder), rows, dry=not yes))
+    else:
         print(f"{folder}: nothing to prune")
-        return
-    from pipeline.report.listings import prune_table
-
-    show(prune_table(str(folder), rows, dry=not yes))
 
 
 def parse_age(text: str) -> float:

@@ -10,6 +10,7 @@ import typer
 
 from pipeline.cli.options import Configs, Json, Sets, load
 from pipeline.cli.terminal import print_each, progress, report_failure, show
+from pipeline.report.listings import plan_table
 
 if TYPE_CHECKING:
     from pipeline.config import Config
@@ -85,10 +86,8 @@ def plan(configs: Configs, settings: Sets = None, as_json: Json = False) -> None
     plans = {benchmark.config.name: benchmark.plan() for benchmark in benchmarks}
     if as_json:
         print_each([{"name": name, "stages": stages} for name, stages in plans.items()])
-        return
-    from pipeline.report.listings import plan_table
-
-    show(*(plan_table(name, stages) for name, stages in plans.items()))
+    else:
+        show(*(plan_table(name, stages) for name, stages in plans.items()))
 
 
 def data(configs: Configs, settings: Sets = None, as_json: Json = False) -> None:

@@ -1,1 +1,1 @@
-"""How are results shown? Tables on the terminal (`table`, `comparison`, `tradeoff`), and a page (`html`)."""
+"""Results for readers: tables (`table`, `markup`, `listings`, `tradeoff`), and a page (`html`)."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import count
 from typing import Any
 
 from pipeline.core.display import counted
@@ -40,23 +42,25 @@ def _check_queries(first: SavedResult, result: SavedResult, first_name: str, nam
 
 
 def names_of(results: Sequence[SavedResult]) -> list[str]:
-    """The names of the benchmarks; where two are equal, the ends of their paths by which they differ."""
+    """The names of the benchmarks; where two are equal, the ends of their paths by which they differ.
+
+    What is not UTF-8 in a path is replaced, for a page could not hold it. A folder given twice gets a number.
+    """
     names = [result.name for result in results]
-    folders = [result.folder.resolve() for result in results]
-    for name in {name for name, count in Counter(names).items() if count > 1}:
-        alike = {folder.parts for folder, other in zip(folders, names, strict=True) if other == name}
-        depth = 1
-        while len({parts[-depth:] for parts in alike}) < len(alike):
-            depth += 1
+    paths = [
+        tuple(os.fsencode(result.folder.resolve()).decode(errors="replace").split("/")) for result in results
+    ]
+    for name in set(names):
+        same = [number for number, other in enumerate(names) if other == name]
+        alike = {paths[number] for number in same}
         if len(alike) > 1:
-            names = [
-                "/".join(folder.parts[-depth:]) if other == name else other
-                for folder, other in zip(folders, names, strict=True)
-            ]
+            depth = next(d for d in count(1) if len({path[-d:] for path in alike}) == len(alike))
+            for number in same:
+                names[number] = "/".join(paths[number][-depth:])
     seen: Counter[str] = Counter()
-    for i, name in enumerate(names):  # a folder given twice
+    for number, name in enumerate(names):
         seen[name] += 1
-        names[i] = f"{name}#{seen[name]}" if seen[name] > 1 else name
+        names[number] = f"{name}#{seen[name]}" if seen[name] > 1 else name
     return names
 
 

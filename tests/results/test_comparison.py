@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -177,6 +178,13 @@ def test_same_names_are_told_apart_by_their_paths(make: Callable[..., SavedResul
     results = [replace(one, folder=Path(f"/{path}")) for path in ("a/x/t", "b/x/t", "b/y/t")]
     names = [entry.name for entry in compare_results([*results, make("u", 2)]).results]
     assert names == ["a/x/t", "b/x/t", "b/y/t", "u"]
+
+
+def test_a_path_that_is_not_text_has_a_name_that_is(make: Callable[..., SavedResult]) -> None:
+    one = make("t", 1)
+    results = [replace(one, folder=Path(os.fsdecode(path))) for path in (b"/a\xff", b"/a\xfe", b"/b")]
+    names = [entry.name for entry in compare_results(results).results]
+    assert names == ["a\ufffd", "a\ufffd#2", "b"]
 
 
 def test_measure_is_the_first_that_all_have(make: Callable[..., SavedResult]) -> None:
