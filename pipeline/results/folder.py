@@ -133,6 +133,14 @@ def write_result(
         "wall_seconds": round(seconds, 3),
     }
     check_folder(folder)
+    _write_files(folder, metrics, manifest, {PER_QUERY: per_query, RUN: run})
+    return Result(folder, metrics)
+
+
+def _write_files(
+    folder: Path, metrics: Mapping[str, Any], manifest: Mapping[str, Any], copied: Mapping[str, Path]
+) -> None:
+    """Write the files, the manifest last, while no other run writes to the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     lock = locks.hold(folder, wait=False)
     if lock is None:
@@ -140,13 +148,12 @@ def write_result(
         lock = locks.hold(folder)
     (folder / MANIFEST).unlink(missing_ok=True)
     disk.write_whole(folder / METRICS, _json(metrics))
-    for source, name in ((per_query, PER_QUERY), (run, RUN)):
+    for name, source in copied.items():
         with disk.replacing(folder / name) as temporary:
             shutil.copyfile(source, temporary)
     disk.write_whole(folder / MANIFEST, _json(manifest))
     if lock:
         lock.release()
-    return Result(folder, metrics)
 
 
 def _json(value: Any) -> bytes:

@@ -70,7 +70,7 @@ class Pair:
 
     @property
     def shown(self) -> bool:
-        """Whether both tests show the difference; the t-test alone is content with two queries."""
+        """Whether both tests show the difference: the t-test alone may do so with two queries."""
         return self.p_holm < LEVEL and self.p_randomization < LEVEL
 
 
@@ -110,9 +110,8 @@ def leaderboard(measure: str, entries: Sequence[Entry], notes: Sequence[str] = (
         )
         for entry in entries
     ]
-    return Table(
-        f"{measure} over {counted(entries[0].queries, 'query', 'queries')}", LEADERBOARD, rows, notes
-    )
+    queries = counted(entries[0].queries, "query", "queries")
+    return Table(f"{measure} over {queries}", LEADERBOARD, rows, notes)
 
 
 def pair_table(measure: str, pairs: Sequence[Pair], notes: Sequence[str] = ()) -> Table:
