@@ -21,7 +21,7 @@ from pipeline.metrics.names import parse
 from pipeline.metrics.statistics import bootstrap_interval, holm, letters, randomization_test, t_test
 from pipeline.results import comparable
 from pipeline.results.folder import SavedResult, read_result
-from pipeline.results.leaderboard import LEGEND, Entry, Pair, leaderboard, pair_table
+from pipeline.results.leaderboard import GROUPS, TESTS, Entry, Pair, leaderboard, pair_table
 from pipeline.results.records import Metrics
 
 SAME = 1e-12
@@ -58,7 +58,7 @@ class Comparison(Displayed):
         notes = [f"Note: {note}." for note in self.notes]
         if not self.pairs:
             return [leaderboard(self.measure, self.results, notes)]
-        pairs = pair_table(self.measure, self.pairs, [*LEGEND, *notes])
+        pairs = pair_table(self.measure, self.pairs, [GROUPS, TESTS, *notes])
         return [leaderboard(self.measure, self.results), pairs]
 
     def figures(self) -> Table:

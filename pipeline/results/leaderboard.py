@@ -86,11 +86,11 @@ PAIRS = (
     Column("difference [95%]", "right", "words"),
     *(Column(name, "right", "never") for name in ("t-test", f"random{SOFT_HYPHEN}ization", "Holm", "w/t/l")),
 )
-LEGEND = (
-    "Group: results that share a letter were not shown to differ. * marks a difference shown at 5%, both by "
-    "Holm's p and by the randomization test's.",
-    f"Two-sided, paired p-values: of the t-test; of {PERMUTATIONS:,} randomizations; of the t-test "
-    "corrected by Holm for the number of pairs. w/t/l: queries where a wins, ties, loses.",
+GROUPS = "Results that share a letter under 'group' were not shown to differ."
+TESTS = (
+    f"The p-values are two-sided and paired: of the t-test, of {PERMUTATIONS:,} randomizations, and of the "
+    "t-test with Holm's correction for the number of pairs. * marks a difference shown at 5%, both by Holm's "
+    "p and by the randomization test's. w/t/l counts the queries where a wins, ties and loses."
 )
 
 
