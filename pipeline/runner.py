@@ -49,15 +49,6 @@ class StageOutcome:
     artifact: Artifact | None
     reused: bool
 
-    def row(self) -> dict[str, Any]:
-        """The stage as `metrics.json` lists it; figures are of the run that made the artifact."""
-        made = self.artifact.manifest["made"] if self.artifact else {}
-        figures = {name: made.get(name) for name in ("seconds", "items", "items_per_second", "peak_rss_mb")}
-        figures["bytes"] = self.artifact.bytes if self.artifact else None
-        if "encoding" in made:
-            figures["encoding"] = made["encoding"]
-        return {"stage": self.stage, "key": self.key, "reused": self.reused, **figures}
-
 
 class _Keys(Mapping[str, str]):
     """The key of each stage of a plan, computed when it is looked up."""

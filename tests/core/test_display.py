@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import io
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from pipeline.core import display
-from pipeline.core.display import Displayed, View
+from pipeline.core.table import Cell, Column, Displayed, Table, html_table, text_table
 from pipeline.metrics.evaluation import Evaluation
 from pipeline.metrics.names import parse_measure
+from pipeline.report.markup import csv_text, markdown
+from pipeline.report.table import terminal_tables
 from pipeline.results.comparison import Comparison, Entry, Pair
 from pipeline.results.folder import Result
 
@@ -81,8 +86,8 @@ class Cells(HTMLParser):
         ),
         (
             comparison(),
-            "<Comparison ndcg@10 of 2 queries>",
-            [SHARP, f"{SHARP} less b", "-0.1250", "-0.2500 to 0.0000", "<0.0001", "0/1/1", "other hardware"],
+            "<Comparison ndcg@10 over 2 queries>",
+            [SHARP, f"{SHARP} - b", "-0.1250 [-0.2500,0.0000]", "<0.0001", "0/1/1", "Note: other hardware."],
         ),
     ],
     ids=["result", "evaluation", "comparison"],
@@ -104,8 +109,43 @@ def test_one_of_a_thing_is_not_several() -> None:
 
 
 def test_columns_of_a_text_line_up() -> None:
-    view = View("title", ("name", "mean"), [("a", "1.5"), ("longer", "10.25")], ["note"])
-    assert view.text().splitlines() == ["title", "name     mean", "a         1.5", "longer  10.25", "note"]
+    columns = Column("name"), Column("mean", "right")
+    table = Table("title", columns, [("a", "1.5"), ("longer", "10.25")], ["note"])
+    assert text_table(table).splitlines() == [
+        "title",
+        "name     mean",
+        "a         1.5",
+        "longer  10.25",
+        "note",
+    ]
+
+
+def test_every_form_of_a_table_has_its_title_columns_and_cells() -> None:
+    (table,) = comparison().tables()[1:]
+    (drawn,) = terminal_tables(table, 140)
+    console = Console(width=140, file=io.StringIO())
+    console.print(drawn)
+    assert isinstance(console.file, io.StringIO)
+    shown = {
+        "text": text_table(table),
+        "html": unescape(html_table(table)),
+        "terminal": console.file.getvalue(),
+        "markdown": markdown([table]).replace("\\", ""),
+        "csv": table.title + csv_text(table),
+    }
+    for form, text in shown.items():
+        text = text.replace("\u00ad", "").replace("random-", "randomization")
+        wanted = [table.title, *(column.plain_name for column in table.columns), *table.rows[0]]
+        assert [each for each in wanted if each not in text] == [], form
+
+
+def test_a_page_sorts_by_the_number_that_a_cell_shows() -> None:
+    columns = Column("name"), Column("size", "right")
+    html = html_table(
+        Table("t", columns, [("a", Cell("22.4 MB", 22_396_589, strong=True)), ("b", Cell("", None))])
+    )
+    assert '<td style="text-align:right" data-value="22396589"><b>22.4 MB</b></td>' in html
+    assert '<td style="text-align:right" data-value=""></td>' in html
 
 
 @pytest.mark.parametrize(
