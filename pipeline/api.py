@@ -14,7 +14,7 @@ from pipeline.config import MEASURES, Config, DataSettings
 from pipeline.config.sweep import refuse_namesakes
 from pipeline.core.errors import InputError
 from pipeline.core.progress import Progress, numbered, silent
-from pipeline.results.folder import PER_QUERY, RUN, Result, check_folder, write_result
+from pipeline.results.folder import Result, check_folder, write_result
 from pipeline.runner import Benchmark, several
 
 if TYPE_CHECKING:
@@ -117,20 +117,9 @@ def _attempt(benchmark: Benchmark, folder: Path) -> Outcome:
 def _finish(benchmark: Benchmark, folder: Path) -> Result:
     """Run a benchmark and write its result folder."""
     started = time.perf_counter()
-    stages = benchmark.run()
+    outcomes = benchmark.run()
     seconds = time.perf_counter() - started
-    search, evaluated = benchmark.ensure("search"), benchmark.ensure("evaluate")
-    return write_result(
-        folder,
-        config=benchmark.config.model_dump(mode="json"),
-        recipes={name: {"key": recipe.key, **recipe.plain} for name, recipe in benchmark.recipes.items()},
-        stages=stages,
-        scores=evaluated.facts,
-        index=search.facts.get("index"),
-        per_query=evaluated.path(PER_QUERY),
-        run=search.path(RUN),
-        seconds=seconds,
-    )
+    return write_result(folder, benchmark.config, benchmark.recipes, outcomes, seconds)
 
 
 def _result_folder(config: Config, output: str | Path | None) -> Path:

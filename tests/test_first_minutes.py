@@ -22,7 +22,7 @@ from pipeline.cli import CACHE_COMMANDS, COMMANDS, app, terminal
 from pipeline.core import hub
 from pipeline.core.errors import InputError
 from pipeline.core.table import Column, Table
-from pipeline.report.table import terminal_tables
+from pipeline.report.table import terminal_parts
 from pipeline.results.records import Metrics
 from pipeline.results.tables import result_table, stage_table
 
@@ -201,7 +201,7 @@ def test_figures_of_stages_are_whole_in_a_narrow_terminal(workplace: Path, width
     console = Console(width=width, record=True, file=io.StringIO())
     record = Metrics.model_validate(metrics)
     for table in (result_table(record), stage_table(record)):
-        console.print(*terminal_tables(table, width))
+        console.print(*terminal_parts(table, width))
     shown = console.export_text()
     assert max(map(len, shown.splitlines())) <= width
     for stage in metrics["stages"]:
@@ -214,7 +214,7 @@ def test_a_narrow_table_breaks_its_cells_and_cuts_none(width: int) -> None:
     cells = ("passages", "0.0000 to 0.0121", "2026-11-21 16:33", "8,841,823", "unfinished", "0123456789ab")
     names = ("stage", "95% interval", "made", "items", "state", "key")
     columns = [Column(name, "right" if name == "95% interval" else "left") for name in names]
-    (table,) = terminal_tables(Table("", columns, [cells]), width)
+    (table,) = terminal_parts(Table("", columns, [cells]), width)
     console = Console(width=width, file=io.StringIO())
     console.print(table)
     lines = [line.split("│")[1:-1] for line in console.file.getvalue().splitlines() if "│" in line]

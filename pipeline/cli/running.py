@@ -10,6 +10,7 @@ import typer
 
 from pipeline.cli.options import Configs, Json, Sets, load
 from pipeline.cli.terminal import print_each, progress, report_failure, show
+from pipeline.core.table import transposed
 from pipeline.report.listings import plan_table
 
 if TYPE_CHECKING:
@@ -35,7 +36,6 @@ def run(
         _run_all(loaded, output, fresh)
         return
     result = run_benchmark(loaded[0], output=output, fresh=fresh, progress=progress)
-    from pipeline.core.table import transposed
     from pipeline.report.tradeoff import loss_tables, tradeoffs
     from pipeline.results.tables import result_table, stage_table
 
@@ -71,7 +71,6 @@ def _run_all(configs: list[Config], output: Path | None, fresh: bool) -> None:
 
 def _show_losses(results: Sequence[Result]) -> None:
     """Show the approximate indexes among several results, and plot them beside the first result's folder."""
-    from pipeline.core.table import transposed
     from pipeline.report.tradeoff import draw_tradeoffs, loss_tables, tradeoffs
 
     if found := tradeoffs(result.record for result in results):

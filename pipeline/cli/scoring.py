@@ -90,11 +90,8 @@ def compare(
     else:
         from pipeline.report import markup
 
-        if form is Format.csv:
-            text = markup.csv_text(compared.figures())
-        else:
-            text = (markup.latex if form is Format.latex else markup.markdown)(compared.tables())
-        print(text, end="")
+        write = {Format.markdown: markup.markdown, Format.latex: markup.latex}.get(form)
+        print(write(compared.tables()) if write else markup.csv_text(compared.figures()), end="")
     if html:
         print(f"page written to {html}", file=sys.stderr)
 

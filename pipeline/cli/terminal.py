@@ -173,25 +173,17 @@ class _Lines:
 def show(*parts: Table | Text) -> None:
     """Print tables on stdout, as wide as the terminal, each with its notes below it.
 
-    Titles may be wider than their tables. Names may look like rich's markup or emoji codes, so both are off.
+    Names may look like rich's markup or emoji codes, so both are off.
     """
     from rich.console import Console
     from rich.text import Text
 
-    from pipeline.report.table import terminal_tables
+    from pipeline.report.table import terminal_parts
 
     console = Console(highlight=False, markup=False, emoji=False, width=width())
     for part in parts:
-        if isinstance(part, Text):
-            console.print(part)
-            continue
-        for table in terminal_tables(part, console.width):
-            if table.title:
-                console.print(table.title, style=table.title_style)
-                table.title = None
-            console.print(table)
-        for note in part.notes:
-            console.print(note)
+        pieces = [part] if isinstance(part, Text) else terminal_parts(part, console.width)
+        console.print(*pieces, sep="\n")
 
 
 def width() -> int:

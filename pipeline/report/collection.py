@@ -25,7 +25,6 @@ def collection_view(name: str, description: Mapping[str, Any]) -> Iterator[Table
 
 def _counts(name: str, description: Mapping[str, Any]) -> Table:
     """Numbers of passages, queries and judgments, and of those that were dropped."""
-    rows = []
     labels = {
         "passages": "passages",
         "titles": "passages with a title (joined as 'title text')",
@@ -34,8 +33,7 @@ def _counts(name: str, description: Mapping[str, Any]) -> Table:
         "empty_queries": "empty queries",
         "judgments": "judgments",
     }
-    for key, label in labels.items():
-        rows.append((label, f"{description[key]:,}"))
+    rows = [(label, f"{description[key]:,}") for key, label in labels.items()]
     for why, label in (("dropped", "dropped"), ("outside_slice", "outside the slice")):
         for reason, count in description[why].items():
             rows.append((f"{label}: {reason.replace('_', ' ')}", f"{count:,}"))

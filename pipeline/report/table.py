@@ -1,4 +1,4 @@
-"""Tables on the terminal."""
+"""Tables on the terminal, by rich."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ Filled = tuple[Column, Cells]
 """A column with its cells."""
 
 
-def terminal_tables(table: Table, width: int) -> list[RichTable]:
-    """A table as rich's, no wider than the terminal as far as its columns allow.
+def terminal_parts(table: Table, width: int) -> Iterator[Text | RichTable]:
+    """A title, tables of rich and notes, no wider than the terminal as far as the columns allow.
 
     Each section of columns is a table of its own, headed by the section's name. Columns that may not be
     narrowed and do not fit go into a further table. All of these tables begin with the first column.
@@ -33,14 +33,15 @@ def terminal_tables(table: Table, width: int) -> list[RichTable]:
         shown = [(column, _between_words(column, cells)) for column, cells in shown]
     first, *others = shown
     beside_first = width - (first[0].least or _width(*first)) - 4
-    made = []
     for section in dict.fromkeys(column.section for column, _ in others) or [""]:
         title = section or table.title
         members = [(column, cells) for column, cells in others if column.section == section]
         for group in _side_by_side(members, beside_first):
-            made.append(_rich_table(title, [first, *group], beside_first))
+            if title:
+                yield Text(title, style="bold")
+            yield _rich_table([first, *group], beside_first)
             title = ""
-    return made
+    yield from map(Text, table.notes)
 
 
 def _between_words(column: Column, cells: Cells) -> Cells:
@@ -70,9 +71,9 @@ def _side_by_side(columns: Sequence[Filled], width: int) -> Iterator[list[Filled
     yield group
 
 
-def _rich_table(title: str, columns: Sequence[Filled], width: int) -> RichTable:
-    """One table with its title on the left; a column wider than `width` wraps whatever it says."""
-    made = RichTable(title=Text(title) if title else None, title_justify="left", title_style="bold")
+def _rich_table(columns: Sequence[Filled], width: int) -> RichTable:
+    """One table; a column wider than `width` wraps whatever it says."""
+    made = RichTable()
     for column, cells in columns:
         kept = column.wrap != "anywhere" and _width(column, cells) + 3 <= width
         made.add_column(

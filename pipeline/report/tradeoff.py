@@ -42,7 +42,7 @@ _COSTS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("ms a query, 95%", "latency_ms.p95", "{:.3g}".format),
     ("ms a query, 99%", "latency_ms.p99", "{:.3g}".format),
     ("seconds to build", "build_seconds", "{:,.2f}".format),
-    ("MB on disk", "disk_mb", "{:,.1f}".format),
+    ("MB on disk", "disk_bytes", lambda count: f"{count / 1e6:,.1f}"),
     ("MB in memory", "memory_mb", "{:,.1f}".format),
 )
 """Title, attribute of `IndexCost`, and format. A GPU lacks some of the values."""

@@ -46,7 +46,7 @@ def names_of(results: Sequence[SavedResult]) -> list[str]:
 
     What is not UTF-8 in a path is replaced, for a page could not hold it. A folder given twice gets a number.
     """
-    names = [result.name for result in results]
+    names = [result.record.name for result in results]
     paths = [
         tuple(os.fsencode(result.folder.resolve()).decode(errors="replace").split("/")) for result in results
     ]

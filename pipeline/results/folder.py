@@ -28,8 +28,10 @@ from pipeline.storage import locks, whole_files
 from pipeline.storage.artifacts import MANIFEST
 
 if TYPE_CHECKING:
+    from pipeline.config import Config
     from pipeline.core.records import Float64
     from pipeline.runner import StageOutcome
+    from pipeline.storage.artifacts import Recipe
 
 METRICS, PER_QUERY, RUN = "metrics.json", "per_query.csv", "run.trec"
 FILES = (METRICS, PER_QUERY, RUN, MANIFEST)
@@ -87,59 +89,49 @@ class SavedResult:
     measures: list[str]
     values: Float64
 
-    @property
-    def name(self) -> str:
-        """The benchmark's name."""
-        return self.record.name
-
 
 def write_result(
     folder: Path,
-    *,
-    config: Mapping[str, Any],
-    recipes: Mapping[str, Mapping[str, Any]],
-    stages: Sequence[StageOutcome],
-    scores: Mapping[str, Any],
-    index: Mapping[str, Any] | None,
-    per_query: Path,
-    run: Path,
+    config: Config,
+    recipes: Mapping[str, Recipe],
+    outcomes: Sequence[StageOutcome],
     seconds: float,
 ) -> Result:
     """Write the result folder, over an earlier one of the same name.
 
     Args:
         folder: Made if it does not exist.
-        config: The resolved config, as plain JSON.
-        recipes: Each stage's recipe, with its key under `key`.
-        stages: What was done about each stage, in order.
-        scores: The facts of the evaluate stage, named as in `records.Metrics`.
-        index: What an approximate index took, by the search stage's facts; None for exact search.
-        per_query: File to copy as `per_query.csv`.
-        run: File to copy as `run.trec`.
+        config: What was run.
+        recipes: The recipe of each stage.
+        outcomes: What was done about each stage, in order; `search` and `evaluate` have artifacts.
         seconds: Wall time of the run.
     """
+    artifacts = {outcome.stage: outcome.artifact for outcome in outcomes if outcome.artifact}
+    search, evaluate = artifacts["search"], artifacts["evaluate"]
+    scores, settings = evaluate.facts, config.model_dump(mode="json")
     metrics = {
-        "name": config["name"],
+        "name": config.name,
         **{key: scores[key] for key in ("queries", "passages", "metrics", "intervals")},
-        "stages": [StageRow.of(stage).model_dump(mode="json", exclude_unset=True) for stage in stages],
+        "stages": [StageRow.of(each).model_dump(mode="json", exclude_unset=True) for each in outcomes],
     }
     if "against_exact" in scores:
-        settings = {**config["index"], "parameters": config["search"]["parameters"]}
-        metrics |= {"index": {**settings, **(index or {})}, "against_exact": scores["against_exact"]}
+        given = {**settings["index"], "parameters": settings["search"]["parameters"]}
+        metrics["index"] = {**given, **search.facts.get("index", {})}
+        metrics["against_exact"] = scores["against_exact"]
     manifest = {
-        "config": config,
-        "recipes": recipes,
+        "config": settings,
+        "recipes": {name: {"key": recipe.key, **recipe.plain} for name, recipe in recipes.items()},
         "versions": machine.versions(),
         "hardware": machine.hardware(),
         "wall_seconds": round(seconds, 3),
     }
     check_folder(folder)
-    _write_files(folder, metrics, manifest, {PER_QUERY: per_query, RUN: run})
+    _write_files(folder, metrics, manifest, [evaluate.path(PER_QUERY), search.path(RUN)])
     return Result(folder, metrics)
 
 
 def _write_files(
-    folder: Path, metrics: Mapping[str, Any], manifest: Mapping[str, Any], copied: Mapping[str, Path]
+    folder: Path, metrics: Mapping[str, Any], manifest: Mapping[str, Any], copied: Sequence[Path]
 ) -> None:
     """Write the files, the manifest last, while no other run writes to the folder."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -149,8 +141,8 @@ def _write_files(
         lock = locks.hold(folder)
     (folder / MANIFEST).unlink(missing_ok=True)
     whole_files.write_whole(folder / METRICS, _json(metrics))
-    for name, source in copied.items():
-        with whole_files.replacing(folder / name) as temporary:
+    for source in copied:
+        with whole_files.replacing(folder / source.name) as temporary:
             shutil.copyfile(source, temporary)
     whole_files.write_whole(folder / MANIFEST, _json(manifest))
     if lock:

@@ -111,11 +111,6 @@ class IndexCost(Record):
         given = (f"{name}={value}" for name, value in self.parameters.items())
         return " ".join([self.factory, *given])
 
-    @property
-    def disk_mb(self) -> float:
-        """Size on disk, in 10^6 bytes."""
-        return self.disk_bytes / 1e6
-
 
 class Change(Record):
     """Mean of a measure minus its `exact` mean, that of exact search, with the difference's 95% interval."""

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import io
-from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from pipeline.core import display
 from pipeline.core.table import Cell, Column, Displayed, Table, html_table, text_table
 from pipeline.metrics.evaluation import Evaluation
 from pipeline.metrics.names import parse_measure
-from pipeline.report.markup import csv_text, markdown
-from pipeline.report.table import terminal_tables
 from pipeline.results.comparison import Comparison, Entry, Pair
 from pipeline.results.folder import Result
 
@@ -118,25 +113,6 @@ def test_columns_of_a_text_line_up() -> None:
         "longer  10.25",
         "note",
     ]
-
-
-def test_every_form_of_a_table_has_its_title_columns_and_cells() -> None:
-    (table,) = comparison().tables()[1:]
-    (drawn,) = terminal_tables(table, 140)
-    console = Console(width=140, file=io.StringIO())
-    console.print(drawn)
-    assert isinstance(console.file, io.StringIO)
-    shown = {
-        "text": text_table(table),
-        "html": unescape(html_table(table)),
-        "terminal": console.file.getvalue(),
-        "markdown": markdown([table]).replace("\\", ""),
-        "csv": table.title + csv_text(table),
-    }
-    for form, text in shown.items():
-        text = text.replace("\u00ad", "").replace("random-", "randomization")
-        wanted = [table.title, *(column.plain_name for column in table.columns), *table.rows[0]]
-        assert [each for each in wanted if each not in text] == [], form
 
 
 def test_a_page_sorts_by_the_number_that_a_cell_shows() -> None:

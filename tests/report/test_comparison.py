@@ -12,7 +12,7 @@ from rich.console import Console
 
 from pipeline.core.table import Table
 from pipeline.report.markup import csv_text, latex, markdown
-from pipeline.report.table import terminal_tables
+from pipeline.report.table import terminal_parts
 from pipeline.results.comparison import Comparison, Entry, Pair
 from pipeline.results.records import Metrics
 from pipeline.results.tables import summary_table
@@ -40,7 +40,7 @@ def comparison() -> Comparison:
 def shown(width: int, *tables: Table) -> str:
     console = Console(file=io.StringIO(), width=width)
     for table in tables:
-        console.print(*terminal_tables(table, width), *table.notes, sep="\n")
+        console.print(*terminal_parts(table, width), sep="\n")
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -60,7 +60,7 @@ def test_the_terminal_shows_every_figure_whole(comparison: Comparison, width: in
 
 def test_one_result_needs_no_legend(comparison: Comparison) -> None:
     alone = Comparison("mrr", comparison.results[:1], [], [], ["mrr"], [], np.empty((0, 1)), [])
-    assert [len(terminal_tables(table, 80)) for table in alone.tables()] == [2]
+    assert [len(list(terminal_parts(table, 80))) for table in alone.tables()] == [4]  # with titles
     assert [table.notes for table in alone.tables()] == [[]]
     assert len(csv_text(alone.figures()).splitlines()) == 2
     assert markdown(alone.tables()).count("\n| ---") == 1
@@ -172,5 +172,5 @@ def test_summary_of_many_measures_fits(width: int) -> None:
     for name, mean in measures.items():
         assert name in text
         assert f"{mean:.4f}" in text
-    assert text.count("a-long-name") == len(terminal_tables(table, width))
+    assert text.count("a-long-name") == len(list(terminal_parts(table, width))) - 1
     assert max(map(len, text.splitlines())) <= width

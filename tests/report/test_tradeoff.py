@@ -9,7 +9,7 @@ from rich.console import Console
 
 from pipeline.core.table import transposed
 from pipeline.report import tradeoff
-from pipeline.report.table import terminal_tables
+from pipeline.report.table import terminal_parts
 from pipeline.results.records import Metrics
 
 EXACT: dict[str, Any] = {"name": "exact", "queries": 1, "passages": 1, "metrics": {}, "stages": []}
@@ -47,7 +47,7 @@ def table_of(results: list[dict[str, Any]]) -> dict[str, list[str]]:
     console = Console(width=120)
     with console.capture() as captured:
         for table in map(transposed, tradeoff.loss_tables(points(results))):
-            console.print(*terminal_tables(table, 140))
+            console.print(*terminal_parts(table, 140))
     cells = {}
     for line in captured.get().splitlines():
         name, *values = (cell.strip() for cell in line[1:-1].replace("┃", "│").split("│"))
@@ -72,7 +72,7 @@ def test_columns_that_do_not_fit_come_in_another_table() -> None:
     console = Console(width=80)
     with console.capture() as captured:
         for table in map(transposed, tradeoff.loss_tables(found)):
-            console.print(*terminal_tables(table, 80))
+            console.print(*terminal_parts(table, 80))
     lines = captured.get().splitlines()
     assert max(map(len, lines)) <= 80
     for point in found:

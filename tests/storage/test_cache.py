@@ -22,7 +22,7 @@ from pipeline.cli.cache import parse_age, parse_size
 from pipeline.config.files import load_config
 from pipeline.core.errors import InputError
 from pipeline.report.listings import cache_table
-from pipeline.report.table import terminal_tables
+from pipeline.report.table import terminal_parts
 from pipeline.storage.artifacts import Recipe
 from pipeline.storage.cache import cache_entries, describe_entries
 from pipeline.storage.pruning import PruneLimits, format_age, prune
@@ -191,7 +191,7 @@ def test_unfinished_work_is_listed_and_is_not_damage(cache: Cache, workplace: Pa
 def test_artifacts_are_named_whole_in_a_narrow_terminal(workplace: Path, width: int) -> None:
     rows = describe_entries(workplace / "indexes")
     console = Console(width=width, file=io.StringIO(), record=True)
-    console.print(*terminal_tables(cache_table("indexes", rows), width))
+    console.print(*terminal_parts(cache_table("indexes", rows), width))
     shown = console.export_text()
     assert max(map(len, shown.splitlines())) <= width
     for row in rows:
