@@ -6,7 +6,7 @@ LaTeX and CSV (`pipeline.report`) as well as the text and the HTML here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from typing import Literal, Self
@@ -82,11 +82,15 @@ class Table:
     notes: Sequence[str] = ()
 
 
-def filled(table: Table) -> Table:
-    """The table without columns that are empty in all rows."""
-    kept = [number for number in range(len(table.columns)) if any(row[number] for row in table.rows)]
-    rows = [[row[number] for number in kept] for row in table.rows]
-    return replace(table, columns=[table.columns[number] for number in kept], rows=rows)
+FilledColumn = tuple[Column, Sequence[str]]
+"""A column with its cells."""
+
+
+def table_of(title: str, columns: Iterable[FilledColumn], notes: Sequence[str] = ()) -> Table:
+    """A table from its columns and their cells; without columns that are empty in all rows."""
+    shown = [(column, cells) for column, cells in columns if any(cells)]
+    rows = list(zip(*(cells for _, cells in shown), strict=True))
+    return Table(title, [column for column, _ in shown], rows, notes)
 
 
 def transposed(table: Table) -> Table:
@@ -140,7 +144,7 @@ def text_table(table: Table) -> str:
 
 
 def html_table(table: Table) -> str:
-    """An HTML fragment in the colours of the page around it; numbers are in `data-value` for sorting."""
+    """An HTML fragment in the colours of the page around it."""
     head = "".join(f'<th scope="col"{_alignment(c)}>{escape(c.name)}</th>' for c in table.columns)
     body = "".join(
         f'<tr><th scope="row"{_alignment(table.columns[0])}>{escape(row[0])}</th>'
@@ -154,11 +158,8 @@ def html_table(table: Table) -> str:
 
 
 def _html_cell(cell: str, column: Column) -> str:
-    text, attributes = escape(cell), _alignment(column)
-    if isinstance(cell, Cell):
-        attributes += f' data-value="{"" if cell.value is None else cell.value}"'
-        text = f"<b>{text}</b>" if cell.strong else text
-    return f"<td{attributes}>{text}</td>"
+    text = f"<b>{escape(cell)}</b>" if isinstance(cell, Cell) and cell.strong else escape(cell)
+    return f"<td{_alignment(column)}>{text}</td>"
 
 
 def _alignment(column: Column) -> str:

@@ -7,11 +7,9 @@ from collections.abc import Iterator, Sequence
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from pipeline.core.table import SOFT_HYPHEN, Column, Table
+from pipeline.core.table import SOFT_HYPHEN, Column, FilledColumn, Table
 
 Cells = Sequence[str]
-Filled = tuple[Column, Cells]
-"""A column with its cells."""
 
 
 def terminal_parts(table: Table, width: int) -> Iterator[Text | RichTable]:
@@ -24,7 +22,7 @@ def terminal_parts(table: Table, width: int) -> Iterator[Text | RichTable]:
         table: What to show.
         width: Characters in a line of the terminal.
     """
-    shown: list[Filled] = [
+    shown: list[FilledColumn] = [
         (column, [row[number] for row in table.rows])
         for number, column in enumerate(table.columns)
         if column.from_width <= width
@@ -57,9 +55,9 @@ def _heading(column: Column) -> str:
     return column.name.replace(SOFT_HYPHEN, "-\n")
 
 
-def _side_by_side(columns: Sequence[Filled], width: int) -> Iterator[list[Filled]]:
+def _side_by_side(columns: Sequence[FilledColumn], width: int) -> Iterator[list[FilledColumn]]:
     """Columns in groups that fit in a width, each column with a border and two spaces."""
-    group: list[Filled] = []
+    group: list[FilledColumn] = []
     left = width
     for column, cells in columns:
         needed = 0 if column.wrap == "anywhere" else _width(column, cells) + 3
@@ -71,7 +69,7 @@ def _side_by_side(columns: Sequence[Filled], width: int) -> Iterator[list[Filled
     yield group
 
 
-def _rich_table(columns: Sequence[Filled], width: int) -> RichTable:
+def _rich_table(columns: Sequence[FilledColumn], width: int) -> RichTable:
     """One table; a column wider than `width` wraps whatever it says."""
     made = RichTable()
     for column, cells in columns:

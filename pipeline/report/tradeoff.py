@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.display import rate, rounded, signed, signed_interval
-from pipeline.core.table import Cell, Column, Table, filled
+from pipeline.core.table import Cell, Column, FilledColumn, Table, table_of
 from pipeline.results.records import AgainstExact, Change, IndexCost, Metrics
 
 
@@ -52,20 +52,23 @@ def loss_tables(found: Sequence[Tradeoff]) -> list[Table]:
     """What indexes lose against exact search, and what they cost: a benchmark a row; empty without any."""
     if not found:
         return []
-    names = [tradeoff.name for tradeoff in found]
-    losses: dict[str, Sequence[str]] = {"index": [tradeoff.index.label for tradeoff in found]}
+    names = Column("result"), [tradeoff.name for tradeoff in found]
+    losses: list[FilledColumn] = [names, (Column("index"), [tradeoff.index.label for tradeoff in found])]
     for cutoff in cutoffs(found):
         shares = [tradeoff.exact.overlap.get(cutoff) for tradeoff in found]
-        losses[f"overlap@{cutoff}"] = [Cell(rounded(share), share) for share in shares]
+        losses.append((Column(f"overlap@{cutoff}", "right"), [Cell(rounded(x), x) for x in shares]))
     for measure in dict.fromkeys(measure for tradeoff in found for measure in tradeoff.exact.change):
-        losses[f"change of {measure}"] = [_change(tradeoff.exact.change.get(measure)) for tradeoff in found]
-    costs: dict[str, Sequence[str]] = {"searched on": [tradeoff.index.device or "" for tradeoff in found]}
+        changes = [_change(tradeoff.exact.change.get(measure)) for tradeoff in found]
+        losses.append((Column(f"change of {measure}", "right"), changes))
+    devices = [tradeoff.index.device or "" for tradeoff in found]
+    costs: list[FilledColumn] = [names, (Column("searched on"), devices)]
     for title, attribute, form in _COSTS:
         values = [attrgetter(attribute)(tradeoff.index) for tradeoff in found]
-        costs[title] = [Cell("" if value is None else form(value), value) for value in values]
+        cells = [Cell("" if value is None else form(value), value) for value in values]
+        costs.append((Column(title, "right"), cells))
     return [
-        _by_name("against exact search", names, losses, OVERLAP),
-        _by_name("speed and size of the index", names, costs, SPEED),
+        table_of("against exact search", losses, [OVERLAP]),
+        table_of("speed and size of the index", costs, [SPEED]),
     ]
 
 
@@ -74,13 +77,6 @@ OVERLAP = (
     "that of exact search, with its 95% interval."
 )
 SPEED = "Speed is that of the search alone, in the run that computed it."
-
-
-def _by_name(title: str, names: Sequence[str], cells: dict[str, Sequence[str]], note: str) -> Table:
-    """A table with a row for each name, from the cells of each further column."""
-    columns = [Column(name, "left" if name in ("index", "searched on") else "right") for name in cells]
-    rows = list(zip(names, *cells.values(), strict=True))
-    return filled(Table(title, [Column("result"), *columns], rows, [note]))
 
 
 def cutoffs(found: Iterable[Tradeoff]) -> list[str]:

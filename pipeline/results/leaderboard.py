@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pipeline.core.display import counted, decimal, interval, p, rate, rounded, signed, size
-from pipeline.core.table import SOFT_HYPHEN, Cell, Column, Table, filled
+from pipeline.core.table import SOFT_HYPHEN, Cell, Column, Table, table_of
 from pipeline.metrics.statistics import PERMUTATIONS
 
 LEVEL = 0.05
@@ -117,7 +117,8 @@ def leaderboard(measure: str, entries: Sequence[Entry]) -> Table:
         for entry in entries
     ]
     queries = counted(entries[0].queries, "query", "queries")
-    return filled(Table(f"{measure} over {queries}", LEADERBOARD, rows, [GROUPS] if several else []))
+    columns = zip(LEADERBOARD, zip(*rows, strict=True), strict=True)
+    return table_of(f"{measure} over {queries}", columns, [GROUPS] if several else [])
 
 
 def pair_table(measure: str, pairs: Sequence[Pair]) -> Table:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core import display, machine
-from pipeline.core.table import Cell, Column, Table, filled
+from pipeline.core.table import Cell, Column, Table, table_of
 from pipeline.report.page import plots, sentences
 from pipeline.report.page.exact import exact_section
 from pipeline.report.page.provenance import provenance_section
@@ -124,20 +124,16 @@ def _quality_section(comparison: Comparison, data: QueryData) -> dict[str, Any]:
 def _leaderboard(comparison: Comparison, data: QueryData) -> Table:
     """The leaderboard with columns for the other measures and for judged passages, before the costs."""
     table = leaderboard(comparison.measure, comparison.results)
+    columns = list(zip(table.columns, zip(*table.rows, strict=True), strict=True))
     added: list[tuple[Column, list[float | None]]] = [
         (Column(name, "right"), [source.record.metrics[name] for source in comparison.sources])
         for name in comparison.measures
         if name != comparison.measure
     ]
-    judged = [details.judged if details else None for details in data.details]
-    added.append((JUDGED, judged))
-    at = sum(not column.section for column in table.columns)
-    columns = [*table.columns[:at], *(column for column, _ in added), *table.columns[at:]]
-    rows = []
-    for number, row in enumerate(table.rows):
-        values = [values[number] for _, values in added]
-        rows.append([*row[:at], *(Cell(display.rounded(value), value) for value in values), *row[at:]])
-    return filled(replace(table, columns=columns, rows=rows))
+    added.append((JUDGED, [details.judged if details else None for details in data.details]))
+    others = [(column, [Cell(display.rounded(value), value) for value in values]) for column, values in added]
+    first_cost = sum(not column.section for column in table.columns)
+    return table_of(table.title, [*columns[:first_cost], *others, *columns[first_cost:]], table.notes)
 
 
 JUDGED = Column("judged@10", "right", hint="share of the top 10 passages that are judged")
