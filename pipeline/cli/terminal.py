@@ -171,7 +171,7 @@ class _Lines:
 
 
 def show(*parts: Table | Text) -> None:
-    """Print tables on stdout, as wide as the terminal, each with its notes below it.
+    """Print tables on stdout, no wider than the terminal, each with its notes below it.
 
     Names may look like rich's markup or emoji codes, so both are off.
     """
@@ -180,17 +180,11 @@ def show(*parts: Table | Text) -> None:
 
     from pipeline.report.table import terminal_parts
 
-    console = Console(highlight=False, markup=False, emoji=False, width=width())
+    width = None if sys.stdout.isatty() else 140  # None: that of the terminal
+    console = Console(highlight=False, markup=False, emoji=False, width=width)
     for part in parts:
         pieces = [part] if isinstance(part, Text) else terminal_parts(part, console.width)
         console.print(*pieces, sep="\n")
-
-
-def width() -> int:
-    """Characters in a line of the terminal; 140 where stdout is not a terminal."""
-    from rich.console import Console
-
-    return Console().width if sys.stdout.isatty() else 140
 
 
 def print_each(documents: list[dict[str, Any]]) -> None:

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pipeline.core.display import counted, size
-from pipeline.core.table import Cell, Column, Table
+from pipeline.core.table import Column, Table
 
 WIDE = 140
 """A terminal of fewer characters shows less of each artifact in a cache."""
+SIZE = Column("size", "right")
 STATES = {"whole": "complete", "in the making": "in progress"}
 """States of an artifact whose names in JSON differ from those that people read."""
 
@@ -22,14 +23,14 @@ def plan_table(name: str, rows: Iterable[Mapping[str, Any]]) -> Table:
 
 def cache_table(folder: str, rows: Sequence[Mapping[str, Any]]) -> Table:
     """An artifact a row, from `pipeline.storage.cache.describe_entries`."""
-    columns = [Column("stage"), Column("key"), Column("state"), Column("size", "right"), Column("last used")]
+    columns = [Column("stage"), Column("key"), Column("state"), SIZE, Column("last used")]
     columns += [Column(name, from_width=WIDE) for name in ("created", "inputs", "used by")]
     cells = [
         (
             row["stage"],
             row["key"][:12],
             _state(row),
-            _size(row),
+            size(row["bytes"]),
             _minute(row["used_at"]),
             _minute(row["made_at"]),
             _short(row["made_from"]),
@@ -43,14 +44,10 @@ def cache_table(folder: str, rows: Sequence[Mapping[str, Any]]) -> Table:
 def verify_table(folder: str, rows: Sequence[Mapping[str, Any]]) -> Table:
     """An artifact a row, with its damaged files."""
     damaged = sum(bool(row["files"]) for row in rows)
-    columns = [
-        Column("stage"),
-        Column("state"),
-        Column("size", "right"),
-        Column("damaged files"),
-        Column("key"),
+    columns = [Column("stage"), Column("state"), SIZE, Column("damaged files"), Column("key")]
+    cells = [
+        (row["stage"], _state(row), size(row["bytes"]), "\n".join(row["files"]), row["key"]) for row in rows
     ]
-    cells = [(row["stage"], _state(row), _size(row), "\n".join(row["files"]), row["key"]) for row in rows]
     return Table(f"{folder}: {counted(len(rows), 'artifact')}, {damaged:,} damaged", columns, cells)
 
 
@@ -58,17 +55,13 @@ def prune_table(folder: str, rows: Sequence[Mapping[str, Any]], dry: bool) -> Ta
     """A pruned artifact a row, and why it can go."""
     done = "would remove" if dry else "removed"
     title = f"{folder}: {done} {counted(len(rows), 'artifact')}, {_total(rows)}"
-    columns = [Column("stage"), Column("size", "right"), Column("reason"), Column("key")]
-    cells = [(row["stage"], _size(row), row["why"], row["key"]) for row in rows]
+    columns = [Column("stage"), SIZE, Column("reason"), Column("key")]
+    cells = [(row["stage"], size(row["bytes"]), row["why"], row["key"]) for row in rows]
     return Table(title + ("; --yes removes them" if dry else ""), columns, cells)
 
 
 def _state(row: Mapping[str, Any]) -> str:
     return STATES.get(row["state"], str(row["state"]))
-
-
-def _size(row: Mapping[str, Any]) -> Cell:
-    return Cell(size(row["bytes"]), row["bytes"])
 
 
 def _total(rows: Iterable[Mapping[str, Any]]) -> str:
