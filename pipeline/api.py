@@ -1,4 +1,4 @@
-"""What can another program call? Running one benchmark or several, and scoring a run file."""
+"""The functions for other programs: run one benchmark or several, describe data, score a run file."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def run_benchmark(
     Args:
         config: From `load_config`.
         output: Folder of result folders; None is the config's `output`.
-        fresh: Make every stage anew.
+        fresh: Ignore the cache and recompute everything.
         progress: Opens progress bars; none by default.
 
     Returns:
@@ -49,12 +49,12 @@ def run_benchmark(
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one of several benchmarks.
+    """The outcome of one of several benchmarks.
 
     Attributes:
-        config: The benchmark.
+        config: The benchmark's config.
         result: Its result; None if it failed.
-        error: What it failed with; None if it did not.
+        error: The exception that stopped it; None if it finished.
     """
 
     config: Config
@@ -69,18 +69,18 @@ def run_benchmarks(
     fresh: bool = False,
     progress: Progress = silent,
 ) -> Iterator[Outcome]:
-    """Run several benchmarks one after the other; each uses what those before it made.
+    """Run several benchmarks one after the other; each reuses what those before it computed.
 
     All are checked by this call, before the first is run. One that fails later does not stop those after it.
 
     Args:
         configs: From `load_configs`; each with a result folder of its own.
-        output: As `run_benchmark`, and so are the others.
-        fresh: Make every artifact anew, once: what one has made, those after it use.
-        progress: Opens progress bars, which say which benchmark of how many they are of.
+        output: Folder of result folders; None is each config's `output`.
+        fresh: Ignore the cache and recompute everything, once: benchmarks share what this call computes.
+        progress: Opens progress bars, each labelled with its benchmark's number and how many there are.
 
     Returns:
-        What became of each, which is run when it is asked for.
+        The outcome of each; a benchmark runs when the iterator reaches it.
 
     Raises:
         InputError: One of them cannot run, as far as it can be known beforehand; none has been run.
@@ -99,7 +99,7 @@ def run_benchmarks(
 
 
 def _run_each(waiting: list[Benchmark], folders: list[Path], progress: Progress) -> Iterator[Outcome]:
-    """Run what was checked; a benchmark leaves the list first, so that its model can leave the memory."""
+    """Run checked benchmarks; each is taken from the list first, so that its model can be freed after it."""
     for number, folder in enumerate(folders, start=1):
         benchmark = waiting.pop(0)
         log.info("%d of %d: %s", number, len(folders), benchmark.config.name)
@@ -115,8 +115,11 @@ def _attempt(benchmark: Benchmark, folder: Path) -> Outcome:
 
 
 def _finish(benchmark: Benchmark, folder: Path) -> Result:
+    """Run a benchmark and write its result folder."""
     started = time.perf_counter()
-    return write_result(benchmark, benchmark.run(), folder, time.perf_counter() - started)
+    outcomes = benchmark.run()
+    seconds = time.perf_counter() - started
+    return write_result(folder, benchmark.config, benchmark.recipes, outcomes, seconds)
 
 
 def _result_folder(config: Config, output: str | Path | None) -> Path:
@@ -124,15 +127,15 @@ def _result_folder(config: Config, output: str | Path | None) -> Path:
 
 
 def describe_data(configs: Sequence[Config], progress: Progress = silent) -> dict[str, dict[str, Any]]:
-    """What the collections of configs hold; reads into the cache what is not there, and nothing else.
+    """Describe the collections of configs; reads those that are not in the cache, and computes nothing else.
 
     Args:
         configs: From `load_configs`. Those of one collection and one model's name share a description.
         progress: Opens progress bars; none by default.
 
     Returns:
-        By the name of the first config of each: see `pipeline.data.describe`. Tokens are counted by the
-        model's tokenizer, if that is here.
+        A description by `pipeline.data.describe` for each, under the name of its first config. Tokens are
+        counted by the model's tokenizer, if that can be found.
 
     Raises:
         InputError: The data cannot be found, or is not what it should be.
@@ -148,7 +151,7 @@ def describe_data(configs: Sequence[Config], progress: Progress = silent) -> dic
 
 
 def _token_counter(benchmarks: Sequence[Benchmark]) -> TokenCounter | None:
-    """The first one's that runs a model; None where none does, or where its tokenizer is not here."""
+    """The first token counter among the benchmarks; None where no tokenizer can be found."""
     try:
         counters = (benchmark.retriever.token_counter() for benchmark in benchmarks)
         return next(filter(None, counters), None)

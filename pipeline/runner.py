@@ -49,15 +49,6 @@ class StageOutcome:
     artifact: Artifact | None
     reused: bool
 
-    def row(self) -> dict[str, Any]:
-        """The stage as `metrics.json` lists it; figures are of the run that made the artifact."""
-        made = self.artifact.manifest["made"] if self.artifact else {}
-        figures = {name: made.get(name) for name in ("seconds", "items", "items_per_second", "peak_rss_mb")}
-        figures["bytes"] = self.artifact.bytes if self.artifact else None
-        if "encoding" in made:
-            figures["encoding"] = made["encoding"]
-        return {"stage": self.stage, "key": self.key, "reused": self.reused, **figures}
-
 
 class _Keys(Mapping[str, str]):
     """The key of each stage of a plan, computed when it is looked up."""
@@ -212,9 +203,10 @@ class Benchmark:
 
     def _changed_since(self, artifact: Artifact) -> str | None:
         """The stage, of those this run has used, whose files differ from those the artifact was made from."""
-        made_from = artifact.manifest["made"].get("from_files", {})
-        for name, files in made_from.items():
-            if name in self._outcomes and files != _content(self.ensure(name)):
+        made = artifact.manifest["made"]
+        for name, files in made.get("from_files", {}).items():
+            same_key = name in self._outcomes and self.recipe(name).key == made["from"][name]
+            if same_key and files != _content(self.ensure(name)):
                 return str(name)
         return None
 

@@ -21,7 +21,10 @@ from typer.testing import CliRunner, Result
 from pipeline.cli import CACHE_COMMANDS, COMMANDS, app, terminal
 from pipeline.core import hub
 from pipeline.core.errors import InputError
-from pipeline.report.table import plain_table, result_tables
+from pipeline.core.table import Column, Table
+from pipeline.report.table import terminal_parts
+from pipeline.results.records import Metrics
+from pipeline.results.tables import result_table, stage_table
 
 
 def said(*arguments: str, **environment: str) -> Result:
@@ -74,7 +77,7 @@ def test_version() -> None:
         (["evaluate", "--qrels", "q"], ["Missing option '--run'", "--run run.trec"]),
         (["run", "nowhere.yaml"], ["nowhere.yaml: no such file", "Check the path"]),
         (["run", "."], ["is a folder", "Check the path"]),
-        (["compare", "nowhere"], ["nowhere is not there", "Check the path"]),
+        (["compare", "nowhere"], ["nowhere does not exist", "Check the path"]),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
@@ -188,7 +191,7 @@ def test_a_log_gets_a_line_now_and_then(
 
 def test_a_title_is_not_broken_by_a_narrow_table(capsys: pytest.CaptureFixture[str]) -> None:
     title = "a title of more letters than its table"
-    terminal.show(plain_table(title, ["a"]))
+    terminal.show(Table(title, [Column("a")], []))
     assert capsys.readouterr().out.splitlines()[0] == title
 
 
@@ -196,7 +199,9 @@ def test_a_title_is_not_broken_by_a_narrow_table(capsys: pytest.CaptureFixture[s
 def test_figures_of_stages_are_whole_in_a_narrow_terminal(workplace: Path, width: int) -> None:
     metrics = json.loads((workplace / "results/t/metrics.json").read_text(encoding="utf-8"))
     console = Console(width=width, record=True, file=io.StringIO())
-    console.print(*result_tables(metrics, width))
+    record = Metrics.model_validate(metrics)
+    for table in (result_table(record), stage_table(record)):
+        console.print(*terminal_parts(table, width))
     shown = console.export_text()
     assert max(map(len, shown.splitlines())) <= width
     for stage in metrics["stages"]:
@@ -207,8 +212,9 @@ def test_figures_of_stages_are_whole_in_a_narrow_terminal(workplace: Path, width
 @pytest.mark.parametrize("width", [40, 60, 80])
 def test_a_narrow_table_breaks_its_cells_and_cuts_none(width: int) -> None:
     cells = ("passages", "0.0000 to 0.0121", "2026-11-21 16:33", "8,841,823", "unfinished", "0123456789ab")
-    table = plain_table(None, ("stage", "95% interval", "made", "items", "state", "key"), right=(1,))
-    table.add_row(*cells)
+    names = ("stage", "95% interval", "made", "items", "state", "key")
+    columns = [Column(name, "right" if name == "95% interval" else "left") for name in names]
+    (table,) = terminal_parts(Table("", columns, [cells]), width)
     console = Console(width=width, file=io.StringIO())
     console.print(table)
     lines = [line.split("│")[1:-1] for line in console.file.getvalue().splitlines() if "│" in line]

@@ -342,7 +342,7 @@ COMMAND_LINE: list[tuple[Apply, tuple[str, ...], list[str]]] = [
     (
         lambda folder: (folder / "file").touch(),
         (*RUN, "--output", "file"),
-        ["result folder file/t", "is no folder"],
+        ["result folder file/t", "is not a folder"],
     ),
     (
         lambda folder: [(folder / "results").mkdir(), (folder / "results/t").symlink_to(folder / "data")],

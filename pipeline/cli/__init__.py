@@ -1,4 +1,4 @@
-"""What can a user type? All commands, each with an example; the modules beside it do what they say."""
+"""The command line: all commands, each with an example. The modules beside this one carry them out."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ All commands: benchmarco --help"""
 
 
 class Commands(TyperGroup):
-    """Commands that show their example where something is missing."""
+    """A group of commands; one that lacks an argument shows its example."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command that is named."""
+        """Run the named command."""
         try:
             return super().invoke(ctx)
         except typer.BadParameter as error:
@@ -60,7 +60,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "example": (example, "> mine.yaml"),
     "schema": (schema, "> schema.json"),
 }
-"""What each command does, and what may stand after its name."""
+"""Each command's function, and the arguments of its example."""
 CACHE_COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "list": (cache.list_artifacts, ""),
     "verify": (cache.verify, "--cache indexes"),
@@ -75,12 +75,14 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 cache_app = typer.Typer(
-    help="What is stored, whether it is intact, what can go.", no_args_is_help=True, rich_markup_mode=None
+    help="List, check and prune stored artifacts.", no_args_is_help=True, rich_markup_mode=None
 )
-for _name, (_command, _words) in COMMANDS.items():
-    app.command(_name, epilog=f"Example: benchmarco {_name} {_words}")(guarded(_command))
-for _name, (_command, _words) in CACHE_COMMANDS.items():
-    cache_app.command(_name, epilog=f"Example: benchmarco cache {_name} {_words}".rstrip())(guarded(_command))
+for _name, (_command, _example) in COMMANDS.items():
+    app.command(_name, epilog=f"Example: benchmarco {_name} {_example}")(guarded(_command))
+for _name, (_command, _example) in CACHE_COMMANDS.items():
+    cache_app.command(_name, epilog=f"Example: benchmarco cache {_name} {_example}".rstrip())(
+        guarded(_command)
+    )
 app.add_typer(cache_app, name="cache")
 
 
@@ -99,7 +101,7 @@ def overview(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Say what people do with it, to who types only its name."""
+    """Print an overview when no command is given."""
     if ctx.invoked_subcommand is None:
         print(f"{HELP}\n\n{OVERVIEW}")
 
@@ -108,4 +110,4 @@ def main() -> None:
     """Run the command line."""
     open_closed_streams()
     end_at_second_interrupt()
-    guarded(app)()  # once more, for what no command of its own prints, such as help
+    guarded(app)()  # the commands are guarded already; this covers help and usage errors

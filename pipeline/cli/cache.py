@@ -1,4 +1,4 @@
-"""What is kept, whether it is whole, and what can go: the commands `cache list`, `verify` and `prune`."""
+"""The commands on a cache: `cache list`, `cache verify` and `cache prune`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import Annotated
 import typer
 
 from pipeline.cli.options import Json, Sets, load
-from pipeline.cli.terminal import FAILED, print_json, show, width
+from pipeline.cli.terminal import FAILED, print_json, show
 from pipeline.core.errors import InputError
+from pipeline.report.listings import cache_table, prune_table, verify_table
 
 Folder = Annotated[Path, typer.Option("--cache", metavar="DIR", help="Folder of artifacts.")]
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
@@ -19,16 +20,14 @@ _BYTES = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 
 def list_artifacts(folder: Folder = Path("indexes"), as_json: Json = False) -> None:
-    """Show each artifact's size, age, sources and users."""
+    """List artifacts: size, age, inputs, what uses each."""
     from pipeline.storage import cache as stored
 
     rows = stored.describe_entries(folder)
     if as_json:
         print_json({"cache": str(folder), "bytes": sum(row["bytes"] for row in rows), "artifacts": rows})
-        return
-    from pipeline.report.table import cache_table
-
-    show(cache_table(str(folder), rows, width()))
+    else:
+        show(cache_table(str(folder), rows))
 
 
 def verify(folder: Folder = Path("indexes"), as_json: Json = False) -> None:
@@ -40,8 +39,6 @@ def verify(folder: Folder = Path("indexes"), as_json: Json = False) -> None:
     if as_json:
         print_json({"cache": str(folder), "damaged": damaged, "artifacts": rows})
     else:
-        from pipeline.report.table import verify_table
-
         show(verify_table(str(folder), rows))
     if damaged:
         raise typer.Exit(FAILED)
@@ -49,37 +46,37 @@ def verify(folder: Folder = Path("indexes"), as_json: Json = False) -> None:
 
 def prune(
     configs: Annotated[
-        list[Path] | None, typer.Argument(metavar="CONFIG", help="What these use is kept.")
+        list[Path] | None, typer.Argument(metavar="CONFIG", help="Configs whose artifacts are kept.")
     ] = None,
     settings: Sets = None,
     unused: Annotated[
-        bool, typer.Option("--unused", help="What no CONFIG given uses may go.", show_default=False)
+        bool, typer.Option("--unused", help="Prune what no given CONFIG uses.", show_default=False)
     ] = False,
     older_than: Annotated[
-        str | None, typer.Option(metavar="AGE", help="What no run used for so long may go: 12h, 30d, 8w.")
+        str | None, typer.Option(metavar="AGE", help="Prune what no run used for this long: 12h, 30d, 8w.")
     ] = None,
     size: Annotated[
         str | None,
-        typer.Option(metavar="SIZE", help="The least recently used may go until this is left: 10GB."),
+        typer.Option(metavar="SIZE", help="Prune the least recently used until this much is left: 10GB."),
     ] = None,
     yes: Annotated[
-        bool, typer.Option("--yes", help="Remove it, instead of only saying what would go.")
+        bool, typer.Option("--yes", help="Remove the artifacts, instead of only listing them.")
     ] = False,
     folder: Folder = Path("indexes"),
     as_json: Json = False,
 ) -> None:
-    """Say what can go, and with --yes remove it. What a running process uses stays.
+    """List artifacts to remove, and with --yes remove them. What a running process uses is kept.
 
-    Of --unused, --older-than and --size, given together, only what meets them all goes.
+    With several of --unused, --older-than and --size, only artifacts matching every option are pruned.
     """
     from pipeline.runner import several
     from pipeline.storage import pruning
 
     if (unused and not configs) or not (unused or older_than or size):
         raise InputError(
-            "cache prune: " + ("--unused without a config" if unused else "what may go is not said"),
-            allowed="--older-than AGE, --size SIZE, or --unused with the configs whose artifacts stay",
-            fix="name at least one of them",
+            "cache prune: " + ("--unused without a config" if unused else "no option says what to prune"),
+            allowed="--older-than AGE, --size SIZE, or --unused with the configs whose artifacts are kept",
+            fix="give at least one of them",
         )
     benchmarks = several(load(configs or [], settings))
     recipes = [recipe for benchmark in benchmarks for recipe in benchmark.recipes.values()]
@@ -89,13 +86,10 @@ def prune(
     rows = pruning.prune(folder, recipes, limits, dry=not yes)
     if as_json:
         print_json({"cache": str(folder), "bytes": sum(row["bytes"] for row in rows), "artifacts": rows})
-        return
-    if not rows:
+    elif rows:
+        show(prune_table(str(folder), rows, dry=not yes))
+    else:
         print(f"{folder}: nothing to prune")
-        return
-    from pipeline.report.table import prune_table
-
-    show(prune_table(str(folder), rows, dry=not yes))
 
 
 def parse_age(text: str) -> float:

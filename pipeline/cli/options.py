@@ -1,4 +1,4 @@
-"""What do several commands take? Their arguments and options, and the checks that come before any work."""
+"""Arguments and options that several commands share, and checks made before any work."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on s
 
 
 def load(paths: list[Path], settings: list[str] | None) -> list[Config]:
-    """The benchmarks of config files, with `--set` applied."""
+    """Read the benchmarks of config files, with `--set` applied."""
     from pipeline.config.sweep import load_configs
 
     return load_configs(paths, settings or ())
 
 
 def check_file(path: Path, option: str) -> None:
-    """Refuse a file that cannot be written, before the work that it is for."""
+    """Refuse an output file that cannot be written, before anything is computed for it."""
     if path.is_dir() or not path.parent.is_dir():
         found = "is a folder" if path.is_dir() else f"no folder {path.parent}"
         raise InputError(
-            f"{option} {path}: {found}", allowed="a file in a folder that is there", fix="name another"
+            f"{option} {path}: {found}", allowed="a file in a folder that exists", fix="name another"
         )

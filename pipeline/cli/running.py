@@ -1,17 +1,21 @@
-"""What is run, and what would be? `run`, `plan` and `data`: the commands that take a config."""
+"""The commands that take a config: `run`, `plan` and `data`."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pipeline.cli.options import Configs, Json, Sets, load
-from pipeline.cli.terminal import print_each, progress, report_failure, show, width
+from pipeline.cli.terminal import print_each, progress, report_failure, show
+from pipeline.core.table import transposed
+from pipeline.report.listings import plan_table
 
 if TYPE_CHECKING:
     from pipeline.config import Config
+    from pipeline.results.folder import Result
 
 
 def run(
@@ -20,9 +24,11 @@ def run(
     output: Annotated[
         Path | None, typer.Option(help="Folder of result folders, instead of the config's.")
     ] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Make every artifact anew.")] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Ignore the cache and recompute everything.")
+    ] = False,
 ) -> None:
-    """Run benchmarks, and reuse what is already there. Load, encode, index, search, evaluate."""
+    """Run benchmarks: load, encode, index, search, evaluate. Reuses what is in the cache."""
     from pipeline.api import run_benchmark
 
     loaded = load(configs, settings)
@@ -30,17 +36,18 @@ def run(
         _run_all(loaded, output, fresh)
         return
     result = run_benchmark(loaded[0], output=output, fresh=fresh, progress=progress)
-    from pipeline.report.table import result_tables
-    from pipeline.report.tradeoff import tradeoff_tables, tradeoffs
+    from pipeline.report.tradeoff import loss_tables, tradeoffs
+    from pipeline.results.tables import result_table, stage_table
 
-    show(*result_tables(result.metrics, width()), *tradeoff_tables(tradeoffs([result.metrics]), width()))
-    if reused := result.reused:
-        print(f"reused: {', '.join(reused)}; their figures are of the run that made them")
+    losses = loss_tables(tradeoffs([result.record]))
+    show(result_table(result.record), stage_table(result.record), *map(transposed, losses))
+    if result.reused:
+        print(f"reused: {', '.join(result.reused)}; timings come from the original run")
     print(f"written to {result.folder}")
 
 
 def _run_all(configs: list[Config], output: Path | None, fresh: bool) -> None:
-    """Run several benchmarks, say what became of each, and end with the exit code that all of it means."""
+    """Run several benchmarks and show a summary; the exit code is the highest of those that failed."""
     from pipeline.api import run_benchmarks
 
     done, codes = [], []
@@ -49,11 +56,11 @@ def _run_all(configs: list[Config], output: Path | None, fresh: bool) -> None:
             done.append(outcome.result)
         elif outcome.error:
             codes.append(report_failure(outcome.config.name, outcome.error))
-    from pipeline.report.comparison import summary_tables
-
     if done:
-        show(*summary_tables([result.metrics for result in done], len(configs), width()))
-    _show_tradeoff([result.metrics for result in done], [result.folder.parent for result in done])
+        from pipeline.results.tables import summary_table
+
+        show(summary_table([result.record for result in done], len(configs)))
+        _show_losses(done)
     for result in done:
         print(f"written to {result.folder}")
     if len(done) > 1:
@@ -62,29 +69,27 @@ def _run_all(configs: list[Config], output: Path | None, fresh: bool) -> None:
         raise typer.Exit(max(codes))
 
 
-def _show_tradeoff(results: list[dict[str, Any]], folders: list[Path]) -> None:
-    """A table and a plot of the approximate indexes among several results."""
-    from pipeline.report.tradeoff import draw_tradeoffs, tradeoff_tables, tradeoffs
+def _show_losses(results: Sequence[Result]) -> None:
+    """Show the approximate indexes among several results, and plot them beside the first result's folder."""
+    from pipeline.report.tradeoff import draw_tradeoffs, loss_tables, tradeoffs
 
-    if found := tradeoffs(results):
-        path = folders[0] / "tradeoff.svg"
-        show(*tradeoff_tables(found, width()))
+    if found := tradeoffs(result.record for result in results):
+        path = results[0].folder.parent / "tradeoff.svg"
+        show(*map(transposed, loss_tables(found)))
         draw_tradeoffs(found, path)
         print(f"plot written to {path}")
 
 
 def plan(configs: Configs, settings: Sets = None, as_json: Json = False) -> None:
-    """Show each stage's key and whether it is there; compute nothing."""
+    """Show each stage's key and whether it is cached; compute nothing."""
     from pipeline.runner import several
 
     benchmarks = several(load(configs, settings))
     plans = {benchmark.config.name: benchmark.plan() for benchmark in benchmarks}
     if as_json:
         print_each([{"name": name, "stages": stages} for name, stages in plans.items()])
-        return
-    from pipeline.report.table import plan_table
-
-    show(*(plan_table(name, stages) for name, stages in plans.items()))
+    else:
+        show(*(plan_table(name, stages) for name, stages in plans.items()))
 
 
 def data(configs: Configs, settings: Sets = None, as_json: Json = False) -> None:

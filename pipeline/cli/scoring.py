@@ -1,4 +1,4 @@
-"""How good is it? `evaluate`, `compare` and `report`: the commands that take what was computed already."""
+"""The commands on what was computed already: `evaluate`, `compare` and `report`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Annotated
 import typer
 
 from pipeline.cli.options import Json, check_file
-from pipeline.cli.terminal import print_json, show, width
+from pipeline.cli.terminal import print_json, show
 from pipeline.core.errors import InputError
 
 
 class Format(StrEnum):
-    """How a comparison is printed."""
+    """The forms in which `compare` prints."""
 
     table = "table"
     csv = "csv"
@@ -27,7 +27,7 @@ def evaluate(
     qrels: Annotated[Path, typer.Option(help="TREC or BEIR judgments; .gz is accepted.")],
     run: Annotated[Path, typer.Option(help="TREC run; .gz is accepted.")],
     measures: Annotated[
-        str | None, typer.Option(help="Measures, separated by commas; a config's default ones, if not given.")
+        str | None, typer.Option(help="Measures, separated by commas; by default those of a config.")
     ] = None,
     per_query: Annotated[Path | None, typer.Option(help="Write each query's values to this CSV.")] = None,
     ignore_identical_ids: Annotated[
@@ -35,7 +35,7 @@ def evaluate(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Score any TREC run with any TREC or BEIR qrels. As trec_eval -c does."""
+    """Score a TREC run with TREC or BEIR qrels, like trec_eval -c."""
     from pipeline import api
     from pipeline.config import MEASURES
     from pipeline.metrics.evaluation import write_per_query
@@ -44,11 +44,6 @@ def evaluate(
         check_file(per_query, "--per-query")
     wanted = MEASURES if measures is None else measures
     scored = api.evaluate(qrels, run, wanted, ignore_identical_ids=ignore_identical_ids)
-    names = [str(measure) for measure in scored.measures]
-    means = dict(zip(names, scored.means.tolist(), strict=True))
-    intervals = dict(
-        zip(names, zip(scored.ci_low.tolist(), scored.ci_high.tolist(), strict=True), strict=True)
-    )
     if per_query:
         with open(per_query, "w", encoding="utf-8", newline="") as file:
             write_per_query(file, scored.query_ids, scored.measures, scored.values)
@@ -59,17 +54,15 @@ def evaluate(
         "repeated_judgments": scored.repeated,
     }
     if as_json:
-        print_json({**counts, "metrics": means, "intervals": intervals})
+        print_json({**counts, "metrics": scored.mean_by_measure, "intervals": scored.interval_by_measure})
         return
-    from pipeline.report.table import measure_table
-
-    show(measure_table(f"{run.name}: {scored.summary}", means, intervals))
+    show(*scored.tables())
 
 
 def compare(
     folders: Annotated[list[Path], typer.Argument(metavar="RESULT_DIR", help="A result's folder.")],
     measure: Annotated[
-        str | None, typer.Option(help="What to compare by; the first that all have, if not given.")
+        str | None, typer.Option(help="What to compare by; by default the first that all results have.")
     ] = None,
     html: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a self-contained page to this file.")
@@ -77,7 +70,7 @@ def compare(
     form: Annotated[Format, typer.Option("--format", help="How to print it.")] = Format.table,
     as_json: Json = False,
 ) -> None:
-    """Set results side by side: intervals, paired tests, cost. The first is `a` of its pairs."""
+    """Compare results: intervals, paired tests, cost. The first result is `a` of its pairs."""
     from pipeline.results import comparison
 
     if as_json and form is not Format.table:
@@ -92,13 +85,13 @@ def compare(
     if as_json:
         print_json(compared.json())
         return
-    from pipeline.report import comparison as forms
-
     if form is Format.table:
-        show(*forms.comparison_tables(compared, width()), *forms.legend(compared))
+        show(*compared.tables())
     else:
-        printed = {"csv": forms.as_csv, "markdown": forms.as_markdown, "latex": forms.as_latex}
-        print(printed[form](compared), end="")
+        from pipeline.report import markup
+
+        write = {Format.markdown: markup.markdown, Format.latex: markup.latex}.get(form)
+        print(write(compared.tables()) if write else markup.csv_text(compared.figures()), end="")
     if html:
         print(f"page written to {html}", file=sys.stderr)
 
@@ -107,10 +100,10 @@ def report(
     folder: Annotated[Path, typer.Argument(metavar="RESULT_DIR", help="A result's folder.")],
     html: Annotated[Path, typer.Option(metavar="FILE", help="Write the page to this file.")],
     measure: Annotated[
-        str | None, typer.Option(help="What to show by query; the result's first, if not given.")
+        str | None, typer.Option(help="What to show by query; by default the result's first measure.")
     ] = None,
 ) -> None:
-    """Write one result as a self-contained page. Scores, curves, and why a query failed."""
+    """Write one result as a self-contained HTML page."""
     from pipeline.report.page.render import write_page
     from pipeline.results.comparison import compare
 

@@ -1,4 +1,4 @@
-"""How does a command speak? Exit codes, one message for what went wrong, progress, tables, JSON."""
+"""Input and output of commands: exit codes, error messages, progress, tables, JSON."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from pipeline.core.errors import InputError
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.text import Text
 
     from pipeline.core.progress import Bar
+    from pipeline.core.table import Table
 
 BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
-LOG_SECONDS = 60.0  # between two lines about progress, where stderr is no terminal
+LOG_SECONDS = 60.0  # between two lines about progress, where stderr is not a terminal
 
 
 def end_at_second_interrupt() -> None:
-    """Let the first Ctrl-C end a command in order, and a second one at once, whatever the first waits for."""
+    """Let the first Ctrl-C end a command cleanly, and a second one at once, even while the first waits."""
 
     def interrupt(*_: object) -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -40,9 +41,9 @@ def end_at_second_interrupt() -> None:
 
 
 def open_closed_streams() -> None:
-    """Put the null device where a command is started without stdin, stdout or stderr.
+    """Open the null device for each of stdin, stdout and stderr that the command was started without.
 
-    Else a file that is opened later gets the number of one, and what a library says goes into that file.
+    Otherwise a file opened later gets the number of one, and what libraries print goes into that file.
     """
     while (handle := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(handle, True)
@@ -52,14 +53,14 @@ def open_closed_streams() -> None:
 
 
 def guarded(command: Callable[..., None]) -> Callable[..., None]:
-    """Map what a command raises to one message on stderr and its exit code."""
+    """Wrap a command, so that what it raises becomes one message on stderr and an exit code."""
 
     @functools.wraps(command)
     def run(*args: Any, **kwargs: Any) -> None:
         logging.basicConfig(format="benchmarco: %(message)s", stream=sys.stderr)
         logging.getLogger("pipeline").setLevel(logging.INFO)
         if isinstance(sys.stdout, io.TextIOWrapper):
-            sys.stdout.reconfigure(errors="backslashreplace")  # letters that a locale cannot write
+            sys.stdout.reconfigure(errors="backslashreplace")  # characters that the locale lacks
         try:
             try:
                 command(*args, **kwargs)
@@ -78,7 +79,7 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _nobody_reads() -> bool:
-    """Whether stdout is a pipe whose reader has gone, as with `| head`."""
+    """Whether stdout is a pipe that nobody reads any more, as with `| head`."""
     poll = select.poll()
     poll.register(sys.stdout.fileno(), 0)
     return bool(poll.poll(0))
@@ -95,15 +96,15 @@ _REMEDIES = {
     errno.ENOTDIR: _ELSEWHERE,
     errno.EEXIST: _ELSEWHERE,
     errno.ENAMETOOLONG: "give a shorter name",
-    errno.ELOOP: "name what the link should lead to",
+    errno.ELOOP: "name the target of the link",
 }
-"""What to do about what a disk refuses, where the error has no note that says it."""
+"""How to fix an error of the operating system, where the error itself has no note on that."""
 _MISNAMED = {errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR}
-"""What no disk could do: the input names what cannot be there."""
+"""Errors that are the fault of the input: it names a path that cannot exist."""
 
 
 def what_happened(error: Exception) -> tuple[str, int]:
-    """What to say of an error, and the exit code that it means."""
+    """The message for an error, and its exit code."""
     if isinstance(error, InputError):
         return str(error), BAD_INPUT
     if isinstance(error, OSError):
@@ -116,7 +117,7 @@ def what_happened(error: Exception) -> tuple[str, int]:
 
 
 def report_failure(name: str, error: Exception) -> int:
-    """Say on stderr what stopped one of several benchmarks; the exit code that it means."""
+    """Print on stderr what stopped one of several benchmarks, and return the exit code for it."""
     message, code = what_happened(error)
     if not isinstance(error, InputError | OSError):
         traceback.print_exception(error)
@@ -125,18 +126,18 @@ def report_failure(name: str, error: Exception) -> int:
 
 
 def _stop(message: str, code: int) -> NoReturn:
-    """Say what ended a command, if anything, and end; what stdout did not take is lost."""
+    """Print what ended a command, if anything, and exit; output that stdout does not take is lost."""
     if message:
         print(f"benchmarco: {message}", file=sys.stderr)
     try:
         sys.stdout.flush()
-    except OSError:  # which Python would try once more, and say
+    except OSError:  # Python would try again at exit, and print a second message
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     raise SystemExit(code)
 
 
 def progress(label: str, total: int | None, unit: str) -> AbstractContextManager[Bar]:
-    """A progress bar on stderr; where that is no terminal, a line now and then."""
+    """A progress bar on stderr; a line now and then where stderr is not a terminal."""
     from tqdm import tqdm
 
     scaled = unit == "B"  # bytes, shown as kB and MB
@@ -147,7 +148,7 @@ def progress(label: str, total: int | None, unit: str) -> AbstractContextManager
 
 
 class _Lines:
-    """A bar for logs: at most a line in `LOG_SECONDS`, and none for what is done sooner."""
+    """Progress for logs: a line every `LOG_SECONDS` at most, and none for work that is done sooner."""
 
     def __init__(self, label: str, total: int | None, unit: str, scaled: bool) -> None:
         self._label, self._total, self._unit, self._scaled = label, total, unit, scaled
@@ -169,32 +170,29 @@ class _Lines:
             print(f"benchmarco: {meter}", file=sys.stderr, flush=True)
 
 
-def show(*parts: RenderableType) -> None:
-    """Print tables on stdout, as wide as the terminal; names may hold what rich takes for its markup."""
-    from rich.console import Console
-    from rich.table import Table
+def show(*parts: Table | Text) -> None:
+    """Print tables on stdout, no wider than the terminal, each with its notes below it.
 
-    console = Console(highlight=False, markup=False, emoji=False, width=width())
+    Names may look like rich's markup or emoji codes, so both are off.
+    """
+    from rich.console import Console
+    from rich.text import Text
+
+    from pipeline.report.table import terminal_parts
+
+    width = None if sys.stdout.isatty() else 140  # None: that of the terminal
+    console = Console(highlight=False, markup=False, emoji=False, width=width)
     for part in parts:
-        if isinstance(part, Table) and part.title:  # as wide as the terminal, and not only as its table
-            console.print(part.title, style=part.title_style)
-            part.title = None
-        console.print(part)
-
-
-def width() -> int:
-    """How many letters fit in a line: the terminal's, or plenty where stdout is none."""
-    from rich.console import Console
-
-    return Console().width if sys.stdout.isatty() else 140
+        pieces = [part] if isinstance(part, Text) else terminal_parts(part, console.width)
+        console.print(*pieces, sep="\n")
 
 
 def print_each(documents: list[dict[str, Any]]) -> None:
-    """One JSON document: the only one, or a list of several."""
+    """Print one JSON document: the only one given, or a list of several."""
     print_json(documents[0] if len(documents) == 1 else documents)
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on stdout, in letters that its encoding has."""
+    """Print one JSON document; characters that the encoding of stdout may lack are escaped."""
     escaped = "utf" not in sys.stdout.encoding.lower()
     print(json.dumps(value, indent=2, ensure_ascii=escaped))

@@ -21,10 +21,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.core.display import Displayed, View, counted, interval, rounded
+from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 from pipeline.core.order import sort_hits_by_id
 from pipeline.core.records import Float32, Float64, Int64, Qrels, Ranking
+from pipeline.core.table import Displayed, Table, measure_table
 from pipeline.formats.judgments import Judgments
 from pipeline.formats.qrels import read_qrels
 from pipeline.formats.runs import Run, read_run
@@ -69,6 +70,7 @@ class Evaluation(Displayed):
         missing: Judged queries the run does not have; they score 0.
         unjudged: Queries of the run without judgments; they are left out.
         repeated: Identical judgments that were merged.
+        run: Name of the run's file, for the title; "" where there is none.
     """
 
     query_ids: list[str]
@@ -80,23 +82,30 @@ class Evaluation(Displayed):
     missing: int
     unjudged: int
     repeated: int = 0
+    run: str = ""
 
     @property
-    def summary(self) -> str:
-        """The queries that the means are over, and what was left out or merged."""
-        merged = counted(self.repeated, "repeated judgment", "repeated judgments")
-        return (
+    def mean_by_measure(self) -> dict[str, float]:
+        """The mean of each measure, by its name."""
+        return dict(zip(map(str, self.measures), self.means.tolist(), strict=True))
+
+    @property
+    def interval_by_measure(self) -> dict[str, tuple[float, float]]:
+        """The 95% interval of each mean, by the measure's name."""
+        ends = zip(self.ci_low.tolist(), self.ci_high.tolist(), strict=True)
+        return dict(zip(map(str, self.measures), ends, strict=True))
+
+    def tables(self) -> list[Table]:
+        """A measure a row; the title says which queries the means are over."""
+        merged = counted(self.repeated, "repeated judgment")
+        title = (
+            f"{self.run + ': ' if self.run else ''}"
             f"{counted(len(self.query_ids), 'judged query', 'judged queries')}, "
             f"{self.missing:,} not in the run (score 0), "
             f"{counted(self.unjudged, 'query', 'queries')} of the run not judged (left out)"
             + (f", {merged} merged" if self.repeated else "")
         )
-
-    def views(self) -> list[View]:
-        """One table with a row for each measure."""
-        columns = zip(self.measures, self.means, self.ci_low, self.ci_high, strict=True)
-        rows = [(str(name), rounded(mean), interval(low, high)) for name, mean, low, high in columns]
-        return [View(self.summary, ("measure", "mean", "95% interval"), rows)]
+        return [measure_table(title, self.mean_by_measure, self.interval_by_measure)]
 
 
 def evaluate_files(
@@ -139,6 +148,7 @@ def evaluate_files(
         missing=joined.missing,
         unjudged=joined.unjudged,
         repeated=qrels.repeated,
+        run=Path(run_path).name,
     )
 
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rich.console import RenderableType
 from rich.text import Text
 
 from pipeline.core.display import cut
-from pipeline.report.table import plain_table
+from pipeline.core.table import Column, Table
 
 EXAMPLE_LENGTH = 200  # characters
 
 
-def collection_view(name: str, description: Mapping[str, Any]) -> Iterator[RenderableType]:
+def collection_view(name: str, description: Mapping[str, Any]) -> Iterator[Table | Text]:
     """Tables and examples of what `pipeline.data.describe` found."""
     yield _counts(name, description)
     yield _distributions(description)
@@ -24,9 +23,8 @@ def collection_view(name: str, description: Mapping[str, Any]) -> Iterator[Rende
             yield Text(f"  grade {judged['grade']}  {judged['id']}: {cut(judged['text'], EXAMPLE_LENGTH)}")
 
 
-def _counts(name: str, description: Mapping[str, Any]) -> RenderableType:
+def _counts(name: str, description: Mapping[str, Any]) -> Table:
     """Numbers of passages, queries and judgments, and of those that were dropped."""
-    table = plain_table(name, ("what", "count"), right=(1,))
     labels = {
         "passages": "passages",
         "titles": "passages with a title (joined as 'title text')",
@@ -35,23 +33,21 @@ def _counts(name: str, description: Mapping[str, Any]) -> RenderableType:
         "empty_queries": "empty queries",
         "judgments": "judgments",
     }
-    for key, label in labels.items():
-        table.add_row(label, f"{description[key]:,}")
+    rows = [(label, f"{description[key]:,}") for key, label in labels.items()]
     for why, label in (("dropped", "dropped"), ("outside_slice", "outside the slice")):
         for reason, count in description[why].items():
-            table.add_row(f"{label}: {reason.replace('_', ' ')}", f"{count:,}")
-    return table
+            rows.append((f"{label}: {reason.replace('_', ' ')}", f"{count:,}"))
+    return Table(name, [Column("what"), Column("count", "right")], rows)
 
 
-def _distributions(description: Mapping[str, Any]) -> RenderableType:
+def _distributions(description: Mapping[str, Any]) -> Table:
     """Judgments per query, and lengths of texts."""
-    table = plain_table(None, ("distribution", "min", "median", "mean", "p95", "max"), right=(1, 2, 3, 4, 5))
+    figures = ("min", "median", "mean", "p95", "max")
     judged = description["judgments_per_query"]
     rows = {"query: judgments": judged["all"]}
     rows |= {f"query: judgments of grade {grade}": each for grade, each in judged["grade"].items()}
     for role, lengths in description["lengths"].items():
         singular = {"passages": "passage", "queries": "query"}[role]
         rows |= {f"{singular}: {unit}": each for unit, each in lengths.items()}
-    for label, each in rows.items():
-        table.add_row(label, *(f"{each[column]:,.5g}" for column in ("min", "median", "mean", "p95", "max")))
-    return table
+    cells = [(label, *(f"{each[name]:,.5g}" for name in figures)) for label, each in rows.items()]
+    return Table("", [Column("distribution"), *(Column(name, "right") for name in figures)], cells)

@@ -1,9 +1,11 @@
-"""May these results be set side by side? Their names, and what makes them less than like with like."""
+"""Checks of results that are to be compared: which are refused, how they are named, and what to note."""
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import count
 from typing import Any
 
 from pipeline.core.display import counted
@@ -12,14 +14,14 @@ from pipeline.results.folder import SavedResult
 
 
 def check(results: Sequence[SavedResult], names: Sequence[str]) -> None:
-    """Refuse results whose values are no pairs.
+    """Refuse results whose values per query cannot be paired.
 
     Raises:
         InputError: They were scored on different queries, or by different judgments.
     """
     for result, name in zip(results[1:], names[1:], strict=True):
         _check_queries(results[0], result, names[0], name)
-        if _judged_by(result).get("qrels") != _judged_by(results[0]).get("qrels"):
+        if _sources(result).get("qrels") != _sources(results[0]).get("qrels"):
             raise InputError(
                 f"{names[0]} and {name} were scored by different judgments, as their manifests say",
                 allowed="results scored by the same judgments",
@@ -28,44 +30,46 @@ def check(results: Sequence[SavedResult], names: Sequence[str]) -> None:
 
 
 def _check_queries(first: SavedResult, result: SavedResult, first_name: str, name: str) -> None:
-    odd = sorted(set(first.query_ids) ^ set(result.query_ids))
-    if odd:
-        where = first_name if odd[0] in set(first.query_ids) else name
+    unpaired = sorted(set(first.query_ids) ^ set(result.query_ids))
+    if unpaired:
+        where = first_name if unpaired[0] in set(first.query_ids) else name
         raise InputError(
             f"{first_name} and {name} were scored on different queries: {len(first.query_ids):,} and "
-            f"{len(result.query_ids):,}, '{odd[0]}' only in {where}",
+            f"{len(result.query_ids):,}, '{unpaired[0]}' only in {where}",
             allowed="results scored on the same queries",
             fix="run both on the same data, with the same data.queries",
         )
 
 
 def names_of(results: Sequence[SavedResult]) -> list[str]:
-    """Each one's benchmark's name; where two have the same, as much of their paths as tells them apart."""
-    names = [result.name for result in results]
-    folders = [result.folder.resolve() for result in results]
-    for name in {name for name, count in Counter(names).items() if count > 1}:
-        alike = {folder.parts for folder, other in zip(folders, names, strict=True) if other == name}
-        depth = 1
-        while len({parts[-depth:] for parts in alike}) < len(alike):
-            depth += 1
+    """The names of the benchmarks; where two are equal, the ends of their paths by which they differ.
+
+    What is not UTF-8 in a path is replaced, for a page could not hold it. A folder given twice gets a number.
+    """
+    names = [result.record.name for result in results]
+    paths = [
+        tuple(os.fsencode(result.folder.resolve()).decode(errors="replace").split("/")) for result in results
+    ]
+    for name in set(names):
+        same = [number for number, other in enumerate(names) if other == name]
+        alike = {paths[number] for number in same}
         if len(alike) > 1:
-            names = [
-                "/".join(folder.parts[-depth:]) if other == name else other
-                for folder, other in zip(folders, names, strict=True)
-            ]
+            depth = next(d for d in count(1) if len({path[-d:] for path in alike}) == len(alike))
+            for number in same:
+                names[number] = "/".join(paths[number][-depth:])
     seen: Counter[str] = Counter()
-    for i, name in enumerate(names):  # a folder given twice
+    for number, name in enumerate(names):
         seen[name] += 1
-        names[i] = f"{name}#{seen[name]}" if seen[name] > 1 else name
+        names[number] = f"{name}#{seen[name]}" if seen[name] > 1 else name
     return names
 
 
 def notes(results: Sequence[SavedResult], names: Sequence[str]) -> Iterator[str]:
-    """What to know before believing a difference, a sentence each."""
+    """What a reader should know before trusting a difference, a sentence each."""
     first = results[0]
     for result, name in zip(results[1:], names[1:], strict=True):
-        ours, theirs = _judged_by(first), _judged_by(result)
-        passages = first.metrics["passages"], result.metrics["passages"]
+        ours, theirs = _sources(first), _sources(result)
+        passages = first.record.passages, result.record.passages
         if passages[0] != passages[1]:
             yield (
                 f"{names[0]} searched {counted(passages[0], 'passage')} and {name} {passages[1]:,}: "
@@ -75,28 +79,23 @@ def notes(results: Sequence[SavedResult], names: Sequence[str]) -> Iterator[str]
             yield f"{names[0]} and {name} searched different passages, as their manifests say"
         if ours.get("queries") != theirs.get("queries"):
             yield f"{names[0]} and {name} have the query texts from different files"
-        flags = [_scored(each).get("ignore_identical_ids") for each in (first, result)]
-        if flags[0] != flags[1]:
+        if _ignores_identical_ids(first) != _ignores_identical_ids(result):
             yield f"only one of {names[0]} and {name} was scored with evaluate.ignore_identical_ids"
         if _processors(first) != _processors(result):
             yield f"{names[0]} and {name} ran on different hardware: their speeds do not compare"
 
 
-def _judged_by(result: SavedResult) -> dict[str, Any]:
-    """What the judgments, and the collection that they are of, were made from."""
-    qrels: dict[str, Any] = result.manifest["recipes"].get("evaluate", {}).get("qrels", {})
-    return qrels
+def _sources(result: SavedResult) -> dict[str, Any]:
+    """Checksums of the files that hold the judgments, and the passages and queries that they judge."""
+    sources = result.manifest.recipes.get("evaluate", {}).get("qrels")
+    return sources if isinstance(sources, dict) else {}
 
 
-def _scored(result: SavedResult) -> dict[str, Any]:
-    recipe: dict[str, Any] = result.manifest["recipes"].get("evaluate", {})
-    return recipe
+def _ignores_identical_ids(result: SavedResult) -> Any:
+    return result.manifest.recipes.get("evaluate", {}).get("ignore_identical_ids")
 
 
 def _processors(result: SavedResult) -> dict[str, Any]:
-    """The hardware that speed depends on; not the kernel's version, nor the memory that it left.
-
-    A manifest that does not speak of GPUs says the same as one that found none.
-    """
-    hardware: dict[str, Any] = result.manifest.get("hardware", {})
-    return {name: value for name, value in hardware.items() if value and name not in ("system", "memory_gb")}
+    """The hardware that speed depends on: not the version of the system, nor the memory that it leaves."""
+    found = result.manifest.hardware.found()
+    return {name: value for name, value in found.items() if name not in ("system", "memory_gb")}

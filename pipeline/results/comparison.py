@@ -1,4 +1,4 @@
-"""Which of several results is better, and by more than chance? Computed from the result folders alone.
+"""Comparison of several results, computed from their folders alone: intervals, paired tests, groups and cost.
 
 comparison = compare(["results/fp32", "results/bf16"], "ndcg@10")
 comparison.pairs[0].p_holm
@@ -7,96 +7,26 @@ comparison.pairs[0].p_holm
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pipeline.results import comparable
-from pipeline.core.display import Displayed, View, counted, interval, p, rounded, signed, signed_interval
 from pipeline.core.errors import InputError
-from pipeline.metrics.names import parse_measure
-from pipeline.metrics.statistics import bootstrap_interval, holm, compact_letters, randomization_test, t_test
 from pipeline.core.records import Float64
+from pipeline.core.table import Column, Displayed, Table
+from pipeline.metrics.names import parse_measure
+from pipeline.metrics.statistics import bootstrap_interval, compact_letters, holm, randomization_test, t_test
+from pipeline.results import comparable
 from pipeline.results.folder import SavedResult, read_result
+from pipeline.results.leaderboard import Entry, Pair, leaderboard, pair_table
+from pipeline.results.records import Metrics
 
-LEVEL = 0.05
-"""A difference counts as shown where Holm's p and the randomization test's are below this."""
 SAME = 1e-12
-"""Two values of one query that differ by no more are a tie: rounding wins nothing. Of values above 1, such as
-those of DCG, it is the share of the query's highest."""
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One result.
-
-    Attributes:
-        name: Its benchmark's; with a part of its path where two have the same.
-        mean: Of the measure, as in `metrics.json`.
-        ci_low: The low end of the mean's 95% interval.
-        ci_high: The high end.
-        queries: How many were judged.
-        letters: Two results that share a letter were not shown to differ; "a" goes with the highest mean.
-        passages_per_second: Encoded and then indexed, loading the model not counted; None where the run that
-            finished the encoding found all of it done by interrupted ones.
-        queries_per_second: Encoded and then searched, likewise.
-        index_bytes: Size of the index on disk.
-        seconds: Of all stages, in the runs that finished them: what it costs with an empty cache, unless a
-            run was interrupted and resumed.
-    """
-
-    name: str
-    mean: float
-    ci_low: float
-    ci_high: float
-    queries: int
-    letters: str
-    passages_per_second: float | None
-    queries_per_second: float | None
-    index_bytes: int | None
-    seconds: float | None
-
-
-@dataclass(frozen=True)
-class Pair:
-    """Two results, query by query.
-
-    Attributes:
-        a: The first's name.
-        b: The second's.
-        difference: Mean of a less mean of b.
-        ci_low: The low end of the difference's 95% interval.
-        ci_high: The high end.
-        p_ttest: Of the two-sided paired t-test.
-        p_randomization: Of the two-sided paired randomization test.
-        p_holm: `p_ttest` by Holm's correction over all pairs.
-        wins: Queries where a has the higher value.
-        ties: Queries where both have the same.
-        losses: Queries where b has the higher value.
-    """
-
-    a: str
-    b: str
-    difference: float
-    ci_low: float
-    ci_high: float
-    p_ttest: float
-    p_randomization: float
-    p_holm: float
-    wins: int
-    ties: int
-    losses: int
-
-    @property
-    def shown(self) -> bool:
-        """Whether the difference is shown: at 5% over all pairs by the t-test, and by randomization as well.
-
-        The t-test alone takes two queries that differ by the same for proof.
-        """
-        return self.p_holm < LEVEL and self.p_randomization < LEVEL
+"""Two values of one query that differ by no more are a tie, so that rounding decides nothing. Of values above
+1, such as those of DCG, it is the share of the query's highest."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -107,7 +37,7 @@ class Comparison(Displayed):
         measure: The measure.
         results: In the order given.
         pairs: Every two of them, the earlier one as `a`.
-        notes: What to know before believing it, a sentence each: other passages, other hardware.
+        notes: What to know before trusting it, a sentence each: other passages, other hardware.
         measures: Those that all results have, in the first one's order.
         query_ids: The queries, in the first result's order.
         values: float64 [queries, results]: the measure, query by query.
@@ -123,26 +53,26 @@ class Comparison(Displayed):
     values: Float64
     sources: list[SavedResult]
 
-    def views(self) -> list[View]:
-        """The results, a row each, and every two of them."""
-        results = [
-            (entry.name, rounded(entry.mean), interval(entry.ci_low, entry.ci_high), entry.letters)
-            for entry in self.results
-        ]
-        title = f"{self.measure} of {counted(len(self.query_ids), 'query', 'queries')}"
-        shown = [View(title, ("result", "mean", "95% interval", "group"), results, self.notes)]
-        pairs = [
-            (
-                f"{pair.a} less {pair.b}",
-                signed(pair.difference),
-                signed_interval(pair.ci_low, pair.ci_high),
-                p(pair.p_holm),
-                f"{pair.wins}/{pair.ties}/{pair.losses}",
-            )
-            for pair in self.pairs
-        ]
-        header = ("pair", "difference", "95% interval", "p (Holm)", "wins/ties/losses")
-        return [*shown, View("differences, query by query", header, pairs)] if pairs else shown
+    def tables(self) -> list[Table]:
+        """The leaderboard and, if there are several results, their pairs; notes come after the last."""
+        tables = [leaderboard(self.measure, self.results)]
+        if self.pairs:
+            tables.append(pair_table(self.measure, self.pairs))
+        notes = [*tables[-1].notes, *(f"Note: {note}." for note in self.notes)]
+        return [*tables[:-1], replace(tables[-1], notes=notes)]
+
+    def figures(self) -> Table:
+        """Every figure in full precision, for CSV: a row per result, and a row per pair.
+
+        The column `against` holds the second result of a pair; `value` is the mean of a result, or the
+        difference of a pair.
+        """
+        renamed = {"mean": "value", "difference": "value", "a": "name", "b": "against"}
+        both: list[Entry | Pair] = [*self.results, *self.pairs]
+        rows = [{renamed.get(name, name): value for name, value in asdict(each).items()} for each in both]
+        names = dict.fromkeys(["name", "against", *(name for row in rows for name in row)])
+        cells = [["" if row.get(name) is None else str(row[name]) for name in names] for row in rows]
+        return Table("", [Column("measure"), *map(Column, names)], [[self.measure, *row] for row in cells])
 
     def json(self) -> dict[str, Any]:
         """The document that `compare --json` prints."""
@@ -163,14 +93,14 @@ def compare(folders: Sequence[Path | str], measure: str | None = None) -> Compar
         measure: A measure that all of them have; None takes the first one's first such.
 
     Raises:
-        InputError: A folder holds no whole result, the results were scored on different queries or by
+        InputError: A folder holds no complete result, the results were scored on different queries or by
             different judgments, or the measure is not in all of them.
     """
     return compare_results([read_result(folder) for folder in folders], measure)
 
 
 def compare_results(results: Sequence[SavedResult], measure: str | None = None) -> Comparison:
-    """Compare results that are read already; as `compare` otherwise."""
+    """Compare results that have been read; otherwise like `compare`."""
     if not results:
         raise InputError("no result to compare", allowed="result folders", fix="name at least one")
     first, names = results[0], comparable.names_of(results)
@@ -186,11 +116,11 @@ def compare_results(results: Sequence[SavedResult], measure: str | None = None) 
     differences[np.abs(differences) <= SAME * np.maximum(highest, 1)] = 0
     low, high = bootstrap_interval(np.hstack([values, differences]))
     compared = _pairs(names, pairs, differences, low[len(results) :], high[len(results) :])
-    means = [float(result.metrics["metrics"][chosen]) for result in results]
+    means = [result.record.metrics[chosen] for result in results]
     shown = [pair for pair, made in zip(pairs, compared, strict=True) if made.shown]
     groups = compact_letters(means, shown)
     entries = [
-        Entry(name, mean, float(low[i]), float(high[i]), len(values), groups[i], *_cost(result))
+        Entry(name, mean, float(low[i]), float(high[i]), len(values), groups[i], *_cost(result.record))
         for i, (name, mean, result) in enumerate(zip(names, means, results, strict=True))
     ]
     notes = list(comparable.notes(results, names))
@@ -202,7 +132,7 @@ def compare_results(results: Sequence[SavedResult], measure: str | None = None) 
 def _pairs(
     names: list[str], pairs: list[tuple[int, int]], differences: Float64, low: Float64, high: Float64
 ) -> list[Pair]:
-    """What each pair's differences, float64 [queries, pairs], say."""
+    """Test the differences of each pair, float64 [queries, pairs]."""
     if not pairs:
         return []
     p_ttest, p_randomization = t_test(differences), randomization_test(differences)
@@ -238,7 +168,7 @@ def _choose(
         if chosen
         else f"no measure is in all of {', '.join(names)}",
         allowed=", ".join(measures) or "measures that all have",
-        fix="add it to evaluate.measures and run again; nothing else is computed anew",
+        fix="add it to evaluate.measures and run again; nothing else is computed again",
     )
 
 
@@ -251,23 +181,22 @@ def _column(result: SavedResult, measure: str, query_ids: list[str]) -> Float64:
     return values[[rows[query] for query in query_ids]]
 
 
-def _cost(result: SavedResult) -> tuple[float | None, float | None, int | None, float | None]:
-    """Passages and queries per second, bytes of the index, seconds; None where nobody measured it."""
-    stages: dict[str, dict[str, Any]] = {row["stage"]: row for row in result.metrics["stages"]}
-    seconds = [row["seconds"] for row in stages.values() if row.get("seconds") is not None]
+def _cost(record: Metrics) -> tuple[float | None, float | None, int | None, float | None]:
+    """Passages and queries per second, bytes of the index, seconds; None where they were not measured."""
+    seconds = [row.seconds for row in record.stages if row.seconds is not None]
     return (
-        _rate(stages, "passages", "index"),
-        _rate(stages, "queries", "search"),
-        stages.get("index", {}).get("bytes"),
+        _rate(record, "passages", "index"),
+        _rate(record, "queries", "search"),
+        record.stage("index").bytes,
         sum(seconds) if seconds else None,
     )
 
 
-def _rate(stages: dict[str, dict[str, Any]], first: str, then: str) -> float | None:
+def _rate(record: Metrics, first: str, then: str) -> float | None:
     """Items per second through two stages, one after the other; the second may not have been needed.
 
     A run that finished what others began, and found nothing left to do, timed nothing: its rate is unknown.
     """
-    needed = stages.get(then, {}).get("seconds") is not None
-    rates = [stages.get(name, {}).get("items_per_second") for name in ((first, then) if needed else (first,))]
+    rows = [record.stage(first), record.stage(then)]
+    rates = [row.items_per_second for row in rows if row is rows[0] or row.seconds is not None]
     return 1 / sum(1 / rate for rate in rates if rate) if all(rates) else None

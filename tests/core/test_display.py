@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pipeline.core import display
-from pipeline.core.display import Displayed, View
+from pipeline.core.table import Cell, Column, Displayed, Table, html_table, text_table
 from pipeline.metrics.evaluation import Evaluation
 from pipeline.metrics.names import parse_measure
 from pipeline.results.comparison import Comparison, Entry, Pair
@@ -81,8 +81,8 @@ class Cells(HTMLParser):
         ),
         (
             comparison(),
-            "<Comparison ndcg@10 of 2 queries>",
-            [SHARP, f"{SHARP} less b", "-0.1250", "-0.2500 to 0.0000", "<0.0001", "0/1/1", "other hardware"],
+            "<Comparison ndcg@10 over 2 queries>",
+            [SHARP, f"{SHARP} - b", "-0.1250 [-0.2500,0.0000]", "<0.0001", "0/1/1", "Note: other hardware."],
         ),
     ],
     ids=["result", "evaluation", "comparison"],
@@ -104,8 +104,22 @@ def test_one_of_a_thing_is_not_several() -> None:
 
 
 def test_columns_of_a_text_line_up() -> None:
-    view = View("title", ("name", "mean"), [("a", "1.5"), ("longer", "10.25")], ["note"])
-    assert view.text().splitlines() == ["title", "name     mean", "a         1.5", "longer  10.25", "note"]
+    columns = Column("name"), Column("mean", "right")
+    table = Table("title", columns, [("a", "1.5"), ("longer", "10.25")], ["note"])
+    assert text_table(table).splitlines() == [
+        "title",
+        "name     mean",
+        "a         1.5",
+        "longer  10.25",
+        "note",
+    ]
+
+
+def test_the_best_of_a_column_is_bold_in_a_notebook() -> None:
+    columns = Column("name"), Column("size", "right")
+    html = html_table(Table("t", columns, [("a", Cell("22.4 MB", 22_396_589, strong=True)), ("b", "")]))
+    assert '<td style="text-align:right"><b>22.4 MB</b></td>' in html
+    assert '<td style="text-align:right"></td>' in html
 
 
 @pytest.mark.parametrize(

@@ -10,15 +10,12 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from pipeline.report.comparison import (
-    as_csv,
-    as_latex,
-    as_markdown,
-    comparison_tables,
-    legend,
-    summary_tables,
-)
+from pipeline.core.table import Table
+from pipeline.report.markup import csv_text, latex, markdown
+from pipeline.report.table import terminal_parts
 from pipeline.results.comparison import Comparison, Entry, Pair
+from pipeline.results.records import Metrics
+from pipeline.results.tables import summary_table
 
 NAMES = ["minilm_fp32", "minilm-openvino-bf16", "bm25"]
 
@@ -40,38 +37,38 @@ def comparison() -> Comparison:
     )
 
 
-def shown(width: int, *parts: object) -> str:
+def shown(width: int, *tables: Table) -> str:
     console = Console(file=io.StringIO(), width=width)
-    for part in parts:
-        console.print(part)
+    for table in tables:
+        console.print(*terminal_parts(table, width), sep="\n")
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 140])
 def test_the_terminal_shows_every_figure_whole(comparison: Comparison, width: int) -> None:
-    text = shown(width, *comparison_tables(comparison, width))
+    text = shown(width, *comparison.tables())
     for figure in (
         "0.6427", "0.5672 to 0.7128", "1,388", "9.5", "22.4 MB", "181.2", "+0.1369", "[+0.0700,+0.2000]",
         "0.2100", "<0.0001 *", "33/1/9 │", "bm25", "minilm_fp32 -", "random-"
     ):  # fmt: skip
         assert figure in text, figure
-    assert text.count(" *") == 2
+    assert text.count("<0.0001 *") == 2
     assert max(map(len, text.splitlines())) <= width
-    assert shown(width, *legend(comparison)).replace("\n", " ").count("Note: they ran on") == 1
+    assert text.replace("\n", " ").count("Note: they ran on") == 1
 
 
 def test_one_result_needs_no_legend(comparison: Comparison) -> None:
     alone = Comparison("mrr", comparison.results[:1], [], [], ["mrr"], [], np.empty((0, 1)), [])
-    assert len(comparison_tables(alone, 80)) == 2
-    assert legend(alone) == []
-    assert len(as_csv(alone).splitlines()) == 2
-    assert as_markdown(alone).count("\n| ---") == 1
-    assert as_latex(alone).count("tabular}") == 2
+    assert [len(list(terminal_parts(table, 80))) for table in alone.tables()] == [4]  # with titles
+    assert [table.notes for table in alone.tables()] == [[]]
+    assert len(csv_text(alone.figures()).splitlines()) == 2
+    assert markdown(alone.tables()).count("\n| ---") == 1
+    assert latex(alone.tables()).count("tabular}") == 2
 
 
 def test_csv_keeps_full_precision_in_one_table(comparison: Comparison) -> None:
-    rows = list(csv.DictReader(io.StringIO(as_csv(comparison))))
+    rows = list(csv.DictReader(io.StringIO(csv_text(comparison.figures()))))
     assert [(row["name"], row["against"]) for row in rows] == [
         *((name, "") for name in NAMES), (NAMES[0], NAMES[1]), (NAMES[0], NAMES[2]), (NAMES[1], NAMES[2])
     ]  # fmt: skip
@@ -81,7 +78,8 @@ def test_csv_keeps_full_precision_in_one_table(comparison: Comparison) -> None:
 
 
 def test_markdown_has_as_many_cells_in_every_row(comparison: Comparison) -> None:
-    results, pairs, *rest = as_markdown(comparison).split("\n\n")
+    title, results, _, titled, pairs, *rest = markdown(comparison.tables()).split("\n\n")
+    assert (title, titled) == ("ndcg@10 over 43 queries", "differences in ndcg@10, query by query")
     assert [len(line.split(" | ")) for line in results.splitlines()] == [8] * 5
     assert [len(line.split(" | ")) for line in pairs.splitlines()] == [6] * 5
     assert rest[-1] == "Note: they ran on different hardware.\n"
@@ -101,14 +99,14 @@ def test_markdown_prints_a_name_as_it_is(comparison: Comparison, name: str, esca
     first, *rest = comparison.results
     pairs = [replace(pair, a=name) for pair in comparison.pairs[:1]]
     changed = replace(comparison, results=[replace(first, name=name), *rest], pairs=pairs, notes=[name])
-    text = as_markdown(changed)
+    text = markdown(changed.tables())
     assert f"\n| {escaped} | 0.6427 |" in text
     assert f"\n| {escaped} - {NAMES[1]} | +0.0024 [-0.0010,+0.0060] |" in text
     assert f"\nNote: {escaped}." in text
 
 
 def test_latex_escapes_and_marks_the_best(comparison: Comparison) -> None:
-    text = as_latex(comparison)
+    text = latex(comparison.tables())
     assert r"minilm\_fp32 & \textbf{0.6427} & 0.5672 to 0.7128 & a & 213 & 431 & 22.4 MB & 181.2 \\" in text
     assert r"95\% interval" in text
     assert text.count(r"\textbf") == 1
@@ -119,7 +117,7 @@ def test_latex_escapes_and_marks_the_best(comparison: Comparison) -> None:
 def test_latex_marks_the_largest_mean_not_the_last_in_the_alphabet(comparison: Comparison) -> None:
     means = (9.5, 10.25, 10.25)
     entries = [replace(entry, mean=mean) for entry, mean in zip(comparison.results, means, strict=True)]
-    text = as_latex(replace(comparison, results=entries))
+    text = latex(replace(comparison, results=entries).tables())
     assert [r"\textbf{10.2500}" in text, text.count(r"\textbf"), r"\textbf{9" in text] == [True, 2, False]
 
 
@@ -138,7 +136,7 @@ def test_latex_marks_the_largest_mean_not_the_last_in_the_alphabet(comparison: C
 )
 def test_latex_prints_a_name_as_it_is(comparison: Comparison, name: str, escaped: str) -> None:
     first, *rest = comparison.results
-    text = as_latex(replace(comparison, results=[replace(first, name=name), *rest]))
+    text = latex(replace(comparison, results=[replace(first, name=name), *rest]).tables())
     assert escaped in text
     assert r"\textless{}0.0001 *" in text
 
@@ -148,11 +146,11 @@ def test_summary_has_a_row_per_result_and_every_measure() -> None:
         {"stage": "data", "seconds": None, "reused": True},
         {"stage": "search", "seconds": 2.5, "reused": False},
     ]
-    metrics = [
-        {"name": "one", "metrics": {"mrr": 0.5}, "stages": stages},
-        {"name": "two", "metrics": {"mrr": 0.25, "map@10": 0.125}, "stages": stages[:1]},
+    records = [
+        Metrics(name="one", queries=1, passages=1, metrics={"mrr": 0.5}, stages=stages),
+        Metrics(name="two", queries=1, passages=1, metrics={"mrr": 0.25, "map@10": 0.125}, stages=stages[:1]),
     ]
-    lines = shown(100, *summary_tables(metrics, 3, 100)).splitlines()
+    lines = shown(100, summary_table(records, 3)).splitlines()
     assert lines[0].startswith("2 of 3 benchmarks finished")
     assert [cell.strip() for cell in lines[4].split("│")[1:-1]] == ["one", "0.5000", "", "2.5", "1 of 2"]
     assert [cell.strip() for cell in lines[5].split("│")[1:-1]] == [
@@ -167,11 +165,12 @@ def test_summary_has_a_row_per_result_and_every_measure() -> None:
 @pytest.mark.parametrize("width", [40, 60, 80, 200])
 def test_summary_of_many_measures_fits(width: int) -> None:
     measures = {f"ndcg(gain=exp)@{k}": k / 1000 for k in range(101, 111)}
-    metrics = [{"name": "a-long-name", "metrics": measures, "stages": []}]
-    tables = summary_tables(metrics, 1, width)
-    text = shown(width, *tables)
+    table = summary_table(
+        [Metrics(name="a-long-name", queries=1, passages=1, metrics=measures, stages=())], 1
+    )
+    text = shown(width, table)
     for name, mean in measures.items():
         assert name in text
         assert f"{mean:.4f}" in text
-    assert text.count("a-long-name") == len(tables)
+    assert text.count("a-long-name") == len(list(terminal_parts(table, width))) - 1
     assert max(map(len, text.splitlines())) <= width

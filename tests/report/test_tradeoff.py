@@ -7,13 +7,23 @@ from typing import Any
 
 from rich.console import Console
 
+from pipeline.core.table import transposed
 from pipeline.report import tradeoff
+from pipeline.report.table import terminal_parts
+from pipeline.results.records import Metrics
+
+EXACT: dict[str, Any] = {"name": "exact", "queries": 1, "passages": 1, "metrics": {}, "stages": []}
+
+
+def points(results: list[dict[str, Any]]) -> list[tradeoff.Tradeoff]:
+    return tradeoff.tradeoffs(map(Metrics.model_validate, results))
 
 
 def result(name: str, nprobe: int, overlap: float, speed: float) -> dict[str, Any]:
     latency = {"median": 0.5, "p95": 1.25, "p99": 2.0}
     change = {"exact": 0.5, "difference": -0.01, "ci_low": -0.02, "ci_high": 0.001}
     return {
+        **EXACT,
         "name": name,
         "index": {
             "factory": "IVF16,Flat", "parameters": {"nprobe": nprobe}, "build_seconds": 3.25,
@@ -24,19 +34,20 @@ def result(name: str, nprobe: int, overlap: float, speed: float) -> dict[str, An
     }  # fmt: skip
 
 
-RESULTS = [result("few", 2, 0.75, 4000), {"name": "exact"}, result("many", 8, 0.9, 1500)]
+RESULTS = [result("few", 2, 0.75, 4000), EXACT, result("many", 8, 0.9, 1500)]
 
 
 def test_results_measured_against_exact_search_are_the_points() -> None:
-    assert [point.name for point in tradeoff.tradeoffs(RESULTS)] == ["few", "many"]
-    assert tradeoff.tradeoff_tables(tradeoff.tradeoffs([{"name": "exact"}]), 140) == []
+    assert [point.name for point in points(RESULTS)] == ["few", "many"]
+    assert tradeoff.loss_tables(points([EXACT])) == []
 
 
 def table_of(results: list[dict[str, Any]]) -> dict[str, list[str]]:
     """The table's rows, their cells by the first one."""
     console = Console(width=120)
     with console.capture() as captured:
-        console.print(*tradeoff.tradeoff_tables(tradeoff.tradeoffs(results), 140))
+        for table in map(transposed, tradeoff.loss_tables(points(results))):
+            console.print(*terminal_parts(table, 140))
     cells = {}
     for line in captured.get().splitlines():
         name, *values = (cell.strip() for cell in line[1:-1].replace("┃", "│").split("│"))
@@ -57,15 +68,16 @@ def test_a_column_says_what_is_lost_for_what_speed() -> None:
 
 
 def test_columns_that_do_not_fit_come_in_another_table() -> None:
-    found = tradeoff.tradeoffs([result(f"tradeoff-parameters-nprobe-{n}", n, 0.9, 1500) for n in (1, 4, 16)])
+    found = points([result(f"tradeoff-parameters-nprobe-{n}", n, 0.9, 1500) for n in (1, 4, 16)])
     console = Console(width=80)
     with console.capture() as captured:
-        console.print(*tradeoff.tradeoff_tables(found, 80))
+        for table in map(transposed, tradeoff.loss_tables(found)):
+            console.print(*terminal_parts(table, 80))
     lines = captured.get().splitlines()
     assert max(map(len, lines)) <= 80
     for point in found:
         assert point.name in captured.get()
-        assert point.label in captured.get()
+        assert point.index.label in captured.get()
 
 
 def test_a_gpu_is_named_and_has_no_figures_of_threads() -> None:
@@ -81,7 +93,7 @@ def test_a_gpu_is_named_and_has_no_figures_of_threads() -> None:
 
 def test_the_plot_names_each_point(tmp_path: Path) -> None:
     for name, start in (("t.svg", b"<?xml"), ("t.png", b"\x89PNG")):
-        tradeoff.draw_tradeoffs(tradeoff.tradeoffs(RESULTS), tmp_path / name)
+        tradeoff.draw_tradeoffs(points(RESULTS), tmp_path / name)
         assert (tmp_path / name).read_bytes().startswith(start)
     drawn = (tmp_path / "t.svg").read_text(encoding="utf-8")
     for text in ("nprobe=2", "nprobe=8", "IVF16,Flat", "overlap with exact search at 10"):

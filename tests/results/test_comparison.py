@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,6 +21,7 @@ from pipeline.cli import app
 from pipeline.core.errors import InputError
 from pipeline.results.comparison import compare, compare_results
 from pipeline.results.folder import SavedResult, read_result
+from pipeline.results.records import Hardware, Manifest, Metrics
 
 QUERIES = [f"q{number}" for number in range(40)]
 
@@ -46,7 +48,8 @@ def make() -> Callable[..., SavedResult]:
             "stages": stages,
         }
         manifest: dict[str, Any] = {"recipes": {"evaluate": {"qrels": {"qrels": "one"}}}, "hardware": {}}
-        return SavedResult(Path("results", name), metrics, manifest, queries, list(measures), values)
+        record, manifest = Metrics.model_validate(metrics), Manifest.model_validate(manifest)
+        return SavedResult(Path("results", name), record, manifest, queries, list(measures), values)
 
     return result
 
@@ -80,9 +83,11 @@ def test_a_speed_of_which_a_part_was_not_timed_is_unknown(
     make: Callable[..., SavedResult], stage: str, left: tuple[float | None, float | None]
 ) -> None:
     result = make("resumed, with nothing left to do")
-    (row,) = (row for row in result.metrics["stages"] if row["stage"] == stage)
-    row |= {"seconds": 0.1, "items_per_second": None}
-    (entry,) = compare_results([result]).results
+    change = {"seconds": 0.1, "items_per_second": None}
+    stages = tuple(
+        row.model_copy(update=change) if row.stage == stage else row for row in result.record.stages
+    )
+    (entry,) = compare_results([_changed(result, stages=stages)]).results
     assert (entry.passages_per_second, entry.queries_per_second) == pytest.approx(left)
 
 
@@ -107,7 +112,7 @@ def test_json_is_the_contract_s(make: Callable[..., SavedResult]) -> None:
 
 def test_every_pair_is_corrected_for_all_and_letters_follow(make: Callable[..., SavedResult]) -> None:
     base = make("base")
-    worse = replace(base, values=base.values - 0.2 - make("", 5).values / 50)
+    worse = replace(base, values=base.values - 0.2 - make("noise", 5).values / 50)
     same = replace(base, values=base.values + 0.001 * np.resize([[1], [-1]], (40, 1)))
     comparison = compare_results([_named(worse, "worse"), base, _named(same, "same")])
     assert [(pair.a, pair.b) for pair in comparison.pairs] == [
@@ -120,7 +125,11 @@ def test_every_pair_is_corrected_for_all_and_letters_follow(make: Callable[..., 
 
 def _named(result: SavedResult, name: str) -> SavedResult:
     means = dict(zip(result.measures, result.values.mean(axis=0).tolist(), strict=True))
-    return replace(result, metrics=result.metrics | {"name": name, "metrics": means})
+    return _changed(result, name=name, metrics=means)
+
+
+def _changed(result: SavedResult, **record: object) -> SavedResult:
+    return replace(result, record=result.record.model_copy(update=record))
 
 
 def test_identical_results_show_nothing(finished: Path) -> None:
@@ -171,6 +180,13 @@ def test_same_names_are_told_apart_by_their_paths(make: Callable[..., SavedResul
     assert names == ["a/x/t", "b/x/t", "b/y/t", "u"]
 
 
+def test_a_path_that_is_not_text_has_a_name_that_is(make: Callable[..., SavedResult]) -> None:
+    one = make("t", 1)
+    results = [replace(one, folder=Path(os.fsdecode(path))) for path in (b"/a\xff", b"/a\xfe", b"/b")]
+    names = [entry.name for entry in compare_results(results).results]
+    assert names == ["a\ufffd", "a\ufffd#2", "b"]
+
+
 def test_measure_is_the_first_that_all_have(make: Callable[..., SavedResult]) -> None:
     results = make("one", measures=("map", "mrr", "ndcg@10")), make("two", measures=("ndcg@10", "mrr"))
     comparison = compare_results(results)
@@ -190,9 +206,9 @@ def test_other_judgments_are_refused_and_other_passages_told(make: Callable[...,
     one, two = make("one", 1), make("two", 2)
     judged = {"evaluate": {"qrels": {"qrels": "two"}}}
     with pytest.raises(InputError, match="one and two were scored by different judgments"):
-        compare_results([one, replace(two, manifest={**two.manifest, "recipes": judged})])
+        compare_results([one, replace(two, manifest=two.manifest.model_copy(update={"recipes": judged}))])
     assert compare_results([one, two]).notes == []
-    larger = replace(two, metrics=two.metrics | {"passages": 10})
+    larger = _changed(two, passages=10)
     (note,) = compare_results([one, larger]).notes
     assert "9 passages and two 10" in note
 
@@ -211,7 +227,9 @@ def test_other_processors_are_told(
     make: Callable[..., SavedResult], ours: dict[str, Any], theirs: dict[str, Any], told: bool
 ) -> None:
     one, two = (
-        replace(result, manifest=result.manifest | {"hardware": {"cpu": "x", **hardware}})
+        replace(
+            result, manifest=result.manifest.model_copy(update={"hardware": Hardware(cpu="x", **hardware)})
+        )
         for result, hardware in ((make("one", 1), ours), (make("two", 2), theirs))
     )
     assert any("different hardware" in note for note in compare_results([one, two]).notes) == told
@@ -220,18 +238,26 @@ def test_other_processors_are_told(
 @pytest.mark.parametrize(
     ("spoil", "expected"),
     [
-        (lambda folder: shutil.rmtree(folder), "is not there"),
-        (lambda folder: [path.unlink() for path in folder.iterdir()], "is no result folder"),
+        (lambda folder: shutil.rmtree(folder), "does not exist"),
+        (lambda folder: [path.unlink() for path in folder.iterdir()], "is not a result folder"),
         (lambda folder: (folder / "manifest.json").unlink(), "is not finished: it has no manifest.json"),
         (lambda folder: (folder / "run.trec").unlink(), "is not finished: it has no run.trec"),
-        (lambda folder: (folder / "metrics.json").write_text("{"), "metrics.json is not JSON"),
-        (lambda folder: (folder / "manifest.json").write_text("[]"), "manifest.json is not JSON"),
-        (lambda folder: (folder / "manifest.json").write_text("{}"), "is damaged: KeyError 'recipes'"),
+        (lambda folder: (folder / "metrics.json").write_text("{"), "metrics.json is not a JSON object"),
+        (lambda folder: (folder / "manifest.json").write_text("[]"), "manifest.json is not a JSON object"),
+        (
+            lambda folder: (folder / "manifest.json").write_text("{}"),
+            "'recipes' in manifest.json: Field",
+        ),
         (lambda folder: (folder / "metrics.json").write_text("{}"), "is damaged"),
-        (lambda folder: _put(folder, "passages", "many"), "metrics.json counts no passages"),
+        (lambda folder: _put(folder, "name", "\ud800"), "metrics.json is not a JSON object"),
+        (lambda folder: _put(folder, "name", ""), "'name' in metrics.json"),
+        (lambda folder: _put(folder, "passages", 0), "'passages' in metrics.json"),
+        (lambda folder: _put(folder, "stages", [{"stage": 5}]), "'stages.0.stage' in metrics.json"),
+        (lambda folder: _put(folder, "index", {"factory": "IVF16"}), "'index.parameters' in metrics.json"),
+        (lambda folder: _put(folder, "passages", "many"), "'passages' in metrics.json"),
         (
             lambda folder: (folder / "manifest.json").write_text('{"recipes": {"data": {}}, "config": 5}'),
-            "'config' in manifest.json is no object",
+            "'config' in manifest.json: Input should be an object",
         ),
         (lambda folder: _put(folder, "metrics", {"mrr@10": 10**400, "ndcg@10": 0}), "is damaged"),
         (lambda folder: (folder / "per_query.csv").write_text(""), "is damaged"),
@@ -255,6 +281,22 @@ def test_what_is_no_whole_result_is_refused(
     assert str(folder) in str(refused.value)
 
 
+def test_a_result_of_another_version_is_read(finished: Path, tmp_path: Path) -> None:
+    """One that lacks what is optional, and one with keys that this version does not know."""
+    folder = Path(shutil.copytree(finished / "results" / "t", tmp_path / "t"))
+    metrics = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
+    recipes = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))["recipes"]
+    del metrics["intervals"]
+    stages = [{"stage": "index", "bytes": 5, "volts": 230}]
+    (folder / "metrics.json").write_text(json.dumps(metrics | {"stages": stages, "weather": ["rain"]}))
+    (folder / "manifest.json").write_text(json.dumps({"recipes": recipes}))
+    result = read_result(folder)
+    assert (result.record.stage("index").bytes, result.record.stage("search").seconds) == (5, None)
+    assert result.record.model_dump()["weather"] == ["rain"]
+    assert (result.manifest.config, result.manifest.hardware.found()) == ({}, {})
+    assert compare([folder]).results[0].index_bytes == 5
+
+
 def _put(folder: Path, key: str, value: object) -> None:
     metrics = folder / "metrics.json"
     metrics.write_text(json.dumps(json.loads(metrics.read_text(encoding="utf-8")) | {key: value}))
@@ -266,7 +308,7 @@ def _edit(folder: Path, change: Callable[[str], str]) -> None:
 
 
 def test_a_folder_of_results_names_them(finished: Path) -> None:
-    with pytest.raises(InputError, match=r"no result folder.*Name those in it: t"):
+    with pytest.raises(InputError, match=r"not a result folder.*Name those in it: t"):
         read_result(finished / "results")
 
 
@@ -283,7 +325,7 @@ def test_the_command_prints_each_form(finished: Path, monkeypatch: pytest.Monkey
     }
     assert "0/114/0" in printed["table"]
     assert printed["csv"].startswith("measure,name,against,value,")
-    assert printed["markdown"].startswith("| result | ndcg@10 |")
+    assert printed["markdown"].startswith("ndcg@10 over 114 queries\n\n| result | mean |")
     assert printed["latex"].count(r"\end{tabular}") == 2
     done = benchmarco(monkeypatch, "compare", folder, folder, "--measure", "RR@10", "--json")
     assert (json.loads(done.stdout)["measure"], done.exit_code) == ("mrr@10", 0)
@@ -303,7 +345,7 @@ def test_a_folder_s_name_is_printed_as_it_is(
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["compare", "nowhere"], "nowhere is not there"),
+        (["compare", "nowhere"], "nowhere does not exist"),
         (["compare", "t", "--measure", "ndgc@5"], "unknown measure 'ndgc@5'"),
         (["compare", "t", "--measure", "ndcg@5"], "ndcg@5 is not among the measures of t"),
         (["compare", "t", "--json", "--format", "csv"], "--json and --format csv"),

@@ -21,7 +21,8 @@ from pipeline.cli import app
 from pipeline.cli.cache import parse_age, parse_size
 from pipeline.config.files import load_config
 from pipeline.core.errors import InputError
-from pipeline.report.table import became, cache_table
+from pipeline.report.listings import cache_table
+from pipeline.report.table import terminal_parts
 from pipeline.storage.artifacts import Recipe
 from pipeline.storage.cache import cache_entries, describe_entries
 from pipeline.storage.pruning import PruneLimits, format_age, prune
@@ -45,8 +46,8 @@ def cache(workplace: Path) -> Cache:
 def run(folder: Path, *settings: str) -> list[str]:
     """Run the config; the stages that were made."""
     places = [f"cache={folder}/indexes", f"output={folder}/results"]
-    metrics = run_benchmark(load_config(folder / "c.yaml", [*places, *settings])).metrics
-    return [stage["stage"] for stage in metrics["stages"] if became(stage) == "made"]
+    record = run_benchmark(load_config(folder / "c.yaml", [*places, *settings])).record
+    return [row.stage for row in record.stages if row.outcome == "computed"]
 
 
 def stages(folder: Path) -> list[str]:
@@ -190,11 +191,11 @@ def test_unfinished_work_is_listed_and_is_not_damage(cache: Cache, workplace: Pa
 def test_artifacts_are_named_whole_in_a_narrow_terminal(workplace: Path, width: int) -> None:
     rows = describe_entries(workplace / "indexes")
     console = Console(width=width, file=io.StringIO(), record=True)
-    console.print(cache_table("indexes", rows, width))
+    console.print(*terminal_parts(cache_table("indexes", rows), width))
     shown = console.export_text()
     assert max(map(len, shown.splitlines())) <= width
     for row in rows:
-        assert f"│ {row['key'][:12]} │ whole │" in shown
+        assert f"│ {row['key'][:12]} │ complete │" in shown
         assert row["used_at"][:16].replace("T", " ") in shown
     assert ("used by" in shown) == (width == 140)
 
@@ -336,7 +337,7 @@ def test_other_files_in_the_cache_are_left_alone(workplace: Path, tmp_path: Path
         (["list", "--cache", "none"], "cache none: no such folder"),
         (["verify", "--cache", "none"], "cache none: no such folder"),
         (["prune", "--cache", "none", "--size", "1GB"], "cache none: no such folder"),
-        (["prune"], "what may go is not said"),
+        (["prune"], "no option says what to prune"),
         (["prune", "--unused"], "--unused without a config"),
         (["prune", "--older-than", "30"], "--older-than 30: not a number with a unit"),
         (["prune", "--older-than", "soon"], "units s, m, h, d, w"),

@@ -15,16 +15,13 @@ NOT_COMPARED = ("name", "cache", "output")
 def provenance_section(comparison: Comparison) -> dict[str, Any]:
     """Settings that differ, artifact keys, versions and whole configs."""
     manifests = [source.manifest for source in comparison.sources]
-    configs = [manifest.get("config", {}) for manifest in manifests]
+    configs = [manifest.config for manifest in manifests]
     settings = [
         {name: value for name, value in _flat(config).items() if name not in NOT_COMPARED}
         for config in configs
     ]
-    keys = [{row["stage"]: row["key"] for row in source.metrics["stages"]} for source in comparison.sources]
-    software = [
-        manifest.get("versions", {}) | _not_empty(manifest.get("hardware", {})) for manifest in manifests
-    ]
-    versions = _grid(software)
+    keys = [{row.stage: row.key for row in source.record.stages} for source in comparison.sources]
+    versions = _grid([manifest.versions | manifest.hardware.found() for manifest in manifests])
     return {
         "settings": [row for row in _grid(settings) if not row["same"]],
         "keys": _grid(keys, short=12),
@@ -32,11 +29,6 @@ def provenance_section(comparison: Comparison) -> dict[str, Any]:
         "shared": [row for row in versions if row["same"]],
         "configs": [json.dumps(config, indent=2, ensure_ascii=False) for config in configs],
     }
-
-
-def _not_empty(hardware: Mapping[str, Any]) -> dict[str, Any]:
-    """Hardware without empty values, such as the list of GPUs on a machine without any."""
-    return {name: value for name, value in hardware.items() if value}
 
 
 def _grid(columns: Sequence[Mapping[str, Any]], short: int | None = None) -> list[dict[str, Any]]:

@@ -92,7 +92,7 @@ def read_query_data(comparison: Comparison) -> QueryData:
     queries: dict[str, str] = {}
     passages: dict[str, str] = {}
     for source in comparison.sources:
-        place = _cache(source), str(source.manifest["recipes"].get("data", {}).get("key"))
+        place = _cache(source), str(source.manifest.recipes.get("data", {}).get("key"))
         if place not in opened:
             opened[place] = find_collection(source.manifest)
         collection = opened[place]
@@ -130,7 +130,7 @@ def select_queries(values: Float64, limit: int) -> list[int]:
 
 def _cache(source: SavedResult) -> str:
     """The cache folder that the config of a result names."""
-    return str(source.manifest.get("config", {}).get("cache"))
+    return str(source.manifest.config.get("cache"))
 
 
 def _notes(comparison: Comparison, details: Sequence[ResultDetails | None]) -> Iterator[str]:

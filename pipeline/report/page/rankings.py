@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +23,7 @@ from pipeline.formats.runs import Run, read_run
 from pipeline.metrics.evaluation import JoinedRun, join_run_and_qrels, row_numbers
 from pipeline.metrics.names import Measure
 from pipeline.metrics.scoring import compute_measures, drop_identical
+from pipeline.results.records import Manifest
 from pipeline.storage.artifacts import Recipe
 from pipeline.storage.store import Store
 
@@ -81,9 +82,9 @@ class ResultDetails:
     queries: dict[str, QueryDetails]
 
 
-def find_collection(manifest: dict[str, Any]) -> Collection | None:
+def find_collection(manifest: Manifest) -> Collection | None:
     """The collection of a result, or None if it is no longer in the cache that the config names."""
-    recipe, cache = manifest["recipes"].get("data"), manifest.get("config", {}).get("cache")
+    recipe, cache = manifest.recipes.get("data"), manifest.config.get("cache")
     if not recipe or not cache:
         return None
     plain = {name: value for name, value in recipe.items() if name != "key"}
@@ -92,7 +93,7 @@ def find_collection(manifest: dict[str, Any]) -> Collection | None:
 
 
 def examine_result(
-    folder: Path, manifest: dict[str, Any], collection: Collection, selected: Sequence[str], rel: int
+    folder: Path, manifest: Manifest, collection: Collection, selected: Sequence[str], rel: int
 ) -> ResultDetails:
     """Score the ranking of a result at many cutoffs, and explain selected queries.
 
@@ -104,8 +105,8 @@ def examine_result(
         rel: The lowest grade that counts as relevant.
     """
     run, judgments = _run(folder / "run.trec"), _judgments(collection)
-    drop_own = manifest["config"]["evaluate"]["ignore_identical_ids"]
-    depth = min(manifest["config"]["search"]["top_k"], len(collection.passages))
+    drop_own = manifest.config["evaluate"]["ignore_identical_ids"]
+    depth = min(manifest.config["search"]["top_k"], len(collection.passages))
     cutoffs = [cutoff for cutoff in CUTOFFS if cutoff <= depth]
     curves = {name: [Measure(name, (), cutoff) for cutoff in cutoffs] for name in CURVES}
     judged = Measure("judged", (), TOP)

@@ -11,31 +11,23 @@ import base64
 import hashlib
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pipeline.config import STAGES
 from pipeline.core import display, machine
-from pipeline.report import comparison as tables
+from pipeline.core.table import Cell, Column, Table, table_of
 from pipeline.report.page import plots, sentences
 from pipeline.report.page.exact import exact_section
 from pipeline.report.page.provenance import provenance_section
 from pipeline.report.page.queries import QueryData, read_query_data
-from pipeline.report.tradeoff import Columns, tradeoffs
+from pipeline.report.tradeoff import tradeoffs
 from pipeline.results.comparison import Comparison
+from pipeline.results.leaderboard import leaderboard, pair_table
+from pipeline.results.tables import time_table
 from pipeline.storage import whole_files
 
 TEMPLATES = Path(__file__).parent / "templates"
-COST_ATTRIBUTES = ("passages_per_second", "queries_per_second", "index_bytes", "seconds")
-"""The attributes of an entry that `COST_COLUMNS` shows."""
-HINTS = {
-    "judged@10": "share of the top 10 passages that are judged",
-    "passages/s": "passages encoded and indexed per second, without the time to load the model",
-    "queries/s": "queries encoded and searched per second",
-    "index": "size on disk",
-    "seconds": "time of all stages, each in the run that completed it",
-}
-"""What a column of the leaderboard means, by its title."""
 
 
 def write_page(comparison: Comparison, file: Path) -> None:
@@ -82,7 +74,7 @@ def _frame(comparison: Comparison, data: QueryData) -> dict[str, Any]:
     """The head of the page and the headings of its sections."""
     names = [entry.name for entry in comparison.results]
     several = len(names) > 1
-    measured = tradeoffs(source.metrics for source in comparison.sources)
+    measured = tradeoffs(source.record for source in comparison.sources)
     sections = {
         "leaderboard": "Leaderboard" if several else "Scores",
         "pairs": "Pairs" if several else None,
@@ -107,6 +99,7 @@ def _frame(comparison: Comparison, data: QueryData) -> dict[str, Any]:
 def _quality_section(comparison: Comparison, data: QueryData) -> dict[str, Any]:
     """The leaderboard, best result first, the pairs, and the plots by cutoff."""
     results = comparison.results
+    order = sorted(range(len(results)), key=lambda number: -results[number].mean)
     low = min(entry.ci_low for entry in results)
     high = max(entry.ci_high for entry in results)
 
@@ -114,70 +107,52 @@ def _quality_section(comparison: Comparison, data: QueryData) -> dict[str, Any]:
         """Position on the axis of the intervals."""
         return round(100 * (value - low) / ((high - low) or 1), 2)
 
-    columns = _leaderboard_columns(comparison, data)
-    rows = [
-        {
-            "number": number,
-            "entry": entry,
-            "texts": texts,
-            "whisker": (percent(entry.ci_low), percent(entry.mean), percent(entry.ci_high)),
-            "cells": [cells[number] for cells in columns.values()],
-        }
-        for number, (entry, texts) in enumerate(zip(results, tables.result_rows(comparison), strict=True))
-    ]
+    table = _leaderboard(comparison, data)
+    intervals = [(results[i].ci_low, results[i].mean, results[i].ci_high) for i in order]
+    numbers = {entry.name: number for number, entry in enumerate(results)}
     return {
-        "leaderboard": sorted(rows, key=lambda row: -row["entry"].mean),
-        "leaderboard_columns": {title: HINTS.get(title, "") for title in columns},
+        "leaderboard": replace(table, rows=[table.rows[number] for number in order]),
+        "leaderboard_marks": [[number] for number in order],
+        "whiskers": [[percent(value) for value in ends] for ends in intervals],
         "axis": (display.rounded(low), display.rounded(high)),
-        "groups_meaning": tables.GROUPS,
-        "pairs": _pairs(comparison),
-        "pair_columns": tables.PAIR_COLUMNS,
-        "pairs_title": tables.pairs_title(comparison),
-        "tests_meaning": tables.TESTS,
+        "pairs": pair_table(comparison.measure, comparison.pairs),
+        "pair_marks": [[numbers[pair.a], numbers[pair.b]] for pair in comparison.pairs],
         "cutoff_plots": plots.cutoff_plots(comparison, data),
     }
 
 
-def _leaderboard_columns(comparison: Comparison, data: QueryData) -> Columns:
-    """The columns after the group: other measures, judged passages and costs; none that is empty."""
-    columns: Columns = {}
-    for name in comparison.measures:
-        if name != comparison.measure:
-            means = [source.metrics["metrics"][name] for source in comparison.sources]
-            columns[name] = [(mean, display.rounded(mean)) for mean in means]
-    judged = [details.judged if details else None for details in data.details]
-    columns["judged@10"] = [(share, display.rounded(share)) for share in judged]
-    texts = list(zip(*tables.result_rows(comparison), strict=True))[len(tables.SCORE_COLUMNS) :]
-    for title, attribute, column in zip(tables.COST_COLUMNS, COST_ATTRIBUTES, texts, strict=True):
-        values = [getattr(entry, attribute) for entry in comparison.results]
-        columns[title] = list(zip(values, column, strict=True))
-    return {title: cells for title, cells in columns.items() if any(value is not None for value, _ in cells)}
+def _leaderboard(comparison: Comparison, data: QueryData) -> Table:
+    """The leaderboard with columns for the other measures and for judged passages, before the costs."""
+    table = leaderboard(comparison.measure, comparison.results)
+    columns = list(zip(table.columns, zip(*table.rows, strict=True), strict=True))
+    added: list[tuple[Column, list[float | None]]] = [
+        (Column(name, "right"), [source.record.metrics[name] for source in comparison.sources])
+        for name in comparison.measures
+        if name != comparison.measure
+    ]
+    added.append((JUDGED, [details.judged if details else None for details in data.details]))
+    others = [(column, [Cell(display.rounded(value), value) for value in values]) for column, values in added]
+    first_cost = sum(not column.section for column in table.columns)
+    return table_of(table.title, [*columns[:first_cost], *others, *columns[first_cost:]], table.notes)
 
 
-def _pairs(comparison: Comparison) -> list[dict[str, Any]]:
-    """The pairs: each result with its number, and the other cells with the values to sort by."""
-    numbers = {entry.name: number for number, entry in enumerate(comparison.results)}
-    rows = []
-    for pair, (_, *texts) in zip(comparison.pairs, tables.pair_rows(comparison), strict=True):
-        values = (pair.difference, pair.p_ttest, pair.p_randomization, pair.p_holm, pair.wins)
-        named = [(numbers[name], name) for name in (pair.a, pair.b)]
-        rows.append({"results": named, "cells": list(zip(values, texts, strict=True))})
-    return rows
+JUDGED = Column("judged@10", "right", hint="share of the top 10 passages that are judged")
 
 
 def _cost_section(comparison: Comparison) -> dict[str, Any]:
     """Quality against speed, and the seconds of each stage."""
-    times: list[dict[str, Any]] = []
-    for number, (entry, source) in enumerate(zip(comparison.results, comparison.sources, strict=True)):
-        rows = {row["stage"]: row for row in source.metrics["stages"]}
-        seconds = [rows.get(stage, {}).get("seconds") for stage in STAGES]
-        peak = max((row.get("peak_rss_mb") or 0 for row in rows.values()), default=0)
-        total = sum(value or 0 for value in seconds)
-        times.append({"number": number, "name": entry.name, "seconds": seconds, "total": total, "peak": peak})
-    longest = max(row["total"] for row in times) or 1
-    for row in times:
-        row["widths"] = [round(100 * (value or 0) / longest, 2) for value in row["seconds"]]
-    return {"times": times, "stage_names": STAGES, "speed_plots": plots.speed_plots(comparison)}
+    names = [entry.name for entry in comparison.results]
+    table = time_table(names, [source.record for source in comparison.sources])
+    stages = len(table.columns) - 3  # beside the name, the total and the memory
+    seconds = [[getattr(cell, "value", None) or 0 for cell in row[1 : stages + 1]] for row in table.rows]
+    longest = max(map(sum, seconds)) or 1
+    return {
+        "times": table,
+        "time_marks": [[number] for number in range(len(names))],
+        "stages": stages,
+        "bars": [[round(100 * value / longest, 2) for value in row] for row in seconds],
+        "speed_plots": plots.speed_plots(comparison),
+    }
 
 
 def _breakable(label: str) -> str:

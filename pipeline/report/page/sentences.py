@@ -41,19 +41,19 @@ def _enumerated(names: list[str]) -> str:
 def facts(comparison: Comparison) -> list[tuple[str, str]]:
     """Collection, sizes, measure and hardware, as terms and values."""
     first = comparison.sources[0]
-    data = first.manifest.get("config", {}).get("data", {})
+    data = first.manifest.config.get("data", {})
     folder = str(data.get("path") or "").rstrip("/").rpartition("/")[2]
-    passages = sorted({source.metrics["passages"] for source in comparison.sources})
-    hardware = first.manifest.get("hardware", {})
-    cores = hardware.get("cores", "?")
-    processor = f"{hardware.get('cpu', '')}, {cores} core{'' if cores == 1 else 's'}"
-    gpus = Counter(hardware.get("gpus", []))
+    passages = sorted({source.record.passages for source in comparison.sources})
+    hardware = first.manifest.hardware
+    cores = hardware.cores or "?"
+    processor = f"{hardware.cpu}, {cores} core{'' if cores == 1 else 's'}"
+    gpus = Counter(hardware.gpus)
     values = {
         "collection": folder or ("sample" if data.get("source") == "sample" else ""),
         "queries": f"{len(comparison.query_ids):,}",
         "passages": " to ".join(f"{number:,}" for number in dict.fromkeys((passages[0], passages[-1]))),
         "measure": comparison.measure,
-        "processor": processor if hardware else "",
+        "processor": processor if hardware.found() else "",
         "GPU": ", ".join(f"{number} × {name}" for name, number in gpus.items()),
     }
     return [(term, value) for term, value in values.items() if value]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from pipeline.core.display import rate, rounded, signed, signed_interval
 from pipeline.report import tradeoff
 from pipeline.report.page.exact import exact_section
 from pipeline.report.page.render import render_page
-from pipeline.results.comparison import compare
+from pipeline.results.comparison import compare, compare_results
+from pipeline.results.folder import read_result
+from pipeline.results.records import Metrics
 
 
 def section(text: str) -> str:
@@ -34,8 +37,8 @@ def test_the_page_has_every_figure_of_each_index(folders: list[Path], indexed: l
     assert '<a href="#exact">' in text
     assert shown.count("<tr>") == 2 * (1 + len(indexed))
     for metrics in map(saved, indexed):
-        (point,) = tradeoff.tradeoffs([metrics])
-        assert f">{point.label}</span>" in shown
+        (point,) = tradeoff.tradeoffs([Metrics.model_validate(metrics)])
+        assert f">{point.index.label}</span>" in shown
         lost, index = metrics["against_exact"], metrics["index"]
         for share in lost["overlap"].values():
             assert f'<td data-value="{share}">{rounded(share)}</td>' in shown
@@ -75,12 +78,19 @@ def test_exact_search_is_set_against_nothing(folders: list[Path]) -> None:
 
 
 def test_a_figure_that_one_index_lacks_leaves_its_cell_empty(indexed: list[Path]) -> None:
-    compared = compare(indexed)
-    del compared.sources[0].metrics["index"]["memory_mb"]
-    del compared.sources[1].metrics["against_exact"]["overlap"]["5"]
-    del compared.sources[1].metrics["against_exact"]["change"]["mrr@10"]
-    costs = exact_section(compared)["index_costs"]
-    assert dict(zip(costs["header"], costs["rows"][0], strict=True))["MB in memory"] == (None, "")
+    first, second = (saved(folder) for folder in indexed)
+    del first["index"]["memory_mb"]
+    del second["against_exact"]["overlap"]["5"]
+    del second["against_exact"]["change"]["mrr@10"]
+    compared = compare_results(
+        [
+            replace(read_result(folder), record=Metrics.model_validate(metrics))
+            for folder, metrics in zip(indexed, (first, second), strict=True)
+        ]
+    )
+    _, costs = exact_section(compared)["index_tables"]
+    names = [column.name for column in costs.columns]
+    assert dict(zip(names, costs.rows[0], strict=True))["MB in memory"] == ""
     shown = section(render_page(compared))
     assert shown.count("<td></td>") == 3
 

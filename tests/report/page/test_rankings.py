@@ -98,7 +98,7 @@ def test_curves_and_ranks_are_those_of_the_result(folders: list[Path]) -> None:
         curve = dict(zip(examined.cutoffs, examined.curves["ndcg"], strict=True))
         assert curve[10] == pytest.approx(entry.mean, abs=1e-12)
         curve = dict(zip(examined.cutoffs, examined.curves["recall"], strict=True))
-        assert curve[20] == pytest.approx(source.metrics["metrics"]["recall@20"], abs=1e-12)
+        assert curve[20] == pytest.approx(source.record.metrics["recall@20"], abs=1e-12)
         assert max(curve) == 50  # search.top_k
         told = examined.queries["q001"]
         lines = (source.folder / "run.trec").read_text(encoding="utf-8").splitlines()

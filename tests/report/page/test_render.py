@@ -194,9 +194,8 @@ def make_many(folder: Path) -> list[Path]:
     write("query-id\tcorpus-id\tscore\n" + "".join(f"{i * 137}\tp{i}\t1\n" for i in range(QUERIES)))
     config = folder / "c.yaml"
     config.write_text("name: many\ndata: {source: beir, path: .}\nmodel: {name: all-minilm-l6-v2}\n")
-    benchmark = Benchmark(
-        load_config(config, [f"cache={folder}/indexes", "search.top_k=12"]), Store(folder / "indexes")
-    )
+    settings = [f"cache={folder}/indexes", "search.top_k=12", "evaluate.measures=[ndcg@10]"]
+    benchmark = Benchmark(load_config(config, settings), Store(folder / "indexes"))
     return [make_one(folder / f"model-{number}", benchmark, rng) for number in range(RESULTS)]
 
 

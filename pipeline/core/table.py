@@ -1,0 +1,166 @@
+"""Tables as values, and the two renderings that need no library: plain text and HTML.
+
+A table is made once, and every rendering of it has the same title, columns and cells: the terminal, Markdown,
+LaTeX and CSV (`pipeline.report`) as well as the text and the HTML here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from html import escape
+from typing import Literal, Self
+
+from pipeline.core.display import interval, rounded
+
+SOFT_HYPHEN = "\u00ad"
+"""Where a column's name may be broken: "-" and a new line on the terminal, nothing in plain text."""
+
+
+class Cell(str):
+    """The text of a cell, with the number that it shows.
+
+    Attributes:
+        value: The number in full precision, by which a page sorts; None where there is none.
+        strong: Whether the cell stands out: the best of its column.
+    """
+
+    value: float | None
+    strong: bool
+
+    def __new__(cls, text: str, value: float | None, strong: bool = False) -> Self:
+        """A cell with its number."""
+        cell = super().__new__(cls, text)
+        cell.value, cell.strong = value, strong
+        return cell
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table.
+
+    Attributes:
+        name: Its heading.
+        align: Left for names, right for numbers.
+        wrap: Where a narrow terminal may break the cells. Columns that it may not break anywhere go into a
+            further table where they do not fit.
+        least: Characters that a column that wraps keeps; None is as many as the terminal leaves.
+        section: Heading of a group of columns, which the terminal shows as a table of its own.
+        from_width: The narrowest terminal, in characters, that shows the column.
+        hint: What it holds, for a page that shows it when the pointer is on the heading.
+    """
+
+    name: str
+    align: Literal["left", "right"] = "left"
+    wrap: Literal["anywhere", "words", "never"] = "anywhere"
+    least: int | None = None
+    section: str = ""
+    from_width: int = 0
+    hint: str = ""
+
+    @property
+    def plain_name(self) -> str:
+        """The heading without soft hyphens."""
+        return self.name.replace(SOFT_HYPHEN, "")
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table to show.
+
+    Attributes:
+        title: What it shows.
+        columns: The columns; the first one names the rows.
+        rows: A text per column; a `Cell` where a page can sort by the number. A new line in a cell is kept
+            on the terminal, and is a space elsewhere.
+        notes: What to know beside it, a sentence each.
+    """
+
+    title: str
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[str]]
+    notes: Sequence[str] = ()
+
+
+FilledColumn = tuple[Column, Sequence[str]]
+"""A column with its cells."""
+
+
+def table_of(title: str, columns: Iterable[FilledColumn], notes: Sequence[str] = ()) -> Table:
+    """A table from its columns and their cells; without columns that are empty in all rows."""
+    shown = [(column, cells) for column, cells in columns if any(cells)]
+    rows = list(zip(*(cells for _, cells in shown), strict=True))
+    return Table(title, [column for column, _ in shown], rows, notes)
+
+
+def transposed(table: Table) -> Table:
+    """The table with a column for each row: for a terminal, where a few long rows do not fit."""
+    first, *others = table.columns
+    columns = [first, *(Column(row[0], "right", "never") for row in table.rows)]
+    cells = zip(*(row[1:] for row in table.rows), strict=True)
+    rows = [(column.name, *row) for column, row in zip(others, cells, strict=True)]
+    return replace(table, columns=columns, rows=rows)
+
+
+class Displayed:
+    """Base of what shows itself as tables: a line in a prompt, text when printed, HTML in a notebook."""
+
+    def tables(self) -> list[Table]:
+        """The tables to show, the most important first."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.tables()[0].title}>"
+
+    def __str__(self) -> str:
+        return "\n\n".join(text_table(table) for table in self.tables())
+
+    def _repr_html_(self) -> str:
+        return "".join(html_table(table) for table in self.tables())
+
+
+def measure_table(
+    title: str, means: Mapping[str, float], intervals: Mapping[str, tuple[float, float]]
+) -> Table:
+    """A measure a row, with the 95% interval of its mean."""
+    rows = [(name, Cell(rounded(mean), mean), interval(*intervals[name])) for name, mean in means.items()]
+    columns = Column("measure"), Column("mean", "right"), Column("95% interval", "right")
+    return Table(title, columns, rows)
+
+
+def text_table(table: Table) -> str:
+    """Plain text: columns aligned by spaces."""
+    header = [column.plain_name for column in table.columns]
+    lines = [header, *([cell.replace("\n", " ") for cell in row] for row in table.rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    aligned = [
+        "  ".join(
+            cell.ljust(width) if column.align == "left" else cell.rjust(width)
+            for cell, width, column in zip(line, widths, table.columns, strict=True)
+        ).rstrip()
+        for line in lines
+    ]
+    return "\n".join([table.title, *aligned, *table.notes])
+
+
+def html_table(table: Table) -> str:
+    """An HTML fragment in the colours of the page around it."""
+    head = "".join(f'<th scope="col"{_alignment(c)}>{escape(c.name)}</th>' for c in table.columns)
+    body = "".join(
+        f'<tr><th scope="row"{_alignment(table.columns[0])}>{escape(row[0])}</th>'
+        + "".join(map(_html_cell, row[1:], table.columns[1:]))
+        + "</tr>"
+        for row in table.rows
+    )
+    caption = f'<caption style="text-align:left"><b>{escape(table.title)}</b></caption>'
+    notes = "".join(f"<p>{escape(note)}</p>" for note in table.notes)
+    return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{notes}"
+
+
+def _html_cell(cell: str, column: Column) -> str:
+    text = f"<b>{escape(cell)}</b>" if isinstance(cell, Cell) and cell.strong else escape(cell)
+    return f"<td{_alignment(column)}>{text}</td>"
+
+
+def _alignment(column: Column) -> str:
+    return f' style="text-align:{column.align}"'

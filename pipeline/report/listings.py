@@ -1,0 +1,77 @@
+"""Tables of a plan and of a cache: which artifacts it holds, which are damaged, and what is pruned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from pipeline.core.display import counted, size
+from pipeline.core.table import Column, Table
+
+WIDE = 140
+"""A terminal of fewer characters shows less of each artifact in a cache."""
+SIZE = Column("size", "right")
+STATES = {"whole": "complete", "in the making": "in progress"}
+"""States of an artifact whose names in JSON differ from those that people read."""
+
+
+def plan_table(name: str, rows: Iterable[Mapping[str, Any]]) -> Table:
+    """A stage a row: whether its artifact is in the cache, and its key."""
+    cells = [(row["stage"], "cached" if row["exists"] else "not cached", row["key"]) for row in rows]
+    return Table(name, [Column("stage"), Column("artifact"), Column("key")], cells)
+
+
+def cache_table(folder: str, rows: Sequence[Mapping[str, Any]]) -> Table:
+    """An artifact a row, from `pipeline.storage.cache.describe_entries`."""
+    columns = [Column("stage"), Column("key"), Column("state"), SIZE, Column("last used")]
+    columns += [Column(name, from_width=WIDE) for name in ("created", "inputs", "used by")]
+    cells = [
+        (
+            row["stage"],
+            row["key"][:12],
+            _state(row),
+            size(row["bytes"]),
+            _minute(row["used_at"]),
+            _minute(row["made_at"]),
+            _short(row["made_from"]),
+            _short(row["used_by"]),
+        )
+        for row in rows
+    ]
+    return Table(f"{folder}: {counted(len(rows), 'artifact')}, {_total(rows)}", columns, cells)
+
+
+def verify_table(folder: str, rows: Sequence[Mapping[str, Any]]) -> Table:
+    """An artifact a row, with its damaged files."""
+    damaged = sum(bool(row["files"]) for row in rows)
+    columns = [Column("stage"), Column("state"), SIZE, Column("damaged files"), Column("key")]
+    cells = [
+        (row["stage"], _state(row), size(row["bytes"]), "\n".join(row["files"]), row["key"]) for row in rows
+    ]
+    return Table(f"{folder}: {counted(len(rows), 'artifact')}, {damaged:,} damaged", columns, cells)
+
+
+def prune_table(folder: str, rows: Sequence[Mapping[str, Any]], dry: bool) -> Table:
+    """A pruned artifact a row, and why it can go."""
+    done = "would remove" if dry else "removed"
+    title = f"{folder}: {done} {counted(len(rows), 'artifact')}, {_total(rows)}"
+    columns = [Column("stage"), SIZE, Column("reason"), Column("key")]
+    cells = [(row["stage"], size(row["bytes"]), row["why"], row["key"]) for row in rows]
+    return Table(title + ("; --yes removes them" if dry else ""), columns, cells)
+
+
+def _state(row: Mapping[str, Any]) -> str:
+    return STATES.get(row["state"], str(row["state"]))
+
+
+def _total(rows: Iterable[Mapping[str, Any]]) -> str:
+    return size(sum(row["bytes"] for row in rows))
+
+
+def _minute(instant: str | None) -> str:
+    return (instant or "")[:16].replace("T", " ")
+
+
+def _short(names: Iterable[str]) -> str:
+    """Artifacts by stage and the start of their keys, one a line."""
+    return "\n".join(f"{name.partition('/')[0]} {name.partition('/')[2][:12]}" for name in names)

@@ -1,0 +1,1 @@
+"""Results of finished benchmarks: their folders, their records, and comparisons of several."""

@@ -1,0 +1,175 @@
+"""The contents of `metrics.json` and `manifest.json` as frozen records.
+
+Keys that may be absent, in results of earlier versions or because nothing was measured, have a default. Keys
+that this version does not know are kept.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+if TYPE_CHECKING:
+    from pipeline.runner import StageOutcome
+
+Name = Annotated[str, Field(min_length=1)]
+
+
+class Record(BaseModel):
+    """Base of the records."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+
+class EncodingUsage(Record):
+    """What encoding texts took; `padded` counts tokens with their padding.
+
+    The tokenizer works beside the model, in `tokenize_seconds`.
+    """
+
+    texts: int = 0
+    tokens: int = 0
+    padded: int = 0
+    tokenize_seconds: float = 0.0
+    padding_share: float = 0.0
+
+
+class StageRow(Record):
+    """One stage of a run; its figures are those of the run that computed the artifact.
+
+    Attributes:
+        key: Key of the artifact.
+        reused: Whether the artifact was in the cache.
+        seconds: Time of the whole stage; None where it was not needed and has no artifact.
+        items: How many passages, queries or vectors the artifact holds.
+        items_per_second: While the stage worked on them; None where nothing was left to do.
+        peak_rss_mb: Most memory in use, in 10^6 bytes.
+        bytes: Size of the artifact.
+    """
+
+    stage: Name
+    key: str = ""
+    reused: bool = False
+    seconds: float | None = None
+    items: int | None = None
+    items_per_second: float | None = None
+    peak_rss_mb: float | None = None
+    bytes: int | None = None
+    encoding: EncodingUsage | None = None
+
+    @classmethod
+    def of(cls, outcome: StageOutcome) -> StageRow:
+        """The row of a stage that was run, or not needed; `encoding` is left unset where it has none."""
+        made = outcome.artifact.manifest["made"] if outcome.artifact else {}
+        figures = {name: made.get(name) for name in ("seconds", "items", "items_per_second", "peak_rss_mb")}
+        figures["bytes"] = outcome.artifact.bytes if outcome.artifact else None
+        if "encoding" in made:
+            figures["encoding"] = made["encoding"]
+        return cls(stage=outcome.stage, key=outcome.key, reused=outcome.reused, **figures)
+
+    @property
+    def outcome(self) -> Literal["computed", "reused", "not needed"]:
+        """What the run did with the artifact; one that is not needed is not in the cache either."""
+        if self.reused:
+            return "reused"
+        return "not needed" if self.seconds is None else "computed"
+
+
+class Latency(Record):
+    """Milliseconds of single queries: the median and two percentiles."""
+
+    median: float
+    p95: float
+    p99: float
+
+
+class IndexCost(Record):
+    """An approximate index, and what it takes; on a GPU, figures of threads and memory have no meaning.
+
+    Attributes:
+        factory: Its Faiss factory string.
+        parameters: Of the search, such as nprobe.
+        memory_mb: Size in memory, in 10^6 bytes.
+        device: The GPU that it was searched on.
+        queries_per_second: On all threads.
+    """
+
+    factory: str
+    parameters: dict[str, int | float]
+    build_seconds: float
+    disk_bytes: int
+    memory_mb: float | None = None
+    device: str | None = None
+    queries_per_second: float
+    queries_per_second_one_thread: float | None = None
+    latency_ms: Latency
+
+    @property
+    def label(self) -> str:
+        """Its factory string and parameters."""
+        given = (f"{name}={value}" for name, value in self.parameters.items())
+        return " ".join([self.factory, *given])
+
+
+class Change(Record):
+    """Mean of a measure minus its `exact` mean, that of exact search, with the difference's 95% interval."""
+
+    exact: float
+    difference: float
+    ci_low: float
+    ci_high: float
+
+
+class AgainstExact(Record):
+    """What an approximate index loses: its share of the exact top hits by cutoff, and changes by measure."""
+
+    overlap: dict[str, float]
+    change: dict[str, Change]
+
+
+class Metrics(Record):
+    """The content of `metrics.json`: means and their 95% intervals by measure, and the stages in order.
+
+    Attributes:
+        queries: How many were judged.
+        passages: How many were searched.
+        index: Only of an approximate index that was measured against exact search; so is `against_exact`.
+    """
+
+    name: Name
+    queries: int
+    passages: Annotated[int, Field(gt=0)]
+    metrics: dict[str, float]
+    intervals: dict[str, tuple[float, float]] = {}
+    stages: tuple[StageRow, ...]
+    index: IndexCost | None = None
+    against_exact: AgainstExact | None = None
+
+    def stage(self, name: str) -> StageRow:
+        """The row of a stage; one without figures where there is none."""
+        return next((row for row in self.stages if row.stage == name), StageRow(stage=name))
+
+
+class Hardware(Record):
+    """The machine that a benchmark ran on; see `pipeline.core.machine.hardware`."""
+
+    cpu: str = ""
+    cores: int | None = None
+    gpus: tuple[str, ...] = ()
+    memory_gb: float | None = None
+    system: str = ""
+
+    def found(self) -> dict[str, Any]:
+        """What is known, by name: nothing about GPUs where there is none."""
+        return {name: value for name, value in self.model_dump().items() if value}
+
+
+class Manifest(Record):
+    """The content of `manifest.json`; `recipes` holds all that shaped each stage's artifact, and its key."""
+
+    config: dict[str, Any] = {}
+    recipes: Annotated[dict[str, dict[str, Any]], Field(min_length=1)]
+    versions: dict[str, str] = {}
+    hardware: Hardware = Hardware()
+    wall_seconds: float | None = None

@@ -1,0 +1,91 @@
+"""Tables of finished runs: the measures and the stages of one, and a summary and the times of several."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pipeline.core.display import counted, decimal, rate, rounded
+from pipeline.core.table import Cell, Column, Table, measure_table
+from pipeline.results.records import Metrics, StageRow
+
+WIDE = 80
+"""A terminal of fewer characters shows less of each stage."""
+PEAK = Column("peak MB", "right", from_width=WIDE)
+STAGE_COLUMNS = (
+    Column("stage"),
+    Column("artifact"),
+    *(Column(name, "right") for name in ("items", "seconds", "items/s")),
+    PEAK,
+    Column("key", from_width=WIDE),
+)
+
+
+def result_table(record: Metrics) -> Table:
+    """A measure a row, under the benchmark's name and size."""
+    queries, passages = counted(record.queries, "query", "queries"), counted(record.passages, "passage")
+    return measure_table(f"{record.name}: {queries}, {passages}", record.metrics, record.intervals)
+
+
+def stage_table(record: Metrics) -> Table:
+    """A stage a row: what the run did with its artifact, and what it took to compute it."""
+    rows = [
+        (
+            row.stage,
+            row.outcome,
+            Cell("" if row.items is None else f"{row.items:,}", row.items),
+            Cell(decimal(row.seconds, 2), row.seconds),
+            Cell(rate(row.items_per_second), row.items_per_second),
+            Cell(decimal(row.peak_rss_mb, 0), row.peak_rss_mb),
+            row.key[:12],
+        )
+        for row in record.stages
+    ]
+    return Table("stages", STAGE_COLUMNS, rows, _encoding(record.stage("passages")))
+
+
+def _encoding(row: StageRow) -> list[str]:
+    """What encoding took, as a note; the tokenizer works beside the model."""
+    if row.encoding is None:
+        return []
+    usage = row.encoding
+    per_text = (row.items_per_second or 0) / max(usage.texts, 1)
+    return [
+        f"{row.stage}: {usage.tokens * per_text:,.0f} tokens/s; "
+        f"tokenizer busy {usage.tokenize_seconds * per_text:.1%} of the time; "
+        f"padding {usage.padding_share:.1%} of the tokens computed"
+    ]
+
+
+def summary_table(records: Sequence[Metrics], total: int) -> Table:
+    """A finished benchmark a row, of `total` that were to be run: every measure's mean, and what it took."""
+    measures = dict.fromkeys(name for record in records for name in record.metrics)
+    rows = []
+    for record in records:
+        means = [record.metrics.get(name) for name in measures]
+        seconds = sum(row.seconds or 0 for row in record.stages)
+        computed = sum(row.outcome == "computed" for row in record.stages)
+        figures = [*(Cell(rounded(mean), mean) for mean in means), Cell(decimal(seconds, 1), seconds)]
+        rows.append((record.name, *figures, f"{computed} of {len(record.stages)}"))
+    columns = [Column(name, "right", "never") for name in (*measures, "seconds", "computed")]
+    title = f"{len(records):,} of {total:,} benchmarks finished"
+    return Table(title, [Column("result"), *columns], rows)
+
+
+def time_table(names: Sequence[str], records: Sequence[Metrics]) -> Table:
+    """A result a row: the seconds of each stage, in the plan's order, and of all, and the most memory."""
+    stages = list(dict.fromkeys(row.stage for record in records for row in record.stages))
+    rows = []
+    for name, record in zip(names, records, strict=True):
+        seconds = [record.stage(stage).seconds for stage in stages]
+        total = sum(value or 0 for value in seconds)
+        peak = max((row.peak_rss_mb or 0 for row in record.stages), default=0) or None
+        cells = [Cell(decimal(value, 2), value) for value in seconds]
+        rows.append((name, *cells, Cell(decimal(total, 1), total), Cell(decimal(peak, 0), peak)))
+    columns = [Column(name, "right", "never") for name in (*stages, "total")]
+    return Table("seconds of each stage", [Column("result"), *columns, PEAK], rows, [TIMES])
+
+
+TIMES = (
+    "Each stage is timed in the run that completed its artifact. A stage that several results share ran "
+    "once. The work of interrupted runs is not counted."
+)
