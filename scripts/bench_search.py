@@ -94,8 +94,8 @@ def draw(folder: Path, rows: int, dimension: int, queries: int, precision: vecto
     def build(draft: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         for start in range(0, rows, SHARD):
             part = some(min(SHARD, rows - start))
-            with draft.file(vector_shards.shard_name(start, start + len(part))) as path:
-                vector_shards.save(path, vector_shards.to_stored_precision(part, start, precision))
+            stored = vector_shards.to_stored_precision(part, start, precision)
+            draft.save_array(vector_shards.shard_name(start, start + len(part)), stored)
         return {}, {}
 
     np.save(folder / "queries.npy", some(queries))

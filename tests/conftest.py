@@ -91,8 +91,8 @@ def write_shard() -> Callable[..., None]:
     from pipeline.storage import vector_shards
 
     def write(draft: Any, start: int, rows: Any, precision: vector_shards.Precision = "fp32") -> None:
-        with draft.file(vector_shards.shard_name(start, start + len(rows))) as path:
-            vector_shards.save(path, vector_shards.to_stored_precision(rows, start, precision))
+        name = vector_shards.shard_name(start, start + len(rows))
+        draft.save_array(name, vector_shards.to_stored_precision(rows, start, precision))
 
     return write
 

@@ -1,4 +1,4 @@
-"""The Hugging Face Hub: the commit that a revision names, and a commit's files. All access is in here."""
+"""All access to the Hugging Face Hub: the commit that a revision names, and a commit's files."""
 
 from __future__ import annotations
 
@@ -42,19 +42,14 @@ def resolve_commit(repo: str, revision: str | None, kind: Kind) -> str:
     from huggingface_hub import HfApi, constants
 
     api = HfApi()
-    # without this timeout, a hub that accepts a request and never answers would be waited for without end
+    # without this timeout, the call would never end if the hub accepts the request and never answers
     api.repo_info = partial(api.repo_info, timeout=constants.HF_HUB_ETAG_TIMEOUT)  # type: ignore[method-assign]
     with _input_errors(repo, revision, kind, f"(revision '{revision}') is not"):
         return str(api.resolve_revision(repo, revision=revision, repo_type=kind).resolved)
 
 
 def snapshot(repo: str, revision: str, kind: Kind, patterns: Sequence[str]) -> Path:
-    """The local folder with a commit's files that match `patterns`; downloads those that are not cached.
-
-    Raises:
-        InputError: There is no such commit, or access is denied, or files are not cached and the hub cannot
-            be reached.
-    """
+    """The local folder with a commit's files that match `patterns`; downloads those that are not cached."""
     from huggingface_hub import snapshot_download
 
     with _input_errors(repo, revision, kind, f"at {revision[:12]} is not whole"):
@@ -65,11 +60,7 @@ def snapshot(repo: str, revision: str, kind: Kind, patterns: Sequence[str]) -> P
 def _input_errors(repo: str, revision: str, kind: Kind, missing: str) -> Iterator[None]:
     """Around a request to the hub: turns its refusals, and errors of the network, into input errors.
 
-    Args:
-        repo: Repository id on the hub.
-        revision: The branch, tag or commit.
-        kind: The kind of repository.
-        missing: What the message says if the hub cannot be reached, before "on this machine".
+    `missing` is what the message says if the hub cannot be reached, before "on this machine".
     """
     from huggingface_hub import constants
     from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
@@ -115,9 +106,7 @@ def _is_network_error(error: Exception) -> bool:
     seen: BaseException | None = error
     while seen is not None:
         module = type(seen).__module__.split(".")[0]
-        if isinstance(seen, (OSError, RevisionResolutionError)) or module.startswith(
-            ("httpx", "httpcore", "requests", "urllib3")
-        ):
+        if isinstance(seen, (OSError, RevisionResolutionError)) or module.startswith(_NETWORK_PACKAGES):
             return True
         seen = seen.__cause__ or seen.__context__
     return False

@@ -16,11 +16,11 @@ from importlib import metadata
 from typing import Any
 
 INDIRECT = ("faiss-gpu", "faiss-gpu-cu12", "faiss-gpu-cuvs", "llvmlite")
-"""Packages that shape results and are not required by name: Faiss for GPUs, and what Numba compiles with."""
+"""Packages that affect results and are not required by name: Faiss for GPUs, and Numba's compiler."""
 
 
 class Meter:
-    """Measures one stage, from the creation of the object on."""
+    """Measures one stage, from the creation of this object on."""
 
     def __init__(self) -> None:
         self._started = time.perf_counter()
@@ -28,7 +28,8 @@ class Meter:
         self._items = self._worked_on = 0
         self._notes: dict[str, Any] = {}
         self._stopped: tuple[float, float] | None = None
-        _reset_peak()
+        with contextlib.suppress(OSError), open("/proc/self/clear_refs", "w", encoding="ascii") as file:
+            file.write("5")  # resets the kernel's record of the most memory this process held, VmHWM
 
     @contextlib.contextmanager
     def working(self) -> Iterator[None]:
@@ -48,11 +49,11 @@ class Meter:
 
     def stop(self) -> None:
         """End the measurement, before work that is not the stage's own, such as timing an index."""
-        self._stopped = time.perf_counter(), _peak_mb()
+        self._stopped = time.perf_counter(), _status_mb("VmHWM")
 
     def figures(self) -> dict[str, Any]:
         """Seconds of the stage, items, items per second of work (None without any), peak memory, notes."""
-        ended, peak = self._stopped or (time.perf_counter(), _peak_mb())
+        ended, peak = self._stopped or (time.perf_counter(), _status_mb("VmHWM"))
         seconds = ended - self._started
         busy = self._working or seconds
         return {
@@ -132,20 +133,9 @@ def _cpu_name() -> str:
     return platform.processor() or platform.machine()
 
 
-def _reset_peak() -> None:
-    """Reset the kernel's record of the most memory this process held, if the system allows it."""
-    with contextlib.suppress(OSError), open("/proc/self/clear_refs", "w", encoding="ascii") as file:
-        file.write("5")
-
-
 def resident_mb() -> float:
     """Memory held now, in 10^6 bytes; the most held so far, if the system does not say."""
     return _status_mb("VmRSS")
-
-
-def _peak_mb() -> float:
-    """Most memory held since `_reset_peak`, in 10^6 bytes; since the start, if it cannot be reset."""
-    return _status_mb("VmHWM")
 
 
 def _status_mb(field: str) -> float:

@@ -1,10 +1,10 @@
-"""The order of hits, ties included: the one place that defines it.
+"""The order of hits, including ties: the one place that defines it.
 
 Scores fall; where two are equal as float32, the higher document id comes first, ids compared as UTF-8 byte
 strings. This is the order of trec_eval 9 (`comp_sim_docno` in form_res_rels.c; its scores are C floats) and
-of pytrec_eval. Sorting strings is slow, and most scores differ. So rows are sorted by score, if they are not
-yet; then all hits whose score equals a neighbour's are gathered from all rows, a run of equal scores is a
-group, and one sort by group and id puts all of them in order within their places.
+of pytrec_eval. Sorting strings is slow, and most scores differ. So rows are first sorted by score, unless
+they are already. Then all hits that have the same score as a neighbour are gathered from all rows, with a
+group number for each run of equal scores, and one sort by group and id orders all of them in their places.
 """
 
 from __future__ import annotations
@@ -36,22 +36,13 @@ def sort_hits(passages: Int64, scores: Float32, id_rank: Int64) -> tuple[Int64, 
         id_rank: int64 [passages], `descending_id_rank` of all passage ids.
 
     Returns:
-        Both sorted, with the padding last: -1 and -inf.
-
-    Raises:
-        InputError: A score is NaN.
+        Both sorted, with the padding last: -1 and -inf. A NaN among the scores raises an `InputError`.
     """
     return _sort(passages, scores, lambda tied: id_rank[tied])
 
 
 def sort_hits_by_id(passages: Int64, scores: Float32, ids: pa.ChunkedArray) -> tuple[Int64, Float32]:
-    """`sort_hits` for few ties: only the ids of tied hits are read and compared.
-
-    Args:
-        passages: As in `sort_hits`.
-        scores: As in `sort_hits`.
-        ids: Arrow strings [passages].
-    """
+    """`sort_hits` for few ties: only the `ids` (Arrow strings [passages]) of tied hits are read."""
     return _sort(passages, scores, lambda tied: descending_id_rank(ids.take(pa.array(tied))))
 
 
@@ -73,7 +64,7 @@ def _sort(passages: Int64, scores: Float32, rank_of: Callable[[Int64], Int64]) -
 
 
 def _by_score(passages: Int64, scores: Float32) -> tuple[Int64, Float32]:
-    """Rows with falling scores and the padding last. Only rows that are not so already are sorted."""
+    """Rows with falling scores and the padding last. Rows that are in this order already are not sorted."""
     if np.isnan(scores).any():
         row = int(np.isnan(scores).any(axis=1).argmax())
         raise InputError(f"a score of query row {row} is NaN", allowed="numbers", fix="check the embeddings")

@@ -125,7 +125,7 @@ def write_qrels(path: Path, qrels: Qrels) -> str:
 
 def open_collection(artifact: Artifact) -> Collection:
     """The collection of a data artifact, memory-mapped."""
-    rows: Int64 = np.load(artifact.path(QRELS), mmap_mode="r", allow_pickle=False)
+    rows: Int64 = artifact.array(QRELS)
     return Collection(
         passages=open_texts(artifact.path(CORPUS)),
         queries=open_texts(artifact.path(QUERIES)),

@@ -44,8 +44,8 @@ class JoinedRun:
         query_ids: Arrow strings [queries], every judged query, in the order of the judgment file.
         document_ids: Arrow strings [documents], those that are judged or have a query's id. The row number
             of all others is `len(document_ids)`.
-        missing: Number of judged queries that the run does not have.
-        unjudged: Number of the run's queries without judgments; they are left out.
+        missing: As in `Evaluation`.
+        unjudged: As in `Evaluation`.
     """
 
     ranking: Ranking
@@ -67,9 +67,9 @@ class Evaluation(Displayed):
         means: float64 [measures], over all judged queries.
         ci_low: float64 [measures], the low end of the 95% interval of the mean.
         ci_high: float64 [measures], the high end.
-        missing: Judged queries the run does not have; they score 0.
-        unjudged: Queries of the run without judgments; they are left out.
-        repeated: Identical judgments that were merged.
+        missing: Number of judged queries that the run does not have; they score 0.
+        unjudged: Number of the run's queries without judgments; they are left out.
+        repeated: Number of identical judgments that were merged.
         run: Name of the run's file, for the title; "" where there is none.
     """
 
@@ -117,9 +117,9 @@ def evaluate_files(
     """Score a TREC run with TREC or BEIR judgments.
 
     Args:
-        qrels_path: Judgments; `.gz` is accepted for both files.
+        qrels_path: The judgments; `.gz` is accepted for both files.
         run_path: The run.
-        measures: What to compute.
+        measures: The measures to compute.
         ignore_identical_ids: Remove hits whose document id is the query's own id before ranks are counted.
 
     Raises:
@@ -184,13 +184,9 @@ def row_numbers(
 def write_per_query(
     file: TextIO, query_ids: Sequence[str], measures: Sequence[Measure], values: Float64
 ) -> None:
-    """Write a CSV file: a row for each query, columns `query_id` and one for each measure, in full precision.
+    """Write `values`, float64 [queries, measures], as CSV: columns `query_id` and one for each measure.
 
-    Args:
-        file: Open for writing text, with newline="".
-        query_ids: The query of each row of `values`.
-        measures: The measure of each column.
-        values: float64 [queries, measures].
+    The file is open for writing text, with newline="". Numbers are in full precision.
     """
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(["query_id", *map(str, measures)])
@@ -200,13 +196,8 @@ def write_per_query(
 def _lines_by_query(row: Int64, run: Run, n_queries: int) -> tuple[Int64, Float32]:
     """Lay a run's lines out as a row per query, in their order in the file.
 
-    Args:
-        row: int64 [run queries], the row of each query of the run; `n_queries` leaves its lines out.
-        run: The lines.
-        n_queries: Number of rows.
-
-    Returns:
-        Line numbers int64 [n_queries, k], padded with -1, and scores float32, padded with -inf.
+    `row` is int64 [run queries], the row of each query of the run; the lines of row `n_queries` are left out.
+    Returns line numbers int64 [n_queries, k], padded with -1, and scores float32, padded with -inf.
     """
     # in the smallest type that holds the row numbers: NumPy sorts up to 16 bits in one pass
     rows = row.astype(np.min_scalar_type(n_queries))[run.queries]

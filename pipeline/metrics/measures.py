@@ -2,7 +2,7 @@
 
 The grades of a ranking form a matrix [queries, k] that is nearly empty: few of the retrieved documents are
 judged. Only its judged cells are stored (`Graded`), so the cost of a measure grows with the number of
-judgments and not with that of hits. Each measure is one small function of the cells, which takes all its
+judgments and not with that of hits. Each measure is one small function of the cells, which computes all its
 cutoffs at once, and one line of `MEASURES`.
 
 Formulas are those of trec_eval (https://github.com/usnistgov/trec_eval); `docs/measures.md` gives each one.
@@ -24,7 +24,7 @@ MAX_EXP_GRADE = 1000  # 2**1024 overflows a float64
 
 @dataclass(frozen=True)
 class Graded:
-    """JudgedRanking documents in ranked order: the judged cells of a grade matrix [queries, k].
+    """Judged documents in ranked order: the judged cells of a grade matrix [queries, k].
 
     Attributes:
         n_queries: Rows of the matrix.
@@ -52,16 +52,10 @@ class Graded:
         return np.arange(1, len(self.queries) + 1) - first[self.queries]
 
     def total(self, cutoffs: Int64, weights: Float64 | None = None) -> Float64:
-        """Sums over the cells ranked within each cutoff.
+        """float64 [queries, cutoffs]: sums of `weights`, [cells], over the cells ranked within each cutoff.
 
-        One `bincount` adds up the cells between two successive cutoffs, a cumulative sum joins those.
-
-        Args:
-            cutoffs: int64 [cutoffs], ascending.
-            weights: float64 [cells]; None counts the cells.
-
-        Returns:
-            float64 [queries, cutoffs].
+        Without weights, the cells are counted. One `bincount` adds up the cells between two successive
+        cutoffs, which ascend; a cumulative sum joins those.
         """
         width = len(cutoffs) + 1  # the last column counts cells beyond all cutoffs
         column = np.searchsorted(cutoffs, self.ranks)
@@ -146,7 +140,7 @@ def success(judged: JudgedRanking, cutoffs: Int64, rel: int) -> Float64:
 
 
 def judged_share(judged: JudgedRanking, cutoffs: Int64) -> Float64:
-    """JudgedRanking documents, of any grade, over those retrieved in the top k (ir_measures' Judged)."""
+    """Judged documents, of any grade, over those retrieved in the top k (ir_measures' Judged)."""
     return _ratio(judged.found.total(cutoffs), np.minimum(cutoffs, judged.retrieved[:, None]))
 
 
@@ -186,7 +180,7 @@ class Cutoff(Enum):
 
 @dataclass(frozen=True)
 class Definition:
-    """How a measure is computed, and which parameters its name takes.
+    """A measure's computation, and what its name takes.
 
     Attributes:
         compute: (judged, cutoffs int64 [c] ascending, **params) -> float64 [queries, c].

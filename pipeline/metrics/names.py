@@ -50,8 +50,8 @@ class Measure:
 
     Attributes:
         name: A key of `MEASURES`.
-        params: Name and value of each parameter that is not at its default, sorted by name.
-        cutoff: How many ranks count; None counts all.
+        params: Name and value of each parameter that differs from its default, sorted by name.
+        cutoff: Number of ranks that count; None counts all.
     """
 
     name: str
@@ -69,11 +69,7 @@ class Measure:
 
 
 def parse_measure(text: str) -> Measure:
-    """Read one measure's name.
-
-    Raises:
-        InputError: The name, a parameter, a value or the cutoff does not exist; names the nearest that does.
-    """
+    """Read one measure's name; if a part of it does not exist, the error names the nearest that does."""
     lowered = text.strip().lower()
     match = _SUFFIXED.fullmatch(lowered) or _NAME.fullmatch(lowered)
     if match is None:
@@ -88,9 +84,6 @@ def parse_measures(texts: str | Iterable[str]) -> list[Measure]:
     """Read a list of names, or one string of names separated by commas.
 
     A measure that is named twice, also under another name, is kept once, in its first place.
-
-    Raises:
-        InputError: A name cannot be read, or there is none.
     """
     names = _LIST_COMMA.split(texts) if isinstance(texts, str) else texts
     measures = list(dict.fromkeys(parse_measure(name) for name in names))
@@ -146,19 +139,18 @@ def _parse_cutoff(name: str, cutoff: str | None, text: str) -> int | None:
     rule = MEASURES[name].cutoff
     if cutoff is None and rule is Cutoff.REQUIRED:
         raise InputError(f"measure {text!r} has no cutoff", allowed=f"{name}@k", fix=f"write {name}@10")
-    if cutoff is not None and rule is Cutoff.NONE:
-        raise InputError(f"measure {text!r} has a cutoff", allowed=f"{name} alone", fix="leave @k out")
     if cutoff is None:
         return None
+    if rule is Cutoff.NONE:
+        raise InputError(f"measure {text!r} has a cutoff", allowed=f"{name} alone", fix="leave @k out")
     return _parse_count(cutoff.strip(), CUTOFFS, f"cutoff {cutoff.strip()!r}", text)
 
 
 def _parse_count(digits: str, allowed: range, what: str, text: str) -> int:
     if re.fullmatch(r"[0-9]{1,20}", digits) and int(digits) in allowed:
         return int(digits)
-    raise InputError(
-        f"{what} in measure {text!r}", allowed=f"a whole number from {allowed[0]} to {allowed[-1]}"
-    )
+    numbers = f"a whole number from {allowed[0]} to {allowed[-1]}"
+    raise InputError(f"{what} in measure {text!r}", allowed=numbers)
 
 
 def _print(value: Value) -> str:
@@ -166,7 +158,7 @@ def _print(value: Value) -> str:
 
 
 def _nearest(word: str, options: Sequence[str]) -> str:
-    """The option that looks most like a word; empty if none is close."""
+    """The option most similar to a word; empty if none is close."""
     return next(iter(get_close_matches(word, options, n=1)), "")
 
 

@@ -1,4 +1,4 @@
-"""Scoring of a ranking held as arrays: the grades are looked up once, then every measure is computed of them.
+"""Scoring of a ranking: the grades of its hits are looked up once, then every measure is computed from them.
 
 values = compute_measures(ranking, qrels, n_queries, parse_measures("ndcg@10,map"))  # float64 [queries, 2]
 
@@ -51,11 +51,7 @@ def compute_measures(ranking: Ranking, qrels: Qrels, n_queries: int, measures: S
 
 
 def judge_ranking(ranking: Ranking, qrels: Qrels, n_queries: int) -> JudgedRanking:
-    """Look up the grade of every hit. Grades below 0 become 0: judged and not relevant.
-
-    Raises:
-        ValueError: The ranking does not have a row for each query.
-    """
+    """Look up the grade of every hit. Grades below 0 become 0: judged and not relevant."""
     if ranking.passages.ndim != 2 or len(ranking.passages) != n_queries:
         raise ValueError(f"ranking of shape {ranking.passages.shape} for {n_queries} queries")
     grades = np.maximum(qrels.grades, 0)
@@ -71,12 +67,7 @@ def judge_ranking(ranking: Ranking, qrels: Qrels, n_queries: int) -> JudgedRanki
 def drop_identical(ranking: Ranking, own: Int64) -> Ranking:
     """Remove from each row the passage that has the query's own id; the hits below it move up.
 
-    Args:
-        ranking: [queries, k].
-        own: int64 [queries], row of the passage with the query's id, -1 if there is none.
-
-    Returns:
-        [queries, k], rows that lost a hit are padded with -1.
+    `own` is int64 [queries], the row of that passage, or -1. Rows that lost a hit are padded with -1.
     """
     kept = (ranking.passages != own[:, None]) | (ranking.passages < 0)
     if kept.all():

@@ -29,9 +29,6 @@ def bootstrap_interval(values: Float64, confidence: float = CONFIDENCE) -> tuple
 
     Returns:
         float64 [measures] each: the low and the high end.
-
-    Raises:
-        ValueError: There is no query.
     """
     n_queries = len(values)
     if not n_queries:
@@ -51,16 +48,11 @@ def bootstrap_interval(values: Float64, confidence: float = CONFIDENCE) -> tuple
 
 
 def t_test(differences: Float64) -> Float64:
-    """Two-sided p of the paired t-test (Student 1908), as `scipy.stats.ttest_rel` computes it.
+    """float64 [pairs]: two-sided p of the paired t-test (Student 1908), as by `scipy.stats.ttest_rel`.
 
-    A pair without any difference has p = 1, and so has a single query. If all queries differ by exactly the
-    same amount, p is 0, as in SciPy.
-
-    Args:
-        differences: float64 [queries, pairs], the value of one run minus that of the other.
-
-    Returns:
-        float64 [pairs].
+    `differences` is float64 [queries, pairs], the value of one run minus that of the other. A pair without
+    any difference has p = 1, and so has a single query. If all queries differ by exactly the same amount,
+    p is 0, as in SciPy.
     """
     from scipy.special import stdtr
 
@@ -77,17 +69,12 @@ def t_test(differences: Float64) -> Float64:
 
 
 def randomization_test(differences: Float64) -> Float64:
-    """Two-sided p of the paired randomization test, which swaps the two values of random queries.
+    """float64 [pairs]: two-sided p of the paired randomization test, which swaps values of random queries.
 
-    20,000 of the 2^queries ways to swap are drawn from a fixed seed, the same for every pair of runs. The
-    observed one is counted as one more, so that p is never 0 (Smucker, Allan and Carterette, CIKM 2007;
-    Phipson and Smyth, Statistical Applications in Genetics and Molecular Biology 9(1), 2010).
-
-    Args:
-        differences: float64 [queries, pairs], the value of one run minus that of the other.
-
-    Returns:
-        float64 [pairs].
+    `differences` is as in `t_test`. 20,000 of the 2^queries ways to swap are drawn from a fixed seed, the
+    same for every pair of runs. The observed one is counted as one more, so that p is never 0 (Smucker, Allan
+    and Carterette, CIKM 2007; Phipson and Smyth, Statistical Applications in Genetics and Molecular Biology
+    9(1), 2010).
     """
     n_queries, n_pairs = differences.shape
     generator = np.random.default_rng(SEED)
@@ -105,13 +92,9 @@ def randomization_test(differences: Float64) -> Float64:
 
 
 def holm(p_values: Float64) -> Float64:
-    """p-values corrected for multiple tests by the step-down method of Holm, Scand. J. Statistics 6(2), 1979.
+    """p-values, float64 [tests], corrected for multiple tests (Holm, Scand. J. Statistics 6(2), 1979).
 
-    Args:
-        p_values: float64 [tests].
-
-    Returns:
-        float64 [tests]: a value is below a level if and only if Holm's method rejects that test at it.
+    A corrected value is below a level if and only if Holm's step-down method rejects that test at the level.
     """
     order = np.argsort(p_values, kind="stable")
     corrected = np.empty_like(p_values)
@@ -125,12 +108,8 @@ def compact_letters(means: Sequence[float], different: Iterable[tuple[int, int]]
     The insert-and-absorb algorithm: Piepho, *An algorithm for a letter-based representation of all-pairwise
     comparisons*, J. Computational and Graphical Statistics 13(2), 2004.
 
-    Args:
-        means: The mean of each run; the first letter of the highest is "a".
-        different: Pairs of positions in `means` that differ significantly.
-
-    Returns:
-        The letters of each run, in alphabetical order.
+    `means` has the mean of each run; the run with the highest has the letter "a". `different` are pairs of
+    positions in `means` that differ significantly. Returns the letters of each run in alphabetical order.
     """
     groups = [frozenset(range(len(means)))]
     for pair in different:

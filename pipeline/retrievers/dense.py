@@ -122,8 +122,7 @@ class Dense(Retriever):
                 ids = texts.ids.slice(start, stop - start).to_pylist()
                 vector_shards.check_vectors(vectors, ids, config.normalize)
                 kept = vector_shards.to_stored_precision(vectors, start, stored)
-                with draft.file(vector_shards.shard_name(start, stop)) as path:
-                    vector_shards.save(path, kept)
+                draft.save_array(vector_shards.shard_name(start, stop), kept)
                 usage.add(cost)
         context.meter.count(len(texts), worked=todo)
         context.meter.note("encoding", usage.figures())

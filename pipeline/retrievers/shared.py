@@ -6,8 +6,6 @@ import io
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from pipeline import data
 from pipeline.config import Config, keyed_settings
 from pipeline.core.errors import InputError
@@ -39,9 +37,8 @@ def save_ranking(draft: Draft, collection: Collection, ranking: Ranking) -> Fact
     """Write a ranking as arrays and as a TREC run: what every kind's search leaves."""
     from pipeline.formats.runs import write_run
 
-    for name, array in (("passages.npy", ranking.passages), ("scores.npy", ranking.scores)):
-        with draft.file(name) as path, open(path, "wb") as file:
-            np.save(file, array, allow_pickle=False)
+    draft.save_array("passages.npy", ranking.passages)
+    draft.save_array("scores.npy", ranking.scores)
     with draft.file("run.trec") as path, open(path, "wb") as file:
         write_run(file, collection.queries.ids, collection.passages.ids, ranking, TAG)
     return {"queries": len(ranking.passages), "depth": int(ranking.passages.shape[1])}
@@ -49,11 +46,7 @@ def save_ranking(draft: Draft, collection: Collection, ranking: Ranking) -> Fact
 
 def open_ranking(artifact: Artifact) -> Ranking:
     """The ranking that `save_ranking` wrote, memory-mapped."""
-    arrays = (
-        np.load(artifact.path(name), mmap_mode="r", allow_pickle=False)
-        for name in ("passages.npy", "scores.npy")
-    )
-    return Ranking(*arrays)
+    return Ranking(artifact.array("passages.npy"), artifact.array("scores.npy"))
 
 
 def measures_of(config: Config) -> list[Measure]:

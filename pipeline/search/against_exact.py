@@ -1,4 +1,4 @@
-"""What an approximate index loses against exact search: hits, and the change of the measures."""
+"""The loss of an approximate index against exact search: missing hits, and the change of the measures."""
 
 from __future__ import annotations
 
@@ -15,10 +15,7 @@ from pipeline.metrics.statistics import bootstrap_interval
 def overlap(found: Int64, exact: Int64, cutoff: int) -> float:
     """The share of the exact top `cutoff` hits that are among the top `cutoff` found; mean over queries.
 
-    Args:
-        found: int64 [queries, k], rows of passages, -1 for padding.
-        exact: int64 [queries, k], likewise.
-        cutoff: Ranks compared.
+    Both rankings are int64 [queries, k], rows of passages, -1 for padding.
     """
     found, exact = found[:, :cutoff], exact[:, :cutoff]
     # query * width + passage: one number for each pair of a query and a passage
@@ -35,12 +32,8 @@ def compare_with_exact(
 ) -> dict[str, Any]:
     """The section `against_exact` of `metrics.json`.
 
-    Args:
-        found: int64 [queries, k], rows of passages in the approximate ranking.
-        exact: int64 [queries, k], those in the exact one.
-        measures: The measures of the columns of `values`.
-        values: float64 [queries, measures], of the approximate ranking.
-        exact_values: float64 [queries, measures], of the exact one.
+    `found` and `exact` are rankings as in `overlap`, `values` and `exact_values` the measures of each,
+    float64 [queries, measures].
 
     Returns:
         `overlap` at each cutoff of the measures and at the ranking's depth; `change` by measure: the `exact`
@@ -49,18 +42,10 @@ def compare_with_exact(
     """
     cutoffs = sorted({measure.cutoff for measure in measures if measure.cutoff} | {exact.shape[1]})
     differences = values - exact_values
-    low, high = bootstrap_interval(differences)
-    columns = (exact_values.mean(axis=0), differences.mean(axis=0), low, high)
-    rows = zip(measures, *(column.tolist() for column in columns), strict=True)
+    columns = (exact_values.mean(axis=0), differences.mean(axis=0), *bootstrap_interval(differences))
+    names = ("exact", "difference", "ci_low", "ci_high")
+    rows = (dict(zip(names, row, strict=True)) for row in np.stack(columns, axis=1).tolist())
     return {
         "overlap": {str(cutoff): overlap(found, exact, cutoff) for cutoff in cutoffs},
-        "change": {
-            str(measure): {
-                "exact": float(mean),
-                "difference": float(change),
-                "ci_low": float(a),
-                "ci_high": float(b),
-            }
-            for measure, mean, change, a, b in rows
-        },
+        "change": dict(zip(map(str, measures), rows, strict=True)),
     }

@@ -1,7 +1,7 @@
 """Exact search: the best passages of each query among stored vectors, or by way of another exact search.
 
-The ranking does not depend on how the vectors are cut or where they are: in memory, on disk, or spread over
-machines. `streaming_scan` says why nothing is lost, `similarity` why scores are always the same.
+The ranking does not depend on how the vectors are split or where they are: in memory, on disk, or spread over
+machines. `streaming_scan` explains why nothing is lost, `similarity` why scores are always the same.
 
 ranking = exact_search(open_embeddings(artifact), queries, 1000, ids, "inner_product", bar, memory_mb=700)
 """
@@ -36,7 +36,6 @@ def exact_search(
     bar: Bar,
     *,
     memory_mb: int | None = None,
-    first_row: int = 0,
 ) -> Ranking:
     """The best passages of each query.
 
@@ -44,41 +43,29 @@ def exact_search(
         embeddings: Vectors of n passages.
         queries: float32 [queries, dimension].
         top_k: Hits kept for each query.
-        ids: Arrow strings, the ids of the collection's passages; they decide between equal scores.
+        ids: Arrow strings [n], the passages' ids, by which ties are ordered.
         metric: The metric.
         bar: Counts queries, in proportion to the rows read.
-        memory_mb: Limit of the memory used, in 10^6 bytes; None reads the vectors once, at any cost.
-        first_row: The collection's row of the first vector, if these are a part of the collection.
+        memory_mb: Limit of the memory used, in 10^6 bytes; None reads all vectors once.
 
     Returns:
-        [queries, min(top_k, n)], rows of the collection, ties in the contract's order.
+        [queries, min(top_k, n)], ties in the contract's order.
     """
     queries = np.ascontiguousarray(for_metric(queries, metric))
     k = min(top_k, len(embeddings))
     block, group = block_and_group_sizes(embeddings.dimension, k, len(queries), memory_mb)
-    part_ids = ids.slice(first_row, len(embeddings))
     ranking = Ranking(np.empty((len(queries), k), np.int64), np.empty((len(queries), k), np.float32))
     for start in range(0, len(queries), group):
         part = slice(start, start + group)
-        scan = StreamingScan(embeddings, queries[part], k, part_ids, metric)
+        scan = StreamingScan(embeddings, queries[part], k, ids, metric)
         scan.collect(block, bar)
         found = scan.best_hits()
-        ranking.passages[part] = np.where(found.passages >= 0, found.passages + first_row, -1)
-        ranking.scores[part] = found.scores
+        ranking.passages[part], ranking.scores[part] = found.passages, found.scores
     return ranking
 
 
 def merge_rankings(parts: Sequence[Ranking], top_k: int, ids: pa.ChunkedArray) -> Ranking:
-    """The best passages of each query in a collection, from those of its parts.
-
-    Args:
-        parts: `exact_search` of each part, with the same queries, `top_k` and `ids`.
-        top_k: Hits kept for each query.
-        ids: As in `exact_search`.
-
-    Returns:
-        The same as `exact_search` of the whole collection.
-    """
+    """The best passages of each query, from those of all parts of a collection; rows are the collection's."""
     passages = np.concatenate([part.passages for part in parts], axis=1)
     scores = np.concatenate([part.scores for part in parts], axis=1)
     return rescoring.rank_candidates(passages, scores, top_k, ids)
@@ -102,16 +89,9 @@ def exact_search_via(
     twice the error of the k-th are scored exactly. If the last hit fetched is still that near, others that
     were not fetched may be as well, and the query is searched again by `exact_search`.
 
-    Args:
-        nearest: The other search.
-        embeddings: The vectors it searches.
-        queries: As in `exact_search`, like `top_k` and `ids`.
-        top_k: Hits kept for each query.
-        ids: Ids of the passages.
-        metric: inner_product, also for cosine, of vectors of length 1; or l2.
-        bar: Counts queries.
-        batch_size: Queries given to `nearest` at once.
-        max_hits: Most hits to ask `nearest` for, at least `top_k`; None sets no limit.
+    `nearest` is the other search, of the same vectors. It gets `batch_size` queries at once, and is asked for
+    at most `max_hits` hits (at least `top_k`; None sets no limit). The metric is inner_product, also for
+    cosine if all vectors have length 1, or l2.
     """
     n = len(embeddings)
     k, fetched = min(top_k, n), min(top_k + EXTRA_HITS, max_hits or n, n)

@@ -35,9 +35,7 @@ def build_index(
     train_rows: int | None = None,
     seed: int = 0,
 ) -> Any:
-    """Build an index of vectors that are read a chunk at a time.
-
-    The result depends on the vectors and the settings, and not on how the vectors are sharded.
+    """A Faiss index of vectors, which are read a chunk at a time; it does not depend on how they are sharded.
 
     Args:
         embeddings: The passages' vectors; the number of a hit is the passage's row.
@@ -47,12 +45,6 @@ def build_index(
         train_rows: Size of the training sample, for an index that is trained; None takes 64 vectors for each
             list, at least 65,536.
         seed: Seed of the random sample.
-
-    Returns:
-        The faiss index.
-
-    Raises:
-        InputError: See `create_index`; or there are too few vectors to train or build this kind of index.
     """
     index = create_index(factory, metric, embeddings.dimension)
     n = len(embeddings)
@@ -77,11 +69,7 @@ def build_index(
 
 
 def create_index(factory: str, metric: Metric, dimension: int) -> Any:
-    """An empty index.
-
-    Raises:
-        InputError: Faiss does not know the factory string, or cannot build it for this dimension or metric.
-    """
+    """An empty index; refused if Faiss does not know the factory or cannot build it for these vectors."""
     too_few = _TOO_FEW.search(factory)
     if too_few:
         raise _refusal(f"index.factory: '{factory}'", f"{too_few[0]} makes Faiss crash or never end")
@@ -109,14 +97,7 @@ def _refusal(what: str, error: RuntimeError | str) -> InputError:
 def check_index(factory: str, metric: Metric, parameters: Parameters, dimension: int | None = None) -> None:
     """Refuse an index that Faiss cannot build, or parameters that it lacks, before anything is encoded.
 
-    Args:
-        factory: A faiss `index_factory` string.
-        metric: The metric.
-        parameters: See `set_search_parameters`.
-        dimension: Dimension of the vectors; None if it is not known yet: the least one that fits is tried.
-
-    Raises:
-        InputError: See `create_index` and `set_search_parameters`.
+    If the dimension of the vectors is not known yet (None), the least one that fits is tried.
     """
     if dimension is None or not 1 <= dimension <= MAX_DIMENSION:
         least = math.lcm(*map(int, _DIVISORS.findall(factory)))  # LSHr allocates memory by the square of it
@@ -125,11 +106,7 @@ def check_index(factory: str, metric: Metric, parameters: Parameters, dimension:
 
 
 def set_search_parameters(index: Any, factory: str, parameters: Parameters) -> None:
-    """Set an index's search parameters.
-
-    Raises:
-        InputError: The index has no parameter of that name, or does not accept the value.
-    """
+    """Set an index's search parameters; names and values that it does not have are refused."""
     space = faiss.ParameterSpace()
     space.initialize(index)
     ranges = space.parameter_ranges
@@ -170,12 +147,10 @@ def index_to_bytes(index: Any) -> UInt8:
 
 
 def read_index(stored: Path | UInt8, *, mapped: bool = True) -> Any:
-    """Read an index.
+    """Read an index from the file that `write_index` wrote, or from its bytes, uint8 [bytes].
 
-    Args:
-        stored: The file that `write_index` wrote, or its bytes, uint8 [bytes].
-        mapped: Whether to leave on disk what the type of index allows, until it is searched; also for a
-            file whose bytes are memory-mapped.
+    With `mapped`, what the type of index allows is left on disk until it is searched; also for a file given
+    as memory-mapped bytes.
     """
     if isinstance(stored, np.memmap):
         stored = Path(str(stored.filename))

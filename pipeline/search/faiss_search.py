@@ -1,8 +1,8 @@
 """Search of a Faiss index, with ties in the contract's order.
 
-Faiss orders hits by score, and equal scores in its own way. So one hit more than k is fetched: if the first
-hit left out scores as the last one kept, more that tie may follow, and the query is searched again for twice
-as many hits, until a lower score shows or nothing is left. Then all that tie are sorted, and k of them kept.
+Faiss orders hits by score, and equal scores in its own way. So one hit more than k is fetched. If its score
+equals that of the k-th, more passages may tie with them, and the query is searched again for twice as many
+hits, until a lower score appears or no passage is left. Then all hits are sorted, and the first k are kept.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ def search_index(
         batch_size: Queries given to Faiss at once.
         bar: Counts queries.
         on_cpu: The index on the CPU, if `index` is a copy on a GPU, which limits the number of hits: queries
-            whose ties straddle the last rank are searched there. None if `index` is on the CPU.
+            with ties across the last rank are searched there. None if `index` is on the CPU.
 
     Returns:
-        [queries, min(top_k, n)], ties in the contract's order, also those that straddle the last rank.
+        [queries, min(top_k, n)], ties in the contract's order, also those across the last rank.
     """
     queries = for_metric(queries, metric)
     k, for_ties = min(top_k, index.ntotal), index if on_cpu is None else on_cpu
@@ -70,16 +70,15 @@ def _search_batch(
     if scores.shape[1] > k:
         ties_cut = (scores[:, k - 1] == scores[:, k]) & (passages[:, k] >= 0)
         for row in np.flatnonzero(ties_cut):
-            passages[row, :k], scores[row, :k] = _with_all_ties(
-                for_ties, queries[row : row + 1], k, ids, metric
-            )
+            query = queries[row : row + 1]
+            passages[row, :k], scores[row, :k] = _with_all_ties(for_ties, query, k, ids, metric)
     return passages[:, :k], scores[:, :k]
 
 
 def _with_all_ties(
     index: Any, query: Float32, k: int, ids: pa.ChunkedArray, metric: Metric
 ) -> tuple[Int64, Float32]:
-    """The best k of one query whose k-th score other passages share."""
+    """The best k of one query, if other passages share its k-th score."""
     fetched = k + 1
     while True:
         fetched = min(2 * fetched, index.ntotal)

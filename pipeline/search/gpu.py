@@ -21,9 +21,6 @@ def choose_gpu(device: str, gpus: int) -> int | None:
     Args:
         device: `search.device`: auto, cpu, cuda or cuda:N.
         gpus: How many GPUs Faiss sees; 0 if it was built without GPU support.
-
-    Raises:
-        InputError: `device` names a GPU that does not exist.
     """
     if device == "cpu" or (device == "auto" and not gpus):
         return None
@@ -47,11 +44,9 @@ def move_to_device(index: Any, device: str, hits: int) -> Any:
 
     Args:
         index: A faiss index, its search parameters set.
-        device: `search.device`; with auto, an index that the GPU cannot take stays on the CPU.
-        hits: Hits per query that will be needed at least.
-
-    Raises:
-        InputError: `device` names a GPU that does not exist or cannot take the index.
+        device: `search.device`. An index that the GPU cannot take stays on the CPU if this is auto, and is
+            refused otherwise.
+        hits: Fewest hits per query that a search needs.
     """
     number = choose_gpu(device, count_gpus())
     if number is None:
@@ -74,12 +69,12 @@ def max_hits(top_k: int) -> int:
 
 
 def _check_limits(index: Any, hits: int) -> None:
-    """Raise a RuntimeError for what Faiss would only refuse during the search."""
+    """Raise a RuntimeError for what Faiss itself would refuse only during the search."""
     if hits > MAX_HITS:
-        raise RuntimeError(f"a GPU gives {MAX_HITS:,} hits at most, and {hits:,} are needed")
+        raise RuntimeError(f"a GPU returns {MAX_HITS:,} hits at most, and {hits:,} are needed")
     inverted = faiss.try_extract_index_ivf(index)
     if inverted and inverted.nprobe > MAX_HITS:
-        raise RuntimeError(f"a GPU looks at {MAX_HITS:,} lists at most, and nprobe is {inverted.nprobe:,}")
+        raise RuntimeError(f"a GPU searches {MAX_HITS:,} lists at most, and nprobe is {inverted.nprobe:,}")
 
 
 def _copy_to_gpu(index: Any, number: int) -> Any:

@@ -1,4 +1,4 @@
-"""BM25's postings, by the package bm25s: for every word its score in every passage that has it.
+"""BM25 postings, by the package bm25s: for every word, its score in each passage that contains it.
 
 The scores are Lucene's BM25 ("accurate" in Kamphuis et al., 2020), as Pyserini computes them:
 `log(1 + (N - df + 0.5) / (df + 0.5)) * tf / (tf + k1 * (1 - b + b * length / mean length))`.
@@ -20,11 +20,7 @@ from pipeline.search.words import Words
 
 
 def build(passages: Words, k1: float, b: float) -> Any:
-    """The bm25s index of some passages; a hit's number is the passage's row.
-
-    Raises:
-        InputError: No passage holds a word.
-    """
+    """The bm25s index of some passages; a hit's number is the passage's row."""
     bm25s = _import()
     if not len(passages.ids):
         raise InputError(
@@ -34,9 +30,8 @@ def build(passages: Words, k1: float, b: float) -> Any:
         )
     index = bm25s.BM25(k1=k1, b=b, method="lucene", csc_backend="scipy")
     vocabulary = {word: number for number, word in enumerate(passages.vocabulary)}
-    index.index(
-        bm25s.tokenization.Tokenized(passages, vocabulary), create_empty_token=False, show_progress=False
-    )
+    tokenized = bm25s.tokenization.Tokenized(passages, vocabulary)
+    index.index(tokenized, create_empty_token=False, show_progress=False)
     return index
 
 
@@ -52,17 +47,17 @@ def open_postings(folder: Path) -> Any:
 
 
 def search(index: Any, queries: Words, top_k: int, id_rank: Int64, bar: Bar) -> Ranking:
-    """The best passages of each query: of those that share a word with it, and no others.
+    """The best passages of each query, among those that share a word with it.
 
     Args:
-        index: Of n passages.
+        index: The index of n passages.
         queries: A word that occurs twice counts twice; a word that no passage has is left out.
-        top_k: Hits kept for each; fewer where fewer passages share a word.
+        top_k: Hits kept for each query; fewer where fewer passages share a word.
         id_rank: int64 [n], `pipeline.core.order.descending_id_rank` of the passage ids.
-        bar: Counts the queries that are done.
+        bar: Counts queries.
 
     Returns:
-        [queries, min(top_k, n)], ties in the contract's order, also where they straddle the last rank.
+        [queries, min(top_k, n)], ties in the contract's order, also those across the last rank.
     """
     k = min(top_k, len(id_rank))
     passages = np.full((len(queries), k), -1, np.int64)
@@ -77,7 +72,7 @@ def search(index: Any, queries: Words, top_k: int, id_rank: Int64, bar: Bar) -> 
 
 
 def _import() -> Any:
-    """The package bm25s, without the lines it logs about each step."""
+    """The package bm25s, without its log messages about each step."""
     import bm25s
 
     logging.getLogger("bm25s").setLevel(logging.WARNING)
@@ -85,7 +80,7 @@ def _import() -> Any:
 
 
 def _best(scores: Float32, k: int, id_rank: Int64) -> tuple[Int64, Float32]:
-    """The best k of one query's scores [n] above 0: all that tie with the last of them are put in order."""
+    """The best k of one query's scores [n] above 0; all that tie with the k-th are sorted before the cut."""
     hits = np.flatnonzero(scores > 0)
     if len(hits) > k:
         last = np.partition(scores[hits], -k)[-k]

@@ -22,7 +22,7 @@ _PIECE = 256  # rows rounded at once: they stay in the processor's cache
 
 
 class Float32Product:
-    """Multiplies rows with a few queries, which are given when the object is made, in float32 by NumPy.
+    """Multiplies rows with the given queries in float32 by NumPy.
 
     Attributes:
         norms: float64 [queries], at least the length of each query in the precision of the product.
@@ -100,16 +100,9 @@ class BFloat16Product(Float32Product):
 
 
 def tile_products(queries: Float32, tile: int, n_rows: int) -> list[Float32Product]:
-    """The fastest kind of product, one object for every `tile` queries.
-
-    Args:
-        queries: float32 [queries, dimension].
-        tile: Queries multiplied at once.
-        n_rows: How many rows will be multiplied with them.
-    """
-    kind = Float32Product
-    if 2.0 * n_rows * queries.size > ENOUGH and has_bfloat16():
-        kind = BFloat16Product
+    """The fastest kind of product for `n_rows` rows, one object for every `tile` queries."""
+    large = 2.0 * n_rows * queries.size > ENOUGH
+    kind = BFloat16Product if large and has_bfloat16() else Float32Product
     return [kind(queries[start : start + tile]) for start in range(0, len(queries), tile)]
 
 
@@ -131,12 +124,7 @@ def error_bound(
     - Rounded results, where a product does not keep its sums in float32: their unit roundoff times |q'||p'|.
     - Underflow. Each of the d terms may lose up to the smallest normal float32.
 
-    Args:
-        product: The product of the queries.
-        longest: At least the length of the longest row.
-        row_error: The largest distance of a row to its operand.
-        dimension: Dimension of the vectors.
-        metric: The metric.
+    `longest`: at least the length of the longest row; `row_error`: largest distance of a row to its operand.
     """
     gamma = (dimension + 4) * _ROUNDOFF / (1 - (dimension + 4) * _ROUNDOFF)
     norms, reach = product.norms + product.query_errors, longest + row_error

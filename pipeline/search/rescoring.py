@@ -17,13 +17,10 @@ PAIRS = 2048  # that one thread scores at a time
 
 
 def rank_candidates(passages: Int64, scores: Float32, k: int, ids: pa.ChunkedArray) -> Ranking:
-    """The best k candidates of each query.
+    """The best k candidates of each query, in the contract's order.
 
-    Args:
-        passages: int64 [queries, candidates], rows of passages in any order, -1 for padding.
-        scores: float32 [queries, candidates].
-        k: Hits kept for each query.
-        ids: Arrow strings, the ids of the collection's passages; they decide between equal scores.
+    `passages` and `scores` are int64 and float32 [queries, candidates]: rows of passages in any order, -1 for
+    padding. `ids` are the passages' ids as Arrow strings.
     """
     passages, scores = sort_hits_by_id(passages, scores, ids)
     return Ranking(np.ascontiguousarray(passages[:, :k]), np.ascontiguousarray(scores[:, :k]))
@@ -34,13 +31,7 @@ def rank_pairs(
 ) -> Ranking:
     """`rank_candidates` of candidates in one list: they are laid out as a padded row for each query.
 
-    Args:
-        rows: int64 [pairs], rows of passages.
-        scores: float32 [pairs].
-        query: int64 [pairs], ascending: the query of each pair.
-        n_queries: Number of queries.
-        k: As in `rank_candidates`.
-        ids: As in `rank_candidates`.
+    `rows` (of passages), `scores` and `query` are int64, float32 and int64 [pairs], `query` ascending.
     """
     counts = np.bincount(query, minlength=n_queries)
     column = np.arange(len(rows)) - (np.cumsum(counts) - counts)[query]

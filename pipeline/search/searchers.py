@@ -2,7 +2,8 @@
 
 Each has the `count` and the `dimension` of its vectors, and `search(queries, ids, bar)`. That returns the
 best `search.top_k` passages of each query in the contract's order, for queries float32 [queries, dimension],
-the passages' ids as Arrow strings [count], and a bar that counts queries.
+the passages' ids as Arrow strings [count], and a bar that counts queries. `index` and `search` are the
+sections of the config; `stored` is the index's file or its bytes (see `faiss_index.read_index`).
 """
 
 from __future__ import annotations
@@ -22,13 +23,7 @@ from pipeline.search.similarity import Metric, for_metric
 
 
 class StreamingSearcher:
-    """Exact search of stored vectors, within `search.memory_mb`.
-
-    Args:
-        index: The index section of the config.
-        search: The search section.
-        embeddings: The passages' vectors.
-    """
+    """Exact search of stored vectors, within `search.memory_mb`."""
 
     def __init__(self, index: IndexConfig, search: SearchConfig, embeddings: Embeddings) -> None:
         self.metric, self.config, self.embeddings = index.metric, search, embeddings
@@ -41,7 +36,7 @@ class StreamingSearcher:
 
 
 class FlatSearcher:
-    """Exact search of the vectors of a Flat index, in memory or on a GPU; see `open_searcher`."""
+    """Exact search of the vectors of a Flat index, in memory or on a GPU."""
 
     def __init__(self, index: IndexConfig, search: SearchConfig, stored: Path | UInt8) -> None:
         self.metric, self.config, self.index = index.metric, search, faiss_index.read_index(stored)
@@ -61,7 +56,7 @@ class FlatSearcher:
 
 
 class ApproximateSearcher:
-    """Search by any other index; see `open_searcher`."""
+    """Search of any other index."""
 
     def __init__(self, index: IndexConfig, search: SearchConfig, stored: Path | UInt8) -> None:
         self.metric, self.config = index.metric, search
@@ -95,17 +90,9 @@ class ApproximateSearcher:
 def open_searcher(
     index: IndexConfig, search: SearchConfig, stored: Path | UInt8
 ) -> FlatSearcher | ApproximateSearcher:
-    """The searcher of an index: exact for a Flat index, else as good as the index is.
-
-    Args:
-        index: The index section of the config.
-        search: The search section.
-        stored: The index: its file, or the file's bytes (see `faiss_index.read_index`).
-
-    Raises:
-        InputError: The index does not have one of the search parameters.
-    """
-    return (FlatSearcher if index.factory == EXACT else ApproximateSearcher)(index, search, stored)
+    """The searcher of an index: exact for a Flat index, approximate for others."""
+    kind = FlatSearcher if index.factory == EXACT else ApproximateSearcher
+    return kind(index, search, stored)
 
 
 Searcher = StreamingSearcher | FlatSearcher | ApproximateSearcher

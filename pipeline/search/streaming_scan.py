@@ -143,8 +143,8 @@ class StreamingScan:
         """Add the candidates among `products`, [rows from `start` on, queries of the tile].
 
         The hits are sorted by query, so that each query's new candidates are next to each other: the last one
-        ends at `ends`, and they go to the columns after the `count` that are in use. Queries whose room would
-        not do are passed to `_drop_below_threshold`, one by one.
+        ends at `ends`, and they go to the columns after the `count` that are in use. Queries without enough
+        room for theirs are passed to `_drop_below_threshold`, one by one.
         """
         if halves is not None:
             products = products - halves[:, None]
@@ -177,7 +177,7 @@ class StreamingScan:
         products = np.concatenate([self.products[query, :count], products])
         self.kth[query] = np.partition(products, len(products) - self.k)[-self.k]
         keep = np.flatnonzero(products >= self._thresholds(tile)[number])
-        if len(keep) > self.rows.shape[1] - SPARE // 2:  # too many are this near: only exact scores can tell
+        if len(keep) > self.rows.shape[1] - SPARE // 2:  # too many are this close: exact scores decide
             own, same_query = self.queries[query : query + 1], np.zeros(len(keep), np.int64)
             scores = rescoring.score_candidates(self.embeddings, rows[keep], own, same_query, self.metric)
             best = rescoring.rank_candidates(rows[keep][None], scores[None], self.k, self.ids)

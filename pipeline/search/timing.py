@@ -12,13 +12,13 @@ import numpy as np
 
 from pipeline.core.records import Float32
 
-SECONDS = 0.5  # that each of the three measurements takes, or one batch if that takes longer
+SECONDS = 0.5  # duration of each of the three measurements; at least one batch
 
 
 def time_searches(
     search: Callable[[Float32], object], queries: Float32, batch_size: int, on_gpu: bool = False
 ) -> dict[str, Any]:
-    """Time an index.
+    """Time searches of an index.
 
     Args:
         search: Searches the index for float32 [n, dimension].
@@ -56,7 +56,7 @@ def _queries_per_second(search: Callable[[Float32], object], queries: Float32, b
 def _timed_batches(
     search: Callable[[Float32], object], queries: Float32, batch_size: int
 ) -> Iterator[tuple[int, float]]:
-    """Searches batches of the queries, over and over until the time is up; yields their sizes and seconds."""
+    """Searches batches of the queries in turn until `SECONDS` are over; yields their sizes and seconds."""
     until = time.perf_counter() + SECONDS
     for start in itertools.cycle(range(0, len(queries), batch_size)):
         batch = queries[start : start + batch_size]

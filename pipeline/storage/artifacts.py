@@ -19,11 +19,14 @@ import json
 import tempfile
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from pipeline.core.records import Array
 from pipeline.storage import hashing, locks, whole_files
 
 LAYOUT = 2  # version of the manifest and the folder; artifacts of another version are not read
@@ -65,8 +68,7 @@ class Artifact:
     @property
     def facts(self) -> dict[str, Any]:
         """What the stage recorded about its result."""
-        facts: dict[str, Any] = self.manifest["facts"]
-        return facts
+        return dict(self.manifest["facts"])
 
     @property
     def files(self) -> list[str]:
@@ -78,18 +80,14 @@ class Artifact:
         """Size of all its files."""
         return sum(entry["bytes"] for entry in self.manifest["files"].values())
 
-    def absolute(self) -> Artifact:
-        """The same artifact with an absolute path."""
-        return replace(self, folder=self.folder.absolute())
-
-    def only(self, *names: str) -> Artifact:
-        """The same artifact with these of its files alone."""
-        files = {name: self.manifest["files"][name] for name in names}
-        return replace(self, manifest={**self.manifest, "files": files})
-
     def path(self, name: str) -> Path:
         """The path of one of its files."""
         return self.folder / name
+
+    def array(self, name: str) -> Array:
+        """The array in one of its `.npy` files, memory-mapped."""
+        mapped: Array = np.load(self.path(name), mmap_mode="r", allow_pickle=False)
+        return mapped
 
     def damaged(self) -> list[str]:
         """Names of the files whose size or checksum differs from the manifest."""
@@ -103,7 +101,7 @@ class Draft:
 
     Attributes:
         folder: The artifact's folder.
-        whole: Size and checksum of each finished file, those that a killed run left included.
+        whole: Size and checksum of each finished file, including those that a killed run left.
     """
 
     folder: Path
@@ -134,28 +132,17 @@ class Draft:
 
     @contextlib.contextmanager
     def file(self, name: str) -> Iterator[Path]:
-        """A temporary path to write; when the block ends without an error, it becomes the file `name`.
-
-        Raises:
-            OSError: The disk refused to write, whichever error the block raised because of that.
-        """
+        """A temporary path to write, which becomes the file `name`; see `whole_files.replacing`."""
         with whole_files.replacing(self.folder / name) as temporary:
             yield temporary
             entry = entry_of(temporary)
             self._write_checksum(name, entry)
         self.whole[name] = entry
 
-    def adopt(self, path: Path, name: str, entry: dict[str, Any]) -> None:
-        """Move a finished file, such as one from `scratch`, into the artifact.
-
-        Args:
-            path: The file, on the same disk as the draft.
-            name: Its name in the artifact.
-            entry: Its size and checksum (see `entry_of`).
-        """
-        self._write_checksum(name, entry)
-        whole_files.put_in_place(path, self.folder / name)
-        self.whole[name] = entry
+    def save_array(self, name: str, array: Array) -> None:
+        """Write an array as a `.npy` file."""
+        with self.file(name) as path, open(path, "wb") as file:  # given a path, NumPy would append ".npy"
+            np.save(file, array, allow_pickle=False)
 
     def _write_checksum(self, name: str, entry: dict[str, Any]) -> None:
         """Write a file's size and checksum beside it, before the file is renamed."""
@@ -168,7 +155,7 @@ class Draft:
             yield Path(folder)
 
     def _recover(self) -> None:
-        """Keep the files that match the checksum beside them."""
+        """Keep the files that match their checksums."""
         for path in sorted(self.folder.iterdir()):
             entry = whole_files.read_json_object(path.with_name(path.name + _SUM))
             if entry and _is_entry(path.name, entry) and _is_intact(path, entry):
@@ -188,7 +175,7 @@ class Draft:
 
     def _remove_others(self) -> None:
         """Remove all other files, unless a process uses those of an earlier artifact; then `prune` will."""
-        in_use = [path for path in manifests(self.folder) if locks.hold(path, wait=False) is None]
+        in_use = any(locks.hold(path, wait=False) is None for path in manifests(self.folder))
         if in_use:
             return
         kept = {*self.whole, *(name + _SUM for name in self.whole)}
@@ -203,7 +190,7 @@ def manifests(folder: Path) -> list[Path]:
 
 
 def read_manifest(folder: Path) -> dict[str, Any] | None:
-    """The manifest in an artifact's folder; None if there is none, or of another layout, or it is damaged.
+    """The manifest in a folder; None if there is none, or of another layout, or damaged.
 
     Raises:
         OSError: It exists and cannot be read.

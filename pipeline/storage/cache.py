@@ -43,7 +43,7 @@ class CacheEntry:
 
     @property
     def stage(self) -> str:
-        """Name of the stage that made it."""
+        """The stage that made it."""
         return self.folder.parent.name
 
     @property
@@ -90,11 +90,7 @@ class CacheEntry:
 
 
 def cache_entries(root: Path) -> list[CacheEntry]:
-    """Everything in a cache, finished or not, sorted by stage and key.
-
-    Raises:
-        InputError: The cache is not a folder.
-    """
+    """Everything in a cache, finished or not, sorted by stage and key."""
     if not root.is_dir():
         raise InputError(
             f"cache {root}: no such folder",

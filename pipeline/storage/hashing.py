@@ -32,11 +32,7 @@ def hash_file(path: Path) -> str:
 
 
 def hash_user_file(path: Path) -> str:
-    """SHA-256 of a file that a user gave, as hex; a second call reads it again only if it was written since.
-
-    Raises:
-        InputError: It cannot be read.
-    """
+    """SHA-256 of a user's file, as hex; a second call reads it again only if it was written since."""
     try:
         with open(path, "rb") as file:  # opening makes a network file system ask its server for the times
             now = os.fstat(file.fileno())

@@ -18,14 +18,10 @@ _UNSUPPORTED = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL, errn
 
 
 class Lock:
-    """A locked file, until `release` is called or the object is garbage-collected.
-
-    Args:
-        handle: Descriptor of the open, locked file; closing it releases the lock.
-    """
+    """A lock, held until `release` is called or the object is garbage-collected."""
 
     def __init__(self, handle: int) -> None:
-        self._close = weakref.finalize(self, os.close, handle)
+        self._close = weakref.finalize(self, os.close, handle)  # closing the file releases its lock
 
     def release(self) -> None:
         """Release the lock; a second call does nothing."""
@@ -37,16 +33,13 @@ def hold(path: Path, *, shared: bool = False, wait: bool = True, create: bool = 
 
     Args:
         path: The file or folder.
-        shared: Allow other shared locks beside this one; otherwise it is the only lock. Where the file system
-            has no locks, a shared lock and one on a folder are granted without locking anything.
+        shared: Allow other shared locks at the same time. Where the file system has no locks, a shared lock
+            and one on a folder are granted without locking anything.
         wait: Wait while another process holds it.
         create: Create the file if it does not exist.
 
     Returns:
         The lock; None if there is no such file, or if another process holds it and `wait` is off.
-
-    Raises:
-        OSError: The file cannot be opened or locked.
     """
     access = os.O_RDONLY if shared or path.is_dir() else os.O_RDWR
     kind = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB)

@@ -1,8 +1,7 @@
 """Removal of artifacts that are no longer needed: `benchmarco cache prune`.
 
 Whatever a running process makes or uses stays, and so does everything that a given config uses. Of the
-rest, `unused` allows everything; `older_than` what no run has used for that long; `size` the least recently
-used, until the cache is no larger than that. Only what every given limit allows is removed.
+rest, only what every given limit (`PruneLimits`) allows is removed.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class PruneLimits:
-    """Which entries `prune` may remove: those that meet every limit given (see above).
+    """Which entries `prune` may remove: those that meet every limit given.
 
     Attributes:
         unused: Entries that no given config uses.
-        older_than: Entries not used for so many seconds.
-        size: The least recently used entries, until so many bytes are left.
+        older_than: Entries not used for this many seconds.
+        size: The least recently used entries, until at most this many bytes are left.
     """
 
     unused: bool = False
@@ -38,14 +37,9 @@ class PruneLimits:
 def prune(root: Path, recipes: Collection[Recipe], limits: PruneLimits, dry: bool) -> list[dict[str, Any]]:
     """Remove entries within the limits, least recently used first; unreadable ones stay and are logged.
 
-    Args:
-        root: The cache.
-        recipes: Recipes whose artifacts stay, with all that those are made from.
-        limits: Which others may be removed.
-        dry: Remove nothing, and say what would be removed.
-
-    Returns:
-        A row for each entry removed: `stage`, `key`, `bytes`, `why`, and `removed`, which is false if `dry`.
+    The artifacts of `recipes` stay, together with everything they are made from. Returns a row for each entry
+    removed: `stage`, `key`, `bytes`, `why`, and `removed`. With `dry`, which sets `removed` to false, nothing
+    is removed, and the rows are the entries that would be.
     """
     everything = sorted(cache_entries(root), key=lambda entry: (entry.used, entry.stage, entry.key))
     needed = _needed({entry.key: entry for entry in everything}, recipes)
@@ -83,7 +77,7 @@ def _reason(entry: CacheEntry, limits: PruneLimits, left: int) -> str | None:
 
 
 def _needed(known: Mapping[str, CacheEntry], recipes: Collection[Recipe]) -> set[str]:
-    """Keys of the recipes' artifacts and of all that those are made from."""
+    """Keys of the recipes' artifacts and of everything they are made from."""
     needed: set[str] = set()
     waiting = [key for recipe in recipes for key in (recipe.key, *keys_in(recipe.plain))]
     while waiting:
@@ -96,6 +90,7 @@ def _needed(known: Mapping[str, CacheEntry], recipes: Collection[Recipe]) -> set
 
 def format_age(seconds: float) -> str:
     """A time span in its largest unit, such as `3 d`."""
-    units = {"d": 86400, "h": 3600, "m": 60, "s": 1}
-    unit = next((unit for unit, length in units.items() if seconds >= length), "s")
-    return f"{int(seconds / units[unit])} {unit}"
+    for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= length:
+            return f"{int(seconds / length)} {unit}"
+    return f"{int(seconds)} s"

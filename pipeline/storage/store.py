@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 @contextlib.contextmanager
 def _reading() -> Iterator[None]:
-    """Around code that reads an artifact: an unreadable file gets a hint about what to do."""
+    """Around code that reads an artifact: adds advice to the error of an unreadable file."""
     try:
         yield
     except (IsADirectoryError, PermissionError) as error:
@@ -34,11 +34,7 @@ def _reading() -> Iterator[None]:
 
 
 class Store:
-    """A folder of artifacts. Those it has loaded or made cannot be removed as long as the object exists.
-
-    Args:
-        root: The folder; created with the first artifact.
-    """
+    """A folder of artifacts. Those it has loaded or made cannot be removed as long as the object exists."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -51,27 +47,17 @@ class Store:
 
     @_reading()
     def find(self, recipe: Recipe) -> Artifact | None:
-        """The finished artifact of `recipe`, or None; checks that its files exist with the right sizes.
-
-        Raises:
-            OSError: Its folder or its manifest cannot be read.
-        """
+        """The finished artifact of `recipe`, or None; checks that its files exist with the right sizes."""
         folder = self.folder(recipe)
         manifest = read_manifest(folder)
         if not manifest or (manifest["stage"], manifest["key"]) != (recipe.stage, recipe.key):
             return None
-        for name, entry in manifest["files"].items():
-            path = folder / name
-            if not path.is_file() or path.stat().st_size != entry["bytes"]:
-                return None
-        return Artifact(folder, manifest)
+        sizes = {folder / name: entry["bytes"] for name, entry in manifest["files"].items()}
+        whole = all(path.is_file() and path.stat().st_size == size for path, size in sizes.items())
+        return Artifact(folder, manifest) if whole else None
 
     def load(self, recipe: Recipe) -> Artifact | None:
-        """The finished artifact of `recipe`, or None; checks every byte, and logs damage.
-
-        Raises:
-            OSError: See `find`.
-        """
+        """The finished artifact of `recipe`, or None; checks every byte, and logs damage."""
         folder = self.folder(recipe)
         with _reading():
             lock = locks.hold(folder / MANIFEST, shared=True)
@@ -102,14 +88,8 @@ class Store:
     ) -> tuple[Artifact, bool]:
         """Build the artifact of `recipe`, or load it if another process has built it meanwhile.
 
-        Args:
-            recipe: The artifact's recipe.
-            build: Writes the files into a draft; returns the facts to record about the result, and
-                what to record about how it was made.
-            fresh: Build it even if it exists.
-
-        Returns:
-            The artifact, and whether it existed.
+        `build` writes the files into a draft, and returns facts about the result and how it was made. With
+        `fresh`, it is built even if it exists. Returns the artifact, and whether it existed.
         """
         with self._making(recipe):
             existing = None if fresh else self.load(recipe)

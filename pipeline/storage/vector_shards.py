@@ -6,7 +6,6 @@ import itertools
 import mmap
 import re
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -16,25 +15,19 @@ from pipeline.core.records import Array, Embeddings, Float32, Int64
 from pipeline.storage.artifacts import Artifact
 
 Precision = Literal["fp32", "fp16"]
-_NAME = re.compile(r"rows-(\d{10})-(\d{10})\.npy")
+_NAME = re.compile(r"rows-\d{10}-\d{10}\.npy")
 MAX_LENGTH = 2.0**62  # squared distances of vectors up to this length do not overflow in float32
 LENGTH_TOLERANCE = 1e-3  # by which a length may differ from 1; rounding to bf16 or fp16 moves it less
 
 
 def missing_ranges(rows: int, shard_rows: int, whole: Iterable[str]) -> list[tuple[int, int]]:
-    """Row ranges [start, stop) of at most `shard_rows` rows that no existing shard holds.
+    """Row ranges [start, stop) that no existing shard holds, of at most `shard_rows` rows, out of `rows`.
 
-    Args:
-        rows: How many vectors there will be.
-        shard_rows: Rows of the longest shard.
-        whole: Names of the existing shards, of any length: an earlier run may have used another `shard_rows`.
+    The shards named in `whole` may have any length: an earlier run may have used another `shard_rows`.
     """
     ranges, start = [], 0
     for first, last in [*sorted(_row_range(name) for name in whole if _NAME.fullmatch(name)), (rows, rows)]:
-        while start < first:
-            stop = min(start + shard_rows, first)
-            ranges.append((start, stop))
-            start = stop
+        ranges += [(at, min(at + shard_rows, first)) for at in range(start, first, shard_rows)]
         start = max(start, last)
     return ranges
 
@@ -51,11 +44,7 @@ def shard_name(start: int, stop: int) -> str:
 
 
 def to_stored_precision(vectors: Float32, start: int, precision: Precision) -> Array:
-    """Vectors in the precision they are stored in; `start` is the first one's row, for the message.
-
-    Raises:
-        InputError: A component is too large for fp16.
-    """
+    """Vectors in the precision they are stored in; `start` is the first one's row, for the message."""
     if precision == "fp32":
         return vectors
     largest = float(np.abs(vectors).max(initial=0))
@@ -69,20 +58,10 @@ def to_stored_precision(vectors: Float32, start: int, precision: Precision) -> A
     return vectors.astype(np.float16)
 
 
-def save(path: Path, array: Array) -> None:
-    """Write an array to a `.npy` file of just this name."""
-    with open(path, "wb") as file:
-        np.save(file, array, allow_pickle=False)
-
-
 def open_embeddings(artifact: Artifact) -> Embeddings:
-    """All shards of a finished artifact, memory-mapped.
-
-    Raises:
-        InputError: Their dimensions differ.
-    """
+    """All shards of a finished artifact, memory-mapped."""
     names = sorted(name for name in artifact.files if _NAME.fullmatch(name))
-    shards = [np.load(artifact.path(name), mmap_mode="r", allow_pickle=False) for name in names]
+    shards = [artifact.array(name) for name in names]
     for name, shard in zip(names, shards, strict=True):
         if shard.shape[1] != shards[0].shape[1]:
             raise InputError(
@@ -95,22 +74,12 @@ def open_embeddings(artifact: Artifact) -> Embeddings:
 
 
 def rows_of(embeddings: Embeddings, start: int, stop: int) -> Embeddings:
-    """Rows [start, stop) of them, as memory-mapped as they are."""
+    """Rows [start, stop), without a copy."""
     return Embeddings(tuple(shard[a:b] for shard, a, b in _spans(embeddings, start, stop)))
 
 
 def check_counts(count: int, dimension: int, passages: int, queries: Float32) -> None:
-    """Refuse vectors, or an index of them, that fit neither the collection nor the queries.
-
-    Args:
-        count: How many vectors there are.
-        dimension: Their dimension.
-        passages: How many passages the collection has.
-        queries: float32 [queries, dimension].
-
-    Raises:
-        InputError: The counts or the dimensions differ.
-    """
+    """Refuse `count` vectors that fit neither the number of passages nor the queries, float32 [n, d]."""
     if count != passages:
         raise InputError(
             f"the index holds {count:,} vectors, and the collection {passages:,} passages",
@@ -153,7 +122,7 @@ def gather_rows(embeddings: Embeddings, rows: Int64) -> Float32:
 def release_memory(embeddings: Embeddings, start: int, stop: int) -> None:
     """Release the memory that rows of memory-mapped shards occupy; the system may keep them in its cache."""
     for shard, a, b in _spans(embeddings, start, stop):
-        mapped = getattr(shard, "_mmap", None)  # private, and numpy.memmap has no public name for it
+        mapped = getattr(shard, "_mmap", None)  # private: numpy.memmap has no public name for it
         if mapped is None:
             continue
         offset = _address(shard) - _address(np.frombuffer(mapped, np.uint8))
@@ -167,7 +136,7 @@ def _address(array: np.ndarray[Any, Any]) -> int:
 
 
 def _spans(embeddings: Embeddings, start: int, stop: int) -> Iterator[tuple[Float32, int, int]]:
-    """The shards that hold some of rows [start, stop), each with which of its own rows those are: [a, b)."""
+    """The shards that hold some of rows [start, stop), each with its own rows [a, b) among them."""
     before = 0
     for shard in embeddings.shards:
         a, b = max(start - before, 0), min(stop - before, len(shard))
@@ -177,15 +146,12 @@ def _spans(embeddings: Embeddings, start: int, stop: int) -> Iterator[tuple[Floa
 
 
 def check_vectors(vectors: Float32, ids: Iterable[str], normalized: bool) -> None:
-    """Refuse vectors whose scores would be meaningless.
+    """Refuse vectors that hold NaN or infinity, are too long, or, if `normalized`, not of length 1.
 
     Args:
         vectors: float32 [n, dimension].
-        ids: Ids of the n texts.
+        ids: Ids of the n texts; the message names the first one refused.
         normalized: Whether every length must be 1.
-
-    Raises:
-        InputError: A vector holds NaN or infinity, or is too long, or not of length 1; names the first one.
     """
     lengths = np.linalg.norm(vectors.astype(np.float64), axis=1)
     wrong = ~np.isfinite(lengths)
@@ -206,7 +172,6 @@ def check_vectors(vectors: Float32, ids: Iterable[str], normalized: bool) -> Non
 
 
 def _row_range(name: str) -> tuple[int, int]:
-    match = _NAME.fullmatch(name)
-    if match is None:
-        raise ValueError(f"not a shard: {name}")
-    return int(match[1]), int(match[2])
+    """The rows [start, stop) in the file of that `shard_name`."""
+    _, start, stop = name.removesuffix(".npy").split("-")
+    return int(start), int(stop)

@@ -21,7 +21,7 @@ from pipeline.core.errors import InputError
 
 TEMPORARY = ".tmp"
 _DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
-_TRIAL_BYTES = 1 << 20  # written to find out whether the disk is full
+_TRIAL_BYTES = 1 << 20  # appended to find out whether the disk is full
 
 
 def read_json_object(path: Path) -> dict[str, Any] | None:
@@ -43,28 +43,29 @@ def write_whole(path: Path, content: bytes) -> None:
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary path to write; when the block ends without an error, the file is renamed to `path`.
 
-    Raises:
-        OSError: The disk refused to write, whichever error the block raised because of that.
+    If the disk refuses to write, an OSError that names the file is raised. NumPy raises an OSError without a
+    number, and Faiss a RuntimeError; neither says why the write failed. So after such an error some bytes are
+    appended to the file, which is removed anyway: that shows the reason.
     """
     temporary = path.with_name(path.name + TEMPORARY)
     try:
         temporary.unlink(missing_ok=True)  # never written through: it may be a link to somewhere else
-        with disk_errors_named(temporary):
-            yield temporary
-            put_in_place(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
+        yield temporary
+        _flush(temporary)
+        os.replace(temporary, path)
+        _flush(path.parent)
+    except Exception as error:
+        number = getattr(error, "errno", None)
+        if not number and not isinstance(error, InputError):
+            number = _write_error(temporary)
+        if number in _DISK_ERRORS:
+            raise OSError(number, os.strerror(number), str(temporary)) from error
         raise
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
-def put_in_place(temporary: Path, path: Path) -> None:
-    """Rename a written file once all of it has reached the disk."""
-    flush(temporary)
-    os.replace(temporary, path)
-    flush(path.parent)
-
-
-def flush(path: Path) -> None:
+def _flush(path: Path) -> None:
     """Wait until a file's bytes, or the names in a folder, have reached the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
@@ -74,30 +75,11 @@ def flush(path: Path) -> None:
 
 
 def remove_path(path: Path) -> None:
-    """Remove a file, a link, or a folder with all that is in it."""
+    """Remove a file, a link, or a folder and its contents."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
-
-
-@contextlib.contextmanager
-def disk_errors_named(path: Path) -> Iterator[None]:
-    """Around code that writes `path`: a disk that refuses to write raises an OSError that names the file.
-
-    NumPy raises an OSError without a number, and Faiss a RuntimeError; neither says why the write failed. So
-    after an error without a number some bytes are appended to `path`, whose content is lost anyway: if the
-    disk is full or read-only, that fails with the reason.
-    """
-    try:
-        yield
-    except Exception as error:
-        number = getattr(error, "errno", None)
-        if not number and not isinstance(error, InputError):
-            number = _write_error(path)
-        if number in _DISK_ERRORS:
-            raise OSError(number, os.strerror(number), str(path)) from error
-        raise
 
 
 def _write_error(path: Path) -> int | None:

@@ -172,7 +172,7 @@ def test_the_bytes_of_an_index_are_those_of_its_file(factory: str, tmp_path: Pat
     faiss_index.write_index(job.build(made.passages, bar), path)
     stored = job.run(made.passages, None, bar)
     assert path.read_bytes() == stored.tobytes()
-    for opened in (faiss_index.read_index(stored), faiss_index.read(np.memmap(path, np.uint8, "r"))):
+    for opened in (faiss_index.read_index(stored), faiss_index.read_index(np.memmap(path, np.uint8, "r"))):
         assert (faiss_index.index_to_bytes(opened) == stored).all()
 
 

@@ -16,6 +16,7 @@ from hypothesis.extra import numpy as npst
 
 from pipeline.core.progress import silent
 from pipeline.core.records import Embeddings, Float32, Ranking
+from pipeline.engines.jobs import Searched
 from pipeline.search import exact, gpu, product, streaming_scan
 from pipeline.search.similarity import Metric, unit_vectors
 from pipeline.storage import vector_shards
@@ -137,8 +138,9 @@ def test_parts_merge_into_the_whole(
     parts = []
     with silent("", None, "") as bar:
         for start, stop in itertools.pairwise(edges):
-            part = Embeddings((rows[start:stop],))
-            parts.append(exact.exact_search(part, queries, k, ids(len(rows)), metric, bar, first_row=start))
+            part = Searched(Embeddings((rows[start:stop],)), ids(len(rows)).slice(start, stop - start), start)
+            found = exact.exact_search(part.data, queries, k, part.ids, metric, bar)
+            parts.append(part.of_collection(found))
     assert same(exact.merge_rankings(parts, k, ids(len(rows))), brute_force(rows, queries, k, metric))
 
 
