@@ -17,7 +17,7 @@ from pipeline.config.settings import HomePath, Section, setting
 
 
 class Config(Section):
-    """One benchmark, as its YAML file says."""
+    """The settings of one benchmark."""
 
     name: str = setting(..., "names the result folder", shapes="")
     data: Annotated[DataSettings, SOURCES] = setting(..., "the collection", shapes="")

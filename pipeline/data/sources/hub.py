@@ -80,7 +80,8 @@ class HubSettings(LocatedSettings):
 
     def open(self) -> Source:
         """See `DataSettings.open`."""
-        return HubDataset.open(self)
+        corpus = Repo.open(self.corpus_path, self.corpus_revision) if self.corpus_path else None
+        return HubDataset(self, Repo.open(self.path, self.revision), corpus)
 
 
 @dataclass(frozen=True)
@@ -96,17 +97,6 @@ class HubDataset:
     config: HubSettings
     rows: Repo
     corpus: Repo | None
-
-    @staticmethod
-    def open(config: HubSettings) -> HubDataset:
-        """Find the datasets.
-
-        Raises:
-            InputError: One is neither a folder nor known to the hub.
-        """
-        rows = Repo.open(config.path, config.revision)
-        corpus = config.corpus_path and Repo.open(config.corpus_path, config.corpus_revision)
-        return HubDataset(config, rows, corpus or None)
 
     def identity(self) -> dict[str, dict[str, Any]]:
         """Commits or bytes of the datasets, and the columns."""
