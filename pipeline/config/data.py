@@ -26,11 +26,7 @@ class DataSettings(Section):
         return self.corpus
 
     def open(self) -> Any:
-        """The reader of this source, a `pipeline.data.sources.protocol.Source`.
-
-        Raises:
-            InputError: Its files do not exist.
-        """
+        """The reader of this source, a `pipeline.data.sources.protocol.Source`; refused without its files."""
         raise NotImplementedError
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import types
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
@@ -14,6 +15,9 @@ from pipeline.config.benchmark import Config
 from pipeline.config.kinds import Kinds, kinds_of
 from pipeline.config.settings import SWEEP
 from pipeline.core.errors import InputError, short_repr
+
+_TYPE_OF_UNION = re.compile(r"(int|str|bool|PositivesOf)$|tuple\[|literal\[|function-")
+"""The names that pydantic puts between the keys of a location for the types of a union."""
 
 _ALLOWED = {
     "model_type": "a section: settings and their values",
@@ -88,17 +92,11 @@ def _place(
         section, kinds = inner
         if kinds and kinds.base is section:
             inner = (kinds[str(part)], kinds)  # pydantic names the kind after the section
-        elif isinstance(part, int) or not _names_a_type(part):
+        elif isinstance(part, int) or not _TYPE_OF_UNION.match(part):
             field = section.model_fields.get(str(part)) if section else None
             keys.append(part)
             holder, inner = inner, (_section_in(field), kinds_of(field)) if field else (None, None)
     return keys, *holder
-
-
-def _names_a_type(part: str) -> bool:
-    """Whether a part of pydantic's location names a type of a union and not a key."""
-    types_of_unions = ("tuple[", "literal[", "function-")
-    return part in ("int", "str", "bool", "PositivesOf") or part.startswith(types_of_unions)
 
 
 def _section_in(field: FieldInfo) -> type[BaseModel] | None:

@@ -30,10 +30,7 @@ class ModelSettings(Section):
     )
     device: str = setting("auto", "auto, cpu, cuda or cuda:N", shapes="", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
     shard_rows: int = setting(
-        16384,
-        "passages, or queries, per stored shard: what an interrupted run loses at most",
-        shapes="",
-        ge=1,
+        16384, "passages or queries per stored shard, the most that an interrupted run loses", shapes="", ge=1
     )
 
     def check(self, index: IndexConfig, search: SearchConfig) -> None:

@@ -50,11 +50,7 @@ def load_configs(paths: str | Path | Sequence[str | Path], overrides: Sequence[s
 
 
 def refuse_namesakes(benchmarks: Iterable[tuple[str, str]]) -> None:
-    """Refuse benchmarks with the same name: one would overwrite the result of the other.
-
-    Args:
-        benchmarks: The origin of each, for the message, and its name or result folder.
-    """
+    """Refuse benchmarks with the same name or result folder; each comes after its origin, for messages."""
     seen: set[str] = set()
     for where, name in benchmarks:
         if name in seen:
@@ -67,20 +63,16 @@ def refuse_namesakes(benchmarks: Iterable[tuple[str, str]]) -> None:
 
 
 def file_schema() -> dict[str, Any]:
-    """A config file as JSON Schema: one benchmark's settings, and `sweep`."""
+    """A config file as JSON Schema: the settings of a benchmark, and `sweep`."""
     schema = json_schema()
     keys = {"pattern": rf"^({'|'.join(Config.model_fields)})(\..+)?$"}
+    values = {"type": ["array", "object"]}
     schema["properties"][SWEEP] = {
         "description": "several benchmarks: a list of changes, or lists of values by setting",
         "default": None,
         "anyOf": [
             {"type": "array", "minItems": 1, "items": {"type": "object", "propertyNames": keys}},
-            {
-                "type": "object",
-                "minProperties": 1,
-                "propertyNames": keys,
-                "additionalProperties": {"type": ["array", "object"]},
-            },
+            {"type": "object", "minProperties": 1, "propertyNames": keys, "additionalProperties": values},
             {"type": "null"},
         ],
     }

@@ -9,7 +9,7 @@ from typing import Literal
 from pipeline.config.data import DataSettings, LocatedSettings
 from pipeline.config.settings import setting
 from pipeline.data.sources.beir_hub import BeirHub
-from pipeline.data.sources.folders import CollectionFiles
+from pipeline.data.sources.folders import FolderSource
 from pipeline.data.sources.protocol import Source
 from pipeline.formats import jsonl
 from pipeline.formats.judgments import Judgments
@@ -48,7 +48,7 @@ class BeirSettings(LocatedSettings):
         return BeirFolder.of_split(self.path, self.split)
 
 
-class BeirFolder(CollectionFiles):
+class BeirFolder(FolderSource):
     """A collection in BEIR's layout."""
 
     layout = "beir"

@@ -90,12 +90,5 @@ class BeirHub:
 def _texts(files: list[Path]) -> Iterator[Batch]:
     for rows in tables.read_rows(files, ["text"], ["_id", "id", "title"]):
         name = "_id" if "_id" in rows.columns or "id" not in rows.columns else "id"
-        yield Batch(
-            rows.strings(name, integers=True),
-            rows.strings("text"),
-            rows.strings("title", nulls=True) if "title" in rows.columns else None,
-            rows.origin,
-            rows.unit,
-            rows.numbers,
-            rows.advance,
-        )
+        titles = rows.strings("title", nulls=True) if "title" in rows.columns else None
+        yield rows.batch(rows.strings(name, integers=True), rows.strings("text"), titles)

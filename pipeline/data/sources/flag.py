@@ -11,7 +11,7 @@ from typing import Literal
 
 from pipeline.config.data import DataSettings, LocatedSettings
 from pipeline.config.settings import LocalPath
-from pipeline.data.sources.folders import CollectionFiles
+from pipeline.data.sources.folders import FolderSource
 from pipeline.data.sources.protocol import Source
 from pipeline.formats import jsonl, tables
 from pipeline.formats.judgments import Judgments
@@ -30,7 +30,7 @@ class FlagFolderSettings(LocatedSettings):
         return FlagFolder.find(self.path, ["corpus.jsonl"], [queries], [qrels])
 
 
-class FlagFolder(CollectionFiles):
+class FlagFolder(FolderSource):
     """A collection in FlagEmbedding's evaluation layout."""
 
     layout = "flag"

@@ -11,8 +11,8 @@ from pipeline.storage.hashing import hash_user_file
 
 
 @dataclass(frozen=True)
-class CollectionFiles:
-    """The files of a collection.
+class FolderSource:
+    """A source of three files, which layouts derive from.
 
     Attributes:
         layout: Name of the layout, part of the files' identity.

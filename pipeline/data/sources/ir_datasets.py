@@ -1,7 +1,7 @@
 """Collections of the ir_datasets catalogue, by their id, such as `msmarco-passage/dev/small`.
 
-ir_datasets fetches what is not on disk yet and checks each download against the checksum in its catalogue;
-so an id and the package's version fix the content.
+ir_datasets downloads missing files and checks each against the checksum in its catalogue; so an id and the
+package's version determine the content.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class CatalogueDataset:
         return {"corpus": plain, "queries": plain, "qrels": plain}
 
     def size(self) -> tuple[int | None, str]:
-        """Passages, where the catalogue knows how many."""
+        """The number of passages, if the catalogue has it."""
         return self._part("docs").docs_count(), "passages"
 
     def passages(self) -> Iterator[Batch]:
@@ -69,14 +69,11 @@ class CatalogueDataset:
         import pyarrow as pa
 
         qrels = list(self._guarded(self._part("qrels").qrels_iter()))
-        return make_judgments(
-            pa.array([str(qrel.query_id) for qrel in qrels], pa.string()),
-            pa.array([str(qrel.doc_id) for qrel in qrels], pa.string()),
-            np.array([qrel.relevance for qrel in qrels], np.float64),
-            f"ir_datasets {self.name}",
-            "judgment",
-            np.arange(len(qrels)),
-        )
+        queries = pa.array([str(qrel.query_id) for qrel in qrels], pa.string())
+        passages = pa.array([str(qrel.doc_id) for qrel in qrels], pa.string())
+        grades = np.array([qrel.relevance for qrel in qrels], np.float64)
+        origin, numbers = f"ir_datasets {self.name}", np.arange(len(qrels))
+        return make_judgments(queries, passages, grades, origin, "judgment", numbers)
 
     def _part(self, part: str) -> Any:
         """The dataset, which is refused if it does not have a part."""

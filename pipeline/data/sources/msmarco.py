@@ -1,9 +1,8 @@
 """MS MARCO's own files: `collection.tsv`, `queries.<split>.tsv` and `qrels.<split>.tsv`.
 
 A line of the collection is `pid, text`, of the queries `qid, text`, of the judgments `qid, 0, pid, grade`.
-Instead of the collection there may be `top1000.<split>.tsv` (lines of `qid, pid, query, passage`). Its
-passages are then the corpus, each once, in order of appearance, and its queries the queries, unless these
-have their own file.
+If there is no collection, the passages of `top1000.<split>.tsv` (lines of `qid, pid, query, passage`) are the
+corpus, each once, in order of appearance; if there is no file of queries, its queries are the queries.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Any, Literal
 
 from pipeline.config.data import DataSettings, LocatedSettings
 from pipeline.config.settings import LocalPath
-from pipeline.data.sources.folders import CollectionFiles
+from pipeline.data.sources.folders import FolderSource
 from pipeline.data.sources.protocol import Source
 from pipeline.formats import tsv
 from pipeline.formats.judgments import Judgments
@@ -41,7 +40,7 @@ class MsMarcoSettings(LocatedSettings):
         )
 
 
-class MsMarcoFolder(CollectionFiles):
+class MsMarcoFolder(FolderSource):
     """MS MARCO's passage ranking files; a top 1000 may take the place of the corpus and of the queries."""
 
     layout = "msmarco"
