@@ -20,7 +20,7 @@ from pipeline.config import Config
 from pipeline.core import machine
 from pipeline.core.progress import Progress, silent
 from pipeline.core.records import Collection
-from pipeline.data.storage import CORPUS
+from pipeline.data.collection_files import CORPUS
 from pipeline.engines import Engine
 from pipeline.retrievers import shared
 from pipeline.retrievers.retriever import Identities, Retriever, open_retriever

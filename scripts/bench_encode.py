@@ -39,7 +39,7 @@ from pipeline import data
 from pipeline.config import BACKENDS, SOURCES, EncoderSettings
 from pipeline.core import machine
 from pipeline.core.progress import silent
-from pipeline.data.storage import CORPUS
+from pipeline.data.collection_files import CORPUS
 from pipeline.encoders import CalibrationCorpus, Model, Usage, open_encoder, resolve, token_counter
 from pipeline.storage.artifacts import Recipe
 from pipeline.storage.store import Store

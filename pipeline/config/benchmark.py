@@ -17,7 +17,7 @@ from pipeline.config.settings import HomePath, Section, setting
 
 
 class Config(Section):
-    """One benchmark, as its YAML file says."""
+    """The settings of one benchmark."""
 
     name: str = setting(..., "names the result folder", shapes="")
     data: Annotated[DataSettings, SOURCES] = setting(..., "the collection", shapes="")
@@ -26,12 +26,8 @@ class Config(Section):
     search: SearchConfig = setting(SearchConfig(), "the search", shapes="")
     engine: EngineConfig = setting(EngineConfig(), "where the work runs", shapes="")
     evaluate: EvaluateConfig = setting(EvaluateConfig(), "the measures", shapes="")
-    cache: HomePath = setting(
-        "indexes", "where artifacts are kept, relative to the working directory", shapes=""
-    )
-    output: HomePath = setting(
-        "results", "where results are written, relative to the working directory", shapes=""
-    )
+    cache: HomePath = setting("indexes", "folder of artifacts, relative to the working directory", shapes="")
+    output: HomePath = setting("results", "folder of results, relative to the working directory", shapes="")
 
     @field_validator("name")
     @classmethod

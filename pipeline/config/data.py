@@ -1,4 +1,4 @@
-"""The section `data`: the sources a collection is read from, and the settings that they share."""
+"""The section `data`: the sources of collections, and the settings that they share."""
 
 from __future__ import annotations
 
@@ -22,15 +22,11 @@ class DataSettings(Section):
 
     @property
     def passages_kept(self) -> int | None:
-        """The number of passages that the corpus is cut to; None where it is not cut to a number."""
+        """The number of passages in the slice of the corpus; None if it is not limited to a number."""
         return self.corpus
 
     def open(self) -> Any:
-        """The reader of this source, a `pipeline.data.sources.protocol.Source`.
-
-        Raises:
-            InputError: Its files do not exist.
-        """
+        """The reader of this source, a `pipeline.data.sources.protocol.Source`; refused without its files."""
         raise NotImplementedError
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import field_validator, model_validator
 
@@ -20,11 +20,18 @@ class EngineConfig(Section):
     workers: int | None = setting(
         None, "ray only: how many; null is one per GPU, or one per machine without GPUs", shapes="", ge=1
     )
-    store: str | None = setting(
-        None,
-        "ray only: an fsspec URL that all nodes reach; null: they all see the folder `cache`",
-        shapes="",
-    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_store(cls, given: Any) -> Any:
+        """Refuse the setting `store` of earlier versions; their manifests hold it as null."""
+        if not isinstance(given, dict) or "store" not in given:
+            return given
+        if given["store"] is not None:
+            raise ValueError(
+                "engine.store is no longer needed: data and models travel through Ray itself; remove it"
+            )
+        return {name: value for name, value in given.items() if name != "store"}
 
     @field_validator("address")
     @classmethod
@@ -33,16 +40,9 @@ class EngineConfig(Section):
             raise ValueError("null, auto or HOST:PORT")
         return value
 
-    @field_validator("store")
-    @classmethod
-    def _is_url(cls, value: str | None) -> str | None:
-        if value is not None and "://" not in value:
-            raise ValueError("null, or a URL such as s3://bucket/folder or file:///shared/folder")
-        return value
-
     @model_validator(mode="after")
     def _fits_kind(self) -> EngineConfig:
-        for name in ("address", "workers", "store"):
+        for name in ("address", "workers"):
             if self.kind == "local" and getattr(self, name) is not None:
                 raise ValueError(f"engine.{name} is for kind 'ray': leave it out")
         return self

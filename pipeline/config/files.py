@@ -1,4 +1,4 @@
-"""Config files: YAML is read, changed by `--set`, and checked."""
+"""Config files: their YAML, with changes by `--set`, as a checked config."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
         overrides: `key.path=value` strings, as given to `--set`; values are YAML.
 
     Raises:
-        InputError: The file cannot be read, is not YAML, or says something that is not allowed.
+        InputError: The file cannot be read, is not YAML, or has a setting or value that is not allowed.
     """
     path = Path(path)
     raw = read_config(path, overrides)
@@ -38,10 +38,16 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
 
 
 def read_config(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
-    """The file's YAML with the overrides applied, not checked yet; see `load_config` for both."""
+    """The file's YAML with the overrides applied, not yet checked; arguments as for `load_config`."""
     raw = _read_yaml(path)
     for override in overrides:
-        _override(raw, override)
+        keys, equals, value = override.partition("=")
+        setting_path = keys.strip().split(".")
+        if not equals or not all(setting_path):
+            found = f"--set {override}: not of the form key.path=value"
+            raise InputError(found, allowed="for example --set search.top_k=100")
+        where = f"--set {override}"
+        put(raw, setting_path, _parse_yaml(value, where), where)
     return raw
 
 
@@ -51,10 +57,7 @@ def make_config(raw: Mapping[str, Any], path: Path, part: str = "") -> Config:
     Args:
         raw: The content of the file.
         path: The file; relative paths are taken from its folder.
-        part: Which part of the file it is, for messages: "" is all of it.
-
-    Raises:
-        InputError: A value is not allowed, or a key is not known.
+        part: The part of the file that is read, for messages; "" is the whole file.
     """
     settings = {key: value for key, value in raw.items() if key != SWEEP}
     try:
@@ -63,15 +66,15 @@ def make_config(raw: Mapping[str, Any], path: Path, part: str = "") -> Config:
         raise explain(error, f"config {path}{part}") from None
 
 
-_UNFIT = re.compile("[\0\ud800-\udfff]")  # what no path and no UTF-8 file can hold
+_UNFIT = re.compile("[\0\ud800-\udfff]")  # not possible in a path or a UTF-8 file
 _WHOLE_NUMBERS = range(-(2**63), 2**63)
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's safe loader, which refuses a key given twice instead of keeping the last, and unfit values."""
+    """PyYAML's safe loader, which also refuses duplicate keys and values that no setting can hold."""
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """A value; a text that does not fit its tag, or the form of a date, ends in errors of many types."""
+        """A value. For text that does not fit its tag, such as a bad date, PyYAML raises many types."""
         try:
             value = super().construct_object(node, deep)
         except yaml.YAMLError:
@@ -90,7 +93,7 @@ class _Loader(yaml.SafeLoader):
         raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
-        """A mapping as it is written, before `<<` merges others into it."""
+        """A mapping before `<<` merges others into it, which makes duplicates legitimate."""
         node = super().compose_mapping_node(anchor)
         seen: set[str] = set()
         for key, _ in node.value:
@@ -131,13 +134,11 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise InputError(
-            f"config {path}: not UTF-8 text (byte {error.start})", fix="save it as UTF-8"
-        ) from None
+        found = f"config {path}: not UTF-8 text (byte {error.start})"
+        raise InputError(found, fix="save it as UTF-8") from None
     except OSError as error:
-        raise InputError(
-            f"config {path}: cannot be read: {error.strerror}", fix="check its permissions"
-        ) from None
+        found = f"config {path}: cannot be read: {error.strerror}"
+        raise InputError(found, fix="check its permissions") from None
     raw = _parse_yaml(text, f"config {path}")
     if not isinstance(raw, dict) or not all(isinstance(key, str) for key in raw):
         raise InputError(
@@ -148,30 +149,8 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     return raw
 
 
-def _override(raw: dict[str, Any], text: str) -> None:
-    """Apply one `key.path=value` to the raw mapping, in place."""
-    keys, equals, value = text.partition("=")
-    path = keys.strip().split(".")
-    if not equals or not all(path):
-        raise InputError(
-            f"--set {text}: not of the form key.path=value", allowed="for example --set search.top_k=100"
-        )
-    parsed = _parse_yaml(value, f"--set {text}")
-    put(raw, path, parsed, f"--set {text}")
-
-
 def put(raw: dict[str, Any], keys: Sequence[str], value: Any, where: str) -> None:
-    """Set a value, in place; the sections above it are added if they are missing.
-
-    Args:
-        raw: The content of a config file.
-        keys: The path of the setting.
-        value: Its value.
-        where: What sets it, for messages.
-
-    Raises:
-        InputError: A key above it is a value and not a section.
-    """
+    """Set the value at a path of keys, in place; missing sections are added. `where` is for messages."""
     *above, last = keys
     for key in above:
         if raw.get(key) is None:

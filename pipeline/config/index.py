@@ -17,10 +17,7 @@ class IndexConfig(Section):
         "inner_product", "what a score is; for l2 the negated squared distance", shapes="index"
     )
     train_rows: int | None = setting(
-        None,
-        "vectors an index that learns is trained on; null is 64 a list, at least 65,536",
-        shapes="index",
-        ge=1,
+        None, "vectors to train the index on; null is 64 per list, at least 65,536", shapes="index", ge=1
     )
     seed: int = setting(0, "seed for drawing the vectors of `train_rows`", shapes="index", ge=0)
     shards: int = setting(

@@ -1,9 +1,8 @@
 """The kinds of a section: one settings class for each, chosen by the value of one setting.
 
 `Kinds` is a registry and, as the metadata of a config's field, a discriminated union of pydantic: a file may
-give the settings of the kind that it names, and no others. A kind's class is named as "module:class" and
-imported when a config is first read, because it stands in the file of what it configures: its source, its
-backend.
+give the settings of the kind that it names, and no others. A kind's class is defined in the module of the
+source or backend that it configures, so the registry names it as "module:class" and imports it when needed.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class Kinds(Generic[S]):
     Args:
         base: The class that all of them derive from.
         field: The setting that names the kind.
-        classes: By its name each kind's class, or where to import it from, as "module:class".
+        classes: Each kind's class by its name, or "module:class" to import it from.
         default: The kind when a config names none; None refuses such a config.
     """
 
@@ -42,20 +41,14 @@ class Kinds(Generic[S]):
         self._adapter: TypeAdapter[S] | None = None
 
     def register(self, name: str, settings: str | type[S]) -> None:
-        """Add a kind, as from outside this package.
-
-        Args:
-            name: The value of `field` that chooses it.
-            settings: Its class, or "module:class". It derives from `base`, and its `field` is declared as
-                `Literal[name]`.
-        """
+        """Add a kind. Its class, given as such or as "module:class", declares `field` as `Literal[name]`."""
         self._classes[name], self._adapter = settings, None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._classes)
 
     def __getitem__(self, name: str) -> type[S]:
-        """The class of a kind, imported if it was not yet."""
+        """The settings class of a kind."""
         found = self._classes[name]
         if isinstance(found, str):
             found = self._classes[name] = named(found)
@@ -66,11 +59,7 @@ class Kinds(Generic[S]):
         return [name for name in self if setting in self[name].model_fields]
 
     def make(self, **settings: Any) -> S:
-        """The settings of the kind that they name.
-
-        Raises:
-            pydantic.ValidationError: A setting is not allowed.
-        """
+        """Settings of the kind named in them; raises pydantic's ValidationError if one is not allowed."""
         return self._validate(settings, None)
 
     @property
@@ -91,9 +80,9 @@ class Kinds(Generic[S]):
         return self.adapter.validate_python(kept, context=info.context if info else None)
 
     def _is_idle(self, given: Mapping[Any, Any], name: Any, value: Any) -> bool:
-        """Whether a setting belongs to other kinds only, and has the value that it has there by default.
+        """Whether a setting belongs to other kinds only, and has its default value there.
 
-        Such a setting is accepted and dropped: a sweep over kinds may spell it out once for all of them.
+        Such a setting is accepted and dropped, so that a sweep over kinds can give it for all of them.
         """
         kind = given.get(self.field)
         if kind not in list(self) or name in self[str(kind)].model_fields:
@@ -103,7 +92,7 @@ class Kinds(Generic[S]):
         return any(type(value) is type(default) and value == default for default in defaults)
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Validate by the union, made when first needed; serialize as the kind that a value is."""
+        """Validate by the union, which is made when first needed; serialize by the value's own class."""
         return core_schema.with_info_plain_validator_function(
             self._validate, serialization=core_schema.simple_ser_schema("any")
         )
@@ -122,7 +111,7 @@ class Kinds(Generic[S]):
 
 
 def named(place: Any) -> Any:
-    """What "module:name" names, imported; anything but a string is given back as it is."""
+    """The object that a string "module:name" names, imported; any other value is returned unchanged."""
     if not isinstance(place, str):
         return place
     module, _, attribute = place.partition(":")

@@ -1,8 +1,9 @@
-"""Explanations of what pydantic refuses in a config: where the mistake is, what is allowed, what to do."""
+"""Messages for configs that pydantic refuses: where the mistake is, what is allowed, what to do."""
 
 from __future__ import annotations
 
 import difflib
+import re
 import types
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
@@ -15,21 +16,19 @@ from pipeline.config.kinds import Kinds, kinds_of
 from pipeline.config.settings import SWEEP
 from pipeline.core.errors import InputError, short_repr
 
+_TYPE_OF_UNION = re.compile(r"(int|str|bool|PositivesOf)$|tuple\[|literal\[|function-")
+"""The names that pydantic puts between the keys of a location for the types of a union."""
+
 _ALLOWED = {
     "model_type": "a section: settings and their values",
     "tuple_type": "a list",
     "too_short": "one or more",
 }
-"""What is allowed in place of some of pydantic's complaints, in terms of YAML."""
+"""What is allowed, in terms of YAML, for some of pydantic's types of errors."""
 
 
 def explain(error: ValidationError, where: str) -> InputError:
-    """One of pydantic's complaints as a message: an unknown key before the others, else the deepest.
-
-    Args:
-        error: The complaints about a whole config.
-        where: The file, for the message.
-    """
+    """One of pydantic's errors about a config as a message: an unknown key first, else the deepest."""
     issue = min(error.errors(), key=lambda issue: (issue["type"] != "extra_forbidden", -len(issue["loc"])))
     keys, section, kinds = _place(issue["loc"])
     at = f"{where}: '{'.'.join(map(str, keys))}'"
@@ -43,7 +42,7 @@ def explain(error: ValidationError, where: str) -> InputError:
         return InputError(f"{at} is missing{doc}", fix="add it; see configs/quickstart.yaml")
     message = issue["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
     if issue["type"] == "value_error" and isinstance(issue["input"], Mapping):
-        return InputError(f"{where}: {message}")  # of a whole section, which says what to do
+        return InputError(f"{where}: {message}")  # about a whole section; it says what to do
     allowed = _ALLOWED.get(issue["type"], message)
     return InputError(f"{at} is {short_repr(issue['input'])}{doc}", allowed=allowed, fix="change it")
 
@@ -51,7 +50,7 @@ def explain(error: ValidationError, where: str) -> InputError:
 def _unknown_key(
     keys: Sequence[Any], section: type[BaseModel] | None, kinds: Kinds[Any] | None, where: str
 ) -> InputError:
-    """A key that its section does not have, with the keys that it has; arguments as `_place` gives them."""
+    """The message for a key that its section does not have; arguments as `_place` returns them."""
     key, dotted = str(keys[-1]), ".".join(map(str, keys))
     known = [*(section.model_fields if section else []), *([] if keys[:-1] else [SWEEP])]
     near = difflib.get_close_matches(key, known, 1)
@@ -64,10 +63,9 @@ def _unknown_key(
 
 
 def _unknown_kind(section: str, settings: Mapping[str, Any], where: str) -> InputError:
-    """A section whose kind is not given, or not one of the kinds."""
+    """The message for a section without a kind, or with an unknown one."""
     kinds = kinds_of(Config.model_fields[section])
-    if kinds is None:
-        raise TypeError(f"section {section} has no kinds")
+    assert kinds is not None, f"section {section} has no kinds"
     doc, value = kinds.base.model_fields[kinds.field].description, settings.get(kinds.field)
     near = difflib.get_close_matches(value, kinds, 1) if isinstance(value, str) else []
     is_given = kinds.field in settings
@@ -81,11 +79,11 @@ def _unknown_kind(section: str, settings: Mapping[str, Any], where: str) -> Inpu
 def _place(
     location: Sequence[str | int],
 ) -> tuple[list[str | int], type[BaseModel] | None, Kinds[Any] | None]:
-    """Where in a config one of pydantic's locations is.
+    """The place in a config that one of pydantic's locations names.
 
     Returns:
-        The keys that lead there, without what pydantic adds to name a kind or a type; the section that the
-        last of them is in, None inside a plain mapping; and the kinds that this section is one of, if any.
+        The keys, without the names of kinds and types that pydantic adds; the section of the last key, None
+        inside a plain mapping; and the kinds that this section is one of, if any.
     """
     keys: list[str | int] = []
     holder: tuple[type[BaseModel] | None, Kinds[Any] | None] = (Config, None)
@@ -94,21 +92,15 @@ def _place(
         section, kinds = inner
         if kinds and kinds.base is section:
             inner = (kinds[str(part)], kinds)  # pydantic names the kind after the section
-        elif isinstance(part, int) or not _names_a_type(part):
+        elif isinstance(part, int) or not _TYPE_OF_UNION.match(part):
             field = section.model_fields.get(str(part)) if section else None
             keys.append(part)
             holder, inner = inner, (_section_in(field), kinds_of(field)) if field else (None, None)
     return keys, *holder
 
 
-def _names_a_type(part: str) -> bool:
-    """Whether a part of pydantic's location is a type of a union instead of a key."""
-    types_of_unions = ("tuple[", "literal[", "function-")
-    return part in ("int", "str", "bool", "PositivesOf") or part.startswith(types_of_unions)
-
-
 def _section_in(field: FieldInfo) -> type[BaseModel] | None:
-    """The section that a field holds, or that it may hold instead of a plain value."""
+    """The section that a field always or sometimes holds."""
     inner = field.annotation
     options = get_args(inner) if isinstance(inner, types.UnionType) else (inner,)
     return next((each for each in options if isinstance(each, type) and issubclass(each, BaseModel)), None)

@@ -16,7 +16,7 @@ class ModelSettings(Section):
     """What makes texts searchable, and how."""
 
     retriever: ClassVar[Any] = "pipeline.retrievers.dense:Dense"
-    """The kind of retriever that uses the model: its class, or where to import it from, as "module:class"."""
+    """The class of the retriever that uses the model, or "module:class" to import it from."""
 
     backend: str = setting(..., "what runs the model", shapes="passages queries")
     name: PathOrId = setting(
@@ -30,30 +30,19 @@ class ModelSettings(Section):
     )
     device: str = setting("auto", "auto, cpu, cuda or cuda:N", shapes="", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
     shard_rows: int = setting(
-        16384,
-        "passages, or queries, per stored shard: what an interrupted run loses at most",
-        shapes="",
-        ge=1,
+        16384, "passages or queries per stored shard, the most that an interrupted run loses", shapes="", ge=1
     )
 
     def check(self, index: IndexConfig, search: SearchConfig) -> None:
-        """Refuse settings of other sections that this backend cannot honour.
-
-        Raises:
-            ValueError: There is one; the message says which, and what to do.
-        """
+        """Raise ValueError for settings of other sections that this backend cannot honour."""
 
     def open(self) -> Any:
-        """What is used in place of a model, for a backend that runs none; see `pipeline.encoders.Source`.
-
-        Raises:
-            InputError: Its files do not exist.
-        """
+        """The vectors of a backend that runs no model, a `pipeline.encoders.Source`."""
         raise NotImplementedError
 
 
 class VectorSettings(ModelSettings):
-    """What is common to the backends that give vectors."""
+    """Settings of all backends that give vectors."""
 
     normalize: bool = setting(True, "scale every vector to length 1", shapes="passages queries")
     vector_precision: Literal["fp32", "fp16"] = setting(
@@ -62,13 +51,13 @@ class VectorSettings(ModelSettings):
 
 
 class EncoderSettings(VectorSettings):
-    """What is common to the backends that run a model."""
+    """Settings of all backends that run a model."""
 
     on_gpu: ClassVar[bool] = True
-    """Whether the backend computes on GPUs too."""
+    """Whether the backend can compute on GPUs."""
     as_sentence_transformers: ClassVar[bool] = False
-    """Whether the backend runs every module that sentence-transformers would, with that library's defaults;
-    else it runs Transformer, Pooling and Normalize, with FlagEmbedding's."""
+    """Whether the backend runs all modules that sentence-transformers runs, with that library's defaults;
+    otherwise it runs Transformer, Pooling and Normalize, with FlagEmbedding's defaults."""
 
     pooling: Literal["cls", "mean", "last_token"] | None = setting(
         None, "null takes what the model itself declares", shapes="passages queries", keyed=False
@@ -105,20 +94,18 @@ class EncoderSettings(VectorSettings):
         return self
 
     def load(self, model: Any, prepared: Any) -> Any:
-        """The model, loaded: a `pipeline.encoders.batching.Backend`.
+        """Load a `pipeline.models.model.Model` as a `pipeline.encoders.batching.Backend`.
 
-        Args:
-            model: The model to load, a `pipeline.models.model.Model`.
-            prepared: The folder of what `prepare` made of it; None if it made nothing.
+        `prepared` is the folder that `prepare` made of it, or None.
         """
         raise NotImplementedError
 
     def prepared_recipe(self, model: Any) -> Any:
-        """Recipe of what the backend prepares of a model; None if it runs the model's own files."""
+        """The recipe of the model's prepared form; None if the backend runs the model's own files."""
         return None
 
     def prepare(self, model: Any, store: Any) -> Any:
-        """The artifact of `prepared_recipe`, reused or made in a `pipeline.storage.store.Store`; or None."""
+        """The artifact of `prepared_recipe`, loaded or made in a `pipeline.storage.store.Store`; or None."""
         return None
 
 

@@ -1,8 +1,7 @@
-"""The base of every section of a config: how a setting is declared, and which settings stand in which keys.
+"""The base class of a config's sections, and the declaration of a setting with its part in artifact keys.
 
-A setting is made by `setting`, which demands two marks: the stages whose artifacts it shapes, and whether its
-own value stands in their keys. `keyed_settings` reads the marks when keys are made, so that no setting can be
-added without deciding what it invalidates.
+`setting` demands two marks: the stages whose artifacts the setting shapes, and whether its value is part of
+their keys. `keyed_settings` reads them, so no setting can be added without deciding what it invalidates.
 """
 
 from __future__ import annotations
@@ -16,8 +15,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInf
 
 SWEEP = "sweep"  # the key of a file that holds several benchmarks; see `pipeline.config.sweep`
 STAGES = ("data", "passages", "queries", "index", "search", "evaluate")
-FOLDER = "folder"
-"""In a validation's context: the folder that relative paths are taken from."""
+FOLDER = "folder"  # key of a validation's context: the folder that relative paths are taken from
 
 
 def setting(default: Any, doc: str, *, shapes: str, keyed: bool = True, **limits: Any) -> Any:
@@ -27,8 +25,8 @@ def setting(default: Any, doc: str, *, shapes: str, keyed: bool = True, **limits
         default: The value when the config does not give one; `...` makes the field required.
         doc: One line for the schema and the documentation.
         shapes: The stages whose output the field changes, space-separated; "" for none.
-        keyed: Whether the value itself is part of those stages' keys. False where the key holds what
-            the value leads to instead: the content of a file, the identity of a model.
+        keyed: Whether the value is part of those stages' keys. False where the key holds what the value
+            names instead: the content of a file, the identity of a model.
         **limits: Pydantic's own constraints, such as `ge=1`.
     """
     extra: dict[str, Any] = {"shapes": shapes.split(), "keyed": keyed}
@@ -46,10 +44,7 @@ class Section(BaseModel):
     def narrowed(cls, name: str, default: Any = ..., doc: str = "") -> Any:
         """A setting of this class for a subclass that allows fewer values; it keeps its marks.
 
-        Args:
-            name: The setting.
-            default: Its value in the subclass when the config does not give one; `...` makes it required.
-            doc: What it is in the subclass, if that differs.
+        `default` and `doc` are those of the subclass: `...` makes it required, "" keeps this class's text.
         """
         field = cls.model_fields[name]
         shapes, keyed = marks(field)
@@ -57,7 +52,7 @@ class Section(BaseModel):
 
 
 def marks(field: Any) -> tuple[list[str], bool]:
-    """What `setting` was told: the stages that a field shapes, and whether its value is in their keys."""
+    """The stages that a field shapes, and whether its value is part of their keys."""
     extra = typing.cast("dict[str, Any]", field.json_schema_extra)
     return extra["shapes"], extra["keyed"]
 
@@ -84,7 +79,7 @@ def _with_home(value: str) -> str:
 
 
 def _absolute(value: str, info: ValidationInfo) -> str:
-    """A path, absolute where the folder is known that it is relative to; '' stays as it is."""
+    """An absolute path, if the context names the folder that it is relative to; '' is kept."""
     value, folder = _with_home(value), (info.context or {}).get(FOLDER)
     if folder is None or not value:
         return value
@@ -92,7 +87,7 @@ def _absolute(value: str, info: ValidationInfo) -> str:
 
 
 def _absolute_if_local(value: str, info: ValidationInfo) -> str:
-    """The same for what exists, or can only be a path; any other value is an id."""
+    """An absolute path if the value exists or can only be a path; otherwise the value, an id."""
     path = _absolute(value, info)
     return path if value.startswith((".", "/", "~")) or Path(path).exists() else value
 
@@ -102,4 +97,4 @@ HomePath = Annotated[str, AfterValidator(_with_home)]
 LocalPath = Annotated[str, AfterValidator(_absolute)]
 """A path, relative to the config file."""
 PathOrId = Annotated[str, AfterValidator(_absolute_if_local)]
-"""A path relative to the config file, or else the id of something on the hub, or an alias."""
+"""A path relative to the config file, an id on the hub, or an alias."""

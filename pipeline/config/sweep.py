@@ -28,10 +28,9 @@ from pipeline.config.files import make_config, put, read_config
 from pipeline.config.settings import SWEEP
 from pipeline.core.errors import InputError, short_repr
 
-Change = dict[tuple[str, ...], Any]
-"""Values by the path of their setting."""
+Change = dict[tuple[str, ...], Any]  # values by the path of their setting
 
-LABEL_LENGTH = 32  # characters of a value that stay in a name made of it
+LABEL_LENGTH = 32  # characters of a value that a result's name keeps
 
 
 def load_configs(paths: str | Path | Sequence[str | Path], overrides: Sequence[str] = ()) -> list[Config]:
@@ -51,11 +50,7 @@ def load_configs(paths: str | Path | Sequence[str | Path], overrides: Sequence[s
 
 
 def refuse_namesakes(benchmarks: Iterable[tuple[str, str]]) -> None:
-    """Refuse benchmarks with the same name: one would overwrite the result of the other.
-
-    Args:
-        benchmarks: For each its source, for the message, and its name or result folder.
-    """
+    """Refuse benchmarks with the same name or result folder; each comes after its origin, for messages."""
     seen: set[str] = set()
     for where, name in benchmarks:
         if name in seen:
@@ -68,20 +63,16 @@ def refuse_namesakes(benchmarks: Iterable[tuple[str, str]]) -> None:
 
 
 def file_schema() -> dict[str, Any]:
-    """A config file as JSON Schema: one benchmark's settings, and `sweep`."""
+    """A config file as JSON Schema: the settings of a benchmark, and `sweep`."""
     schema = json_schema()
     keys = {"pattern": rf"^({'|'.join(Config.model_fields)})(\..+)?$"}
+    values = {"type": ["array", "object"]}
     schema["properties"][SWEEP] = {
         "description": "several benchmarks: a list of changes, or lists of values by setting",
         "default": None,
         "anyOf": [
             {"type": "array", "minItems": 1, "items": {"type": "object", "propertyNames": keys}},
-            {
-                "type": "object",
-                "minProperties": 1,
-                "propertyNames": keys,
-                "additionalProperties": {"type": ["array", "object"]},
-            },
+            {"type": "object", "minProperties": 1, "propertyNames": keys, "additionalProperties": values},
             {"type": "null"},
         ],
     }
@@ -89,7 +80,6 @@ def file_schema() -> dict[str, Any]:
 
 
 def _expand(path: Path, overrides: Sequence[str]) -> Iterator[Config]:
-    """The benchmarks of one file."""
     raw = read_config(path, overrides)
     sweep = raw.pop(SWEEP, None)
     if sweep is None:
@@ -112,7 +102,7 @@ def _expand(path: Path, overrides: Sequence[str]) -> Iterator[Config]:
 
 
 def _entries(sweep: list[Any], path: Path) -> Iterator[tuple[str, Change]]:
-    """The changes of a list's entries, each after the part of a message that names the entry."""
+    """For each entry of a list the text that names it in messages, and its change."""
     for number, entry in enumerate(sweep, start=1):
         part = f", {SWEEP} entry {number}"
         if not isinstance(entry, dict) or not all(isinstance(key, str) for key in entry):
@@ -121,7 +111,7 @@ def _entries(sweep: list[Any], path: Path) -> Iterator[tuple[str, Change]]:
 
 
 def _combinations(sweep: dict[Any, Any], path: Path) -> Iterator[tuple[str, Change]]:
-    """The changes of every combination, each after the part of a message that names it."""
+    """For each combination of values the text that names it in messages, and its change."""
     if not all(isinstance(key, str) for key in sweep):
         raise _malformed(f"config {path}: a key of '{SWEEP}' is not a text")
     axes = dict(_leaves(sweep))
@@ -144,7 +134,7 @@ def _malformed(found: str) -> InputError:
 
 
 def _leaves(changes: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """The values in sections and below dotted keys."""
+    """The path and value of each setting in nested sections and dotted keys."""
     for key, value in changes.items():
         path = (*above, *str(key).split("."))
         if isinstance(value, Mapping) and value:
@@ -168,14 +158,14 @@ def _refuse_set_twice(changes: list[tuple[str, Change]], overrides: Sequence[str
 
 
 def _labels(change: Change, changes: list[tuple[str, Change]]) -> Iterator[str]:
-    """The parts of a name that a change gives: every value that not all of the changes have."""
+    """The parts of a benchmark's name: the values that not all changes have."""
     for keys, value in change.items():
         if any(other.get(keys, change) != value for _, other in changes):
             yield _label(keys[-1], value)
 
 
 def _label(key: str, value: Any) -> str:
-    """A value as part of a result's name; one that is not text stands after its setting's name."""
+    """A value as part of a result's name; a value that is not text follows its setting's name."""
     if isinstance(value, list):
         return "-".join(_label(key, each) for each in value)
     if isinstance(value, str):

@@ -15,11 +15,7 @@ from pipeline.formats.records import Batch, refuse_unfit_ids
 def checked(read: Callable[[], Iterator[Batch]], what: str) -> Iterator[Batch]:
     """The batches of `read`, the ids of each checked; after the last, all are checked for duplicates.
 
-    Only a 64-bit hash of each id is kept. Where two are equal, the source is read again to name the ids.
-
-    Args:
-        read: Opens the batches; called a second time to name a duplicate.
-        what: "passage" or "query", for the errors.
+    Only a 64-bit hash of each id is kept. If two are equal, `read` is called again to name the ids.
 
     Raises:
         InputError: An id is unfit (`refuse_unfit_ids`) or a duplicate, or there is no record at all.
@@ -37,11 +33,12 @@ def checked(read: Callable[[], Iterator[Batch]], what: str) -> Iterator[Batch]:
 
 
 def numbers_of(batch: Batch, numbers: dict[str, int]) -> Int64:
-    """int64 [n]: the number of each record's id, -1 where `numbers` has none."""
+    """int64 [n]: the number of each record's id, -1 for an id without one."""
     return np.fromiter(map(numbers.get, batch.ids.to_pylist(), repeat(-1)), np.int64, len(batch))
 
 
 def _refuse_duplicates(hashes: Int64, read: Callable[[], Iterator[Batch]], what: str) -> None:
+    """Refuse two equal ids; `hashes` is sorted in place."""
     hashes.sort()
     suspects = set(hashes[1:][hashes[1:] == hashes[:-1]].tolist())
     if not suspects:

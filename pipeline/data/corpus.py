@@ -1,4 +1,4 @@
-"""Writing a corpus: batch by batch, titles joined, only the passages of the slice."""
+"""The writer of a corpus: batch by batch, titles joined, only the passages of the slice."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ import numpy.typing as npt
 from pipeline.core.progress import Progress
 from pipeline.core.records import Int64
 from pipeline.data.checks import checked, numbers_of
+from pipeline.data.collection_files import TextsWriter, blank
 from pipeline.data.slices import sample
 from pipeline.data.sources.protocol import Source
-from pipeline.data.storage import TextsWriter, blank
 from pipeline.formats.judgments import Judgments
 from pipeline.formats.records import Batch
 
 
 @dataclass
 class WrittenCorpus:
-    """What was found while a corpus was written.
+    """The rows, counts and content hash of a written corpus.
 
     Attributes:
-        rows: int64 [judged passages], the row at which each was written; -1 if it was not.
+        rows: int64 [judged passages], the row of each in the file; -1 if it was not written.
         read: Passages of the source.
         kept: Passages written.
         titles: How many written passages have a title.
@@ -51,18 +51,16 @@ def write_corpus(
     """Write the passages of a slice.
 
     Args:
-        source: Where they are.
-        judgments: The judgments.
-        of_kept_query: bool [j], which judgments are of the kept queries; their passages are always written.
+        source: The source to read.
+        judgments: Its judgments.
+        of_kept_query: bool [j], whether a judgment's query is kept; their passages are always written.
         size: Passages to keep; None is all.
         path: The Arrow stream to write.
         progress: Shows how much is read.
-
-    Raises:
-        InputError: A passage cannot be read, or has an unfit id.
     """
     corpus = WrittenCorpus(np.full(len(judgments.passage_ids), -1, np.int64))
-    wanted = _passages_of(judgments, of_kept_query)
+    rows = np.unique(judgments.passages[of_kept_query])
+    wanted = dict(zip(judgments.passage_ids.take(rows).to_pylist(), rows.tolist(), strict=True))
     keep = None
     if size is not None:
         whole = _with_bar(source, checked(source.passages, "passage"), progress, "drawing")
@@ -82,12 +80,6 @@ def write_corpus(
             corpus.empty += blank(texts)
     corpus.content = writer.content()
     return corpus
-
-
-def _passages_of(judgments: Judgments, chosen: npt.NDArray[np.bool_]) -> dict[str, int]:
-    """The passages of the chosen judgments: id -> row in `passage_ids`."""
-    rows = np.unique(judgments.passages[chosen])
-    return dict(zip(judgments.passage_ids.take(rows).to_pylist(), rows.tolist(), strict=True))
 
 
 def _with_bar(source: Source, batches: Iterator[Batch], progress: Progress, doing: str) -> Iterator[Batch]:

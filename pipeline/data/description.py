@@ -13,10 +13,9 @@ from pipeline.core.records import Collection, Int64, Qrels, Texts
 if TYPE_CHECKING:
     import pyarrow as pa
 
-TokenCounter = Callable[[list[str]], Sequence[int]]
-"""The number of tokens of each of some texts."""
+TokenCounter = Callable[[list[str]], Sequence[int]]  # texts -> the number of tokens of each
 
-TOKENIZED = 10_000  # texts whose tokens are counted at most
+TOKENIZED = 10_000  # at most so many texts have their tokens counted
 SEED = 0
 EXAMPLES = 3
 
@@ -25,12 +24,12 @@ def describe(collection: Collection, count_tokens: TokenCounter | None = None) -
     """Describe a collection.
 
     Args:
-        collection: As `open_collection` gives it.
-        count_tokens: Counts the tokens of texts; without it, `tokens` are left out. Of a larger corpus it
-            sees a seeded sample of `TOKENIZED` passages.
+        collection: The collection, as `open_collection` returns it.
+        count_tokens: Counts the tokens of texts, at most of a seeded sample of `TOKENIZED`; without it,
+            `tokens` are left out.
 
     Returns:
-        Plain JSON: what `load` found (`passages`, `queries`, `judgments`, `titles`, `empty_texts`,
+        Plain JSON: the facts from `load` (`passages`, `queries`, `judgments`, `titles`, `empty_texts`,
         `empty_queries`, `dropped`, `outside_slice`, `content`); `judgments_per_query`, over all grades as
         `all` and for each `grade`; `lengths` of `passages` and `queries` in `characters` and `tokens`;
         `examples`. A distribution is `min`, `median`, `mean`, `p95`, `max` and `counted` (how many values).
@@ -47,7 +46,7 @@ def describe(collection: Collection, count_tokens: TokenCounter | None = None) -
 
 
 def _distribution(values: npt.NDArray[Any]) -> dict[str, float | int]:
-    """Minimum, median, mean, 95th percentile, maximum and number of some values [n], n at least 1."""
+    """The distribution of some values [n], n at least 1."""
     return {
         "min": int(values.min()),
         "median": float(np.median(values)),
@@ -59,7 +58,7 @@ def _distribution(values: npt.NDArray[Any]) -> dict[str, float | int]:
 
 
 def _per_query(qrels: Qrels, queries: int) -> dict[str, Any]:
-    """How many judgments the queries have: of all grades, and of each grade, with the grade's total."""
+    """The number of judgments of a query, over all grades and for each grade, with the grade's total."""
     by_grade = {}
     for grade in np.unique(qrels.grades).tolist():
         chosen = np.bincount(qrels.queries[qrels.grades == grade], minlength=queries)

@@ -1,4 +1,4 @@
-"""The identity of a collection: what determines its content, without parsing it, for artifact keys."""
+"""The identity of a collection, for artifact keys: hashes and ids that determine its content, unparsed."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ SCHEMA = 3  # of reading, joining, slicing and storing; raise it when any of the
 class Identity:
     """For each part of a collection, plain JSON that changes whenever the part's content can.
 
-    Paths are not in it: the same files elsewhere are the same collection.
+    It holds no paths: the same files elsewhere are the same collection.
 
     Attributes:
         passages: Identity of the corpus.
         queries: Identity of the queries. It includes the corpus, because a query is dropped if the corpus has
             none of its judged passages; but not a slice of N passages, which keeps all judged ones.
-        qrels: Identity of the judgments by row number, so of everything.
+        qrels: Identity of the judgments. It includes everything, as they are stored by row number.
     """
 
     passages: dict[str, Any]
@@ -31,11 +31,7 @@ class Identity:
 
 
 def identify(config: DataSettings) -> Identity:
-    """The identity of a collection, from its files' bytes or its commit on the hub.
-
-    Raises:
-        InputError: A file is missing, or the hub does not know the dataset.
-    """
+    """The identity of a collection, from its files' bytes or its commit on the hub."""
     source: Source = config.open()
     parts = source.identity()
     selection = {"queries": parts["queries"], "qrels": parts["qrels"], "first_queries": config.queries}
@@ -49,10 +45,6 @@ def identify(config: DataSettings) -> Identity:
 
 
 def check(config: DataSettings, identity: Identity) -> None:
-    """Refuse a collection whose identity has changed.
-
-    Raises:
-        InputError: Its files have changed, or its branch on the hub has moved.
-    """
+    """Refuse a collection whose files have changed since, or whose branch on the hub has moved."""
     if identify(config) != identity:
         raise file_changed(f"the collection of {getattr(config, 'path', config.source)}")

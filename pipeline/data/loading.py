@@ -1,4 +1,4 @@
-"""Loading: a source is parsed, checked, sliced and written as a collection, one batch at a time.
+"""Conversion of a source into the files of a collection: parsed, checked and sliced, a batch at a time.
 
 The rules, for every source:
 
@@ -19,10 +19,10 @@ from pipeline.config import DataSettings
 from pipeline.core.errors import InputError
 from pipeline.core.progress import Progress, silent
 from pipeline.core.records import Qrels
+from pipeline.data.collection_files import CORPUS, QRELS, QUERIES, TextsWriter, blank, write_qrels
 from pipeline.data.corpus import WrittenCorpus, write_corpus
 from pipeline.data.queries import SelectedQueries, select_queries
 from pipeline.data.sources.protocol import Source
-from pipeline.data.storage import CORPUS, QRELS, QUERIES, TextsWriter, blank, write_qrels
 from pipeline.formats.judgments import Judgments
 from pipeline.storage.artifacts import Draft
 
@@ -37,16 +37,13 @@ def load(config: DataSettings, draft: Draft, progress: Progress = silent) -> dic
 
     Args:
         config: The source and the slice.
-        draft: Where the files go.
+        draft: The artifact that gets the files.
         progress: Shows how much of the corpus is read.
 
     Returns:
         Facts, as plain JSON: counts of `passages`, `queries`, `judgments`, `titles` (passages with one),
         `empty_texts`, `empty_queries`; `dropped` and `outside_slice` (name -> count); `content` (SHA-256
         of `passages`, `queries` and `qrels`, the same for the same data from any source).
-
-    Raises:
-        InputError: A file or record does not have the form of its layout; file and line are named.
     """
     source: Source = config.open()
     judgments = source.judgments()
@@ -89,14 +86,8 @@ def _resolve(
 ) -> tuple[Mask, Qrels]:
     """Judgments by row number, without queries that have none left.
 
-    Args:
-        selected: The queries of the slice.
-        judgments: The judgments.
-        corpus: The written corpus.
-        found: bool [j], whether the collection has a judgment's query and passage.
-
-    Returns:
-        bool [q], whether each query has a judgment left, and these judgments, sorted.
+    `found`, bool [j], says which judgments have their query and passage in the collection. Returned are
+    whether each query has a judgment left, bool [q], and these judgments, sorted.
     """
     has_judgment = np.zeros(len(judgments.query_ids), dtype=np.bool_)
     has_judgment[judgments.queries[found]] = True
@@ -109,7 +100,7 @@ def _resolve(
 
 
 def _write(draft: Draft, queries: pa.Table, qrels: Qrels) -> dict[str, str]:
-    """Write queries and judgments; the content hash of each."""
+    """Write queries and judgments, and return the content hash of each."""
     with draft.file(QUERIES) as path, TextsWriter(path) as writer:
         for batch in queries.to_batches():
             writer.write(batch.column("id"), batch.column("text"))

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SelectedQueries:
-    """The judged queries of a slice, and what was found while they were selected.
+    """The judged queries of a slice, and their relation to the source and the judgments.
 
     Attributes:
         table: Arrow table of `id` and `text`, [q].
         numbers: int64 [q], each query's row in the judgments' `query_ids`.
-        kept: bool [judged queries], whether the query of each number is in the table.
-        seen: bool [judged queries], whether it is in the source at all.
-        unjudged: Queries of the source without a judgment.
+        kept: bool [judged queries], whether each of `query_ids` is in the table.
+        seen: bool [judged queries], whether each is in the source.
+        unjudged: How many queries of the source have no judgment.
     """
 
     table: pa.Table
@@ -37,16 +37,7 @@ class SelectedQueries:
 
 
 def select_queries(source: Source, judgments: Judgments, first: int | None) -> SelectedQueries:
-    """Read the queries and keep the first judged ones.
-
-    Args:
-        source: Where they are.
-        judgments: The judgments.
-        first: How many to keep; None is all.
-
-    Raises:
-        InputError: A query cannot be read, or has an unfit id.
-    """
+    """Read the queries and keep the `first` judged ones; None is all."""
     import pyarrow as pa
 
     seen = np.zeros(len(judgments.query_ids), dtype=np.bool_)

@@ -28,7 +28,7 @@ def sample(batches: Iterator[Batch], judged: Container[str], size: int) -> npt.N
 
     Args:
         batches: The whole corpus.
-        judged: Ids that are kept whatever `size` is.
+        judged: Ids that are always kept.
         size: Passages to keep; more if more are judged, fewer if the corpus has fewer.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Text files in blocks of whole lines, plain or gzip: what all readers of lines are built on."""
+"""Text files in blocks of whole lines, plain or gzip; all readers of lines build on it."""
 
 from __future__ import annotations
 
@@ -15,26 +15,19 @@ import numpy as np
 from pipeline.core.errors import InputError
 
 BLOCK_BYTES = 4 << 20
-LONGEST_LINE = 1 << 28  # bytes; bounds what a block of unpacked gzip data takes, whatever the file holds
+LONGEST_LINE = 1 << 28  # bytes; limits the memory that a block of unpacked gzip data can take
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _GZIP_MAGIC = b"\x1f\x8b"  # no UTF-8 text begins so
 
 
 @dataclass(frozen=True)
 class Block:
-    """Consecutive whole lines of a file.
-
-    Attributes:
-        path: The file.
-        first: Number of the first line, from 1.
-        data: The lines' bytes, line ends included.
-        advance: Bytes of the file on disk that were read for this block.
-    """
+    """Consecutive whole lines of a file."""
 
     path: Path
-    first: int
-    data: bytes
-    advance: int
+    first: int  # number of the first line, from 1
+    data: bytes  # the lines, with their ends
+    advance: int  # bytes of the file on disk that were read for this block
 
     @cached_property
     def rows(self) -> int:
@@ -47,11 +40,7 @@ class Block:
         return enumerate(self.data.removesuffix(b"\n").split(b"\n"), self.first)
 
     def texts(self) -> list[str]:
-        """The lines as text, without line ends.
-
-        Raises:
-            InputError: A line is not UTF-8.
-        """
+        """The lines as text, without line ends; refused if one is not UTF-8."""
         try:
             lines = self.data.decode().removesuffix("\n").split("\n")
         except UnicodeDecodeError:
@@ -60,8 +49,9 @@ class Block:
 
     def after(self, number: int) -> Block:
         """The lines that follow line `number` of the file, which is in this block."""
-        rest = self.data.split(b"\n", number - self.first + 1)[number - self.first + 1 :]
-        return Block(self.path, number + 1, b"".join(rest), self.advance)
+        passed = number - self.first + 1
+        rest = b"".join(self.data.split(b"\n", passed)[passed:])
+        return Block(self.path, number + 1, rest, self.advance)
 
 
 def read_blocks(path: Path | str, block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
@@ -69,9 +59,7 @@ def read_blocks(path: Path | str, block_bytes: int = BLOCK_BYTES) -> Iterator[Bl
 
     A file is gzip data if its name ends in `.gz` or its first bytes say so. It may be a pipe.
 
-    Args:
-        path: The file.
-        block_bytes: Size of a block, to which the rest of its last line is added.
+    A block has `block_bytes` and the rest of its last line.
 
     Raises:
         InputError: The file is empty, cannot be read, is not whole gzip data, or has a line of more than
@@ -114,15 +102,7 @@ def _rest_of_line(stream: io.BufferedReader, path: Path) -> bytes:
 
 
 def decoded(line: bytes, place: str) -> str:
-    """A line as text.
-
-    Args:
-        line: Its bytes.
-        place: File and line, for the error.
-
-    Raises:
-        InputError: It is not UTF-8.
-    """
+    """A line as text; one that is not UTF-8 is refused, with its `place` in the message."""
     try:
         return line.decode()
     except UnicodeDecodeError as error:

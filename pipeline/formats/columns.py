@@ -1,8 +1,8 @@
-"""Lines of columns separated by white space: the parser that TREC runs and judgments share.
+"""Lines of columns separated by white space: the parser of TREC runs and judgments.
 
-Lines are parsed by Arrow's CSV reader, a block at a time on each core. It knows one separator and no
+Lines are parsed by Arrow's CSV reader, a block at a time on each core. It supports one separator and no
 comments; so in the few files that need it, white space is first reduced to single spaces, and comments are
-cut out. Where Arrow refuses a block, the block is read again line by line, to name the line at fault.
+cut out. If Arrow refuses a block, the block is read again line by line, to name the malformed line.
 
 White space is ASCII white space, as in trec_eval: a no-break space is part of an id.
 """
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -37,11 +37,11 @@ _OTHER_SPACES = bytes.maketrans(b"\t\r\v\f", b"    ")
 
 @dataclass(frozen=True)
 class Form:
-    """What a line holds.
+    """The columns of a line.
 
     Attributes:
-        columns: Names of its columns, in order; `query` and `document` are among them.
-        value: The name of the column that holds the number.
+        columns: Their names, in order; `query` and `document` are among them.
+        value: The name of the column with the number.
         arrow_type: The type that Arrow reads that column as.
         convert: Makes NumPy numbers of it; raises ValueError if one is malformed.
         rule: What numbers are allowed, for errors.
@@ -75,15 +75,8 @@ class Columns:
     fingerprints: UInt64
 
 
-@dataclass(frozen=True)
-class _Part:
-    """The columns of one block; queries are run-end encoded, since most lines repeat the previous one's."""
-
-    queries: pa.RunEndEncodedArray
-    documents: pa.Array
-    values: npt.NDArray[Any]
-    numbers: Int64
-    fingerprints: UInt64
+_Part: TypeAlias = "tuple[pa.RunEndEncodedArray, pa.Array, npt.NDArray[Any], Int64, UInt64]"
+"""The columns of one block, as in `Columns`; its queries are run-end encoded, since most lines repeat one."""
 
 
 def column_blocks(path: Path | str) -> Iterator[Block]:
@@ -92,34 +85,21 @@ def column_blocks(path: Path | str) -> Iterator[Block]:
 
 
 def read_columns(blocks: Iterable[Block], form: Form) -> Columns | None:
-    """Parse the lines of a file; None if there are only comments and blank lines.
-
-    Raises:
-        InputError: The file cannot be read, or a line is malformed; the first such line is named.
-    """
+    """Parse the lines of a file; None if there are only comments and blank lines."""
     import pyarrow as pa
 
-    parts = [part for part in _in_threads(lambda block: _parse(block, form), blocks) if part]
+    parts = [part for part in _in_threads(form, blocks) if part]
     if not parts:
         return None
-    runs = pa.chunked_array([part.queries.values for part in parts]).combine_chunks().dictionary_encode()
-    lengths = [np.diff(part.queries.run_ends.to_numpy(), prepend=0) for part in parts]
-    return Columns(
-        query_ids=runs.dictionary,
-        queries=np.repeat(runs.indices.to_numpy(), np.concatenate(lengths)),
-        documents=pa.chunked_array([part.documents for part in parts]),
-        values=np.concatenate([part.values for part in parts]),
-        numbers=np.concatenate([part.numbers for part in parts]),
-        fingerprints=np.concatenate([part.fingerprints for part in parts]),
-    )
+    queries, documents, *others = zip(*parts, strict=True)
+    runs = pa.chunked_array([part.values for part in queries]).combine_chunks().dictionary_encode()
+    lengths = [np.diff(part.run_ends.to_numpy(), prepend=0) for part in queries]
+    rows: Int32 = np.repeat(runs.indices.to_numpy(), np.concatenate(lengths))
+    return Columns(runs.dictionary, rows, pa.chunked_array(documents), *map(np.concatenate, others))
 
 
 def data_lines(block: Block) -> Iterator[tuple[int, list[str]]]:
-    """Number and fields of each line that is neither blank nor a comment. Slow: for a first line and errors.
-
-    Raises:
-        InputError: A line is not UTF-8.
-    """
+    """Number and fields of each line but blank ones and comments. Slow: for a first line and for errors."""
     for number, line in block.lines():
         decoded(line, f"{block.path}, line {number}")
         fields = line.split()
@@ -138,13 +118,13 @@ def wrong_width(block: Block, number: int, found: int, *forms: Form) -> InputErr
     )
 
 
-def _in_threads(parse: Callable[[Block], _Part | None], blocks: Iterable[Block]) -> Iterator[_Part | None]:
-    """`map(parse, blocks)` on all cores, with few blocks in memory at a time; raises the first error."""
+def _in_threads(form: Form, blocks: Iterable[Block]) -> Iterator[_Part | None]:
+    """Parse blocks on all cores, with few of them in memory at a time; raises the first error."""
     workers = machine.cores()
     waiting: deque[Future[_Part | None]] = deque()
     with ThreadPoolExecutor(workers) as pool:  # Arrow and NumPy work outside Python's lock
         for block in blocks:
-            waiting.append(pool.submit(parse, block))
+            waiting.append(pool.submit(_parse, block, form))
             if len(waiting) > 2 * workers:
                 yield waiting.popleft().result()
         yield from (each.result() for each in waiting)
@@ -173,9 +153,7 @@ def _by_arrow(text: bytes, block: Block, form: Form) -> _Part:
     table = csv.read_csv(
         pa.BufferReader(text),
         read_options=csv.ReadOptions(column_names=form.columns, block_size=2 * len(text), use_threads=False),
-        parse_options=csv.ParseOptions(
-            delimiter=" ", quote_char=False, double_quote=False, escape_char=False
-        ),
+        parse_options=csv.ParseOptions(delimiter=" ", quote_char=False, escape_char=False),
         convert_options=csv.ConvertOptions(
             include_columns=list(types),
             column_types={name: pa.type_for_alias(kind) for name, kind in types.items()},
@@ -185,13 +163,8 @@ def _by_arrow(text: bytes, block: Block, form: Form) -> _Part:
         ),
     )
     queries, documents, values = (column.combine_chunks() for column in table.columns)
-    return _Part(
-        pc.run_end_encode(queries),
-        documents,
-        form.convert(values),
-        _line_numbers(text, block, len(documents)),
-        fingerprints(documents),
-    )
+    numbers = _line_numbers(text, block, len(documents))
+    return pc.run_end_encode(queries), documents, form.convert(values), numbers, fingerprints(documents)
 
 
 def _line_numbers(text: bytes, block: Block, count: int) -> Int64:
@@ -219,7 +192,7 @@ def _explained(block: Block, form: Form, error: ValueError) -> InputError:
 
 
 def _tidy(data: bytes) -> bytes:
-    """The same lines with single spaces between fields and without comments. Most files are so already."""
+    """The same lines with single spaces between fields and without comments, as most files have them."""
     other = any(space in data for space in (b"\t", b"\r", b"\v", b"\f"))
     if other or data[:1] == b" " or data[-1:] == b" " or _has_double_space(data):
         text = np.frombuffer(data.translate(_OTHER_SPACES), dtype=np.uint8)
@@ -231,6 +204,6 @@ def _tidy(data: bytes) -> bytes:
 
 
 def _has_double_space(data: bytes) -> bool:
-    """Do two white-space characters follow one another? Counts a blank line, too."""
+    """Whether one white-space character follows another, as on a blank line, too."""
     space = np.frombuffer(data, dtype=np.uint8) <= 32
     return bool((space[1:] & space[:-1]).any())

@@ -24,8 +24,15 @@ _MIX_QUERY = np.uint64(0xC2B2AE3D27D4EB4F)
 _FIRST_BYTES = np.array([(1 << 8 * n) - 1 for n in range(9)], dtype=np.uint64)  # mask of a word's first n
 
 
+def repeated_keys(keys: Int64) -> tuple[Int64, Int64]:
+    """The rows whose key occurs on an earlier row: the previous row with it, and the row itself."""
+    order = np.argsort(keys, kind="stable")
+    again = np.flatnonzero(keys[order][1:] == keys[order][:-1])
+    return order[again], order[again + 1]
+
+
 def repeated_pairs(queries: Int32, documents: pa.ChunkedArray, prints: UInt64) -> tuple[Int64, Int64]:
-    """The lines whose query and document both occur on an earlier line.
+    """The lines whose query and document are together on an earlier line.
 
     Args:
         queries: int32 [lines], numbers from 0.
@@ -33,8 +40,7 @@ def repeated_pairs(queries: Int32, documents: pa.ChunkedArray, prints: UInt64) -
         prints: uint64 [lines], `fingerprints` of the documents.
 
     Returns:
-        For each such line the previous line with its pair, and the line itself: two int64 arrays, rows from
-        0, the second ascending.
+        As `repeated_keys`; rows from 0, the second array ascending.
     """
     keys = (np.arange(queries.max(initial=0) + 1, dtype=np.uint64) * _MIX_QUERY)[queries]
     keys += prints
@@ -45,11 +51,9 @@ def repeated_pairs(queries: Int32, documents: pa.ChunkedArray, prints: UInt64) -
     lines = np.flatnonzero(np.isin(keys, suspects))
     numbered = documents.take(lines).combine_chunks().dictionary_encode()
     pairs = queries[lines].astype(np.int64) * len(numbered.dictionary) + numbered.indices.to_numpy()
-    order = np.argsort(pairs, kind="stable")
-    again = np.flatnonzero(pairs[order][1:] == pairs[order][:-1])
-    earlier, later = lines[order[again]], lines[order[again + 1]]
+    earlier, later = repeated_keys(pairs)
     ascending = np.argsort(later)
-    return earlier[ascending], later[ascending]
+    return lines[earlier[ascending]], lines[later[ascending]]
 
 
 def string_buffers(strings: pa.Array) -> tuple[Int32, npt.NDArray[np.uint8]]:

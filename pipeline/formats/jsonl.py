@@ -1,8 +1,7 @@
 """JSON lines: passages and queries as one JSON object a line, and the parser of a single line.
 
-Each block of lines is parsed by Arrow. Where Arrow refuses it or would crash, finds a null, or counts another
-number of rows than there are lines, the block is read again line by line with `json`, which either accepts it
-or names the line at fault.
+Each block of lines is parsed by Arrow. If Arrow refuses it or would crash, finds a null, or does not find one
+row on each line, the block is read again line by line with `json`, which accepts it or names the bad line.
 """
 
 from __future__ import annotations
@@ -25,17 +24,13 @@ _NEXT_NULL = re.compile(rb"\n" + _NULL.pattern)
 
 
 def read_texts(path: Path, id_field: str, title_field: str | None = None) -> Iterator[Batch]:
-    """Passages or queries of a JSONL file, with fields `id_field`, `text` and perhaps `title_field`.
-
-    Raises:
-        InputError: A line is not such an object; the file and line are named.
-    """
+    """Passages or queries of a JSONL file, with fields `id_field`, `text` and perhaps `title_field`."""
     for block in read_blocks(path):
         yield _fast(block, id_field, title_field) or _careful(block, id_field, title_field)
 
 
 def _fast(block: Block, id_field: str, title_field: str | None) -> Batch | None:
-    """The block as Arrow reads it, or None where that cannot be trusted."""
+    """The block as Arrow reads it; None if the result cannot be trusted."""
     import pyarrow as pa
     from pyarrow.json import ParseOptions, ReadOptions, read_json
 
@@ -57,7 +52,7 @@ def _fast(block: Block, id_field: str, title_field: str | None) -> Batch | None:
 
 
 def _careful(block: Block, id_field: str, title_field: str | None) -> Batch:
-    """The block read line by line, blank lines skipped."""
+    """The block read line by line, without blank lines."""
     import pyarrow as pa
 
     numbers, ids, titles, texts = [], [], [], []
@@ -72,11 +67,7 @@ def _careful(block: Block, id_field: str, title_field: str | None) -> Batch:
 
 
 def parse_lines(block: Block, fields: Sequence[str]) -> Iterator[tuple[int, str, dict[str, Any]]]:
-    """Number, place and object of each line that is not blank.
-
-    Raises:
-        InputError: A line is not UTF-8, not JSON or not an object, or gives one of `fields` twice.
-    """
+    """Number, place and object of each line that is not blank; refuses a duplicate among `fields`."""
     for number, line in block.lines():
         if line.strip():
             place = f"{block.path}, line {number}"
@@ -89,7 +80,7 @@ def _parse(line: bytes, place: str, fields: Sequence[str]) -> dict[str, Any]:
 
     def keep(parsed: list[tuple[str, Any]]) -> dict[str, Any]:
         nonlocal pairs
-        pairs = parsed  # at last those of the outermost object
+        pairs = parsed  # the outermost object is parsed last
         return dict(parsed)
 
     try:
@@ -114,11 +105,7 @@ def _broken(place: str, problem: str) -> InputError:
 
 
 def _string_field(record: dict[str, Any], name: str, place: str) -> str:
-    """The text in a required field.
-
-    Raises:
-        InputError: It is missing, null, not a string, or not valid Unicode.
-    """
+    """The text in a required field; refused if it is not a string of valid Unicode."""
     if name not in record:
         near = ", ".join(f"'{key}'" for key in list(record)[:6]) or "no field"
         raise InputError(f"{place}: no field '{name}' (it has {near})", fix="add the field")
@@ -141,7 +128,7 @@ def _whole(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _filled(titles: pa.Array | None = None) -> pa.Array | None:
-    """Titles with '' for null; None where there are none."""
+    """Titles with '' for null; None if no record has one."""
     import pyarrow.compute as pc
 
     some = titles is not None and pc.max(pc.binary_length(titles)).as_py()

@@ -1,9 +1,8 @@
-"""Relevance judgments, and the rules that they follow wherever they were read.
+"""Relevance judgments, and the rules for them, the same for every source.
 
 * A grade is a whole number that fits a C int, as in trec_eval.
 * An id is fit for a TREC file: see `refuse_unfit_ids`.
-* A judgment that is given again with the same grade is merged with the first and counted; with another grade
-  it is refused.
+* A repeated judgment is merged with the first and counted if its grade is the same, and refused if not.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ import numpy as np
 
 from pipeline.core.errors import InputError
 from pipeline.core.records import Array, Int32, Int64
+from pipeline.formats.duplicates import repeated_keys
 from pipeline.formats.records import Located, refuse_unfit_ids
 
 if TYPE_CHECKING:
@@ -53,11 +53,7 @@ class Judgments(Located):
 def make_judgments(
     queries: pa.Array, passages: pa.Array, grades: Array, origin: str, unit: str, numbers: Int64
 ) -> Judgments:
-    """Judgments from columns of equal length: ids, plain or dictionary-encoded, and any type of number.
-
-    Raises:
-        InputError: A rule of this module is broken, or there is no judgment.
-    """
+    """Judgments from columns of equal length: ids, plain or dictionary-encoded, and any type of number."""
     if not len(grades):
         raise InputError(f"{origin}: holds no judgment", fix="check the path and the split")
     queries, passages = queries.dictionary_encode(), passages.dictionary_encode()
@@ -67,9 +63,7 @@ def make_judgments(
     )
     _refuse_unfit(given)
     pairs = query_rows.astype(np.int64) * len(passages.dictionary) + passage_rows
-    order = np.argsort(pairs, kind="stable")
-    again = np.flatnonzero(pairs[order][1:] == pairs[order][:-1])
-    earlier, later = order[again], order[again + 1]
+    earlier, later = repeated_keys(pairs)
     _refuse_contradiction(given, earlier, later)
     keep = np.delete(np.arange(len(grades)), later)
     return replace(

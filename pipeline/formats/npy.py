@@ -12,17 +12,12 @@ from pipeline.core.errors import InputError
 
 
 def map_vectors(path: Path, setting: str) -> npt.NDArray[np.floating[Any]]:
-    """The vectors of a file, float [rows, dimension], memory-mapped.
+    """The vectors of a file, float16, 32 or 64 [rows, dimension], memory-mapped.
 
-    Args:
-        path: The file.
-        setting: The config's setting that names it, for the error.
-
-    Raises:
-        InputError: It is not a `.npy` file, or holds something other than rows of float16, 32 or 64.
+    `setting` is the config's setting that names the file, for messages.
     """
     try:
-        with np.errstate(over="ignore"):  # the header may name a shape that no file has
+        with np.errstate(over="ignore"):  # the header may give an impossible shape
             array = np.load(path, mmap_mode="r", allow_pickle=False)
     except Exception:  # NumPy evaluates the header, which may hold anything
         array = None

@@ -1,9 +1,9 @@
-"""Judgment files (qrels) in TREC's or BEIR's form: the one reader, for `benchmarco run` and `evaluate`.
+"""Judgment files (qrels) in TREC's or BEIR's form, for `benchmarco run` and `benchmarco evaluate`.
 
     qid iteration docid grade         TREC's form
     query-id corpus-id score          BEIR's form, with or without that first line
 
-The number of fields of the first line tells which it is; that line is a header if its last field is a word
+The number of fields of the first line decides the form; the line is a header if its last field is a word
 such as `score`. Lines that are blank or begin with `#` are skipped. ASCII white space separates the fields.
 `pipeline.formats.judgments` holds the rules for ids, grades and repeated judgments.
 """
@@ -30,11 +30,7 @@ _INTEGER = re.compile(r"[+-]?0*[0-9]{1,10}", re.ASCII)
 
 
 def _grades(column: pa.Array) -> Int64:
-    """The grades of a column of texts; there are few distinct ones.
-
-    Raises:
-        ValueError: A text is not a whole number, or does not fit a C int.
-    """
+    """The grades of a column of texts, of which few are distinct; ValueError for one that is not a C int."""
     encoded = column.dictionary_encode()
     texts = encoded.dictionary.to_pylist()
     if not all(_INTEGER.fullmatch(text) and LOWEST_GRADE <= int(text) <= HIGHEST_GRADE for text in texts):
@@ -48,12 +44,7 @@ BEIR = Form(("query", "document", "grade"), "grade", "string", _grades, GRADE_RU
 
 
 def read_qrels(path: Path | str) -> Judgments:
-    """Read a judgment file.
-
-    Raises:
-        InputError: The file cannot be read, a line is malformed or contradicts another, or there is no
-            judgment.
-    """
+    """Read a judgment file; one with a malformed or contradictory line, or with none, is refused."""
     import pyarrow as pa
 
     blocks, columns = column_blocks(path), None

@@ -1,4 +1,4 @@
-"""Batches of passages or queries, as every reader gives them: a whole corpus is never held."""
+"""Batches of passages or queries, which all readers yield, and the rule for ids."""
 
 from __future__ import annotations
 
@@ -16,38 +16,38 @@ BATCH_ROWS = 8192
 
 
 class Located:
-    """Records that know where they were found: on line 3 of a file, `origin` is the file, `unit` "line"."""
+    """Records with their place: for line 3 of a file, `origin` is the file, `unit` "line", the number 3."""
 
     origin: str
     unit: str
     numbers: Sequence[int] | Int64
 
     def place(self, row: int) -> str:
-        """Where record `row` was found, in the words of an error message."""
+        """The place of record `row`, for messages."""
         return f"{self.origin}, {self.unit} {self.numbers[row]}"
 
 
 def refuse_unfit_ids(ids: list[str], what: str, place: Callable[[int], str]) -> None:
-    """Refuse ids that a line of a TREC file cannot hold.
+    """Refuse ids that TREC files cannot hold: empty, with white space, or a query's with `#` in front.
+
+    A query's id begins a line, where `#` begins a comment.
 
     Args:
         ids: Any number of ids.
-        what: "passage" or "query". A query's id begins a line, where `#` begins a comment.
-        place: Where the id at a row was found.
-
-    Raises:
-        InputError: An id is empty or holds white space, or a query's begins with `#`.
+        what: "passage" or "query".
+        place: The place of the id at a row, for the message.
     """
     lines = "\n".join(["", *ids])
     if lines.split() == ids and not (what == "query" and "\n#" in lines):
-        return
+        return  # one test of all ids is fast
     for row, name in enumerate(ids):
         if name.split() == [name] and not (what == "query" and name.startswith("#")):
             continue
         problem = "holds white space" if name.split() != [name] else "begins with #"
+        problem = f"{problem}: {short_repr(name)}" if name else "is empty"
         fit = "at least one character, no white space" + (" and no # in front" if what == "query" else "")
         raise InputError(
-            f"{place(row)}: the {what}'s id {f'{problem}: {short_repr(name)}' if name else 'is empty'}",
+            f"{place(row)}: the {what}'s id {problem}",
             allowed=f"{fit}, as TREC files need",
             fix="rename it, in the collection and in the judgments",
         )
@@ -60,7 +60,7 @@ class Batch(Located):
     Attributes:
         ids: Arrow string array [n], without nulls.
         texts: Arrow string array [n], without nulls; '' is allowed.
-        titles: Arrow string array [n], '' where there is none; None if no record has one.
+        titles: Arrow string array [n], '' for no title; None if no record has one.
         origin, unit, numbers: See `Located`.
         advance: How much of the source's `size` this batch is.
     """
@@ -77,10 +77,7 @@ class Batch(Located):
         return len(self.ids)
 
     def joined(self) -> pa.Array:
-        """The texts with their titles, by the one rule for all sources.
-
-        It is BEIR's: title and text with a space between them; either alone where the other is empty.
-        """
+        """The texts with their titles, as BEIR joins them: by a space, or one alone if the other is empty."""
         import pyarrow.compute as pc
 
         if self.titles is None:
@@ -97,8 +94,7 @@ class Batch(Located):
 
     def take(self, rows: Int64) -> Batch:
         """Some of the records, in the order given."""
+        ids, texts = self.ids.take(rows), self.texts.take(rows)
         titles = None if self.titles is None else self.titles.take(rows)
         numbers = [int(self.numbers[row]) for row in rows]
-        return replace(
-            self, ids=self.ids.take(rows), texts=self.texts.take(rows), titles=titles, numbers=numbers
-        )
+        return replace(self, ids=ids, texts=texts, titles=titles, numbers=numbers)

@@ -26,11 +26,7 @@ BLOCK_LINES = 1 << 18  # written at once
 
 
 def _scores(column: pa.Array) -> Float32:
-    """A float64 column as float32.
-
-    Raises:
-        ValueError: One is not a number.
-    """
+    """A float64 column as float32; ValueError for a NaN."""
     with np.errstate(over="ignore"):  # as in C, a score past float32 is infinite
         scores: Float32 = column.to_numpy().astype(np.float32)
     if np.isnan(scores).any():
@@ -59,11 +55,7 @@ class Run:
 
 
 def read_run(path: Path | str) -> Run:
-    """Read a run.
-
-    Raises:
-        InputError: The file cannot be read, a line is malformed, or a query has a document twice.
-    """
+    """Read a run; one with a malformed line, or with a duplicate document for a query, is refused."""
     columns = read_columns(column_blocks(path), RUN)
     if columns is None:
         allowed = f"lines of {' '.join(RUN.columns)}"
@@ -93,9 +85,6 @@ def write_run(
         passage_ids: Arrow strings [passages].
         ranking: [queries, k], ordered by the tie rule; pads are left out.
         tag: The run's name, a single word.
-
-    Raises:
-        InputError: The tag is empty or has white space.
     """
     import pyarrow as pa
     import pyarrow.compute as pc

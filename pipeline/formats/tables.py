@@ -14,7 +14,7 @@ from pipeline.core.records import Array, Int64
 from pipeline.formats.blocks import read_blocks
 from pipeline.formats.jsonl import parse_lines
 from pipeline.formats.judgments import Judgments, make_judgments
-from pipeline.formats.records import BATCH_ROWS, Located
+from pipeline.formats.records import BATCH_ROWS, Batch, Located
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,7 +27,7 @@ class Rows(Located):
     Attributes:
         columns: Column name -> Arrow array [n].
         origin, unit, numbers: See `Located`; lines are counted from 1, rows from 0.
-        advance: Bytes of the file these rows are.
+        advance: Bytes of the file that these rows take.
     """
 
     columns: dict[str, pa.Array]
@@ -44,11 +44,8 @@ class Rows(Located):
 
         Args:
             name: The column.
-            integers: Whether integers are accepted, as they are for ids.
-            nulls: Whether null is accepted, and read as "".
-
-        Raises:
-            InputError: The column holds something else, or null.
+            integers: Accept integers, as for ids.
+            nulls: Accept null, and read it as "".
         """
         import pyarrow as pa
         from pyarrow import types
@@ -65,11 +62,7 @@ class Rows(Located):
         return column.cast(pa.string())
 
     def numeric(self, name: str) -> Array:
-        """A column of integers or floating-point numbers, [n].
-
-        Raises:
-            InputError: The column holds something else, or null.
-        """
+        """A column of integers or floating-point numbers without null, [n]."""
         from pyarrow import types
 
         column = self.columns[name]
@@ -80,13 +73,10 @@ class Rows(Located):
         return values
 
     def lists(self, name: str) -> tuple[pa.Array, Int64]:
-        """A column of lists of texts, or of one text each.
+        """A column of lists of texts, or of single texts.
 
         Returns:
-            All texts, one after the other, Arrow string array [m], and int64 [m], which row each is of.
-
-        Raises:
-            InputError: The column holds something else, or null.
+            All texts, one after the other, Arrow string array [m], and the row of each, int64 [m].
         """
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -105,21 +95,19 @@ class Rows(Located):
         self._refuse_null(name, values, [self.numbers[row] for row in parents] if values.null_count else [])
         return values.cast(pa.string()), parents.astype(np.int64)
 
+    def batch(self, ids: pa.Array, texts: pa.Array, titles: pa.Array | None = None) -> Batch:
+        """These rows as passages or queries."""
+        return Batch(ids, texts, titles, self.origin, self.unit, self.numbers, self.advance)
+
     def _refuse_null(self, name: str, column: pa.Array, numbers: Sequence[int]) -> None:
         if column.null_count:
             row = int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
-            raise InputError(
-                f"{self.origin}, {self.unit} {numbers[row]}: '{name}' is null",
-                allowed="a value in every row",
-                fix="correct that row",
-            )
+            found = f"{self.origin}, {self.unit} {numbers[row]}: '{name}' is null"
+            raise InputError(found, allowed="a value in every row", fix="correct that row")
 
     def _wrong_type(self, name: str, allowed: str) -> InputError:
-        return InputError(
-            f"{self.origin}: column '{name}' holds {self.columns[name].type}",
-            allowed=allowed,
-            fix="name the right column in the config",
-        )
+        found = f"{self.origin}: column '{name}' holds {self.columns[name].type}"
+        return InputError(found, allowed=allowed, fix="name the right column in the config")
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -131,15 +119,12 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def read_rows(files: Sequence[Path], columns: Sequence[str], optional: Sequence[str] = ()) -> Iterator[Rows]:
-    """The rows of Parquet or JSON lines files.
+    """The rows of Parquet or JSON lines files, in the order of the files.
 
     Args:
-        files: The files, in order.
+        files: The files.
         columns: Required columns.
         optional: Columns to read from a file that has them.
-
-    Raises:
-        InputError: A file cannot be read, or has not all required columns.
     """
     for path in files:
         if path.name.endswith((".tsv", ".tsv.gz")):
@@ -148,11 +133,7 @@ def read_rows(files: Sequence[Path], columns: Sequence[str], optional: Sequence[
 
 
 def read_judgments(files: Sequence[Path], query: str, passage: str, grade: str) -> Judgments:
-    """Judgments from Parquet or JSON lines files with columns of those names.
-
-    Raises:
-        InputError: A column is missing or of the wrong type, or `pipeline.formats.judgments` refuses a row.
-    """
+    """Judgments from Parquet or JSON lines files with columns of those names."""
     import pyarrow as pa
 
     rows = list(read_rows(files, [query, passage, grade]))
@@ -208,15 +189,14 @@ def _json_lines(path: Path, columns: Sequence[str], optional: Sequence[str]) -> 
                     raise _missing(place, name, list(record))
             numbers.append(number)
             records.append(record)
-        arrays = {}
-        for name in (*columns, *(name for name in optional if any(name in record for record in records))):
-            arrays[name] = _column(path, name, numbers, [record.get(name) for record in records])
+        names = [*columns, *(name for name in optional if any(name in record for record in records))]
+        arrays = {name: _column(path, name, numbers, [each.get(name) for each in records]) for name in names}
         if records:
             yield Rows(arrays, str(path), "line", numbers, block.advance)
 
 
 def _column(path: Path, name: str, numbers: Sequence[int], values: Sequence[Any]) -> pa.Array:
-    """JSON values as an Arrow array; all have to be of one kind."""
+    """JSON values of one type as an Arrow array."""
     import pyarrow as pa
 
     try:

@@ -16,11 +16,8 @@ def read_texts(path: Path, columns: str, id_column: int, text_column: int) -> It
     Args:
         path: The file.
         columns: Names of its columns, space-separated.
-        id_column: Which of them is the id.
-        text_column: Which of them is the text.
-
-    Raises:
-        InputError: A line has another number of fields.
+        id_column: Position of the id among them.
+        text_column: Position of the text among them.
     """
     for block in read_blocks(path):
         numbers, rows = _fields(block, columns)
@@ -28,7 +25,7 @@ def read_texts(path: Path, columns: str, id_column: int, text_column: int) -> It
 
 
 def read_repeated_texts(path: Path, columns: str, id_column: int, text_column: int) -> Iterator[Batch]:
-    """Read passages or queries of which a line may repeat an earlier one's id, if it has the same text.
+    """As `read_texts`, without lines that repeat an earlier id; these must repeat its text, too.
 
     All ids are held in memory, each with a hash of its text.
     """

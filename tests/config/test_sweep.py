@@ -161,7 +161,7 @@ def test_data_is_read_and_described_once_with_the_tokens_of_its_model(
         encoding="utf-8",
     )
     hashed: list[str] = []
-    monkeypatch.setattr(files, "hash_given", lambda path: hashed.append(path.name) or hash_file(path))
+    monkeypatch.setattr(files, "hash_user_file", lambda path: hashed.append(path.name) or hash_file(path))
     monkeypatch.chdir(workplace)
     done = CliRunner().invoke(app, ["data", "s.yaml", "--json"])
     assert done.exit_code == 0, done.stderr

@@ -15,7 +15,7 @@ from pipeline.config import BACKENDS, SOURCES, ModelSettings
 from pipeline.core.errors import InputError
 from pipeline.core.progress import silent
 from pipeline.core.records import Float32, Texts
-from pipeline.data.storage import CORPUS, open_texts
+from pipeline.data.collection_files import CORPUS, open_texts
 from pipeline.encoders import CalibrationCorpus, Usage, open_encoder, prepared_keys, resolve
 from pipeline.encoders.openvino import quantization
 from pipeline.storage.artifacts import Recipe

@@ -12,9 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
+from pipeline.config import SOURCES
 from pipeline.core.errors import InputError
-from pipeline.data.sources.beir import BeirFolder
-from pipeline.data.sources.msmarco import MsMarcoFolder
 from pipeline.formats import columns, tables
 from pipeline.formats.judgments import GRADE_RULE, Judgments, make_judgments
 from pipeline.formats.qrels import read_qrels
@@ -110,13 +109,13 @@ def readers(tmp_path: Path) -> list[Callable[[bytes], Judgments]]:
 
     def by_run(data: bytes) -> Judgments:
         path.write_bytes(data)
-        return BeirFolder.open(str(tmp_path), "test").judgments()
+        return SOURCES.make(source="beir", path=str(tmp_path)).open().judgments()
 
     def by_run_on_ms_marco(data: bytes) -> Judgments:
         path.write_bytes(data)
         (tmp_path / "qrels.test.tsv").unlink(missing_ok=True)
         (tmp_path / "qrels.test.tsv").symlink_to(path)
-        return MsMarcoFolder.open(str(tmp_path), "test").judgments()
+        return SOURCES.make(source="msmarco", path=str(tmp_path)).open().judgments()
 
     def by_evaluate(data: bytes) -> Judgments:
         path.write_bytes(data)

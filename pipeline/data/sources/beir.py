@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from pipeline.config.data import DataSettings, LocatedSettings
 from pipeline.config.settings import setting
 from pipeline.data.sources.beir_hub import BeirHub
-from pipeline.data.sources.folders import CollectionFiles, collection_folder, find
+from pipeline.data.sources.folders import FolderSource
 from pipeline.data.sources.protocol import Source
 from pipeline.formats import jsonl
 from pipeline.formats.judgments import Judgments
 from pipeline.formats.qrels import read_qrels
 from pipeline.formats.records import Batch
-
-LAYOUT = "BEIR's layout: corpus.jsonl, queries.jsonl and qrels/<split>.tsv, each plain or .gz"
-
 
 SAMPLE = Path(__file__).parents[1] / "sample"
 
@@ -31,7 +27,7 @@ class SampleSettings(DataSettings):
 
     def open(self) -> Source:
         """See `DataSettings.open`."""
-        return BeirFolder.open(str(SAMPLE), self.split)
+        return BeirFolder.of_split(str(SAMPLE), self.split)
 
 
 class BeirSettings(LocatedSettings):
@@ -49,28 +45,19 @@ class BeirSettings(LocatedSettings):
         on_hub = not folder.is_absolute() and not folder.exists()
         if on_hub or (folder.is_dir() and not has_own and any(folder.rglob("corpus*"))):
             return BeirHub.open(self.path, self.revision, self.split)
-        return BeirFolder.open(self.path, self.split)
+        return BeirFolder.of_split(self.path, self.split)
 
 
-@dataclass(frozen=True)
-class BeirFolder(CollectionFiles):
+class BeirFolder(FolderSource):
     """A collection in BEIR's layout."""
 
     layout = "beir"
+    expected = "BEIR's layout: corpus.jsonl, queries.jsonl and qrels/<split>.tsv, each plain or .gz"
 
-    @staticmethod
-    def open(path: str | None, split: str) -> BeirFolder:
-        """Find the files.
-
-        Raises:
-            InputError: The folder or one of its files is missing.
-        """
-        folder = collection_folder(path, LAYOUT)
-        return BeirFolder(
-            find(folder, ["corpus.jsonl"], LAYOUT),
-            find(folder, ["queries.jsonl"], LAYOUT),
-            find(folder, [f"qrels/{split}.tsv"], LAYOUT),
-        )
+    @classmethod
+    def of_split(cls, path: str, split: str) -> BeirFolder:
+        """The files in a folder, with the judgments of one split."""
+        return cls.find(path, ["corpus.jsonl"], ["queries.jsonl"], [f"qrels/{split}.tsv"])
 
     def passages(self) -> Iterator[Batch]:
         """The corpus; a line is `{"_id": ..., "title": ..., "text": ...}`, the title optional."""

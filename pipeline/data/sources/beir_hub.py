@@ -1,7 +1,7 @@
-"""BEIR's layout on the hub, as `BeIR/*` and `mteb/*` have it: tables `corpus`, `queries` and judgments.
+"""BEIR's layout on the hub, as in `BeIR/*` and `mteb/*`: the tables `corpus` and `queries`, and judgments.
 
-The judgments are a table `qrels` or `default` of the same repository, or another repository (or folder)
-beside it whose name ends in `-qrels`.
+The judgments are a table `qrels` or `default` of the same repository, or another repository or folder with
+the same name and `-qrels` at its end.
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ from pipeline.formats import tables
 from pipeline.formats.judgments import Judgments
 from pipeline.formats.qrels import read_qrels
 from pipeline.formats.records import Batch
-
-QUERY, PASSAGE, GRADE = "query-id", "corpus-id", "score"
 
 
 @dataclass(frozen=True)
@@ -39,11 +37,7 @@ class BeirHub:
 
     @staticmethod
     def open(path: str, revision: str | None, split: str) -> BeirHub:
-        """Find the repositories.
-
-        Raises:
-            InputError: One is neither a folder nor known to the hub.
-        """
+        """Find the repositories of texts and of judgments."""
         texts = Repo.open(path, revision)
         for table in ("qrels", "default"):
             if texts.has(table):
@@ -58,7 +52,7 @@ class BeirHub:
         return BeirHub(texts, Repo.open(beside, None), None, split)
 
     def identity(self) -> dict[str, dict[str, Any]]:
-        """Commits, or the bytes of local files."""
+        """The commits, or the bytes of local files."""
         return {
             "corpus": self.texts.identity("corpus", self._split("corpus")),
             "queries": self.texts.identity("queries", self._split("queries")),
@@ -82,10 +76,13 @@ class BeirHub:
         files = self.qrels.files(self.table, self.split)
         if len(files) == 1 and files[0].name.endswith((".tsv", ".tsv.gz")):
             return read_qrels(files[0])
-        return tables.read_judgments(files, QUERY, PASSAGE, GRADE)
+        return tables.read_judgments(files, "query-id", "corpus-id", "score")
 
     def _split(self, table: str) -> str | None:
-        """The split of a table of texts, named as the table or the judgments' split; None is the only one."""
+        """The split of a table of texts: the one named as the table, or as the split of the judgments.
+
+        None if there is neither, which takes the table's only split.
+        """
         splits = self.texts.splits(table)
         return next((name for name in (table, self.split) if name in splits), None)
 
@@ -93,12 +90,5 @@ class BeirHub:
 def _texts(files: list[Path]) -> Iterator[Batch]:
     for rows in tables.read_rows(files, ["text"], ["_id", "id", "title"]):
         name = "_id" if "_id" in rows.columns or "id" not in rows.columns else "id"
-        yield Batch(
-            rows.strings(name, integers=True),
-            rows.strings("text"),
-            rows.strings("title", nulls=True) if "title" in rows.columns else None,
-            rows.origin,
-            rows.unit,
-            rows.numbers,
-            rows.advance,
-        )
+        titles = rows.strings("title", nulls=True) if "title" in rows.columns else None
+        yield rows.batch(rows.strings(name, integers=True), rows.strings("text"), titles)

@@ -7,21 +7,15 @@ The lines of `corpus.jsonl` are `{"id", "title", "text"}` (the title optional), 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Literal
 
 from pipeline.config.data import DataSettings, LocatedSettings
 from pipeline.config.settings import LocalPath
-from pipeline.data.sources.folders import CollectionFiles, collection_folder, find
+from pipeline.data.sources.folders import FolderSource
 from pipeline.data.sources.protocol import Source
 from pipeline.formats import jsonl, tables
 from pipeline.formats.judgments import Judgments
 from pipeline.formats.records import Batch
-
-LAYOUT = (
-    "FlagEmbedding's layout: corpus.jsonl, <split>_queries.jsonl and <split>_qrels.jsonl, each plain or .gz"
-)
-QUERY, PASSAGE, GRADE = "qid", "docid", "relevance"
 
 
 class FlagFolderSettings(LocatedSettings):
@@ -32,25 +26,18 @@ class FlagFolderSettings(LocatedSettings):
 
     def open(self) -> Source:
         """See `DataSettings.open`."""
-        return FlagFolder.open(self.path, self.split)
+        queries, qrels = f"{self.split}_queries.jsonl", f"{self.split}_qrels.jsonl"
+        return FlagFolder.find(self.path, ["corpus.jsonl"], [queries], [qrels])
 
 
-@dataclass(frozen=True)
-class FlagFolder(CollectionFiles):
+class FlagFolder(FolderSource):
     """A collection in FlagEmbedding's evaluation layout."""
 
     layout = "flag"
-
-    @staticmethod
-    def open(path: str | None, split: str) -> FlagFolder:
-        """Find the files.
-
-        Raises:
-            InputError: The folder or one of its files is missing.
-        """
-        folder = collection_folder(path, LAYOUT)
-        names = ("corpus.jsonl", f"{split}_queries.jsonl", f"{split}_qrels.jsonl")
-        return FlagFolder(*(find(folder, [name], LAYOUT) for name in names))
+    expected = (
+        "FlagEmbedding's layout: corpus.jsonl, <split>_queries.jsonl and <split>_qrels.jsonl, "
+        "each plain or .gz"
+    )
 
     def passages(self) -> Iterator[Batch]:
         """The corpus."""
@@ -62,4 +49,4 @@ class FlagFolder(CollectionFiles):
 
     def judgments(self) -> Judgments:
         """The judgments."""
-        return tables.read_judgments([self.qrels_file], QUERY, PASSAGE, GRADE)
+        return tables.read_judgments([self.qrels_file], "qid", "docid", "relevance")

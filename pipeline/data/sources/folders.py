@@ -1,31 +1,58 @@
-"""Collections that are a folder with three files: finding the files, and what identifies them."""
+"""Collections of three files in one folder: passages, queries and judgments."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from pipeline.core.errors import InputError
 from pipeline.storage.hashing import hash_user_file
 
 
 @dataclass(frozen=True)
-class CollectionFiles:
-    """The files of a collection.
+class FolderSource:
+    """A source of three files, which layouts derive from.
 
     Attributes:
         layout: Name of the layout, part of the files' identity.
+        expected: The files of the layout, for error messages.
         corpus_file: The passages.
         queries_file: The queries.
         qrels_file: The judgments of one split.
     """
 
     layout: ClassVar[str]
+    expected: ClassVar[str]
     corpus_file: Path
     queries_file: Path
     qrels_file: Path
+
+    @classmethod
+    def find(cls, path: str, corpus: list[str], queries: list[str], qrels: list[str]) -> Self:
+        """Find the files in the folder `path`: of each list the first name that exists, plain or with `.gz`.
+
+        Raises:
+            InputError: The folder or one of its files is missing.
+        """
+        folder = Path(path)
+        if not folder.is_dir():
+            what = "is a file" if folder.is_file() else "no such folder"
+            allowed = f"a folder with {cls.expected}"
+            raise InputError(f"data.path {folder}: {what}", allowed=allowed, fix="check the path")
+        return cls(*(cls._first(folder, names) for names in (corpus, queries, qrels)))
+
+    @classmethod
+    def _first(cls, folder: Path, names: list[str]) -> Path:
+        for name in names:
+            for path in (folder / name, folder / f"{name}.gz"):
+                if path.is_file():
+                    return path
+        raise InputError(
+            f"{folder}: no file {' or '.join(names)} (plain or .gz)",
+            allowed=cls.expected,
+            fix="add the file, or check data.path and data.split",
+        )
 
     def identity(self) -> dict[str, dict[str, Any]]:
         """The three files' bytes."""
@@ -37,46 +64,6 @@ class CollectionFiles:
         return self.corpus_file.stat().st_size, "B"
 
 
-def collection_folder(path: str | None, layout: str) -> Path:
-    """The folder of a collection.
-
-    Args:
-        path: As the config gives it.
-        layout: The files it should hold, for the error.
-
-    Raises:
-        InputError: There is no such folder.
-    """
-    folder = Path(path or "")
-    if not folder.is_dir():
-        what = "is a file" if folder.is_file() else "no such folder"
-        raise InputError(
-            f"data.path {folder}: {what}", allowed=f"a folder with {layout}", fix="check the path"
-        )
-    return folder
-
-
-def find(folder: Path, names: Sequence[str], layout: str) -> Path:
-    """The first of `names` that `folder` has, plain or with `.gz`.
-
-    Raises:
-        InputError: It has none of them.
-    """
-    for name in names:
-        for path in (folder / name, folder / (name + ".gz")):
-            if path.is_file():
-                return path
-    raise InputError(
-        f"{folder}: no file {' or '.join(names)} (plain or .gz)",
-        allowed=layout,
-        fix="add the file, or check data.path and data.split",
-    )
-
-
 def hashed(*paths: Path) -> dict[str, Any]:
-    """The identity of files: their bytes, not their names or folders.
-
-    Raises:
-        InputError: One cannot be read.
-    """
+    """The identity of files: their bytes, without names and folders."""
     return {"sha256": [hash_user_file(path) for path in paths]}

@@ -1,16 +1,15 @@
 """Hub datasets of queries and their relevant texts: rows of a query and a list of positives.
 
-The corpus is the positives in row order, every one of every row, as FlagEmbedding's tutorial takes it; a
-passage's id is its position. Or it is another dataset, and a passage's id is its row number. A query's id is
-its row number; all are from 0. A passage is judged relevant (grade 1) for a query if its text equals one of
-the query's positives.
+The corpus is all positives of all rows, in order, as in FlagEmbedding's tutorial, and a passage's id is its
+position; or it is another dataset, and a passage's id is its row number. A query's id is its row number. All
+count from 0. A passage is relevant (grade 1) to a query if its text equals one of the query's positives.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class PositivesOf(Section):
-    """The corpus slice of the tutorial: the positives of the first N rows of the dataset."""
+    """The corpus of FlagEmbedding's tutorial: the positives of the first N rows of the dataset."""
 
     positives_of: int = setting(..., "rows whose positives make the corpus", shapes="data", ge=1)
 
@@ -45,9 +44,7 @@ class HubSettings(LocatedSettings):
     path: PathOrId = LocatedSettings.narrowed("path", doc="a dataset's id on the hub, or a folder")
     revision: str | None = setting(None, "branch, tag or commit of the dataset", shapes="data", keyed=False)
     corpus: int | PositivesOf | None = setting(  # type: ignore[assignment]  # one value more than elsewhere
-        None,
-        "keep N passages (all judged ones stay), or {positives_of: N}; null is all",
-        shapes="data",
+        None, "keep N passages (all judged ones stay), or {positives_of: N}; null is all", shapes="data"
     )
     query_column: str = setting("query", "the column of query texts", shapes="data")
     positives_column: str = setting("positive", "the column of lists of relevant texts", shapes="data")
@@ -80,7 +77,8 @@ class HubSettings(LocatedSettings):
 
     def open(self) -> Source:
         """See `DataSettings.open`."""
-        return HubDataset.open(self)
+        corpus = Repo.open(self.corpus_path, self.corpus_revision) if self.corpus_path else None
+        return HubDataset(self, Repo.open(self.path, self.revision), corpus)
 
 
 @dataclass(frozen=True)
@@ -89,24 +87,13 @@ class HubDataset:
 
     Attributes:
         config: The columns, splits and the slice `positives_of`.
-        rows: Where queries and positives are.
-        corpus: Where the corpus is, if not in the positives.
+        rows: The repository of queries and positives.
+        corpus: The repository of the corpus; None if the positives are the corpus.
     """
 
     config: HubSettings
     rows: Repo
     corpus: Repo | None
-
-    @staticmethod
-    def open(config: HubSettings) -> HubDataset:
-        """Find the datasets.
-
-        Raises:
-            InputError: One is neither a folder nor known to the hub.
-        """
-        rows = Repo.open(config.path, config.revision)
-        corpus = config.corpus_path and Repo.open(config.corpus_path, config.corpus_revision)
-        return HubDataset(config, rows, corpus or None)
 
     def identity(self) -> dict[str, dict[str, Any]]:
         """Commits or bytes of the datasets, and the columns."""
@@ -128,10 +115,9 @@ class HubDataset:
         """The corpus, ids counted from 0."""
         start = 0
         for rows, texts, parents in self._texts():
-            numbers = [rows.numbers[row] for row in parents]
             ids = _as_ids(np.arange(start, start + len(texts)))
             start += len(texts)
-            yield Batch(ids, texts, None, rows.origin, rows.unit, numbers, rows.advance)
+            yield replace(rows.batch(ids, texts), numbers=[rows.numbers[row] for row in parents])
 
     def queries(self) -> Iterator[Batch]:
         """The queries, ids counted from 0."""
@@ -139,12 +125,12 @@ class HubDataset:
         for rows in tables.read_rows(self._row_files(), [column]):
             ids = _as_ids(np.arange(start, start + len(rows)))
             start += len(rows)
-            yield Batch(ids, rows.strings(column), None, rows.origin, rows.unit, rows.numbers, rows.advance)
+            yield rows.batch(ids, rows.strings(column))
 
     def judgments(self) -> Judgments:
-        """Query and passage for each positive that is in the corpus, joined by text.
+        """Query and passage for each positive in the corpus, joined by text.
 
-        A positive that the corpus does not have gets an id of no passage, to be counted as dropped.
+        A positive that the corpus does not have gets an unknown id, and is counted as dropped.
         """
         import pyarrow as pa
 
@@ -172,7 +158,7 @@ class HubDataset:
         )
 
     def _queries_by_positive(self) -> dict[str, list[int]]:
-        """For each positive's text, the rows of the queries that it answers."""
+        """For the text of each positive the rows of the queries that it answers."""
         queries_of: dict[str, list[int]] = {}
         column, start = self.config.positives_column, 0
         for rows in tables.read_rows(self._row_files(), [column]):
@@ -185,7 +171,7 @@ class HubDataset:
         return queries_of
 
     def _texts(self) -> Iterator[tuple[Rows, pa.Array, Int64]]:
-        """The corpus: rows, their texts, and the row of each text."""
+        """The corpus: rows, their texts, and for each text its row among them."""
         if self.corpus:
             column = self.config.corpus_column
             for rows in tables.read_rows(self._corpus_files(), [column]):

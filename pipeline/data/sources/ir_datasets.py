@@ -1,7 +1,7 @@
 """Collections of the ir_datasets catalogue, by their id, such as `msmarco-passage/dev/small`.
 
-ir_datasets fetches what is not on disk yet and checks each download against the checksum in its catalogue;
-so an id and the package's version fix the content.
+ir_datasets downloads missing files and checks each against the checksum in its catalogue; so an id and the
+package's version determine the content.
 """
 
 from __future__ import annotations
@@ -29,35 +29,21 @@ class CatalogueSettings(DataSettings):
     path: str = setting(..., "id in the catalogue", shapes="data", keyed=False)
 
     def open(self) -> Source:
-        """See `DataSettings.open`."""
-        return CatalogueDataset.open(self.path)
-
-
-@dataclass(frozen=True)
-class CatalogueDataset:
-    """A dataset of the ir_datasets catalogue.
-
-    Attributes:
-        name: Its id.
-        release: Version of the package.
-    """
-
-    name: str
-    release: str
-
-    @staticmethod
-    def open(name: str) -> CatalogueDataset:
-        """Take an id; it is looked up when something is read.
-
-        Raises:
-            InputError: ir_datasets is not installed.
-        """
+        """Take the id; it is looked up when something is read."""
         try:
-            return CatalogueDataset(name, version("ir_datasets"))
+            return CatalogueDataset(self.path, version("ir_datasets"))
         except PackageNotFoundError:
             raise InputError(
                 "data.source ir_datasets: the package is not installed", fix="pip install ir_datasets"
             ) from None
+
+
+@dataclass(frozen=True)
+class CatalogueDataset:
+    """A dataset of the catalogue: its id, and the version of the package."""
+
+    name: str
+    release: str
 
     def identity(self) -> dict[str, dict[str, Any]]:
         """The id and the package's version."""
@@ -65,7 +51,7 @@ class CatalogueDataset:
         return {"corpus": plain, "queries": plain, "qrels": plain}
 
     def size(self) -> tuple[int | None, str]:
-        """Passages, where the catalogue knows how many."""
+        """The number of passages, if the catalogue has it."""
         return self._part("docs").docs_count(), "passages"
 
     def passages(self) -> Iterator[Batch]:
@@ -83,17 +69,14 @@ class CatalogueDataset:
         import pyarrow as pa
 
         qrels = list(self._guarded(self._part("qrels").qrels_iter()))
-        return make_judgments(
-            pa.array([str(qrel.query_id) for qrel in qrels], pa.string()),
-            pa.array([str(qrel.doc_id) for qrel in qrels], pa.string()),
-            np.array([qrel.relevance for qrel in qrels], np.float64),
-            f"ir_datasets {self.name}",
-            "judgment",
-            np.arange(len(qrels)),
-        )
+        queries = pa.array([str(qrel.query_id) for qrel in qrels], pa.string())
+        passages = pa.array([str(qrel.doc_id) for qrel in qrels], pa.string())
+        grades = np.array([qrel.relevance for qrel in qrels], np.float64)
+        origin, numbers = f"ir_datasets {self.name}", np.arange(len(qrels))
+        return make_judgments(queries, passages, grades, origin, "judgment", numbers)
 
     def _part(self, part: str) -> Any:
-        """The dataset; refused if it has no such part."""
+        """The dataset, which is refused if it does not have a part."""
         import ir_datasets
 
         try:
@@ -130,9 +113,8 @@ class CatalogueDataset:
         while part := list(islice(records, BATCH_ROWS)):
             for row, record in enumerate(part, start):
                 if not all(isinstance(value, str) for value in record):
-                    raise InputError(
-                        f"ir_datasets {self.name}, record {row}: no text", fix="report it to them"
-                    )
+                    found = f"ir_datasets {self.name}, record {row}: no text"
+                    raise InputError(found, fix="report it to the maintainers of ir_datasets")
             ids, titles, texts = (pa.array(column, pa.string()) for column in zip(*part, strict=True))
             numbers = range(start, start + len(part))
             yield Batch(ids, texts, titles, f"ir_datasets {self.name}", "record", numbers, len(part))

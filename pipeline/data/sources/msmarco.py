@@ -1,31 +1,25 @@
 """MS MARCO's own files: `collection.tsv`, `queries.<split>.tsv` and `qrels.<split>.tsv`.
 
 A line of the collection is `pid, text`, of the queries `qid, text`, of the judgments `qid, 0, pid, grade`.
-Instead of the collection there may be `top1000.<split>.tsv` (lines of `qid, pid, query, passage`). Its
-passages are then the corpus, each once, in order of appearance, and its queries the queries, unless these
-have their own file.
+If there is no collection, the passages of `top1000.<split>.tsv` (lines of `qid, pid, query, passage`) are the
+corpus, each once, in order of appearance; if there is no file of queries, its queries are the queries.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from pipeline.config.data import DataSettings, LocatedSettings
 from pipeline.config.settings import LocalPath
-from pipeline.data.sources.folders import CollectionFiles, collection_folder, find
+from pipeline.data.sources.folders import FolderSource
 from pipeline.data.sources.protocol import Source
 from pipeline.formats import tsv
 from pipeline.formats.judgments import Judgments
 from pipeline.formats.qrels import read_qrels
 from pipeline.formats.records import Batch
 
-LAYOUT = (
-    "MS MARCO's files: collection.tsv, queries.<split>.tsv and qrels.<split>.tsv, each plain or .gz, "
-    "such as queries.dev.small.tsv for split dev.small; or top1000.<split>.tsv for the first two"
-)
 TEXTS, TOP = "id text", "query-id passage-id query passage"
 
 
@@ -37,29 +31,23 @@ class MsMarcoSettings(LocatedSettings):
 
     def open(self) -> Source:
         """See `DataSettings.open`."""
-        return MsMarcoFolder.open(self.path, self.split)
+        top = [f"top1000.{self.split}.tsv", f"top1000.{self.split}"]
+        return MsMarcoFolder.find(
+            self.path,
+            corpus=["collection.tsv", *top],
+            queries=[f"queries.{self.split}.tsv", *top],
+            qrels=[f"qrels.{self.split}.tsv"],
+        )
 
 
-@dataclass(frozen=True)
-class MsMarcoFolder(CollectionFiles):
-    """MS MARCO's passage ranking files; a top 1000 may stand for the corpus, and for the queries."""
+class MsMarcoFolder(FolderSource):
+    """MS MARCO's passage ranking files; a top 1000 may take the place of the corpus and of the queries."""
 
     layout = "msmarco"
-
-    @staticmethod
-    def open(path: str | None, split: str) -> MsMarcoFolder:
-        """Find the files.
-
-        Raises:
-            InputError: The folder or one of its files is missing.
-        """
-        folder = collection_folder(path, LAYOUT)
-        top = [f"top1000.{split}.tsv", f"top1000.{split}"]
-        return MsMarcoFolder(
-            find(folder, ["collection.tsv", *top], LAYOUT),
-            find(folder, [f"queries.{split}.tsv", *top], LAYOUT),
-            find(folder, [f"qrels.{split}.tsv"], LAYOUT),
-        )
+    expected = (
+        "MS MARCO's files: collection.tsv, queries.<split>.tsv and qrels.<split>.tsv, each plain or .gz, "
+        "such as queries.dev.small.tsv for split dev.small; or top1000.<split>.tsv for the first two"
+    )
 
     def identity(self) -> dict[str, dict[str, Any]]:
         """The files' bytes, and whether they are read as a top 1000."""

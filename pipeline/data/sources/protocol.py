@@ -10,17 +10,17 @@ from pipeline.formats.records import Batch
 
 
 class Source(Protocol):
-    """A collection in one layout. Each method may be called more than once, and then gives the same."""
+    """A collection in one layout. Each method may be called repeatedly, with the same result."""
 
     def identity(self) -> dict[str, dict[str, Any]]:
-        """What determines each of `corpus`, `queries` and `qrels` before slicing, as plain JSON.
+        """Plain JSON that determines each of `corpus`, `queries` and `qrels`, before slicing.
 
         Cheap: bytes are hashed and branches resolved, but nothing is parsed.
         """
         ...
 
     def size(self) -> tuple[int | None, str]:
-        """The sum of `advance` over all batches of `passages`, if it is known, and its unit."""
+        """The sum of `advance` over all batches of `passages`, None if unknown, and its unit."""
         ...
 
     def passages(self) -> Iterator[Batch]:

@@ -1,8 +1,8 @@
-"""Dataset repositories, on the hub at one commit or in a local folder: which of their files hold a split.
+"""Dataset repositories, on the hub at one commit or in a local folder, and their files of a table and split.
 
-As on the hub, `README.md` may name the files (`configs:` in its header). Otherwise their names do, such as
+As on the hub, `README.md` may list the files (`configs:` in its header). Otherwise they are found by name, as
 `data/dev-00000-of-00002.parquet`, `dev/part.parquet` or `corpus/corpus.jsonl`. Files are read in order of
-their names. A local folder is read where it is; nothing is copied.
+their names. A local folder is read in place; nothing is copied.
 """
 
 from __future__ import annotations
@@ -27,29 +27,18 @@ KINDS = PARQUET + JSON + TSV  # of a split that exists in several, the first is 
 
 @dataclass(frozen=True)
 class Repo:
-    """A dataset repository.
+    """A dataset repository."""
 
-    Attributes:
-        name: Its id on the hub, or its folder.
-        commit: On the hub; None for a local folder.
-    """
-
-    name: str
-    commit: str | None
+    name: str  # its id on the hub, or its folder
+    commit: str | None  # None for a local folder
 
     @staticmethod
     def open(path: str, revision: str | None) -> Repo:
-        """The repository of a folder, or of an id on the hub.
-
-        Raises:
-            InputError: It is not a folder, and the hub does not know it or cannot be reached.
-        """
-        if Path(path).is_dir():
-            return Repo(path, None)
-        return Repo(path, hub.resolve_commit(path, revision, "dataset"))
+        """The repository of a folder, or else of an id on the hub."""
+        return Repo(path, None if Path(path).is_dir() else hub.resolve_commit(path, revision, "dataset"))
 
     def identity(self, config: str | None, split: str | None) -> dict[str, Any]:
-        """What determines the rows of a split: the commit, or the bytes of local files."""
+        """The commit, or the hashes of local files, which determine the rows of a split."""
         if self.commit is None:
             return {"layout": "hub", **hashed(*self.files(config, split))}
         source = {"layout": "hub", "dataset": self.name, "commit": self.commit}
@@ -61,30 +50,26 @@ class Repo:
         Args:
             config: The name of a table; None is the default one.
             split: Its split; None is the only one.
-
-        Raises:
-            InputError: The repository has no such table or split.
         """
-        named = self._patterns_in_readme(config, split)
-        patterns = named if named is not None else _likely(config, split)
-        folder = self._folder(patterns)
-        if named is not None:
-            found = {path for pattern in named for path in folder.glob(pattern)}
-        else:
+        listed = self._patterns_in_readme(config, split)
+        folder = self._folder(_likely(config, split) if listed is None else listed)
+        if listed is None:
             found = set(_named(folder, config, split))
+        else:
+            found = {path for pattern in listed for path in folder.glob(pattern)}
         for kind in KINDS:
             if files := sorted(path for path in found if path.name.endswith(kind)):
                 return files
         raise self._not_found(folder, config, split)
 
     def has(self, config: str) -> bool:
-        """Whether the repository has a table of that name; on the hub, only the README tells."""
+        """Whether the repository has a table of that name; on the hub, by its README only."""
         if config in self._configs:
             return True
         return self.commit is None and not self._configs and bool(_named(Path(self.name), config, None))
 
     def splits(self, config: str) -> list[str]:
-        """The splits of a table that the README names."""
+        """The splits of a table in the README."""
         return list(self._configs.get(config, {}))
 
     def _folder(self, patterns: Sequence[str]) -> Path:
@@ -94,19 +79,19 @@ class Repo:
 
     @cached_property
     def _configs(self) -> dict[str, dict[str, list[str]]]:
-        """The files that the README names: table -> split -> patterns."""
+        """The files listed in the README: table -> split -> patterns."""
         return {name: _splits(entry["data_files"]) for name, entry in self._entries.items()}
 
     @property
     def _default(self) -> str:
-        """The table that `datasets` reads by default: the one marked or named so, or the first."""
+        """The table that `datasets` reads by default: the one marked or named as default, or the first."""
         entries = self._entries.items()
         named = (name for name, entry in entries if name == "default" or entry.get("default"))
         return next(named, next(iter(self._entries)))
 
     @cached_property
     def _entries(self) -> dict[str, dict[str, Any]]:
-        """The README's entry for each table whose files it names."""
+        """The README's entry for each table with a list of files."""
         readme = self._folder([README]) / README
         text = readme.read_text(encoding="utf-8", errors="replace") if readme.is_file() else ""
         header = re.match(r"---\s*\n(.*?)\n---", text, re.DOTALL)
@@ -132,9 +117,8 @@ class Repo:
         if split not in splits:
             known = "; ".join(f"{table}: {', '.join(parts)}" for table, parts in self._configs.items())
             wanted = f"split '{split}' of table '{name}'" if split else f"table '{name}' with one split"
-            raise InputError(
-                f"dataset {self.name}: its README names no {wanted}", allowed=known, fix="check data.split"
-            )
+            found = f"dataset {self.name}: its README names no {wanted}"
+            raise InputError(found, allowed=known, fix="check data.split")
         return splits[split]
 
     def _not_found(self, folder: Path, config: str | None, split: str | None) -> InputError:
@@ -144,13 +128,13 @@ class Repo:
             f"dataset {self.name}: no file of {kind}{f' named {split!r}' if split else ''}"
             + (f"; it has {', '.join(present)}" if present else ""),
             allowed=f"files such as {config or 'data'}/{split or config}-00000-of-00001.parquet, "
-            f"plain or .gz, or .jsonl, .json or .tsv",
+            "plain or .gz, or .jsonl, .json or .tsv",
             fix="check data.path and data.split",
         )
 
 
 def _splits(data_files: Any) -> dict[str, list[str]]:
-    """A README's `data_files` in any of its forms, as split -> patterns."""
+    """A README's `data_files`, which have several forms, as split -> patterns."""
     if isinstance(data_files, dict):
         return {str(split): _patterns(paths) for split, paths in data_files.items()}
     entries = data_files if isinstance(data_files, list) else [data_files]
@@ -167,17 +151,16 @@ def _patterns(paths: Any) -> list[str]:
 
 
 def _likely(config: str | None, split: str | None) -> list[str]:
-    """Hub patterns that match at least the files of a split, if the README names none."""
+    """Hub patterns that match at least the files of a split, for a README without a list of files."""
     if config:
         return [f"{config}/*", f"{config}.*", f"{config}-*", f"{config}_*"]
     return [f"*{split}*"] if split else ["*"]
 
 
 def _data_files(folder: Path) -> list[Path]:
+    """The files of a known format, without those with a hidden folder in their path."""
     files = (path for path in folder.rglob("*") if path.name.endswith(KINDS) and path.is_file())
-    return [
-        path for path in files if not any(part.startswith(".") for part in path.relative_to(folder).parts)
-    ]
+    return [path for path in files if "/." not in f"/{path.relative_to(folder).as_posix()}"]
 
 
 def _named(folder: Path, config: str | None, split: str | None) -> list[Path]:

@@ -18,7 +18,7 @@ from pipeline.core import machine
 from pipeline.core.errors import InputError
 from pipeline.core.openvino_runtime import has_bfloat16, import_openvino
 from pipeline.core.records import Float32, Int64
-from pipeline.data.storage import open_texts
+from pipeline.data.collection_files import open_texts
 from pipeline.encoders.batching import Batch, Usage, batches, tokenize
 from pipeline.encoders.conversion import convert_in_subprocess, last_line, run_in_subprocess
 from pipeline.encoders.openvino import quantization

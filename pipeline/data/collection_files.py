@@ -15,23 +15,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pipeline.core.records import Collection, Int64, Qrels, Texts
+from pipeline.formats.duplicates import string_buffers
 from pipeline.formats.records import BATCH_ROWS
 from pipeline.storage.artifacts import Artifact
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     import pyarrow as pa
 
 CORPUS, QUERIES, QRELS = "corpus.arrow", "queries.arrow", "qrels.npy"
 
 
 class TextsWriter:
-    """Writes ids and texts as an Arrow stream; a context manager.
-
-    Args:
-        path: The file to write.
-    """
+    """Writes ids and texts as an Arrow stream; a context manager."""
 
     def __init__(self, path: Path) -> None:
         import pyarrow as pa
@@ -44,10 +39,8 @@ class TextsWriter:
     def __enter__(self) -> TextsWriter:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
+    def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
+        if error_type is None:
             self._flush(1)
         self._stream.close()
 
@@ -72,15 +65,14 @@ class TextsWriter:
         table = pa.concat_tables(self._pending)
         whole = len(table) // BATCH_ROWS * BATCH_ROWS if least > 1 else len(table)
         for start in range(0, whole, BATCH_ROWS):
-            batch = table.slice(start, BATCH_ROWS).combine_chunks()
-            self._stream.write_table(batch)
+            self._stream.write_table(table.slice(start, BATCH_ROWS).combine_chunks())
         self._pending = [table.slice(whole)]
 
 
 class TextsHash:
-    """SHA-256 of ids and texts in order, the same however they are cut into batches.
+    """SHA-256 of ids and texts in order, independent of how they are cut into batches.
 
-    Each column enters as its values' UTF-8 bytes, one after the other, and as their lengths.
+    For each column it covers the values' lengths, and their UTF-8 bytes one after the other.
     """
 
     def __init__(self) -> None:
@@ -89,14 +81,10 @@ class TextsHash:
     def update(self, ids: pa.Array, texts: pa.Array) -> None:
         """Append rows; both are Arrow string arrays [n] without nulls."""
         for column, streams in ((ids, self._streams[:2]), (texts, self._streams[2:])):
-            if not len(column):
-                continue
-            _, offsets_buffer, data = column.buffers()
-            end = column.offset + len(column) + 1
-            offsets = np.frombuffer(offsets_buffer, np.int32, end)[column.offset :]
-            streams[0].update(np.diff(offsets).astype("<i4").tobytes())
-            if data is not None:
-                streams[1].update(memoryview(data)[offsets[0] : offsets[-1]])
+            if len(column):
+                offsets, text = string_buffers(column)
+                streams[0].update(np.diff(offsets).astype("<i4").tobytes())
+                streams[1].update(text[offsets[0] : offsets[-1]].data)
 
     def hexdigest(self) -> str:
         """The hash of the rows so far, as 64 hex digits."""
@@ -112,11 +100,7 @@ def blank(texts: pa.Array | pa.ChunkedArray) -> int:
 
 
 def write_qrels(path: Path, qrels: Qrels) -> str:
-    """Write judgments.
-
-    Returns:
-        SHA-256 of their rows and grades.
-    """
+    """Write judgments, and return the SHA-256 of their rows and grades."""
     table = np.stack([qrels.queries, qrels.passages, qrels.grades]).astype("<i8")
     with open(path, "wb") as file:
         np.save(file, table, allow_pickle=False)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.core.records import Qrels
-from pipeline.data.storage import TextsHash, TextsWriter, blank, open_texts, write_qrels
+from pipeline.data.collection_files import TextsHash, TextsWriter, blank, open_texts, write_qrels
 from pipeline.formats.records import BATCH_ROWS, Batch
 
 ROWS = st.lists(st.tuples(st.text(), st.text()), max_size=12)
