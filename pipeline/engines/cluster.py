@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.core import machine
+from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 
 log = logging.getLogger(__name__)
@@ -62,36 +63,30 @@ def _print_nothing(ray: Any) -> None:
 def _end_quietly() -> None:
     """Have SIGTERM end this process as Ray's handler in Python does.
 
-    Ray lays another one over it, which prints a stack first; setting Python's once more takes that away.
+    Ray adds another handler, which prints a stack first; setting Python's once more removes it.
     """
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
 
 
 def share_out(nodes: Sequence[dict[str, float]], workers: int | None, gpu: bool) -> tuple[int, int]:
-    """How many workers a cluster gets, and how many CPUs each.
+    """The number of workers, and of CPUs for each: the most that lets all run at once.
 
     Args:
-        nodes: What each node has, as Ray counts it.
-        workers: How many the config wants; None is one per GPU, or without GPUs one per node.
+        nodes: The resources of each node, as Ray counts them.
+        workers: The number in the config; None is one per GPU, or without GPUs one per node.
         gpu: Whether each has a GPU of its own.
-
-    Returns:
-        The number of workers, and of CPUs for each, the same for all: the most that lets all run at once.
-
-    Raises:
-        InputError: The cluster has fewer GPUs, or CPUs, than the config wants workers.
     """
     kind = "GPU" if gpu else "CPU"
     usable = [node for node in nodes if int(node.get(kind, 0))]
-    there = sum(int(node[kind]) for node in usable)
-    workers = workers or (there if gpu else len(usable))
-    if not 0 < workers <= there:
+    most = sum(int(node[kind]) for node in usable)
+    workers = workers or (most if gpu else len(usable))
+    if not 0 < workers <= most:
         asked = f"engine.workers: {workers}" if workers else "model.device: cuda"
         raise InputError(
-            f"{asked}, but the cluster has {there} {kind}{'' if there == 1 else 's'}",
-            allowed=f"1 to {there} workers" if there else f"a cluster with a {kind}",
-            fix=f"lower engine.workers, or add nodes with {kind}s" if there else "set model.device to cpu",
+            f"{asked}, but the cluster has {counted(most, kind)}",
+            allowed=f"1 to {most} workers" if most else f"a cluster with a {kind}",
+            fix=f"lower engine.workers, or add nodes with {kind}s" if most else "set model.device to cpu",
         )
     if gpu:
         return workers, min(int(node.get("CPU", 0)) // int(node["GPU"]) for node in usable)

@@ -13,8 +13,7 @@ import copy
 import logging
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from pipeline.config import EncoderSettings, EngineConfig, ModelSettings
 from pipeline.core.errors import InputError
@@ -33,9 +32,8 @@ PATIENCE = 30.0  # seconds without any worker at work, after which that is said
 LOOK = 5.0  # seconds between two looks at this machine's node
 
 
-@dataclass(frozen=True, eq=False)
-class _Task:
-    """A part whose inputs are in the object store."""
+class _Task(NamedTuple):
+    """A part, and the reference of its inputs in the object store."""
 
     part: Part
     inputs: Any
@@ -62,7 +60,7 @@ class RayEngine:
         self._model: WorkerModel | None = None
         self._contents: dict[str, list[Any]] | None = None
         self._idle: list[Any] = []
-        # by what is waited for: the worker, and its task; None while the worker starts
+        # the worker of each call that has not ended, and its task; None while the worker starts
         self._calls: dict[Any, tuple[Any, _Task | None]] = {}
         self._ready = collections.deque[_Task]()
         self._losses = collections.Counter[Part | None]()
@@ -88,12 +86,7 @@ class RayEngine:
             self._next()
 
     def each(self, job: Job, parts: Sequence[Part], bar: Bar) -> Iterator[Done]:
-        """See `pipeline.engines.engine.Engine.each`.
-
-        Raises:
-            InputError: A worker raised it, or has other packages than this process.
-            ChildProcessError: Workers keep dying, or this machine's node is lost.
-        """
+        """See `pipeline.engines.engine.Engine.each`; the loss of this node, or of many workers, ends it."""
         todo, left = collections.deque(parts), len(parts)
         self._losses.clear()
         self._ready.clear()

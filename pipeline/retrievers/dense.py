@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any, cast
+from typing import Any
 
 from pipeline import encoders, engines
 from pipeline.config import EXACT as FLAT
@@ -16,14 +16,14 @@ from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 from pipeline.core.machine import Meter
 from pipeline.core.progress import Bar
-from pipeline.core.records import Collection, Embeddings, Float32, Ranking
+from pipeline.core.records import Collection, Embeddings, Float32, Ranking, Texts
 from pipeline.encoders import CalibrationCorpus, Model, Precomputed, Source, Usage
 from pipeline.engines import Done, Engine, Job, Part, jobs
 from pipeline.models.model import Role
 from pipeline.retrievers.retriever import Retriever, TokenCounter
 from pipeline.retrievers.shared import EXACT, open_ranking, save_ranking
 from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, Plan, Stage
-from pipeline.retrievers.stored_index import StoredIndex, file_name, open_index
+from pipeline.retrievers.stored_index import StoredIndex, file_name
 from pipeline.storage import vector_shards
 from pipeline.storage.artifacts import Draft
 from pipeline.storage.store import Store
@@ -34,18 +34,13 @@ PARTS = 4  # of the vectors to search, for each worker: the last part to end is 
 PART_BYTES = 256 << 20  # of vectors, at most, in a part that another process searches
 
 
-class Dense(Retriever):
+class Dense(Retriever[VectorSettings]):
     """See `pipeline.retrievers.retriever.Retriever`."""
-
-    @property
-    def settings(self) -> VectorSettings:
-        """The model section."""
-        return cast("VectorSettings", self.config.model)
 
     @cached_property
     def model(self) -> Source:
         """The model that `model.name` names, or given vectors; int8 is calibrated on this collection."""
-        found = self.identities.model(self.config.model)
+        found = self.identities.model(self.settings)
         if not isinstance(found, Model):
             return found
         return replace(found, corpus=CalibrationCorpus(self.identity.passages, self.corpus))
@@ -53,21 +48,17 @@ class Dense(Retriever):
     def stages(self) -> Plan:
         """See `Retriever.stages`; with `exact` if an approximate index is compared with exact search."""
         index, search = self.config.index, self.config.search
+        measured = index.factory != FLAT and search.against_exact
         plan: Plan = {
             "passages": self._vectors("passages"),
             "queries": self._vectors("queries"),
             "index": self._index(index),
+            "search": self._search(index, search, measured, spread=self.config.engine.kind != "local"),
         }
-        plan["search"] = self._search(index, search, self._measured, self.config.engine.kind != "local")
-        if self._measured:
+        if measured:
             exact = SearchConfig(top_k=search.top_k, batch_size=search.batch_size, memory_mb=EXACT_MEMORY_MB)
             plan[EXACT] = self._search(IndexConfig(factory=FLAT, metric=index.metric), exact)
         return plan
-
-    @property
-    def _measured(self) -> bool:
-        """Whether an approximate index is compared with exact search."""
-        return self.config.index.factory != FLAT and self.config.search.against_exact
 
     def check(self, search_is_cached: bool) -> None:
         """See `Retriever.check`."""
@@ -82,7 +73,7 @@ class Dense(Retriever):
         gpu.choose_gpu(search.device, gpu.count_gpus())
 
     def open_engine(self, store: Store) -> Engine:
-        """See `Retriever.open_engine`; vectors that are given are read here, and only searched elsewhere."""
+        """See `Retriever.open_engine`; precomputed vectors are read here, and only searched elsewhere."""
         return engines.open_engine(self.config.engine, self.settings, self.model, store)
 
     def token_counter(self) -> TokenCounter | None:
@@ -90,15 +81,13 @@ class Dense(Retriever):
         return encoders.token_counter(self.model)
 
     def _vectors(self, role: Role) -> Stage:
-        """Encodes the passages or the queries, those shards that an earlier run did not finish."""
+        """Encodes the passages or the queries; shards that an interrupted run has finished are kept."""
 
         def ingredients(keys: Keys) -> dict[str, Any]:
             texts = self.identity.passages if role == "passages" else self.identity.queries
-            made_by = {
-                "model": self.model.recipe(role),
-                **encoders.prepared_keys(self.config.model, self.model),
-            }
-            return {"texts": texts, **made_by, **keyed_settings(self.config.model, role)}
+            prepared = encoders.prepared_keys(self.settings, self.model)
+            settings = keyed_settings(self.settings, role)
+            return {"texts": texts, "model": self.model.recipe(role), **prepared, **settings}
 
         opened = vector_shards.open_embeddings if role == "passages" else vector_shards.read_all_rows
         make = partial(self._encode, role)
@@ -117,7 +106,7 @@ class Dense(Retriever):
             context.engine.load(len(missing))
         bar_of = context.progress(f"encode {role}", todo, "texts")
         with context.meter.working(), bar_of as bar:
-            for start, vectors, cost in self._shards(role, collection, missing, context, bar):
+            for start, vectors, cost in self._shards(role, texts, missing, context, bar):
                 stop = start + len(vectors)
                 ids = texts.ids.slice(start, stop - start).to_pylist()
                 vector_shards.check_vectors(vectors, ids, config.normalize)
@@ -130,15 +119,9 @@ class Dense(Retriever):
         return {"rows": len(texts)}
 
     def _shards(
-        self,
-        role: Role,
-        collection: Collection,
-        ranges: list[tuple[int, int]],
-        context: Context,
-        bar: Bar,
+        self, role: Role, texts: Texts, ranges: list[tuple[int, int]], context: Context, bar: Bar
     ) -> Iterator[tuple[int, Float32, Usage]]:
         """For each range of rows its start, its vectors float32 [rows, dimension] and what they cost."""
-        texts = collection.passages if role == "passages" else collection.queries
         if isinstance(self.model, Precomputed):
             for start, stop in ranges:
                 ids = texts.ids.slice(start, stop - start)
@@ -151,7 +134,7 @@ class Dense(Retriever):
             return chosen
 
         parts = [Part(start, stop, partial(read, start, stop)) for start, stop in ranges]
-        for done in _done(context.engine, context.meter, jobs.Encode(role), parts, bar):
+        for done in _done(context.engine, context.meter, partial(jobs.encode, role), parts, bar):
             yield done.part.start, *done.outputs
 
     def _check_shards(self, collection: Collection) -> None:
@@ -165,18 +148,18 @@ class Dense(Retriever):
             )
 
     def _index(self, index: IndexConfig) -> Stage:
-        """Builds the index from the passages' vectors: the shards that an earlier run did not finish."""
+        """Builds the index from the passages' vectors; finished shards of an interrupted run are kept."""
 
         def ingredients(keys: Keys) -> dict[str, Any]:
             return {"passages": keys["passages"], **keyed_settings(index, "index")}
 
         make = partial(self._build, index)
-        return Stage("index", SCHEMAS["index"], ("passages",), ingredients, make, open_index)
+        return Stage("index", SCHEMAS["index"], ("passages",), ingredients, make, StoredIndex)
 
     def _build(self, index: IndexConfig, inputs: Inputs, draft: Draft, context: Context) -> Facts:
         from pipeline.search import faiss_index
 
-        embeddings, job, meter = inputs["passages"], jobs.BuildIndex(index), context.meter
+        embeddings, meter = inputs["passages"], context.meter
         spans = vector_shards.split_evenly(len(embeddings), index.shards)
         names = {start: file_name(number, index.shards) for number, (start, _) in enumerate(spans)}
         parts = [
@@ -187,12 +170,13 @@ class Dense(Retriever):
         rows = sum(part.stop - part.start for part in parts)
         with meter.working(), context.progress("index", rows, "vectors") as bar:
             if index.shards > 1:
-                for done in _done(context.engine, meter, job, parts, bar):
+                build = partial(jobs.build_index_bytes, index)
+                for done in _done(context.engine, meter, build, parts, bar):
                     with draft.file(names[done.part.start]) as path:
                         done.outputs.tofile(path)
             elif parts:  # written as it is, without a copy of its bytes in memory
                 with draft.file(names[0]) as path:
-                    faiss_index.write_index(job.build(embeddings, bar), path)
+                    faiss_index.write_index(jobs.build_index(index, embeddings, None, bar), path)
                 meter.note("engine", {"kind": "local", "workers": 1, "parts": {"local": 1}})
         meter.count(len(embeddings), worked=rows)
         return {"rows": len(embeddings), "dimension": embeddings.dimension}
@@ -202,11 +186,8 @@ class Dense(Retriever):
     ) -> Stage:
         """Searches the index; or the stored vectors, where memory is limited or workers share the search.
 
-        Args:
-            index: The index section.
-            search: The search section.
-            measured: Whether the index's speed is measured too.
-            spread: Whether an engine of many workers does exact search part by part.
+        With `measured`, the index's speed is measured too. With `spread`, an engine of many workers does
+        exact search part by part.
         """
 
         def ingredients(keys: Keys) -> dict[str, Any]:
@@ -248,25 +229,25 @@ def _search_parts(
 ) -> Facts:
     """Have an engine search part by part, and merge the hits: stored vectors, or the index's shards."""
     collection, queries, meter, engine = inputs["data"], inputs["queries"], context.meter, context.engine
-    ids, best = collection.passages.ids, None
+    best: Ranking | None = None
     job, parts = _parts_to_search(index, search, inputs, engine.workers)
     bar_of = context.progress("search", len(queries) * len(parts), "queries")
     with meter.working(), bar_of as bar:
         for done in _done(engine, meter, job, parts, bar):
-            found: Ranking = done.outputs
-            best = found if best is None else jobs.merge(best, found, search.top_k, ids)
+            best = jobs.merge(best, done.outputs, done.part.start, search.top_k, collection.passages.ids)
     if best is None:
         raise RuntimeError("a collection without passages")
     meter.count(len(queries))
     facts = save_ranking(draft, collection, best)
     meter.stop()
-    if measured and isinstance(job, jobs.SearchIndex):
+    if measured and "index" in inputs:
         stored: StoredIndex = inputs["index"]
+        measure = partial(jobs.measure_index, queries, index, search)
         shards = [
             Part(part.start, part.stop, partial(stored.bytes_of, number)) for number, part in enumerate(parts)
         ]
         with context.progress("measure", len(shards), "shards") as bar:
-            costs = [done.outputs for done in engine.each(jobs.MeasureIndex(**vars(job)), shards, bar)]
+            costs = [done.outputs for done in engine.each(measure, shards, bar)]
         facts["index"] = {**stored.cost, **jobs.total_cost(costs)}
     return facts
 
@@ -274,34 +255,33 @@ def _search_parts(
 def _parts_to_search(
     index: IndexConfig, search: SearchConfig, inputs: Inputs, workers: int
 ) -> tuple[Job, list[Part]]:
-    """What is done to each part of the vectors, or of the index: each shard is one."""
+    """The search of one part, and the parts: the shards of the index, or ranges of the stored vectors."""
     queries, ids = inputs["queries"], inputs["data"].passages.ids
     job: Job
     if "index" in inputs:
         stored: StoredIndex = inputs["index"]
-        rows, dimension = stored.rows, stored.dimension
-        job = jobs.SearchIndex(queries, index, search)
+        rows, dimension = stored.artifact.facts["rows"], stored.artifact.facts["dimension"]
         spans = vector_shards.split_evenly(rows, index.shards)
+        job = partial(jobs.search_index, queries, index, search)
     else:
         embeddings: Embeddings = inputs["passages"]
         rows, dimension = len(embeddings), embeddings.dimension
-        job = jobs.SearchVectors(queries, index.metric, search)
         in_bytes = math.ceil(sum(shard.nbytes for shard in embeddings.shards) / PART_BYTES)
         spans = vector_shards.split_evenly(rows, max(PARTS * workers, in_bytes))
+        job = partial(jobs.search_vectors, queries, index.metric, search)
     vector_shards.check_counts(rows, dimension, len(ids), queries)
 
-    def read(number: int) -> jobs.Searched[Any]:
+    def read(number: int) -> tuple[Any, Any]:
         start, stop = spans[number]
         if "index" in inputs:
-            return jobs.Searched(stored.bytes_of(number), ids.slice(start, stop - start), start)
-        searched = vector_shards.rows_of(embeddings, start, stop)
-        return jobs.Searched(searched, ids.slice(start, stop - start), start)
+            return stored.bytes_of(number), ids.slice(start, stop - start)
+        return vector_shards.rows_of(embeddings, start, stop), ids.slice(start, stop - start)
 
     return job, [Part(*span, partial(read, number)) for number, span in enumerate(spans)]
 
 
 def _done(engine: Engine, meter: Meter, job: Job, parts: list[Part], bar: Bar) -> Iterator[Done]:
-    """What the engine makes of each part; the meter notes how many parts each machine did."""
+    """The parts as the engine finishes them; the meter notes how many parts each machine did."""
     nodes = Counter[str]()
     for done in engine.each(job, parts, bar):
         nodes[done.node] += 1

@@ -49,19 +49,12 @@ def save_ranking(draft: Draft, collection: Collection, ranking: Ranking) -> Fact
 
 def open_ranking(artifact: Artifact) -> Ranking:
     """The ranking that `save_ranking` wrote, memory-mapped."""
-    arrays = (
-        np.load(artifact.path(name), mmap_mode="r", allow_pickle=False)
-        for name in ("passages.npy", "scores.npy")
-    )
-    return Ranking(*arrays)
+    paths = (artifact.path("passages.npy"), artifact.path("scores.npy"))
+    return Ranking(*(np.load(path, mmap_mode="r", allow_pickle=False) for path in paths))
 
 
 def measures_of(config: Config) -> list[Measure]:
-    """The measures to compute.
-
-    Raises:
-        InputError: A name cannot be read, or a cutoff is above `search.top_k`.
-    """
+    """The measures to compute; a cutoff above `search.top_k` is refused."""
     measures = parse_measures(config.evaluate.measures)
     for measure in measures:
         if measure.cutoff and measure.cutoff > config.search.top_k:
@@ -75,13 +68,7 @@ def measures_of(config: Config) -> list[Measure]:
 
 
 def evaluate_stage(config: Config, identity: Identity, with_exact: bool) -> Stage:
-    """Scores the ranking: a table per query, means and their intervals.
-
-    Args:
-        config: The benchmark's settings.
-        identity: What the judgments are.
-        with_exact: Whether the plan has an exact search to compare the ranking with.
-    """
+    """Scores the ranking, and with `with_exact` compares it with that of the plan's exact search."""
     measures, settings = measures_of(config), keyed_settings(config.evaluate, "evaluate")
     rankings = ("search", EXACT) if with_exact else ("search",)
 
@@ -120,16 +107,15 @@ def _evaluate(
     context.meter.count(len(queries))
     names = [str(measure) for measure in measures]
     means = [float(mean) for mean in values.mean(axis=0)]
-    facts: dict[str, Any] = {}
-    if EXACT in inputs:
-        found, exact = inputs["search"].passages, inputs[EXACT]
-        facts["against_exact"] = against_exact.compare_with_exact(
-            found, exact.passages, measures, values, score(exact)
-        )
-    return {
-        **facts,
+    facts: dict[str, Any] = {
         "queries": len(queries),
         "passages": len(collection.passages),
         "metrics": dict(zip(names, means, strict=True)),
         "intervals": {name: [float(a), float(b)] for name, a, b in zip(names, low, high, strict=True)},
     }
+    if EXACT in inputs:
+        found, exact = inputs["search"].passages, inputs[EXACT]
+        facts["against_exact"] = against_exact.compare_with_exact(
+            found, exact.passages, measures, values, score(exact)
+        )
+    return facts
