@@ -1,8 +1,8 @@
 """Engines: where the parts of a stage's work are done, in this process (`local`) or on a Ray cluster (`ray`).
 
-An engine runs one job on each of many parts. A job is a function of arrays: its inputs are read by the
-caller, and what it returns goes back to the caller, who alone reads and writes the cache. So a worker needs
-nothing of the caller's disk, and one that dies leaves nothing that looks finished.
+An engine runs one job on each of many parts. A job is a function of arrays: the caller reads its inputs and
+gets its outputs, and alone reads and writes the cache. So a worker needs no access to the caller's disk, and
+one that dies leaves nothing that looks finished.
 """
 
 from __future__ import annotations

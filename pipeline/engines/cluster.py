@@ -19,7 +19,7 @@ from pipeline.core.errors import InputError
 
 log = logging.getLogger(__name__)
 
-_REACH = 5.0  # seconds a cluster's head may take to answer; Ray itself tries for minutes
+_REACH = 5.0  # seconds that a cluster's head may take to answer
 
 
 def connect(address: str | None) -> tuple[Any, bool]:
@@ -35,7 +35,7 @@ def connect(address: str | None) -> tuple[Any, bool]:
         ray.init("local", num_cpus=machine.cores(), include_dashboard=False, **quiet)
     else:
         try:
-            if address != "auto":  # a refusal takes no time, where Ray tries for minutes
+            if address != "auto":  # Ray itself would try for minutes
                 host, _, port = address.rpartition(":")
                 socket.create_connection((host, int(port)), _REACH).close()
             ray.init(address, **quiet)
@@ -95,7 +95,7 @@ def share_out(nodes: Sequence[dict[str, float]], workers: int | None, gpu: bool)
 
 
 def compare(node: str, versions: dict[str, str]) -> None:
-    """Refuse a node whose packages could compute something else; builds of one version are alike."""
+    """Refuse a node that has other versions of packages; builds of one version, such as +cpu, are alike."""
     for package, here in machine.versions().items():
         there = versions.get(package, "none")
         if there.partition("+")[0] != here.partition("+")[0]:
@@ -107,14 +107,11 @@ def compare(node: str, versions: dict[str, str]) -> None:
 
 
 def check_node(ray: Any) -> None:
-    """Refuse to go on after this machine's Ray node, its raylet, has died.
+    """Raise a ChildProcessError if this machine's Ray node, its raylet, has died.
 
-    Nobody else says so: calls that wait for a worker then wait for ever, and those that use the object store
-    end this process without a word. The raylet listens on a socket, which refuses connections once it is
-    dead; one that is only slow is not taken for dead.
-
-    Raises:
-        ChildProcessError: The node is lost.
+    Ray itself does not report it: calls that wait for a worker then wait for ever, and those that use the
+    object store end this process without a message. The raylet listens on a socket, which refuses connections
+    once it is dead; one that is only slow does not count as dead.
     """
     local = ray._private.worker.global_worker.node
     if local is None:  # the program is a client of a cluster and has no node
@@ -132,9 +129,9 @@ def check_node(ray: Any) -> None:
 
 
 def send_no_more_than_needed(ray: Any) -> None:
-    """Have memory-mapped arrays travel as plain ones, and a slice of an Arrow column without the rest.
+    """Send memory-mapped arrays as plain ones, and a slice of an Arrow column without the rest of it.
 
-    NumPy would copy the first once more, and Arrow would send all of the column that a slice is of.
+    Ray would copy the first once more, and send the whole column for the second.
     """
     import pyarrow as pa
 

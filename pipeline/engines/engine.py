@@ -1,4 +1,4 @@
-"""What an engine is: it runs a job, a function of arrays, on each of many parts."""
+"""Interface of engines, which run a job, a function of arrays, on each of many parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A folder's files as values: sent to workers once for each machine, and kept there by their content."""
+"""Files of a folder that are sent to workers, once to each machine, and kept there by their checksum."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers of the Ray engine: the actor, and what it loads the model from."""
+"""Workers of the Ray engine: the actor, and the model in the form in which it is sent to them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pipeline.storage.store import Store
 
 @dataclass(frozen=True)
 class WorkerModel:
-    """All that a worker loads the model from.
+    """A model as it is sent to a worker.
 
     Attributes:
         config: The model section.
@@ -93,7 +93,7 @@ class Worker:
         return cluster.node(), machine.versions(), loaded
 
     def run(self, job: Job, inputs: Any) -> tuple[Any, int, str]:
-        """The outputs of a part, how far the job advanced its bar, and the node's name."""
+        """The outputs of a part, the items that the job counted on its bar, and the node's name."""
         tally = _Tally()
         outputs = job(inputs, self._encoder, tally)
         return outputs, tally.done, cluster.node()

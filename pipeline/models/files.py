@@ -21,7 +21,7 @@ FILES = (
 )  # fmt: skip
 """Patterns of the files fetched for a hub model: weights, tokenizer, configs."""
 TOKENIZER = ("*.json", "*.txt", "*.model")
-"""Patterns of the tokenizer's files, which match some other small files too."""
+"""Patterns of the tokenizer's files; they match some other small files too."""
 CODE = ("*.py",)
 """Patterns fetched in addition if the model's own code may run."""
 PREFERRED = ("model.safetensors", "model.safetensors.index.json")

@@ -30,8 +30,8 @@ from pipeline.storage.store import Store
 
 SCHEMAS = {"passages": 4, "queries": 4, "index": 1, "search": 3}
 EXACT_MEMORY_MB = 1024  # for the exact search that an approximate index is compared with
-PARTS = 4  # of the vectors to search, for each worker: the last part to end is waited for that much less
-PART_BYTES = 256 << 20  # of vectors, at most, in a part that another process searches
+PARTS = 4  # parts of the vectors for each worker to search: small ones end at about the same time
+PART_BYTES = 256 << 20  # largest size of a part of the vectors that another process searches
 
 
 class Dense(Retriever[VectorSettings]):
@@ -39,7 +39,7 @@ class Dense(Retriever[VectorSettings]):
 
     @cached_property
     def model(self) -> Source:
-        """The model that `model.name` names, or given vectors; int8 is calibrated on this collection."""
+        """The model that `model.name` names, or precomputed vectors; this collection calibrates int8."""
         found = self.identities.model(self.settings)
         if not isinstance(found, Model):
             return found

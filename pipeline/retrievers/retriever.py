@@ -1,4 +1,4 @@
-"""What every kind of retriever offers to the runner."""
+"""The base class of all kinds of retrievers: what they offer to the runner."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class Retriever(ABC, Generic[Settings]):
     Args:
         config: The benchmark's settings.
         identities: Looks up and hashes the files that the config names.
-        identity: What the collection's parts are.
-        corpus: The file that the passages are in once the collection is read.
+        identity: The hashes of the collection's parts.
+        corpus: The file of the passages, which exists once the collection is read.
     """
 
     config: Config
