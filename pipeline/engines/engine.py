@@ -53,10 +53,9 @@ class Engine(Protocol):
     workers: int
 
     def load(self, parts: int) -> None:
-        """Load the model on at least one worker, before texts are encoded: loading is not timed.
+        """Load the model on at least one worker, and at most one for each of `parts` parts.
 
-        Args:
-            parts: How many parts there will be: no more workers are started.
+        It comes before texts are encoded, so that loading is not timed.
         """
         ...
 

@@ -8,6 +8,7 @@ import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -72,7 +73,7 @@ class Files:
     patterns: tuple[str, ...] = FILES
     hashes: dict[str, str] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def identity(self) -> dict[str, Any]:
         """What identifies the files' content in artifact keys."""
         return {"files": self.hashes} if self.local else {"hub": self.repo, "commit": self.commit}

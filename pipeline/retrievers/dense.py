@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property, partial
@@ -14,24 +12,22 @@ from pipeline.config import EXACT as FLAT
 from pipeline.config import IndexConfig, SearchConfig, VectorSettings, keyed_settings
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
-from pipeline.core.machine import Meter
 from pipeline.core.progress import Bar
-from pipeline.core.records import Collection, Embeddings, Float32, Ranking, Texts
+from pipeline.core.records import Collection, Float32, Texts
 from pipeline.encoders import CalibrationCorpus, Model, Precomputed, Source, Usage
-from pipeline.engines import Done, Engine, Job, Part, jobs
+from pipeline.engines import Engine, Part, jobs
 from pipeline.models.model import Role
 from pipeline.retrievers.retriever import Retriever, TokenCounter
-from pipeline.retrievers.shared import EXACT, open_ranking, save_ranking
+from pipeline.retrievers.shared import EXACT, open_ranking
 from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, Plan, Stage
 from pipeline.retrievers.stored_index import StoredIndex, file_name
+from pipeline.retrievers.vector_search import counted_parts, search_parts, search_whole
 from pipeline.storage import vector_shards
 from pipeline.storage.artifacts import Draft
 from pipeline.storage.store import Store
 
 SCHEMAS = {"passages": 4, "queries": 4, "index": 1, "search": 3}
 EXACT_MEMORY_MB = 1024  # for the exact search that an approximate index is compared with
-PARTS = 4  # parts of the vectors for each worker to search: small ones end at about the same time
-PART_BYTES = 256 << 20  # largest size of a part of the vectors that another process searches
 
 
 class Dense(Retriever[VectorSettings]):
@@ -134,11 +130,10 @@ class Dense(Retriever[VectorSettings]):
             return chosen
 
         parts = [Part(start, stop, partial(read, start, stop)) for start, stop in ranges]
-        for done in _done(context.engine, context.meter, partial(jobs.encode, role), parts, bar):
+        for done in counted_parts(context.engine, context.meter, partial(jobs.encode, role), parts, bar):
             yield done.part.start, *done.outputs
 
     def _check_shards(self, collection: Collection) -> None:
-        """Refuse more index shards than there are passages."""
         passages, shards = len(collection.passages), self.config.index.shards
         if shards > passages:
             raise InputError(
@@ -171,7 +166,7 @@ class Dense(Retriever[VectorSettings]):
         with meter.working(), context.progress("index", rows, "vectors") as bar:
             if index.shards > 1:
                 build = partial(jobs.build_index_bytes, index)
-                for done in _done(context.engine, meter, build, parts, bar):
+                for done in counted_parts(context.engine, meter, build, parts, bar):
                     with draft.file(names[done.part.start]) as path:
                         done.outputs.tofile(path)
             elif parts:  # written as it is, without a copy of its bytes in memory
@@ -197,93 +192,5 @@ class Dense(Retriever[VectorSettings]):
         by_vectors = search.memory_mb is not None or (spread and index.factory == FLAT)
         needs = ("data", "passages" if by_vectors else "index", "queries")
         in_parts = index.shards > 1 or (spread and by_vectors)
-        make = partial(_search_parts if in_parts else _search_whole, index, search, measured)
+        make = partial(search_parts if in_parts else search_whole, index, search, measured)
         return Stage("search", SCHEMAS["search"], needs, ingredients, make, open_ranking)
-
-
-def _search_whole(
-    index: IndexConfig, search: SearchConfig, measured: bool, inputs: Inputs, draft: Draft, context: Context
-) -> Facts:
-    """Search in this process: the index, or the stored vectors where there is no index among the inputs."""
-    from pipeline.search import searchers
-
-    collection, queries, meter = inputs["data"], inputs["queries"], context.meter
-    searcher: searchers.Searcher
-    if "index" in inputs:
-        searcher = searchers.open_searcher(index, search, inputs["index"].file(0))
-    else:
-        searcher = searchers.StreamingSearcher(index, search, inputs["passages"])
-    vector_shards.check_counts(searcher.count, searcher.dimension, len(collection.passages), queries)
-    with meter.working(), context.progress("search", len(queries), "queries") as bar:
-        ranking = searcher.search(queries, collection.passages.ids, bar)
-    meter.count(len(queries))
-    facts = save_ranking(draft, collection, ranking)
-    meter.stop()
-    if measured and isinstance(searcher, searchers.ApproximateSearcher):
-        facts["index"] = {**inputs["index"].cost, **searcher.measure(queries)}
-    return facts
-
-
-def _search_parts(
-    index: IndexConfig, search: SearchConfig, measured: bool, inputs: Inputs, draft: Draft, context: Context
-) -> Facts:
-    """Have an engine search part by part, and merge the hits: stored vectors, or the index's shards."""
-    collection, queries, meter, engine = inputs["data"], inputs["queries"], context.meter, context.engine
-    best: Ranking | None = None
-    job, parts = _parts_to_search(index, search, inputs, engine.workers)
-    bar_of = context.progress("search", len(queries) * len(parts), "queries")
-    with meter.working(), bar_of as bar:
-        for done in _done(engine, meter, job, parts, bar):
-            best = jobs.merge(best, done.outputs, done.part.start, search.top_k, collection.passages.ids)
-    if best is None:
-        raise RuntimeError("a collection without passages")
-    meter.count(len(queries))
-    facts = save_ranking(draft, collection, best)
-    meter.stop()
-    if measured and "index" in inputs:
-        stored: StoredIndex = inputs["index"]
-        measure = partial(jobs.measure_index, queries, index, search)
-        shards = [
-            Part(part.start, part.stop, partial(stored.bytes_of, number)) for number, part in enumerate(parts)
-        ]
-        with context.progress("measure", len(shards), "shards") as bar:
-            costs = [done.outputs for done in engine.each(measure, shards, bar)]
-        facts["index"] = {**stored.cost, **jobs.total_cost(costs)}
-    return facts
-
-
-def _parts_to_search(
-    index: IndexConfig, search: SearchConfig, inputs: Inputs, workers: int
-) -> tuple[Job, list[Part]]:
-    """The search of one part, and the parts: the shards of the index, or ranges of the stored vectors."""
-    queries, ids = inputs["queries"], inputs["data"].passages.ids
-    job: Job
-    if "index" in inputs:
-        stored: StoredIndex = inputs["index"]
-        rows, dimension = stored.artifact.facts["rows"], stored.artifact.facts["dimension"]
-        spans = vector_shards.split_evenly(rows, index.shards)
-        job = partial(jobs.search_index, queries, index, search)
-    else:
-        embeddings: Embeddings = inputs["passages"]
-        rows, dimension = len(embeddings), embeddings.dimension
-        in_bytes = math.ceil(sum(shard.nbytes for shard in embeddings.shards) / PART_BYTES)
-        spans = vector_shards.split_evenly(rows, max(PARTS * workers, in_bytes))
-        job = partial(jobs.search_vectors, queries, index.metric, search)
-    vector_shards.check_counts(rows, dimension, len(ids), queries)
-
-    def read(number: int) -> tuple[Any, Any]:
-        start, stop = spans[number]
-        if "index" in inputs:
-            return stored.bytes_of(number), ids.slice(start, stop - start)
-        return vector_shards.rows_of(embeddings, start, stop), ids.slice(start, stop - start)
-
-    return job, [Part(*span, partial(read, number)) for number, span in enumerate(spans)]
-
-
-def _done(engine: Engine, meter: Meter, job: Job, parts: list[Part], bar: Bar) -> Iterator[Done]:
-    """The parts as the engine finishes them; the meter notes how many parts each machine did."""
-    nodes = Counter[str]()
-    for done in engine.each(job, parts, bar):
-        nodes[done.node] += 1
-        yield done
-    meter.note("engine", {"kind": engine.kind, "workers": engine.workers, "parts": dict(nodes)})

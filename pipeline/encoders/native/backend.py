@@ -15,14 +15,8 @@ from pipeline.config import EncoderSettings, ModelSettings
 from pipeline.core import machine
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float32, Int64
+from pipeline.encoders import conversion
 from pipeline.encoders.batching import TokenBatch
-from pipeline.encoders.conversion import (
-    TorchVectors,
-    conversion_recipe,
-    convert_in_subprocess,
-    gives_same_vectors,
-    keep_files,
-)
 from pipeline.models.model import Model
 from pipeline.storage.artifacts import Artifact, Draft, Recipe
 from pipeline.storage.store import Store
@@ -53,7 +47,7 @@ class NativeSettings(EncoderSettings):
 
     def prepared_recipe(self, model: Model) -> Recipe:
         """See `EncoderSettings.prepared_recipe`."""
-        return conversion_recipe(model, "native", SCHEMA, "numba")
+        return conversion.conversion_recipe(model, "native", SCHEMA, "numba")
 
     def prepare(self, model: Model, store: Store) -> Artifact:
         """See `EncoderSettings.prepare`: the packed model and its tokenizer."""
@@ -114,7 +108,7 @@ def _pack(model: Model, draft: Draft) -> dict[str, Any]:
     fix = "set model.backend to openvino"
     with draft.scratch() as aside, ThreadPoolExecutor(1) as thread:
         compiling = thread.submit(compile_all)  # while a subprocess packs the model
-        convert_in_subprocess(
+        conversion.convert_in_subprocess(
             model,
             "pipeline.encoders.native.packing",
             aside / WEIGHTS,
@@ -124,9 +118,9 @@ def _pack(model: Model, draft: Draft) -> dict[str, Any]:
         )
         compiling.result()
         with np.load(aside / TORCH_VECTORS, allow_pickle=False) as stored:
-            expected = TorchVectors(**stored)
+            expected = conversion.TorchVectors(**stored)
         packed = PackedModel(aside / WEIGHTS, model.pooling, model.normalize)
-        if not gives_same_vectors(packed.vectors, expected):
+        if not conversion.gives_same_vectors(packed.vectors, expected):
             raise InputError(f"the vectors of model '{model.name}' are too different in int16", fix=fix)
-        keep_files(aside, draft, (WEIGHTS, TOKENIZER))
+        conversion.keep_files(aside, draft, (WEIGHTS, TOKENIZER))
     return {"name": model.name}

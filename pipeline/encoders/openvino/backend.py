@@ -17,14 +17,8 @@ from pipeline.core.errors import InputError
 from pipeline.core.openvino_runtime import has_bfloat16, import_openvino
 from pipeline.core.records import Float32, Int64
 from pipeline.data.storage import open_texts
+from pipeline.encoders import conversion
 from pipeline.encoders.batching import TokenBatch, Usage, batches, tokenize
-from pipeline.encoders.conversion import (
-    conversion_recipe,
-    convert_in_subprocess,
-    keep_files,
-    last_line,
-    run_in_subprocess,
-)
 from pipeline.encoders.openvino import quantization
 from pipeline.models.model import Model
 from pipeline.storage.artifacts import Artifact, Draft, Recipe
@@ -144,16 +138,15 @@ def _quantize(model: Model, converted: Artifact, draft: Draft) -> dict[str, Any]
         arrays |= {f"ids-{number}": batch.ids, f"mask-{number}": batch.mask}
     with draft.scratch() as aside:
         np.savez(aside / "batches.npz", **arrays)
-        whole = str(converted.path(DESCRIPTION))
-        arguments = [whole, str(aside / DESCRIPTION), str(aside / "batches.npz")]
-        error = run_in_subprocess("pipeline.encoders.openvino.quantization", arguments, aside / WEIGHTS)
+        arguments = [str(converted.path(DESCRIPTION)), str(aside / DESCRIPTION), str(aside / "batches.npz")]
+        error = conversion.run_in_subprocess(quantization.__name__, arguments, aside / WEIGHTS)
         if error is not None:
             raise InputError(
-                f"model '{model.name}' cannot be calibrated in int8: {last_line(error)}",
+                f"model '{model.name}' cannot be calibrated in int8: {conversion.last_line(error)}",
                 fix="set model.precision to bf16",
             )
         shutil.copy(converted.path(TOKENIZER), aside)
-        keep_files(aside, draft, FILES)
+        conversion.keep_files(aside, draft, FILES)
     return {"name": model.name}
 
 
@@ -168,7 +161,7 @@ def _threads() -> dict[str, Any]:
 
 
 def _recipe(model: Model) -> Recipe:
-    return conversion_recipe(model, "openvino", SCHEMA, "openvino")
+    return conversion.conversion_recipe(model, "openvino", SCHEMA, "openvino")
 
 
 def _int8_recipe(model: Model) -> Recipe:
@@ -188,7 +181,7 @@ def _int8_recipe(model: Model) -> Recipe:
 def _convert(model: Model, draft: Draft) -> dict[str, Any]:
     log.info("converting %s to OpenVINO, once", model.name)
     with draft.scratch() as aside:
-        convert_in_subprocess(
+        conversion.convert_in_subprocess(
             model,
             "pipeline.encoders.openvino.conversion",
             aside / DESCRIPTION,
@@ -196,5 +189,5 @@ def _convert(model: Model, draft: Draft) -> dict[str, Any]:
             allowed="encoder models that transformers loads and OpenVINO traces",
             fix="set model.backend to flag",
         )
-        keep_files(aside, draft, FILES)
+        conversion.keep_files(aside, draft, FILES)
     return {"name": model.name}
