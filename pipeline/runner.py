@@ -1,35 +1,34 @@
-"""A benchmark's plan of stages, and the runner that makes those whose artifacts are missing.
+"""The runner of a benchmark: its plan of stages, of which it makes those that the cache does not have.
 
 The recipe of every stage is known before anything is computed. The runner looks for the artifact of each
-stage that a result is written from; where it is missing, it makes the stages that this one needs, opens what
-they left, and has the stage make its own. Nothing upstream is opened unless a missing stage needs it. The
-runner knows no stage by name: a plan says which there are, what each needs, how each is keyed and made.
+stage that a result is written from. If one is missing, it first makes or opens what that stage needs; nothing
+else is opened. It knows no stage by name: the plan says what each needs, and how it is keyed and made.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from pipeline.config import Config
+from pipeline.config.kinds import named
 from pipeline.core import machine
 from pipeline.core.progress import Progress, silent
 from pipeline.core.records import Collection
 from pipeline.data.collection_files import CORPUS
 from pipeline.engines import Engine
 from pipeline.retrievers import shared
-from pipeline.retrievers.retriever import Identities, Retriever, open_retriever
+from pipeline.retrievers.retriever import Identities, Retriever
 from pipeline.retrievers.stage import Context, Plan
 from pipeline.storage import hashing
 from pipeline.storage.artifacts import Artifact, Draft, Recipe
 from pipeline.storage.store import Store
 
-RESULTS = ("search", "evaluate")  # the stages that a result folder is written from
 log = logging.getLogger(__name__)
 
 
@@ -50,33 +49,28 @@ class StageOutcome:
     reused: bool
 
 
-class _Keys(Mapping[str, str]):
+class _Keys(dict[str, str]):
     """The key of each stage of a plan, computed when it is looked up."""
 
-    def __init__(self, benchmark: Benchmark) -> None:
-        self._benchmark = benchmark
+    def __init__(self, recipe: Callable[[str], Recipe]) -> None:
+        super().__init__()
+        self._recipe = recipe
 
-    def __getitem__(self, name: str) -> str:
-        return self._benchmark.recipe(name).key
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._benchmark.stages)
-
-    def __len__(self) -> int:
-        return len(self._benchmark.stages)
+    def __missing__(self, name: str) -> str:
+        return self._recipe(name).key
 
 
 @dataclass
 class Benchmark:
-    """One config's stages, and the making of them.
+    """The stages of one config.
 
     Args:
-        config: What to run.
+        config: The settings.
         store: Where artifacts are kept.
-        identities: What configs name, hashed once for all benchmarks that share this.
+        identities: Hashes the files that configs name, once for all benchmarks that share it.
         progress: Opens progress bars.
         fresh: Make every stage again.
-        made_afresh: Keys of what was made in this process, which `fresh` does not make once more.
+        made_afresh: Keys of the artifacts made in this process, which `fresh` does not make again.
     """
 
     config: Config
@@ -90,39 +84,34 @@ class Benchmark:
     _opened: dict[str, Any] = field(default_factory=dict, init=False)
 
     @cached_property
-    def retriever(self) -> Retriever:
-        """What makes the ranking; reads the bytes of data and model files, and parses nothing."""
+    def retriever(self) -> Retriever[Any]:
+        """Makes the ranking; it hashes data and model files, and parses none."""
         identity = self.identities.collection(self.config.data)
         folder = self.store.folder(shared.collection_stage(self.config, identity).recipe({}))
-        return open_retriever(self.config, self.identities, identity, folder.absolute() / CORPUS)
+        kind = named(self.config.model.retriever)
+        retriever: Retriever[Any] = kind(self.config, self.identities, identity, folder.absolute() / CORPUS)
+        return retriever
 
     @cached_property
     def stages(self) -> Plan:
         """The stages, in the order they are reported in."""
-        identity = self.retriever.identity
-        ranking = self.retriever.stages()
-        evaluate = shared.evaluate_stage(self.config, identity, shared.EXACT in ranking)
-        return {"data": shared.collection_stage(self.config, identity), **ranking, "evaluate": evaluate}
+        return shared.whole_plan(self.config, self.retriever.identity, self.retriever.stages())
 
     @property
     def reported(self) -> list[str]:
-        """The stages that results list: not the exact search that an index is compared with."""
-        return [name for name in self.stages if name != shared.EXACT]
+        """The stages that results list."""
+        return [name for name in self.stages if name not in shared.UNLISTED]
 
     def recipe(self, name: str) -> Recipe:
         """What shapes one stage's artifact."""
         if name not in self._recipes:
-            self._recipes[name] = self.stages[name].recipe(_Keys(self))
+            self._recipes[name] = self.stages[name].recipe(_Keys(self.recipe))
         return self._recipes[name]
 
     @property
     def recipes(self) -> dict[str, Recipe]:
         """The recipe of each reported stage, in order."""
         return {name: self.recipe(name) for name in self.reported}
-
-    def find(self, name: str) -> Artifact | None:
-        """A stage's finished artifact, if it exists."""
-        return self.store.find(self.recipe(name))
 
     def plan(self) -> list[dict[str, Any]]:
         """Each reported stage's name, key and whether its artifact exists, in order."""
@@ -132,26 +121,22 @@ class Benchmark:
         ]
 
     def check(self) -> None:
-        """Refuse what can be known to be wrong before anything is computed.
-
-        Raises:
-            InputError: Something in the config, the data's files or the model's files is wrong.
-        """
+        """Refuse wrong settings, data and models, as far as they can be seen before anything is computed."""
         _ = self.recipes
         self.retriever.check(self._searched)
 
     @property
     def _searched(self) -> bool:
         """Whether the ranking exists, and may be used."""
-        return not self.fresh and self.find("search") is not None
+        return not self.fresh and self.store.find(self.recipe(shared.RANKING)) is not None
 
     def run(self) -> list[StageOutcome]:
-        """Make what is missing; what was done about each reported stage, in order."""
+        """Make the missing artifacts, and return what was done about each reported stage, in order."""
         self.check()
         try:
             if not self._searched:
                 _ = self.engine  # a cluster that does not exist is refused before data is read
-            wanted = self._needed_for(RESULTS) if self.fresh else RESULTS
+            wanted = self._needed_for(shared.RESULTS) if self.fresh else shared.RESULTS
             for name in wanted:
                 self.ensure(name)
         finally:
@@ -160,7 +145,7 @@ class Benchmark:
         return [self._outcomes.get(name) or self._unneeded(name) for name in self.reported]
 
     def _needed_for(self, names: Iterable[str]) -> list[str]:
-        """The named stages and all that they are made of, in the plan's order."""
+        """The named stages and all stages they need, directly or not, in the plan's order."""
         needed: set[str] = set()
         waiting = list(names)
         while waiting:
@@ -170,7 +155,7 @@ class Benchmark:
         return [name for name in self.stages if name in needed]
 
     def ensure(self, name: str) -> Artifact:
-        """The artifact of a stage, reused or made; before it, if need be, those it is made of."""
+        """The artifact of a stage, reused or made; the stages it needs come first."""
         if name not in self._outcomes:
             recipe = self.recipe(name)
             fresh = self.fresh and recipe.key not in self.made_afresh
@@ -190,7 +175,7 @@ class Benchmark:
         return artifact
 
     def opened(self, name: str) -> Any:
-        """What a stage has left, opened; made first if need be."""
+        """The result of a stage, opened for use; it is made if it is missing."""
         if name not in self._opened:
             self._opened[name] = self.stages[name].open(self.ensure(name))
         return self._opened[name]
@@ -198,7 +183,7 @@ class Benchmark:
     @property
     def collection(self) -> Collection:
         """The passages, queries and judgments."""
-        collection: Collection = self.opened("data")
+        collection: Collection = self.opened(shared.COLLECTION)
         return collection
 
     def _changed_since(self, artifact: Artifact) -> str | None:
@@ -217,16 +202,14 @@ class Benchmark:
         return StageOutcome(name, recipe.key, artifact, artifact is not None)
 
     def _make(self, name: str, draft: Draft) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Run one stage; its facts, and how it was made."""
-        needs = self.stages[name].needs
-        inputs = {needed: self.opened(needed) for needed in needs}
-        meter = machine.Meter()
-        context = Context(self.progress, meter, lambda: self.engine)
-        facts = self.stages[name].make(inputs, draft, context)
-        varying = [needed for needed in needs if not self.stages[needed].exact_bytes]
+        """Run one stage, and return its facts and how it was made."""
+        stage, meter = self.stages[name], machine.Meter()
+        inputs = {needed: self.opened(needed) for needed in stage.needs}
+        facts = stage.make(inputs, draft, Context(self.progress, meter, lambda: self.engine))
+        varying = [needed for needed in stage.needs if not self.stages[needed].exact_bytes]
         return facts, {
             **meter.figures(),
-            "from": {needed: self.recipe(needed).key for needed in needs},
+            "from": {needed: self.recipe(needed).key for needed in stage.needs},
             "from_files": {needed: _content(self.ensure(needed)) for needed in varying},
             "hardware": machine.hardware(),
             "versions": machine.versions(),
@@ -239,7 +222,7 @@ class Benchmark:
 
 
 def several(configs: Iterable[Config], progress: Progress = silent, fresh: bool = False) -> list[Benchmark]:
-    """A benchmark of each config: what two of them name is hashed once, and a cache has one store."""
+    """A benchmark of each config; those of one cache share its store, and each file is hashed once."""
     identities = Identities()
     stores: dict[Path, Store] = {}
     made_afresh: defaultdict[Path, set[str]] = defaultdict(set)
@@ -247,14 +230,10 @@ def several(configs: Iterable[Config], progress: Progress = silent, fresh: bool 
     for config in configs:
         root = Path(config.cache)
         store = stores.setdefault(root, Store(root))
-        benchmarks.append(
-            Benchmark(
-                config, store, identities, progress=progress, fresh=fresh, made_afresh=made_afresh[root]
-            )
-        )
+        benchmarks.append(Benchmark(config, store, identities, progress, fresh, made_afresh[root]))
     return benchmarks
 
 
 def _content(artifact: Artifact) -> str:
-    """SHA-256 of what its files hold."""
+    """A hash of the content of an artifact's files."""
     return hashing.hash_json(artifact.manifest["files"])

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 from pipeline import load_config, run_benchmark
 from pipeline.config import BACKENDS, SOURCES, DataSettings, EncoderSettings, ModelSettings, setting
 from pipeline.core.records import Float32, Int64, Ranking
-from pipeline.encoders.batching import Batch
+from pipeline.encoders.batching import TokenBatch
 from pipeline.formats.judgments import Judgments, make_judgments
 from pipeline.formats.records import Batch as Records
 from pipeline.retrievers.retriever import Retriever
@@ -76,7 +76,7 @@ class Bag:
     def __init__(self, model: Any) -> None:
         self.tokenizer = Tokenizer.from_file(str(model.files.folder() / "tokenizer.json"))
 
-    def forward(self, batches: Iterator[Batch]) -> Iterator[tuple[Int64, Float32]]:
+    def forward(self, batches: Iterator[TokenBatch]) -> Iterator[tuple[Int64, Float32]]:
         for batch in batches:
             vectors = np.zeros((len(batch.ids), self.dimension), np.float32)
             for vector, ids, mask in zip(vectors, batch.ids, batch.mask, strict=True):

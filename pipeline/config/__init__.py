@@ -4,13 +4,13 @@ from pipeline.config.benchmark import Config, json_schema
 from pipeline.config.data import SOURCES, DataSettings
 from pipeline.config.engine import EngineConfig
 from pipeline.config.evaluate import MEASURES, EvaluateConfig
-from pipeline.config.index import EXACT, IndexConfig
+from pipeline.config.index import FLAT, IndexConfig
 from pipeline.config.model import BACKENDS, EncoderSettings, ModelSettings, VectorSettings
 from pipeline.config.search import SearchConfig
 from pipeline.config.settings import STAGES, keyed_settings, setting
 
 __all__ = [
-    "BACKENDS", "EXACT", "MEASURES", "SOURCES", "STAGES", "Config", "DataSettings", "EncoderSettings",
+    "BACKENDS", "FLAT", "MEASURES", "SOURCES", "STAGES", "Config", "DataSettings", "EncoderSettings",
     "EngineConfig", "EvaluateConfig", "IndexConfig", "ModelSettings", "SearchConfig", "VectorSettings",
     "json_schema", "keyed_settings", "setting",
 ]  # fmt: skip

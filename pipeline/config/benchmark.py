@@ -10,7 +10,7 @@ from pydantic import field_validator, model_validator
 from pipeline.config.data import SOURCES, DataSettings
 from pipeline.config.engine import EngineConfig
 from pipeline.config.evaluate import EvaluateConfig
-from pipeline.config.index import EXACT, IndexConfig
+from pipeline.config.index import FLAT, IndexConfig
 from pipeline.config.model import BACKENDS, ModelSettings
 from pipeline.config.search import SearchConfig
 from pipeline.config.settings import HomePath, Section, setting
@@ -40,7 +40,7 @@ class Config(Section):
     def _sections_fit(self) -> Self:
         index, search = self.index, self.search
         self.model.check(index, search)
-        if search.memory_mb is not None and index.factory != EXACT:
+        if search.memory_mb is not None and index.factory != FLAT:
             raise ValueError(
                 f"search.memory_mb limits exact search, and index.factory is '{index.factory}', "
                 "which is searched whole: leave out one of the two"

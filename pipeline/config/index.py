@@ -6,7 +6,7 @@ from typing import Literal
 
 from pipeline.config.settings import Section, setting
 
-EXACT = "Flat"  # the factory whose search is exact
+FLAT = "Flat"  # the factory whose search is exact
 
 
 class IndexConfig(Section):

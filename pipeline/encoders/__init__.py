@@ -1,15 +1,13 @@
 """Encoder backends: what a config's model is resolved to, and how texts become vectors.
 
-A backend is one file here: its settings, and a class that keeps `batching.Backend` and turns token ids into
-vectors (one that runs PyTorch extends `torch.backend.TorchBackend`). `config.model.BACKENDS` lists them; see
-docs/models.md.
+A backend is one file here: its settings, and a class with the interface `batching.Backend` (one that runs
+PyTorch extends `torch.backend.TorchBackend`). `config.model.BACKENDS` lists them; see docs/models.md.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
@@ -28,41 +26,12 @@ from pipeline.storage.artifacts import Artifact
 from pipeline.storage.store import Store
 
 __all__ = [
-    "CalibrationCorpus",
-    "Encoder",
-    "Model",
-    "Precomputed",
-    "Role",
-    "Source",
-    "Usage",
-    "open_encoder",
-    "prepare",
-    "prepared_keys",
-    "resolve",
-    "token_counter",
-]
-
+    "CalibrationCorpus", "Encoder", "Model", "Precomputed", "Role", "Source", "Usage",
+    "open_encoder", "prepare", "prepared_keys", "resolve", "token_counter",
+]  # fmt: skip
 
 Source = Model | Precomputed
 """What a config's model is: one that is run, or vectors that are given."""
-
-
-class Encoder(Protocol):
-    """A loaded model, which turns texts into vectors."""
-
-    def encode(self, texts: list[str], role: Role, usage: Usage, bar: Bar) -> Float32:
-        """Encode texts as passages or queries.
-
-        Args:
-            texts: The texts, in any order; batches are made of texts of similar length.
-            role: Decides prompt and length.
-            usage: What encoding costs is added to it.
-            bar: Progress bar, updated for every encoded text.
-
-        Returns:
-            float32 [texts, dimension], in the order of `texts`.
-        """
-        ...
 
 
 def resolve(config: ModelSettings, find: FindModel = find_model) -> Source:
@@ -90,7 +59,7 @@ def prepare(config: EncoderSettings, model: Model, store: Store) -> Artifact | N
 def open_encoder(config: EncoderSettings, model: Model, store: Store) -> Encoder:
     """The loaded model; before that its backend prepares it in `store`, if it needs to."""
     prepared = prepare(config, model, store)
-    return ModelEncoder(config, model, prepared.folder if prepared else None)
+    return Encoder(config, model, prepared.folder if prepared else None)
 
 
 def token_counter(source: Source) -> Callable[[list[str]], list[int]] | None:
@@ -103,16 +72,13 @@ def token_counter(source: Source) -> Callable[[list[str]], list[int]] | None:
     return lambda texts: [len(encoding.ids) for encoding in tokenizer.encode_batch_fast(texts)]
 
 
-class ModelEncoder:
-    """A model that one of the backends runs, loaded.
+class Encoder:
+    """A loaded model, which turns texts into vectors.
 
     Args:
         config: The model section.
         model: The resolved model.
         prepared: The folder of what `prepare` made of it; None if it made nothing.
-
-    Raises:
-        InputError: The model cannot be loaded, or gives vectors of fewer dimensions than are to be kept.
     """
 
     def __init__(self, config: EncoderSettings, model: Model, prepared: Path | None) -> None:
@@ -129,7 +95,17 @@ class ModelEncoder:
             )
 
     def encode(self, texts: list[str], role: Role, usage: Usage, bar: Bar) -> Float32:
-        """See `Encoder.encode`."""
+        """Encode texts as passages or queries.
+
+        Args:
+            texts: The texts, in any order; batches are made of texts of similar length.
+            role: Decides prompt and length.
+            usage: What encoding costs is added to it.
+            bar: Progress bar, updated for every encoded text.
+
+        Returns:
+            float32 [texts, dimension], in the order of `texts`.
+        """
         before, after = self.model.prompts[role]
         prompted = [before + text + after for text in texts] if before or after else texts
         length = self.model.max_lengths[role]

@@ -33,7 +33,7 @@ CHUNK = 512  # texts per call of the tokenizer, whose results take much memory u
 
 
 @dataclass(frozen=True)
-class Batch:
+class TokenBatch:
     """Token ids of a few texts of similar length."""
 
     rows: Int64  # [b], position of each text in the sequence given to `encode`
@@ -56,7 +56,7 @@ class Backend(BatchShape, Protocol):
     dimension: int  # of a vector
     tokenizer: Tokenizer
 
-    def forward(self, batches: Iterator[Batch]) -> Iterator[tuple[Int64, Float32]]:
+    def forward(self, batches: Iterator[TokenBatch]) -> Iterator[tuple[Int64, Float32]]:
         """For each batch its `rows` and their vectors float32 [b, dimension], in any order."""
         ...
 
@@ -112,7 +112,7 @@ def encode(
 
 
 Window = list[tuple[int, Int32]]
-"""For each text its position and its token ids."""
+"""The position and the token ids of each text."""
 
 
 def _tokenized(tokenizer: Tokenizer, texts: Sequence[str], max_length: int, usage: Usage) -> Iterator[Window]:
@@ -149,11 +149,8 @@ def tokenize(tokenizer: Tokenizer, texts: Sequence[str], max_length: int) -> lis
 
 def batches(
     shape: BatchShape, windows: Iterable[Window], max_length: int, usage: Usage, batch_size: int | None = None
-) -> Iterator[Batch]:
-    """Cut windows into batches, each within the backend's token budget or of one text.
-
-    Texts come longest first in a window joined with what is left of the one before; arguments as in `encode`.
-    """
+) -> Iterator[TokenBatch]:
+    """Cut windows into batches, each within the backend's token budget or of one text; see `encode`."""
     waiting: Window = []
     for window in itertools.chain(windows, [None]):
         waiting = sorted(waiting + (window or []), key=lambda text: -len(text[1]))
@@ -178,7 +175,7 @@ def _height(shape: BatchShape, longest: int, max_length: int, batch_size: int | 
     return min(within_budget, batch_size or within_budget)
 
 
-def _batch(shape: BatchShape, texts: Window, max_length: int, usage: Usage) -> Batch:
+def _batch(shape: BatchShape, texts: Window, max_length: int, usage: Usage) -> TokenBatch:
     """Pad some texts, the longest first, to one width, and count their tokens."""
     lengths = np.array([len(ids) for _, ids in texts], np.int64)
     width = _width(shape, int(lengths[0]), max_length)
@@ -188,4 +185,4 @@ def _batch(shape: BatchShape, texts: Window, max_length: int, usage: Usage) -> B
     tokens = int(lengths.sum())
     usage.tokens += tokens
     usage.padded += ids.size if shape.computes_padding else tokens
-    return Batch(np.array([row for row, _ in texts], np.int64), ids, mask)
+    return TokenBatch(np.array([row for row, _ in texts], np.int64), ids, mask)

@@ -18,7 +18,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,27 +30,35 @@ from pipeline.core.records import Float32, Int64
 from pipeline.encoders.torch.loading import describe_missing
 from pipeline.models.card import max_positions
 from pipeline.models.model import Model, untrusted_code
+from pipeline.storage.artifacts import Draft, Recipe
 
 LONGEST = 300  # tokens of the longest text: more than any window of local attention
 MIN_COSINE = 0.99999  # vectors with a lower cosine count as different
 _DISK_FULL = ("iostream error", "No space left")  # in errors of OpenVINO and others whose write failed
 
 
-def convert_in_subprocess(
-    model: Model, folder: Path, module: str, target: Path, made: str, allowed: str, fix: str
-) -> None:
-    """Run a module that converts a model's torch weights, which are in `folder`.
+def conversion_recipe(model: Model, backend: str, schema: int, package: str) -> Recipe:
+    """Everything that shapes the model that a backend converts with a package."""
+    plain = {
+        "schema": schema,
+        "model": model.identity,
+        "pooling": model.pooling,
+        "normalize": model.normalize,
+        "trust_remote_code": model.trust_remote_code,
+        package: metadata.version(package),
+    }
+    return Recipe(backend, plain)
 
-    The module is run with the folder, the `target` to write, and JSON of the model's settings. The error for
-    a model that it does not support says that it "cannot be" `made`, with `allowed` and `fix`.
 
-    Raises:
-        InputError: The model cannot be loaded, or the module does not support it.
-        OSError: See `run_in_subprocess`.
+def convert_in_subprocess(model: Model, module: str, target: Path, made: str, allowed: str, fix: str) -> None:
+    """Run a module that converts a model's torch weights.
+
+    The module is run with the model's folder, the `target` to write, and JSON of the model's settings. The
+    error for a model that it does not support says that it "cannot be" `made`, with `allowed` and `fix`.
     """
     names = ("pooling", "normalize", "pad_id", "trust_remote_code")
-    settings = {name: getattr(model, name) for name in names}
-    error = run_in_subprocess(module, [str(folder), str(target), json.dumps(settings)], target)
+    settings = json.dumps({name: getattr(model, name) for name in names})
+    error = run_in_subprocess(module, [str(model.files.folder()), str(target), settings], target)
     if error is not None and "`trust_remote_code=True`" in error and not model.trust_remote_code:
         raise untrusted_code(model.name)
     if error is not None:
@@ -59,11 +68,15 @@ def convert_in_subprocess(
     model.files.check()
 
 
-def run_in_subprocess(module: str, arguments: list[str], weights: Path) -> str | None:
-    """Run a module that writes a model's `weights`.
+def keep_files(aside: Path, draft: Draft, names: Iterable[str]) -> None:
+    """Move finished files from a scratch folder into a draft."""
+    for name in names:
+        with draft.file(name) as path:
+            os.replace(aside / name, path)
 
-    Returns:
-        What it wrote to stderr if it failed, else None.
+
+def run_in_subprocess(module: str, arguments: list[str], weights: Path) -> str | None:
+    """Run a module that writes a model's `weights`; what it wrote to stderr if it failed, else None.
 
     Raises:
         OSError: The model cannot be written, or the process was killed.
@@ -98,9 +111,6 @@ def pooled_network(folder: Path, pooling: str, normalize: bool, trust_remote_cod
 
     Its attribute `body` is the network as transformers loads it from `folder`. The other arguments are
     settings of a `Model`.
-
-    Raises:
-        ValueError: The files lack weights.
     """
     import torch
     from transformers import AutoModel

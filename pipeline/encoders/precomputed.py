@@ -54,16 +54,12 @@ class PrecomputedSettings(VectorSettings):
 
 @dataclass(frozen=True)
 class Precomputed:
-    """One `.npy` file [texts, dimension] for each role, rows in the collection's order.
-
-    Attributes:
-        paths: Each role's file.
-    """
+    """One `.npy` file [texts, dimension] for each role, rows in the collection's order."""
 
     paths: dict[Role, Path]
 
     def recipe(self, role: Role) -> dict[str, Any]:
-        """The part of the vectors' key that stands for their file: its hash."""
+        """The model's part of the key of the vectors: the hash of their file."""
         return {"file": self._hashes[role]}
 
     @cached_property
@@ -76,11 +72,7 @@ class Precomputed:
         return {role: map_vectors(path, f"model.{role}") for role, path in self.paths.items()}
 
     def match(self, collection: Collection) -> None:
-        """Refuse files that do not fit the collection or each other, before anything is computed.
-
-        Raises:
-            InputError: A file has more or fewer rows than there are texts, or the dimensions differ.
-        """
+        """Refuse files whose rows do not fit the collection, or whose dimensions differ."""
         counts: dict[Role, int] = {"passages": len(collection.passages), "queries": len(collection.queries)}
         for role, count in counts.items():
             rows = len(self._arrays[role])
@@ -101,13 +93,8 @@ class Precomputed:
     def take(self, role: Role, rows: range, ids: pa.ChunkedArray) -> Float32:
         """Vectors of consecutive texts, float32 [rows, dimension]; `match` is called before it.
 
-        Args:
-            role: Which file to read.
-            rows: Its rows.
-            ids: Arrow strings [rows], the ids of the texts.
-
-        Raises:
-            InputError: A row is all zeros, or the file changed after it was hashed.
+        `ids` are those of the texts, Arrow strings [rows]. A row of zeros is refused, and a file that changed
+        after it was hashed.
         """
         array = self._arrays[role]
         with np.errstate(over="ignore"):  # infinite numbers are refused when vectors are stored

@@ -1,8 +1,8 @@
 """Engines: where the parts of a stage's work are done, in this process (`local`) or on a Ray cluster (`ray`).
 
-An engine runs one job on each of many parts. A job is a function of arrays: its inputs are read by the
-caller, and what it returns goes back to the caller, who alone reads and writes the cache. So a worker needs
-nothing of the caller's disk, and one that dies leaves nothing that looks finished.
+An engine runs one job on each of many parts. A job is a function of arrays: the caller reads its inputs and
+gets its outputs, and alone reads and writes the cache. So a worker needs no access to the caller's disk, and
+one that dies leaves nothing that looks finished.
 """
 
 from __future__ import annotations
@@ -22,17 +22,7 @@ __all__ = ["Done", "Engine", "Job", "LocalEngine", "Part", "check", "open_engine
 
 
 def open_engine(config: EngineConfig, model: ModelSettings, source: Source, store: Store) -> Engine:
-    """The engine that a config names.
-
-    Args:
-        config: The engine section.
-        model: The model section.
-        source: What the model section resolved to.
-        store: Where a backend keeps what it prepares of a model.
-
-    Raises:
-        InputError: There is no such cluster, or it has fewer processors than the config wants.
-    """
+    """The engine that a config names; arguments and errors as of `pipeline.engines.ray.RayEngine`."""
     if config.kind == "local":
         if isinstance(source, Model) and isinstance(model, EncoderSettings):
             return LocalEngine(partial(encoders.open_encoder, model, source, store))
@@ -43,11 +33,7 @@ def open_engine(config: EngineConfig, model: ModelSettings, source: Source, stor
 
 
 def check(config: EngineConfig, source: Source) -> None:
-    """Refuse an engine that cannot start on this machine, without starting anything.
-
-    Raises:
-        InputError: Ray is not installed, or does not offer the model's device.
-    """
+    """Refuse an engine that cannot start on this machine, without starting anything."""
     if config.kind == "local":
         return
     if importlib.util.find_spec("ray") is None:

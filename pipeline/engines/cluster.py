@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 
 from pipeline.core import machine
+from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 
 log = logging.getLogger(__name__)
 
-_REACH = 5.0  # seconds a cluster's head may take to answer; Ray itself tries for minutes
+_REACH = 5.0  # seconds that a cluster's head may take to answer
 
 
 def connect(address: str | None) -> tuple[Any, bool]:
@@ -34,7 +35,7 @@ def connect(address: str | None) -> tuple[Any, bool]:
         ray.init("local", num_cpus=machine.cores(), include_dashboard=False, **quiet)
     else:
         try:
-            if address != "auto":  # a refusal takes no time, where Ray tries for minutes
+            if address != "auto":  # Ray itself would try for minutes
                 host, _, port = address.rpartition(":")
                 socket.create_connection((host, int(port)), _REACH).close()
             ray.init(address, **quiet)
@@ -62,36 +63,30 @@ def _print_nothing(ray: Any) -> None:
 def _end_quietly() -> None:
     """Have SIGTERM end this process as Ray's handler in Python does.
 
-    Ray lays another one over it, which prints a stack first; setting Python's once more takes that away.
+    Ray adds another handler, which prints a stack first; setting Python's once more removes it.
     """
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
 
 
 def share_out(nodes: Sequence[dict[str, float]], workers: int | None, gpu: bool) -> tuple[int, int]:
-    """How many workers a cluster gets, and how many CPUs each.
+    """The number of workers, and of CPUs for each: the most that lets all run at once.
 
     Args:
-        nodes: What each node has, as Ray counts it.
-        workers: How many the config wants; None is one per GPU, or without GPUs one per node.
+        nodes: The resources of each node, as Ray counts them.
+        workers: The number in the config; None is one per GPU, or without GPUs one per node.
         gpu: Whether each has a GPU of its own.
-
-    Returns:
-        The number of workers, and of CPUs for each, the same for all: the most that lets all run at once.
-
-    Raises:
-        InputError: The cluster has fewer GPUs, or CPUs, than the config wants workers.
     """
     kind = "GPU" if gpu else "CPU"
     usable = [node for node in nodes if int(node.get(kind, 0))]
-    there = sum(int(node[kind]) for node in usable)
-    workers = workers or (there if gpu else len(usable))
-    if not 0 < workers <= there:
+    most = sum(int(node[kind]) for node in usable)
+    workers = workers or (most if gpu else len(usable))
+    if not 0 < workers <= most:
         asked = f"engine.workers: {workers}" if workers else "model.device: cuda"
         raise InputError(
-            f"{asked}, but the cluster has {there} {kind}{'' if there == 1 else 's'}",
-            allowed=f"1 to {there} workers" if there else f"a cluster with a {kind}",
-            fix=f"lower engine.workers, or add nodes with {kind}s" if there else "set model.device to cpu",
+            f"{asked}, but the cluster has {counted(most, kind)}",
+            allowed=f"1 to {most} workers" if most else f"a cluster with a {kind}",
+            fix=f"lower engine.workers, or add nodes with {kind}s" if most else "set model.device to cpu",
         )
     if gpu:
         return workers, min(int(node.get("CPU", 0)) // int(node["GPU"]) for node in usable)
@@ -100,7 +95,7 @@ def share_out(nodes: Sequence[dict[str, float]], workers: int | None, gpu: bool)
 
 
 def compare(node: str, versions: dict[str, str]) -> None:
-    """Refuse a node whose packages could compute something else; builds of one version are alike."""
+    """Refuse a node that has other versions of packages; builds of one version, such as +cpu, are alike."""
     for package, here in machine.versions().items():
         there = versions.get(package, "none")
         if there.partition("+")[0] != here.partition("+")[0]:
@@ -112,14 +107,11 @@ def compare(node: str, versions: dict[str, str]) -> None:
 
 
 def check_node(ray: Any) -> None:
-    """Refuse to go on after this machine's Ray node, its raylet, has died.
+    """Raise a ChildProcessError if this machine's Ray node, its raylet, has died.
 
-    Nobody else says so: calls that wait for a worker then wait for ever, and those that use the object store
-    end this process without a word. The raylet listens on a socket, which refuses connections once it is
-    dead; one that is only slow is not taken for dead.
-
-    Raises:
-        ChildProcessError: The node is lost.
+    Ray itself does not report it: calls that wait for a worker then wait for ever, and those that use the
+    object store end this process without a message. The raylet listens on a socket, which refuses connections
+    once it is dead; one that is only slow does not count as dead.
     """
     local = ray._private.worker.global_worker.node
     if local is None:  # the program is a client of a cluster and has no node
@@ -137,9 +129,9 @@ def check_node(ray: Any) -> None:
 
 
 def send_no_more_than_needed(ray: Any) -> None:
-    """Have memory-mapped arrays travel as plain ones, and a slice of an Arrow column without the rest.
+    """Send memory-mapped arrays as plain ones, and a slice of an Arrow column without the rest of it.
 
-    NumPy would copy the first once more, and Arrow would send all of the column that a slice is of.
+    Ray would copy the first once more, and send the whole column for the second.
     """
     import pyarrow as pa
 

@@ -1,4 +1,4 @@
-"""What an engine is: it runs a job, a function of arrays, on each of many parts."""
+"""Interface of engines, which run a job, a function of arrays, on each of many parts."""
 
 from __future__ import annotations
 
@@ -8,6 +8,13 @@ from typing import Any, Protocol
 
 from pipeline.core.progress import Bar
 from pipeline.encoders import Encoder
+
+Job = Callable[[Any, Encoder | None, Bar], Any]
+"""Computes the outputs of one part from its inputs, in which arrays may be read-only.
+
+A job is also given the worker's model, None before `Engine.load`, and a bar to advance as rows are done. It
+can be pickled, and holds the settings and the arrays that all parts share.
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,29 +32,9 @@ class Part:
     read: Callable[[], Any]
 
 
-class Job(Protocol):
-    """A computation on each part: a picklable value that holds settings, and the arrays all parts share."""
-
-    def run(self, inputs: Any, encoder: Encoder | None, bar: Bar) -> Any:
-        """Compute the outputs of one part.
-
-        Args:
-            inputs: What the part's `read` gave; arrays in it may be read-only.
-            encoder: The worker's model; None before `Engine.load`.
-            bar: Advanced as rows are done.
-        """
-        ...
-
-
 @dataclass(frozen=True)
 class Done:
-    """A finished part.
-
-    Attributes:
-        part: The part.
-        outputs: What the job returned.
-        node: The machine that did it.
-    """
+    """A finished part, what the job returned, and the name of the machine that ran it."""
 
     part: Part
     outputs: Any
@@ -66,21 +53,14 @@ class Engine(Protocol):
     workers: int
 
     def load(self, parts: int) -> None:
-        """Load the model on at least one worker, which comes before texts are encoded and is not timed.
+        """Load the model on at least one worker, and at most one for each of `parts` parts.
 
-        Args:
-            parts: How many parts there will be: no more workers are started.
+        It comes before texts are encoded, so that loading is not timed.
         """
         ...
 
     def each(self, job: Job, parts: Sequence[Part], bar: Bar) -> Iterator[Done]:
-        """Run a job on each part; every part is yielded once, in any order.
-
-        Args:
-            job: The job.
-            parts: The parts.
-            bar: Advanced as the job advances its own.
-        """
+        """Run a job on each part, and advance `bar`; every part is yielded once, in any order."""
         ...
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""A folder's files as values: sent to workers once for each machine, and kept there by their content."""
+"""Files of a folder that are sent to workers, once to each machine, and kept there by their checksum."""
 
 from __future__ import annotations
 
@@ -48,25 +48,15 @@ class ShippedFiles:
                 yield np.asarray(content[start : start + CHUNK])
 
     def find(self, node: str, store: Store) -> Path | None:
-        """A folder with the files on this machine; None if they have to be sent.
-
-        Args:
-            node: The id of this node.
-            store: This machine's store.
-        """
+        """A folder with the files on this machine, which is `node`; None if they have to be sent."""
         if node == self.node and self.folder.is_dir():
             return self.folder
         return self._linked(store) if store.load(self._recipe) else None
 
     def write(self, store: Store, contents: Mapping[str, Iterable[UInt8]]) -> Path:
-        """Write the files, unless another worker just did; the folder.
+        """Write the files to this machine's store, unless another worker just did, and return their folder.
 
-        Args:
-            store: This machine's store.
-            contents: The `chunks` of each file by its name.
-
-        Raises:
-            ChildProcessError: What arrived has another checksum.
+        `contents` has the `chunks` of each file by its name.
         """
 
         def build(draft: Draft) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -1,10 +1,13 @@
-"""Jobs: texts encoded, vectors searched exactly, and the shards of an index built, searched and measured."""
+"""Jobs: texts encoded, vectors searched exactly, and the shards of an index built, searched and measured.
+
+The last three arguments of each are those of `pipeline.engines.engine.Job`; `functools.partial` gives those
+before them. `merge` and `total_cost` put the outputs of several parts together.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,149 +22,111 @@ if TYPE_CHECKING:
     from pipeline.search.similarity import Metric
 
 
-Data = TypeVar("Data", Embeddings, UInt8)
+def encode(role: Role, texts: list[str], encoder: Encoder | None, bar: Bar) -> tuple[Float32, Usage]:
+    """Vectors float32 [texts, dimension] of some texts, and what they cost."""
+    if encoder is None:
+        raise RuntimeError("Engine.load comes before texts are encoded")
+    usage = Usage()
+    return encoder.encode(texts, role, usage, bar), usage
 
 
-@dataclass(frozen=True)
-class Encode:
-    """Turns texts, a list of strings, into vectors float32 [texts, dimension], and their `Usage`."""
+def search_vectors(
+    queries: Float32,
+    metric: Metric,
+    search: SearchConfig,
+    searched: tuple[Embeddings, pa.ChunkedArray],
+    encoder: Encoder | None,
+    bar: Bar,
+) -> Ranking:
+    """The best passages of each query among some stored vectors, found exactly.
 
-    role: Role
-
-    def run(self, inputs: list[str], encoder: Encoder | None, bar: Bar) -> tuple[Float32, Usage]:
-        """See `pipeline.engines.engine.Job`."""
-        if encoder is None:
-            raise RuntimeError("Engine.load comes before texts are encoded")
-        usage = Usage()
-        return encoder.encode(inputs, self.role, usage, bar), usage
-
-
-@dataclass(frozen=True)
-class Searched(Generic[Data]):
-    """Inputs of a search: some passages.
-
-    Attributes:
-        data: Their vectors, or a Faiss file that indexes them, uint8 [bytes].
-        ids: Arrow strings, their ids, which decide between equal scores.
-        first_row: The collection's row of the first.
-    """
-
-    data: Data
-    ids: pa.ChunkedArray
-    first_row: int
-
-    def of_collection(self, found: Ranking) -> Ranking:
-        """A ranking of these passages, by the collection's row numbers."""
-        rows = np.where(found.passages >= 0, found.passages + self.first_row, found.passages)
-        return Ranking(rows, found.scores)
-
-
-@dataclass(frozen=True)
-class SearchVectors:
-    """Finds the best passages of each query among stored vectors, exactly: `Searched` to `Ranking`.
-
-    Attributes:
+    Args:
         queries: float32 [queries, dimension].
         metric: What a score is.
         search: The search section.
+        searched: The vectors, and the passages' ids, Arrow strings, which decide between equal scores.
+        encoder: Not used.
+        bar: Advanced by each query.
+
+    Returns:
+        Passages by their row in this part.
     """
+    from pipeline.search import exact
 
-    queries: Float32
-    metric: Metric
-    search: SearchConfig
-
-    def run(self, inputs: Searched[Embeddings], encoder: Encoder | None, bar: Bar) -> Ranking:
-        """See `pipeline.engines.engine.Job`."""
-        from pipeline.search import exact
-
-        search = self.search
-        found = exact.exact_search(
-            inputs.data, self.queries, search.top_k, inputs.ids, self.metric, bar, memory_mb=search.memory_mb
-        )
-        return inputs.of_collection(found)
+    vectors, ids = searched
+    return exact.exact_search(vectors, queries, search.top_k, ids, metric, bar, memory_mb=search.memory_mb)
 
 
-@dataclass(frozen=True)
-class BuildIndex:
-    """Builds the index of some vectors, `Embeddings`: the bytes of a Faiss file, uint8."""
+def build_index(index: IndexConfig, vectors: Embeddings, encoder: Encoder | None, bar: Bar) -> Any:
+    """The Faiss index of some vectors.
 
-    index: IndexConfig
-
-    def run(self, inputs: Embeddings, encoder: Encoder | None, bar: Bar) -> UInt8:
-        """See `pipeline.engines.engine.Job`.
-
-        Raises:
-            InputError: See `pipeline.search.faiss_index.build_index`.
-        """
-        from pipeline.search import faiss_index
-
-        return faiss_index.index_to_bytes(self.build(inputs, bar))
-
-    def build(self, embeddings: Embeddings, bar: Bar) -> Any:
-        """The Faiss index itself."""
-        from pipeline.search import faiss_index
-
-        index = self.index
-        return faiss_index.build_index(
-            embeddings, index.factory, index.metric, bar, train_rows=index.train_rows, seed=index.seed
-        )
-
-
-@dataclass(frozen=True)
-class SearchIndex:
-    """Finds the best passages of each query in one shard of an index: `Searched` to `Ranking`.
-
-    Attributes:
-        queries: float32 [queries, dimension].
-        index: The index section.
-        search: The search section.
+    Raises:
+        InputError: See `pipeline.search.faiss_index.build_index`.
     """
+    from pipeline.search import faiss_index
 
-    queries: Float32
-    index: IndexConfig
-    search: SearchConfig
-
-    def run(self, inputs: Searched[UInt8], encoder: Encoder | None, bar: Bar) -> Ranking:
-        """See `pipeline.engines.engine.Job`."""
-        from pipeline.search import searchers
-
-        searcher = searchers.open_searcher(self.index, self.search, inputs.data)
-        return inputs.of_collection(searcher.search(self.queries, inputs.ids, bar))
+    return faiss_index.build_index(
+        vectors, index.factory, index.metric, bar, train_rows=index.train_rows, seed=index.seed
+    )
 
 
-@dataclass(frozen=True)
-class MeasureIndex:
-    """Measures one shard of an index, uint8 [bytes]: what `searchers.ApproximateSearcher.measure` returns.
+def build_index_bytes(index: IndexConfig, vectors: Embeddings, encoder: Encoder | None, bar: Bar) -> UInt8:
+    """The Faiss index of some vectors, as the bytes of its file."""
+    from pipeline.search import faiss_index
 
-    Attributes: those of `SearchIndex`.
+    return faiss_index.index_to_bytes(build_index(index, vectors, encoder, bar))
+
+
+def search_index(
+    queries: Float32,
+    index: IndexConfig,
+    search: SearchConfig,
+    searched: tuple[UInt8, pa.ChunkedArray],
+    encoder: Encoder | None,
+    bar: Bar,
+) -> Ranking:
+    """The best passages of each query in one shard of an index, given as the bytes of its Faiss file.
+
+    The other arguments, and what is returned, are as in `search_vectors`.
     """
+    from pipeline.search import searchers
 
-    queries: Float32
-    index: IndexConfig
-    search: SearchConfig
-
-    def run(self, inputs: UInt8, encoder: Encoder | None, bar: Bar) -> dict[str, Any]:
-        """See `pipeline.engines.engine.Job`."""
-        from pipeline.search import searchers
-
-        searcher: Any = searchers.open_searcher(self.index, self.search, inputs)
-        figures: dict[str, Any] = searcher.measure(self.queries)
-        bar.update()
-        return figures
+    stored, ids = searched
+    return searchers.open_searcher(index, search, stored).search(queries, ids, bar)
 
 
-def merge(best: Ranking, found: Ranking, top_k: int, ids: pa.ChunkedArray) -> Ranking:
-    """The best passages of each query, of those found before and those of one more part.
+def measure_index(
+    queries: Float32,
+    index: IndexConfig,
+    search: SearchConfig,
+    stored: UInt8,
+    encoder: Encoder | None,
+    bar: Bar,
+) -> dict[str, Any]:
+    """What searching one shard of an index costs: see `searchers.ApproximateSearcher.measure`."""
+    from pipeline.search import searchers
+
+    searcher: Any = searchers.open_searcher(index, search, stored)
+    figures: dict[str, Any] = searcher.measure(queries)
+    bar.update()
+    return figures
+
+
+def merge(best: Ranking | None, found: Ranking, first_row: int, top_k: int, ids: pa.ChunkedArray) -> Ranking:
+    """The best passages of each query, by their row in the collection.
 
     Args:
-        best: Of the parts before.
-        found: Of this part.
+        best: Those of the parts before; None for the first part.
+        found: Those of one more part, by their row in it.
+        first_row: The first row of this part.
         top_k: Hits kept for each query.
         ids: Arrow strings, the ids of the collection's passages; they decide between equal scores.
     """
     from pipeline.search import exact
 
-    return exact.merge_rankings([best, found], top_k, ids)
+    rows = np.where(found.passages >= 0, found.passages + first_row, found.passages)
+    moved = Ranking(rows, found.scores)
+    return moved if best is None else exact.merge_rankings([best, moved], top_k, ids)
 
 
 def total_cost(shards: Sequence[dict[str, Any]]) -> dict[str, Any]:

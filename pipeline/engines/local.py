@@ -10,11 +10,7 @@ from pipeline.engines.engine import Done, Job, Part
 
 
 class LocalEngine:
-    """See `pipeline.engines.engine.Engine`.
-
-    Args:
-        open_encoder: Loads the model; None where no job needs one.
-    """
+    """See `pipeline.engines.engine.Engine`; `open_encoder` loads the model, if a job needs one."""
 
     kind = "local"
     workers = 1
@@ -31,7 +27,7 @@ class LocalEngine:
     def each(self, job: Job, parts: Sequence[Part], bar: Bar) -> Iterator[Done]:
         """See `pipeline.engines.engine.Engine.each`; in order."""
         for part in parts:
-            yield Done(part, job.run(part.read(), self._encoder, bar), "local")
+            yield Done(part, job(part.read(), self._encoder, bar), "local")
 
     def close(self) -> None:
         """Do nothing: no process was started."""

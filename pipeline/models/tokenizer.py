@@ -14,11 +14,7 @@ if TYPE_CHECKING:
 
 
 def load_tokenizer(model: Model, folder: Path) -> Tokenizer:
-    """A model's fast tokenizer; transformers is imported only if `folder` has no `tokenizer.json`.
-
-    Raises:
-        InputError: See `fast_tokenizer`; or `tokenizer.json` is damaged.
-    """
+    """A model's fast tokenizer; transformers is imported only if `folder` has no `tokenizer.json`."""
     from tokenizers import Tokenizer
 
     path = folder / "tokenizer.json"
@@ -33,11 +29,7 @@ def load_tokenizer(model: Model, folder: Path) -> Tokenizer:
 
 
 def fast_tokenizer(model: Model, tokenizer: Any) -> Tokenizer:
-    """The `tokenizers` tokenizer inside one of transformers'.
-
-    Raises:
-        InputError: It is one of the few written in Python alone, or its files are missing.
-    """
+    """The `tokenizers` tokenizer inside one of transformers', of which a few are written in Python alone."""
     fast = _inner_tokenizer(tokenizer)
     if fast is None:
         raise InputError(
@@ -54,11 +46,7 @@ def fast_tokenizer(model: Model, tokenizer: Any) -> Tokenizer:
 
 
 def write_tokenizer(folder: Path, target: Path, trust_remote_code: bool) -> None:
-    """Write a model's tokenizer, as transformers loads it, to a `tokenizer.json`.
-
-    Raises:
-        ValueError: It is one of the few written in Python alone.
-    """
+    """Write a model's tokenizer, as transformers loads it, to a `tokenizer.json`; see `fast_tokenizer`."""
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal
 
 from pipeline.config import IndexConfig, ModelSettings, SearchConfig, keyed_settings, setting
 from pipeline.models.model import Role
@@ -64,17 +64,11 @@ class Bm25Settings(ModelSettings):
 SCHEMAS = {"passages": 4, "queries": 4, "index": 1, "search": 3}
 
 
-class Bm25(Retriever):
+class Bm25(Retriever[Bm25Settings]):
     """See `pipeline.retrievers.retriever.Retriever`."""
 
     @property
-    def settings(self) -> Bm25Settings:
-        """The model section."""
-        return cast("Bm25Settings", self.config.model)
-
-    @property
-    def tokenization(self) -> Tokenization:
-        """How texts are cut into words."""
+    def _tokenization(self) -> Tokenization:
         return Tokenization(self.settings.stop_words, self.settings.stemmer)
 
     def stages(self) -> Plan:
@@ -91,8 +85,8 @@ class Bm25(Retriever):
 
         def ingredients(keys: Keys) -> dict[str, Any]:
             texts = self.identity.passages if role == "passages" else self.identity.queries
-            settings = keyed_settings(self.config.model, role)
-            return {"texts": texts, "model": self.tokenization.recipe(), **settings}
+            settings = keyed_settings(self.settings, role)
+            return {"texts": texts, "model": self._tokenization.recipe(), **settings}
 
         make = partial(self._tokenize, role)
         return Stage(role, SCHEMAS[role], ("data",), ingredients, make, words.open_words)
@@ -101,7 +95,7 @@ class Bm25(Retriever):
         texts = inputs["data"].passages if role == "passages" else inputs["data"].queries
         bar_of = context.progress(f"tokenize {role}", len(texts), "texts")
         with context.meter.working(), bar_of as bar:
-            found = self.tokenization.words(texts, bar)
+            found = self._tokenization.words(texts, bar)
         words.save_words(draft, found)
         context.meter.count(len(texts))
         return {"rows": len(texts), "words": len(found.ids), "vocabulary": len(found.vocabulary)}
@@ -110,14 +104,9 @@ class Bm25(Retriever):
         """Builds the postings of the passages' words."""
 
         def ingredients(keys: Keys) -> dict[str, Any]:
-            return {"passages": keys["passages"], **keyed_settings(self.config.model, "index")}
+            return {"passages": keys["passages"], **keyed_settings(self.settings, "index")}
 
-        def opened(artifact: Artifact) -> Any:
-            from pipeline.search import postings
-
-            return postings.open_postings(artifact.folder)
-
-        return Stage("index", SCHEMAS["index"], ("passages",), ingredients, self._index, opened)
+        return Stage("index", SCHEMAS["index"], ("passages",), ingredients, self._index, _open_postings)
 
     def _index(self, inputs: Inputs, draft: Draft, context: Context) -> Facts:
         from pipeline.search import postings
@@ -153,3 +142,9 @@ class Bm25(Retriever):
             ranking = postings.search(inputs["index"], queries, self.config.search.top_k, id_rank, bar)
         context.meter.count(len(queries))
         return save_ranking(draft, collection, ranking)
+
+
+def _open_postings(artifact: Artifact) -> Any:
+    from pipeline.search import postings
+
+    return postings.open_postings(artifact.folder)

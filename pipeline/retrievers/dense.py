@@ -2,50 +2,40 @@
 
 from __future__ import annotations
 
-import math
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any, cast
+from typing import Any
 
 from pipeline import encoders, engines
-from pipeline.config import EXACT as FLAT
-from pipeline.config import IndexConfig, SearchConfig, VectorSettings, keyed_settings
+from pipeline.config import FLAT, IndexConfig, SearchConfig, VectorSettings, keyed_settings
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
-from pipeline.core.machine import Meter
 from pipeline.core.progress import Bar
-from pipeline.core.records import Collection, Embeddings, Float32, Ranking
+from pipeline.core.records import Collection, Float32, Texts
 from pipeline.encoders import CalibrationCorpus, Model, Precomputed, Source, Usage
-from pipeline.engines import Done, Engine, Job, Part, jobs
+from pipeline.engines import Engine, Part, jobs
 from pipeline.models.model import Role
 from pipeline.retrievers.retriever import Retriever, TokenCounter
-from pipeline.retrievers.shared import EXACT, open_ranking, save_ranking
+from pipeline.retrievers.shared import EXACT, open_ranking
 from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, Plan, Stage
-from pipeline.retrievers.stored_index import StoredIndex, file_name, open_index
+from pipeline.retrievers.stored_index import StoredIndex, file_name
+from pipeline.retrievers.vector_search import counted_parts, search_parts, search_whole
 from pipeline.storage import vector_shards
 from pipeline.storage.artifacts import Draft
 from pipeline.storage.store import Store
 
 SCHEMAS = {"passages": 4, "queries": 4, "index": 1, "search": 3}
 EXACT_MEMORY_MB = 1024  # for the exact search that an approximate index is compared with
-PARTS = 4  # of the vectors to search, for each worker: the last part to end is waited for that much less
-PART_BYTES = 256 << 20  # of vectors, at most, in a part that another process searches
 
 
-class Dense(Retriever):
+class Dense(Retriever[VectorSettings]):
     """See `pipeline.retrievers.retriever.Retriever`."""
-
-    @property
-    def settings(self) -> VectorSettings:
-        """The model section."""
-        return cast("VectorSettings", self.config.model)
 
     @cached_property
     def model(self) -> Source:
-        """The model that `model.name` names, or given vectors; int8 is calibrated on this collection."""
-        found = self.identities.model(self.config.model)
+        """The model that `model.name` names, or precomputed vectors; this collection calibrates int8."""
+        found = self.identities.model(self.settings)
         if not isinstance(found, Model):
             return found
         return replace(found, corpus=CalibrationCorpus(self.identity.passages, self.corpus))
@@ -53,21 +43,17 @@ class Dense(Retriever):
     def stages(self) -> Plan:
         """See `Retriever.stages`; with `exact` if an approximate index is compared with exact search."""
         index, search = self.config.index, self.config.search
+        measured = index.factory != FLAT and search.against_exact
         plan: Plan = {
             "passages": self._vectors("passages"),
             "queries": self._vectors("queries"),
             "index": self._index(index),
+            "search": self._search(index, search, measured, spread=self.config.engine.kind != "local"),
         }
-        plan["search"] = self._search(index, search, self._measured, self.config.engine.kind != "local")
-        if self._measured:
+        if measured:
             exact = SearchConfig(top_k=search.top_k, batch_size=search.batch_size, memory_mb=EXACT_MEMORY_MB)
             plan[EXACT] = self._search(IndexConfig(factory=FLAT, metric=index.metric), exact)
         return plan
-
-    @property
-    def _measured(self) -> bool:
-        """Whether an approximate index is compared with exact search."""
-        return self.config.index.factory != FLAT and self.config.search.against_exact
 
     def check(self, search_is_cached: bool) -> None:
         """See `Retriever.check`."""
@@ -82,7 +68,7 @@ class Dense(Retriever):
         gpu.choose_gpu(search.device, gpu.count_gpus())
 
     def open_engine(self, store: Store) -> Engine:
-        """See `Retriever.open_engine`; vectors that are given are read here, and only searched elsewhere."""
+        """See `Retriever.open_engine`; precomputed vectors are read here, and only searched elsewhere."""
         return engines.open_engine(self.config.engine, self.settings, self.model, store)
 
     def token_counter(self) -> TokenCounter | None:
@@ -90,15 +76,13 @@ class Dense(Retriever):
         return encoders.token_counter(self.model)
 
     def _vectors(self, role: Role) -> Stage:
-        """Encodes the passages or the queries, those shards that an earlier run did not finish."""
+        """Encodes the passages or the queries; shards that an interrupted run has finished are kept."""
 
         def ingredients(keys: Keys) -> dict[str, Any]:
             texts = self.identity.passages if role == "passages" else self.identity.queries
-            made_by = {
-                "model": self.model.recipe(role),
-                **encoders.prepared_keys(self.config.model, self.model),
-            }
-            return {"texts": texts, **made_by, **keyed_settings(self.config.model, role)}
+            prepared = encoders.prepared_keys(self.settings, self.model)
+            settings = keyed_settings(self.settings, role)
+            return {"texts": texts, "model": self.model.recipe(role), **prepared, **settings}
 
         opened = vector_shards.open_embeddings if role == "passages" else vector_shards.read_all_rows
         make = partial(self._encode, role)
@@ -117,7 +101,7 @@ class Dense(Retriever):
             context.engine.load(len(missing))
         bar_of = context.progress(f"encode {role}", todo, "texts")
         with context.meter.working(), bar_of as bar:
-            for start, vectors, cost in self._shards(role, collection, missing, context, bar):
+            for start, vectors, cost in self._shards(role, texts, missing, context, bar):
                 stop = start + len(vectors)
                 ids = texts.ids.slice(start, stop - start).to_pylist()
                 vector_shards.check_vectors(vectors, ids, config.normalize)
@@ -129,15 +113,9 @@ class Dense(Retriever):
         return {"rows": len(texts)}
 
     def _shards(
-        self,
-        role: Role,
-        collection: Collection,
-        ranges: list[tuple[int, int]],
-        context: Context,
-        bar: Bar,
+        self, role: Role, texts: Texts, ranges: list[tuple[int, int]], context: Context, bar: Bar
     ) -> Iterator[tuple[int, Float32, Usage]]:
         """For each range of rows its start, its vectors float32 [rows, dimension] and what they cost."""
-        texts = collection.passages if role == "passages" else collection.queries
         if isinstance(self.model, Precomputed):
             for start, stop in ranges:
                 ids = texts.ids.slice(start, stop - start)
@@ -150,11 +128,10 @@ class Dense(Retriever):
             return chosen
 
         parts = [Part(start, stop, partial(read, start, stop)) for start, stop in ranges]
-        for done in _done(context.engine, context.meter, jobs.Encode(role), parts, bar):
+        for done in counted_parts(context.engine, context.meter, partial(jobs.encode, role), parts, bar):
             yield done.part.start, *done.outputs
 
     def _check_shards(self, collection: Collection) -> None:
-        """Refuse more index shards than there are passages."""
         passages, shards = len(collection.passages), self.config.index.shards
         if shards > passages:
             raise InputError(
@@ -164,18 +141,18 @@ class Dense(Retriever):
             )
 
     def _index(self, index: IndexConfig) -> Stage:
-        """Builds the index from the passages' vectors: the shards that an earlier run did not finish."""
+        """Builds the index from the passages' vectors; finished shards of an interrupted run are kept."""
 
         def ingredients(keys: Keys) -> dict[str, Any]:
             return {"passages": keys["passages"], **keyed_settings(index, "index")}
 
         make = partial(self._build, index)
-        return Stage("index", SCHEMAS["index"], ("passages",), ingredients, make, open_index)
+        return Stage("index", SCHEMAS["index"], ("passages",), ingredients, make, StoredIndex)
 
     def _build(self, index: IndexConfig, inputs: Inputs, draft: Draft, context: Context) -> Facts:
         from pipeline.search import faiss_index
 
-        embeddings, job, meter = inputs["passages"], jobs.BuildIndex(index), context.meter
+        embeddings, meter = inputs["passages"], context.meter
         spans = vector_shards.split_evenly(len(embeddings), index.shards)
         names = {start: file_name(number, index.shards) for number, (start, _) in enumerate(spans)}
         parts = [
@@ -186,12 +163,13 @@ class Dense(Retriever):
         rows = sum(part.stop - part.start for part in parts)
         with meter.working(), context.progress("index", rows, "vectors") as bar:
             if index.shards > 1:
-                for done in _done(context.engine, meter, job, parts, bar):
+                build = partial(jobs.build_index_bytes, index)
+                for done in counted_parts(context.engine, meter, build, parts, bar):
                     with draft.file(names[done.part.start]) as path:
                         done.outputs.tofile(path)
             elif parts:  # written as it is, without a copy of its bytes in memory
                 with draft.file(names[0]) as path:
-                    faiss_index.write_index(job.build(embeddings, bar), path)
+                    faiss_index.write_index(jobs.build_index(index, embeddings, None, bar), path)
                 meter.note("engine", {"kind": "local", "workers": 1, "parts": {"local": 1}})
         meter.count(len(embeddings), worked=rows)
         return {"rows": len(embeddings), "dimension": embeddings.dimension}
@@ -201,11 +179,8 @@ class Dense(Retriever):
     ) -> Stage:
         """Searches the index; or the stored vectors, where memory is limited or workers share the search.
 
-        Args:
-            index: The index section.
-            search: The search section.
-            measured: Whether the index's speed is measured too.
-            spread: Whether an engine of many workers does exact search part by part.
+        With `measured`, the index's speed is measured too. With `spread`, an engine of many workers does
+        exact search part by part.
         """
 
         def ingredients(keys: Keys) -> dict[str, Any]:
@@ -215,94 +190,5 @@ class Dense(Retriever):
         by_vectors = search.memory_mb is not None or (spread and index.factory == FLAT)
         needs = ("data", "passages" if by_vectors else "index", "queries")
         in_parts = index.shards > 1 or (spread and by_vectors)
-        make = partial(_search_parts if in_parts else _search_whole, index, search, measured)
+        make = partial(search_parts if in_parts else search_whole, index, search, measured)
         return Stage("search", SCHEMAS["search"], needs, ingredients, make, open_ranking)
-
-
-def _search_whole(
-    index: IndexConfig, search: SearchConfig, measured: bool, inputs: Inputs, draft: Draft, context: Context
-) -> Facts:
-    """Search in this process: the index, or the stored vectors where there is no index among the inputs."""
-    from pipeline.search import searchers
-
-    collection, queries, meter = inputs["data"], inputs["queries"], context.meter
-    searcher: searchers.Searcher
-    if "index" in inputs:
-        searcher = searchers.open_searcher(index, search, inputs["index"].file(0))
-    else:
-        searcher = searchers.StreamingSearcher(index, search, inputs["passages"])
-    vector_shards.check_counts(searcher.count, searcher.dimension, len(collection.passages), queries)
-    with meter.working(), context.progress("search", len(queries), "queries") as bar:
-        ranking = searcher.search(queries, collection.passages.ids, bar)
-    meter.count(len(queries))
-    facts = save_ranking(draft, collection, ranking)
-    meter.stop()
-    if measured and isinstance(searcher, searchers.ApproximateSearcher):
-        facts["index"] = {**inputs["index"].cost, **searcher.measure(queries)}
-    return facts
-
-
-def _search_parts(
-    index: IndexConfig, search: SearchConfig, measured: bool, inputs: Inputs, draft: Draft, context: Context
-) -> Facts:
-    """Have an engine search part by part, and merge the hits: stored vectors, or the index's shards."""
-    collection, queries, meter, engine = inputs["data"], inputs["queries"], context.meter, context.engine
-    ids, best = collection.passages.ids, None
-    job, parts = _parts_to_search(index, search, inputs, engine.workers)
-    bar_of = context.progress("search", len(queries) * len(parts), "queries")
-    with meter.working(), bar_of as bar:
-        for done in _done(engine, meter, job, parts, bar):
-            found: Ranking = done.outputs
-            best = found if best is None else jobs.merge(best, found, search.top_k, ids)
-    if best is None:
-        raise RuntimeError("a collection without passages")
-    meter.count(len(queries))
-    facts = save_ranking(draft, collection, best)
-    meter.stop()
-    if measured and isinstance(job, jobs.SearchIndex):
-        stored: StoredIndex = inputs["index"]
-        shards = [
-            Part(part.start, part.stop, partial(stored.bytes_of, number)) for number, part in enumerate(parts)
-        ]
-        with context.progress("measure", len(shards), "shards") as bar:
-            costs = [done.outputs for done in engine.each(jobs.MeasureIndex(**vars(job)), shards, bar)]
-        facts["index"] = {**stored.cost, **jobs.total_cost(costs)}
-    return facts
-
-
-def _parts_to_search(
-    index: IndexConfig, search: SearchConfig, inputs: Inputs, workers: int
-) -> tuple[Job, list[Part]]:
-    """What is done to each part of the vectors, or of the index: each shard is one."""
-    queries, ids = inputs["queries"], inputs["data"].passages.ids
-    job: Job
-    if "index" in inputs:
-        stored: StoredIndex = inputs["index"]
-        rows, dimension = stored.rows, stored.dimension
-        job = jobs.SearchIndex(queries, index, search)
-        spans = vector_shards.split_evenly(rows, index.shards)
-    else:
-        embeddings: Embeddings = inputs["passages"]
-        rows, dimension = len(embeddings), embeddings.dimension
-        job = jobs.SearchVectors(queries, index.metric, search)
-        in_bytes = math.ceil(sum(shard.nbytes for shard in embeddings.shards) / PART_BYTES)
-        spans = vector_shards.split_evenly(rows, max(PARTS * workers, in_bytes))
-    vector_shards.check_counts(rows, dimension, len(ids), queries)
-
-    def read(number: int) -> jobs.Searched[Any]:
-        start, stop = spans[number]
-        if "index" in inputs:
-            return jobs.Searched(stored.bytes_of(number), ids.slice(start, stop - start), start)
-        searched = vector_shards.rows_of(embeddings, start, stop)
-        return jobs.Searched(searched, ids.slice(start, stop - start), start)
-
-    return job, [Part(*span, partial(read, number)) for number, span in enumerate(spans)]
-
-
-def _done(engine: Engine, meter: Meter, job: Job, parts: list[Part], bar: Bar) -> Iterator[Done]:
-    """What the engine makes of each part; the meter notes how many parts each machine did."""
-    nodes = Counter[str]()
-    for done in engine.each(job, parts, bar):
-        nodes[done.node] += 1
-        yield done
-    meter.note("engine", {"kind": engine.kind, "workers": engine.workers, "parts": dict(nodes)})

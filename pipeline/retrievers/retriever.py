@@ -1,4 +1,4 @@
-"""What every kind of retriever offers to the runner."""
+"""The base class of all kinds of retrievers: what they offer to the runner."""
 
 from __future__ import annotations
 
@@ -7,22 +7,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
+from typing import Generic, TypeVar, cast
 
 from pipeline import data, encoders
-from pipeline.config import Config
-from pipeline.config.kinds import named
+from pipeline.config import Config, ModelSettings
 from pipeline.data import Identity
 from pipeline.engines import Engine, LocalEngine
 from pipeline.models.files import find_model
 from pipeline.retrievers.stage import Plan
 from pipeline.storage.store import Store
 
+Settings = TypeVar("Settings", bound=ModelSettings)
 TokenCounter = Callable[[list[str]], Sequence[int]]
 """Gives the number of tokens of each text."""
 
 
 class Identities:
-    """What configs name, looked up and hashed once for all benchmarks that share this."""
+    """Looks up and hashes the data and models of configs, each once for all benchmarks that share this."""
 
     def __init__(self) -> None:
         self.collection = cache(data.identify)
@@ -30,14 +31,14 @@ class Identities:
 
 
 @dataclass
-class Retriever(ABC):
-    """Makes a ranking of a collection.
+class Retriever(ABC, Generic[Settings]):
+    """Makes a ranking of a collection; a kind names the class of its model section, as `Retriever[Settings]`.
 
     Args:
         config: The benchmark's settings.
         identities: Looks up and hashes the files that the config names.
-        identity: What the collection's parts are.
-        corpus: The file that the passages are in once the collection is read.
+        identity: The hashes of the collection's parts.
+        corpus: The file of the passages, which exists once the collection is read.
     """
 
     config: Config
@@ -45,32 +46,26 @@ class Retriever(ABC):
     identity: Identity
     corpus: Path
 
+    @property
+    def settings(self) -> Settings:
+        """The model section."""
+        return cast("Settings", self.config.model)
+
     @abstractmethod
     def stages(self) -> Plan:
         """The stages from the collection to the ranking; the last of them is called `search`."""
 
     def check(self, search_is_cached: bool) -> None:
-        """Refuse what can be known to be wrong before anything is computed.
+        """Refuse settings that do not fit the model, the index or this machine, before anything is computed.
 
-        Args:
-            search_is_cached: Whether the ranking exists already, so that nothing will be searched.
-
-        Raises:
-            InputError: A setting does not fit the model, the index or this machine.
+        With `search_is_cached`, the ranking exists already, and nothing will be searched.
         """
         return
 
     def open_engine(self, store: Store) -> Engine:
-        """Where parts of the work are done; for a kind that divides none of its work, this process."""
+        """The engine that runs parts of the work; this process, for a kind that divides none of it."""
         return LocalEngine()
 
     def token_counter(self) -> TokenCounter | None:
         """Counts tokens as the model does, without truncation; None where there is no model to ask."""
         return None
-
-
-def open_retriever(config: Config, identities: Identities, identity: Identity, corpus: Path) -> Retriever:
-    """The retriever of a config, of the kind that its model section names; arguments as of `Retriever`."""
-    kind = named(config.model.retriever)
-    retriever: Retriever = kind(config, identities, identity, corpus)
-    return retriever

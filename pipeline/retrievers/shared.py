@@ -12,12 +12,21 @@ from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Float64, Ranking
 from pipeline.data import Identity
 from pipeline.metrics.names import Measure, parse_measures
-from pipeline.retrievers.stage import Context, Facts, Inputs, Stage
+from pipeline.retrievers.stage import Context, Facts, Inputs, Plan, Stage
 from pipeline.storage.artifacts import Artifact, Draft
 
 TAG = "benchmarco"  # the last column of run.trec
 SCHEMAS = {"evaluate": 1}  # that of the data is in `pipeline.data.identity`
+COLLECTION, RANKING, SCORES = "data", "search", "evaluate"  # roles that every plan has
 EXACT = "exact"  # the role of the exact search that an approximate index is compared with
+RESULTS = (RANKING, SCORES)  # the roles that a result folder is written from
+UNLISTED = (EXACT,)  # roles that results do not list: they are part of what they are compared with
+
+
+def whole_plan(config: Config, identity: Identity, ranking: Plan) -> Plan:
+    """All stages of a benchmark: the collection first, a retriever's own, and the scores last."""
+    scores = evaluate_stage(config, identity, EXACT in ranking)
+    return {COLLECTION: collection_stage(config, identity), **ranking, SCORES: scores}
 
 
 def collection_stage(config: Config, identity: Identity) -> Stage:
@@ -50,11 +59,7 @@ def open_ranking(artifact: Artifact) -> Ranking:
 
 
 def measures_of(config: Config) -> list[Measure]:
-    """The measures to compute.
-
-    Raises:
-        InputError: A name cannot be read, or a cutoff is above `search.top_k`.
-    """
+    """The measures to compute; a cutoff above `search.top_k` is refused."""
     measures = parse_measures(config.evaluate.measures)
     for measure in measures:
         if measure.cutoff and measure.cutoff > config.search.top_k:
@@ -68,13 +73,7 @@ def measures_of(config: Config) -> list[Measure]:
 
 
 def evaluate_stage(config: Config, identity: Identity, with_exact: bool) -> Stage:
-    """Scores the ranking: a table per query, means and their intervals.
-
-    Args:
-        config: The benchmark's settings.
-        identity: What the judgments are.
-        with_exact: Whether the plan has an exact search to compare the ranking with.
-    """
+    """Scores the ranking, and with `with_exact` compares it with that of the plan's exact search."""
     measures, settings = measures_of(config), keyed_settings(config.evaluate, "evaluate")
     rankings = ("search", EXACT) if with_exact else ("search",)
 
@@ -113,16 +112,15 @@ def _evaluate(
     context.meter.count(len(queries))
     names = [str(measure) for measure in measures]
     means = [float(mean) for mean in values.mean(axis=0)]
-    facts: dict[str, Any] = {}
-    if EXACT in inputs:
-        found, exact = inputs["search"].passages, inputs[EXACT]
-        facts["against_exact"] = against_exact.compare_with_exact(
-            found, exact.passages, measures, values, score(exact)
-        )
-    return {
-        **facts,
+    facts: dict[str, Any] = {
         "queries": len(queries),
         "passages": len(collection.passages),
         "metrics": dict(zip(names, means, strict=True)),
         "intervals": {name: [float(a), float(b)] for name, a, b in zip(names, low, high, strict=True)},
     }
+    if EXACT in inputs:
+        found, exact = inputs["search"].passages, inputs[EXACT]
+        facts["against_exact"] = against_exact.compare_with_exact(
+            found, exact.passages, measures, values, score(exact)
+        )
+    return facts

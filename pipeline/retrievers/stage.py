@@ -12,24 +12,16 @@ from pipeline.engines import Engine
 from pipeline.storage.artifacts import Artifact, Draft, Recipe
 
 Keys = Mapping[str, str]
-"""The key of each stage of a plan, by its name there; computed when it is looked up."""
-
-
+"""The key of each stage of a plan, computed when it is looked up."""
 Inputs = Mapping[str, Any]
-"""What the stages that a stage needs have left, opened by their own `Stage.open`; by name."""
+"""By name the results of the stages that a stage needs, opened by their own `Stage.open`."""
 Facts = dict[str, Any]
 """JSON that an artifact's manifest records about its content."""
 
 
 @dataclass
 class Context:
-    """What a stage may use while it makes its result, besides its inputs.
-
-    Attributes:
-        progress: Opens progress bars.
-        meter: Measures the stage; it is told what counts as work and how many items there were.
-        open_engine: Gives the engine of the run.
-    """
+    """What a stage may use besides its inputs: progress bars, a meter that measures it, the run's engine."""
 
     progress: Progress
     meter: Meter
@@ -37,16 +29,13 @@ class Context:
 
     @property
     def engine(self) -> Engine:
-        """Where the parts of the stage's work are done; opened by the first stage of a run that asks."""
+        """The engine that runs parts of the work; opened when a stage of the run first uses it."""
         return self.open_engine()
 
 
 @dataclass(frozen=True)
 class Stage:
     """One step of a benchmark.
-
-    A stage never asks for another stage's result: the runner hands `make` all that `needs` names. So a stage
-    can be understood, tested and keyed by itself.
 
     Attributes:
         name: Names the folder that its artifacts are kept in.
@@ -55,9 +44,8 @@ class Stage:
         ingredients: JSON of all that shapes the result: settings, and keys of other stages.
         make: Writes the result's files into the draft; returns facts about them.
         open: Opens a finished artifact for the stages that need it.
-        exact_bytes: Whether files may be relied on to hold the same content whenever the key is the same.
-            If not (threads, a GPU or a batch size can change the last bits of vectors), an artifact that was
-            made from other files than there are now is made again.
+        exact_bytes: Whether the same key always gives the same files. If not (threads, a GPU or a batch size
+            can change the last bits of vectors), what was made from other files than today's is made again.
     """
 
     name: str

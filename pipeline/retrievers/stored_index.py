@@ -14,17 +14,9 @@ from pipeline.storage.artifacts import Artifact
 
 @dataclass(frozen=True)
 class StoredIndex:
-    """A finished index; nothing of it is read yet.
-
-    Attributes:
-        artifact: Its files.
-        rows: Number of vectors in it.
-        dimension: Length of each vector.
-    """
+    """A finished index; nothing of it is read yet."""
 
     artifact: Artifact
-    rows: int
-    dimension: int
 
     def file(self, shard: int) -> Path:
         """The file of one of its shards."""
@@ -39,11 +31,6 @@ class StoredIndex:
         """Seconds that it took to build, and bytes on disk."""
         made = self.artifact.manifest["made"]
         return {"build_seconds": made["seconds"], "disk_bytes": self.artifact.bytes}
-
-
-def open_index(artifact: Artifact) -> StoredIndex:
-    """The index of a finished artifact."""
-    return StoredIndex(artifact, artifact.facts["rows"], artifact.facts["dimension"])
 
 
 def file_name(shard: int, shards: int) -> str:

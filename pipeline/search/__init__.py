@@ -1,1 +1,1 @@
-"""Search: Faiss indexes (`faiss_index`), exact search of vectors (`exact`), and BM25 (`postings`)."""
+"""Search: Faiss indexes (`faiss_index`), exact search of vectors (`exact`), and of words (`postings`)."""

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipeline.config import EXACT, IndexConfig, SearchConfig
+from pipeline.config import FLAT, IndexConfig, SearchConfig
 from pipeline.core import machine
 from pipeline.core.progress import Bar
 from pipeline.core.records import Embeddings, Float32, Ranking, UInt8
@@ -91,7 +91,7 @@ def open_searcher(
     index: IndexConfig, search: SearchConfig, stored: Path | UInt8
 ) -> FlatSearcher | ApproximateSearcher:
     """The searcher of an index: exact for a Flat index, approximate for others."""
-    kind = FlatSearcher if index.factory == EXACT else ApproximateSearcher
+    kind = FlatSearcher if index.factory == FLAT else ApproximateSearcher
     return kind(index, search, stored)
 
 

@@ -15,7 +15,7 @@ from tokenizers.pre_tokenizers import Whitespace
 from pipeline.core.progress import silent
 from pipeline.core.records import Float32, Int64
 from pipeline.encoders import batching
-from pipeline.encoders.batching import Batch, Usage, encode
+from pipeline.encoders.batching import TokenBatch, Usage, encode
 
 PAD = 9
 
@@ -29,9 +29,9 @@ class Counting:
         self.token_budget, self.width_multiple, self.computes_padding = token_budget, width_multiple, True
         self.tokenizer = Tokenizer(WordLevel({"[UNK]": 0, "a": 1, "b": 2, "c": 3}, unk_token="[UNK]"))
         self.tokenizer.pre_tokenizer = Whitespace()
-        self.batches: list[Batch] = []
+        self.batches: list[TokenBatch] = []
 
-    def forward(self, batches: Iterator[Batch]) -> Iterator[tuple[Int64, Float32]]:
+    def forward(self, batches: Iterator[TokenBatch]) -> Iterator[tuple[Int64, Float32]]:
         self.batches = list(batches)
         for batch in reversed(self.batches):  # any order is allowed
             ids = batch.ids * batch.mask

@@ -40,11 +40,11 @@ class Made:
         for start, stop in reversed(parts):
             bar = Counting()
             rows = Embeddings((vector_shards.read_rows(self.passages, start, stop),))
-            index = jobs.BuildIndex(config).run(rows, None, bar)
+            index = jobs.build_index_bytes(config, rows, None, bar)
             assert bar.total == stop - start
-            part = jobs.Searched(index, self.ids.slice(start, stop - start), start)
-            found = jobs.SearchIndex(self.queries, config, search).run(part, None, bar)
-            best = found if best is None else jobs.merge(best, found, search.top_k, self.ids)
+            part = index, self.ids.slice(start, stop - start)
+            found = jobs.search_index(self.queries, config, search, part, None, bar)
+            best = jobs.merge(best, found, start, search.top_k, self.ids)
         assert best is not None
         return best
 
@@ -167,10 +167,10 @@ def test_a_run_keeps_the_shards_that_are_whole_and_measures_them_together(
 def test_the_bytes_of_an_index_are_those_of_its_file(factory: str, tmp_path: Path) -> None:
     draw = np.random.default_rng(0)
     made = Made(draw.random((ROWS, 8), np.float32), draw.random((5, 8), np.float32))
-    job, bar = jobs.BuildIndex(IndexConfig(factory=factory.strip("'"), train_rows=30)), Counting()
+    config, bar = IndexConfig(factory=factory.strip("'"), train_rows=30), Counting()
     path = tmp_path / "index.faiss"
-    faiss_index.write_index(job.build(made.passages, bar), path)
-    stored = job.run(made.passages, None, bar)
+    faiss_index.write_index(jobs.build_index(config, made.passages, None, bar), path)
+    stored = jobs.build_index_bytes(config, made.passages, None, bar)
     assert path.read_bytes() == stored.tobytes()
     for opened in (faiss_index.read_index(stored), faiss_index.read_index(np.memmap(path, np.uint8, "r"))):
         assert (faiss_index.index_to_bytes(opened) == stored).all()

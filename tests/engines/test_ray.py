@@ -248,7 +248,7 @@ class Meeting:
 
     fifo: Path
 
-    def run(self, inputs: range, encoder: Any, bar: Any) -> tuple[Any, int]:
+    def __call__(self, inputs: range, encoder: Any, bar: Any) -> tuple[Any, int]:
         with open(self.fifo, "rb" if inputs.start else "wb"):
             bar.update(len(inputs))
             return np.array(inputs), os.getpid()
@@ -261,7 +261,7 @@ class Deadly:
     once: Path
     always: int = -1
 
-    def run(self, inputs: range, encoder: Any, bar: Any) -> int:
+    def __call__(self, inputs: range, encoder: Any, bar: Any) -> int:
         if inputs.start == self.always:
             os.kill(os.getpid(), signal.SIGKILL)
         if inputs.start == 1:
@@ -277,7 +277,7 @@ class Refusing:
 
     error: str
 
-    def run(self, inputs: range, encoder: Any, bar: Any) -> None:
+    def __call__(self, inputs: range, encoder: Any, bar: Any) -> None:
         if self.error == "input":
             raise InputError("found", allowed="allowed", fix="fix")
         raise OSError(28, "No space left on device", "/there")
@@ -289,7 +289,7 @@ class Sizes:
 
     shared: Any
 
-    def run(self, inputs: Any, encoder: Any, bar: Any) -> Any:
+    def __call__(self, inputs: Any, encoder: Any, bar: Any) -> Any:
         array, ids = inputs
         return type(array).__name__, array.sum(), self.shared.sum(), ids.to_pylist(), ids.nbytes
 

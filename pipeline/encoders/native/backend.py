@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import collections
 import logging
-import os
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,8 +15,8 @@ from pipeline.config import EncoderSettings, ModelSettings
 from pipeline.core import machine
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float32, Int64
-from pipeline.encoders.batching import Batch
-from pipeline.encoders.conversion import TorchVectors, convert_in_subprocess, gives_same_vectors
+from pipeline.encoders import conversion
+from pipeline.encoders.batching import TokenBatch
 from pipeline.models.model import Model
 from pipeline.storage.artifacts import Artifact, Draft, Recipe
 from pipeline.storage.store import Store
@@ -49,20 +47,15 @@ class NativeSettings(EncoderSettings):
 
     def prepared_recipe(self, model: Model) -> Recipe:
         """See `EncoderSettings.prepared_recipe`."""
-        return packed_recipe(model)
+        return conversion.conversion_recipe(model, "native", SCHEMA, "numba")
 
     def prepare(self, model: Model, store: Store) -> Artifact:
         """See `EncoderSettings.prepare`: the packed model and its tokenizer."""
-        return store.make(packed_recipe(model), lambda draft: (_pack(model, draft), {}))[0]
+        return store.make(self.prepared_recipe(model), lambda draft: (_pack(model, draft), {}))[0]
 
 
 class NativeBackend:
-    """A packed model, computed in as many threads as there are cores, one batch in each.
-
-    Args:
-        model: What to load and how.
-        prepared: The folder of the packed model.
-    """
+    """A packed model, from the folder `prepared`; every core computes a batch of its own in one thread."""
 
     def __init__(self, model: Model, prepared: Path) -> None:
         from tokenizers import Tokenizer
@@ -80,7 +73,7 @@ class NativeBackend:
         self.dimension = self.network.dimension
         self.threads = machine.threads_allowed() or machine.cores()
 
-    def forward(self, batches: Iterator[Batch]) -> Iterator[tuple[Int64, Float32]]:
+    def forward(self, batches: Iterator[TokenBatch]) -> Iterator[tuple[Int64, Float32]]:
         """See `pipeline.encoders.batching.Backend`."""
         busy = collections.deque[tuple[Int64, Future[Float32]]]()
         with ThreadPoolExecutor(self.threads) as threads:
@@ -105,19 +98,6 @@ class NativeBackend:
                 yield rows, vectors.result()
 
 
-def packed_recipe(model: Model) -> Recipe:
-    """Everything that shapes the packed model and the vectors it gives."""
-    plain = {
-        "schema": SCHEMA,
-        "model": model.identity,
-        "pooling": model.pooling,
-        "normalize": model.normalize,
-        "trust_remote_code": model.trust_remote_code,
-        "numba": metadata.version("numba"),
-    }
-    return Recipe("native", plain)
-
-
 def _pack(model: Model, draft: Draft) -> dict[str, Any]:
     from pipeline.encoders.native.kernels import compile_all
     from pipeline.encoders.native.packed_model import PackedModel
@@ -128,9 +108,8 @@ def _pack(model: Model, draft: Draft) -> dict[str, Any]:
     fix = "set model.backend to openvino"
     with draft.scratch() as aside, ThreadPoolExecutor(1) as thread:
         compiling = thread.submit(compile_all)  # while a subprocess packs the model
-        convert_in_subprocess(
+        conversion.convert_in_subprocess(
             model,
-            model.files.folder(),
             "pipeline.encoders.native.packing",
             aside / WEIGHTS,
             made="packed in int16",
@@ -139,11 +118,9 @@ def _pack(model: Model, draft: Draft) -> dict[str, Any]:
         )
         compiling.result()
         with np.load(aside / TORCH_VECTORS, allow_pickle=False) as stored:
-            expected = TorchVectors(**stored)
+            expected = conversion.TorchVectors(**stored)
         packed = PackedModel(aside / WEIGHTS, model.pooling, model.normalize)
-        if not gives_same_vectors(packed.vectors, expected):
+        if not conversion.gives_same_vectors(packed.vectors, expected):
             raise InputError(f"the vectors of model '{model.name}' are too different in int16", fix=fix)
-        for name in (WEIGHTS, TOKENIZER):
-            with draft.file(name) as path:
-                os.replace(aside / name, path)
+        conversion.keep_files(aside, draft, (WEIGHTS, TOKENIZER))
     return {"name": model.name}

@@ -12,13 +12,7 @@ from pipeline.encoders.native.kernels import Weights, forward
 
 
 class PackedModel:
-    """A packed model.
-
-    Args:
-        path: The `.npz` that `packing.pack_model` wrote.
-        pooling: `cls`, `mean` or `last_token`.
-        normalize: Whether vectors are scaled to length 1.
-    """
+    """A model read from the `.npz` that `packing.pack_model` wrote, with settings of a `Model`."""
 
     def __init__(self, path: Path, pooling: str, normalize: bool) -> None:
         self.pooling, self.normalize = pooling, normalize

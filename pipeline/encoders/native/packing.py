@@ -35,9 +35,6 @@ def pack_model(
 
     `target` is the `.npz` to write. The tokenizer goes beside it as `tokenizer.json`, and torch's vectors of
     a few texts as `torch_vectors.npz`.
-
-    Raises:
-        ValueError: The model's architecture is not supported, or it has no fast tokenizer.
     """
     write_tokenizer(folder, target.with_name("tokenizer.json"), trust_remote_code)
     network = pooled_network(folder, pooling, normalize, trust_remote_code)

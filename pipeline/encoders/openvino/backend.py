@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import collections
 import logging
-import os
 import shutil
 from collections.abc import Iterator
-from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,8 +17,8 @@ from pipeline.core.errors import InputError
 from pipeline.core.openvino_runtime import has_bfloat16, import_openvino
 from pipeline.core.records import Float32, Int64
 from pipeline.data.collection_files import open_texts
-from pipeline.encoders.batching import Batch, Usage, batches, tokenize
-from pipeline.encoders.conversion import convert_in_subprocess, last_line, run_in_subprocess
+from pipeline.encoders import conversion
+from pipeline.encoders.batching import TokenBatch, Usage, batches, tokenize
 from pipeline.encoders.openvino import quantization
 from pipeline.models.model import Model
 from pipeline.storage.artifacts import Artifact, Draft, Recipe
@@ -32,7 +30,7 @@ SCHEMA = 3
 INT8_SCHEMA = 4
 TOKENS = 1024  # tokens of a batch, padding included
 TILE = 16  # rows of a matrix tile in bf16 and int8: batch widths are multiples of it
-DESCRIPTION, WEIGHTS, TOKENIZER = "model.xml", "model.bin", "tokenizer.json"
+FILES = DESCRIPTION, WEIGHTS, TOKENIZER = "model.xml", "model.bin", "tokenizer.json"
 
 
 class OpenVINOSettings(EncoderSettings):
@@ -52,14 +50,14 @@ class OpenVINOSettings(EncoderSettings):
 
     def prepared_recipe(self, model: Model) -> Recipe:
         """See `EncoderSettings.prepared_recipe`."""
-        return int8_recipe(model) if model.precision == "int8" else conversion_recipe(model)
+        return _int8_recipe(model) if model.precision == "int8" else _recipe(model)
 
     def prepare(self, model: Model, store: Store) -> Artifact:
         """See `EncoderSettings.prepare`: the converted model, for int8 calibrated, and its tokenizer."""
-        converted, _ = store.make(conversion_recipe(model), lambda draft: (_convert(model, draft), {}))
+        converted, _ = store.make(_recipe(model), lambda draft: (_convert(model, draft), {}))
         if model.precision != "int8":
             return converted
-        return store.make(int8_recipe(model), lambda draft: (_quantize(model, converted, draft), {}))[0]
+        return store.make(_int8_recipe(model), lambda draft: (_quantize(model, converted, draft), {}))[0]
 
 
 class _Batches:
@@ -73,12 +71,7 @@ class _Batches:
 
 
 class OpenVINOBackend(_Batches):
-    """A converted model on the CPU, several batches in flight.
-
-    Args:
-        model: What to load and how.
-        prepared: The folder of the converted model.
-    """
+    """A converted model on the CPU, several batches in flight; `prepared` is its folder."""
 
     def __init__(self, model: Model, prepared: Path) -> None:
         from tokenizers import Tokenizer
@@ -103,7 +96,7 @@ class OpenVINOBackend(_Batches):
         self.requests = [self.compiled.create_infer_request() for _ in range(jobs)]
         self.dimension = int(self.compiled.output(0).partial_shape[1].get_length())
 
-    def forward(self, batches: Iterator[Batch]) -> Iterator[tuple[Int64, Float32]]:
+    def forward(self, batches: Iterator[TokenBatch]) -> Iterator[tuple[Int64, Float32]]:
         """See `pipeline.encoders.batching.Backend`."""
         free, busy = list(self.requests), collections.deque[tuple[Int64, Any]]()
         for batch in batches:
@@ -145,16 +138,15 @@ def _quantize(model: Model, converted: Artifact, draft: Draft) -> dict[str, Any]
         arrays |= {f"ids-{number}": batch.ids, f"mask-{number}": batch.mask}
     with draft.scratch() as aside:
         np.savez(aside / "batches.npz", **arrays)
-        whole = str(converted.path(DESCRIPTION))
-        arguments = [whole, str(aside / DESCRIPTION), str(aside / "batches.npz")]
-        error = run_in_subprocess("pipeline.encoders.openvino.quantization", arguments, aside / WEIGHTS)
+        arguments = [str(converted.path(DESCRIPTION)), str(aside / DESCRIPTION), str(aside / "batches.npz")]
+        error = conversion.run_in_subprocess(quantization.__name__, arguments, aside / WEIGHTS)
         if error is not None:
             raise InputError(
-                f"model '{model.name}' cannot be calibrated in int8: {last_line(error)}",
+                f"model '{model.name}' cannot be calibrated in int8: {conversion.last_line(error)}",
                 fix="set model.precision to bf16",
             )
         shutil.copy(converted.path(TOKENIZER), aside)
-        _keep(aside, draft)
+        conversion.keep_files(aside, draft, FILES)
     return {"name": model.name}
 
 
@@ -168,28 +160,15 @@ def _threads() -> dict[str, Any]:
     return {"INFERENCE_NUM_THREADS": wanted, "ENABLE_CPU_PINNING": False} if wanted else {}
 
 
-def conversion_recipe(model: Model) -> Recipe:
-    """Everything that shapes the converted model."""
-    plain = {
-        "schema": SCHEMA,
-        "model": model.identity,
-        "pooling": model.pooling,
-        "normalize": model.normalize,
-        "trust_remote_code": model.trust_remote_code,
-        "openvino": metadata.version("openvino"),
-    }
-    return Recipe("openvino", plain)
+def _recipe(model: Model) -> Recipe:
+    return conversion.conversion_recipe(model, "openvino", SCHEMA, "openvino")
 
 
-def int8_recipe(model: Model) -> Recipe:
-    """Everything that shapes the int8 model: the converted one, and the passages it is calibrated on.
-
-    Raises:
-        InputError: NNCF is not installed.
-    """
+def _int8_recipe(model: Model) -> Recipe:
+    """Everything that shapes the int8 model: the converted one, and the passages it is calibrated on."""
     plain = {
         "schema": INT8_SCHEMA,
-        "converted": conversion_recipe(model).key,
+        "converted": _recipe(model).key,
         "corpus": model.corpus.identity if model.corpus else None,
         "prompt": list(model.prompts["passages"]),
         "max_length": model.max_lengths["passages"],
@@ -200,24 +179,15 @@ def int8_recipe(model: Model) -> Recipe:
 
 
 def _convert(model: Model, draft: Draft) -> dict[str, Any]:
-    """Convert the torch model into a draft."""
     log.info("converting %s to OpenVINO, once", model.name)
     with draft.scratch() as aside:
-        convert_in_subprocess(
+        conversion.convert_in_subprocess(
             model,
-            model.files.folder(),
             "pipeline.encoders.openvino.conversion",
             aside / DESCRIPTION,
             made="converted to OpenVINO",
             allowed="encoder models that transformers loads and OpenVINO traces",
             fix="set model.backend to flag",
         )
-        _keep(aside, draft)
+        conversion.keep_files(aside, draft, FILES)
     return {"name": model.name}
-
-
-def _keep(aside: Path, draft: Draft) -> None:
-    """Move a model into the draft: OpenVINO derives the weights' name from the description's."""
-    for name in (DESCRIPTION, WEIGHTS, TOKENIZER):
-        with draft.file(name) as path:
-            os.replace(aside / name, path)

@@ -27,9 +27,6 @@ def convert(
 
     `target` is the `.xml` to write. The weights go beside it as `.bin`, in fp32, and the tokenizer as
     `tokenizer.json`.
-
-    Raises:
-        ValueError: The model has no fast tokenizer, or the traced model gives other vectors than torch.
     """
     openvino = import_openvino()
     write_tokenizer(folder, target.with_name("tokenizer.json"), trust_remote_code)

@@ -22,11 +22,7 @@ SEED = 0  # for drawing them
 
 
 def nncf_version() -> str:
-    """The installed NNCF's version, which is part of the key.
-
-    Raises:
-        InputError: It is not installed.
-    """
+    """The version of the installed package nncf, which is part of the key."""
     try:
         return version("nncf")
     except PackageNotFoundError:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float32, Int64
-from pipeline.encoders.batching import Batch
+from pipeline.encoders.batching import TokenBatch
 from pipeline.models.model import Model
 
 if TYPE_CHECKING:
@@ -26,22 +26,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CPU_TOKENS, GPU_TOKENS = 2048, 65536  # tokens per batch, padding included
-GPU_WIDTHS = 16  # a batch's width on a GPU is a multiple of this
+GPU_WIDTHS = 16  # a batch's width on a GPU is a multiple of this, so that few shapes occur
 LAG = 2  # batches sent to the device before the first one's vectors are fetched
 
 
 class TorchBackend(ABC):
-    """A torch model with the interface `batching.Backend`; a subclass loads it and computes vectors.
-
-    Args:
-        model: The model to load.
-
-    Attributes:
-        device: The device it runs on.
-        dtype: The number format of its weights and activations.
-        token_budget: Halved whenever a batch does not fit into the device's memory.
-        width_multiple: Batch widths are rounded up to a multiple of it: few shapes occur on a GPU.
-    """
+    """A torch model with the interface `batching.Backend`; a subclass loads it and computes vectors."""
 
     dimension: int
     tokenizer: Tokenizer
@@ -68,7 +58,7 @@ class TorchBackend(ABC):
     def vectors(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """The vectors [b, dimension] of a batch; both arguments are int64 [b, tokens] on the device."""
 
-    def forward(self, batches: Iterator[Batch]) -> Iterator[tuple[Int64, Float32]]:
+    def forward(self, batches: Iterator[TokenBatch]) -> Iterator[tuple[Int64, Float32]]:
         """See `pipeline.encoders.batching.Backend`."""
         under_way = collections.deque[_Sent]()
         for batch in batches:
@@ -78,7 +68,7 @@ class TorchBackend(ABC):
         while under_way:
             yield under_way.popleft().fetch()
 
-    def _send(self, batch: Batch) -> list[_Sent]:
+    def _send(self, batch: TokenBatch) -> list[_Sent]:
         """Start a batch on the device; in parts if its memory is too small."""
         import torch
 
@@ -99,14 +89,11 @@ class TorchBackend(ABC):
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
         half = (len(batch.rows) + 1) // 2
-        parts = (slice(0, half), slice(half, None))
-        return [
-            sent
-            for part in parts
-            for sent in self._send(Batch(batch.rows[part], batch.ids[part], batch.mask[part]))
-        ]
+        first = TokenBatch(batch.rows[:half], batch.ids[:half], batch.mask[:half])
+        second = TokenBatch(batch.rows[half:], batch.ids[half:], batch.mask[half:])
+        return [*self._send(first), *self._send(second)]
 
-    def _compute(self, batch: Batch) -> torch.Tensor:
+    def _compute(self, batch: TokenBatch) -> torch.Tensor:
         """The vectors of a batch, float32 [b, dimension] on the device, normalized if the model says so."""
         import torch
 
@@ -118,18 +105,13 @@ class TorchBackend(ABC):
         import torch
 
         tensor = torch.from_numpy(array)
-        return (
-            tensor.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else tensor
-        )
+        if self.device.type != "cuda":
+            return tensor
+        return tensor.pin_memory().to(self.device, non_blocking=True)
 
 
 class _Sent:
-    """A batch's vectors, which the device may still be computing or copying.
-
-    Args:
-        rows: int64 [b].
-        vectors: float32 [b, dimension], on the device.
-    """
+    """A batch's rows int64 [b] and vectors float32 [b, dimension], which a GPU may still be computing."""
 
     def __init__(self, rows: Int64, vectors: torch.Tensor) -> None:
         import torch

@@ -25,8 +25,7 @@ compared because a model's own Python files may define classes of the same name,
 def limit_last_layer_to_first_token(body: Any) -> None:
     """Make a model compute its last hidden state for the first token only, float [b, 1, width].
 
-    Args:
-        body: A torch model as transformers loads it. It stays as it is if `is_standard_bert` is false.
+    `body` is a torch model as transformers loads it. It stays as it is if `is_standard_bert` is false.
     """
     import torch
 

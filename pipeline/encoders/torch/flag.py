@@ -32,9 +32,6 @@ class FlagBackend(TorchBackend):
 
     FlagEmbedding's classes choose the architecture, load the weights and pool. Its encode loop is not used:
     batches come from `pipeline.encoders.batching`.
-
-    Args:
-        model: The model to load.
     """
 
     def __init__(self, model: Model) -> None:

@@ -15,11 +15,7 @@ from pipeline.models.model import Model, untrusted_code
 
 @contextlib.contextmanager
 def explain_loading_errors(model: Model, *quiet: str) -> Iterator[None]:
-    """A context to load a model in; libraries and the loggers named in `quiet` log errors only.
-
-    Raises:
-        InputError: The weights are broken, or the model has code of its own that may not run.
-    """
+    """A context to load a model in; libraries and the loggers named in `quiet` log errors only."""
     from safetensors import SafetensorError
     from transformers.utils import logging as transformers_logging
 

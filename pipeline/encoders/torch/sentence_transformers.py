@@ -29,11 +29,7 @@ class SentenceTransformersSettings(EncoderSettings):
 
 
 class SentenceTransformersBackend(TorchBackend):
-    """A SentenceTransformer that takes token ids: Transformer, Pooling, Dense, Normalize, as it declares.
-
-    Args:
-        model: The model to load.
-    """
+    """A SentenceTransformer that takes token ids: Transformer, Pooling, Dense, Normalize, as it declares."""
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)
@@ -73,7 +69,7 @@ def _load(model: Model, folder: Path, dtype: torch.dtype) -> Any:
         trust_remote_code=model.trust_remote_code,
         model_kwargs={"dtype": dtype},
     )
-    network.truncate_dim = None  # `ModelEncoder` truncates the vectors of all backends
+    network.truncate_dim = None  # `Encoder` truncates the vectors of all backends
     pooling = {"cls": "cls", "mean": "mean", "last_token": "lasttoken"}.get(model.pooling)
     for module in network:
         if isinstance(module, Pooling) and pooling:
