@@ -22,6 +22,8 @@ from pipeline.storage.cache import cache_entries
 from pipeline.storage.hashing import hash_file
 from pipeline.storage.store import Store
 
+pytestmark = pytest.mark.usefixtures("quick_conversion")
+
 MODEL = Path("bge-small-en-v1.5/model.safetensors")
 EMBEDDINGS = "embeddings.word_embeddings.weight"
 
@@ -54,13 +56,11 @@ def lone_token(folder: Path) -> tuple[int, str]:
     return lone[name], name
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_a_model_whose_weights_are_not_finite_is_refused_by_the_first_text(
-    workplace: Path, bad: float
-) -> None:
+def test_a_model_whose_weights_are_not_finite_is_refused_by_the_first_text(workplace: Path) -> None:
+    """An infinite weight gives the same vector: LayerNorm makes NaN of it."""
     token, name = lone_token(workplace)
     weights = load_file(workplace / MODEL)
-    weights[EMBEDDINGS][token] = bad
+    weights[EMBEDDINGS][token] = np.nan
     save_file(weights, workplace / MODEL, metadata={"format": "pt"})
     with pytest.raises(InputError, match=f"the vector of '{name}' holds NaN or infinity; 1 of 45"):
         run(workplace)
