@@ -1,8 +1,8 @@
 """A process that has imported torch, transformers and OpenVINO, from which conversions of models fork.
 
-It reads a JSON line for each on stdin: the `arguments` of Python after `-P -m`, its `environment`, and the file
-for its `stderr`. It answers with the exit code. What runs is the real module in a process of its own; only the
-imports, which take seconds, are made once.
+It reads a JSON line for each on stdin: the `arguments` of Python after `-P -m`, its `environment`, and the
+file for its `stderr`. It answers with the exit code. What runs is the real module in a process of its own;
+only the imports, which take seconds, are made once.
 """
 
 from __future__ import annotations

@@ -56,11 +56,13 @@ def lone_token(folder: Path) -> tuple[int, str]:
     return lone[name], name
 
 
-def test_a_model_whose_weights_are_not_finite_is_refused_by_the_first_text(workplace: Path) -> None:
-    """An infinite weight gives the same vector: LayerNorm makes NaN of it."""
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_model_whose_weights_are_not_finite_is_refused_by_the_first_text(
+    workplace: Path, bad: float
+) -> None:
     token, name = lone_token(workplace)
     weights = load_file(workplace / MODEL)
-    weights[EMBEDDINGS][token] = np.nan
+    weights[EMBEDDINGS][token] = bad
     save_file(weights, workplace / MODEL, metadata={"format": "pt"})
     with pytest.raises(InputError, match=f"the vector of '{name}' holds NaN or infinity; 1 of 45"):
         run(workplace)
