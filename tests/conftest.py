@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import importlib.util
 import json
+import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -29,6 +34,75 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
     names.
     """
     return argname if isinstance(val, bytes) else None
+
+
+LONG = (
+    "test_crashes", "test_hub_run", "test_encoders_parity", "test_readme", "test_benchmark", "test_native",
+    "test_faiss_index", "test_metrics_parity", "test_damage", "test_sentence_transformers_parity",
+    "test_mistakes", "test_numbers", "test_package", "test_shipped_configs", "test_ray",
+)  # fmt: skip
+"""Test files that take longest, the longest first."""
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the files that take long, so that the processes of pytest-xdist end together."""
+    places = {name: place for place, name in enumerate(LONG)}
+    items.sort(key=lambda item: places.get(item.path.stem, len(LONG)))
+
+
+@pytest.fixture(scope="session")
+def make_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], Any]], Path]:
+    """Gives the folder of a name, filled by a function, once for all processes of pytest-xdist."""
+    base = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        base = base.parent
+
+    def make(name: str, fill: Callable[[Path], Any]) -> Path:
+        folder, filled = base / "made-once" / name, base / "made-once" / f"{name}.filled"
+        folder.mkdir(parents=True, exist_ok=True)
+        with open(folder.with_name(f"{name}.lock"), "w", encoding="ascii") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not filled.exists():
+                fill(folder)
+                filled.touch()
+        return folder
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def conversion_server(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Runs a module that converts a model, as `subprocess.run` does; see `tests/conversion_server.py`."""
+    stderr = tmp_path_factory.mktemp("conversion") / "stderr"
+    process = subprocess.Popen(
+        [sys.executable, str(root / "tests" / "conversion_server.py")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+
+    def run(command: list[str], *, env: dict[str, str], **_: Any) -> subprocess.CompletedProcess[str]:
+        assert command[:3] == [sys.executable, "-P", "-m"]
+        line = {"arguments": command[3:], "environment": env, "stderr": str(stderr)}
+        process.stdin.write(json.dumps(line) + "\n")
+        process.stdin.flush()
+        code = json.loads(process.stdout.readline())
+        return subprocess.CompletedProcess(command, code, stderr=stderr.read_text(encoding="utf-8"))
+
+    yield run
+    process.stdin.close()
+    assert process.wait() == 0
+
+
+@pytest.fixture
+def quick_conversion(conversion_server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models are converted in processes that need not import torch first."""
+    from pipeline.encoders import conversion
+
+    quick = SimpleNamespace(run=conversion_server, PIPE=subprocess.PIPE, DEVNULL=subprocess.DEVNULL)
+    monkeypatch.setattr(conversion, "subprocess", quick)
 
 
 @pytest.fixture(scope="session")
@@ -62,27 +136,33 @@ def minilm_folder() -> Path:
 
 
 @pytest.fixture(scope="session")
-def bge_folder(tmp_path_factory: pytest.TempPathFactory, minilm_folder: Path) -> Path:
+def bge_folder(make_once: Callable[..., Path], minilm_folder: Path) -> Path:
     """`bge-small-en-v1.5` in shape (fewer layers) and layout; its weights are random."""
-    import torch
-    from transformers import BertConfig, BertModel
 
-    folder = tmp_path_factory.mktemp("models") / "bge-small-en-v1.5"
-    torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=30522, hidden_size=128, num_hidden_layers=2, num_attention_heads=4, intermediate_size=256
-    )
-    BertModel(config).eval().save_pretrained(folder)
-    for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json"):
-        shutil.copy(minilm_folder / name, folder)
-    (folder / "1_Pooling").mkdir()
-    pooling = {
-        "word_embedding_dimension": 128,
-        "pooling_mode_cls_token": True,
-        "pooling_mode_mean_tokens": False,
-    }
-    (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling), encoding="utf-8")
-    return folder
+    def fill(folder: Path) -> None:
+        import torch
+        from transformers import BertConfig, BertModel
+
+        torch.manual_seed(0)
+        config = BertConfig(
+            vocab_size=30522,
+            hidden_size=128,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            intermediate_size=256,
+        )
+        BertModel(config).eval().save_pretrained(folder)
+        for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json"):
+            shutil.copy(minilm_folder / name, folder)
+        (folder / "1_Pooling").mkdir()
+        pooling = {
+            "word_embedding_dimension": 128,
+            "pooling_mode_cls_token": True,
+            "pooling_mode_mean_tokens": False,
+        }
+        (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling), encoding="utf-8")
+
+    return make_once("bge-small-en-v1.5", fill)
 
 
 @pytest.fixture(scope="session")
@@ -120,18 +200,20 @@ evaluate: {measures: [ndcg@10, "map(rel=2)@50", recall@20, mrr@10, precision@5]}
 
 
 @pytest.fixture(scope="session")
-def finished(tmp_path_factory: pytest.TempPathFactory, bge_folder: Path) -> Path:
+def finished(make_once: Callable[..., Path], bge_folder: Path) -> Path:
     """A folder with data, the config `c.yaml`, a model and a finished run of them; tests copy it."""
-    from pipeline.api import run_benchmark
-    from pipeline.config.files import load_config
 
-    folder = tmp_path_factory.mktemp("finished")
-    shutil.copytree(ROOT / "pipeline" / "data" / "sample", folder / "data")
-    shutil.copytree(bge_folder, folder / "bge-small-en-v1.5")
-    (folder / "c.yaml").write_text(TRIAL, encoding="utf-8")
-    settings = [f"cache={folder}/indexes", f"output={folder}/results"]
-    run_benchmark(load_config(folder / "c.yaml", settings))
-    return folder
+    def fill(folder: Path) -> None:
+        from pipeline.api import run_benchmark
+        from pipeline.config.files import load_config
+
+        shutil.copytree(ROOT / "pipeline" / "data" / "sample", folder / "data")
+        shutil.copytree(bge_folder, folder / "bge-small-en-v1.5")
+        (folder / "c.yaml").write_text(TRIAL, encoding="utf-8")
+        settings = [f"cache={folder}/indexes", f"output={folder}/results"]
+        run_benchmark(load_config(folder / "c.yaml", settings))
+
+    return make_once("finished", fill)
 
 
 @pytest.fixture

@@ -25,6 +25,8 @@ from pipeline.storage.artifacts import Draft
 from pipeline.storage.hashing import hash_file
 from pipeline.storage.store import Store
 
+pytestmark = pytest.mark.usefixtures("quick_conversion")
+
 
 def config(folder: Path, *settings: str) -> Config:
     return load_config(folder / "c.yaml", [f"cache={folder}/indexes", f"output={folder}/results", *settings])

@@ -15,6 +15,8 @@ from pipeline.config.files import load_config
 from pipeline.storage.cache import cache_entries, verify
 from pipeline.storage.hashing import hash_file, hash_json
 
+pytestmark = pytest.mark.usefixtures("quick_conversion")
+
 STAGES = ("data", "passages", "queries", "index", "search", "evaluate", "openvino")
 MADE_OF_IT = {
     "openvino": ("passages", "queries", "index", "search", "evaluate"),

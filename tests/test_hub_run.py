@@ -14,6 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pipeline.config import STAGES
+
 CONFIG = """
 name: hub
 data: {source: hub, path: someone/msmarco, split: dev, queries: 3, corpus: {positives_of: 5}}
@@ -92,7 +94,10 @@ def test_branches_become_commits_files_come_once_and_then_no_hub_is_needed(
 
     hub_server.close()
     for environment in ({}, {"HF_HUB_OFFLINE": "1"}):
-        shutil.rmtree(tmp_path / "indexes")
+        for stage in STAGES:  # the first time the model is converted again, too
+            shutil.rmtree(tmp_path / "indexes" / stage)
+        if not environment:
+            shutil.rmtree(tmp_path / "indexes" / "openvino")
         done = run(**environment)
         assert done.returncode == 0, done.stderr
         assert not any(reused(tmp_path))

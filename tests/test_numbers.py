@@ -22,6 +22,8 @@ from pipeline.storage.cache import cache_entries
 from pipeline.storage.hashing import hash_file
 from pipeline.storage.store import Store
 
+pytestmark = pytest.mark.usefixtures("quick_conversion")
+
 MODEL = Path("bge-small-en-v1.5/model.safetensors")
 EMBEDDINGS = "embeddings.word_embeddings.weight"
 

@@ -21,14 +21,22 @@ from pathlib import Path
 from typing import Any
 
 import faiss  # noqa: F401
-import numpy  # noqa: F401
-import pyarrow.compute  # noqa: F401
+import numpy
+import pyarrow.compute
+import pyarrow.csv
+import pyarrow.json
 import rich.console  # noqa: F401
 import scipy.stats  # noqa: F401
 import tokenizers  # noqa: F401
 import tqdm  # noqa: F401
 
-import pipeline.api  # noqa: F401
+import pipeline.api
+import pipeline.data.sources.beir
+import pipeline.encoders.openvino.backend
+import pipeline.formats.qrels
+import pipeline.metrics.evaluation
+import pipeline.retrievers.dense
+import pipeline.search.exact  # noqa: F401
 from pipeline import cli
 from pipeline.core.openvino_runtime import import_openvino
 
@@ -88,6 +96,7 @@ def command(wanted: dict[str, Any]) -> None:
 def serve() -> None:
     """Fork a command for each line, and wait for it."""
     import_openvino()
+    pyarrow.array(numpy.zeros(1))  # imports pandas, if it is installed
     for line in sys.stdin:
         wanted = json.loads(line)
         child = os.fork()

@@ -65,6 +65,7 @@ class Meter:
         }
 
 
+@cache
 def versions() -> dict[str, str]:
     """Versions of Python, of this package, and of those that it runs with and that are installed."""
     found = {"python": platform.python_version()}

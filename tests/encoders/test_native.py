@@ -25,6 +25,8 @@ from pipeline.encoders.native.backend import NativeBackend
 from pipeline.encoders.native.packed_model import PackedModel
 from pipeline.storage.store import Store
 
+pytestmark = pytest.mark.usefixtures("quick_conversion")
+
 SHAPE = {
     "vocab_size": 30522, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2,
     "intermediate_size": 128, "initializer_range": 0.3,

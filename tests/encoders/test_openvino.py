@@ -14,6 +14,7 @@ from pipeline.encoders import Model, resolve
 from pipeline.storage.store import Store
 
 
+@pytest.mark.usefixtures("quick_conversion")
 @pytest.mark.parametrize("share", ["1", None], ids=["a share of the machine", "all of it"])
 def test_threads_are_pinned_only_where_no_other_process_is_expected(
     bge_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: str | None
@@ -44,6 +45,7 @@ def test_a_conversion_that_something_kills_is_no_fault_of_the_model(
         config.prepare(model, Store(tmp_path / "store"))
 
 
+@pytest.mark.usefixtures("quick_conversion")
 def test_a_model_that_is_traced_into_another_is_refused(bge_folder: Path, tmp_path: Path) -> None:
     from transformers import LongformerConfig, LongformerModel
 

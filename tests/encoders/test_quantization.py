@@ -43,6 +43,7 @@ def encode(config: ModelSettings, corpus: CalibrationCorpus, store: Store) -> Fl
         return encoder.encode(texts, "passages", Usage(), bar)
 
 
+@pytest.mark.usefixtures("quick_conversion")
 def test_int8_is_close_to_fp32_and_not_it(bge_folder: Path, corpus: CalibrationCorpus, store: Store) -> None:
     full = encode(BACKENDS.make(name=str(bge_folder), backend="openvino"), corpus, store)
     small = encode(BACKENDS.make(name=str(bge_folder), backend="openvino", precision="int8"), corpus, store)

@@ -15,6 +15,8 @@ from pipeline.core.records import Float32
 from pipeline.encoders import Role, Usage, open_encoder, resolve
 from pipeline.storage.store import Store
 
+pytestmark = pytest.mark.usefixtures("quick_conversion")
+
 EXACT = pytest.mark.parametrize(
     ("backend", "precision", "near"),
     [("flag", "fp32", 1e-5), ("openvino", "fp32", 1e-5), ("native", "int16", 2e-4)],
