@@ -95,7 +95,9 @@ def run_in_subprocess(module: str, arguments: list[str], weights: Path) -> str |
         name = signal.Signals(-done.returncode).name
         raise ChildProcessError(f"{module} was ended by {name}, which may mean that memory ran out")
     if done.returncode and any(reason in last_line(done.stderr) for reason in _DISK_FULL):
-        raise OSError(errno.ENOSPC, "the converted model cannot be written, as on a full disk", str(weights))
+        raise OSError(
+            errno.ENOSPC, "the converted model cannot be written: the disk may be full", str(weights)
+        )
     return done.stderr if done.returncode else None
 
 
