@@ -16,7 +16,7 @@ from hypothesis.extra import numpy as npst
 
 from pipeline.core.progress import silent
 from pipeline.core.records import Embeddings, Float32, Ranking
-from pipeline.engines.jobs import Searched
+from pipeline.engines.jobs import merge
 from pipeline.search import exact, gpu, product, streaming_scan
 from pipeline.search.similarity import Metric, unit_vectors
 from pipeline.storage import vector_shards
@@ -135,13 +135,14 @@ def test_parts_merge_into_the_whole(
     rows: Float32, queries: Float32, k: int, cuts: list[int], metric: Metric
 ) -> None:
     edges = sorted({0, len(rows), *(cut for cut in cuts if cut < len(rows))})
-    parts = []
+    merged: Ranking | None = None
     with silent("", None, "") as bar:
         for start, stop in itertools.pairwise(edges):
-            part = Searched(Embeddings((rows[start:stop],)), ids(len(rows)).slice(start, stop - start), start)
-            found = exact.exact_search(part.data, queries, k, part.ids, metric, bar)
-            parts.append(part.of_collection(found))
-    assert same(exact.merge_rankings(parts, k, ids(len(rows))), brute_force(rows, queries, k, metric))
+            part, own = Embeddings((rows[start:stop],)), ids(len(rows)).slice(start, stop - start)
+            found = exact.exact_search(part, queries, k, own, metric, bar)
+            merged = merge(merged, found, start, k, ids(len(rows)))
+    assert merged is not None
+    assert same(merged, brute_force(rows, queries, k, metric))
 
 
 @settings(max_examples=30)

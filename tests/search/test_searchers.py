@@ -15,7 +15,7 @@ from pipeline import api
 from pipeline.config.files import load_config
 from pipeline.core.errors import InputError
 from pipeline.core.progress import silent
-from pipeline.report.table import became
+from pipeline.results.records import StageRow
 from pipeline.runner import Benchmark
 from pipeline.search import gpu, timing
 from pipeline.storage import vector_shards
@@ -32,7 +32,7 @@ def stored(folder: Path, stage: str) -> list[Path]:
 
 
 def made(metrics: dict[str, Any]) -> list[str]:
-    return [stage["stage"] for stage in metrics["stages"] if became(stage) == "made"]
+    return [stage["stage"] for stage in metrics["stages"] if StageRow(**stage).outcome == "computed"]
 
 
 @pytest.mark.parametrize("metric", ["inner_product", "cosine", "l2"])
