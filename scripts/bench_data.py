@@ -1,4 +1,4 @@
-"""How fast are passages loaded, and how much memory does it take? Against a plain `json.loads` loop.
+"""Loading of passages: rows per second and memory, against a plain `json.loads` loop.
 
 Usage: python scripts/bench_data.py [--rows 1000000] [--layouts beir msmarco] [--folder DIR]
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""How fast are passages encoded, against FlagEmbedding's and sentence-transformers' own encoders?
+"""Encoding speed, against FlagEmbedding's and sentence-transformers' own encoders.
 
     .venv/bin/python scripts/bench_encode.py --passages 2000 --rounds 3
     .venv/bin/python scripts/bench_encode.py --model bge-base-shape --passages 400

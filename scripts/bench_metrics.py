@@ -1,4 +1,4 @@
-"""How fast is scoring, against pytrec_eval? One table, medians over rounds, the two taking turns.
+"""Scoring speed, against pytrec_eval: one table, medians over rounds, the two taking turns.
 
     python scripts/bench_metrics.py [--queries 6980] [--depth 1000] [--rounds 3]
 

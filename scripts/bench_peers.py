@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""How long does a whole benchmark take, against the peers' own, on the same slice with the same model?
+"""A whole benchmark, timed against the peers' own on the same slice with the same model.
 
     .venv/bin/python scripts/bench_peers.py
 

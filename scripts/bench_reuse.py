@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""What does a run cost that finds everything in the cache?
+"""The time of a run that finds everything in the cache.
 
     .venv/bin/python scripts/bench_reuse.py
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""What does Ray cost over doing the same work in this process, and what do more workers bring?
+"""Encoding on Ray against the same work in this process, and with more workers.
 
     .venv/bin/python scripts/bench_scale.py --passages 4000 --rounds 3
 

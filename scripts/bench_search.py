@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""What does exact search past memory cost, against Faiss with everything in memory?
+"""Exact search of vectors larger than memory, against Faiss with everything in memory.
 
     .venv/bin/python scripts/bench_search.py            # 1,500,000 x 384: 2.4 GB of disk, 6 GB of memory
     .venv/bin/python scripts/bench_search.py --full     # 8,841,823 x 768 in fp16: 14 GB of disk

@@ -1,4 +1,4 @@
-"""How does a report look? A picture of its page in Chromium, with one query open.
+"""A picture of a report's page in Chromium, with one query open.
 
 .venv/bin/benchmarco report results/quickstart --html report.html
 .venv/bin/python scripts/report_picture.py report.html docs/report.png

@@ -32,10 +32,10 @@ Command = Callable[..., int]
 
 @pytest.fixture(scope="module")
 def command(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Iterator[Command]:
-    """Runs `benchmarco run c.yaml ARGUMENTS` in a folder, and gives the exit code; see `tests/zygote.py`."""
+    """Runs `benchmarco run c.yaml ARGUMENTS` in a folder and gives the exit code (`tests/fork_server.py`)."""
     log = tmp_path_factory.mktemp("log")
     process = subprocess.Popen(
-        [sys.executable, str(root / "tests" / "zygote.py")],
+        [sys.executable, str(root / "tests" / "fork_server.py")],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

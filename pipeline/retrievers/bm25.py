@@ -11,8 +11,8 @@ from pipeline.models.model import Role
 from pipeline.retrievers.retriever import Retriever
 from pipeline.retrievers.shared import open_ranking, save_ranking
 from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, Plan, Stage
-from pipeline.search import words
-from pipeline.search.words import Tokenization
+from pipeline.search import tokenized_texts
+from pipeline.search.tokenized_texts import Tokenization
 from pipeline.storage.artifacts import Artifact, Draft
 
 StopWords = Literal[
@@ -89,14 +89,14 @@ class Bm25(Retriever[Bm25Settings]):
             return {"texts": texts, "model": self._tokenization.recipe(), **settings}
 
         make = partial(self._tokenize, role)
-        return Stage(role, SCHEMAS[role], ("data",), ingredients, make, words.open_words)
+        return Stage(role, SCHEMAS[role], ("data",), ingredients, make, tokenized_texts.open_tokenized)
 
     def _tokenize(self, role: Role, inputs: Inputs, draft: Draft, context: Context) -> Facts:
         texts = inputs["data"].passages if role == "passages" else inputs["data"].queries
         bar_of = context.progress(f"tokenize {role}", len(texts), "texts")
         with context.meter.working(), bar_of as bar:
-            found = self._tokenization.words(texts, bar)
-        words.save_words(draft, found)
+            found = self._tokenization.tokenize(texts, bar)
+        tokenized_texts.save_tokenized(draft, found)
         context.meter.count(len(texts))
         return {"rows": len(texts), "words": len(found.ids), "vocabulary": len(found.vocabulary)}
 

@@ -16,10 +16,10 @@ from pipeline.core.errors import InputError
 from pipeline.core.order import sort_hits
 from pipeline.core.progress import Bar
 from pipeline.core.records import Float32, Int64, Ranking
-from pipeline.search.words import Words
+from pipeline.search.tokenized_texts import TokenizedTexts
 
 
-def build(passages: Words, k1: float, b: float) -> Any:
+def build(passages: TokenizedTexts, k1: float, b: float) -> Any:
     """The bm25s index of some passages; a hit's number is the passage's row."""
     bm25s = _import()
     if not len(passages.ids):
@@ -46,7 +46,7 @@ def open_postings(folder: Path) -> Any:
     return _import().BM25.load(folder, mmap=True)
 
 
-def search(index: Any, queries: Words, top_k: int, id_rank: Int64, bar: Bar) -> Ranking:
+def search(index: Any, queries: TokenizedTexts, top_k: int, id_rank: Int64, bar: Bar) -> Ranking:
     """The best passages of each query, among those that share a word with it.
 
     Args:

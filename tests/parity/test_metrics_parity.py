@@ -1,4 +1,4 @@
-"""Do the measures equal trec_eval's? Against pytrec_eval, ir_measures and scikit-learn, to 1e-9.
+"""Measures against pytrec_eval, ir_measures and scikit-learn, to 1e-9.
 
 Runs go through TREC files, as a user's do: reading, joining, tie rule and measures are all under test.
 """

@@ -19,20 +19,20 @@ from pipeline.core.progress import silent
 from pipeline.core.records import Ranking, Texts
 from pipeline.retrievers.bm25 import SnowballStemmer, StopWords
 from pipeline.search import postings
-from pipeline.search.words import Tokenization, Words, open_words, save_words
+from pipeline.search.tokenized_texts import Tokenization, TokenizedTexts, open_tokenized, save_tokenized
 from pipeline.storage.artifacts import Recipe
 from pipeline.storage.store import Store
 
 PLAIN = Tokenization(stop_words=None, stemmer=None)
 
 
-def words(texts: list[str], tokenization: Tokenization = PLAIN) -> Words:
+def words(texts: list[str], tokenization: Tokenization = PLAIN) -> TokenizedTexts:
     column = pa.chunked_array([pa.array(texts[:2], pa.string()), pa.array(texts[2:], pa.string())])
     with silent("", None, "") as bar:
-        return tokenization.words(Texts(column, column), bar)
+        return tokenization.tokenize(Texts(column, column), bar)
 
 
-def strings(found: Words) -> list[list[str]]:
+def strings(found: TokenizedTexts) -> list[list[str]]:
     return [[found.vocabulary[number] for number in numbers] for numbers in found]
 
 
@@ -74,11 +74,11 @@ def test_words_come_back_from_disk(tmp_path: Path) -> None:
     before = words(["one two", "", "two three"])
 
     def build(draft: typing.Any) -> tuple[dict[str, int], dict[str, int]]:
-        save_words(draft, before)
+        save_tokenized(draft, before)
         return {}, {}
 
     artifact, _ = Store(tmp_path).make(Recipe("passages", {}), build)
-    assert strings(open_words(artifact)) == strings(before)
+    assert strings(open_tokenized(artifact)) == strings(before)
 
 
 def test_a_score_is_lucene_s() -> None:

@@ -18,7 +18,7 @@ IDS, ENDS, VOCABULARY = "ids.npy", "ends.npy", "vocabulary.json"
 
 
 @dataclass(frozen=True)
-class Words:
+class TokenizedTexts:
     """Texts as word numbers; iterating gives each text's numbers as a list, one text in memory at a time.
 
     Attributes:
@@ -60,7 +60,7 @@ class Tokenization:
         stemmer = [self.stemmer, version("PyStemmer")] if self.stemmer else None
         return {"bm25s": version("bm25s"), "stop_words": self.stop_words, "stemmer": stemmer}
 
-    def words(self, texts: Texts, bar: Bar) -> Words:
+    def tokenize(self, texts: Texts, bar: Bar) -> TokenizedTexts:
         """The words of texts, in lower case, of two characters or more; the bar counts texts."""
         import Stemmer
         from bm25s.tokenization import Tokenizer
@@ -73,10 +73,12 @@ class Tokenization:
             ids.extend(numbers)
             ends.append(len(ids))
             bar.update()
-        return Words(np.array(ids, np.int32), np.array(ends, np.int64), list(tokenizer.get_vocab_dict()))
+        return TokenizedTexts(
+            np.array(ids, np.int32), np.array(ends, np.int64), list(tokenizer.get_vocab_dict())
+        )
 
 
-def save_words(draft: Draft, words: Words) -> None:
+def save_tokenized(draft: Draft, words: TokenizedTexts) -> None:
     """Write words as the files of an artifact."""
     draft.save_array(IDS, words.ids)
     draft.save_array(ENDS, words.ends)
@@ -84,7 +86,7 @@ def save_words(draft: Draft, words: Words) -> None:
         path.write_text(json.dumps(words.vocabulary, ensure_ascii=False), encoding="utf-8")
 
 
-def open_words(artifact: Artifact) -> Words:
-    """The words that `save_words` wrote, the arrays memory-mapped."""
+def open_tokenized(artifact: Artifact) -> TokenizedTexts:
+    """The words that `save_tokenized` wrote, the arrays memory-mapped."""
     vocabulary = json.loads(artifact.path(VOCABULARY).read_text(encoding="utf-8"))
-    return Words(artifact.array(IDS), artifact.array(ENDS), vocabulary)
+    return TokenizedTexts(artifact.array(IDS), artifact.array(ENDS), vocabulary)
