@@ -159,7 +159,8 @@ class Benchmark:
         if name not in self._outcomes:
             recipe = self.recipe(name)
             fresh = self.fresh and recipe.key not in self.made_afresh
-            artifact, reused = None if fresh else self.store.load(recipe), True
+            artifact = None if fresh else self.store.load(recipe)
+            reused = True
             if artifact and (other := self._changed_since(artifact)):
                 log.warning("%s: made from another %s than there is now; making it again", name, other)
                 artifact, fresh = None, True

@@ -51,10 +51,12 @@ def _unknown_key(
     keys: Sequence[Any], section: type[BaseModel] | None, kinds: Kinds[Any] | None, where: str
 ) -> InputError:
     """The message for a key that its section does not have; arguments as `_place` returns them."""
-    key, dotted = str(keys[-1]), ".".join(map(str, keys))
+    key = str(keys[-1])
+    dotted = ".".join(map(str, keys))
     known = [*(section.model_fields if section else []), *([] if keys[:-1] else [SWEEP])]
     near = difflib.get_close_matches(key, known, 1)
-    found, fix = f"unknown key '{dotted}'", f"did you mean '{near[0]}'" if near else "remove it"
+    found = f"unknown key '{dotted}'"
+    fix = f"did you mean '{near[0]}'" if near else "remove it"
     if section and kinds and (others := kinds.having(key)):
         kind = section.model_fields[kinds.field].default
         found = f"{dotted} is not a setting of {kinds.field} '{kind}' (it belongs to {', '.join(others)})"
@@ -66,7 +68,8 @@ def _unknown_kind(section: str, settings: Mapping[str, Any], where: str) -> Inpu
     """The message for a section without a kind, or with an unknown one."""
     kinds = kinds_of(Config.model_fields[section])
     assert kinds is not None, f"section {section} has no kinds"
-    doc, value = kinds.base.model_fields[kinds.field].description, settings.get(kinds.field)
+    doc = kinds.base.model_fields[kinds.field].description
+    value = settings.get(kinds.field)
     near = difflib.get_close_matches(value, kinds, 1) if isinstance(value, str) else []
     is_given = kinds.field in settings
     return InputError(

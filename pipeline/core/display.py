@@ -46,7 +46,8 @@ def size(count: float | None) -> str:
     """Bytes, in the unit that leaves at most three digits before the point: 22.4 MB."""
     if count is None:
         return ""
-    value, unit = float(count), "B"
+    value = float(count)
+    unit = "B"
     for larger in ("kB", "MB", "GB", "TB"):
         if value < 1000:
             break

@@ -20,7 +20,8 @@ def checked(read: Callable[[], Iterator[Batch]], what: str) -> Iterator[Batch]:
     Raises:
         InputError: An id is unfit (`refuse_unfit_ids`) or a duplicate, or there is no record at all.
     """
-    hashes, origin = [], ""
+    hashes = []
+    origin = ""
     for batch in read():
         ids = batch.ids.to_pylist()
         refuse_unfit_ids(ids, what, batch.place)

@@ -42,7 +42,9 @@ def select_queries(source: Source, judgments: Judgments, first: int | None) -> S
 
     seen = np.zeros(len(judgments.query_ids), dtype=np.bool_)
     kept = np.zeros_like(seen)
-    tables, numbers, unjudged = [], [], 0
+    tables = []
+    numbers = []
+    unjudged = 0
     room = len(seen) if first is None else first
     number_of = {name: number for number, name in enumerate(judgments.query_ids.to_pylist())}
     for batch in checked(source.queries, "query"):

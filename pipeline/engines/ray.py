@@ -87,7 +87,8 @@ class RayEngine:
 
     def each(self, job: Job, parts: Sequence[Part], bar: Bar) -> Iterator[Done]:
         """See `pipeline.engines.engine.Engine.each`; the loss of this node, or of many workers, ends it."""
-        todo, left = collections.deque(parts), len(parts)
+        todo = collections.deque(parts)
+        left = len(parts)
         self._losses.clear()
         self._ready.clear()
         cluster.check_node(self._ray)

@@ -38,7 +38,8 @@ class WorkerModel:
     @classmethod
     def of(cls, config: EncoderSettings, model: Model, store: Store) -> WorkerModel:
         """The model of a config, after the backend has prepared it in this process."""
-        artifact, files = encoders.prepare(config, model, store), None
+        artifact = encoders.prepare(config, model, store)
+        files = None
         if artifact:
             folder, entries = artifact.folder, artifact.manifest["files"]
             files = ShippedFiles(folder.absolute(), entries, cluster.node_id())

@@ -66,7 +66,8 @@ def string_buffers(strings: pa.Array) -> tuple[Int32, npt.NDArray[np.uint8]]:
 def fingerprints(ids: pa.Array) -> UInt64:
     """uint64 [ids]: equal for equal ids, and for ids of up to 8 bytes different for different ones."""
     offsets, text = string_buffers(ids)
-    starts, lengths = offsets[:-1].astype(np.int64), np.diff(offsets)
+    starts = offsets[:-1].astype(np.int64)
+    lengths = np.diff(offsets)
     padded = np.append(text, np.zeros(8, dtype=np.uint8))
     word_at = np.ndarray(len(text) + 1, dtype="<u8", buffer=padded.data, strides=(1,))  # at every byte
     prints = np.zeros(len(ids), dtype=np.uint64)

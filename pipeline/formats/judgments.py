@@ -21,7 +21,8 @@ from pipeline.formats.records import Located, refuse_unfit_ids
 if TYPE_CHECKING:
     import pyarrow as pa
 
-LOWEST_GRADE, HIGHEST_GRADE = -(2**31), 2**31 - 1
+LOWEST_GRADE = -(2**31)
+HIGHEST_GRADE = 2**31 - 1
 GRADE_RULE = f"a whole number from {LOWEST_GRADE} to {HIGHEST_GRADE}"
 
 

@@ -47,7 +47,8 @@ def read_qrels(path: Path | str) -> Judgments:
     """Read a judgment file; one with a malformed or contradictory line, or with none, is refused."""
     import pyarrow as pa
 
-    blocks, columns = column_blocks(path), None
+    blocks = column_blocks(path)
+    columns = None
     for block in blocks:
         number, fields = next(data_lines(block), (0, []))
         if not fields:

@@ -94,7 +94,8 @@ class Batch(Located):
 
     def take(self, rows: Int64) -> Batch:
         """Some of the records, in the order given."""
-        ids, texts = self.ids.take(rows), self.texts.take(rows)
+        ids = self.ids.take(rows)
+        texts = self.texts.take(rows)
         titles = None if self.titles is None else self.titles.take(rows)
         numbers = [int(self.numbers[row]) for row in rows]
         return replace(self, ids=ids, texts=texts, titles=titles, numbers=numbers)

@@ -91,7 +91,8 @@ class Rows(Located):
         elif not is_list or not _is_text(column.type.value_type):
             raise self._wrong_type(name, "lists of texts")
         self._refuse_null(name, column, self.numbers)
-        values, parents = pc.list_flatten(column), pc.list_parent_indices(column).to_numpy()
+        values = pc.list_flatten(column)
+        parents = pc.list_parent_indices(column).to_numpy()
         self._refuse_null(name, values, [self.numbers[row] for row in parents] if values.null_count else [])
         return values.cast(pa.string()), parents.astype(np.int64)
 

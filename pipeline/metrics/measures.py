@@ -146,7 +146,8 @@ def judged_share(judged: JudgedRanking, cutoffs: Int64) -> Float64:
 
 def r_precision(judged: JudgedRanking, cutoffs: Int64, rel: int) -> Float64:
     """Precision at rank R, R being the number of all relevant documents (m_Rprec.c)."""
-    n_relevant, relevant = judged.n_relevant(rel), judged.found.relevant(rel)
+    n_relevant = judged.n_relevant(rel)
+    relevant = judged.found.relevant(rel)
     within = relevant.where(relevant.ranks <= n_relevant[relevant.queries, 0])
     return _ratio(within.total(cutoffs), n_relevant)
 

@@ -61,7 +61,8 @@ def t_test(differences: Float64) -> Float64:
         return np.ones(differences.shape[1])
     _, power = np.frexp(np.abs(differences).max(axis=0))
     differences = np.ldexp(differences, -power)  # t does not change, and no square is too large or too small
-    means, deviations = differences.mean(axis=0), differences.std(axis=0, ddof=1)
+    means = differences.mean(axis=0)
+    deviations = differences.std(axis=0, ddof=1)
     with np.errstate(divide="ignore", invalid="ignore"):
         t = means / (deviations / np.sqrt(n_queries))
     p: Float64 = np.where(differences.any(axis=0), 2 * stdtr(n_queries - 1, -np.abs(t)), 1.0)
@@ -78,7 +79,8 @@ def randomization_test(differences: Float64) -> Float64:
     """
     n_queries, n_pairs = differences.shape
     generator = np.random.default_rng(SEED)
-    totals, spread = differences.sum(axis=0), np.abs(differences).sum(axis=0)
+    totals = differences.sum(axis=0)
+    spread = np.abs(differences).sum(axis=0)
     observed = np.abs(totals) - 1e-12 * spread  # minus the rounding of sums in another order
     extreme = np.zeros(n_pairs)
     rows = max(BLOCK_SWAPS // max(n_queries, 1), 1)

@@ -86,7 +86,8 @@ def read_card(files: Files) -> ModelCard:
 def max_positions(config: dict[str, Any]) -> int:
     """The largest number of tokens a model has positions for, by its `config.json`; 2^30 if unlimited."""
     most = int(config.get("max_position_embeddings") or 1 << 30)
-    model_type, pad_id = str(config.get("model_type")), config.get("pad_token_id")
+    model_type = str(config.get("model_type"))
+    pad_id = config.get("pad_token_id")
     if "roberta" not in model_type and model_type not in POSITIONS_AFTER_PADDING:
         return most
     return most - (2 if pad_id is None else int(pad_id) + 1)
@@ -95,7 +96,8 @@ def max_positions(config: dict[str, Any]) -> int:
 def _pooling(declared: dict[str, Any]) -> str | None:
     """The pooling in a Pooling module's `config.json`, in the current or an earlier layout."""
     names = {"cls_token": "cls", "mean_tokens": "mean", "lasttoken": "last_token", "max_tokens": "max"}
-    modes, prefix = declared.get("pooling_mode"), "pooling_mode_"
+    modes = declared.get("pooling_mode")
+    prefix = "pooling_mode_"
     if modes is None:
         chosen = [key for key, on in declared.items() if key.startswith(prefix) and on is True]
         modes = [key.removeprefix(prefix) for key in chosen]

@@ -32,12 +32,14 @@ def resolve_model(config: EncoderSettings, find: FindModel = find_model) -> Mode
     precision = "fp32" if config.precision == "fp16" and device == "cpu" else config.precision
     files = find(config.name, config.revision, config.trust_remote_code)
     _refuse_adapter(config, files)
-    card, family = read_card(files), family_of(config.name)
+    card = read_card(files)
+    family = family_of(config.name)
     _check_modules(config, card)
     _check_architecture(config, card, family)
     lengths: dict[Role, int] = {"passages": config.passage_max_length, "queries": config.query_max_length}
     longest = _max_tokens(config, card, family)
-    prompts, pooling = _prompts(config, card, family), _pooling(config, card, family)
+    prompts = _prompts(config, card, family)
+    pooling = _pooling(config, card, family)
     truncate_dim = config.truncate_dim or card.truncate_dim
     return Model(
         name=config.name,

@@ -63,7 +63,8 @@ def _side_by_side(columns: Sequence[FilledColumn], width: int) -> Iterator[list[
         needed = 0 if column.wrap == "anywhere" else _width(column, cells) + 3
         if needed > left and group:
             yield group
-            group, left = [], width
+            group = []
+            left = width
         group.append((column, cells))
         left -= needed
     yield group

@@ -103,7 +103,8 @@ def compare_results(results: Sequence[SavedResult], measure: str | None = None) 
     """Compare results that have been read; otherwise like `compare`."""
     if not results:
         raise InputError("no result to compare", allowed="result folders", fix="name at least one")
-    first, names = results[0], comparable.names_of(results)
+    first = results[0]
+    names = comparable.names_of(results)
     comparable.check(results, names)
     measures = [name for name in first.measures if all(name in result.measures for result in results)]
     chosen = _choose(results, names, measures, measure)
@@ -135,7 +136,8 @@ def _pairs(
     """Test the differences of each pair, float64 [queries, pairs]."""
     if not pairs:
         return []
-    p_ttest, p_randomization = t_test(differences), randomization_test(differences)
+    p_ttest = t_test(differences)
+    p_randomization = randomization_test(differences)
     p_holm = holm(p_ttest)
     return [
         Pair(

@@ -108,7 +108,8 @@ def write_result(
     """
     artifacts = {outcome.stage: outcome.artifact for outcome in outcomes if outcome.artifact}
     search, evaluate = artifacts["search"], artifacts["evaluate"]
-    scores, settings = evaluate.facts, config.model_dump(mode="json")
+    scores = evaluate.facts
+    settings = config.model_dump(mode="json")
     metrics = {
         "name": config.name,
         **{key: scores[key] for key in ("queries", "passages", "metrics", "intervals")},
@@ -235,7 +236,9 @@ def _read_per_query(path: Path) -> tuple[list[str], list[str], Float64]:
 
 def _disagreement(result: SavedResult) -> str:
     """How metrics.json and per_query.csv contradict each other; "" where they do not."""
-    queries, rows, distinct = result.record.queries, len(result.query_ids), len(set(result.query_ids))
+    queries = result.record.queries
+    rows = len(result.query_ids)
+    distinct = len(set(result.query_ids))
     if not queries == rows == distinct:
         return f"{METRICS} counts {queries} queries, {PER_QUERY} has {distinct} in {rows} rows"
     written = result.record.metrics

@@ -95,7 +95,8 @@ class Dense(Retriever[VectorSettings]):
             self.model.match(collection)
         texts = collection.passages if role == "passages" else collection.queries
         missing = vector_shards.missing_ranges(len(texts), config.shard_rows, draft.whole)
-        todo, usage = sum(stop - start for start, stop in missing), Usage()
+        todo = sum(stop - start for start, stop in missing)
+        usage = Usage()
         stored: vector_shards.Precision = config.vector_precision if role == "passages" else "fp32"
         if missing and isinstance(self.model, Model):
             context.engine.load(len(missing))
@@ -132,7 +133,8 @@ class Dense(Retriever[VectorSettings]):
             yield done.part.start, *done.outputs
 
     def _check_shards(self, collection: Collection) -> None:
-        passages, shards = len(collection.passages), self.config.index.shards
+        passages = len(collection.passages)
+        shards = self.config.index.shards
         if shards > passages:
             raise InputError(
                 f"index.shards: {shards:,}, and the collection has {counted(passages, 'passage')}",

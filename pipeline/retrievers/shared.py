@@ -74,7 +74,8 @@ def measures_of(config: Config) -> list[Measure]:
 
 def evaluate_stage(config: Config, identity: Identity, with_exact: bool) -> Stage:
     """Scores the ranking, and with `with_exact` compares it with that of the plan's exact search."""
-    measures, settings = measures_of(config), keyed_settings(config.evaluate, "evaluate")
+    measures = measures_of(config)
+    settings = keyed_settings(config.evaluate, "evaluate")
     rankings = ("search", EXACT) if with_exact else ("search",)
 
     def ingredients(keys: Any) -> dict[str, Any]:

@@ -86,7 +86,8 @@ def _parts_to_search(
         job = partial(jobs.search_index, queries, index, search)
     else:
         embeddings: Embeddings = inputs["passages"]
-        rows, dimension = len(embeddings), embeddings.dimension
+        rows = len(embeddings)
+        dimension = embeddings.dimension
         in_bytes = math.ceil(sum(shard.nbytes for shard in embeddings.shards) / PART_BYTES)
         spans = vector_shards.split_evenly(rows, max(PARTS * workers, in_bytes))
         job = partial(jobs.search_vectors, queries, index.metric, search)

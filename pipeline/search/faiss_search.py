@@ -46,7 +46,8 @@ def search_index(
         [queries, min(top_k, n)], ties in the contract's order, also those across the last rank.
     """
     queries = for_metric(queries, metric)
-    k, for_ties = min(top_k, index.ntotal), index if on_cpu is None else on_cpu
+    k = min(top_k, index.ntotal)
+    for_ties = index if on_cpu is None else on_cpu
     passages = np.empty((len(queries), k), np.int64)
     scores = np.empty((len(queries), k), np.float32)
     for start in range(0, len(queries), batch_size):

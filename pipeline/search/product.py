@@ -79,7 +79,8 @@ class BFloat16Product(Float32Product):
     @staticmethod
     def to_operand(rows: Float32) -> tuple[Array, float]:
         """As `Float32Product.to_operand`; the upper 16 bits of the rounded float32 numbers, as uint16."""
-        halves, row_error = np.empty(rows.shape, np.uint16), 0.0
+        halves = np.empty(rows.shape, np.uint16)
+        row_error = 0.0
         for start in range(0, len(rows), _PIECE):
             piece = np.ascontiguousarray(rows[start : start + _PIECE])
             bits = piece.view(np.uint32) + np.uint32(1 << 15)  # half of the last bit kept: rounds to nearest

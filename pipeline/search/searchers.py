@@ -27,7 +27,8 @@ class StreamingSearcher:
 
     def __init__(self, index: IndexConfig, search: SearchConfig, embeddings: Embeddings) -> None:
         self.metric, self.config, self.embeddings = index.metric, search, embeddings
-        self.count, self.dimension = len(embeddings), embeddings.dimension
+        self.count = len(embeddings)
+        self.dimension = embeddings.dimension
 
     def search(self, queries: Float32, ids: pa.ChunkedArray, bar: Bar) -> Ranking:
         """The best passages of each query; see the module."""
@@ -39,12 +40,15 @@ class FlatSearcher:
     """Exact search of the vectors of a Flat index, in memory or on a GPU."""
 
     def __init__(self, index: IndexConfig, search: SearchConfig, stored: Path | UInt8) -> None:
-        self.metric, self.config, self.index = index.metric, search, faiss_index.read_index(stored)
+        self.metric = index.metric
+        self.config = search
+        self.index = faiss_index.read_index(stored)
         self.count, self.dimension = self.index.ntotal, self.index.d
 
     def search(self, queries: Float32, ids: pa.ChunkedArray, bar: Bar) -> Ranking:
         """The best passages of each query; see the module."""
-        embeddings, top_k = faiss_index.vectors_of_flat(self.index), self.config.top_k
+        embeddings = faiss_index.vectors_of_flat(self.index)
+        top_k = self.config.top_k
         queries = for_metric(queries, self.metric)  # as the index's vectors were: cosine is now a product
         metric: Metric = "l2" if self.metric == "l2" else "inner_product"
         index = gpu.move_to_device(self.index, self.config.device, min(top_k, self.count))

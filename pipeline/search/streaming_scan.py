@@ -178,7 +178,8 @@ class StreamingScan:
         self.kth[query] = np.partition(products, len(products) - self.k)[-self.k]
         keep = np.flatnonzero(products >= self._thresholds(tile)[number])
         if len(keep) > self.rows.shape[1] - SPARE // 2:  # too many are this close: exact scores decide
-            own, same_query = self.queries[query : query + 1], np.zeros(len(keep), np.int64)
+            own = self.queries[query : query + 1]
+            same_query = np.zeros(len(keep), np.int64)
             scores = rescoring.score_candidates(self.embeddings, rows[keep], own, same_query, self.metric)
             best = rescoring.rank_candidates(rows[keep][None], scores[None], self.k, self.ids)
             keep = keep[np.isin(rows[keep], best.passages)]

@@ -103,7 +103,8 @@ def cache_entries(root: Path) -> list[CacheEntry]:
 
 def _look(folder: Path) -> CacheEntry:
     """The entry in a folder, to which another process may be writing, or which it may be removing."""
-    size, times = 0, [0.0]
+    size = 0
+    times = [0.0]
     with contextlib.suppress(FileNotFoundError):
         times = [os.lstat(folder).st_mtime]
     for parent, folders, files in os.walk(folder):  # unlike rglob, it ignores a folder removed meanwhile
@@ -115,7 +116,9 @@ def _look(folder: Path) -> CacheEntry:
     try:
         with contextlib.suppress(FileNotFoundError):
             times = [(folder / MANIFEST).stat().st_mtime]
-        manifest, finished, readable = read_manifest(folder), (folder / MANIFEST).exists(), True
+        manifest = read_manifest(folder)
+        finished = (folder / MANIFEST).exists()
+        readable = True
     except OSError:
         manifest, finished, readable = None, True, False
     return CacheEntry(folder, manifest, finished, readable, size, max(times))

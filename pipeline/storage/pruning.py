@@ -43,7 +43,8 @@ def prune(root: Path, recipes: Collection[Recipe], limits: PruneLimits, dry: boo
     """
     everything = sorted(cache_entries(root), key=lambda entry: (entry.used, entry.stage, entry.key))
     needed = _needed({entry.key: entry for entry in everything}, recipes)
-    left, rows = sum(entry.bytes for entry in everything), []
+    left = sum(entry.bytes for entry in everything)
+    rows = []
     for entry in everything:
         if not entry.readable:
             log.warning("%s: cannot be read, and stays", entry.folder)

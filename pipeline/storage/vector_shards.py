@@ -25,7 +25,8 @@ def missing_ranges(rows: int, shard_rows: int, whole: Iterable[str]) -> list[tup
 
     The shards named in `whole` may have any length: an earlier run may have used another `shard_rows`.
     """
-    ranges, start = [], 0
+    ranges = []
+    start = 0
     for first, last in [*sorted(_row_range(name) for name in whole if _NAME.fullmatch(name)), (rows, rows)]:
         ranges += [(at, min(at + shard_rows, first)) for at in range(start, first, shard_rows)]
         start = max(start, last)
@@ -139,7 +140,8 @@ def _spans(embeddings: Embeddings, start: int, stop: int) -> Iterator[tuple[Floa
     """The shards that hold some of rows [start, stop), each with its own rows [a, b) among them."""
     before = 0
     for shard in embeddings.shards:
-        a, b = max(start - before, 0), min(stop - before, len(shard))
+        a = max(start - before, 0)
+        b = min(stop - before, len(shard))
         if a < b:
             yield shard, a, b
         before += len(shard)

@@ -72,7 +72,8 @@ class CatalogueDataset:
         queries = pa.array([str(qrel.query_id) for qrel in qrels], pa.string())
         passages = pa.array([str(qrel.doc_id) for qrel in qrels], pa.string())
         grades = np.array([qrel.relevance for qrel in qrels], np.float64)
-        origin, numbers = f"ir_datasets {self.name}", np.arange(len(qrels))
+        origin = f"ir_datasets {self.name}"
+        numbers = np.arange(len(qrels))
         return make_judgments(queries, passages, grades, origin, "judgment", numbers)
 
     def _part(self, part: str) -> Any:

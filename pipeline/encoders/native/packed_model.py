@@ -24,7 +24,8 @@ class PackedModel:
                 return kind(*(stored[f"{name}.{field}"] for field in kind._fields))
 
             self.weights = Weights(*(load(name, kind) for name, kind in get_type_hints(Weights).items()))
-            self.heads, self.epsilon = int(stored["heads"]), np.float32(stored["epsilon"])
+            self.heads = int(stored["heads"])
+            self.epsilon = np.float32(stored["epsilon"])
             self.padding = int(stored["padding"])  # -1 unless positions are counted from the padding id
         self.vocabulary, self.dimension = self.weights.words.shape
         self.longest = len(self.weights.positions) - self.padding - 1  # largest number of tokens of a text

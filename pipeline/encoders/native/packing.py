@@ -50,7 +50,8 @@ def _arrays(body: Any) -> dict[str, Any]:
     width, inner, heads = config.hidden_size, config.intermediate_size, config.num_attention_heads
     if width % PANEL or inner % PANEL or width // heads % HEAD:
         raise ValueError(f"its layers are {width} and {inner} wide, with {heads} heads")
-    embeddings, layers = body.embeddings, list(body.encoder.layer)
+    embeddings = body.embeddings
+    layers = list(body.encoder.layer)
     token_type = _array(embeddings.token_type_embeddings)[0]
     is_roberta = "Roberta" in type(body).__name__
     return {

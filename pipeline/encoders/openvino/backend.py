@@ -98,7 +98,8 @@ class OpenVINOBackend(_Batches):
 
     def forward(self, batches: Iterator[TokenBatch]) -> Iterator[tuple[Int64, Float32]]:
         """See `pipeline.encoders.batching.Backend`."""
-        free, busy = list(self.requests), collections.deque[tuple[Int64, Any]]()
+        free = list(self.requests)
+        busy = collections.deque[tuple[Int64, Any]]()
         for batch in batches:
             if not free:
                 yield self._finish(busy, free)
@@ -131,7 +132,8 @@ def _quantize(model: Model, converted: Artifact, draft: Draft) -> dict[str, Any]
     log.info("calibrating %s in int8, once", model.name)
     before, after = model.prompts["passages"]
     passages = quantization.calibration_texts(open_texts(model.corpus.path))
-    most, tokenizer = model.max_lengths["passages"], Tokenizer.from_file(str(converted.path(TOKENIZER)))
+    most = model.max_lengths["passages"]
+    tokenizer = Tokenizer.from_file(str(converted.path(TOKENIZER)))
     tokens = tokenize(tokenizer, [before + text + after for text in passages], most)
     arrays: dict[str, Any] = {}
     for number, batch in enumerate(batches(_Batches(model), [list(enumerate(tokens))], most, Usage())):

@@ -52,7 +52,8 @@ class TorchBackend(ABC):
         self.dtype = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}[model.precision]
         self.pad_id = model.pad_id
         self.token_budget = GPU_TOKENS if on_gpu else CPU_TOKENS
-        self.width_multiple, self.computes_padding = GPU_WIDTHS if on_gpu else 1, True
+        self.width_multiple = GPU_WIDTHS if on_gpu else 1
+        self.computes_padding = True
 
     @abstractmethod
     def vectors(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:

@@ -182,7 +182,8 @@ def draw_speeds(points: Sequence[SpeedPoint], measure: str, unit: str, title: st
             bars = [[max(length, 0)] for length in lengths]  # a rounded mean may be just outside
             drawn.append(axes.errorbar(point.speed, point.mean, bars, elinewidth=1.1, **style))
         axes.set_xscale("log")
-        fastest, slowest = max(p.speed for p in points), min(p.speed for p in points)
+        fastest = max(p.speed for p in points)
+        slowest = min(p.speed for p in points)
         axes.set_xlim(slowest / 1.6, fastest * 1.6)
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
         if fastest < 20 * slowest:

@@ -84,7 +84,8 @@ class ResultDetails:
 
 def find_collection(manifest: Manifest) -> Collection | None:
     """The collection of a result, or None if it is no longer in the cache that the config names."""
-    recipe, cache = manifest.recipes.get("data"), manifest.config.get("cache")
+    recipe = manifest.recipes.get("data")
+    cache = manifest.config.get("cache")
     if not recipe or not cache:
         return None
     plain = {name: value for name, value in recipe.items() if name != "key"}
@@ -104,7 +105,8 @@ def examine_result(
         selected: Ids of the queries to explain.
         rel: The lowest grade that counts as relevant.
     """
-    run, judgments = _run(folder / "run.trec"), _judgments(collection)
+    run = _run(folder / "run.trec")
+    judgments = _judgments(collection)
     drop_own = manifest.config["evaluate"]["ignore_identical_ids"]
     depth = min(manifest.config["search"]["top_k"], len(collection.passages))
     cutoffs = [cutoff for cutoff in CUTOFFS if cutoff <= depth]
@@ -220,7 +222,8 @@ def _judgments(collection: Collection) -> Judgments:
 
 def _grades(judgments: Judgments, selected: Sequence[str]) -> dict[str, dict[str, int]]:
     """The grade of each judged passage, for each selected query."""
-    grades, rows = {}, row_numbers(pa.array(selected, pa.string()), judgments.query_ids)
+    grades = {}
+    rows = row_numbers(pa.array(selected, pa.string()), judgments.query_ids)
     for query, row in zip(selected, rows.tolist(), strict=True):
         first, last = np.searchsorted(judgments.queries, (row, row + 1))
         names = judgments.passage_ids.take(pa.array(judgments.passages[first:last])).to_pylist()
