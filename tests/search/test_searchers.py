@@ -149,3 +149,17 @@ def test_a_damaged_count_is_refused_in_one_sentence() -> None:
         vector_shards.check_counts(9, 4, 10, np.ones((1, 4), np.float32))
     with pytest.raises(InputError, match="vectors have 8 dimensions and the index 4"):
         vector_shards.check_counts(10, 4, 10, np.ones((1, 8), np.float32))
+
+
+def test_an_approximate_index_is_compared_with_the_ranking_of_a_flat_one(
+    workplace: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is the same artifact in another role: made from another index, and not made again."""
+    run(workplace)
+    (flat,) = stored(workplace, "search")
+    before = (flat / "manifest.json").read_bytes()
+    for nprobe in (1, 4):
+        run(workplace, "index.factory='IVF4,Flat'", f"search.parameters={{nprobe: {nprobe}}}")
+    assert "making it again" not in caplog.text
+    assert (flat / "manifest.json").read_bytes() == before
+    assert len(stored(workplace, "search")) == 3
