@@ -16,8 +16,8 @@ from pipeline.retrievers.stage import Context, Facts, Inputs, Plan, Stage
 from pipeline.storage.artifacts import Artifact, Draft
 
 TAG = "benchmarco"  # the last column of run.trec
-SCHEMAS = {"evaluate": 1}  # that of the data is in `pipeline.data.identity`
 COLLECTION, RANKING, SCORES = "data", "search", "evaluate"  # roles that every plan has
+SCHEMAS = {SCORES: 1}  # that of the data is in `pipeline.data.identity`
 EXACT = "exact"  # the role of the exact search that an approximate index is compared with
 RESULTS = (RANKING, SCORES)  # the roles that a result folder is written from
 UNLISTED = (EXACT,)  # roles that results do not list: they are part of what they are compared with
@@ -39,7 +39,7 @@ def collection_stage(config: Config, identity: Identity) -> Stage:
         return facts
 
     parts = {"passages": identity.passages, "queries": identity.queries, "qrels": identity.qrels}
-    return Stage("data", 0, (), lambda keys: parts, make, data.open_collection, exact_bytes=True)
+    return Stage(COLLECTION, 0, (), lambda keys: parts, make, data.open_collection, exact_bytes=True)
 
 
 def save_ranking(draft: Draft, collection: Collection, ranking: Ranking) -> Facts:
@@ -76,7 +76,7 @@ def evaluate_stage(config: Config, identity: Identity, with_exact: bool) -> Stag
     """Scores the ranking, and with `with_exact` compares it with that of the plan's exact search."""
     measures = measures_of(config)
     settings = keyed_settings(config.evaluate, "evaluate")
-    rankings = ("search", EXACT) if with_exact else ("search",)
+    rankings = (RANKING, EXACT) if with_exact else (RANKING,)
 
     def ingredients(keys: Any) -> dict[str, Any]:
         names = [str(measure) for measure in measures]
@@ -84,9 +84,8 @@ def evaluate_stage(config: Config, identity: Identity, with_exact: bool) -> Stag
         return {**made_of, "qrels": identity.qrels, "measures": names, **settings}
 
     make = partial(_evaluate, config, measures)
-    return Stage(
-        "evaluate", SCHEMAS["evaluate"], ("data", *rankings), ingredients, make, lambda made: made.facts
-    )
+    needs = (COLLECTION, *rankings)
+    return Stage(SCORES, SCHEMAS[SCORES], needs, ingredients, make, lambda made: made.facts)
 
 
 def _evaluate(
@@ -95,7 +94,7 @@ def _evaluate(
     from pipeline.metrics import evaluation, scoring, statistics
     from pipeline.search import against_exact
 
-    collection: Collection = inputs["data"]
+    collection: Collection = inputs[COLLECTION]
     queries = collection.queries
 
     def score(ranking: Ranking) -> Float64:
@@ -104,7 +103,7 @@ def _evaluate(
             ranking = scoring.drop_identical(ranking, own)
         return scoring.compute_measures(ranking, collection.qrels, len(queries), measures)
 
-    values = score(inputs["search"])
+    values = score(inputs[RANKING])
     low, high = statistics.bootstrap_interval(values)
     table = io.StringIO(newline="")
     evaluation.write_per_query(table, queries.ids.to_pylist(), measures, values)
@@ -120,7 +119,7 @@ def _evaluate(
         "intervals": {name: [float(a), float(b)] for name, a, b in zip(names, low, high, strict=True)},
     }
     if EXACT in inputs:
-        found, exact = inputs["search"].passages, inputs[EXACT]
+        found, exact = inputs[RANKING].passages, inputs[EXACT]
         facts["against_exact"] = against_exact.compare_with_exact(
             found, exact.passages, measures, values, score(exact)
         )
