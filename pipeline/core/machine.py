@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import importlib
 import os
 import platform
 import re
@@ -17,6 +18,10 @@ from typing import Any
 
 INDIRECT = ("faiss-gpu", "faiss-gpu-cu12", "faiss-gpu-cuvs", "llvmlite")
 """Packages that affect results and are not required by name: Faiss for GPUs, and Numba's compiler."""
+
+LAZY = ("multiprocessing.synchronize", "numpy.ma", "numpy.random")
+"""Modules that libraries import in the middle of their work: tqdm to make a lock, `numpy.unique` to look for
+masked arrays, and NumPy when its random numbers are first used."""
 
 
 class Meter:
@@ -32,8 +37,15 @@ class Meter:
             file.write("5")  # resets the kernel's record of the most memory this process held, VmHWM
 
     @contextlib.contextmanager
-    def working(self) -> Iterator[None]:
-        """Around the work that `items_per_second` counts, which leaves out loading and writing."""
+    def working(self, *modules: str) -> Iterator[None]:
+        """Around the work that `items_per_second` counts, which leaves out loading and writing.
+
+        Args:
+            modules: Those that the work imports on first use. They are imported before the time is taken, as
+                are those of `LAZY`, so that a rate does not depend on what the process did earlier.
+        """
+        for module in (*LAZY, *modules):
+            importlib.import_module(module)
         started = time.perf_counter()
         yield
         self._working += time.perf_counter() - started

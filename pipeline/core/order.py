@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipeline.core.arrow import from_numpy
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float32, Int64
 
@@ -43,7 +44,7 @@ def sort_hits(passages: Int64, scores: Float32, id_rank: Int64) -> tuple[Int64, 
 
 def sort_hits_by_id(passages: Int64, scores: Float32, ids: pa.ChunkedArray) -> tuple[Int64, Float32]:
     """`sort_hits` for few ties: only the `ids` (Arrow strings [passages]) of tied hits are read."""
-    return _sort(passages, scores, lambda tied: descending_id_rank(ids.take(pa.array(tied))))
+    return _sort(passages, scores, lambda tied: descending_id_rank(ids.take(from_numpy(tied))))
 
 
 def _sort(passages: Int64, scores: Float32, rank_of: Callable[[Int64], Int64]) -> tuple[Int64, Float32]:

@@ -59,6 +59,13 @@ class Engine(Protocol):
         """
         ...
 
+    def start(self, parts: int) -> None:
+        """Start workers, at most one for each of `parts` parts, and wait for the first; without the model.
+
+        It comes before other jobs, so that the start of processes is not timed.
+        """
+        ...
+
     def each(self, job: Job, parts: Sequence[Part], bar: Bar) -> Iterator[Done]:
         """Run a job on each part, and advance `bar`; every part is yielded once, in any order."""
         ...

@@ -24,6 +24,9 @@ class LocalEngine:
         if self._encoder is None and self._open_encoder:
             self._encoder = self._open_encoder()
 
+    def start(self, parts: int) -> None:
+        """Do nothing: this process is the worker."""
+
     def each(self, job: Job, parts: Sequence[Part], bar: Bar) -> Iterator[Done]:
         """See `pipeline.engines.engine.Engine.each`; in order."""
         for part in parts:

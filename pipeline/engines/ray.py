@@ -81,6 +81,10 @@ class RayEngine:
             self._model = WorkerModel.of(self._config, self._source, self._store)
             while self._idle:
                 self._start(self._idle.pop())
+        self.start(parts)
+
+    def start(self, parts: int) -> None:
+        """See `pipeline.engines.engine.Engine.start`; other workers join as they are ready."""
         self._hire(min(self.workers, parts))
         while not self._idle:
             self._next()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -81,10 +82,14 @@ class Worker:
     ) -> tuple[str, dict[str, str], bool | None]:
         """Load a model, if one is given; `contents` are references of its files, if they are sent.
 
+        What jobs import on first use is imported here, so that it is not timed as a part of their work.
+
         Returns:
             The node's name, the versions of its packages, and whether the model is loaded: False if
             its files have to be sent first, None if there is no model to load.
         """
+        for module in (*machine.LAZY, "pipeline.search.searchers"):
+            importlib.import_module(module)
         if model and self._encoder is None:
             import ray
 

@@ -89,20 +89,22 @@ def write_run(
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    from pipeline.core.arrow import from_numpy
+
     if not tag or tag.split() != [tag]:
         raise InputError(f"run tag {tag!r}", allowed="one word without white space")
     k = ranking.passages.shape[1]
-    ranks = pc.cast(pa.array(np.arange(1, k + 1)), pa.string())
+    ranks = pc.cast(from_numpy(np.arange(1, k + 1)), pa.string())
     rows = max(BLOCK_LINES // max(k, 1), 1)
     for start in range(0, len(ranking.passages), rows):
         block = ranking.passages[start : start + rows]
         row, column = np.nonzero(block >= 0)
         lines = pc.binary_join_element_wise(
-            query_ids.take(pa.array(row + start)).cast(pa.string()),
+            query_ids.take(from_numpy(row + start)).cast(pa.string()),
             "Q0",
-            passage_ids.take(pa.array(block[row, column])).cast(pa.string()),
-            ranks.take(pa.array(column)),
-            pc.cast(pa.array(ranking.scores[start : start + rows][row, column]), pa.string()),
+            passage_ids.take(from_numpy(block[row, column])).cast(pa.string()),
+            ranks.take(from_numpy(column)),
+            pc.cast(from_numpy(ranking.scores[start : start + rows][row, column]), pa.string()),
             f"{tag}\n",
             " ",
         )

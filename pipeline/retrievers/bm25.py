@@ -94,7 +94,7 @@ class Bm25(Retriever[Bm25Settings]):
     def _tokenize(self, role: Role, inputs: Inputs, draft: Draft, context: Context) -> Facts:
         texts = inputs["data"].passages if role == "passages" else inputs["data"].queries
         bar_of = context.progress(f"tokenize {role}", len(texts), "texts")
-        with context.meter.working(), bar_of as bar:
+        with bar_of as bar, context.meter.working("bm25s.tokenization", "Stemmer"):
             found = self._tokenization.tokenize(texts, bar)
         tokenized_texts.save_tokenized(draft, found)
         context.meter.count(len(texts))
@@ -112,7 +112,8 @@ class Bm25(Retriever[Bm25Settings]):
         from pipeline.search import postings
 
         model, passages = self.settings, inputs["passages"]
-        with context.meter.working(), context.progress("index", len(passages), "passages") as bar:
+        bar_of = context.progress("index", len(passages), "passages")
+        with bar_of as bar, context.meter.working("bm25s"):
             index = postings.build(passages, model.k1, model.b)
             bar.update(len(passages))
         with draft.scratch() as aside:
@@ -138,7 +139,7 @@ class Bm25(Retriever[Bm25Settings]):
 
         collection, queries = inputs["data"], inputs["queries"]
         id_rank = descending_id_rank(collection.passages.ids)
-        with context.meter.working(), context.progress("search", len(queries), "queries") as bar:
+        with context.progress("search", len(queries), "queries") as bar, context.meter.working():
             ranking = postings.search(inputs["index"], queries, self.config.search.top_k, id_rank, bar)
         context.meter.count(len(queries))
         return save_ranking(draft, collection, ranking)

@@ -101,7 +101,7 @@ class Dense(Retriever[VectorSettings]):
         if missing and isinstance(self.model, Model):
             context.engine.load(len(missing))
         bar_of = context.progress(f"encode {role}", todo, "texts")
-        with context.meter.working(), bar_of as bar:
+        with bar_of as bar, context.meter.working():
             for start, vectors, cost in self._shards(role, texts, missing, context, bar):
                 stop = start + len(vectors)
                 ids = texts.ids.slice(start, stop - start).to_pylist()
@@ -163,7 +163,9 @@ class Dense(Retriever[VectorSettings]):
             if names[start] not in draft.whole
         ]
         rows = sum(part.stop - part.start for part in parts)
-        with meter.working(), context.progress("index", rows, "vectors") as bar:
+        if index.shards > 1:
+            context.engine.start(len(parts))
+        with context.progress("index", rows, "vectors") as bar, meter.working():
             if index.shards > 1:
                 build = partial(jobs.build_index_bytes, index)
                 for done in counted_parts(context.engine, meter, build, parts, bar):

@@ -28,7 +28,7 @@ def search_whole(
     index: IndexConfig, search: SearchConfig, measured: bool, inputs: Inputs, draft: Draft, context: Context
 ) -> Facts:
     """Search in this process: the index, or the stored vectors if the inputs have no index."""
-    from pipeline.search import searchers
+    from pipeline.search import product, searchers
 
     collection, queries, meter = inputs["data"], inputs["queries"], context.meter
     searcher: searchers.Searcher
@@ -37,7 +37,8 @@ def search_whole(
     else:
         searcher = searchers.StreamingSearcher(index, search, inputs["passages"])
     vector_shards.check_counts(searcher.count, searcher.dimension, len(collection.passages), queries)
-    with meter.working(), context.progress("search", len(queries), "queries") as bar:
+    product.fastest_kind(queries, searcher.count)  # imports what it needs before the search is timed
+    with context.progress("search", len(queries), "queries") as bar, meter.working():
         ranking = searcher.search(queries, collection.passages.ids, bar)
     meter.count(len(queries))
     facts = save_ranking(draft, collection, ranking)
@@ -54,8 +55,9 @@ def search_parts(
     collection, queries, meter, engine = inputs["data"], inputs["queries"], context.meter, context.engine
     best: Ranking | None = None
     job, parts = _parts_to_search(index, search, inputs, engine.workers)
+    engine.start(len(parts))
     bar_of = context.progress("search", len(queries) * len(parts), "queries")
-    with meter.working(), bar_of as bar:
+    with bar_of as bar, meter.working("pipeline.search.searchers"):
         for done in counted_parts(engine, meter, job, parts, bar):
             best = jobs.merge(best, done.outputs, done.part.start, search.top_k, collection.passages.ids)
     if best is None:

@@ -102,9 +102,14 @@ class BFloat16Product(Float32Product):
 
 def tile_products(queries: Float32, tile: int, n_rows: int) -> list[Float32Product]:
     """The fastest kind of product for `n_rows` rows, one object for every `tile` queries."""
-    large = 2.0 * n_rows * queries.size > ENOUGH
-    kind = BFloat16Product if large and has_bfloat16() else Float32Product
+    kind = fastest_kind(queries, n_rows)
     return [kind(queries[start : start + tile]) for start in range(0, len(queries), tile)]
+
+
+def fastest_kind(queries: Float32, n_rows: int) -> type[Float32Product]:
+    """The kind of product for `n_rows` rows. The first call for many of them imports OpenVINO."""
+    large = 2.0 * n_rows * queries.size > ENOUGH
+    return BFloat16Product if large and has_bfloat16() else Float32Product
 
 
 def error_bound(

@@ -202,4 +202,6 @@ def _as_ids(numbers: Int64) -> pa.Array:
     """Numbers as texts."""
     import pyarrow as pa
 
-    return pa.array(numbers).cast(pa.string())
+    from pipeline.core.arrow import from_numpy
+
+    return from_numpy(numbers).cast(pa.string())

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from pipeline.core.arrow import from_numpy
 from pipeline.core.display import counted, cut
 from pipeline.core.records import Collection, Texts
 from pipeline.data import open_collection
@@ -163,7 +164,7 @@ def explain_query(hits: Sequence[tuple[str, float]], grades: dict[str, int], rel
 
 def select_texts(texts: Texts, ids: Sequence[str], length: int) -> dict[str, str]:
     """The texts with these ids, each cut to `length` characters; unknown ids are left out."""
-    rows = pa.array(np.flatnonzero(row_numbers(texts.ids, pa.array(ids, pa.string())) >= 0))
+    rows = from_numpy(np.flatnonzero(row_numbers(texts.ids, pa.array(ids, pa.string())) >= 0))
     names, found = texts.ids.take(rows).to_pylist(), texts.texts.take(rows).to_pylist()
     return {name: cut(text, length) for name, text in zip(names, found, strict=True)}
 
@@ -207,7 +208,7 @@ def _run(path: Path) -> Run:
 def _judgments(collection: Collection) -> Judgments:
     """The judgments of a collection in the form that `read_qrels` gives."""
     qrels = collection.qrels
-    passages = collection.passages.ids.take(pa.array(qrels.passages)).combine_chunks().dictionary_encode()
+    passages = collection.passages.ids.take(from_numpy(qrels.passages)).combine_chunks().dictionary_encode()
     return Judgments(
         query_ids=collection.queries.ids.combine_chunks(),
         queries=qrels.queries.astype(np.int32),
@@ -226,7 +227,7 @@ def _grades(judgments: Judgments, selected: Sequence[str]) -> dict[str, dict[str
     rows = row_numbers(pa.array(selected, pa.string()), judgments.query_ids)
     for query, row in zip(selected, rows.tolist(), strict=True):
         first, last = np.searchsorted(judgments.queries, (row, row + 1))
-        names = judgments.passage_ids.take(pa.array(judgments.passages[first:last])).to_pylist()
+        names = judgments.passage_ids.take(from_numpy(judgments.passages[first:last])).to_pylist()
         grades[query] = dict(zip(names, judgments.grades[first:last].tolist(), strict=True))
     return grades
 
@@ -235,7 +236,7 @@ def _hits(run: Run, selected: Sequence[str]) -> dict[str, list[tuple[str, float]
     """Passage ids and scores of each selected query, in the order of the file, which is by rank."""
     rows = row_numbers(pa.array(selected, pa.string()), run.query_ids)
     lines = np.flatnonzero(np.isin(run.queries, rows))
-    names, scores = run.documents.take(pa.array(lines)).to_pylist(), run.scores[lines].tolist()
+    names, scores = run.documents.take(from_numpy(lines)).to_pylist(), run.scores[lines].tolist()
     ranking: dict[int, list[tuple[str, float]]] = {row: [] for row in rows.tolist()}
     for row, name, value in zip(run.queries[lines].tolist(), names, scores, strict=True):
         ranking[row].append((name, value))
