@@ -122,7 +122,8 @@ class Benchmark:
 
     def check(self) -> None:
         """Refuse wrong settings, data and models, as far as they can be seen before anything is computed."""
-        _ = self.recipes
+        for recipe in self.recipes.values():
+            self.store.check(recipe)
         self.retriever.check(self._searched)
 
     @property

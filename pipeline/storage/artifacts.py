@@ -196,7 +196,7 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
         OSError: It exists and cannot be read.
     """
     manifest = whole_files.read_json_object(folder / MANIFEST)
-    if not manifest or manifest.get("layout") != LAYOUT:
+    if not manifest or manifest.get("layout") != LAYOUT or not _is_well_formed(manifest):
         return None
     content = {name: value for name, value in manifest.items() if name != "sha256"}
     try:
@@ -212,7 +212,22 @@ def entry_of(path: Path) -> dict[str, Any]:
 
 def _is_entry(name: str, entry: Any) -> bool:
     """Whether a file's entry is well formed and its name has no folder in it."""
-    return Path(name).name == name and isinstance(entry, dict) and {"bytes", "sha256"} <= set(entry)
+    if Path(name).name != name or "\0" in name or not isinstance(entry, dict):
+        return False
+    return isinstance(entry.get("bytes"), int) and isinstance(entry.get("sha256"), str)
+
+
+def _is_well_formed(manifest: dict[str, Any]) -> bool:
+    """Whether a manifest has every part, each of the right type, as `Artifact.manifest` says."""
+    names = isinstance(manifest.get("stage"), str) and isinstance(manifest.get("key"), str)
+    if not names or not all(
+        isinstance(manifest.get(part), dict) for part in ("recipe", "facts", "made", "files")
+    ):
+        return False
+    sources = manifest["made"].get("from") or ()
+    contents = manifest["made"].get("from_files", {})
+    linked = isinstance(contents, dict) and all(name in sources for name in contents)
+    return linked and all(_is_entry(name, entry) for name, entry in manifest["files"].items())
 
 
 def _is_intact(path: Path, entry: dict[str, Any]) -> bool:

@@ -16,7 +16,7 @@ from typing import Any
 from pipeline.core.errors import InputError
 from pipeline.storage import locks
 from pipeline.storage.artifacts import MANIFEST, Artifact, Recipe, manifests, read_manifest
-from pipeline.storage.store import making_lock
+from pipeline.storage.store import is_own, making_lock
 
 _KEY = re.compile(r"[0-9a-f]{64}")
 
@@ -90,15 +90,18 @@ class CacheEntry:
 
 
 def cache_entries(root: Path) -> list[CacheEntry]:
-    """Everything in a cache, finished or not, sorted by stage and key."""
+    """Every artifact in a cache, finished or not, sorted by stage and key; links are not followed."""
     if not root.is_dir():
         raise InputError(
             f"cache {root}: no such folder",
             allowed="a folder with the artifacts of benchmarks",
             fix="name it with --cache DIR",
         )
-    folders = (path for path in root.glob("[!.]*/*") if _KEY.fullmatch(path.name))
-    return [_look(path) for path in sorted(folders) if path.is_dir() and not path.is_symlink()]
+    stages = (path for path in root.glob("[!.]*") if not path.is_symlink())
+    folders = (path for stage in stages for path in stage.glob("*") if _KEY.fullmatch(path.name))
+    return [
+        _look(path) for path in sorted(folders) if not path.is_symlink() and path.is_dir() and is_own(path)
+    ]
 
 
 def _look(folder: Path) -> CacheEntry:

@@ -43,7 +43,7 @@ def hold(path: Path, *, shared: bool = False, wait: bool = True, create: bool = 
     """
     access = os.O_RDONLY if shared or path.is_dir() else os.O_RDWR
     kind = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB)
-    flags = access | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+    flags = access | os.O_CLOEXEC | os.O_NONBLOCK | (os.O_CREAT if create else 0)  # never waits for a pipe
     while True:
         try:
             handle = os.open(path, flags, 0o666)

@@ -5,6 +5,10 @@ a second process that needs the same artifact waits, and then finds it finished.
 shared lock on its manifest, held as long as the `Store` exists. Removing one takes exclusive locks on both,
 without waiting: what another process is making or using is left alone. The kernel releases the locks of a
 process that is killed; the next one continues from its unfinished draft (see `artifacts`).
+
+Only what this package made is ever written over or removed. A folder is its own if it has a valid manifest,
+or if there is a lock file for it, which was made before it. A link inside the store is refused: what it leads
+to is not the store's. The store itself may be a link.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from pipeline.core.errors import InputError
 from pipeline.storage import locks
 from pipeline.storage.artifacts import MANIFEST, Artifact, Draft, Recipe, read_manifest
 
@@ -45,10 +50,22 @@ class Store:
         """The folder of the artifact of `recipe`, which may not exist."""
         return self.root / recipe.stage / recipe.key
 
+    def check(self, recipe: Recipe) -> None:
+        """Refuse the folder of an artifact if it is a link, or if something else is in its place."""
+        folder = self.folder(recipe)
+        _refuse_links(folder)
+        if os.path.lexists(folder) and not is_own(folder):
+            raise InputError(
+                f"{folder} was not made by benchmarco, and an artifact belongs there",
+                allowed="a cache that only benchmarco writes to",
+                fix="move that elsewhere, or name another folder with --set cache=DIR",
+            )
+
     @_reading()
     def find(self, recipe: Recipe) -> Artifact | None:
         """The finished artifact of `recipe`, or None; checks that its files exist with the right sizes."""
         folder = self.folder(recipe)
+        _refuse_links(folder)
         manifest = read_manifest(folder)
         if not manifest or (manifest["stage"], manifest["key"]) != (recipe.stage, recipe.key):
             return None
@@ -59,6 +76,7 @@ class Store:
     def load(self, recipe: Recipe) -> Artifact | None:
         """The finished artifact of `recipe`, or None; checks every byte, and logs damage."""
         folder = self.folder(recipe)
+        _refuse_links(folder)
         with _reading():
             lock = locks.hold(folder / MANIFEST, shared=True)
         if lock is None:
@@ -108,6 +126,7 @@ class Store:
     @contextlib.contextmanager
     def _making(self, recipe: Recipe) -> Iterator[None]:
         """Around making an artifact: holds its lock, after waiting for it, and creates its folder."""
+        self.check(recipe)
         path = making_lock(self.folder(recipe))
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = locks.hold(path, wait=False, create=True)
@@ -120,6 +139,27 @@ class Store:
         finally:
             if lock:
                 lock.release()
+
+
+def is_own(folder: Path) -> bool:
+    """Whether the artifact or draft in a folder was made by this package; see the module's explanation."""
+    if making_lock(folder).is_file():
+        return True
+    try:
+        return folder.is_dir() and (read_manifest(folder) is not None or not any(folder.iterdir()))
+    except OSError:  # a manifest that cannot be read: whoever opens it says so
+        return True
+
+
+def _refuse_links(folder: Path) -> None:
+    """Refuse an artifact's folder if it, its stage's or the locks' is a symbolic link."""
+    for path in (folder, folder.parent, making_lock(folder).parent):
+        if path.is_symlink():
+            raise InputError(
+                f"{path} is a link to {os.readlink(path)}",
+                allowed="folders in a cache; only the cache itself may be a link",
+                fix="remove the link, or name another folder with --set cache=DIR",
+            )
 
 
 def making_lock(folder: Path) -> Path:

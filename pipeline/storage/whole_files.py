@@ -25,8 +25,13 @@ _TRIAL_BYTES = 1 << 20  # appended to find out whether the disk is full
 
 
 def read_json_object(path: Path) -> dict[str, Any] | None:
-    """The object in a small JSON file; None if there is no such file or it holds anything else."""
+    """The object in a small JSON file; None if there is no such file or it holds anything else.
+
+    A pipe in its place, which would be waited for, is not read.
+    """
     try:
+        if path.is_fifo():
+            return None
         value = json.loads(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
         return None

@@ -15,10 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline.core.errors import InputError
 from pipeline.storage import locks
 from pipeline.storage.artifacts import LAYOUT, Artifact, Draft, Recipe
-from pipeline.storage.cache import cache_entries
-from pipeline.storage.hashing import canonical_json
+from pipeline.storage.cache import cache_entries, describe_entries
+from pipeline.storage.hashing import canonical_json, hash_json
+from pipeline.storage.pruning import PruneLimits, prune
 from pipeline.storage.store import Store
 
 RECIPE = Recipe("index", {"schema": 1, "factory": "Flat"})
@@ -278,3 +280,64 @@ def test_locks_are_shared_or_exclusive_and_end_with_their_holder(tmp_path: Path)
     alone = locks.hold(path, wait=False)
     assert alone is not None
     assert locks.hold(path, shared=True, wait=False) is None
+
+
+@pytest.mark.parametrize("level", ["artifact", "stage", "locks"])
+def test_a_link_in_the_cache_is_refused_and_what_it_leads_to_stays(tmp_path: Path, level: str) -> None:
+    mine, store = tmp_path / "mine", Store(tmp_path / "cache")
+    folder = store.folder(RECIPE)
+    link = {"artifact": folder, "stage": folder.parent, "locks": store.root / ".locks"}[level]
+    for path in (mine, mine / RECIPE.key):
+        path.mkdir()
+        (path / "thesis.tex").write_text("years of work", encoding="utf-8")
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(mine)
+    for act in (make, lambda store: make(store, fresh=True), lambda store: store.find(RECIPE)):
+        with pytest.raises(InputError, match=f"{link} is a link to {mine}"):
+            act(store)
+    assert cache_entries(store.root) == []
+    assert sorted(path.name for path in mine.rglob("*")) == [RECIPE.key, "thesis.tex", "thesis.tex"]
+
+
+def test_what_carries_no_manifest_of_ours_is_neither_filled_nor_removed(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    folder = store.folder(RECIPE)
+    folder.mkdir(parents=True)
+    (folder / "layer.tar").write_text("another program's", encoding="utf-8")
+    with pytest.raises(InputError, match="was not made by benchmarco"):
+        make(store)
+    assert prune(tmp_path, [], PruneLimits(size=0), dry=False) == []
+    assert [path.name for path in folder.iterdir()] == ["layer.tar"]
+
+
+def test_a_store_behind_a_link_is_one(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "cache").symlink_to(tmp_path / "disk")
+    assert make(Store(tmp_path / "cache")).damaged() == []
+
+
+def test_a_pipe_in_the_place_of_a_manifest_is_not_waited_for(tmp_path: Path) -> None:
+    folder = make(Store(tmp_path)).folder
+    (folder / "manifest.json").unlink()
+    os.mkfifo(folder / "manifest.json")
+    assert [entry.damaged() for entry in cache_entries(tmp_path)] == [["manifest.json"]]
+    assert make(Store(tmp_path)).damaged() == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"facts": None}, {"made": []}, {"made": {"from_files": {"data": "x"}}}, {"recipe": "Flat"},
+        {"stage": 5}, {"files": ["a.bin"]}, {"files": {"a.bin": {"bytes": "9"}}},
+        {"files": {"../x": {"bytes": 1, "sha256": ""}}}, {"files": {"a\0b": {"bytes": 1, "sha256": ""}}},
+    ],
+)  # fmt: skip
+def test_a_manifest_with_a_right_checksum_and_wrong_parts_is_damaged(
+    tmp_path: Path, change: dict[str, Any]
+) -> None:
+    artifact = make(Store(tmp_path))
+    manifest = {name: value for name, value in artifact.manifest.items() if name != "sha256"} | change
+    (artifact.folder / "manifest.json").write_text(json.dumps({**manifest, "sha256": hash_json(manifest)}))
+    assert [entry.damaged() for entry in cache_entries(tmp_path)] == [["manifest.json"]]
+    assert describe_entries(tmp_path)[0]["state"] == "damaged"
+    assert make(Store(tmp_path)).damaged() == []
