@@ -2,51 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
-from functools import cached_property, partial
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from pipeline import encoders, engines
 from pipeline.config import FLAT, IndexConfig, SearchConfig, VectorSettings, keyed_settings
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
-from pipeline.core.progress import Bar
-from pipeline.core.records import Collection, Float32, Texts
-from pipeline.encoders import CalibrationCorpus, Model, Precomputed, Source, Usage
-from pipeline.engines import Engine, Part, jobs
+from pipeline.core.records import Collection, Float32
+from pipeline.encoders import Model
+from pipeline.engines import Part, jobs
 from pipeline.models.model import Role
-from pipeline.retrievers.retriever import Retriever, TokenCounter
+from pipeline.retrievers.encoding import EncodingRetriever, RowFormat
 from pipeline.retrievers.shared import EXACT, open_ranking
 from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, Plan, Stage
 from pipeline.retrievers.stored_index import StoredIndex, file_name
 from pipeline.retrievers.vector_search import counted_parts, search_parts, search_whole
 from pipeline.storage import vector_shards
-from pipeline.storage.artifacts import Draft
-from pipeline.storage.store import Store
+from pipeline.storage.artifacts import Artifact, Draft
+from pipeline.storage.vector_shards import Precision, open_embeddings, read_all_rows
 
 SCHEMAS = {"passages": 4, "queries": 4, "index": 1, "search": 3}
 EXACT_MEMORY_MB = 1024  # for the exact search that an approximate index is compared with
 
 
-class Dense(Retriever[VectorSettings]):
+class Dense(EncodingRetriever[VectorSettings]):
     """See `pipeline.retrievers.retriever.Retriever`."""
-
-    @cached_property
-    def model(self) -> Source:
-        """The model that `model.name` names, or precomputed vectors; this collection calibrates int8."""
-        found = self.identities.model(self.settings)
-        if not isinstance(found, Model):
-            return found
-        return replace(found, corpus=CalibrationCorpus(self.identity.passages, self.corpus))
 
     def stages(self) -> Plan:
         """See `Retriever.stages`; with `exact` if an approximate index is compared with exact search."""
         index, search = self.config.index, self.config.search
         measured = index.factory != FLAT and search.against_exact
         plan: Plan = {
-            "passages": self._vectors("passages"),
-            "queries": self._vectors("queries"),
+            "passages": self._vectors("passages", self.settings.vector_precision, open_embeddings),
+            "queries": self._vectors("queries", "fp32", read_all_rows),
             "index": self._index(index),
             "search": self._search(index, search, measured, spread=self.config.engine.kind != "local"),
         }
@@ -57,7 +46,7 @@ class Dense(Retriever[VectorSettings]):
 
     def check(self, search_is_cached: bool) -> None:
         """See `Retriever.check`."""
-        engines.check(self.config.engine, self.model)
+        super().check(search_is_cached)
         if search_is_cached:
             return
         from pipeline.search import faiss_index, gpu
@@ -67,70 +56,20 @@ class Dense(Retriever[VectorSettings]):
         faiss_index.check_index(index.factory, index.metric, search.parameters, dimension)
         gpu.choose_gpu(search.device, gpu.count_gpus())
 
-    def open_engine(self, store: Store) -> Engine:
-        """See `Retriever.open_engine`; precomputed vectors are read here, and only searched elsewhere."""
-        return engines.open_engine(self.config.engine, self.settings, self.model, store)
-
-    def token_counter(self) -> TokenCounter | None:
-        """See `Retriever.token_counter`."""
-        return encoders.token_counter(self.model)
-
-    def _vectors(self, role: Role) -> Stage:
-        """Encodes the passages or the queries; shards that an interrupted run has finished are kept."""
-
-        def ingredients(keys: Keys) -> dict[str, Any]:
-            texts = self.identity.passages if role == "passages" else self.identity.queries
-            prepared = encoders.prepared_keys(self.settings, self.model)
-            settings = keyed_settings(self.settings, role)
-            return {"texts": texts, "model": self.model.recipe(role), **prepared, **settings}
-
-        opened = vector_shards.open_embeddings if role == "passages" else vector_shards.read_all_rows
-        make = partial(self._encode, role)
-        return Stage(role, SCHEMAS[role], ("data",), ingredients, make, opened)
-
-    def _encode(self, role: Role, inputs: Inputs, draft: Draft, context: Context) -> Facts:
-        config, collection = self.settings, inputs["data"]
+    def check_collection(self, collection: Collection) -> None:
+        """See `EncodingRetriever.check_collection`: every shard of the index needs a passage."""
         self._check_shards(collection)
-        if isinstance(self.model, Precomputed):
-            self.model.match(collection)
-        texts = collection.passages if role == "passages" else collection.queries
-        missing = vector_shards.missing_ranges(len(texts), config.shard_rows, draft.whole)
-        todo = sum(stop - start for start, stop in missing)
-        usage = Usage()
-        stored: vector_shards.Precision = config.vector_precision if role == "passages" else "fp32"
-        if missing and isinstance(self.model, Model):
-            context.engine.load(len(missing))
-        bar_of = context.progress(f"encode {role}", todo, "texts")
-        with bar_of as bar, context.meter.working():
-            for start, vectors, cost in self._shards(role, texts, missing, context, bar):
-                stop = start + len(vectors)
-                ids = texts.ids.slice(start, stop - start).to_pylist()
-                vector_shards.check_vectors(vectors, ids, config.normalize)
-                kept = vector_shards.to_stored_precision(vectors, start, stored)
-                draft.save_array(vector_shards.shard_name(start, stop), kept)
-                usage.add(cost)
-        context.meter.count(len(texts), worked=todo)
-        context.meter.note("encoding", usage.figures())
-        return {"rows": len(texts)}
+        super().check_collection(collection)
 
-    def _shards(
-        self, role: Role, texts: Texts, ranges: list[tuple[int, int]], context: Context, bar: Bar
-    ) -> Iterator[tuple[int, Float32, Usage]]:
-        """For each range of rows its start, its vectors float32 [rows, dimension] and what they cost."""
-        if isinstance(self.model, Precomputed):
-            for start, stop in ranges:
-                ids = texts.ids.slice(start, stop - start)
-                yield start, self.model.take(role, range(start, stop), ids), Usage(texts=stop - start)
-                bar.update(stop - start)
-            return
+    def _vectors(self, role: Role, stored: Precision, opened: Callable[[Artifact], Any]) -> Stage:
+        """Encodes the passages or the queries, and keeps a vector of each in the precision `stored`."""
 
-        def read(start: int, stop: int) -> list[str]:
-            chosen: list[str] = texts.texts.slice(start, stop - start).to_pylist()
-            return chosen
+        def save(draft: Draft, start: int, vectors: Float32, ids: list[str]) -> None:
+            vector_shards.check_vectors(vectors, ids, self.settings.normalize)
+            kept = vector_shards.to_stored_precision(vectors, start, stored)
+            draft.save_array(vector_shards.shard_name(start, start + len(vectors)), kept)
 
-        parts = [Part(start, stop, partial(read, start, stop)) for start, stop in ranges]
-        for done in counted_parts(context.engine, context.meter, partial(jobs.encode, role), parts, bar):
-            yield done.part.start, *done.outputs
+        return self.encode_stage(role, SCHEMAS[role], RowFormat(save, opened))
 
     def _check_shards(self, collection: Collection) -> None:
         passages = len(collection.passages)
