@@ -1,7 +1,7 @@
 """Exact search: the best passages of each query among stored vectors, or by way of another exact search.
 
 The ranking does not depend on how the vectors are split or where they are: in memory, on disk, or spread over
-machines. `streaming_scan` explains why nothing is lost, `similarity` why scores are always the same.
+machines. `candidates` explains why nothing is lost, `similarity` why scores are always the same.
 
 ranking = exact_search(open_embeddings(artifact), queries, 1000, ids, "inner_product", bar, memory_mb=700)
 """
@@ -59,7 +59,7 @@ def exact_search(
         part = slice(start, start + group)
         scan = StreamingScan(embeddings, queries[part], k, ids, metric)
         scan.collect(block, bar)
-        found = scan.best_hits()
+        found = scan.candidates.best_hits()
         ranking.passages[part], ranking.scores[part] = found.passages, found.scores
     return ranking
 
@@ -85,7 +85,7 @@ def exact_search_via(
 ) -> Ranking:
     """`exact_search` by way of another exact search in float32, such as that of Faiss on a GPU.
 
-    Its scores are float32 products, so its hits are only candidates, as in `streaming_scan`: those within
+    Its scores are float32 products, so its hits are only candidates, as in `candidates`: those within
     twice the error of the k-th are scored exactly. If the last hit fetched is still that near, others that
     were not fetched may be as well, and the query is searched again by `exact_search`.
 

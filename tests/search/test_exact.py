@@ -17,7 +17,7 @@ from hypothesis.extra import numpy as npst
 from pipeline.core.progress import silent
 from pipeline.core.records import Embeddings, Float32, Ranking
 from pipeline.engines.jobs import merge
-from pipeline.search import exact, gpu, product, streaming_scan
+from pipeline.search import candidates, exact, gpu, product, streaming_scan
 from pipeline.search.similarity import Metric, unit_vectors
 from pipeline.storage import vector_shards
 from pipeline.storage.artifacts import Recipe
@@ -100,7 +100,7 @@ def test_equals_brute_force_whichever_product_finds_the_candidates(
 ) -> None:
     monkeypatch.setattr(streaming_scan, "QUERIES", 20)  # more than one tile, and blocks of many sizes
     monkeypatch.setattr(streaming_scan, "BLOCK", 700)
-    monkeypatch.setattr(streaming_scan, "SPARE", 16)
+    monkeypatch.setattr(candidates, "SPARE", 16)
     generator = np.random.default_rng(0)
     rows = generator.standard_normal((5000, 24), np.float32) * generator.uniform(0.1, 10, (5000, 1)).astype(
         "f4"

@@ -1,0 +1,133 @@
+"""Candidates of a scan: for each query, the passages that may be among its best k, chosen by inexact scores.
+
+A scan computes a fast, inexact score of every passage, here called its product, and knows a bound on the
+error. How large must a product be? Let e be the bound, and t a value that the products of at least k
+passages reach: the k-th best so far. Those k passages have true scores of at least t - e. A passage whose
+product is below the threshold t - 2e has a true score below t - e, so k passages are better, and it can be
+dropped: nothing that belongs to the best k is lost, and neither is a passage that ties with the k-th. As more
+is read, t rises. e may grow too, with the longest vector read. That changes nothing for a passage dropped
+earlier: the k passages that were better than it had been read by then, and the smaller e held for all of
+them.
+
+Each query has room for 3k candidates and some more. Only when new ones do not fit is t computed again and
+what is below the threshold dropped; otherwise a product costs one comparison. The candidates that are left at
+the end, few more than k for each query, are scored exactly, and the best k are the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+
+from pipeline.core.records import Float32, Float64, Int64, Ranking
+from pipeline.search import rescoring
+
+SPARE = 512  # room for candidates beyond 3k
+BYTES = 12  # memory of a candidate
+
+ErrorBound = Callable[[slice], Float64]
+"""For a range of queries, float64: how far a product made so far can be from the true score."""
+ExactScore = Callable[[Int64, Int64], Float32]
+"""Exact scores float32 [pairs] of passages, given by row, and of queries, by number: int64 [pairs] each."""
+
+
+def room_per_query(k: int) -> int:
+    """Candidates that each query has room for."""
+    return 3 * k + SPARE
+
+
+class Candidates:
+    """The candidates of some queries; `select` adds to them, `best_hits` ends the scan.
+
+    They are arrays [queries, room], of which the first `count` of each row are in use.
+
+    Args:
+        n_queries: Number of queries.
+        n_passages: Number of passages, at least k.
+        k: Hits kept for each query.
+        ids: Arrow strings, the ids of the passages.
+        error: The bound on the products' errors; asked again for each selection.
+        score: Computes exact scores.
+    """
+
+    def __init__(
+        self,
+        n_queries: int,
+        n_passages: int,
+        k: int,
+        ids: pa.ChunkedArray,
+        error: ErrorBound,
+        score: ExactScore,
+    ) -> None:
+        self.k, self.ids, self.error, self.score = k, ids, error, score
+        room = min(room_per_query(k), n_passages)
+        self.rows = np.empty((n_queries, room), np.int64)
+        self.products = np.empty((n_queries, room), np.float32)
+        self.count = np.zeros(n_queries, np.int64)
+        self.kth = np.full(n_queries, -np.inf)  # at most the k-th best product so far
+
+    def select(self, first: int, start: int, products: Float32) -> None:
+        """Add the candidates among products of consecutive passages and queries.
+
+        The hits are sorted by query, so that each query's new candidates are next to each other: the last one
+        ends at `ends`, and they go to the columns after the `count` that are in use. Queries without enough
+        room for theirs are passed to `_drop_below_threshold`, one by one.
+
+        Args:
+            first: The first query.
+            start: Row of the first passage.
+            products: float32 [passages, queries].
+        """
+        n_queries = products.shape[1]
+        queries = slice(first, first + n_queries)
+        hits = np.flatnonzero(products >= self._thresholds(queries))
+        row = hits // n_queries
+        query = (hits - row * n_queries).astype(np.min_scalar_type(n_queries))
+        by_query = np.argsort(query, kind="stable")
+        query, rows = query[by_query].astype(np.int64), row[by_query] + start
+        values = products.ravel()[hits[by_query]]
+        counts = self.count[queries]
+        found = np.bincount(query, minlength=n_queries)
+        ends = np.cumsum(found)
+        full = counts + found > self.rows.shape[1]
+        fits = ~full[query]
+        column = (counts - (ends - found))[query] + np.arange(len(hits))
+        self.rows[query[fits] + first, column[fits]] = rows[fits]
+        self.products[query[fits] + first, column[fits]] = values[fits]
+        counts += np.where(full, 0, found)
+        for number in np.flatnonzero(full):
+            span = slice(ends[number] - found[number], ends[number])
+            self._drop_below_threshold(first + int(number), rows[span], values[span])
+
+    def _thresholds(self, queries: slice) -> Float32:
+        """float32: the smallest product of a candidate, for each query of a range; rounded down."""
+        lowest = (self.kth[queries] - 2 * self.error(queries)).astype(np.float32)
+        return np.nextafter(lowest, np.float32(-np.inf))
+
+    def _drop_below_threshold(self, query: int, rows: Int64, products: Float32) -> None:
+        """Add candidates to a query, raise its threshold, and drop all below it."""
+        count = self.count[query]
+        rows = np.concatenate([self.rows[query, :count], rows])
+        products = np.concatenate([self.products[query, :count], products])
+        self.kth[query] = np.partition(products, len(products) - self.k)[-self.k]
+        keep = np.flatnonzero(products >= self._thresholds(slice(query, query + 1)))
+        if len(keep) > self.rows.shape[1] - SPARE // 2:  # too many are this close: exact scores decide
+            scores = self.score(rows[keep], np.full(len(keep), query))
+            best = rescoring.rank_candidates(rows[keep][None], scores[None], self.k, self.ids)
+            keep = keep[np.isin(rows[keep], best.passages)]
+        self.count[query] = len(keep)
+        self.rows[query, : len(keep)] = rows[keep]
+        self.products[query, : len(keep)] = products[keep]
+
+    def best_hits(self) -> Ranking:
+        """The best k of each query, after the last `select`: the candidates left are scored exactly."""
+        n_queries, room = self.rows.shape
+        self.products[np.arange(room) >= self.count[:, None]] = -np.inf
+        for query in range(n_queries):
+            self.kth[query] = np.partition(self.products[query], room - self.k)[-self.k]
+        lowest = np.maximum(self._thresholds(slice(0, n_queries)), np.finfo(np.float32).min)
+        query_of, column = np.nonzero(self.products >= lowest[:, None])
+        rows = self.rows[query_of, column]
+        return rescoring.rank_pairs(rows, self.score(rows, query_of), query_of, n_queries, self.k, self.ids)
