@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -34,11 +34,17 @@ CHUNK = 512  # texts per call of the tokenizer, whose results take much memory u
 
 @dataclass(frozen=True)
 class TokenBatch:
-    """Token ids of a few texts of similar length."""
+    """Token ids of a few texts of similar length; in a reranker, of pairs of texts."""
 
     rows: Int64  # [b], position of each text in the sequence given to `encode`
     ids: Int64  # [b, tokens], padded on the right with the model's padding id
     mask: Int64  # [b, tokens], 1 at a token and 0 at padding
+    second: Int64 | None = None  # [b], of pairs: the place of the first token that belongs to the second text
+
+    def part(self, which: slice) -> TokenBatch:
+        """Some of its texts, as wide as it is."""
+        second = None if self.second is None else self.second[which]
+        return TokenBatch(self.rows[which], self.ids[which], self.mask[which], second)
 
 
 class BatchShape(Protocol):
@@ -102,9 +108,12 @@ def encode(
     Returns:
         float32 [texts, dimension], in the order of `texts`.
     """
-    usage.texts += len(texts)
     vectors = np.empty((len(texts), backend.dimension), np.float32)
-    windows = _tokenized(backend.tokenizer, texts, max_length, usage)
+    windows = tokenized_windows(
+        [len(text) for text in texts],
+        lambda rows: tokenize(backend.tokenizer, [texts[row] for row in rows], max_length),
+        usage,
+    )
     for rows, part in backend.forward(batches(backend, windows, max_length, usage, batch_size)):
         vectors[rows] = part
         bar.update(len(rows))
@@ -115,15 +124,24 @@ Window = list[tuple[int, Int32]]
 """The position and the token ids of each text."""
 
 
-def _tokenized(tokenizer: Tokenizer, texts: Sequence[str], max_length: int, usage: Usage) -> Iterator[Window]:
-    """All texts in windows, those with the most characters first; a thread tokenizes one window ahead."""
-    order = np.argsort([-len(text) for text in texts], kind="stable").tolist()
+def tokenized_windows(
+    characters: Sequence[int], tokenize_rows: Callable[[list[int]], list[Int32]], usage: Usage
+) -> Iterator[Window]:
+    """All texts in windows, those with the most characters first; a thread tokenizes one window ahead.
+
+    Args:
+        characters: The number of characters of each text.
+        tokenize_rows: Gives the token ids of the texts at some positions.
+        usage: The texts, and the time that tokenizing takes, are added to it.
+    """
+    usage.texts += len(characters)
+    order = np.argsort([-count for count in characters], kind="stable").tolist()
     cuts = [0, *range(CHUNK, len(order), WINDOW), len(order)]  # the first is short: the backend waits for it
     windows = [order[start:stop] for start, stop in itertools.pairwise(cuts)]
 
     def tokenize_window(rows: list[int]) -> Window:
         started = time.perf_counter()
-        tokens = tokenize(tokenizer, [texts[row] for row in rows], max_length)
+        tokens = tokenize_rows(rows)
         usage.tokenize_seconds += time.perf_counter() - started
         return list(zip(rows, tokens, strict=True))
 

@@ -4,13 +4,32 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from pipeline.core.errors import InputError
 from pipeline.models.files import Files
 
 Role = Literal["passages", "queries"]
 ROLES: tuple[Role, ...] = ("passages", "queries")
+
+
+class Settled(Protocol):
+    """What is decided of a model, of any kind, before it is loaded."""
+
+    @property
+    def device(self) -> str:
+        """`cpu` or `cuda:N`."""
+        ...
+
+    @property
+    def precision(self) -> str:
+        """Number format of the computation."""
+        ...
+
+    @property
+    def pad_id(self) -> int:
+        """Id of the padding token."""
+        ...
 
 
 @dataclass(frozen=True)

@@ -117,5 +117,10 @@ def test_little_is_tokenized_before_anything_is_computed(monkeypatch: pytest.Mon
     monkeypatch.setattr(batching, "CHUNK", 2)
     monkeypatch.setattr(batching, "WINDOW", 4)
     texts = ["a " * n for n in range(1, 9)]
-    windows = batching._tokenized(Counting(100).tokenizer, texts, 50, Usage())
+    tokenizer = Counting(100).tokenizer
+    windows = batching.tokenized_windows(
+        [len(text) for text in texts],
+        lambda rows: batching.tokenize(tokenizer, [texts[row] for row in rows], 50),
+        Usage(),
+    )
     assert [[row for row, _ in window] for window in windows] == [[7, 6], [5, 4, 3, 2], [1, 0]]

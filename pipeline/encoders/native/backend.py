@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from pipeline.encoders.batching import TokenBatch
 from pipeline.models.model import Model
 from pipeline.storage.artifacts import Artifact, Draft, Recipe
 from pipeline.storage.store import Store
+
+if TYPE_CHECKING:
+    from pipeline.encoders.native.packed_model import PackedModel, PackedNetwork
 
 log = logging.getLogger(__name__)
 
@@ -54,48 +57,77 @@ class NativeSettings(EncoderSettings):
         return store.make(self.prepared_recipe(model), lambda draft: (_pack(model, draft), {}))[0]
 
 
-class NativeBackend:
-    """A packed model, from the folder `prepared`; every core computes a batch of its own in one thread."""
+class NativeRunner:
+    """Computes batches of a packed network: every core computes a batch of its own in one thread."""
 
-    def __init__(self, model: Model, prepared: Path) -> None:
-        from tokenizers import Tokenizer
+    length_settings = "model.passage_max_length and model.query_max_length"  # for messages
 
-        from pipeline.encoders.native import kernels
-        from pipeline.encoders.native.packed_model import PackedModel
-
-        kernels.compile_all()
-        if not kernels.HAS_VNNI:
-            log.warning("int16 is not native on this CPU, which has no VNNI: slower than fp32 with openvino")
-        self.name, self.pad_id = model.name, model.pad_id
+    def __init__(self, name: str, pad_id: int, network: PackedNetwork) -> None:
+        self.name, self.pad_id, self.network = name, pad_id, network
         self.token_budget, self.width_multiple, self.computes_padding = TOKENS, 1, False
-        self.tokenizer = Tokenizer.from_file(str(prepared / TOKENIZER))
-        self.network = PackedModel(prepared / WEIGHTS, model.pooling, model.normalize)
-        self.dimension = self.network.dimension
         self.threads = machine.threads_allowed() or machine.cores()
+
+    def compute(self, batch: TokenBatch) -> Float32:
+        """Some numbers for each row of a batch, float32 [b, …]; called in a thread."""
+        raise NotImplementedError
 
     def forward(self, batches: Iterator[TokenBatch]) -> Iterator[tuple[Int64, Float32]]:
         """See `pipeline.encoders.batching.Backend`."""
         busy = collections.deque[tuple[Int64, Future[Float32]]]()
         with ThreadPoolExecutor(self.threads) as threads:
             for batch in batches:
-                if batch.ids.max() >= self.network.vocabulary:
-                    raise InputError(
-                        f"the tokenizer of model '{self.name}' gives token {batch.ids.max()}, "
-                        f"and its weights hold {self.network.vocabulary}",
-                        fix="restore the model's files",
-                    )
-                if batch.ids.shape[1] > self.network.longest:  # config.json may not declare it
-                    raise InputError(
-                        f"a text has {batch.ids.shape[1]} tokens, and model '{self.name}' has positions for "
-                        f"{self.network.longest}",
-                        fix="lower model.passage_max_length and model.query_max_length",
-                    )
+                self._check(batch)
                 if len(busy) > self.threads:
-                    rows, vectors = busy.popleft()
-                    yield rows, vectors.result()
-                busy.append((batch.rows, threads.submit(self.network.vectors, batch.ids, batch.mask)))
-            for rows, vectors in busy:
-                yield rows, vectors.result()
+                    rows, computed = busy.popleft()
+                    yield rows, computed.result()
+                busy.append((batch.rows, threads.submit(self.compute, batch)))
+            for rows, computed in busy:
+                yield rows, computed.result()
+
+    def _check(self, batch: TokenBatch) -> None:
+        """Refuse tokens and positions that the weights have no embedding of: the kernels check no bounds."""
+        if batch.ids.max() >= self.network.vocabulary:
+            raise InputError(
+                f"the tokenizer of model '{self.name}' gives token {batch.ids.max()}, "
+                f"and its weights hold {self.network.vocabulary}",
+                fix="restore the model's files",
+            )
+        if batch.ids.shape[1] > self.network.longest:  # config.json may not declare it
+            raise InputError(
+                f"a text has {batch.ids.shape[1]} tokens, and model '{self.name}' has positions for "
+                f"{self.network.longest}",
+                fix=f"lower {self.length_settings}",
+            )
+
+
+class NativeBackend(NativeRunner):
+    """A packed model, from the folder `prepared`."""
+
+    network: PackedModel
+
+    def __init__(self, model: Model, prepared: Path) -> None:
+        from tokenizers import Tokenizer
+
+        from pipeline.encoders.native.packed_model import PackedModel
+
+        ready_kernels()
+        network = PackedModel(prepared / WEIGHTS, model.pooling, model.normalize)
+        super().__init__(model.name, model.pad_id, network)
+        self.tokenizer = Tokenizer.from_file(str(prepared / TOKENIZER))
+        self.dimension = network.dimension
+
+    def compute(self, batch: TokenBatch) -> Float32:
+        """The vectors of a batch, float32 [b, dimension]."""
+        return self.network.vectors(batch.ids, batch.mask)
+
+
+def ready_kernels() -> None:
+    """Compile the kernels or load them from disk, and warn if they are slow on this CPU."""
+    from pipeline.encoders.native import kernels
+
+    kernels.compile_all()
+    if not kernels.HAS_VNNI:
+        log.warning("int16 is not native on this CPU, which has no VNNI: slower than fp32 with openvino")
 
 
 def _pack(model: Model, draft: Draft) -> dict[str, Any]:

@@ -248,7 +248,7 @@ class Weights(NamedTuple):
     """A network's weights; the embeddings are float32 [vocabulary, width] and [positions, width]."""
 
     words: Any  # token embeddings
-    positions: Any  # position embeddings plus that of token type 0
+    positions: Any  # position embeddings plus that of token type 0; for pairs also plus those of other types
     embedded: LayerNorm  # of the sum of both
     query: Linear  # divided by the square root of a head's width
     key_value: Linear  # keys and below them values

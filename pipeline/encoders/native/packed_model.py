@@ -1,4 +1,4 @@
-"""A packed model of the native backend: token ids in, vectors out."""
+"""A packed network of the native backend: token ids in, hidden states or vectors out."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from pipeline.core.records import Float32, Int64
 from pipeline.encoders.native.kernels import Weights, forward
 
 
-class PackedModel:
-    """A model read from the `.npz` that `packing.pack_model` wrote, with settings of a `Model`."""
+class PackedNetwork:
+    """A network read from an `.npz` of the arrays of `packing.network_arrays`."""
 
-    def __init__(self, path: Path, pooling: str, normalize: bool) -> None:
-        self.pooling, self.normalize = pooling, normalize
+    def __init__(self, path: Path) -> None:
         with np.load(path, allow_pickle=False) as stored:
 
             def load(name: str, kind: Any) -> Any:
@@ -27,27 +26,36 @@ class PackedModel:
             self.heads = int(stored["heads"])
             self.epsilon = np.float32(stored["epsilon"])
             self.padding = int(stored["padding"])  # -1 unless positions are counted from the padding id
+            self.types = int(stored["types"]) if "types" in stored else 1
         self.vocabulary, self.dimension = self.weights.words.shape
-        self.longest = len(self.weights.positions) - self.padding - 1  # largest number of tokens of a text
+        self.positions = len(self.weights.positions) // self.types  # rows for each token type
+        self.longest = self.positions - self.padding - 1  # largest number of tokens of a text
 
-    def vectors(self, ids: Int64, mask: Int64) -> Float32:
-        """Token ids and mask [b, tokens] to vectors float32 [b, dimension]; padding is not computed."""
+    def hidden(
+        self, ids: Int64, mask: Int64, only_first: bool, types: Int64 | None = None
+    ) -> tuple[Float32, Int64]:
+        """The last hidden states of a batch's tokens; padding is not computed.
+
+        Args:
+            ids: int64 [b, tokens].
+            mask: int64 [b, tokens], 1 at a token and 0 at padding.
+            only_first: Whether those of each text's first token are wanted alone.
+            types: int64 [b, tokens], the type of each token; None is type 0 for all.
+
+        Returns:
+            The states float32 [n, dimension], one text after another, and the row in them of each text's
+            first token with the end, int64 [b + 1]; or float32 [b, dimension] with `only_first`.
+        """
         kept = mask.astype(bool)
         kept[:, 0] = True  # a text without tokens keeps one
-        texts = np.concatenate([[0], np.cumsum(kept.sum(axis=1))])
-        only_first = self.pooling == "cls"
-        positions = self._positions(ids)[kept]
+        texts: Int64 = np.concatenate([[0], np.cumsum(kept.sum(axis=1))])
+        positions = self._positions(ids)
+        if types is not None and self.types > 1:
+            positions = positions + types * self.positions
         hidden: Float32 = forward(
-            ids[kept], positions, texts, self.weights, self.heads, self.epsilon, only_first
+            ids[kept], positions[kept], texts, self.weights, self.heads, self.epsilon, only_first
         )
-        if self.pooling == "mean":
-            sums: Float32 = np.add.reduceat(hidden, texts[:-1], dtype=np.float32)
-            hidden = np.divide(sums, np.diff(texts)[:, None], dtype=np.float32)
-        elif self.pooling == "last_token":
-            hidden = hidden[texts[1:] - 1]
-        if self.normalize:
-            hidden = hidden / np.maximum(np.linalg.norm(hidden, axis=1, keepdims=True), np.float32(1e-12))
-        return hidden
+        return hidden, texts
 
     def _positions(self, ids: Int64) -> Int64:
         """Positions int64 [b, tokens]: BERT's from 0, RoBERTa's from the padding id + 1, skipping padding."""
@@ -56,3 +64,23 @@ class PackedModel:
         real = (ids != self.padding).astype(np.int64)
         counted: Int64 = np.cumsum(real, axis=1) * real + self.padding
         return counted
+
+
+class PackedModel(PackedNetwork):
+    """A model read from the `.npz` that `packing.pack_model` wrote, with settings of a `Model`."""
+
+    def __init__(self, path: Path, pooling: str, normalize: bool) -> None:
+        super().__init__(path)
+        self.pooling, self.normalize = pooling, normalize
+
+    def vectors(self, ids: Int64, mask: Int64) -> Float32:
+        """Token ids and mask [b, tokens] to vectors float32 [b, dimension]; padding is not computed."""
+        hidden, texts = self.hidden(ids, mask, self.pooling == "cls")
+        if self.pooling == "mean":
+            sums: Float32 = np.add.reduceat(hidden, texts[:-1], dtype=np.float32)
+            hidden = np.divide(sums, np.diff(texts)[:, None], dtype=np.float32)
+        elif self.pooling == "last_token":
+            hidden = hidden[texts[1:] - 1]
+        if self.normalize:
+            hidden = hidden / np.maximum(np.linalg.norm(hidden, axis=1, keepdims=True), np.float32(1e-12))
+        return hidden

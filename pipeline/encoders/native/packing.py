@@ -38,12 +38,16 @@ def pack_model(
     """
     write_tokenizer(folder, target.with_name("tokenizer.json"), trust_remote_code)
     network = pooled_network(folder, pooling, normalize, trust_remote_code)
-    np.savez(target, **_arrays(network.body))
+    np.savez(target, **network_arrays(network.body))
     np.savez(target.with_name(TORCH_VECTORS), **torch_vectors(network, pad_id)._asdict())
 
 
-def _arrays(body: Any) -> dict[str, Any]:
-    """All arrays of a model, by the names that `PackedModel` reads."""
+def network_arrays(body: Any, of_pairs: bool = False) -> dict[str, Any]:
+    """All arrays of a network, by the names that `PackedNetwork` reads.
+
+    With `of_pairs` tokens may be of any type: the position embeddings are stored once for each type, with
+    that type's embedding added.
+    """
     config = body.config
     if not is_standard_bert(body) or config.hidden_act != "gelu":
         raise ValueError(f"it is a {type(body).__name__} with {getattr(config, 'hidden_act', 'no GELU')}")
@@ -52,11 +56,14 @@ def _arrays(body: Any) -> dict[str, Any]:
         raise ValueError(f"its layers are {width} and {inner} wide, with {heads} heads")
     embeddings = body.embeddings
     layers = list(body.encoder.layer)
-    token_type = _array(embeddings.token_type_embeddings)[0]
+    types = _array(embeddings.token_type_embeddings)
+    positions = _array(embeddings.position_embeddings)
+    every_type = {"types": np.int64(len(types))} if of_pairs else {}
     is_roberta = "Roberta" in type(body).__name__
     return {
         "words": _array(embeddings.word_embeddings),
-        "positions": _array(embeddings.position_embeddings) + token_type,
+        "positions": np.concatenate([positions + each for each in (types if of_pairs else types[:1])]),
+        **every_type,
         "heads": np.int64(heads),
         "epsilon": np.float32(config.layer_norm_eps),
         "padding": np.int64(embeddings.padding_idx if is_roberta else -1),

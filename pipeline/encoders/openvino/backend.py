@@ -20,7 +20,7 @@ from pipeline.data.collection_files import open_texts
 from pipeline.encoders import conversion
 from pipeline.encoders.batching import TokenBatch, Usage, batches, tokenize
 from pipeline.encoders.openvino import quantization
-from pipeline.models.model import Model
+from pipeline.models.model import Model, Settled
 from pipeline.storage.artifacts import Artifact, Draft, Recipe
 from pipeline.storage.store import Store
 
@@ -60,41 +60,40 @@ class OpenVINOSettings(EncoderSettings):
         return store.make(_int8_recipe(model), lambda draft: (_quantize(model, converted, draft), {}))[0]
 
 
-class _Batches:
+class OpenVINOBatches:
     """How texts are cut into batches for a model; see `pipeline.encoders.batching.BatchShape`."""
 
     token_budget, computes_padding = TOKENS, True
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Settled) -> None:
         self.pad_id = model.pad_id
         self.width_multiple = 1 if model.precision == "fp32" else TILE
 
 
-class OpenVINOBackend(_Batches):
-    """A converted model on the CPU, several batches in flight; `prepared` is its folder."""
+class OpenVINORunner:
+    """Computes batches of a converted network on the CPU, several in flight."""
 
-    def __init__(self, model: Model, prepared: Path) -> None:
-        from tokenizers import Tokenizer
-
-        super().__init__(model)
-        self.tokenizer = Tokenizer.from_file(str(prepared / TOKENIZER))
+    def __init__(self, description: Path, bf16: bool) -> None:
         core = import_openvino().Core()
-        if model.precision == "bf16" and not has_bfloat16():
+        if bf16 and not has_bfloat16():
             log.warning(
                 "bf16 is not native on this CPU: it is emulated, slower than fp32 and no closer to it"
             )
         self.compiled = core.compile_model(
-            str(prepared / DESCRIPTION),
+            str(description),
             "CPU",
             {
                 "PERFORMANCE_HINT": "THROUGHPUT",
-                "INFERENCE_PRECISION_HINT": "bf16" if model.precision == "bf16" else "f32",
+                "INFERENCE_PRECISION_HINT": "bf16" if bf16 else "f32",
                 **_threads(),
             },
         )
         jobs = int(self.compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS"))
         self.requests = [self.compiled.create_infer_request() for _ in range(jobs)]
-        self.dimension = int(self.compiled.output(0).partial_shape[1].get_length())
+
+    def inputs(self, batch: TokenBatch) -> dict[str, Int64]:
+        """The network's inputs for a batch."""
+        return {"input_ids": batch.ids, "attention_mask": batch.mask}
 
     def forward(self, batches: Iterator[TokenBatch]) -> Iterator[tuple[Int64, Float32]]:
         """See `pipeline.encoders.batching.Backend`."""
@@ -104,7 +103,7 @@ class OpenVINOBackend(_Batches):
             if not free:
                 yield self._finish(busy, free)
             request = free.pop()
-            request.start_async({"input_ids": batch.ids, "attention_mask": batch.mask})
+            request.start_async(self.inputs(batch))
             busy.append((batch.rows, request))
         while busy:
             yield self._finish(busy, free)
@@ -123,6 +122,18 @@ class OpenVINOBackend(_Batches):
         return rows, vectors
 
 
+class OpenVINOBackend(OpenVINOBatches, OpenVINORunner):
+    """A converted model; `prepared` is its folder."""
+
+    def __init__(self, model: Model, prepared: Path) -> None:
+        from tokenizers import Tokenizer
+
+        OpenVINOBatches.__init__(self, model)
+        OpenVINORunner.__init__(self, prepared / DESCRIPTION, model.precision == "bf16")
+        self.tokenizer = Tokenizer.from_file(str(prepared / TOKENIZER))
+        self.dimension = int(self.compiled.output(0).partial_shape[1].get_length())
+
+
 def _quantize(model: Model, converted: Artifact, draft: Draft) -> dict[str, Any]:
     """Calibrate on passages of the corpus, with the prompt and length they are encoded with."""
     from tokenizers import Tokenizer
@@ -136,7 +147,7 @@ def _quantize(model: Model, converted: Artifact, draft: Draft) -> dict[str, Any]
     tokenizer = Tokenizer.from_file(str(converted.path(TOKENIZER)))
     tokens = tokenize(tokenizer, [before + text + after for text in passages], most)
     arrays: dict[str, Any] = {}
-    for number, batch in enumerate(batches(_Batches(model), [list(enumerate(tokens))], most, Usage())):
+    for number, batch in enumerate(batches(OpenVINOBatches(model), [list(enumerate(tokens))], most, Usage())):
         arrays |= {f"ids-{number}": batch.ids, f"mask-{number}": batch.mask}
     with draft.scratch() as aside:
         np.savez(aside / "batches.npz", **arrays)

@@ -1,4 +1,4 @@
-"""The base class of backends that run PyTorch.
+"""The base classes of backends that run PyTorch, for texts or for pairs of texts.
 
 On a GPU, copies are asynchronous and go through pinned memory, and a batch's vectors are fetched after the
 next batches have been sent, so that the GPU does not wait for the CPU. (Transformers itself waits for the GPU
@@ -12,12 +12,12 @@ import collections
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float32, Int64
 from pipeline.encoders.batching import TokenBatch
-from pipeline.models.model import Model
+from pipeline.models.model import Model, Settled
 
 if TYPE_CHECKING:
     import torch
@@ -30,24 +30,23 @@ GPU_WIDTHS = 16  # a batch's width on a GPU is a multiple of this, so that few s
 LAG = 2  # batches sent to the device before the first one's vectors are fetched
 
 
-class TorchBackend(ABC):
-    """A torch model with the interface `batching.Backend`; a subclass loads it and computes vectors."""
+class TorchRunner(ABC):
+    """Computes batches on a device; a subclass says what is computed of a batch."""
 
-    dimension: int
-    tokenizer: Tokenizer
+    section: ClassVar[str] = "model"  # of the config, for messages
+    length_setting: ClassVar[str] = "model.passage_max_length"
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Settled) -> None:
         import torch
 
-        self.model = model
         self.device = torch.device(model.device)
         on_gpu = self.device.type == "cuda"
         if on_gpu and not torch.cuda.is_available():
             raise InputError(
-                f"model.device: {model.device}, but this PyTorch ({torch.__version__}) "
+                f"{self.section}.device: {model.device}, but this PyTorch ({torch.__version__}) "
                 "finds no GPU; auto chooses one if the driver lists it",
                 allowed="cpu, or a PyTorch built for CUDA",
-                fix="set model.device to cpu",
+                fix=f"set {self.section}.device to cpu",
             )
         self.dtype = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}[model.precision]
         self.pad_id = model.pad_id
@@ -56,8 +55,8 @@ class TorchBackend(ABC):
         self.computes_padding = True
 
     @abstractmethod
-    def vectors(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """The vectors [b, dimension] of a batch; both arguments are int64 [b, tokens] on the device."""
+    def compute(self, batch: TokenBatch) -> torch.Tensor:
+        """Some numbers for each row of a batch, float32 [b, …] on the device."""
 
     def forward(self, batches: Iterator[TokenBatch]) -> Iterator[tuple[Int64, Float32]]:
         """See `pipeline.encoders.batching.Backend`."""
@@ -74,12 +73,12 @@ class TorchBackend(ABC):
         import torch
 
         try:
-            return [_Sent(batch.rows, self._compute(batch))]
+            return [_Sent(batch.rows, self.compute(batch))]
         except torch.OutOfMemoryError:
             if len(batch.rows) == 1:
                 raise InputError(
                     f"one text of {batch.ids.shape[1]} tokens does not fit into the memory of {self.device}",
-                    fix="lower model.passage_max_length, or choose a smaller model.precision",
+                    fix=f"lower {self.length_setting}, or choose a smaller {self.section}.precision",
                 ) from None
         # outside the handler, because the exception holds references to the failed batch's tensors
         self.token_budget = max(min(self.token_budget, batch.ids.size) // 2, 1)
@@ -90,25 +89,39 @@ class TorchBackend(ABC):
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
         half = (len(batch.rows) + 1) // 2
-        first = TokenBatch(batch.rows[:half], batch.ids[:half], batch.mask[:half])
-        second = TokenBatch(batch.rows[half:], batch.ids[half:], batch.mask[half:])
-        return [*self._send(first), *self._send(second)]
+        return [*self._send(batch.part(slice(half))), *self._send(batch.part(slice(half, None)))]
 
-    def _compute(self, batch: TokenBatch) -> torch.Tensor:
-        """The vectors of a batch, float32 [b, dimension] on the device, normalized if the model says so."""
-        import torch
-
-        with torch.inference_mode():
-            vectors = self.vectors(*(self._on_device(array) for array in (batch.ids, batch.mask))).float()
-            return torch.nn.functional.normalize(vectors, dim=-1) if self.model.normalize else vectors
-
-    def _on_device(self, array: Int64) -> torch.Tensor:
+    def on_device(self, array: Int64) -> torch.Tensor:
+        """A copy of an array on the device, which a GPU may still be making."""
         import torch
 
         tensor = torch.from_numpy(array)
         if self.device.type != "cuda":
             return tensor
         return tensor.pin_memory().to(self.device, non_blocking=True)
+
+
+class TorchBackend(TorchRunner):
+    """A torch model with the interface `batching.Backend`; a subclass loads it and computes vectors."""
+
+    dimension: int
+    tokenizer: Tokenizer
+
+    def __init__(self, model: Model) -> None:
+        super().__init__(model)
+        self.model = model
+
+    @abstractmethod
+    def vectors(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """The vectors [b, dimension] of a batch; both arguments are int64 [b, tokens] on the device."""
+
+    def compute(self, batch: TokenBatch) -> torch.Tensor:
+        """The vectors of a batch, float32 [b, dimension] on the device, normalized if the model says so."""
+        import torch
+
+        with torch.inference_mode():
+            vectors = self.vectors(*(self.on_device(array) for array in (batch.ids, batch.mask))).float()
+            return torch.nn.functional.normalize(vectors, dim=-1) if self.model.normalize else vectors
 
 
 class _Sent:
