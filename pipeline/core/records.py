@@ -103,3 +103,24 @@ class Ranking:
 
     passages: Int64
     scores: Float32
+
+
+@dataclass(frozen=True)
+class TokenEmbeddings:
+    """A vector for each token of each text, in their collection's order.
+
+    Attributes:
+        vectors: All token vectors, those of one text after those of the one before.
+        ends: int64 [texts], the row in `vectors` after the last one of each text; a text has one at least.
+    """
+
+    vectors: Embeddings
+    ends: Int64
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    @property
+    def bounds(self) -> Int64:
+        """int64 [texts + 1]: the first row of each text, and the end of all."""
+        return np.concatenate([[0], self.ends])

@@ -137,7 +137,7 @@ def test_where_no_folder_can_be_written_it_compiles_all_the_same(monkeypatch: py
     def double(x: Any) -> Any:
         return x * 2
 
-    assert kernels._compiled(double)(21) == 42
+    assert kernels.compiled(double)(21) == 42
 
 
 @pytest.mark.parametrize("ending", ["nbi", "nbc"])
@@ -149,11 +149,11 @@ def test_what_is_kept_damaged_is_compiled_again(
     def double(x: Any) -> Any:
         return x * 2
 
-    assert kernels._compiled(double)(21) == 42
+    assert kernels.compiled(double)(21) == 42
     (path,) = tmp_path.rglob(f"*.{ending}")
     path.write_bytes(path.read_bytes()[:9])
     for hits in (0, 1):
-        again = kernels._compiled(double)
+        again = kernels.compiled(double)
         assert again(21) == 42
         assert sum(again.stats.cache_hits.values()) == hits
 
@@ -162,7 +162,24 @@ def test_where_nothing_can_be_kept_it_computes_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(config, "CACHE_DIR", str(tmp_path / "numba"))
-    double = kernels._compiled(lambda x: x * 2)
+    double = kernels.compiled(lambda x: x * 2)
     shutil.rmtree(tmp_path / "numba")
     (tmp_path / "numba").touch()
     assert double(21) == 42
+
+
+def test_a_change_of_another_file_that_it_uses_compiles_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(config, "CACHE_DIR", str(tmp_path / "numba"))
+
+    def double(x: Any) -> Any:
+        return x * 2
+
+    other = tmp_path / "other.py"
+    for text, hits in [("one", 0), ("one", 1), ("two and more", 0)]:
+        if not other.exists() or other.read_text(encoding="utf-8") != text:
+            other.write_text(text, encoding="utf-8")
+        made = kernels.compiled(double, str(other))
+        assert made(21) == 42
+        assert sum(made.stats.cache_hits.values()) == hits

@@ -18,15 +18,17 @@ text's vector is the same, bit by bit, whichever texts are computed beside it.
 Compilation: Numba translates the functions below to LLVM's intermediate representation, a typed assembler
 without real registers, and LLVM makes machine code of it for the processor it runs on. Plain loops over
 floats are enough for that: LLVM turns them into vector instructions. It does not find the best order of a
-matrix product, so `_tile` writes that part in the intermediate representation itself.
+matrix product, so `make_tile` writes that part in the intermediate representation itself.
 
 This file is long because Numba keeps the machine code on disk and looks at the time stamp of one file only,
 the one that holds the function: a kernel imported from elsewhere could change without being compiled again.
+`compiled` can name other files to look at; `pipeline.search.maxsim_kernels` uses it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -48,15 +50,25 @@ BLOCK = 96  # tokens computed together in a layer: their activations fit into th
 _CPU = llvm.get_host_cpu_features()
 HAS_VNNI = any(_CPU.get(name) for name in ("avx512vnni", "avxvnni"))
 """Whether this processor multiplies and adds int16 in one instruction."""
-_LANES = 16 if _CPU.get("avx512f") else 8  # numbers of 32 bits in a register
-_TALL = 6  # rows of a tile
+LANES = 16 if _CPU.get("avx512f") else 8  # numbers of 32 bits in a register
+TALL = 6  # rows of a tile
 _WIDE = 4 if _CPU.get("avx512f") else 2  # registers in a row of an int16 tile
 _WORD, _FLOAT, _SIZE = ir.IntType(32), ir.FloatType(), ir.IntType(64)
 _OPTIONS = {"fastmath": True, "error_model": "numpy", "nogil": True}
 
 
 class _TolerantCache(FunctionCache):  # type: ignore[misc]
-    """Numba's cache on disk, which is ignored where it is damaged or the disk is full."""
+    """Numba's cache on disk, which is ignored where it is damaged or the disk is full.
+
+    Args:
+        function: The function, whose file Numba looks at.
+        sources: Other files, whose time stamps and sizes count as well.
+    """
+
+    def __init__(self, function: Callable[..., Any], sources: tuple[str, ...]) -> None:
+        super().__init__(function)
+        stamps = [(status.st_mtime, status.st_size) for status in map(os.stat, sources)]
+        self._cache_file._source_stamp = (self._cache_file._source_stamp, *stamps)
 
     def load_overload(self, *which: Any) -> Any:
         try:
@@ -71,12 +83,18 @@ class _TolerantCache(FunctionCache):  # type: ignore[misc]
             super().save_overload(*made)
 
 
-def _compiled(function: Callable[..., Any]) -> Any:
-    """Compile when first called, with a cache on disk if Numba finds a folder that it can write to."""
-    compiled = njit(**_OPTIONS)(function)
+def compiled(function: Callable[..., Any], *sources: str, strict: bool = False) -> Any:
+    """Compile when first called, with a cache on disk if Numba finds a folder that it can write to.
+
+    Args:
+        function: The function.
+        sources: Other files of which it uses code.
+        strict: Whether sums are computed in the order in which they are written.
+    """
+    made = njit(**{**_OPTIONS, "fastmath": not strict})(function)
     with contextlib.suppress(RuntimeError):
-        compiled._cache = _TolerantCache(function)
-    return compiled
+        made._cache = _TolerantCache(function, sources)
+    return made
 
 
 _inlined = njit(inline="always", **_OPTIONS)
@@ -87,20 +105,21 @@ fresh code and another from code loaded from disk, and the two may differ in las
 
 def _add_pair_products(builder: Any, total: Any, left: Any, right: Any) -> Any:
     """Multiply pairs of int16 and add both products to the sums; LLVM finds `vpdpwssd` in this pattern."""
-    pairs, wide = ir.VectorType(ir.IntType(16), 2 * _LANES), ir.VectorType(_WORD, 2 * _LANES)
+    pairs, wide = ir.VectorType(ir.IntType(16), 2 * LANES), ir.VectorType(_WORD, 2 * LANES)
     product = builder.mul(*(builder.sext(builder.bitcast(side, pairs), wide) for side in (left, right)))
     for start in (0, 1):
-        lanes = ir.Constant(ir.VectorType(_WORD, _LANES), list(range(start, 2 * _LANES, 2)))
+        lanes = ir.Constant(ir.VectorType(_WORD, LANES), list(range(start, 2 * LANES, 2)))
         half = builder.shuffle_vector(product, ir.Constant(wide, ir.Undefined), lanes)
         total = builder.add(total, half)
     return total
 
 
-def _add_product(builder: Any, total: Any, left: Any, right: Any) -> Any:
+def add_product(builder: Any, total: Any, left: Any, right: Any) -> Any:
+    """Multiply numbers and add the products to the sums, in one instruction where there is one."""
     return builder.fadd(total, builder.fmul(left, right, flags=["contract"]), flags=["contract"])
 
 
-def _tile(element: Any, wide: int, multiply_add: Callable[..., Any]) -> Any:
+def make_tile(element: Any, wide: int, multiply_add: Callable[..., Any]) -> Any:
     """Make a function that computes one tile of a matrix product: 6 rows by `wide` registers.
 
     `tile(c, c_at, c_row, a, a_at, a_row, b, b_at, b_row, count)` sets c[i, j] to the sum over k < count of
@@ -114,9 +133,9 @@ def _tile(element: Any, wide: int, multiply_add: Callable[..., Any]) -> Any:
     loop, with its first value and that of each following pass, and `shuffle_vector` with zeros copies the
     first lane to all. Types are not checked and bounds are not either.
     """
-    vector = ir.VectorType(element, _LANES)
+    vector = ir.VectorType(element, LANES)
     undefined, zero = ir.Constant(vector, ir.Undefined), ir.Constant(vector, None)
-    first = ir.Constant(ir.VectorType(_WORD, _LANES), None)
+    first = ir.Constant(ir.VectorType(_WORD, LANES), None)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         def part(array: int) -> Any:
@@ -130,11 +149,11 @@ def _tile(element: Any, wide: int, multiply_add: Callable[..., Any]) -> Any:
         before, loop, after = (builder.block, *map(builder.append_basic_block, ("loop", "after")))
         builder.branch(loop)
         builder.position_at_end(loop)
-        k, sums = builder.phi(_SIZE), [builder.phi(vector) for _ in range(_TALL * wide)]
+        k, sums = builder.phi(_SIZE), [builder.phi(vector) for _ in range(TALL * wide)]
         row = builder.mul(k, b_row)
-        right = [builder.load(several(b, builder.add(row, _SIZE(j * _LANES))), align=4) for j in range(wide)]
+        right = [builder.load(several(b, builder.add(row, _SIZE(j * LANES))), align=4) for j in range(wide)]
         added = []
-        for i in range(_TALL):
+        for i in range(TALL):
             one = builder.load(builder.gep(a, [builder.add(builder.mul(_SIZE(i), a_row), k)]))
             left = builder.shuffle_vector(builder.insert_element(undefined, one, _WORD(0)), undefined, first)
             added += [multiply_add(builder, sums[i * wide + j], left, right[j]) for j in range(wide)]
@@ -149,7 +168,7 @@ def _tile(element: Any, wide: int, multiply_add: Callable[..., Any]) -> Any:
         builder.position_at_end(after)
         for number, total in enumerate(added):
             i, j = divmod(number, wide)
-            at = builder.add(builder.mul(_SIZE(i), c_row), _SIZE(j * _LANES))
+            at = builder.add(builder.mul(_SIZE(i), c_row), _SIZE(j * LANES))
             builder.store(total, several(c, at), align=4)
         return context.get_dummy_value()
 
@@ -164,14 +183,16 @@ def _tile(element: Any, wide: int, multiply_add: Callable[..., Any]) -> Any:
     return tile
 
 
-_int16_tile = _tile(_WORD, _WIDE, _add_pair_products)
-_INT16_WIDTH = _WIDE * _LANES
-_float_tile = _tile(_FLOAT, 2, _add_product)
-_FLOAT_WIDTH = 2 * _LANES
+int16_tile = make_tile(_WORD, _WIDE, _add_pair_products)
+INT16_WIDTH = _WIDE * LANES
+double_tile = make_tile(ir.DoubleType(), 1, add_product)
+DOUBLE_WIDTH = LANES
+_float_tile = make_tile(_FLOAT, 2, add_product)
+_FLOAT_WIDTH = 2 * LANES
 
 
 @intrinsic
-def _larger(typing: Any, a: Any, b: Any) -> Any:
+def larger(typing: Any, a: Any, b: Any) -> Any:
     """The larger of two floats, in a form that LLVM vectorizes in loops, unlike Python's `max`."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -198,7 +219,7 @@ def _exp(x: Any) -> Any:
     and no table, so LLVM computes as many at once as a register has lanes. Below -87, 2^n would have no such
     bits.
     """
-    power = _larger(x, float32(-87.0)) * float32(1.4426950408889634)
+    power = larger(x, float32(-87.0)) * float32(1.4426950408889634)
     whole = np.floor(power + float32(0.5))
     f = power - whole
     series = float32(1.5403530393381610e-4)
@@ -313,9 +334,9 @@ def linear(x: Float32, layers: Linear, layer: int, gelu: bool, space: Workspace,
     rows, weights = space.rows.view(np.int32), layers.pairs[layer]
     factors, bias = layers.factors[layer], layers.bias[layer]
     for panel in range(0, m, PANEL):
-        for i in range(0, n, _TALL):
-            for j in range(0, PANEL, _INT16_WIDTH):
-                _int16_tile(
+        for i in range(0, n, TALL):
+            for j in range(0, PANEL, INT16_WIDTH):
+                int16_tile(
                     space.sums, i * m + panel + j, m, rows, i * pairs, pairs,
                     weights, panel * pairs + j, PANEL, pairs,
                 )  # fmt: skip
@@ -360,7 +381,7 @@ def _softmax(scores: Float32) -> None:
     """Softmax in place; the largest score is subtracted first, so `_exp` is given x <= 0."""
     most, total = scores[0], float32(0)
     for j in range(len(scores)):
-        most = _larger(most, scores[j])
+        most = larger(most, scores[j])
     for j in range(len(scores)):
         scores[j] = _exp(scores[j] - most)
         total += scores[j]
@@ -391,7 +412,7 @@ def attend(query: Float32, starts: Int64, key_value: Float32, texts: Int64, head
     for text in range(len(texts) - 1):
         most = max(most, texts[text + 1] - texts[text])
     most = -(-most // _FLOAT_WIDTH) * _FLOAT_WIDTH
-    keys, shares = np.empty(size * most, np.float32), np.empty(_TALL * most, np.float32)
+    keys, shares = np.empty(size * most, np.float32), np.empty(TALL * most, np.float32)
     for text in range(len(texts) - 1):
         start, length = texts[text], texts[text + 1] - texts[text]
         wide = -(-length // _FLOAT_WIDTH) * _FLOAT_WIDTH
@@ -399,10 +420,10 @@ def attend(query: Float32, starts: Int64, key_value: Float32, texts: Int64, head
             for k in range(size):
                 for j in range(length):
                     keys[k * wide + j] = key_value[start + j, head + k]
-            for i in range(starts[text], starts[text + 1], _TALL):
+            for i in range(starts[text], starts[text + 1], TALL):
                 for j in range(0, wide, _FLOAT_WIDTH):
                     _float_tile(shares, j, wide, query, i * width + head, width, keys, j, wide, size)
-                for row in range(min(_TALL, starts[text + 1] - i)):
+                for row in range(min(TALL, starts[text + 1] - i)):
                     _softmax(shares[row * wide : row * wide + length])
                 for j in range(0, size, _FLOAT_WIDTH):
                     value = start * 2 * width + width + head + j
@@ -412,7 +433,7 @@ def attend(query: Float32, starts: Int64, key_value: Float32, texts: Int64, head
                     )  # fmt: skip
 
 
-@_compiled
+@compiled
 def forward(
     ids: Int64, positions: Int64, texts: Int64, weights: Weights, heads: int, epsilon: float, only_first: bool
 ) -> Float32:
@@ -438,8 +459,8 @@ def forward(
     copy_rows(weights.words, ids, x)
     copy_rows(weights.positions, positions, position_rows)
     add_and_normalize(x, position_rows, weights.embedded.weight, weights.embedded.bias, epsilon)
-    query = np.zeros((tokens + _TALL, width), np.float32)
-    attended = np.empty((tokens + _TALL, width), np.float32)
+    query = np.zeros((tokens + TALL, width), np.float32)
+    attended = np.empty((tokens + TALL, width), np.float32)
     key_value = np.empty((tokens, 2 * width), np.float32)
     widest = max(inner, 2 * width)
     space = Workspace(
