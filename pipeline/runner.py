@@ -214,6 +214,7 @@ class Benchmark:
             "from": {needed: self.recipe(needed).key for needed in stage.needs},
             "from_files": {needed: _content(self.ensure(needed)) for needed in varying},
             "hardware": machine.hardware(),
+            "threads": machine.threads(),
             "versions": machine.versions(),
         }
 

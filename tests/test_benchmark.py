@@ -53,7 +53,8 @@ def test_result_folder_holds_what_the_contract_says(finished: Path) -> None:
         encoded = stage["stage"] in ("passages", "queries")
         assert ("encoding" in stage) == encoded
         assert set(stage) - {"encoding"} == {
-            "stage", "key", "reused", "seconds", "items", "items_per_second", "peak_rss_mb", "bytes"
+            "stage", "key", "reused", "seconds", "items", "items_per_second", "peak_rss_mb", "bytes",
+            "made_at", "hardware", "threads",
         }  # fmt: skip
         assert stage["items"] in (114, 345)
         artifact = finished / "indexes" / stage["stage"] / stage["key"]

@@ -125,6 +125,11 @@ def threads_allowed() -> int | None:
     return int(setting) or None if setting.isdecimal() else None
 
 
+def threads() -> int:
+    """Number of threads that libraries use unless a setting says otherwise."""
+    return threads_allowed() or cores()
+
+
 @cache
 def hardware() -> dict[str, Any]:
     """The processor's name, cores (see `cores`), memory in GB, names of the GPUs, operating system."""

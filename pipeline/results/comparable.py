@@ -11,6 +11,7 @@ from typing import Any
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 from pipeline.results.folder import SavedResult
+from pipeline.results.records import StageRow
 
 
 def check(results: Sequence[SavedResult], names: Sequence[str]) -> None:
@@ -81,8 +82,11 @@ def notes(results: Sequence[SavedResult], names: Sequence[str]) -> Iterator[str]
             yield f"{names[0]} and {name} have the query texts from different files"
         if _ignores_identical_ids(first) != _ignores_identical_ids(result):
             yield f"only one of {names[0]} and {name} was scored with evaluate.ignore_identical_ids"
-        if _processors(first) != _processors(result):
-            yield f"{names[0]} and {name} ran on different hardware: their speeds do not compare"
+        if apart := _computed_elsewhere(first, result):
+            yield (
+                f"{names[0]} and {name} computed {', '.join(apart)} on different hardware "
+                "or with other numbers of threads: these speeds do not compare"
+            )
 
 
 def _sources(result: SavedResult) -> dict[str, Any]:
@@ -95,7 +99,18 @@ def _ignores_identical_ids(result: SavedResult) -> Any:
     return result.manifest.recipes.get("evaluate", {}).get("ignore_identical_ids")
 
 
-def _processors(result: SavedResult) -> dict[str, Any]:
-    """The hardware that speed depends on: not the version of the system, nor the memory that it leaves."""
-    found = result.manifest.hardware.found()
-    return {name: value for name, value in found.items() if name not in ("system", "memory_gb")}
+def _computed_elsewhere(ours: SavedResult, theirs: SavedResult) -> list[str]:
+    """The stages of both results whose figures were not taken on the same kind of machine."""
+    apart = []
+    for row in ours.record.stages:
+        other = theirs.record.stage(row.stage)
+        timed = row.seconds is not None and other.seconds is not None
+        if timed and _conditions(ours, row) != _conditions(theirs, other):
+            apart.append(row.stage)
+    return apart
+
+
+def _conditions(result: SavedResult, row: StageRow) -> tuple[Any, ...]:
+    """What a stage's speed depends on; results of earlier versions know the machine of the last run only."""
+    hardware = row.hardware or result.manifest.hardware
+    return *hardware.processors, row.threads

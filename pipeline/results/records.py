@@ -35,6 +35,25 @@ class EncodingUsage(Record):
     padding_share: float = 0.0
 
 
+class Hardware(Record):
+    """The machine that a benchmark ran on; see `pipeline.core.machine.hardware`."""
+
+    cpu: str = ""
+    cores: int | None = None
+    gpus: tuple[str, ...] = ()
+    memory_gb: float | None = None
+    system: str = ""
+
+    def found(self) -> dict[str, Any]:
+        """What is known, by name: nothing about GPUs where there is none."""
+        return {name: value for name, value in self.model_dump().items() if value}
+
+    @property
+    def processors(self) -> tuple[str, int | None, tuple[str, ...]]:
+        """What speed depends on: not the version of the system, nor the memory that it leaves."""
+        return self.cpu, self.cores, self.gpus
+
+
 class StageRow(Record):
     """One stage of a run; its figures are those of the run that computed the artifact.
 
@@ -46,6 +65,9 @@ class StageRow(Record):
         items_per_second: While the stage worked on them; None where nothing was left to do.
         peak_rss_mb: Most memory in use, in 10^6 bytes.
         bytes: Size of the artifact.
+        made_at: When the artifact was begun, as UTC in ISO 8601.
+        hardware: The machine that the artifact was made on.
+        threads: How many threads libraries could use there.
     """
 
     stage: Name
@@ -56,14 +78,19 @@ class StageRow(Record):
     items_per_second: float | None = None
     peak_rss_mb: float | None = None
     bytes: int | None = None
+    made_at: str | None = None
+    hardware: Hardware | None = None
+    threads: int | None = None
     encoding: EncodingUsage | None = None
 
     @classmethod
     def of(cls, outcome: StageOutcome) -> StageRow:
         """The row of a stage that was run, or not needed; `encoding` is left unset where it has none."""
         made = outcome.artifact.manifest["made"] if outcome.artifact else {}
-        figures = {name: made.get(name) for name in ("seconds", "items", "items_per_second", "peak_rss_mb")}
+        copied = ("seconds", "items", "items_per_second", "peak_rss_mb", "hardware", "threads")
+        figures = {name: made.get(name) for name in copied}
         figures["bytes"] = outcome.artifact.bytes if outcome.artifact else None
+        figures["made_at"] = made.get("at")
         if "encoding" in made:
             figures["encoding"] = made["encoding"]
         return cls(stage=outcome.stage, key=outcome.key, reused=outcome.reused, **figures)
@@ -149,20 +176,6 @@ class Metrics(Record):
     def stage(self, name: str) -> StageRow:
         """The row of a stage; one without figures where there is none."""
         return next((row for row in self.stages if row.stage == name), StageRow(stage=name))
-
-
-class Hardware(Record):
-    """The machine that a benchmark ran on; see `pipeline.core.machine.hardware`."""
-
-    cpu: str = ""
-    cores: int | None = None
-    gpus: tuple[str, ...] = ()
-    memory_gb: float | None = None
-    system: str = ""
-
-    def found(self) -> dict[str, Any]:
-        """What is known, by name: nothing about GPUs where there is none."""
-        return {name: value for name, value in self.model_dump().items() if value}
 
 
 class Manifest(Record):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from pipeline.core.display import counted, decimal, rate, rounded
 from pipeline.core.table import Cell, Column, Table, measure_table
@@ -40,7 +40,20 @@ def stage_table(record: Metrics) -> Table:
         )
         for row in record.stages
     ]
-    return Table("stages", STAGE_COLUMNS, rows, _encoding(record.stage("passages")))
+    notes = [*_encoding(record.stage("passages")), *_earlier(record)]
+    return Table("stages", STAGE_COLUMNS, rows, notes)
+
+
+def _earlier(record: Metrics) -> Iterator[str]:
+    """For each day and machine of earlier runs, a note of the reused stages that were timed there."""
+    stages: dict[str, list[str]] = {}
+    for row in record.stages:
+        if row.reused and row.made_at and row.hardware:
+            cpu, cores, gpus = row.hardware.processors
+            where = ", ".join([cpu, counted(cores or 0, "core"), counted(row.threads or 0, "thread"), *gpus])
+            stages.setdefault(f"{row.made_at[:10]}: {where}", []).append(row.stage)
+    for run, names in stages.items():
+        yield f"{', '.join(names)}: timed in an earlier run of {run}"
 
 
 def _encoding(row: StageRow) -> list[str]:

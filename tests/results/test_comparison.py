@@ -213,26 +213,45 @@ def test_other_judgments_are_refused_and_other_passages_told(make: Callable[...,
     assert "9 passages and two 10" in note
 
 
+def ran_on(
+    result: SavedResult, hardware: dict[str, Any], threads: int | None, last: str = "y"
+) -> SavedResult:
+    """The result with stages computed on some hardware, and written by a run on a processor named `last`."""
+    made = {"hardware": Hardware(cpu="x", **hardware), "threads": threads}
+    stages = tuple(row.model_copy(update=made) for row in result.record.stages)
+    manifest = result.manifest.model_copy(update={"hardware": Hardware(cpu=last)})
+    return replace(result, record=result.record.model_copy(update={"stages": stages}), manifest=manifest)
+
+
 @pytest.mark.parametrize(
-    ("ours", "theirs", "told"),
+    ("ours", "theirs", "threads", "told"),
     [
-        ({"gpus": ["NVIDIA H200"]}, {"gpus": ["NVIDIA T4"]}, True),
-        ({"gpus": ["NVIDIA T4"]}, {"gpus": []}, True),
-        ({"gpus": ["NVIDIA T4"]}, {"gpus": ["NVIDIA T4"]}, False),
-        ({"gpus": []}, {}, False),
-        ({"system": "Linux-6.1", "memory_gb": 8}, {"system": "Linux-6.2", "memory_gb": 9}, False),
+        ({"gpus": ("NVIDIA H200",)}, {"gpus": ("NVIDIA T4",)}, 2, True),
+        ({"gpus": ("NVIDIA T4",)}, {"gpus": ()}, 2, True),
+        ({"gpus": ("NVIDIA T4",)}, {"gpus": ("NVIDIA T4",)}, 2, False),
+        ({"gpus": ()}, {}, 2, False),
+        ({"system": "Linux-6.1", "memory_gb": 8}, {"system": "Linux-6.2", "memory_gb": 9}, 2, False),
+        ({"cores": 1}, {"cores": 2}, 2, True),
+        ({}, {}, 1, True),
     ],
 )
-def test_other_processors_are_told(
-    make: Callable[..., SavedResult], ours: dict[str, Any], theirs: dict[str, Any], told: bool
+def test_other_processors_are_told_by_the_machine_of_each_stage(
+    make: Callable[..., SavedResult], ours: dict[str, Any], theirs: dict[str, Any], threads: int, told: bool
+) -> None:
+    one, two = ran_on(make("one", 1), ours, 2), ran_on(make("two", 2), theirs, threads, last="z")
+    notes = [note for note in compare_results([one, two]).notes if "different hardware" in note]
+    assert len(notes) == told
+    assert not notes or "computed passages, search on" in notes[0]
+
+
+def test_results_of_earlier_versions_are_told_by_the_machine_of_their_run(
+    make: Callable[..., SavedResult],
 ) -> None:
     one, two = (
-        replace(
-            result, manifest=result.manifest.model_copy(update={"hardware": Hardware(cpu="x", **hardware)})
-        )
-        for result, hardware in ((make("one", 1), ours), (make("two", 2), theirs))
+        replace(result, manifest=result.manifest.model_copy(update={"hardware": Hardware(cpu=cpu)}))
+        for result, cpu in ((make("one", 1), "x"), (make("two", 2), "y"))
     )
-    assert any("different hardware" in note for note in compare_results([one, two]).notes) == told
+    assert any("different hardware" in note for note in compare_results([one, two]).notes)
 
 
 @pytest.mark.parametrize(

@@ -130,7 +130,8 @@ def _leaderboard(comparison: Comparison, data: QueryData) -> Table:
         for name in comparison.measures
         if name != comparison.measure
     ]
-    added.append((JUDGED, [details.judged if details else None for details in data.details]))
+    if JUDGED.name not in comparison.measures:
+        added.append((JUDGED, [details.judged if details else None for details in data.details]))
     others = [(column, [Cell(display.rounded(value), value) for value in values]) for column, values in added]
     first_cost = sum(not column.section for column in table.columns)
     return table_of(table.title, [*columns[:first_cost], *others, *columns[first_cost:]], table.notes)

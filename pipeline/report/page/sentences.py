@@ -44,7 +44,7 @@ def facts(comparison: Comparison) -> list[tuple[str, str]]:
     data = first.manifest.config.get("data", {})
     folder = str(data.get("path") or "").rstrip("/").rpartition("/")[2]
     passages = sorted({source.record.passages for source in comparison.sources})
-    hardware = first.manifest.hardware
+    hardware = first.record.stage("passages").hardware or first.manifest.hardware
     cores = hardware.cores or "?"
     processor = f"{hardware.cpu}, {cores} core{'' if cores == 1 else 's'}"
     gpus = Counter(hardware.gpus)

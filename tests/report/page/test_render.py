@@ -132,6 +132,12 @@ def test_one_result_is_a_page_too(folders: list[Path]) -> None:
     assert not any(attributes.get("id") == "pairs" for _, attributes in read.elements)
 
 
+def test_a_measure_has_one_column(workplace: Path) -> None:
+    config = load_config(workplace / "c.yaml", ["evaluate.measures=[ndcg@10, judged@10]"])
+    page = render_page(compare([run_benchmark(config).folder]))
+    assert page.replace("<wbr>", "").count("judged@10</button>") == 1
+
+
 def test_without_the_cache_the_page_says_so_and_shows_ids(folders: list[Path], tmp_path: Path) -> None:
     moved = [Path(shutil.copytree(folder, tmp_path / folder.name)) for folder in folders]
     for folder in moved:
