@@ -166,6 +166,7 @@ def evaluate(
     measures: str | Sequence[str] = MEASURES,
     *,
     ignore_identical_ids: bool = False,
+    single_precision: bool = False,
 ) -> Evaluation:
     """Score any TREC run with TREC or BEIR judgments; `.gz` is accepted.
 
@@ -174,6 +175,7 @@ def evaluate(
         run: Run file.
         measures: Names as in docs/measures.md, as a list or separated by commas.
         ignore_identical_ids: Drop documents whose id is the query's own.
+        single_precision: Compare scores as float32, as trec_eval did before 9.0.8 and pytrec_eval does.
 
     Returns:
         Values per query, means and 95% intervals.
@@ -184,4 +186,4 @@ def evaluate(
     from pipeline.metrics.evaluation import evaluate_files
     from pipeline.metrics.names import parse_measures
 
-    return evaluate_files(qrels, run, parse_measures(measures), ignore_identical_ids)
+    return evaluate_files(qrels, run, parse_measures(measures), ignore_identical_ids, single_precision)

@@ -33,6 +33,9 @@ def evaluate(
     ignore_identical_ids: Annotated[
         bool, typer.Option("--ignore-identical-ids", help="Drop documents whose id is the query's own.")
     ] = False,
+    single_precision: Annotated[
+        bool, typer.Option("--single-precision", help="Compare scores as trec_eval did before 9.0.8.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Score a TREC run with TREC or BEIR qrels, like trec_eval -c."""
@@ -43,7 +46,9 @@ def evaluate(
     if per_query:
         check_file(per_query, "--per-query")
     wanted = MEASURES if measures is None else measures
-    scored = api.evaluate(qrels, run, wanted, ignore_identical_ids=ignore_identical_ids)
+    scored = api.evaluate(
+        qrels, run, wanted, ignore_identical_ids=ignore_identical_ids, single_precision=single_precision
+    )
     if per_query:
         with open(per_query, "w", encoding="utf-8", newline="") as file:
             write_per_query(file, scored.query_ids, scored.measures, scored.values)

@@ -1,10 +1,12 @@
 """The order of hits, including ties: the one place that defines it.
 
-Scores fall; where two are equal as float32, the higher document id comes first, ids compared as UTF-8 byte
-strings. This is the order of trec_eval 9 (`comp_sim_docno` in form_res_rels.c; its scores are C floats) and
-of pytrec_eval. Sorting strings is slow, and most scores differ. So rows are first sorted by score, unless
-they are already. Then all hits that have the same score as a neighbour are gathered from all rows, with a
-group number for each run of equal scores, and one sort by group and id orders all of them in their places.
+Scores fall; where two are equal, the higher document id comes first, ids compared as UTF-8 byte strings. This
+is the order of trec_eval (`comp_sim_docno` in form_res_rels.c). Scores are compared in their own type: those
+of a search are float32, those of a run file float64, as in trec_eval since 9.0.8.
+
+Sorting strings is slow, and most scores differ. So rows are first sorted by score, unless they are already.
+Then all hits that have the same score as a neighbour are gathered from all rows, with a group number for each
+run of equal scores, and one sort by group and id orders all of them in their places.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import pyarrow.compute as pc
 
 from pipeline.core.arrow import from_numpy
 from pipeline.core.errors import InputError
-from pipeline.core.records import Float32, Int64
+from pipeline.core.records import Int64, Scores
 
 
 def descending_id_rank(ids: pa.ChunkedArray) -> Int64:
@@ -28,12 +30,12 @@ def descending_id_rank(ids: pa.ChunkedArray) -> Int64:
     return rank
 
 
-def sort_hits(passages: Int64, scores: Float32, id_rank: Int64) -> tuple[Int64, Float32]:
+def sort_hits(passages: Int64, scores: Scores, id_rank: Int64) -> tuple[Int64, Scores]:
     """Sort every row.
 
     Args:
         passages: int64 [queries, k], rows of passages in any order, -1 for padding.
-        scores: float32 [queries, k].
+        scores: float32 or float64 [queries, k].
         id_rank: int64 [passages], `descending_id_rank` of all passage ids.
 
     Returns:
@@ -42,12 +44,12 @@ def sort_hits(passages: Int64, scores: Float32, id_rank: Int64) -> tuple[Int64, 
     return _sort(passages, scores, lambda tied: id_rank[tied])
 
 
-def sort_hits_by_id(passages: Int64, scores: Float32, ids: pa.ChunkedArray) -> tuple[Int64, Float32]:
+def sort_hits_by_id(passages: Int64, scores: Scores, ids: pa.ChunkedArray) -> tuple[Int64, Scores]:
     """`sort_hits` for few ties: only the `ids` (Arrow strings [passages]) of tied hits are read."""
     return _sort(passages, scores, lambda tied: descending_id_rank(ids.take(from_numpy(tied))))
 
 
-def _sort(passages: Int64, scores: Float32, rank_of: Callable[[Int64], Int64]) -> tuple[Int64, Float32]:
+def _sort(passages: Int64, scores: Scores, rank_of: Callable[[Int64], Int64]) -> tuple[Int64, Scores]:
     """Sort every row; `rank_of` gives the order of tied passages (see the module's explanation)."""
     passages, scores = _by_score(passages, scores)
     ties = np.zeros(passages.shape, dtype=np.bool_)  # whether a hit ties with the one before
@@ -64,18 +66,18 @@ def _sort(passages: Int64, scores: Float32, rank_of: Callable[[Int64], Int64]) -
     return passages, scores
 
 
-def _by_score(passages: Int64, scores: Float32) -> tuple[Int64, Float32]:
+def _by_score(passages: Int64, scores: Scores) -> tuple[Int64, Scores]:
     """Rows with falling scores and the padding last. Rows that are in this order already are not sorted."""
     if np.isnan(scores).any():
         row = int(np.isnan(scores).any(axis=1).argmax())
         raise InputError(f"a score of query row {row} is NaN", allowed="numbers", fix="check the embeddings")
     pads = passages < 0
     if pads.any():
-        scores = np.where(pads, np.float32(-np.inf), scores)
+        scores = np.where(pads, scores.dtype.type(-np.inf), scores)
     wrong = (scores[:, 1:] > scores[:, :-1]) | (pads[:, :-1] > pads[:, 1:])
     rows = np.flatnonzero(wrong.any(axis=1))
     if rows.size:
-        falling = np.where(pads[rows], np.float32(np.nan), -scores[rows])  # NaN is sorted last
+        falling = np.where(pads[rows], scores.dtype.type(np.nan), -scores[rows])  # NaN is sorted last
         order = np.argsort(falling, axis=1)
         passages, scores = passages.copy(), scores.copy()
         passages[rows] = np.take_along_axis(passages[rows], order, axis=1)

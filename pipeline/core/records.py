@@ -19,6 +19,8 @@ Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
 Float32 = npt.NDArray[np.float32]
 Float64 = npt.NDArray[np.float64]
+Scores = npt.NDArray[Any]
+"""Scores as float32, or as float64 where they come from a run file."""
 UInt8 = npt.NDArray[np.uint8]
 Array = npt.NDArray[Any]
 
@@ -97,12 +99,12 @@ class Ranking:
 
     Attributes:
         passages: int64 [queries, k], row of the passage at each rank; -1 pads a row with fewer hits.
-        scores: float32 [queries, k], never increasing along a row; -inf where `passages` is -1.
+        scores: float32 or float64 [queries, k], never increasing along a row; -inf where `passages` is -1.
             Equal scores are in descending order of passage id (`pipeline.core.order`).
     """
 
     passages: Int64
-    scores: Float32
+    scores: Scores
 
 
 @dataclass(frozen=True)

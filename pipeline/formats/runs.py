@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import numpy as np
 
 from pipeline.core.errors import InputError
-from pipeline.core.records import Float32, Int32, Ranking
+from pipeline.core.records import Float64, Int32, Ranking
 from pipeline.formats.columns import Form, column_blocks, read_columns
 from pipeline.formats.duplicates import repeated_pairs, string_buffers
 
@@ -25,10 +25,9 @@ if TYPE_CHECKING:
 BLOCK_LINES = 1 << 18  # written at once
 
 
-def _scores(column: pa.Array) -> Float32:
-    """A float64 column as float32; ValueError for a NaN."""
-    with np.errstate(over="ignore"):  # as in C, a score past float32 is infinite
-        scores: Float32 = column.to_numpy().astype(np.float32)
+def _scores(column: pa.Array) -> Float64:
+    """A float64 column as a NumPy array; ValueError for a NaN."""
+    scores: Float64 = column.to_numpy()
     if np.isnan(scores).any():
         raise ValueError("a score is not a number")
     return scores
@@ -45,13 +44,13 @@ class Run:
         query_ids: Arrow strings [queries], in order of first appearance.
         queries: int32 [lines], row in `query_ids`.
         documents: Arrow strings [lines]; each document once for a query.
-        scores: float32 [lines], the precision in which trec_eval 9 compares them.
+        scores: float64 [lines].
     """
 
     query_ids: pa.Array
     queries: Int32
     documents: pa.ChunkedArray
-    scores: Float32
+    scores: Float64
 
 
 def read_run(path: Path | str) -> Run:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TextIO
 
@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 from pipeline.core.order import sort_hits_by_id
-from pipeline.core.records import Float32, Float64, Int64, Qrels, Ranking
+from pipeline.core.records import Float64, Int64, Qrels, Ranking, Scores
 from pipeline.core.table import Displayed, Table, measure_table
 from pipeline.formats.judgments import Judgments
 from pipeline.formats.qrels import read_qrels
@@ -113,6 +113,7 @@ def evaluate_files(
     run_path: Path | str,
     measures: Sequence[Measure],
     ignore_identical_ids: bool = False,
+    single_precision: bool = False,
 ) -> Evaluation:
     """Score a TREC run with TREC or BEIR judgments.
 
@@ -121,12 +122,13 @@ def evaluate_files(
         run_path: The run.
         measures: The measures to compute.
         ignore_identical_ids: Remove hits whose document id is the query's own id before ranks are counted.
+        single_precision: Compare scores as float32, as trec_eval did before 9.0.8, and not as float64.
 
     Raises:
         InputError: A file is malformed, or no query of the run is judged.
     """
     qrels = read_qrels(qrels_path)
-    joined = join_run_and_qrels(read_run(run_path), qrels)
+    joined = join_run_and_qrels(read_run(run_path), qrels, single_precision)
     if len(joined.query_ids) == joined.missing:
         raise InputError(
             f"no query of {run_path} is judged in {qrels_path}",
@@ -152,8 +154,14 @@ def evaluate_files(
     )
 
 
-def join_run_and_qrels(run: Run, qrels: Judgments) -> JoinedRun:
-    """Give queries and documents of a run and of judgments common row numbers, and order the run."""
+def join_run_and_qrels(run: Run, qrels: Judgments, single_precision: bool = False) -> JoinedRun:
+    """Give queries and documents of a run and of judgments common row numbers, and order the run.
+
+    `single_precision` is as in `evaluate_files`; a score past float32 is infinite then, as in C.
+    """
+    if single_precision:
+        with np.errstate(over="ignore"):
+            run = replace(run, scores=run.scores.astype(np.float32))
     document_ids = pc.unique(pa.chunked_array([qrels.passage_ids, qrels.query_ids], type=pa.string()))
     passages = row_numbers(qrels.passage_ids, document_ids)[qrels.passages]
     judged = Qrels(qrels.queries.astype(np.int64), passages, qrels.grades)
@@ -193,11 +201,11 @@ def write_per_query(
     writer.writerows([query, *row] for query, row in zip(query_ids, values.tolist(), strict=True))
 
 
-def _lines_by_query(row: Int64, run: Run, n_queries: int) -> tuple[Int64, Float32]:
+def _lines_by_query(row: Int64, run: Run, n_queries: int) -> tuple[Int64, Scores]:
     """Lay a run's lines out as a row per query, in their order in the file.
 
     `row` is int64 [run queries], the row of each query of the run; the lines of row `n_queries` are left out.
-    Returns line numbers int64 [n_queries, k], padded with -1, and scores float32, padded with -inf.
+    Returns line numbers int64 [n_queries, k], padded with -1, and scores, padded with -inf.
     """
     # in the smallest type that holds the row numbers: NumPy sorts up to 16 bits in one pass
     rows = row.astype(np.min_scalar_type(n_queries))[run.queries]
@@ -210,6 +218,6 @@ def _lines_by_query(row: Int64, run: Run, n_queries: int) -> tuple[Int64, Float3
         hits = lines.reshape(shape)
         return hits, run.scores[hits]
     filled = np.arange(shape[1]) < counts[:, None]
-    hits, scores = np.full(shape, -1, dtype=np.int64), np.full(shape, -np.inf, dtype=np.float32)
+    hits, scores = np.full(shape, -1, dtype=np.int64), np.full(shape, -np.inf, dtype=run.scores.dtype)
     hits[filled], scores[filled] = lines, run.scores[lines]
     return hits, scores

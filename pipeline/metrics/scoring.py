@@ -75,7 +75,9 @@ def drop_identical(ranking: Ranking, own: Int64) -> Ranking:
     order = np.argsort(~kept, axis=1, kind="stable")
     kept = np.take_along_axis(kept, order, axis=1)
     passages = np.where(kept, np.take_along_axis(ranking.passages, order, axis=1), -1)
-    scores = np.where(kept, np.take_along_axis(ranking.scores, order, axis=1), np.float32(-np.inf))
+    scores = np.where(
+        kept, np.take_along_axis(ranking.scores, order, axis=1), ranking.scores.dtype.type(-np.inf)
+    )
     return Ranking(passages, scores)
 
 

@@ -48,6 +48,12 @@ def _distributions(description: Mapping[str, Any]) -> Table:
     rows |= {f"query: judgments of grade {grade}": each for grade, each in judged["grade"].items()}
     for role, lengths in description["lengths"].items():
         singular = {"passages": "passage", "queries": "query"}[role]
-        rows |= {f"{singular}: {unit}": each for unit, each in lengths.items()}
+        texts = description[role]
+        rows |= {f"{singular}: {unit}{_sample(each, texts)}": each for unit, each in lengths.items()}
     cells = [(label, *(f"{each[name]:,.5g}" for name in figures)) for label, each in rows.items()]
     return Table("", [Column("distribution"), *(Column(name, "right") for name in figures)], cells)
+
+
+def _sample(lengths: Mapping[str, Any], texts: int) -> str:
+    """What to add to the label of lengths that were counted in fewer texts than there are."""
+    return f", of a sample of {lengths['counted']:,}" if lengths["counted"] < texts else ""

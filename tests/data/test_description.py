@@ -7,6 +7,7 @@ import json
 from pipeline.config import SOURCES
 from pipeline.data import describe
 from pipeline.data.description import TOKENIZED
+from pipeline.report.collection import collection_view
 
 
 def count_words(texts):
@@ -50,7 +51,13 @@ def test_tokens_only_when_they_can_be_counted(tmp_path, plain, write_beir, loade
 
 def test_tokens_of_a_large_corpus_are_sampled_the_same_each_time(dl19, loaded):
     made = loaded(SOURCES.make(source="beir", path=str(dl19)))
-    lengths = [describe(made.collection, count_words)["lengths"]["passages"] for _ in range(2)]
+    described = [describe(made.collection, count_words) for _ in range(2)]
+    lengths = [each["lengths"]["passages"] for each in described]
     assert lengths[0] == lengths[1]
     assert lengths[0]["characters"]["counted"] == 14581
     assert lengths[0]["tokens"]["counted"] == TOKENIZED
+    _, distributions, *_ = collection_view("dl19", described[0])
+    labels = [row[0] for row in distributions.rows]
+    assert "passage: tokens, of a sample of 10,000" in labels
+    assert "passage: characters" in labels
+    assert "query: tokens" in labels

@@ -50,6 +50,19 @@ def test_evaluate_files(paths: tuple[Path, Path]) -> None:
     assert (evaluation.missing, evaluation.unjudged) == (1, 1)
 
 
+def test_scores_are_compared_as_the_chosen_version_of_trec_eval_does(tmp_path: Path) -> None:
+    """d1 is ahead by less than a float32 tells: there the two tie, and the higher id goes first."""
+    qrels, run = tmp_path / "qrels", tmp_path / "run"
+    qrels.write_text("q1 0 d1 1\nq1 0 d2 0\nq2 0 d1 1\n")
+    run.write_text("q1 Q0 d1 1 1.00000000001 t\nq1 Q0 d2 2 1 t\nq2 Q0 d1 1 1e300 t\nq2 Q0 d0 2 1e200 t\n")
+    for option, expected in ([], [1, 1]), (["--single-precision"], [0.5, 1]):
+        table = tmp_path / "values.csv"
+        files = ["--qrels", str(qrels), "--run", str(run), "--per-query", str(table)]
+        done = CliRunner().invoke(app, ["evaluate", *files, "--measures", "mrr", *option])
+        assert done.exit_code == 0, done.output
+        assert [float(row["mrr"]) for row in csv.DictReader(table.open())] == expected
+
+
 def test_repeated_judgments_are_merged_and_said(paths: tuple[Path, Path]) -> None:
     before = evaluate_files(*paths, parse_measures("map"))
     paths[0].write_text(QRELS + "q1 0 d1 0\n")

@@ -53,7 +53,8 @@ def our_values(folder: Path, qrels: Judgments, run: Run, measures: list[str]) ->
 
 
 def files_values(qrels: Path, run: Path, measures: list[str]) -> Values:
-    joined = join_run_and_qrels(read_run(run), read_qrels(qrels))
+    """Scores are compared as float32, as the trec_eval in pytrec_eval does."""
+    joined = join_run_and_qrels(read_run(run), read_qrels(qrels), single_precision=True)
     values = compute_measures(joined.ranking, joined.qrels, len(joined.query_ids), parse_measures(measures))
     rows = zip(joined.query_ids.to_pylist(), values.tolist(), strict=True)
     return {query: dict(zip(measures, row, strict=True)) for query, row in rows}
