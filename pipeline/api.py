@@ -119,7 +119,7 @@ def _finish(benchmark: Benchmark, folder: Path) -> Result:
     started = time.perf_counter()
     outcomes = benchmark.run()
     seconds = time.perf_counter() - started
-    return write_result(folder, benchmark.config, benchmark.recipes, outcomes, seconds)
+    return write_result(folder, benchmark, outcomes, seconds)
 
 
 def _result_folder(config: Config, output: str | Path | None) -> Path:
@@ -144,7 +144,9 @@ def describe_data(configs: Sequence[Config], progress: Progress = silent) -> dic
 
     alike: defaultdict[tuple[DataSettings, str], list[Benchmark]] = defaultdict(list)
     for benchmark in several(configs, progress):
-        alike[benchmark.config.data, benchmark.config.model.name].append(benchmark)
+        config = benchmark.config
+        model = config.model.name if config.model else config.label
+        alike[config.data, model].append(benchmark)
     return {
         group[0].config.name: describe(group[0].collection, _token_counter(group)) for group in alike.values()
     }

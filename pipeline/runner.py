@@ -11,20 +11,19 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 from pipeline.config import Config
-from pipeline.config.kinds import named
 from pipeline.core import machine
 from pipeline.core.progress import Progress, silent
 from pipeline.core.records import Collection
 from pipeline.data.collection_files import CORPUS
 from pipeline.engines import Engine
 from pipeline.retrievers import shared
-from pipeline.retrievers.retriever import Identities, Retriever
-from pipeline.retrievers.stage import Context, Plan
+from pipeline.retrievers.retriever import Identities, Retriever, make_retriever
+from pipeline.retrievers.stage import Context, Plan, Stage
 from pipeline.storage import hashing
 from pipeline.storage.artifacts import Artifact, Draft, Recipe
 from pipeline.storage.store import Store
@@ -82,25 +81,25 @@ class Benchmark:
     _recipes: dict[str, Recipe] = field(default_factory=dict, init=False)
     _outcomes: dict[str, StageOutcome] = field(default_factory=dict, init=False)
     _opened: dict[str, Any] = field(default_factory=dict, init=False)
+    _open: tuple[Callable[[Store], Engine], Engine] | None = field(default=None, init=False)
 
     @cached_property
     def retriever(self) -> Retriever[Any]:
         """Makes the ranking; it hashes data and model files, and parses none."""
         identity = self.identities.collection(self.config.data)
         folder = self.store.folder(shared.collection_stage(self.config, identity).recipe({}))
-        kind = named(self.config.model.retriever)
-        retriever: Retriever[Any] = kind(self.config, self.identities, identity, folder.absolute() / CORPUS)
-        return retriever
+        return make_retriever(self.config, self.identities, identity, folder.absolute() / CORPUS)
 
     @cached_property
     def stages(self) -> Plan:
         """The stages, in the order they are reported in."""
-        return shared.whole_plan(self.config, self.retriever.identity, self.retriever.stages())
+        made = self.retriever
+        return shared.whole_plan(self.config, made.identity, made.plan(), made.ranking, made.assessments())
 
     @property
     def reported(self) -> list[str]:
         """The stages that results list."""
-        return [name for name in self.stages if name not in shared.UNLISTED]
+        return [name for name, stage in self.stages.items() if stage.listed]
 
     def recipe(self, name: str) -> Recipe:
         """What shapes one stage's artifact."""
@@ -129,20 +128,20 @@ class Benchmark:
     @property
     def _searched(self) -> bool:
         """Whether the ranking exists, and may be used."""
-        return not self.fresh and self.store.find(self.recipe(shared.RANKING)) is not None
+        return not self.fresh and self.store.find(self.recipe(self.retriever.ranking)) is not None
 
     def run(self) -> list[StageOutcome]:
         """Make the missing artifacts, and return what was done about each reported stage, in order."""
         self.check()
         try:
             if not self._searched:
-                _ = self.engine  # a cluster that does not exist is refused before data is read
-            wanted = self._needed_for(shared.RESULTS) if self.fresh else shared.RESULTS
-            for name in wanted:
+                # a cluster that does not exist is refused before data is read
+                self._engine(self.retriever.open_engine)
+            results = (self.retriever.ranking, shared.SCORES)
+            for name in self._needed_for(results) if self.fresh else results:
                 self.ensure(name)
         finally:
-            if vars(self).get("engine"):
-                self.engine.close()
+            self._close_engine()
         return [self._outcomes.get(name) or self._unneeded(name) for name in self.reported]
 
     def _needed_for(self, names: Iterable[str]) -> list[str]:
@@ -191,9 +190,10 @@ class Benchmark:
     def _changed_since(self, artifact: Artifact) -> str | None:
         """The stage, of those this run has used, whose files differ from those the artifact was made from."""
         made = artifact.manifest["made"]
+        used = {outcome.key: outcome.artifact for outcome in self._outcomes.values()}
         for name, files in made.get("from_files", {}).items():
-            same_key = name in self._outcomes and self.recipe(name).key == made["from"][name]
-            if same_key and files != _content(self.ensure(name)):
+            now = used.get(made["from"][name])
+            if now and files != _content(now):
                 return str(name)
         return None
 
@@ -207,7 +207,7 @@ class Benchmark:
         """Run one stage, and return its facts and how it was made."""
         stage, meter = self.stages[name], machine.Meter()
         inputs = {needed: self.opened(needed) for needed in stage.needs}
-        facts = stage.make(inputs, draft, Context(self.progress, meter, lambda: self.engine))
+        facts = stage.make(inputs, draft, Context(self.progress, meter, partial(self._engine_of, stage)))
         varying = [needed for needed in stage.needs if not self.stages[needed].exact_bytes]
         return facts, {
             **meter.figures(),
@@ -218,10 +218,22 @@ class Benchmark:
             "versions": machine.versions(),
         }
 
-    @cached_property
-    def engine(self) -> Engine:
-        """Where parts of the work are done: opened when first used, closed at the end of `run`."""
-        return self.retriever.open_engine(self.store)
+    def _engine_of(self, stage: Stage) -> Engine:
+        if stage.open_engine is None:
+            raise RuntimeError(f"stage {stage.name} has no engine")
+        return self._engine(stage.open_engine)
+
+    def _engine(self, opens: Callable[[Store], Engine]) -> Engine:
+        """The engine that a function opens: one at a time, so that a model has the machine for itself."""
+        if self._open is None or self._open[0] != opens:
+            self._close_engine()
+            self._open = opens, opens(self.store)
+        return self._open[1]
+
+    def _close_engine(self) -> None:
+        if self._open:
+            self._open[1].close()
+        self._open = None
 
 
 def several(configs: Iterable[Config], progress: Progress = silent, fresh: bool = False) -> list[Benchmark]:

@@ -24,9 +24,9 @@ One YAML file is one benchmark; `benchmarco schema` prints the same as JSON Sche
 are refused. Relative paths are taken from the config file's folder, `cache` and `output` from the working
 directory. Any key can be set for one run: `--set search.top_k=100`.
 
-`data` and `model` have kinds, chosen by `data.source` and `model.backend`: a kind has the settings of the
-first table and of those under its name. A setting of another kind is refused, except
-with its default value.
+`data`, `model` and `rerank` have kinds, chosen by `data.source`, `model.backend` and `rerank.backend`: a kind
+has the settings of the first table and of those under its name. A setting of another kind is refused, except
+with its default value. Retrievers in `fuse.of` are numbered from 1: `--set fuse.of.2.model.precision=bf16`.
 
 *Makes again* names the stages that the setting itself shapes. What is made from them follows; everything else
 is reused. Of a changed `data` the passages' vectors stay if the passages do. Settings with none there are
@@ -87,7 +87,10 @@ def fields(model: type[BaseModel]) -> list[tuple[str, Any]]:
 
 
 def section(annotation: Any) -> type[BaseModel] | None:
-    return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
+    """The section that a setting always or sometimes holds."""
+    options = typing.get_args(annotation) if isinstance(annotation, types.UnionType) else (annotation,)
+    found = (each for each in options if isinstance(each, type) and issubclass(each, BaseModel))
+    return next(found, None)
 
 
 def table(name: str, settings: Mapping[str, Any], kinds: Kinds[Any] | None = None) -> str:
@@ -132,11 +135,11 @@ def allowed(annotation: Any) -> str:
     if origin is dict:
         return f"mapping to {allowed(inner[1])}"
     if section(annotation):
-        return (
-            "`{"
-            + ", ".join(f"{key}: {allowed(field.annotation)}" for key, field in fields(annotation))
-            + "}`"
+        inside = (
+            f"{key}: …" if section(field.annotation) else f"{key}: {allowed(field.annotation)}"
+            for key, field in fields(annotation)
         )
+        return "`{" + ", ".join(inside) + "}`"
     names = {str: "text", int: "whole number", float: "number", bool: "true or false", type(None): "null"}
     return names.get(annotation, "any")
 

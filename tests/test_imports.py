@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.config import BACKENDS
+from pipeline.config import BACKENDS, RERANKERS
 
 PACKAGE = Path(__file__).resolve().parent.parent / "pipeline"
 FLOORS = (
     "core",
     "storage formats config",
     "data models metrics",
-    "encoders search",
+    "encoders rerankers search",
     "engines",
     "retrievers",
     "runner",
@@ -100,7 +100,7 @@ def test_no_packages_import_each_other() -> None:
 
 
 def test_backends_do_not_know_each_other() -> None:
-    backends = {BACKENDS[name].__module__ for name in BACKENDS}
+    backends = {kinds[name].__module__ for kinds in (BACKENDS, RERANKERS) for name in kinds}
     assert {module: sorted(backends & {*GRAPH[module]}) for module in backends} == {
         module: [] for module in backends
     }

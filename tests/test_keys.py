@@ -27,7 +27,7 @@ from pydantic import BaseModel
 from pipeline.config import BACKENDS, STAGES, Config
 from pipeline.config.files import load_config
 from pipeline.config.kinds import kinds_of
-from pipeline.retrievers import bm25, dense, shared
+from pipeline.retrievers import bm25, dense, fused, reranked, shared
 from pipeline.runner import Benchmark, several
 from pipeline.storage.store import Store
 
@@ -41,7 +41,9 @@ NEEDS: dict[str, set[str]] = {
     "queries": {"data"},
     "index": {"passages"},
     "search": {"data", "index", "queries"},
-    "evaluate": {"data", "search"},
+    "fuse": {"data", "search"},
+    "rerank": {"data", "search", "fuse"},
+    "evaluate": {"data", "search", "fuse", "rerank"},
 }
 FIRST, SECOND = "1" * 40, "2" * 40  # commits
 
@@ -85,6 +87,24 @@ CONFIGS = {
         name: t
         data: {source: beir, path: data}
         model: {backend: bm25}
+    """,
+    "reranked": """
+        name: t
+        data: {source: beir, path: data}
+        model: {backend: bm25}
+        rerank: {backend: sentence-transformers, name: ./bge-small-en-v1.5}
+    """,
+    "fused": """
+        name: t
+        data: {source: beir, path: data}
+        fuse: {of: [{model: {backend: bm25}}, {model: {backend: openvino, name: ./bge-small-en-v1.5}}]}
+        rerank: {backend: sentence-transformers, name: ./bge-small-en-v1.5}
+    """,
+    "reranked on the hub": """
+        name: t
+        data: {source: beir, path: data}
+        model: {backend: bm25}
+        rerank: {backend: sentence-transformers, name: owner/tiny}
     """,
 }
 
@@ -161,7 +181,7 @@ CHANGES: dict[str, list[Change]] = {
     "index.train_rows": [Change("index.train_rows=100")],
     "index.shards": [Change("index.shards=3")],
     "index.seed": [Change("index.seed=1")],
-    "search.top_k": [Change("search.top_k=1001")],
+    "search.top_k": [Change("search.top_k=1001"), Change("search.top_k=1001", ("fused",))],
     "search.batch_size": [Change("search.batch_size=5")],
     "search.memory_mb": [Change("search.memory_mb=64")],
     "search.parameters": [Change("search.parameters={efSearch: 9}", ("files", "index.factory=HNSW8"))],
@@ -170,6 +190,23 @@ CHANGES: dict[str, list[Change]] = {
         Change("search.against_exact=false", makes_again=set()),
     ],
     "search.device": [Change("search.device=cpu")],
+    "fuse.method": [],
+    "fuse.of": [
+        Change(
+            "fuse.of=[{model: {backend: openvino, name: ./bge-small-en-v1.5}}, {model: {backend: bm25}}]",
+            ("fused",),
+        )
+    ],
+    "fuse.k": [Change("fuse.k=20", ("fused",))],
+    "rerank.backend": [],
+    "rerank.name": [Change("rerank.name=./other-model", ("reranked",))],
+    "rerank.revision": [Change("rerank.revision=v1", ("reranked on the hub",))],
+    "rerank.precision": [Change("rerank.precision=bf16", ("fused",))],
+    "rerank.depth": [Change("rerank.depth=50", ("reranked",))],
+    "rerank.max_length": [Change("rerank.max_length=256", ("reranked",))],
+    "rerank.batch_size": [Change("rerank.batch_size=3", ("reranked",))],
+    "rerank.device": [Change("rerank.device=cpu", ("reranked",))],
+    "rerank.trust_remote_code": [Change("rerank.trust_remote_code=true", ("reranked",))],
     "engine.kind": [Change("engine.kind=ray")],
     "engine.address": [Change("engine.address=auto", ("files", "engine.kind=ray"))],
     "engine.workers": [Change("engine.workers=2", ("files", "engine.kind=ray"))],
@@ -259,11 +296,15 @@ def swap(path: Path, first: int = 1) -> None:
 def keys(folder: Path, base: str, *settings: str) -> dict[str, str]:
     config = load_config(folder / f"{base}.yaml", settings)
     recipes = Benchmark(config, Store(folder / "indexes")).recipes
-    return {stage: recipe.key for stage, recipe in recipes.items()}
+    found: dict[str, list[str]] = {}
+    for role, recipe in recipes.items():  # the same stage of several parts counts as one
+        found.setdefault(role.rpartition("/")[2], []).append(recipe.key)
+    return {stage: " ".join(sorted(keys)) for stage, keys in found.items()}
 
 
 def changed(before: dict[str, str], after: dict[str, str]) -> set[str]:
-    return {stage for stage in STAGES if before[stage] != after[stage]}
+    assert before.keys() == after.keys()
+    return {stage for stage in before if before[stage] != after[stage]}
 
 
 def walk(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -273,13 +314,10 @@ def walk(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Any]]:
             for kind in kinds:
                 yield from walk(kinds[kind], f"{prefix}{name}.")
             continue
-        options = get_args(field.annotation) if isinstance(field.annotation, types.UnionType) else ()
-        sections = [
-            each
-            for each in (field.annotation, *options)
-            if isinstance(each, type) and issubclass(each, BaseModel)
-        ]
-        if field.annotation not in sections:
+        is_union = isinstance(field.annotation, types.UnionType)
+        options = get_args(field.annotation) if is_union else (field.annotation,)
+        sections = [each for each in options if isinstance(each, type) and issubclass(each, BaseModel)]
+        if set(options) - {*sections, type(None)}:
             yield prefix + name, field
         for section in sections:
             yield from walk(section, f"{prefix}{name}.")
@@ -310,7 +348,12 @@ def test_kinds_agree_on_what_a_setting_shapes() -> None:
     assert [name for name, found in marks.items() if len(found) > 1] == []
 
 
-MODELS = {kind: base for base, text in CONFIGS.items() for kind in BACKENDS if f"backend: {kind}" in text}
+MODELS = {
+    kind: base
+    for base, text in CONFIGS.items()
+    for kind in BACKENDS
+    if f"model: {{backend: {kind}" in text and "rerank" not in text
+}
 """For each backend a config that uses it."""
 
 
@@ -323,7 +366,7 @@ def test_every_backend_keys_its_settings_as_they_claim(workplace: Path, kind: st
         if name == "backend" or (field.json_schema_extra["shapes"] and not field.json_schema_extra["keyed"]):
             continue
         found = changed(before, keys(workplace, MODELS[kind], CHANGES[setting][0].to))
-        assert found == after(set(field.json_schema_extra["shapes"])), setting
+        assert found == after(set(field.json_schema_extra["shapes"])) & set(before), setting
         tried += 1
     assert tried >= 3
 
@@ -337,10 +380,12 @@ def test_a_field_changes_the_keys_it_claims_and_no_others(
     workplace: Path, field: str, change: Change
 ) -> None:
     assert change.to.partition("=")[0] == field
-    base, *before = change.base
-    found = changed(keys(workplace, base, *before), keys(workplace, base, *before, change.to))
-    claimed = set(FIELDS[field].json_schema_extra["shapes"])
+    base, *settings = change.base
+    before = keys(workplace, base, *settings)
+    found = changed(before, keys(workplace, base, *settings, change.to))
+    claimed = set(FIELDS[field].json_schema_extra["shapes"]) & set(before)
     expected = after(claimed) if change.makes_again is None else change.makes_again
+    expected = expected & set(before)
     assert found == expected
     assert expected <= after(claimed)  # no field shapes more than it claims
     assert claimed <= expected or not expected
@@ -425,7 +470,7 @@ def test_a_fact_outside_the_config_changes_the_keys_of_what_it_shapes(workplace:
     base, change, expected = FACTS[fact]
     before = keys(workplace, base)
     change(workplace)
-    assert changed(before, keys(workplace, base)) == expected
+    assert changed(before, keys(workplace, base)) == expected & set(before)
 
 
 def test_the_model_s_files_are_all_in_the_table(bge_folder: Path) -> None:
@@ -436,7 +481,7 @@ def test_the_model_s_files_are_all_in_the_table(bge_folder: Path) -> None:
 NUMBERS = {
     **{
         f"{kind.__name__}.SCHEMAS[{stage}]": after({stage})
-        for kind in (shared, dense, bm25)
+        for kind in (shared, dense, bm25, fused, reranked)
         for stage in kind.SCHEMAS
     },
     "pipeline.data.identity.SCHEMA": ALL,
@@ -449,7 +494,8 @@ NUMBERS = {
 def test_a_schema_number_changes_the_keys_of_what_that_code_makes(
     workplace: Path, monkeypatch: pytest.MonkeyPatch, number: str
 ) -> None:
-    base = "packed" if "native" in number else "bm25" if "bm25" in number else "files"
+    named = {"native": "packed", "bm25": "bm25", "fused": "fused", "reranked": "reranked"}
+    base = next((base for name, base in named.items() if name in number), "files")
     before = keys(workplace, base)
     path, _, stage = number.rstrip("]").partition("[")
     module, _, name = path.rpartition(".")
@@ -458,7 +504,7 @@ def test_a_schema_number_changes_the_keys_of_what_that_code_makes(
         monkeypatch.setitem(getattr(owner, name), stage, 99)
     else:
         monkeypatch.setattr(owner, name, 99)
-    assert changed(before, keys(workplace, base)) == NUMBERS[number]
+    assert changed(before, keys(workplace, base)) == NUMBERS[number] & set(before)
 
 
 def test_every_schema_number_is_in_the_table(root: Path) -> None:
@@ -478,7 +524,7 @@ def test_the_version_that_converted_a_model_is_in_the_keys_of_its_vectors(
     monkeypatch.setattr(
         importlib.metadata, "version", lambda name: "0.0" if name == package else installed(name)
     )
-    assert changed(before[base], keys(workplace, base)) == VECTORS_ON
+    assert changed(before[base], keys(workplace, base)) == VECTORS_ON & set(before[base])
     assert changed(before["tables"], keys(workplace, "tables")) == set()  # the flag backend converts nothing
 
 
@@ -491,11 +537,15 @@ def test_the_versions_that_made_words_are_in_their_keys(
     monkeypatch.setattr(
         importlib.metadata, "version", lambda name: "0.0" if name == package else installed(name)
     )
-    assert changed(before, keys(workplace, "bm25")) == VECTORS_ON
+    assert changed(before, keys(workplace, "bm25")) == VECTORS_ON & set(before)
 
 
 def test_a_shard_size_a_batch_size_a_name_and_folders_together_change_nothing(workplace: Path) -> None:
-    free = [name for name, field in FIELDS.items() if not field.json_schema_extra["shapes"]]
+    free = [
+        name
+        for name, field in FIELDS.items()
+        if not field.json_schema_extra["shapes"] and not name.startswith("rerank.")
+    ]
     together = [change.to for name in free for change in CHANGES[name]]
     assert len(together) >= 6
     assert keys(workplace, "files") == keys(workplace, "files", *together)

@@ -10,8 +10,10 @@ from pydantic import field_validator, model_validator
 from pipeline.config.data import SOURCES, DataSettings
 from pipeline.config.engine import EngineConfig
 from pipeline.config.evaluate import EvaluateConfig
+from pipeline.config.fuse import FuseConfig
 from pipeline.config.index import FLAT, IndexConfig
 from pipeline.config.model import BACKENDS, ModelSettings
+from pipeline.config.rerank import RERANKERS, RerankSettings
 from pipeline.config.search import SearchConfig
 from pipeline.config.settings import HomePath, Section, setting
 
@@ -21,9 +23,13 @@ class Config(Section):
 
     name: str = setting(..., "names the result folder", shapes="")
     data: Annotated[DataSettings, SOURCES] = setting(..., "the collection", shapes="")
-    model: Annotated[ModelSettings, BACKENDS] = setting(..., "the encoder", shapes="")
+    model: Annotated[ModelSettings | None, BACKENDS] = setting(None, "the encoder", shapes="")
+    fuse: FuseConfig | None = setting(None, "instead of `model`: retrievers that are joined", shapes="")
     index: IndexConfig = setting(IndexConfig(), "the index", shapes="")
     search: SearchConfig = setting(SearchConfig(), "the search", shapes="")
+    rerank: Annotated[RerankSettings | None, RERANKERS] = setting(
+        None, "the reranker of the ranking; null is none", shapes=""
+    )
     engine: EngineConfig = setting(EngineConfig(), "where the work runs", shapes="")
     evaluate: EvaluateConfig = setting(EvaluateConfig(), "the measures", shapes="")
     cache: HomePath = setting("indexes", "folder of artifacts, relative to the working directory", shapes="")
@@ -38,7 +44,34 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _sections_fit(self) -> Self:
+        if (self.model is None) == (self.fuse is None):
+            found = "neither 'model' nor 'fuse' is given"
+            if self.model:
+                found = "'model' and 'fuse' are both given"
+            raise ValueError(
+                f"{found}: a benchmark has one encoder, or retrievers that are joined; "
+                "see configs/quickstart.yaml"
+            )
+        if self.fuse and self.index != IndexConfig():
+            raise ValueError("each of the retrievers in fuse.of has its own index: move 'index' there")
+        if self.rerank and self.rerank.depth > self.search.top_k:
+            raise ValueError(
+                f"rerank.depth is {self.rerank.depth:,}, and search.top_k keeps {self.search.top_k:,}: "
+                "lower the first or raise the second"
+            )
+        for number, part in enumerate(self.parts, start=1):
+            try:
+                part._check_retriever()
+            except ValueError as error:
+                raise ValueError(f"fuse.of, number {number}: {error}") from None
+        if self.model:
+            self._check_retriever()
+        return self
+
+    def _check_retriever(self) -> None:
+        """Raise ValueError if the sections of one retriever do not fit each other."""
         index, search = self.index, self.search
+        assert self.model is not None
         self.model.check(index, search)
         if search.memory_mb is not None and index.factory != FLAT:
             raise ValueError(
@@ -47,7 +80,40 @@ class Config(Section):
             )
         if search.memory_mb is not None and index.shards > 1:
             raise ValueError("search.memory_mb searches without an index: leave out index.shards")
-        return self
+
+    @property
+    def retriever(self) -> Any:
+        """The class of the retriever, or "module:class"; one that is made of others names theirs in turn."""
+        section = self.rerank or self.fuse or self.model
+        assert section is not None
+        return section.retriever
+
+    @property
+    def label(self) -> str:
+        """A short name of the retriever, for tables."""
+        first = self.model.label if self.model else " + ".join(part.label for part in self.parts)
+        return f"{first}, reranked by {self.rerank.label}" if self.rerank else first
+
+    @property
+    def first_stage(self) -> Config:
+        """The config of the benchmark that this one is without its reranker."""
+        return self.model_copy(update={"rerank": None})
+
+    @property
+    def parts(self) -> tuple[Config, ...]:
+        """For each retriever that is joined, the config of the benchmark that runs it alone."""
+        return tuple(
+            self.model_copy(
+                update={
+                    "model": part.model,
+                    "fuse": None,
+                    "index": part.index,
+                    "search": part.search or self.search,
+                    "rerank": part.rerank,
+                }
+            )
+            for part in (self.fuse.of if self.fuse else ())
+        )
 
 
 def json_schema() -> dict[str, Any]:

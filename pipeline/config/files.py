@@ -150,15 +150,33 @@ def _read_yaml(path: Path) -> dict[str, Any]:
 
 
 def put(raw: dict[str, Any], keys: Sequence[str], value: Any, where: str) -> None:
-    """Set the value at a path of keys, in place; missing sections are added. `where` is for messages."""
+    """Set the value at a path of keys, in place; missing sections are added. `where` is for messages.
+
+    A key of a list is the number of a place in it, from 1.
+    """
     *above, last = keys
+    holder: Any = raw
     for key in above:
-        if raw.get(key) is None:
-            raw[key] = {}
-        raw = raw[key]
-        if not isinstance(raw, dict):
+        place = _place_in(holder, key, keys, where)
+        if isinstance(holder, dict) and holder.get(key) is None:
+            holder[key] = {}
+        holder = holder[place]
+        if not isinstance(holder, dict | list):
             raise InputError(
                 f"{where}: '{'.'.join(keys)}' is below '{key}', which is a value and not a section",
                 fix="name a setting below a section",
             )
-    raw[last] = value
+    holder[_place_in(holder, last, keys, where)] = value
+
+
+def _place_in(holder: dict[str, Any] | list[Any], key: str, keys: Sequence[str], where: str) -> Any:
+    """The place of a key in a section, or in a list of sections, which are numbered from 1."""
+    if isinstance(holder, dict):
+        return key
+    if key.isdecimal() and 1 <= int(key) <= len(holder):
+        return int(key) - 1
+    raise InputError(
+        f"{where}: '{key}' in '{'.'.join(keys)}' is not a place in a list",
+        allowed=f"1 to {len(holder)}",
+        fix="name one of them",
+    )

@@ -11,7 +11,7 @@ import functools
 import importlib
 import operator
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar, get_args
 
 from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, TypeAdapter, ValidationInfo
 from pydantic.fields import FieldInfo
@@ -93,9 +93,11 @@ class Kinds(Generic[S]):
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Validate by the union, which is made when first needed; serialize by the value's own class."""
-        return core_schema.with_info_plain_validator_function(
+        kinds = core_schema.with_info_plain_validator_function(
             self._validate, serialization=core_schema.simple_ser_schema("any")
         )
+        optional = type(None) in get_args(source)
+        return core_schema.nullable_schema(kinds) if optional else kinds
 
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
@@ -105,9 +107,10 @@ class Kinds(Generic[S]):
         for reference in union["oneOf"]:
             kind = handler.resolve_ref_schema(reference)
             name = kind["properties"][self.field]
-            if name.pop("default", None) != self.default:
+            name.pop("default", None)
+            if name["const"] != self.default:
                 kind["required"] = list(dict.fromkeys([self.field, *kind.get("required", [])]))
-        return union
+        return {"anyOf": [union, {"type": "null"}]} if schema["type"] == "nullable" else union
 
 
 def named(place: Any) -> Any:

@@ -6,7 +6,7 @@ import difflib
 import re
 import types
 from collections.abc import Mapping, Sequence
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
@@ -22,7 +22,6 @@ _TYPE_OF_UNION = re.compile(r"(int|str|bool|PositivesOf)$|tuple\[|literal\[|func
 _ALLOWED = {
     "model_type": "a section: settings and their values",
     "tuple_type": "a list",
-    "too_short": "one or more",
 }
 """What is allowed, in terms of YAML, for some of pydantic's types of errors."""
 
@@ -31,11 +30,12 @@ def explain(error: ValidationError, where: str) -> InputError:
     """One of pydantic's errors about a config as a message: an unknown key first, else the deepest."""
     issue = min(error.errors(), key=lambda issue: (issue["type"] != "extra_forbidden", -len(issue["loc"])))
     keys, section, kinds = _place(issue["loc"])
-    at = f"{where}: '{'.'.join(map(str, keys))}'"
+    at = f"{where}: '{_dotted(keys)}'"
     if issue["type"] == "extra_forbidden":
         return _unknown_key(keys, section, kinds, where)
     if issue["type"].startswith("union_tag"):
-        return _unknown_kind(str(keys[0]), issue["input"], where)
+        assert section is not None, f"{keys} is no setting"
+        return _unknown_kind(keys, section, issue["input"], where)
     field = section.model_fields.get(str(keys[-1])) if section and keys else None
     doc = f" ({field.description})" if field and field.description else ""
     if issue["type"] == "missing":
@@ -44,6 +44,10 @@ def explain(error: ValidationError, where: str) -> InputError:
     if issue["type"] == "value_error" and isinstance(issue["input"], Mapping):
         return InputError(f"{where}: {message}")  # about a whole section; it says what to do
     allowed = _ALLOWED.get(issue["type"], message)
+    if issue["type"] == "too_short":
+        allowed = (
+            "one or more" if issue["ctx"]["min_length"] == 1 else f"{issue['ctx']['min_length']} or more"
+        )
     return InputError(f"{at} is {short_repr(issue['input'])}{doc}", allowed=allowed, fix="change it")
 
 
@@ -52,7 +56,7 @@ def _unknown_key(
 ) -> InputError:
     """The message for a key that its section does not have; arguments as `_place` returns them."""
     key = str(keys[-1])
-    dotted = ".".join(map(str, keys))
+    dotted = _dotted(keys)
     known = [*(section.model_fields if section else []), *([] if keys[:-1] else [SWEEP])]
     near = difflib.get_close_matches(key, known, 1)
     found = f"unknown key '{dotted}'"
@@ -64,16 +68,23 @@ def _unknown_key(
     return InputError(f"{where}: {found}", allowed=", ".join(known), fix=fix)
 
 
-def _unknown_kind(section: str, settings: Mapping[str, Any], where: str) -> InputError:
-    """The message for a section without a kind, or with an unknown one."""
-    kinds = kinds_of(Config.model_fields[section])
-    assert kinds is not None, f"section {section} has no kinds"
+def _dotted(keys: Sequence[str | int]) -> str:
+    """The path of a setting, as `--set` takes it: places in a list are numbered from 1."""
+    return ".".join(str(key + 1) if isinstance(key, int) else key for key in keys)
+
+
+def _unknown_kind(
+    keys: Sequence[str | int], holder: type[BaseModel], settings: Mapping[str, Any], where: str
+) -> InputError:
+    """The message for a section without a kind, or with an unknown one; `holder` has that section."""
+    kinds = kinds_of(holder.model_fields[str(keys[-1])])
+    assert kinds is not None, f"section {keys} has no kinds"
     doc = kinds.base.model_fields[kinds.field].description
     value = settings.get(kinds.field)
     near = difflib.get_close_matches(value, kinds, 1) if isinstance(value, str) else []
     is_given = kinds.field in settings
     return InputError(
-        f"{where}: '{section}.{kinds.field}' is {short_repr(value) if is_given else 'missing'} ({doc})",
+        f"{where}: '{_dotted(keys)}.{kinds.field}' is {short_repr(value) if is_given else 'missing'} ({doc})",
         allowed=", ".join(f"'{name}'" for name in kinds),
         fix=f"did you mean '{near[0]}'" if near else "change it" if is_given else "add it",
     )
@@ -93,17 +104,20 @@ def _place(
     inner = holder  # the section, and its kinds, that the next key is in
     for part in location:
         section, kinds = inner
-        if kinds and kinds.base is section:
-            inner = (kinds[str(part)], kinds)  # pydantic names the kind after the section
-        elif isinstance(part, int) or not _TYPE_OF_UNION.match(part):
-            field = section.model_fields.get(str(part)) if section else None
+        if isinstance(part, int):
+            keys.append(part)
+        elif kinds and kinds.base is section:
+            inner = (kinds[part], kinds)  # pydantic names the kind after the section
+        elif not _TYPE_OF_UNION.match(part):
+            field = section.model_fields.get(part) if section else None
             keys.append(part)
             holder, inner = inner, (_section_in(field), kinds_of(field)) if field else (None, None)
     return keys, *holder
 
 
 def _section_in(field: FieldInfo) -> type[BaseModel] | None:
-    """The section that a field always or sometimes holds."""
+    """The section that a field always or sometimes holds, or a list of such."""
     inner = field.annotation
-    options = get_args(inner) if isinstance(inner, types.UnionType) else (inner,)
+    is_several = isinstance(inner, types.UnionType) or get_origin(inner) is tuple
+    options = get_args(inner) if is_several else (inner,)
     return next((each for each in options if isinstance(each, type) and issubclass(each, BaseModel)), None)

@@ -33,6 +33,11 @@ class ModelSettings(Section):
         16384, "passages or queries per stored shard, the most that an interrupted run loses", shapes="", ge=1
     )
 
+    @property
+    def label(self) -> str:
+        """A short name for tables: the last part of the model's name, or the backend."""
+        return self.name.rstrip("/").rpartition("/")[2] or self.backend
+
     def check(self, index: IndexConfig, search: SearchConfig) -> None:
         """Raise ValueError for settings of other sections that this backend cannot honour."""
 

@@ -8,7 +8,7 @@ from pipeline.config.settings import Section, setting
 class SearchConfig(Section):
     """How the index is searched."""
 
-    top_k: int = setting(1000, "passages kept for each query", shapes="search", ge=1)
+    top_k: int = setting(1000, "passages kept for each query", shapes="search fuse", ge=1)
     batch_size: int = setting(
         256, "queries searched at once, by an approximate index or by Flat on a GPU", shapes="", ge=1
     )

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pipeline.core.progress import Bar
-from pipeline.encoders import Encoder
 
-Job = Callable[[Any, Encoder | None, Bar], Any]
+Job = Callable[[Any, Any, Bar], Any]
 """Computes the outputs of one part from its inputs, in which arrays may be read-only.
 
-A job is also given the worker's model, None before `Engine.load`, and a bar to advance as rows are done. It
-can be pickled, and holds the settings and the arrays that all parts share.
+A job is also given the worker's model, an `Encoder` or a `Scorer`, None before `Engine.load`, and a bar to
+advance as rows are done. It can be pickled, and holds the settings and the arrays that all parts share.
 """
 
 

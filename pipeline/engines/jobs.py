@@ -1,4 +1,4 @@
-"""Jobs: texts encoded, vectors searched exactly, and the shards of an index built, searched and measured.
+"""Jobs: texts encoded, pairs scored, vectors searched, and the shards of an index built and measured.
 
 The last three arguments of each are those of `pipeline.engines.engine.Job`; `functools.partial` gives those
 before them. `merge` and `total_cost` put the outputs of several parts together.
@@ -15,6 +15,7 @@ from pipeline.config import IndexConfig, SearchConfig
 from pipeline.core.progress import Bar
 from pipeline.core.records import Embeddings, Float32, Ranking, UInt8
 from pipeline.encoders import Encoder, Role, Usage
+from pipeline.rerankers import Scorer
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,6 +29,13 @@ def encode(role: Role, texts: list[str], encoder: Encoder | None, bar: Bar) -> t
         raise RuntimeError("Engine.load comes before texts are encoded")
     usage = Usage()
     return encoder.encode(texts, role, usage, bar), usage
+
+
+def score(pairs: list[tuple[str, str]], scorer: Scorer | None, bar: Bar) -> Float32:
+    """Scores float32 [pairs] of queries and passages."""
+    if scorer is None:
+        raise RuntimeError("Engine.load comes before pairs are scored")
+    return scorer.score(pairs, bar)
 
 
 def search_vectors(

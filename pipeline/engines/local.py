@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from pipeline.core.progress import Bar
-from pipeline.encoders import Encoder
 from pipeline.engines.engine import Done, Job, Part
 
 
 class LocalEngine:
-    """See `pipeline.engines.engine.Engine`; `open_encoder` loads the model, if a job needs one."""
+    """See `pipeline.engines.engine.Engine`; `open_model` loads the model, if a job needs one."""
 
     kind = "local"
     workers = 1
 
-    def __init__(self, open_encoder: Callable[[], Encoder] | None = None) -> None:
-        self._open_encoder = open_encoder
-        self._encoder: Encoder | None = None
+    def __init__(self, open_model: Callable[[], Any] | None = None) -> None:
+        self._open_model = open_model
+        self._model: Any = None
 
     def load(self, parts: int) -> None:
         """Load the model, once for passages and queries."""
-        if self._encoder is None and self._open_encoder:
-            self._encoder = self._open_encoder()
+        if self._model is None and self._open_model:
+            self._model = self._open_model()
 
     def start(self, parts: int) -> None:
         """Do nothing: this process is the worker."""
@@ -30,7 +30,8 @@ class LocalEngine:
     def each(self, job: Job, parts: Sequence[Part], bar: Bar) -> Iterator[Done]:
         """See `pipeline.engines.engine.Engine.each`; in order."""
         for part in parts:
-            yield Done(part, job(part.read(), self._encoder, bar), "local")
+            yield Done(part, job(part.read(), self._model, bar), "local")
 
     def close(self) -> None:
-        """Do nothing: no process was started."""
+        """Let go of the model, so that its memory can be freed."""
+        self._model = None

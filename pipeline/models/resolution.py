@@ -28,7 +28,7 @@ def resolve_model(config: EncoderSettings, find: FindModel = find_model) -> Mode
 
     `find` finds and hashes the files; a cached function does so once for several configs.
     """
-    device = _device(config)
+    device = choose_device(config.device, config.on_gpu)
     precision = "fp32" if config.precision == "fp16" and device == "cpu" else config.precision
     files = find(config.name, config.revision, config.trust_remote_code)
     _refuse_adapter(config, files)
@@ -58,11 +58,11 @@ def resolve_model(config: EncoderSettings, find: FindModel = find_model) -> Mode
     )
 
 
-def _device(config: EncoderSettings) -> str:
+def choose_device(setting: str, on_gpu: bool) -> str:
     """`cpu` or `cuda:N`; `auto` is the first GPU if there is one and the backend supports it."""
-    if config.device == "auto":
-        return "cuda:0" if config.on_gpu and _gpu_count() else "cpu"
-    return "cuda:0" if config.device == "cuda" else config.device
+    if setting == "auto":
+        return "cuda:0" if on_gpu and _gpu_count() else "cpu"
+    return "cuda:0" if setting == "cuda" else setting
 
 
 def _gpu_count() -> int:

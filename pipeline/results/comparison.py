@@ -185,7 +185,7 @@ def _column(result: SavedResult, measure: str, query_ids: list[str]) -> Float64:
 
 def _cost(record: Metrics) -> tuple[float | None, float | None, int | None, float | None]:
     """Passages and queries per second, bytes of the index, seconds; None where they were not measured."""
-    seconds = [row.seconds for row in record.stages if row.seconds is not None]
+    seconds = [row.seconds for row in record.all_stages if row.seconds is not None]
     return (
         _rate(record, "passages", "index"),
         _rate(record, "queries", "search"),

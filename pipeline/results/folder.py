@@ -28,13 +28,12 @@ from pipeline.storage import locks, whole_files
 from pipeline.storage.artifacts import MANIFEST
 
 if TYPE_CHECKING:
-    from pipeline.config import Config
     from pipeline.core.records import Float64
-    from pipeline.runner import StageOutcome
-    from pipeline.storage.artifacts import Recipe
+    from pipeline.runner import Benchmark, StageOutcome
 
 METRICS, PER_QUERY, RUN = "metrics.json", "per_query.csv", "run.trec"
 FILES = (METRICS, PER_QUERY, RUN, MANIFEST)
+ASSESSMENTS = ("against_exact", "first_stage", "reranking", "of")  # sections that not all results have
 ROUNDING = 1e-9  # a mean in metrics.json and that of the table per query may differ by so much
 
 log = logging.getLogger(__name__)
@@ -61,7 +60,7 @@ class Result(Displayed):
     @property
     def reused(self) -> list[str]:
         """The stages whose artifacts were in the cache."""
-        return [row.stage for row in self.record.stages if row.reused]
+        return [row.stage for row in self.record.all_stages if row.reused]
 
     def tables(self) -> list[Table]:
         """The measures."""
@@ -91,44 +90,55 @@ class SavedResult:
 
 
 def write_result(
-    folder: Path,
-    config: Config,
-    recipes: Mapping[str, Recipe],
-    outcomes: Sequence[StageOutcome],
-    seconds: float,
+    folder: Path, benchmark: Benchmark, outcomes: Sequence[StageOutcome], seconds: float
 ) -> Result:
     """Write the result folder, over an earlier one of the same name.
 
     Args:
         folder: Made if it does not exist.
-        config: What was run.
-        recipes: The recipe of each stage.
-        outcomes: What was done about each stage, in order; `search` and `evaluate` have artifacts.
+        benchmark: What was run.
+        outcomes: What was done about each stage, in order; the ranking and `evaluate` have artifacts.
         seconds: Wall time of the run.
     """
     artifacts = {outcome.stage: outcome.artifact for outcome in outcomes if outcome.artifact}
-    search, evaluate = artifacts["search"], artifacts["evaluate"]
+    ranking, evaluate = artifacts[benchmark.retriever.ranking], artifacts["evaluate"]
     scores = evaluate.facts
-    settings = config.model_dump(mode="json")
+    settings = benchmark.config.model_dump(mode="json")
     metrics = {
-        "name": config.name,
+        "name": benchmark.config.name,
         **{key: scores[key] for key in ("queries", "passages", "metrics", "intervals")},
-        "stages": [StageRow.of(each).model_dump(mode="json", exclude_unset=True) for each in outcomes],
+        "stages": _stage_rows(outcomes, ""),
     }
+    for key in ASSESSMENTS:
+        if key in scores:
+            metrics[key] = scores[key]
     if "against_exact" in scores:
         given = {**settings["index"], "parameters": settings["search"]["parameters"]}
-        metrics["index"] = {**given, **search.facts.get("index", {})}
-        metrics["against_exact"] = scores["against_exact"]
+        metrics["index"] = {**given, **artifacts["search"].facts.get("index", {})}
+    for number, part in enumerate(metrics.get("of", []), start=1):
+        part["stages"] = _stage_rows(outcomes, f"{number}/")
+    recipes = benchmark.recipes.items()
     manifest = {
         "config": settings,
-        "recipes": {name: {"key": recipe.key, **recipe.plain} for name, recipe in recipes.items()},
+        "recipes": {name: {"key": recipe.key, **recipe.plain} for name, recipe in recipes},
         "versions": machine.versions(),
         "hardware": machine.hardware(),
         "wall_seconds": round(seconds, 3),
     }
     check_folder(folder)
-    _write_files(folder, metrics, manifest, [evaluate.path(PER_QUERY), search.path(RUN)])
+    _write_files(folder, metrics, manifest, [evaluate.path(PER_QUERY), ranking.path(RUN)])
     return Result(folder, metrics)
+
+
+def _stage_rows(outcomes: Sequence[StageOutcome], prefix: str) -> list[dict[str, Any]]:
+    """The rows of the stages whose roles begin with a prefix, without it; "" are those of no part."""
+    rows = []
+    for outcome in outcomes:
+        part, _, stage = outcome.stage.rpartition("/")
+        if part == prefix.removesuffix("/"):
+            row = StageRow.of(replace(outcome, stage=stage))
+            rows.append(row.model_dump(mode="json", exclude_unset=True))
+    return rows
 
 
 def _write_files(

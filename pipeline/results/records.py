@@ -155,6 +155,20 @@ class AgainstExact(Record):
     change: dict[str, Change]
 
 
+class FirstStage(Record):
+    """What a ranking was before it was reranked: the mean of each measure."""
+
+    metrics: dict[str, float]
+
+
+class PartOfFusion(Record):
+    """One of the retrievers that were joined: its name, the mean of each measure, and its stages."""
+
+    name: Name
+    metrics: dict[str, float]
+    stages: tuple[StageRow, ...] = ()
+
+
 class Metrics(Record):
     """The content of `metrics.json`: means and their 95% intervals by measure, and the stages in order.
 
@@ -162,6 +176,8 @@ class Metrics(Record):
         queries: How many were judged.
         passages: How many were searched.
         index: Only of an approximate index that was measured against exact search; so is `against_exact`.
+        first_stage: Only of a reranked result.
+        of: The parts of a fused result.
     """
 
     name: Name
@@ -172,6 +188,18 @@ class Metrics(Record):
     stages: tuple[StageRow, ...]
     index: IndexCost | None = None
     against_exact: AgainstExact | None = None
+    first_stage: FirstStage | None = None
+    of: tuple[PartOfFusion, ...] = ()
+
+    @property
+    def all_stages(self) -> tuple[StageRow, ...]:
+        """The stages of the parts, whose names begin with the part's number, among the result's own."""
+        parts = tuple(
+            row.model_copy(update={"stage": f"{number}/{row.stage}"})
+            for number, part in enumerate(self.of, start=1)
+            for row in part.stages
+        )
+        return (*self.stages[:1], *parts, *self.stages[1:])
 
     def stage(self, name: str) -> StageRow:
         """The row of a stage; one without figures where there is none."""

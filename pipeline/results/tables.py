@@ -38,7 +38,7 @@ def stage_table(record: Metrics) -> Table:
             Cell(decimal(row.peak_rss_mb, 0), row.peak_rss_mb),
             row.key[:12],
         )
-        for row in record.stages
+        for row in record.all_stages
     ]
     notes = [*_encoding(record.stage("passages")), *_earlier(record)]
     return Table("stages", STAGE_COLUMNS, rows, notes)
@@ -75,10 +75,10 @@ def summary_table(records: Sequence[Metrics], total: int) -> Table:
     rows = []
     for record in records:
         means = [record.metrics.get(name) for name in measures]
-        seconds = sum(row.seconds or 0 for row in record.stages)
-        computed = sum(row.outcome == "computed" for row in record.stages)
+        seconds = sum(row.seconds or 0 for row in record.all_stages)
+        computed = sum(row.outcome == "computed" for row in record.all_stages)
         figures = [*(Cell(rounded(mean), mean) for mean in means), Cell(decimal(seconds, 1), seconds)]
-        rows.append((record.name, *figures, f"{computed} of {len(record.stages)}"))
+        rows.append((record.name, *figures, f"{computed} of {len(record.all_stages)}"))
     columns = [Column(name, "right", "never") for name in (*measures, "seconds", "computed")]
     title = f"{len(records):,} of {total:,} benchmarks finished"
     return Table(title, [Column("result"), *columns], rows)
@@ -86,12 +86,13 @@ def summary_table(records: Sequence[Metrics], total: int) -> Table:
 
 def time_table(names: Sequence[str], records: Sequence[Metrics]) -> Table:
     """A result a row: the seconds of each stage, in the plan's order, and of all, and the most memory."""
-    stages = list(dict.fromkeys(row.stage for record in records for row in record.stages))
+    stages = list(dict.fromkeys(row.stage for record in records for row in record.all_stages))
     rows = []
     for name, record in zip(names, records, strict=True):
-        seconds = [record.stage(stage).seconds for stage in stages]
+        seconds_of = {row.stage: row.seconds for row in record.all_stages}
+        seconds = [seconds_of.get(stage) for stage in stages]
         total = sum(value or 0 for value in seconds)
-        peak = max((row.peak_rss_mb or 0 for row in record.stages), default=0) or None
+        peak = max((row.peak_rss_mb or 0 for row in record.all_stages), default=0) or None
         cells = [Cell(decimal(value, 2), value) for value in seconds]
         rows.append((name, *cells, Cell(decimal(total, 1), total), Cell(decimal(peak, 0), peak)))
     columns = [Column(name, "right", "never") for name in (*stages, "total")]

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from pipeline.config import FLAT, IndexConfig, SearchConfig, VectorSettings, keyed_settings
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
-from pipeline.core.records import Collection, Float32
+from pipeline.core.records import Collection, Float32, Ranking
 from pipeline.encoders import Model
 from pipeline.engines import Part, jobs
 from pipeline.models.model import Role
+from pipeline.retrievers.assessment import Assessment, Judge
 from pipeline.retrievers.encoding import EncodingRetriever, RowFormat
-from pipeline.retrievers.shared import EXACT, open_ranking
+from pipeline.retrievers.shared import open_ranking
 from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, Plan, Stage
 from pipeline.retrievers.stored_index import StoredIndex, file_name
 from pipeline.retrievers.vector_search import counted_parts, search_parts, search_whole
@@ -22,6 +24,7 @@ from pipeline.storage import vector_shards
 from pipeline.storage.artifacts import Artifact, Draft
 from pipeline.storage.vector_shards import Precision, open_embeddings, read_all_rows
 
+EXACT = "exact"  # the role of the exact search that an approximate index is compared with
 SCHEMAS = {"passages": 4, "queries": 4, "index": 1, "search": 3}
 EXACT_MEMORY_MB = 1024  # for the exact search that an approximate index is compared with
 
@@ -32,7 +35,7 @@ class Dense(EncodingRetriever[VectorSettings]):
     def stages(self) -> Plan:
         """See `Retriever.stages`; with `exact` if an approximate index is compared with exact search."""
         index, search = self.config.index, self.config.search
-        measured = index.factory != FLAT and search.against_exact
+        measured = self._measured
         plan: Plan = {
             "passages": self._vectors("passages", self.settings.vector_precision, open_embeddings),
             "queries": self._vectors("queries", "fp32", read_all_rows),
@@ -41,8 +44,18 @@ class Dense(EncodingRetriever[VectorSettings]):
         }
         if measured:
             exact = SearchConfig(top_k=search.top_k, batch_size=search.batch_size, memory_mb=EXACT_MEMORY_MB)
-            plan[EXACT] = self._search(IndexConfig(factory=FLAT, metric=index.metric), exact)
+            exact_search = self._search(IndexConfig(factory=FLAT, metric=index.metric), exact)
+            plan[EXACT] = replace(exact_search, listed=False)
         return plan
+
+    def assessments(self) -> list[Assessment]:
+        """See `Retriever.assessments`: what an approximate index loses."""
+        return [Assessment((self.ranking, EXACT), _compare_with_exact)] if self._measured else []
+
+    @property
+    def _measured(self) -> bool:
+        """Whether an approximate index is compared with exact search."""
+        return self.config.index.factory != FLAT and self.config.search.against_exact
 
     def check(self, search_is_cached: bool) -> None:
         """See `Retriever.check`."""
@@ -135,3 +148,15 @@ class Dense(EncodingRetriever[VectorSettings]):
         in_parts = index.shards > 1 or (spread and by_vectors)
         make = partial(search_parts if in_parts else search_whole, index, search, measured)
         return Stage("search", SCHEMAS["search"], needs, ingredients, make, open_ranking)
+
+
+def _compare_with_exact(judge: Judge, rankings: Sequence[Ranking]) -> dict[str, Any]:
+    """What is lost to the second ranking, that of exact search."""
+    from pipeline.search import against_exact
+
+    found, exact = rankings
+    values, exact_values = judge.score(found), judge.score(exact)
+    compared = against_exact.compare_with_exact(
+        found.passages, exact.passages, judge.measures, values, exact_values
+    )
+    return {"against_exact": compared}

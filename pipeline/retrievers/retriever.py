@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
-from pipeline import data, encoders
-from pipeline.config import Config, ModelSettings
+from pipeline import data, encoders, rerankers
+from pipeline.config import Config
+from pipeline.config.kinds import named
+from pipeline.config.settings import Section
 from pipeline.data import Identity
 from pipeline.engines import Engine, LocalEngine
 from pipeline.models.files import find_model
+from pipeline.retrievers.assessment import Assessment
 from pipeline.retrievers.stage import Plan
 from pipeline.storage.store import Store
 
-Settings = TypeVar("Settings", bound=ModelSettings)
+Settings = TypeVar("Settings", bound=Section)
 TokenCounter = Callable[[list[str]], Sequence[int]]
 """Gives the number of tokens of each text."""
 
@@ -27,12 +30,14 @@ class Identities:
 
     def __init__(self) -> None:
         self.collection = cache(data.identify)
-        self.model = cache(partial(encoders.resolve, find=cache(find_model)))
+        find = cache(find_model)
+        self.model = cache(partial(encoders.resolve, find=find))
+        self.reranker = cache(partial(rerankers.resolve, find=find))
 
 
-@dataclass
+@dataclass(eq=False)
 class Retriever(ABC, Generic[Settings]):
-    """Makes a ranking of a collection; a kind names the class of its model section, as `Retriever[Settings]`.
+    """Makes a ranking of a collection; a kind names the class of its section, as `Retriever[Settings]`.
 
     Args:
         config: The benchmark's settings.
@@ -48,12 +53,28 @@ class Retriever(ABC, Generic[Settings]):
 
     @property
     def settings(self) -> Settings:
-        """The model section."""
+        """The section of the config that names the kind: the model section, unless a kind says otherwise."""
         return cast("Settings", self.config.model)
+
+    @property
+    def ranking(self) -> str:
+        """The role, in `stages`, of the stage that makes the ranking."""
+        return "search"
 
     @abstractmethod
     def stages(self) -> Plan:
-        """The stages from the collection to the ranking; the last of them is called `search`."""
+        """The stages from the collection to the ranking."""
+
+    def plan(self) -> Plan:
+        """`stages` with the engine of each."""
+        return {
+            role: stage if stage.open_engine else replace(stage, open_engine=self.open_engine)
+            for role, stage in self.stages().items()
+        }
+
+    def assessments(self) -> list[Assessment]:
+        """What is measured of the ranking besides the measures."""
+        return []
 
     def check(self, search_is_cached: bool) -> None:
         """Refuse settings that do not fit the model, the index or this machine, before anything is computed.
@@ -69,3 +90,12 @@ class Retriever(ABC, Generic[Settings]):
     def token_counter(self) -> TokenCounter | None:
         """Counts tokens as the model does, without truncation; None where there is no model to ask."""
         return None
+
+
+def make_retriever(
+    config: Config, identities: Identities, identity: Identity, corpus: Path
+) -> Retriever[Any]:
+    """The retriever of a config; arguments as of `Retriever`."""
+    kind = named(config.retriever)
+    retriever: Retriever[Any] = kind(config, identities, identity, corpus)
+    return retriever

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -12,21 +13,29 @@ from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Float64, Ranking
 from pipeline.data import Identity
 from pipeline.metrics.names import Measure, parse_measures
+from pipeline.retrievers.assessment import Assessment, Judge
 from pipeline.retrievers.stage import Context, Facts, Inputs, Plan, Stage
 from pipeline.storage.artifacts import Artifact, Draft
 
 TAG = "benchmarco"  # the last column of run.trec
-COLLECTION, RANKING, SCORES = "data", "search", "evaluate"  # roles that every plan has
+COLLECTION, SCORES = "data", "evaluate"  # roles that every plan has
 SCHEMAS = {SCORES: 1}  # that of the data is in `pipeline.data.identity`
-EXACT = "exact"  # the role of the exact search that an approximate index is compared with
-RESULTS = (RANKING, SCORES)  # the roles that a result folder is written from
-UNLISTED = (EXACT,)  # roles that results do not list: they are part of what they are compared with
 
 
-def whole_plan(config: Config, identity: Identity, ranking: Plan) -> Plan:
-    """All stages of a benchmark: the collection first, a retriever's own, and the scores last."""
-    scores = evaluate_stage(config, identity, EXACT in ranking)
-    return {COLLECTION: collection_stage(config, identity), **ranking, SCORES: scores}
+def whole_plan(
+    config: Config, identity: Identity, own: Plan, ranking: str, assessments: Sequence[Assessment]
+) -> Plan:
+    """All stages of a benchmark: the collection first, a retriever's own, and the scores last.
+
+    Args:
+        config: The benchmark's settings.
+        identity: The hashes of the collection's parts.
+        own: The retriever's own stages.
+        ranking: The role among them of the ranking.
+        assessments: What else is measured.
+    """
+    scores = evaluate_stage(config, identity, ranking, assessments)
+    return {COLLECTION: collection_stage(config, identity), **own, SCORES: scores}
 
 
 def collection_stage(config: Config, identity: Identity) -> Stage:
@@ -72,27 +81,35 @@ def measures_of(config: Config) -> list[Measure]:
     return measures
 
 
-def evaluate_stage(config: Config, identity: Identity, with_exact: bool) -> Stage:
-    """Scores the ranking, and with `with_exact` compares it with that of the plan's exact search."""
+def evaluate_stage(
+    config: Config, identity: Identity, ranking: str, assessments: Sequence[Assessment]
+) -> Stage:
+    """Scores the ranking, and makes the assessments; arguments as of `whole_plan`."""
     measures = measures_of(config)
-    settings = keyed_settings(config.evaluate, "evaluate")
-    rankings = (RANKING, EXACT) if with_exact else (RANKING,)
+    settings = keyed_settings(config.evaluate, SCORES)
+    assessed = (role for assessment in assessments for role in assessment.rankings)
+    rankings = tuple(dict.fromkeys((ranking, *assessed)))
 
     def ingredients(keys: Any) -> dict[str, Any]:
         names = [str(measure) for measure in measures]
         made_of = {role: keys[role] for role in rankings}
         return {**made_of, "qrels": identity.qrels, "measures": names, **settings}
 
-    make = partial(_evaluate, config, measures)
+    make = partial(_evaluate, config, measures, ranking, assessments)
     needs = (COLLECTION, *rankings)
     return Stage(SCORES, SCHEMAS[SCORES], needs, ingredients, make, lambda made: made.facts)
 
 
 def _evaluate(
-    config: Config, measures: list[Measure], inputs: Inputs, draft: Draft, context: Context
+    config: Config,
+    measures: list[Measure],
+    ranking: str,
+    assessments: Sequence[Assessment],
+    inputs: Inputs,
+    draft: Draft,
+    context: Context,
 ) -> Facts:
     from pipeline.metrics import evaluation, scoring, statistics
-    from pipeline.search import against_exact
 
     collection: Collection = inputs[COLLECTION]
     queries = collection.queries
@@ -103,7 +120,8 @@ def _evaluate(
             ranking = scoring.drop_identical(ranking, own)
         return scoring.compute_measures(ranking, collection.qrels, len(queries), measures)
 
-    values = score(inputs[RANKING])
+    judge = Judge(collection, measures, score)
+    values = score(inputs[ranking])
     low, high = statistics.bootstrap_interval(values)
     table = io.StringIO(newline="")
     evaluation.write_per_query(table, queries.ids.to_pylist(), measures, values)
@@ -111,16 +129,12 @@ def _evaluate(
         path.write_bytes(table.getvalue().encode())
     context.meter.count(len(queries))
     names = [str(measure) for measure in measures]
-    means = [float(mean) for mean in values.mean(axis=0)]
     facts: dict[str, Any] = {
         "queries": len(queries),
         "passages": len(collection.passages),
-        "metrics": dict(zip(names, means, strict=True)),
+        "metrics": judge.means(values),
         "intervals": {name: [float(a), float(b)] for name, a, b in zip(names, low, high, strict=True)},
     }
-    if EXACT in inputs:
-        found, exact = inputs[RANKING].passages, inputs[EXACT]
-        facts["against_exact"] = against_exact.compare_with_exact(
-            found, exact.passages, measures, values, score(exact)
-        )
+    for assessment in assessments:
+        facts |= assessment.assess(judge, [inputs[role] for role in assessment.rankings])
     return facts

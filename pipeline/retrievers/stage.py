@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pipeline.core.machine import Meter
 from pipeline.core.progress import Progress
 from pipeline.engines import Engine
 from pipeline.storage.artifacts import Artifact, Draft, Recipe
+from pipeline.storage.store import Store
 
 Keys = Mapping[str, str]
 """The key of each stage of a plan, computed when it is looked up."""
@@ -46,6 +47,9 @@ class Stage:
         open: Opens a finished artifact for the stages that need it.
         exact_bytes: Whether the same key always gives the same files. If not (threads, a GPU or a batch size
             can change the last bits of vectors), what was made from other files than today's is made again.
+        listed: Whether results list it; not if it only serves to judge another stage.
+        open_engine: Opens the engine that runs parts of the work; None where nothing is divided. Stages with
+            equal functions share an engine.
     """
 
     name: str
@@ -55,14 +59,51 @@ class Stage:
     make: Callable[[Inputs, Draft, Context], Facts]
     open: Callable[[Artifact], Any]
     exact_bytes: bool = False
+    listed: bool = True
+    open_engine: Callable[[Store], Engine] | None = None
+
+    def below(self, prefix: str, whole: Collection[str]) -> Stage:
+        """The same stage in a plan where the roles of its own plan begin with `prefix`, those of `whole` not.
+
+        Its recipe is the same, so its artifact is shared with benchmarks that run its own plan.
+        """
+
+        def place(role: str) -> str:
+            return role if role in whole else prefix + role
+
+        def make(inputs: Inputs, draft: Draft, context: Context) -> Facts:
+            return self.make({role: inputs[place(role)] for role in self.needs}, draft, context)
+
+        return replace(
+            self,
+            needs=tuple(map(place, self.needs)),
+            ingredients=lambda keys: self.ingredients(_Placed(keys, place)),
+            make=make,
+        )
 
     def recipe(self, keys: Keys) -> Recipe:
         """What shapes the stage's artifact, from the keys of the plan's other stages."""
         return Recipe(self.name, {"schema": self.schema, **self.ingredients(keys)})
 
 
+class _Placed(Mapping[str, str]):
+    """Keys by the roles of a part's own plan."""
+
+    def __init__(self, keys: Keys, place: Callable[[str], str]) -> None:
+        self._keys, self._place = keys, place
+
+    def __getitem__(self, role: str) -> str:
+        return self._keys[self._place(role)]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._keys)
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+
 Plan = dict[str, Stage]
 """A benchmark's stages by their role, in the order they are reported in.
 
 Stages of two roles may have one name, and so share artifacts: the search of an index, and the exact search
-that it is compared with."""
+that it is compared with; or the same stage of two retrievers that are joined."""

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import ValidationError
 
-from pipeline.config import BACKENDS, SOURCES, Config, json_schema
+from pipeline.config import BACKENDS, RERANKERS, SOURCES, Config, json_schema
 from pipeline.config.files import load_config
 from pipeline.config.kinds import Kinds
 from pipeline.config.settings import Section, setting
@@ -124,8 +124,11 @@ def test_the_schema_offers_what_fits_and_demands_the_name_of_all_but_the_default
 
 def test_the_schema_of_a_config_has_every_kind() -> None:
     schema = json_schema()
-    for section, kinds in (("data", SOURCES), ("model", BACKENDS)):
-        mapping = schema["properties"][section]["discriminator"]["mapping"]
+    for section, kinds in (("data", SOURCES), ("model", BACKENDS), ("rerank", RERANKERS)):
+        field = schema["properties"][section]
+        options = field.get("anyOf", [field])
+        assert options[1:] == ([] if section == "data" else [{"type": "null"}])
+        mapping = options[0]["discriminator"]["mapping"]
         assert set(mapping) == set(kinds)
         for name, reference in mapping.items():
             found = schema["$defs"][reference.rpartition("/")[2]]
@@ -134,7 +137,7 @@ def test_the_schema_of_a_config_has_every_kind() -> None:
 
 
 def test_every_kind_has_the_name_it_is_registered_under() -> None:
-    for kinds in (SOURCES, BACKENDS):
+    for kinds in (SOURCES, BACKENDS, RERANKERS):
         assert [kinds[name].model_fields[kinds.field].default for name in kinds] == list(kinds)
 
 

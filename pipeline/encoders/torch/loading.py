@@ -6,15 +6,24 @@ import contextlib
 import logging
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from pipeline.core.display import counted
 from pipeline.models.files import damaged
 from pipeline.models.model import Model, untrusted_code
 
 
+class Named(Protocol):
+    """A model with a name, for messages."""
+
+    @property
+    def name(self) -> str:
+        """Its name in the config."""
+        ...
+
+
 @contextlib.contextmanager
-def explain_loading_errors(model: Model, *quiet: str) -> Iterator[None]:
+def explain_loading_errors(model: Named, *quiet: str) -> Iterator[None]:
     """A context to load a model in; libraries and the loggers named in `quiet` log errors only."""
     from safetensors import SafetensorError
     from transformers.utils import logging as transformers_logging

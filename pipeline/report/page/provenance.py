@@ -20,7 +20,7 @@ def provenance_section(comparison: Comparison) -> dict[str, Any]:
         {name: value for name, value in _flat(config).items() if name not in NOT_COMPARED}
         for config in configs
     ]
-    keys = [{row.stage: row.key for row in source.record.stages} for source in comparison.sources]
+    keys = [{row.stage: row.key for row in source.record.all_stages} for source in comparison.sources]
     versions = _grid([manifest.versions | manifest.hardware.found() for manifest in manifests])
     return {
         "settings": [row for row in _grid(settings) if not row["same"]],

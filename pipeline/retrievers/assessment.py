@@ -1,0 +1,42 @@
+"""Assessments: what results say of a ranking besides its measures, such as what it owes to its parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pipeline.core.records import Collection, Float64, Ranking
+from pipeline.metrics.names import Measure
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Scores rankings of one collection.
+
+    Attributes:
+        collection: The passages, queries and judgments.
+        measures: Those of the config.
+        score: The measures of a ranking, float64 [queries, measures].
+    """
+
+    collection: Collection
+    measures: Sequence[Measure]
+    score: Callable[[Ranking], Float64]
+
+    def means(self, values: Float64) -> dict[str, float]:
+        """The mean of each measure over the queries."""
+        return dict(zip(map(str, self.measures), values.mean(axis=0).tolist(), strict=True))
+
+
+@dataclass(frozen=True)
+class Assessment:
+    """What is measured of some rankings of a plan, for `metrics.json`.
+
+    Attributes:
+        rankings: The roles of the stages that make them.
+        assess: Gets the judge and the rankings; returns JSON by its key in `metrics.json`.
+    """
+
+    rankings: tuple[str, ...]
+    assess: Callable[[Judge, Sequence[Ranking]], dict[str, Any]]

@@ -1,0 +1,100 @@
+"""The `fused` kind: the rankings of several other retrievers, joined into one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, cast
+
+from pipeline.config import FuseConfig, keyed_settings
+from pipeline.core.order import descending_id_rank
+from pipeline.core.records import Ranking
+from pipeline.engines import Engine
+from pipeline.retrievers.assessment import Assessment, Judge
+from pipeline.retrievers.retriever import Retriever, TokenCounter, make_retriever
+from pipeline.retrievers.shared import COLLECTION, open_ranking, save_ranking
+from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, Plan, Stage
+from pipeline.search import fusion
+from pipeline.storage.artifacts import Draft
+from pipeline.storage.store import Store
+
+FUSE = "fuse"
+SCHEMAS = {FUSE: 1}
+
+
+class Fused(Retriever[FuseConfig]):
+    """See `pipeline.retrievers.retriever.Retriever`; `parts` are the retrievers that are joined."""
+
+    @property
+    def settings(self) -> FuseConfig:
+        """The section `fuse`."""
+        return cast("FuseConfig", self.config.fuse)
+
+    @property
+    def ranking(self) -> str:
+        """See `Retriever.ranking`."""
+        return FUSE
+
+    @cached_property
+    def parts(self) -> list[Retriever[Any]]:
+        """The retrievers, each of which is that of a benchmark of its own."""
+        return [
+            make_retriever(part, self.identities, self.identity, self.corpus) for part in self.config.parts
+        ]
+
+    @property
+    def _rankings(self) -> tuple[str, ...]:
+        """The roles of the rankings that are joined."""
+        return tuple(f"{number}/{part.ranking}" for number, part in enumerate(self.parts, start=1))
+
+    def stages(self) -> Plan:
+        """See `Retriever.stages`: those of the parts, in roles with the part's number before; and `fuse`."""
+        plan: Plan = {}
+        for number, part in enumerate(self.parts, start=1):
+            prefix = f"{number}/"
+            for role, stage in part.plan().items():
+                if stage.listed:  # what only serves to judge a part is made by a benchmark of the part
+                    plan[prefix + role] = stage.below(prefix, (COLLECTION,))
+
+        def ingredients(keys: Keys) -> dict[str, Any]:
+            kept = keyed_settings(self.config.search, FUSE)
+            made_of = {"of": [keys[role] for role in self._rankings]}
+            return {**made_of, **kept, **keyed_settings(self.settings, FUSE)}
+
+        needs = (COLLECTION, *self._rankings)
+        return {**plan, FUSE: Stage(FUSE, SCHEMAS[FUSE], needs, ingredients, self._fuse, open_ranking)}
+
+    def assessments(self) -> list[Assessment]:
+        """See `Retriever.assessments`: the measures of each part."""
+        return [Assessment(self._rankings, self._assess)]
+
+    def check(self, search_is_cached: bool) -> None:
+        """See `Retriever.check`."""
+        for part in self.parts:
+            part.check(search_is_cached)
+
+    def open_engine(self, store: Store) -> Engine:
+        """See `Retriever.open_engine`: that of the first part."""
+        return self.parts[0].open_engine(store)
+
+    def token_counter(self) -> TokenCounter | None:
+        """See `Retriever.token_counter`: that of the first part with a model."""
+        return next(filter(None, (part.token_counter() for part in self.parts)), None)
+
+    def _fuse(self, inputs: Inputs, draft: Draft, context: Context) -> Facts:
+        collection = inputs[COLLECTION]
+        rankings = [inputs[role] for role in self._rankings]
+        id_rank = descending_id_rank(collection.passages.ids)
+        with context.meter.working():
+            ranking = fusion.fuse(rankings, self.settings.k, self.config.search.top_k, id_rank)
+        context.meter.count(len(collection.queries))
+        return save_ranking(draft, collection, ranking)
+
+    def _assess(self, judge: Judge, rankings: Sequence[Ranking]) -> dict[str, Any]:
+        """The name and the measures of each part."""
+        return {
+            "of": [
+                {"name": part.config.label, "metrics": judge.means(judge.score(ranking))}
+                for part, ranking in zip(self.parts, rankings, strict=True)
+            ]
+        }

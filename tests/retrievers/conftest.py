@@ -1,0 +1,112 @@
+"""Benchmarks of retrievers made of others, with a reranker that needs no model."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import pytest
+
+from pipeline.api import run_benchmark
+from pipeline.config import RERANKERS, RerankSettings
+from pipeline.config.files import load_config
+from pipeline.core.records import Float32
+from pipeline.runner import Benchmark
+from pipeline.storage.store import Store
+
+
+class SharedWordsSettings(RerankSettings):
+    """A reranker that counts the words that a query and a passage share."""
+
+    backend: Literal["shared-words"] = RerankSettings.narrowed("backend", "shared-words")
+
+    def load(self, model: Any) -> SharedWords:
+        return SharedWords()
+
+
+class SharedWords:
+    """See `pipeline.rerankers.Scorer`."""
+
+    scored: ClassVar[list[tuple[str, str]]] = []
+
+    def score(self, pairs: Sequence[tuple[str, str]], bar: Any) -> Float32:
+        self.scored.extend(pairs)
+        bar.update(len(pairs))
+        found = [len({*a.lower().split()} & {*b.lower().split()}) / len(b.split()) for a, b in pairs]
+        return np.array(found, np.float32)
+
+
+@contextlib.contextmanager
+def registered() -> Iterator[None]:
+    """A context in which configs may name the reranker."""
+    before = RERANKERS._classes, RERANKERS._adapter
+    RERANKERS._classes, RERANKERS._adapter = dict(RERANKERS._classes), None
+    RERANKERS.register("shared-words", SharedWordsSettings)
+    try:
+        yield
+    finally:
+        RERANKERS._classes, RERANKERS._adapter = before
+
+
+BASE = """
+name: t
+data: {source: sample}
+model: {backend: bm25}
+search: {top_k: 100}
+evaluate: {measures: [ndcg@10, recall@100, mrr@10]}
+"""
+RERANK = "rerank={backend: shared-words, name: %s, depth: 20}"
+FUSE = "fuse={of: [{model: {backend: bm25}}, {model: {backend: bm25, stemmer: null, b: 0.9}}]}"
+
+
+@pytest.fixture(scope="session")
+def composed(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., SimpleNamespace]:
+    """Runs the BM25 benchmark with settings, once for each; all share a cache. The folder has its results."""
+    folder = tmp_path_factory.mktemp("composed")
+    path = folder / "c.yaml"
+    path.write_text(BASE, encoding="utf-8")
+    made: dict[tuple[str, ...], SimpleNamespace] = {}
+
+    def run(name: str, *settings: str) -> SimpleNamespace:
+        given = [f"name={name}", f"cache={folder}/indexes", f"output={folder}/results", *settings]
+        if settings not in made:
+            with registered():
+                config = load_config(path, given)
+            SharedWords.scored.clear()
+            result = run_benchmark(config)
+            recipes = Benchmark(config, Store(folder / "indexes")).recipes
+            scored = list(SharedWords.scored)
+            made[settings] = SimpleNamespace(result=result, config=config, recipes=recipes, scored=scored)
+        return made[settings]
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def bm25(composed: Callable[..., SimpleNamespace]) -> SimpleNamespace:
+    """BM25 alone."""
+    return composed("bm25")
+
+
+@pytest.fixture(scope="session")
+def reranked(
+    composed: Callable[..., SimpleNamespace], bm25: SimpleNamespace, minilm_folder: Path
+) -> SimpleNamespace:
+    """BM25, the best 20 reranked."""
+    return composed("reranked", RERANK % minilm_folder)
+
+
+@pytest.fixture(scope="session")
+def fused(composed: Callable[..., SimpleNamespace], bm25: SimpleNamespace) -> SimpleNamespace:
+    """BM25 and BM25 with other settings, joined by reciprocal ranks."""
+    return composed("fused", "model=null", FUSE)
+
+
+@pytest.fixture(scope="session")
+def fused_reranked(composed: Callable[..., SimpleNamespace], minilm_folder: Path) -> SimpleNamespace:
+    """Fused, then reranked."""
+    return composed("fused-reranked", "model=null", FUSE, RERANK % minilm_folder)
