@@ -48,6 +48,7 @@ FILES = {
     "m.yaml": "name: t\ndata: {source: beir, path: data}\nmodel: {name: ./model}\n",
     "model/config.json": '{"model_type": "bert", "max_position_embeddings": 512}',
     "model/model.safetensors": "weights",
+    "model/vocab.txt": "[UNK]",
     "q.trec": "q1 0 d1 1\nq1 0 d2 0\n",
     "r.trec": "q1 Q0 d1 1 2.5 tag\nq1 Q0 d2 2 1.5 tag\n",
 }
@@ -490,6 +491,21 @@ MODEL: list[tuple[Apply, tuple[str, ...], list[str]]] = [
     (spoil("model/config.json", "512", "true"), ("run", "m.yaml"), ["'max_position_embeddings' is True"]),
     (spoil("model/config.json", "512", "[512]"), ("run", "m.yaml"), ["'max_position_embeddings' is [512]"]),
     (
+        spoil("model/config.json", "512", '512, "num_attention_heads": 0'),
+        ("run", "m.yaml"),
+        ["model/config.json: 'num_attention_heads' is 0", "a whole number of 1 or more"],
+    ),
+    (
+        spoil("model/config.json", "512", '512, "num_hidden_layers": -1'),
+        ("run", "m.yaml"),
+        ["model/config.json: 'num_hidden_layers' is -1", "a whole number of 1 or more"],
+    ),
+    (
+        spoil("model/config.json", "512", '512, "quantization_config": {"quant_method": "gptq"}'),
+        ("run", "m.yaml"),
+        ["the weights of model", "are quantized, by 'gptq'", "fp32, fp16 or bf16"],
+    ),
+    (
         spoil("model/config.json", "512", '512, "pad_token_id": "0"'),
         ("run", "m.yaml"),
         ["model/config.json: 'pad_token_id' is '0'", "a whole number, or null"],
@@ -548,6 +564,14 @@ MODEL: list[tuple[Apply, tuple[str, ...], list[str]]] = [
         ),
         ("run", "m.yaml"),
         ["1_Pooling/config.json: 'pooling_mode' is 5", "a text or a list of texts"],
+    ),
+    *(
+        (
+            both(remove("model/vocab.txt"), spoil("m.yaml", "./model", f"./model, backend: {backend}")),
+            ("run", "m.yaml"),
+            ["model", "has no file with its tokenizer's vocabulary", "such as vocab.txt"],
+        )
+        for backend in ("flag", "openvino", "native, precision: int16", "sentence-transformers")
     ),
     (nothing, ("run", "m.yaml"), ["weights of model", "cannot be read"]),
     (remove("pre.yaml"), ("run", "pre.yaml"), ["no such file"]),

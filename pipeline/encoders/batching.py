@@ -24,6 +24,7 @@ import numpy as np
 
 from pipeline.core.progress import Bar
 from pipeline.core.records import Float32, Int32, Int64
+from pipeline.models.files import damaged
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -154,14 +155,21 @@ def tokenized_windows(
 
 
 def tokenize(tokenizer: Tokenizer, texts: Sequence[str], max_length: int) -> list[Int32]:
-    """Each text's token ids, int32 [tokens], special tokens included, truncated on the tokenizer's side."""
+    """Each text's token ids, int32 [tokens], special tokens included, truncated on the tokenizer's side.
+
+    Raises:
+        InputError: The tokenizer has no token for a word that it does not know.
+    """
     tokenizer.no_padding()
     side = (tokenizer.truncation or {}).get("direction", "right")
     tokenizer.enable_truncation(max_length, direction=side)
     tokens: list[Int32] = []
     for start in range(0, len(texts), CHUNK):
-        for encoding in tokenizer.encode_batch_fast(list(texts[start : start + CHUNK])):
-            tokens.append(np.array(encoding.ids, np.int32))
+        try:
+            encodings = tokenizer.encode_batch_fast(list(texts[start : start + CHUNK]))
+        except Exception as error:  # tokenizers raises this class itself
+            raise damaged(f"the model's tokenizer cannot encode a text: {error}") from None
+        tokens.extend(np.array(encoding.ids, np.int32) for encoding in encodings)
     return tokens
 
 

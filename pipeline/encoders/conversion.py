@@ -27,14 +27,28 @@ import numpy as np
 
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float32, Int64
-from pipeline.encoders.torch.loading import describe_missing
+from pipeline.encoders import child as child_process
+from pipeline.encoders.torch.loading import describe_missing, explain_loading_errors
 from pipeline.models.card import max_positions
+from pipeline.models.files import damaged
 from pipeline.models.model import Model, untrusted_code
 from pipeline.storage.artifacts import Draft, Recipe
 
 LONGEST = 300  # tokens of the longest text: more than any window of local attention
 MIN_COSINE = 0.99999  # vectors with a lower cosine count as different
+REFUSAL = f"{InputError.__module__}.{InputError.__qualname__}: "
+"""Before the message, on the last line of stderr, where a model's own files are at fault."""
 _DISK_FULL = ("iostream error", "No space left")  # in errors of OpenVINO and others whose write failed
+
+
+class Settings(NamedTuple):
+    """The settings of a `Model` that a conversion depends on, and its name for messages."""
+
+    name: str
+    pooling: str
+    normalize: bool
+    pad_id: int
+    trust_remote_code: bool
 
 
 def conversion_recipe(model: Model, backend: str, schema: int, package: str) -> Recipe:
@@ -56,11 +70,12 @@ def convert_in_subprocess(model: Model, module: str, target: Path, made: str, al
     The module is run with the model's folder, the `target` to write, and JSON of the model's settings. The
     error for a model that it does not support says that it "cannot be" `made`, with `allowed` and `fix`.
     """
-    names = ("pooling", "normalize", "pad_id", "trust_remote_code")
-    settings = json.dumps({name: getattr(model, name) for name in names})
+    settings = json.dumps({name: getattr(model, name) for name in Settings._fields})
     error = run_in_subprocess(module, [str(model.files.folder()), str(target), settings], target)
     if error is not None and "`trust_remote_code=True`" in error and not model.trust_remote_code:
         raise untrusted_code(model.name)
+    if error is not None and last_line(error).startswith(REFUSAL):
+        raise InputError(last_line(error).removeprefix(REFUSAL).rstrip("."))
     if error is not None:
         raise InputError(
             f"model '{model.name}' cannot be {made}: {last_line(error)}", allowed=allowed, fix=fix
@@ -78,10 +93,13 @@ def keep_files(aside: Path, draft: Draft, names: Iterable[str]) -> None:
 def run_in_subprocess(module: str, arguments: list[str], weights: Path) -> str | None:
     """Run a module that writes a model's `weights`; what it wrote to stderr if it failed, else None.
 
+    It is killed if this process ends first.
+
     Raises:
         OSError: The model cannot be written, or the process was killed.
     """
-    command = [sys.executable, "-P", "-m", module, *arguments]  # -P: not from the working directory
+    child = [child_process.__name__, str(os.getpid()), module, *arguments]
+    command = [sys.executable, "-P", "-m", *child]  # -P: not from the working directory
     paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
     done = subprocess.run(
         command,
@@ -106,24 +124,29 @@ def last_line(stderr: str) -> str:
     return (stderr.strip().splitlines() or ["no reason given"])[-1]
 
 
-def pooled_network(folder: Path, pooling: str, normalize: bool, trust_remote_code: bool = False) -> Any:
+def pooled_network(folder: Path, settings: Settings) -> Any:
     """A torch module from token ids and mask, int64 [b, tokens], to vectors float32 [b, dimension].
 
-    Its attribute `body` is the network as transformers loads it from `folder`. The other arguments are
-    settings of a `Model`.
+    Its attribute `body` is the network as transformers loads it from `folder`.
+
+    Raises:
+        InputError: The model's files are damaged.
     """
     import torch
     from transformers import AutoModel
 
+    name, pooling, normalize, _, trust = settings
+
     class Network(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            body, report = AutoModel.from_pretrained(
-                folder, dtype=torch.float32, trust_remote_code=trust_remote_code, output_loading_info=True
-            )
+            with explain_loading_errors(settings):
+                body, report = AutoModel.from_pretrained(
+                    folder, dtype=torch.float32, trust_remote_code=trust, output_loading_info=True
+                )
             missing = describe_missing(report["missing_keys"])
             if missing:
-                raise ValueError(missing)
+                raise damaged(f"model '{name}': {missing}")
             self.body = body.eval()
 
         def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:

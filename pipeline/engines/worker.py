@@ -16,7 +16,6 @@ from pipeline.encoders import Encoder, Model
 from pipeline.engines import cluster
 from pipeline.engines.engine import Job
 from pipeline.engines.files import ShippedFiles, node_store
-from pipeline.models.files import Files
 from pipeline.storage.store import Store
 
 
@@ -61,7 +60,7 @@ class WorkerModel:
             if folder is None:
                 return None
             if not self.prepared:
-                model = replace(model, files=Files(folder, hashes=model.files.hashes))
+                model = replace(model, files=replace(model.files, local=folder))
         return Encoder(self.config, model, folder if self.prepared else None)
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.models.files import COUNT, INTEGER, SIZE, TEXT, TEXTS, Files, JsonType
+from pipeline.models.files import Files
+from pipeline.models.json_types import COUNT, INTEGER, OBJECT, POSITIVE, SIZE, TEXT, TEXTS, JsonType
 from pipeline.models.model import Role
 
 LENGTH_FILES = tuple(
@@ -26,8 +28,17 @@ CONFIG_TYPES = {
     "max_position_embeddings": COUNT,
     "model_type": TEXT,
     "pad_token_id": INTEGER,
-}
-"""Types of the fields of `config.json` that are used here."""
+    "quantization_config": OBJECT,
+    **dict.fromkeys(
+        (
+            "dim", "d_ff", "d_kv", "d_model", "head_dim", "hidden_dim", "hidden_size", "intermediate_size",
+            "n_heads", "n_layers", "num_attention_heads", "num_heads", "num_hidden_layers",
+            "num_key_value_heads", "num_layers", "vocab_size",
+        ),
+        POSITIVE,
+    ),
+}  # fmt: skip
+"""Types of the fields of `config.json` that are used here, and of those from which networks are made."""
 PROMPT_NAMES: dict[Role, tuple[str, ...]] = {
     "queries": ("query",),
     "passages": ("document", "passage", "corpus"),
@@ -46,6 +57,7 @@ class ModelCard:
         prompts: Prompt put before each text, by role; roles with an empty prompt are left out.
         max_length: Number of tokens of a text that sentence-transformers keeps.
         truncate_dim: Number of dimensions kept of a vector.
+        activations: Name of the activation of each Dense module, such as `torch.nn.modules.activation.Tanh`.
         config: Content of `config.json`.
     """
 
@@ -55,6 +67,7 @@ class ModelCard:
     prompts: dict[Role, str]
     max_length: int | None
     truncate_dim: int | None
+    activations: tuple[str, ...]
     config: dict[str, Any]
 
     @property
@@ -79,6 +92,7 @@ def read_card(files: Files) -> ModelCard:
         prompts=_prompts(settings.get("prompts")),
         max_length=int(lengths.get("max_seq_length") or tokenizer.get("model_max_length") or 0) or None,
         truncate_dim=settings.get("truncate_dim") or None,
+        activations=tuple(_activations(files, modules)),
         config=files.read_json("config.json", **CONFIG_TYPES),
     )
 
@@ -91,6 +105,15 @@ def max_positions(config: dict[str, Any]) -> int:
     if "roberta" not in model_type and model_type not in POSITIONS_AFTER_PADDING:
         return most
     return most - (2 if pad_id is None else int(pad_id) + 1)
+
+
+def _activations(files: Files, modules: list[dict[str, Any]]) -> Iterator[str]:
+    """The activation of each Dense module that names one."""
+    for entry in modules:
+        if str(entry.get("type")).endswith(".Dense"):
+            dense = files.read_json(f"{entry.get('path')}/config.json", activation_function=TEXT)
+            if dense.get("activation_function"):
+                yield dense["activation_function"]
 
 
 def _pooling(declared: dict[str, Any]) -> str | None:

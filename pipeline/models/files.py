@@ -4,47 +4,35 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import math
 import os
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from pipeline.core import hub
 from pipeline.core.errors import InputError, short_repr
+from pipeline.models.code import named_classes, other_repositories, own_file
+from pipeline.models.json_types import LIST, OBJECT, JsonType
 from pipeline.storage.hashing import file_changed, hash_user_file
 
-FILES = (
-    "*.safetensors", "*.safetensors.index.json", "*.json", "*.txt", "*.model",
-    "[0-9]_*/*.json", "[0-9]_*/*.bin",
-)  # fmt: skip
-"""Patterns of the files fetched for a hub model: weights, tokenizer, configs."""
-TOKENIZER = ("*.json", "*.txt", "*.model")
+TOKENIZER = ("*.json", "*.txt", "*.model", "*.codes", "*.spm", "*.tiktoken", "*.tokenizer")
 """Patterns of the tokenizer's files; they match some other small files too."""
+VOCABULARY = (
+    "tokenizer.json", "*vocab*.json", "*vocab*.txt", "dict.txt", "*.model", "*.codes", "*.spm", "*.tiktoken",
+    "*.tokenizer",
+)  # fmt: skip
+"""Patterns of the files of which a tokenizer needs one: those that hold its vocabulary."""
+FILES = ("*.safetensors", "*.safetensors.index.json", *TOKENIZER, "[0-9]_*/*.json", "[0-9]_*/*.bin")
+"""Patterns of the files fetched for a hub model: weights, tokenizer, configs."""
 CODE = ("*.py",)
 """Patterns fetched in addition if the model's own code may run."""
+CONFIGS = ("config.json", "tokenizer_config.json", "processor_config.json")
+"""Files, of the model's folder and of its modules' folders, that may name classes of its own."""
 PREFERRED = ("model.safetensors", "model.safetensors.index.json")
 """If one of these exists, transformers ignores the `.bin` files beside it."""
 ADAPTER = "adapter_config.json"
 """The file in which peft names the base model of an adapter."""
-
-
-class JsonType(NamedTuple):
-    """A type that a JSON file, or one of its fields, must have: a description and a check."""
-
-    description: str
-    accepts: Callable[[Any], bool]
-
-
-OBJECT = JsonType("a JSON object", lambda value: isinstance(value, dict))
-LIST = JsonType("a JSON list", lambda value: isinstance(value, list))
-TEXT = JsonType("a text", lambda value: isinstance(value, str))
-TEXTS = JsonType("a list of texts", lambda value: isinstance(value, list) and all(map(TEXT.accepts, value)))
-INTEGER = JsonType("a whole number", lambda value: type(value) is int)
-COUNT = JsonType("a whole number of 0 or more", lambda value: type(value) is int and value >= 0)
-SIZE = JsonType("a number of 0 or more", lambda value: type(value) in (int, float) and 0 <= value < math.inf)
 
 
 @dataclass(frozen=True)
@@ -65,24 +53,51 @@ BUNDLED = {
 
 @dataclass(frozen=True)
 class Files:
-    """A model's files: those of a local folder with their SHA-256, or some of those of a hub commit."""
+    """A model's files: those of a local folder with their SHA-256, or some of those of a hub commit.
+
+    `code` has the hub repositories that it takes Python files from, each with its commit, if they may run.
+    """
 
     local: Path | None = None
     repo: str = ""
     commit: str = ""
     patterns: tuple[str, ...] = FILES
     hashes: dict[str, str] = field(default_factory=dict)
+    code: dict[str, str] = field(default_factory=dict)
 
     @cached_property
     def identity(self) -> dict[str, Any]:
         """What identifies the files' content in artifact keys."""
-        return {"files": self.hashes} if self.local else {"hub": self.repo, "commit": self.commit}
+        own = {"files": self.hashes} if self.local else {"hub": self.repo, "commit": self.commit}
+        return {**own, **({"code": self.code} if self.code else {})}
 
     def check(self) -> None:
-        """Raise an `InputError` if a file of a local folder was written, added or deleted after hashing."""
+        """Raise an `InputError` if a file was written, added or deleted after it was looked at.
+
+        That is a file of a local folder, or one in a repository that the model takes Python files from.
+        """
         differing = dict(_hashes(self.local).items() ^ self.hashes.items()) if self.local else {}
         if differing:
             raise file_changed(f"model folder {self.local}: {min(differing)}")
+        if self.code and other_repositories(self.classes()) != self.code:
+            raise file_changed(f"the Python files of {', '.join(self.code)}")
+
+    def classes(self) -> list[str]:
+        """The classes, of Python files that come with the model, that its configuration names."""
+        modules = self.read_modules()
+        folders = {"", *(f"{entry['path']}/" for entry in modules if entry.get("path"))}
+        paths = [folder + name for folder in sorted(folders) for name in CONFIGS]
+        return named_classes(map(self.read_json, paths), modules)
+
+    def refuse_missing_tokenizer(self) -> None:
+        """Raise an `InputError` if no file holds a vocabulary: libraries then make an empty one, silently."""
+        folder = self.tokenizer_folder()
+        places = [folder, *(folder / str(module.get("path", "")) for module in self.read_modules())]
+        if not any(any(place.glob(pattern)) for place in places for pattern in VOCABULARY):
+            raise damaged(
+                f"model '{self.local or self.repo}' has no file with its tokenizer's vocabulary",
+                "tokenizer.json, or the files it is built from, such as vocab.txt",
+            )
 
     def folder(self) -> Path:
         """The folder with all files; those of a hub model are fetched if they are not cached."""
@@ -154,15 +169,21 @@ def find_model(name: str, revision: str | None, trust_remote_code: bool) -> File
         return files
     local = Path(name)
     if local.is_dir():
-        return Files(local, hashes=_hashes(local))
+        files = Files(local, hashes=_hashes(local))
+        return _with_code(files) if trust_remote_code else files
     if local.is_absolute():
         raise InputError(
             f"model.name: no folder {local}",
             allowed=f"a model folder, a hub id such as BAAI/bge-base-en-v1.5, or {', '.join(BUNDLED)}",
             fix="check the path: it is taken from the config file's folder",
         )
-    patterns = FILES + CODE if trust_remote_code else FILES
-    return Files(repo=name, commit=hub.resolve_commit(name, revision, "model"), patterns=patterns)
+    files = Files(repo=name, commit=hub.resolve_commit(name, revision, "model"))
+    return _with_code(replace(files, patterns=FILES + CODE)) if trust_remote_code else files
+
+
+def _with_code(files: Files) -> Files:
+    """The files of a model whose Python files may run, with the repositories that it takes others from."""
+    return replace(files, code=other_repositories(files.classes()))
 
 
 def _bundled_folder(alias: str, bundled: Bundled) -> Path:
@@ -193,9 +214,8 @@ def _hashes(folder: Path) -> dict[str, str]:
 
 def _files_that_shape_vectors(folder: Path) -> list[Path]:
     """The files of a model folder that can change its vectors, sorted."""
-    index = Files(folder).read_json("model.safetensors.index.json").get("weight_map")
-    named = {folder / str(name) for name in index.values()} if isinstance(index, dict) else set()
-    shaping = {*folder.glob("*.safetensors"), *filter(Path.is_file, named)}
+    files = Files(folder)
+    shaping = {*folder.glob("*.safetensors"), *filter(Path.is_file, _named_weights(files, folder))}
     if not any((folder / name).is_file() for name in PREFERRED):
         shaping.update(folder.glob("*.bin"))
     described = any((folder / name).is_file() for name in ("config.json", "modules.json", ADAPTER))
@@ -206,10 +226,27 @@ def _files_that_shape_vectors(folder: Path) -> list[Path]:
             allowed="a folder written by save_pretrained, or a snapshot of the hub",
             fix="check the path",
         )
-    for pattern in ("*.json", "*.txt", "*.model", "*.py"):
+    for pattern in TOKENIZER:
         shaping.update(folder.glob(pattern))
-    declared = [folder / str(module["path"]) for module in Files(folder).read_modules() if module.get("path")]
+    for pattern in CODE:
+        shaping.update(folder.rglob(pattern))
+    own = [folder / path for path in map(own_file, files.classes()) if path]
+    shaping.update(filter(Path.is_file, own))
+    declared = [folder / str(module["path"]) for module in files.read_modules() if module.get("path")]
     for module_folder in (*folder.glob("[0-9]_*"), *declared):
-        for pattern in ("*.json", "*.txt", "*.model", "*.safetensors", "*.bin"):
+        for pattern in (*TOKENIZER, *CODE, "*.safetensors", "*.bin"):
             shaping.update(module_folder.rglob(pattern))
-    return sorted(path for path in shaping if path.name not in ("data_config.json", "train_script.py"))
+    return sorted(path for path in shaping if path.name != "data_config.json")
+
+
+def _named_weights(files: Files, folder: Path) -> set[Path]:
+    """The files of weights that a configuration file or an index names, which may lie in subfolders."""
+    explicit = files.read_json("config.json").get("transformers_weights")
+    indexes = ["model.safetensors.index.json"]
+    if not any((folder / name).is_file() for name in PREFERRED):
+        indexes.append("pytorch_model.bin.index.json")
+    if isinstance(explicit, str) and explicit.endswith(".index.json"):
+        indexes.append(explicit)
+    maps = [files.read_json(name).get("weight_map") for name in indexes]
+    named = {str(name) for each in maps if isinstance(each, dict) for name in each.values()}
+    return {folder / name for name in (*named, *([explicit] if isinstance(explicit, str) else []))}

@@ -13,7 +13,7 @@ from importlib import metadata
 
 from pipeline.config import EncoderSettings
 from pipeline.core import machine
-from pipeline.core.errors import InputError
+from pipeline.core.errors import InputError, short_repr
 from pipeline.models.card import WIDTH_PRESERVING, ModelCard, max_positions, read_card
 from pipeline.models.families import Family, family_of, prompt_parts
 from pipeline.models.files import ADAPTER, Files, find_model
@@ -33,6 +33,8 @@ def resolve_model(config: EncoderSettings, find: FindModel = find_model) -> Mode
     files = find(config.name, config.revision, config.trust_remote_code)
     _refuse_adapter(config, files)
     card = read_card(files)
+    _refuse_quantized(config, card)
+    files.refuse_missing_tokenizer()
     family = family_of(config.name)
     _check_modules(config, card)
     _check_architecture(config, card, family)
@@ -84,6 +86,18 @@ def _refuse_adapter(config: EncoderSettings, files: Files) -> None:
         )
 
 
+def _refuse_quantized(config: EncoderSettings, card: ModelCard) -> None:
+    """Refuse quantized weights: they need other packages, and choose the precision themselves."""
+    quantized = card.config.get("quantization_config")
+    if quantized is not None:
+        method = quantized.get("quant_method", "a method that it does not name")
+        raise InputError(
+            f"the weights of model '{config.name}' are quantized, by {short_repr(method)}",
+            allowed="weights in fp32, fp16 or bf16",
+            fix="take the model that it was quantized from, and set model.precision",
+        )
+
+
 def _check_modules(config: EncoderSettings, card: ModelCard) -> None:
     """Refuse a model if the backend would leave out some of its modules."""
     own = [module for module in card.modules if not module.startswith("sentence_transformers.")]
@@ -97,12 +111,24 @@ def _check_modules(config: EncoderSettings, card: ModelCard) -> None:
                 allowed="Transformer, StaticEmbedding",
                 fix="encode with sentence-transformers yourself, and set model.backend to precomputed",
             )
+        _check_activations(config, card)
         return
     unknown = [name for name in names if name not in WIDTH_PRESERVING]
     if unknown:
         raise InputError(
             f"model '{config.name}' has a module {unknown[0]}, which backend '{config.backend}' does not run",
             fix="set model.backend to sentence-transformers",
+        )
+
+
+def _check_activations(config: EncoderSettings, card: ModelCard) -> None:
+    """Refuse activations of other packages, instead of which sentence-transformers silently takes Tanh."""
+    other = [name for name in card.activations if not name.startswith("torch.")]
+    if other:
+        raise InputError(
+            f"model '{config.name}' has a Dense module with the activation {short_repr(other[0])}",
+            allowed="an activation of torch, such as torch.nn.modules.activation.Tanh",
+            fix="encode with sentence-transformers yourself, and set model.backend to precomputed",
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.core.errors import InputError
+from pipeline.core.errors import InputError, short_repr
 from pipeline.models.files import damaged
 from pipeline.models.model import Model
 
@@ -20,40 +20,65 @@ def load_tokenizer(model: Model, folder: Path) -> Tokenizer:
     path = folder / "tokenizer.json"
     if path.is_file():
         try:
-            return Tokenizer.from_file(str(path))
+            return checked(Tokenizer.from_file(str(path)), model.name)
+        except InputError:
+            raise
         except Exception as error:  # tokenizers raises this class itself
             raise damaged(f"{path}: not a tokenizer: {error}") from None
     from transformers import AutoTokenizer
 
-    return fast_tokenizer(model, AutoTokenizer.from_pretrained(folder))
+    return fast_tokenizer(model.name, AutoTokenizer.from_pretrained(folder))
 
 
-def fast_tokenizer(model: Model, tokenizer: Any) -> Tokenizer:
-    """The `tokenizers` tokenizer inside one of transformers', of which a few are written in Python alone."""
+def fast_tokenizer(name: str, tokenizer: Any) -> Tokenizer:
+    """The `tokenizers` tokenizer inside one of transformers', of the model `name`.
+
+    Raises:
+        InputError: There is none, as a few are written in Python alone, or it cannot encode every text.
+    """
     fast = _inner_tokenizer(tokenizer)
     if fast is None:
         raise InputError(
-            f"model '{model.name}' has only a slow tokenizer, {type(tokenizer).__name__}",
+            f"model '{name}' has only a slow tokenizer, {type(tokenizer).__name__}",
             allowed="a tokenizer of the package tokenizers, as in tokenizer.json",
             fix="convert it, or encode elsewhere and set model.backend to precomputed",
         )
-    if fast.get_vocab_size() <= len(tokenizer.all_special_tokens):
+    return checked(fast, name)
+
+
+def checked(tokenizer: Tokenizer, name: str) -> Tokenizer:
+    """The tokenizer of the model `name`, if it can encode every text.
+
+    Raises:
+        InputError: Its vocabulary is empty, or lacks the token that stands for unknown words.
+    """
+    special = tokenizer.get_added_tokens_decoder()
+    if tokenizer.get_vocab_size() <= len(special):
         raise damaged(
-            f"the tokenizer of model '{model.name}' has an empty vocabulary: its files are missing",
+            f"the tokenizer of model '{name}' has an empty vocabulary",
             "tokenizer.json, or the files it is built from, such as vocab.txt",
         )
-    return fast
+    by_words = type(tokenizer.model).__name__ in ("WordPiece", "WordLevel")  # others may never meet one
+    unknown = getattr(tokenizer.model, "unk_token", None)
+    if by_words and tokenizer.model.token_to_id(str(unknown)) is None:
+        raise damaged(
+            f"the tokenizer of model '{name}' has no token {short_repr(unknown)}, which stands for words "
+            "that it does not know"
+        )
+    return tokenizer
 
 
-def write_tokenizer(folder: Path, target: Path, trust_remote_code: bool) -> None:
-    """Write a model's tokenizer, as transformers loads it, to a `tokenizer.json`; see `fast_tokenizer`."""
+def write_tokenizer(folder: Path, target: Path, name: str, trust_remote_code: bool) -> Tokenizer:
+    """Write the tokenizer of the model `name`, as transformers loads it, to a `tokenizer.json`.
+
+    Returns it. See `fast_tokenizer`.
+    """
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code)
-    fast = _inner_tokenizer(tokenizer)
-    if fast is None:
-        raise ValueError(f"it has only a slow tokenizer, {type(tokenizer).__name__}")
+    fast = fast_tokenizer(name, tokenizer)
     fast.save(str(target))
+    return fast
 
 
 def _inner_tokenizer(tokenizer: Any) -> Tokenizer | None:

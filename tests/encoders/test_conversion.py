@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import select
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -19,4 +23,28 @@ def test_what_lies_in_the_working_directory_is_not_run(
         "pipeline.encoders.native.packing", ["nowhere", "out.npz", "{}"], tmp_path / "out.npz"
     )
     assert said is not None
-    assert "pack_model() missing" in said
+    assert "Settings.__new__() missing" in said
+
+
+def test_it_ends_with_the_process_that_it_works_for(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    waiting = "import signal, sys\nfile = open(sys.argv[1], 'w')\nfile.write('started')\nfile.flush()\n"
+    (tmp_path / "waiting.py").write_text(waiting + "signal.pause()\n", encoding="utf-8")
+    script = (
+        "from pathlib import Path\n"
+        "from pipeline.encoders.conversion import run_in_subprocess\n"
+        f"run_in_subprocess('waiting', [{str(pipe)!r}], Path('weights'))\n"
+    )
+    paths = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    driver = subprocess.Popen([sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": paths})
+    try:
+        with open(pipe, "rb", buffering=0) as child:  # opens when the child opens its side
+            assert child.read(7) == b"started"
+            driver.kill()
+            ended, _, _ = select.select([child], [], [], 60)
+            assert ended, "the child lives on"
+            assert child.read(1) == b""
+    finally:
+        driver.kill()
+        driver.wait()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -60,3 +62,27 @@ def test_weights_of_other_shapes_are_refused(tmp_path: Path) -> None:
     BertConfig(hidden_size=12, **shape).save_pretrained(tmp_path)
     with pytest.raises(InputError, match="'nomic' have other shapes"), explain_loading_errors(MODEL):
         BertModel.from_pretrained(tmp_path)
+
+
+class Evil:
+    """Leaves a file when it is unpickled."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.mark,)
+
+
+@pytest.mark.parametrize("save", [torch.save, lambda value, path: path.write_bytes(pickle.dumps(value))])
+def test_pickled_code_is_refused_and_does_not_run(tmp_path: Path, save: Any, recwarn: Any) -> None:
+    config = BertConfig(
+        vocab_size=50, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
+    )
+    config.save_pretrained(tmp_path)
+    save({"weight": Evil(tmp_path / "mark")}, tmp_path / "pytorch_model.bin")
+    said = r"'nomic' are pickled .* nothing in them was run"
+    with pytest.raises(InputError, match=said), explain_loading_errors(MODEL):
+        BertModel.from_pretrained(tmp_path)
+    assert not (tmp_path / "mark").exists()
+    assert not recwarn.list

@@ -20,6 +20,7 @@ from pipeline.core.progress import silent
 from pipeline.core.records import Float32
 from pipeline.encoders import Model, conversion, prepared_keys, resolve
 from pipeline.encoders.batching import Usage, encode
+from pipeline.encoders.conversion import Settings
 from pipeline.encoders.native import kernels, packing
 from pipeline.encoders.native.backend import NativeBackend
 from pipeline.encoders.native.packed_model import PackedModel
@@ -131,7 +132,7 @@ def other_models() -> dict[str, tuple[Callable[[], Any], str]]:
 def test_another_model_is_refused(case: str, saved: Callable[[Any], Path], tmp_path: Path) -> None:
     make, said = other_models()[case]
     with pytest.raises(ValueError, match=said):
-        packing.pack_model(saved(make()), tmp_path / "weights.npz", "cls", normalize=True, pad_id=0)
+        packing.pack_model(saved(make()), tmp_path / "weights.npz", Settings("it", "cls", True, 0, False))
     assert not (tmp_path / "weights.npz").exists()
 
 

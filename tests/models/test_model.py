@@ -225,6 +225,26 @@ def test_modules_that_would_not_run_as_the_model_means_them_are_refused(
         resolve(BACKENDS.make(name=str(copy), backend=backend))
 
 
+@pytest.mark.parametrize(("activation", "taken"), [("torch.nn.Tanh", True), ("own.Gelu", False)])
+@pytest.mark.parametrize("trusted", [True, False])
+def test_an_activation_that_is_not_torch_s_is_refused(
+    copy: Path, activation: str, taken: bool, trusted: bool
+) -> None:
+    """The library takes Tanh instead of it, and says so in a warning that is not shown."""
+    names = ["Transformer", "Pooling", "Dense"]
+    write(
+        copy / "modules.json", [{"type": ST + name, "path": f"{at}_{name}"} for at, name in enumerate(names)]
+    )
+    (copy / "2_Dense").mkdir()
+    write(copy / "2_Dense" / "config.json", {"activation_function": activation})
+    config = BACKENDS.make(name=str(copy), backend="sentence-transformers", trust_remote_code=trusted)
+    if taken:
+        assert resolve(config).dimension is None
+        return
+    with pytest.raises(InputError, match=r"a Dense module with the activation 'own.Gelu'.*torch\.nn"):
+        resolve(config)
+
+
 @pytest.mark.parametrize("described", [["config.json"], ["modules.json"], []])
 @pytest.mark.parametrize("backend", ["flag", "sentence-transformers", "openvino"])
 def test_an_adapter_without_the_model_it_adapts_is_refused(

@@ -5,7 +5,9 @@ the embeddings, biases and normalizations, in fp32, to one `.npz`. Linear layers
 (keys and values), and constants are folded in: 1 / sqrt(width of a head) into the query projection, and the
 embedding of token type 0, which every token has, into the position embeddings.
 
-python -m pipeline.encoders.native.packing FOLDER OUT.npz '{"pooling": "cls", "normalize": true, "pad_id": 0}'
+python -m pipeline.encoders.native.packing FOLDER OUT.npz SETTINGS
+
+SETTINGS is the JSON of `pipeline.encoders.conversion.Settings`.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.core.records import Float32
-from pipeline.encoders.conversion import pooled_network, torch_vectors
+from pipeline.encoders.conversion import Settings, pooled_network, torch_vectors
 from pipeline.encoders.native.kernels import PANEL, pack_rows
 from pipeline.encoders.torch.first_token import is_standard_bert
 from pipeline.models.tokenizer import write_tokenizer
@@ -28,18 +30,16 @@ TORCH_VECTORS = "torch_vectors.npz"  # for the check of the packed model
 HEAD = 32  # a head's width must be a multiple of it
 
 
-def pack_model(
-    folder: Path, target: Path, pooling: str, normalize: bool, pad_id: int, trust_remote_code: bool = False
-) -> None:
-    """Write the model in `folder` as `PackedModel` reads it, used with these settings of a `Model`.
+def pack_model(folder: Path, target: Path, settings: Settings) -> None:
+    """Write the model in `folder` as `PackedModel` reads it, used with these settings.
 
     `target` is the `.npz` to write. The tokenizer goes beside it as `tokenizer.json`, and torch's vectors of
     a few texts as `torch_vectors.npz`.
     """
-    write_tokenizer(folder, target.with_name("tokenizer.json"), trust_remote_code)
-    network = pooled_network(folder, pooling, normalize, trust_remote_code)
+    write_tokenizer(folder, target.with_name("tokenizer.json"), settings.name, settings.trust_remote_code)
+    network = pooled_network(folder, settings)
     np.savez(target, **network_arrays(network.body))
-    np.savez(target.with_name(TORCH_VECTORS), **torch_vectors(network, pad_id)._asdict())
+    np.savez(target.with_name(TORCH_VECTORS), **torch_vectors(network, settings.pad_id)._asdict())
 
 
 def network_arrays(body: Any, of_pairs: bool = False) -> dict[str, Any]:
@@ -108,4 +108,4 @@ def _array(module: Any, part: str = "weight") -> Float32:
 
 
 if __name__ == "__main__":
-    pack_model(Path(sys.argv[1]), Path(sys.argv[2]), **json.loads(sys.argv[3]))
+    pack_model(Path(sys.argv[1]), Path(sys.argv[2]), Settings(**json.loads(sys.argv[3])))

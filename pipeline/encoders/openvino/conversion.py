@@ -1,7 +1,8 @@
 """Conversion of a torch model to OpenVINO, by tracing it together with its pooling and normalization.
 
-python -m pipeline.encoders.openvino.conversion FOLDER OUT.xml \
-     '{"pooling": "cls", "normalize": true, "pad_id": 0}'
+python -m pipeline.encoders.openvino.conversion FOLDER OUT.xml SETTINGS
+
+SETTINGS is the JSON of `pipeline.encoders.conversion.Settings`.
 """
 
 from __future__ import annotations
@@ -15,24 +16,23 @@ from typing import Any
 
 from pipeline.core.openvino_runtime import import_openvino
 from pipeline.core.records import Float32, Int64
-from pipeline.encoders.conversion import gives_same_vectors, pooled_network, torch_vectors
+from pipeline.encoders.conversion import Settings, gives_same_vectors, pooled_network, torch_vectors
 from pipeline.encoders.torch.first_token import limit_last_layer_to_first_token
 from pipeline.models.tokenizer import write_tokenizer
 
 
-def convert(
-    folder: Path, target: Path, pooling: str, normalize: bool, pad_id: int, trust_remote_code: bool = False
-) -> None:
-    """Write the model in `folder` as OpenVINO IR, used with these settings of a `Model`.
+def convert(folder: Path, target: Path, settings: Settings) -> None:
+    """Write the model in `folder` as OpenVINO IR, used with these settings.
 
     `target` is the `.xml` to write. The weights go beside it as `.bin`, in fp32, and the tokenizer as
     `tokenizer.json`.
     """
     openvino = import_openvino()
-    write_tokenizer(folder, target.with_name("tokenizer.json"), trust_remote_code)
-    network = pooled_network(folder, pooling, normalize, trust_remote_code)
+    pad_id = settings.pad_id
+    write_tokenizer(folder, target.with_name("tokenizer.json"), settings.name, settings.trust_remote_code)
+    network = pooled_network(folder, settings)
     expected = torch_vectors(network, pad_id)
-    if pooling == "cls":
+    if settings.pooling == "cls":
         limit_last_layer_to_first_token(network.body)
     converted = _traced(network, pad_id)
     if not gives_same_vectors(_run(converted), expected):
@@ -65,4 +65,4 @@ def _run(converted: Any) -> Callable[[Int64, Int64], Float32]:
 
 
 if __name__ == "__main__":
-    convert(Path(sys.argv[1]), Path(sys.argv[2]), **json.loads(sys.argv[3]))
+    convert(Path(sys.argv[1]), Path(sys.argv[2]), Settings(**json.loads(sys.argv[3])))

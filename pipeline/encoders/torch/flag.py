@@ -44,7 +44,7 @@ class FlagBackend(TorchBackend):
         self.network.config.use_cache = False  # a decoder would keep keys and values for text generation
         if model.pooling == "cls":
             limit_last_layer_to_first_token(self.network)
-        self.tokenizer = fast_tokenizer(model, self.flag.tokenizer)
+        self.tokenizer = fast_tokenizer(model.name, self.flag.tokenizer)
         self.dimension = int(self.network.config.hidden_size)
 
     def vectors(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:

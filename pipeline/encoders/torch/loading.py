@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any, Protocol
 
 from pipeline.core.display import counted
@@ -34,8 +36,15 @@ def explain_loading_errors(model: Named, *quiet: str) -> Iterator[None]:
     for logger, _ in levels:
         logger.setLevel(logging.ERROR)
     try:
-        yield
-    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            yield
+    except UnpicklingError:
+        found = f"the weights of model '{model.name}' are pickled with more than weights, or are no weights"
+        raise damaged(
+            f"{found}; nothing in them was run", "model.safetensors, or .bin files that hold tensors alone"
+        ) from None
+    except (ArithmeticError, AttributeError, ImportError, LookupError, TypeError, ValueError) as error:
         if "trust_remote_code" in str(error):
             raise untrusted_code(model.name) from None
         reason = f"{type(error).__name__}: {error}".splitlines()[0]

@@ -9,7 +9,7 @@ from pipeline.config import EncoderSettings, ModelSettings
 from pipeline.encoders.torch.backend import TorchBackend
 from pipeline.encoders.torch.loading import explain_loading_errors, refuse_missing_weights
 from pipeline.models.model import Model
-from pipeline.models.tokenizer import fast_tokenizer
+from pipeline.models.tokenizer import checked, fast_tokenizer
 
 if TYPE_CHECKING:
     import torch
@@ -39,11 +39,11 @@ class SentenceTransformersBackend(TorchBackend):
         first = self.network[0]
         self.is_static = not hasattr(first, "auto_model")
         if self.is_static:
-            self.tokenizer = first.tokenizer
+            self.tokenizer = checked(first.tokenizer, model.name)
             self.tokenizer.post_processor = None  # a mean of word vectors takes no special tokens
         else:
             refuse_missing_weights(model, folder, first.auto_model)
-            self.tokenizer = fast_tokenizer(model, first.tokenizer)
+            self.tokenizer = fast_tokenizer(model.name, first.tokenizer)
         self.dimension = int(self.network.get_embedding_dimension())
 
     def vectors(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
