@@ -18,6 +18,7 @@ from pipeline.config import STAGES, Config
 from pipeline.config.files import load_config
 from pipeline.core.errors import InputError
 from pipeline.core.records import Ranking
+from pipeline.results.folder import read_result
 from pipeline.retrievers.shared import open_ranking, save_ranking
 from pipeline.runner import Benchmark
 from pipeline.storage import hashing
@@ -67,6 +68,26 @@ def test_result_folder_holds_what_the_contract_says(finished: Path) -> None:
     assert manifest["recipes"]["passages"]["model"]["pooling"] == "cls"
     assert {"python", "faiss-cpu", "numpy"} <= set(manifest["versions"])
     assert manifest["hardware"]["cores"] >= 1
+
+
+def test_a_result_of_other_settings_is_kept_beside_the_new_one(
+    workplace: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def files(name: str) -> dict[str, bytes]:
+        return {path.name: path.read_bytes() for path in (workplace / "results" / name).iterdir()}
+
+    first = files("t")
+    run(workplace, "model.batch_size=7")
+    assert [path.name for path in (workplace / "results").iterdir()] == ["t"]  # it shapes nothing
+    second = files("t")
+    assert first["run.trec"] == second["run.trec"]
+    run(workplace, "evaluate.measures=[mrr@5]")
+    third = files("t")
+    assert files("t~1") == second
+    assert "kept as" in caplog.text
+    run(workplace, "evaluate.measures=[mrr@7]")
+    assert (files("t~1"), files("t~2")) == (second, third)
+    assert read_result(workplace / "results" / "t~1").measures[0] == "ndcg@10"
 
 
 def test_measures_equal_trec_eval_s_of_the_run_that_was_written(finished: Path) -> None:

@@ -14,6 +14,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from pipeline.core.records import Float64
     from pipeline.runner import Benchmark, StageOutcome
 
+SCORES = "evaluate"  # the stage whose key covers all that shaped a result
 METRICS, PER_QUERY, RUN = "metrics.json", "per_query.csv", "run.trec"
 FILES = (METRICS, PER_QUERY, RUN, MANIFEST)
 ASSESSMENTS = ("against_exact", "first_stage", "reranking", "of")  # sections that not all results have
@@ -92,7 +94,7 @@ class SavedResult:
 def write_result(
     folder: Path, benchmark: Benchmark, outcomes: Sequence[StageOutcome], seconds: float
 ) -> Result:
-    """Write the result folder, over an earlier one of the same name.
+    """Write the result folder; an earlier one whose scores were shaped otherwise is kept beside it.
 
     Args:
         folder: Made if it does not exist.
@@ -150,6 +152,7 @@ def _write_files(
     if lock is None:
         log.warning("waiting: another run is writing %s", folder)
         lock = locks.hold(folder)
+    _keep_other(folder, manifest["recipes"])
     (folder / MANIFEST).unlink(missing_ok=True)
     whole_files.write_whole(folder / METRICS, _json(metrics))
     for source in copied:
@@ -158,6 +161,28 @@ def _write_files(
     whole_files.write_whole(folder / MANIFEST, _json(manifest))
     if lock:
         lock.release()
+
+
+def _keep_other(folder: Path, recipes: Mapping[str, Any]) -> None:
+    """Keep a finished result that other settings or data led to: as `NAME~1`, or the next free number.
+
+    Its files get a second name there before the new ones take their places, so none is ever absent.
+    """
+    try:
+        found = _read_record(folder, MANIFEST, Manifest).recipes
+    except (InputError, OSError):
+        return
+    if found.get(SCORES, {}).get("key") == recipes[SCORES]["key"]:
+        return
+    kept = next(path for n in count(1) if not (path := folder.with_name(f"{folder.name}~{n}")).exists())
+    kept.mkdir()
+    for name in FILES:  # the manifest last: with it, the folder is complete
+        if (folder / name).is_file():
+            try:
+                os.link(folder / name, kept / name)
+            except OSError:  # a file system without links
+                shutil.copy2(folder / name, kept / name)
+    log.warning("%s held a result of other settings or data; it is kept as %s", folder, kept)
 
 
 def _json(value: Any) -> bytes:
