@@ -57,6 +57,7 @@ def evaluate(
         "missing": scored.missing,
         "unjudged": scored.unjudged,
         "repeated_judgments": scored.repeated,
+        "short_rankings": scored.short_rankings,
     }
     if as_json:
         print_json({**counts, "metrics": scored.mean_by_measure, "intervals": scored.interval_by_measure})

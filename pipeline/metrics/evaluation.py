@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +29,7 @@ from pipeline.core.table import Displayed, Table, measure_table
 from pipeline.formats.judgments import Judgments
 from pipeline.formats.qrels import read_qrels
 from pipeline.formats.runs import Run, read_run
+from pipeline.metrics.depth import depth_note, short_rankings
 from pipeline.metrics.names import Measure
 from pipeline.metrics.scoring import compute_measures, drop_identical
 from pipeline.metrics.statistics import bootstrap_interval
@@ -71,6 +72,7 @@ class Evaluation(Displayed):
         unjudged: Number of the run's queries without judgments; they are left out.
         repeated: Number of identical judgments that were merged.
         run: Name of the run's file, for the title; "" where there is none.
+        short_rankings: See `pipeline.metrics.depth.short_rankings`.
     """
 
     query_ids: list[str]
@@ -83,6 +85,7 @@ class Evaluation(Displayed):
     unjudged: int
     repeated: int = 0
     run: str = ""
+    short_rankings: dict[str, Any] | None = None
 
     @property
     def mean_by_measure(self) -> dict[str, float]:
@@ -105,7 +108,9 @@ class Evaluation(Displayed):
             f"{counted(self.unjudged, 'query', 'queries')} of the run not judged (left out)"
             + (f", {merged} merged" if self.repeated else "")
         )
-        return [measure_table(title, self.mean_by_measure, self.interval_by_measure)]
+        table = measure_table(title, self.mean_by_measure, self.interval_by_measure)
+        notes = [f"{depth_note(**self.short_rankings)}."] if self.short_rankings else []
+        return [replace(table, notes=notes)]
 
 
 def evaluate_files(
@@ -151,6 +156,7 @@ def evaluate_files(
         unjudged=joined.unjudged,
         repeated=qrels.repeated,
         run=Path(run_path).name,
+        short_rankings=short_rankings(ranking, measures),
     )
 
 

@@ -68,6 +68,9 @@ def names_of(results: Sequence[SavedResult]) -> list[str]:
 def notes(results: Sequence[SavedResult], names: Sequence[str]) -> Iterator[str]:
     """What a reader should know before trusting a difference, a sentence each."""
     first = results[0]
+    for result, name in zip(results, names, strict=True):
+        if short := result.record.short_rankings:
+            yield f"{name}: {short.note}"
     for result, name in zip(results[1:], names[1:], strict=True):
         ours, theirs = _sources(first), _sources(result)
         passages = first.record.passages, result.record.passages

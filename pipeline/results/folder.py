@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 SCORES = "evaluate"  # the stage whose key covers all that shaped a result
 METRICS, PER_QUERY, RUN = "metrics.json", "per_query.csv", "run.trec"
 FILES = (METRICS, PER_QUERY, RUN, MANIFEST)
-ASSESSMENTS = ("against_exact", "first_stage", "reranking", "of")  # sections that not all results have
+ASSESSMENTS = ("short_rankings", "against_exact", "first_stage", "reranking", "of")  # sections that not all results have
 ROUNDING = 1e-9  # a mean in metrics.json and that of the table per query may differ by so much
 
 log = logging.getLogger(__name__)
@@ -67,7 +67,8 @@ class Result(Displayed):
     def tables(self) -> list[Table]:
         """The measures."""
         notes = [f"reused: {', '.join(self.reused) or 'nothing'}", f"in {self.folder}"]
-        return [replace(result_table(self.record), notes=notes)]
+        table = result_table(self.record)
+        return [replace(table, notes=[*table.notes, *notes])]
 
 
 @dataclass(frozen=True)

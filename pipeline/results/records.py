@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from pipeline.metrics.depth import depth_note
+
 if TYPE_CHECKING:
     from pipeline.runner import StageOutcome
 
@@ -169,12 +171,26 @@ class PartOfFusion(Record):
     stages: tuple[StageRow, ...] = ()
 
 
+class ShortRankings(Record):
+    """See `pipeline.metrics.depth.short_rankings`."""
+
+    queries: int
+    fewest: int
+    cutoff: int
+
+    @property
+    def note(self) -> str:
+        """What a reader should know, as a sentence without its full stop."""
+        return depth_note(self.queries, self.fewest, self.cutoff)
+
+
 class Metrics(Record):
     """The content of `metrics.json`: means and their 95% intervals by measure, and the stages in order.
 
     Attributes:
         queries: How many were judged.
         passages: How many were searched.
+        short_rankings: Only where a ranking ends before the deepest cutoff of a measure.
         index: Only of an approximate index that was measured against exact search; so is `against_exact`.
         first_stage: Only of a reranked result.
         of: The parts of a fused result.
@@ -186,6 +202,7 @@ class Metrics(Record):
     metrics: dict[str, float]
     intervals: dict[str, tuple[float, float]] = {}
     stages: tuple[StageRow, ...]
+    short_rankings: ShortRankings | None = None
     index: IndexCost | None = None
     against_exact: AgainstExact | None = None
     first_stage: FirstStage | None = None

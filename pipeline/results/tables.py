@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from pipeline.core.display import counted, decimal, rate, rounded
 from pipeline.core.table import Cell, Column, Table, measure_table
@@ -23,7 +24,8 @@ STAGE_COLUMNS = (
 def result_table(record: Metrics) -> Table:
     """A measure a row, under the benchmark's name and size."""
     queries, passages = counted(record.queries, "query", "queries"), counted(record.passages, "passage")
-    return measure_table(f"{record.name}: {queries}, {passages}", record.metrics, record.intervals)
+    table = measure_table(f"{record.name}: {queries}, {passages}", record.metrics, record.intervals)
+    return replace(table, notes=[f"{record.short_rankings.note}."] if record.short_rankings else [])
 
 
 def stage_table(record: Metrics) -> Table:

@@ -19,7 +19,7 @@ from pipeline.storage.artifacts import Artifact, Draft
 
 TAG = "benchmarco"  # the last column of run.trec
 COLLECTION, SCORES = "data", "evaluate"  # roles that every plan has
-SCHEMAS = {SCORES: 1}  # that of the data is in `pipeline.data.identity`
+SCHEMAS = {SCORES: 2}  # that of the data is in `pipeline.data.identity`
 
 
 def whole_plan(
@@ -109,7 +109,7 @@ def _evaluate(
     draft: Draft,
     context: Context,
 ) -> Facts:
-    from pipeline.metrics import evaluation, scoring, statistics
+    from pipeline.metrics import depth, evaluation, scoring, statistics
 
     collection: Collection = inputs[COLLECTION]
     queries = collection.queries
@@ -135,6 +135,8 @@ def _evaluate(
         "metrics": judge.means(values),
         "intervals": {name: [float(a), float(b)] for name, a, b in zip(names, low, high, strict=True)},
     }
+    if short := depth.short_rankings(inputs[ranking], measures, len(collection.passages)):
+        facts["short_rankings"] = short
     for assessment in assessments:
         facts |= assessment.assess(judge, [inputs[role] for role in assessment.rankings])
     return facts
