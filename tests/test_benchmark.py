@@ -14,7 +14,7 @@ import pytest
 import pytrec_eval
 
 from pipeline.api import run_benchmark, run_benchmarks
-from pipeline.config import STAGES, Config
+from pipeline.config import Config
 from pipeline.config.files import load_config
 from pipeline.core.errors import InputError
 from pipeline.core.records import Ranking
@@ -26,6 +26,7 @@ from pipeline.storage.artifacts import Draft
 from pipeline.storage.hashing import hash_file
 from pipeline.storage.store import Store
 
+STAGES = ("data", "passages", "queries", "index", "search", "evaluate")
 pytestmark = pytest.mark.usefixtures("quick_conversion")
 
 

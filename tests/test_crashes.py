@@ -20,12 +20,12 @@ from typing import Any
 
 import pytest
 
-from pipeline.config import STAGES
 from pipeline.storage.artifacts import read_manifest
 from pipeline.storage.cache import cache_entries, verify
 from pipeline.storage.hashing import hash_file
 from pipeline.storage.pruning import PruneLimits, prune
 
+STAGES = ("data", "passages", "queries", "index", "search", "evaluate")
 RESULTS = {"manifest.json", "metrics.json", "per_query.csv", "run.trec"}
 Command = Callable[..., int]
 

@@ -14,8 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.config import STAGES
-
+STAGES = ("data", "passages", "queries", "index", "search", "evaluate")
 CONFIG = """
 name: hub
 data: {source: hub, path: someone/msmarco, split: dev, queries: 3, corpus: {positives_of: 5}}

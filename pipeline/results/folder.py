@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 SCORES = "evaluate"  # the stage whose key covers all that shaped a result
 METRICS, PER_QUERY, RUN = "metrics.json", "per_query.csv", "run.trec"
 FILES = (METRICS, PER_QUERY, RUN, MANIFEST)
-ASSESSMENTS = ("short_rankings", "against_exact", "first_stage", "reranking", "of")  # sections that not all results have
+ASSESSMENTS = ("short_rankings", "against_exact", "first_stage", "reranking", "of")
+"""Sections that not all results have."""
 ROUNDING = 1e-9  # a mean in metrics.json and that of the table per query may differ by so much
 
 log = logging.getLogger(__name__)
