@@ -13,7 +13,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from pipeline import load_config, run_benchmark
-from pipeline.config import BACKENDS, SOURCES, DataSettings, EncoderSettings, ModelSettings, setting
+from pipeline.config import BACKENDS, SOURCES, DataSettings, DenseEncoderSettings, ModelSettings, setting
 from pipeline.core.records import Float32, Int64, Ranking
 from pipeline.encoders.batching import TokenBatch
 from pipeline.formats.judgments import Judgments, make_judgments
@@ -63,8 +63,8 @@ class ToySource:
 
 
 # A backend: its settings and its class, here a bag of tokens.
-class BagSettings(EncoderSettings):
-    backend: Literal["bag"] = EncoderSettings.narrowed("backend")
+class BagSettings(DenseEncoderSettings):
+    backend: Literal["bag"] = DenseEncoderSettings.narrowed("backend")
 
     def load(self, model: Any, store: Any) -> Bag:
         return Bag(model)

@@ -27,7 +27,7 @@ from pydantic import BaseModel
 from pipeline.config import BACKENDS, STAGES, Config
 from pipeline.config.files import load_config
 from pipeline.config.kinds import kinds_of
-from pipeline.retrievers import bm25, dense, fused, reranked, shared
+from pipeline.retrievers import bm25, dense, fused, reranked, shared, sparse
 from pipeline.runner import Benchmark, several
 from pipeline.storage.store import Store
 
@@ -82,6 +82,11 @@ CONFIGS = {
         name: t
         data: {source: beir, path: data}
         model: {backend: sentence-transformers, name: ./bge-small-en-v1.5}
+    """,
+    "sparse": """
+        name: t
+        data: {source: beir, path: data}
+        model: {backend: precomputed, output: sparse, passages: passages.npy, queries: queries.npy}
     """,
     "bm25": """
         name: t
@@ -157,6 +162,7 @@ CHANGES: dict[str, list[Change]] = {
     "model.backend": [Change("model.backend=flag")],
     "model.name": [Change("model.name=./other-model"), Change("model.name=owner/tiny")],
     "model.revision": [Change("model.revision=v1", ("hub",))],
+    "model.output": [Change("model.output=sparse", ("precomputed",))],
     "model.pooling": [Change("model.pooling=mean"), Change("model.pooling=cls", makes_again=set())],
     "model.normalize": [Change("model.normalize=false")],
     "model.precision": [Change("model.precision=bf16")],
@@ -352,7 +358,8 @@ MODELS = {
     kind: base
     for base, text in CONFIGS.items()
     for kind in BACKENDS
-    if f"model: {{backend: {kind}" in text and "rerank" not in text
+    if f"model: {{backend: {kind.split()[0]}," in text.replace("}", ",") and "rerank" not in text
+    if kind.split()[1:] == re.findall(r"output: (\w+)", text)
 }
 """For each backend a config that uses it."""
 
@@ -363,7 +370,9 @@ def test_every_backend_keys_its_settings_as_they_claim(workplace: Path, kind: st
     before, tried = keys(workplace, MODELS[kind]), 0
     for name, field in BACKENDS[kind].model_fields.items():
         setting = f"model.{name}"
-        if name == "backend" or (field.json_schema_extra["shapes"] and not field.json_schema_extra["keyed"]):
+        if name in BACKENDS.choosing or (
+            field.json_schema_extra["shapes"] and not field.json_schema_extra["keyed"]
+        ):
             continue
         found = changed(before, keys(workplace, MODELS[kind], CHANGES[setting][0].to))
         assert found == after(set(field.json_schema_extra["shapes"])) & set(before), setting
@@ -481,7 +490,7 @@ def test_the_model_s_files_are_all_in_the_table(bge_folder: Path) -> None:
 NUMBERS = {
     **{
         f"{kind.__name__}.SCHEMAS[{stage}]": after({stage})
-        for kind in (shared, dense, bm25, fused, reranked)
+        for kind in (shared, dense, sparse, bm25, fused, reranked)
         for stage in kind.SCHEMAS
     },
     "pipeline.data.identity.SCHEMA": ALL,
@@ -494,7 +503,7 @@ NUMBERS = {
 def test_a_schema_number_changes_the_keys_of_what_that_code_makes(
     workplace: Path, monkeypatch: pytest.MonkeyPatch, number: str
 ) -> None:
-    named = {"native": "packed", "bm25": "bm25", "fused": "fused", "reranked": "reranked"}
+    named = {"native": "packed", "sparse": "sparse", "bm25": "bm25", "fused": "fused", "reranked": "reranked"}
     base = next((base for name, base in named.items() if name in number), "files")
     before = keys(workplace, base)
     path, _, stage = number.rstrip("]").partition("[")

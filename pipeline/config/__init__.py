@@ -6,14 +6,21 @@ from pipeline.config.engine import EngineConfig
 from pipeline.config.evaluate import MEASURES, EvaluateConfig
 from pipeline.config.fuse import FuseConfig, PartConfig
 from pipeline.config.index import FLAT, IndexConfig
-from pipeline.config.model import BACKENDS, EncoderSettings, ModelSettings, VectorSettings
+from pipeline.config.model import (
+    BACKENDS,
+    DenseEncoderSettings,
+    EncoderSettings,
+    ModelSettings,
+    SparseSettings,
+    VectorSettings,
+)
 from pipeline.config.rerank import RERANKERS, RerankSettings
 from pipeline.config.search import SearchConfig
 from pipeline.config.settings import STAGES, keyed_settings, setting
 
 __all__ = [
     "BACKENDS", "FLAT", "MEASURES", "RERANKERS", "SOURCES", "STAGES", "Config", "DataSettings",
-    "EncoderSettings", "EngineConfig", "EvaluateConfig", "FuseConfig", "IndexConfig", "ModelSettings",
-    "PartConfig", "RerankSettings", "SearchConfig", "VectorSettings", "json_schema", "keyed_settings",
-    "setting",
+    "DenseEncoderSettings", "EncoderSettings", "EngineConfig", "EvaluateConfig", "FuseConfig", "IndexConfig",
+    "ModelSettings", "PartConfig", "RerankSettings", "SearchConfig", "SparseSettings", "VectorSettings",
+    "json_schema", "keyed_settings", "setting",
 ]  # fmt: skip

@@ -3,6 +3,9 @@
 `Kinds` is a registry and, as the metadata of a config's field, a discriminated union of pydantic: a file may
 give the settings of the kind that it names, and no others. A kind's class is defined in the module of the
 source or backend that it configures, so the registry names it as "module:class" and imports it when needed.
+
+Kinds may have variants, chosen by a second setting: a backend runs a model for its dense vectors, and, as the
+kind "flag sparse", for its word weights.
 """
 
 from __future__ import annotations
@@ -11,9 +14,17 @@ import functools
 import importlib
 import operator
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Generic, TypeVar, get_args
+from typing import Annotated, Any, Generic, NamedTuple, TypeVar, get_args
 
-from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, TypeAdapter, ValidationInfo
+from pydantic import (
+    Discriminator,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    Tag,
+    TypeAdapter,
+    ValidationInfo,
+)
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticKnownError, core_schema
@@ -23,25 +34,42 @@ from pipeline.config.settings import Section
 S = TypeVar("S", bound=Section)
 
 
+class Variant(NamedTuple):
+    """The setting that chooses among the variants of a kind, and its value for the variant without a name."""
+
+    field: str
+    default: str
+
+
 class Kinds(Generic[S]):
     """The settings classes of one section, by the name of their kind.
 
     Args:
         base: The class that all of them derive from.
         field: The setting that names the kind.
-        classes: Each kind's class by its name, or "module:class" to import it from.
+        classes: Each kind's class by its name, or "module:class" to import it from. A variant of a kind is
+            named "KIND VARIANT".
         default: The kind when a config names none; None refuses such a config.
+        variant: The setting that names a kind's variant, if kinds have any.
     """
 
     def __init__(
-        self, base: type[S], field: str, classes: Mapping[str, str | type[S]], default: str | None = None
+        self,
+        base: type[S],
+        field: str,
+        classes: Mapping[str, str | type[S]],
+        default: str | None = None,
+        variant: Variant | None = None,
     ) -> None:
-        self.base, self.field, self.default = base, field, default
+        self.base, self.field, self.default, self.variant = base, field, default, variant
         self._classes = dict(classes)
         self._adapter: TypeAdapter[S] | None = None
 
     def register(self, name: str, settings: str | type[S]) -> None:
-        """Add a kind. Its class, given as such or as "module:class", declares `field` as `Literal[name]`."""
+        """Add a kind. Its class, given as such or as "module:class", declares `field` as `Literal[name]`.
+
+        The class of a variant declares the variant's setting likewise.
+        """
         self._classes[name], self._adapter = settings, None
 
     def __iter__(self) -> Iterator[str]:
@@ -54,9 +82,30 @@ class Kinds(Generic[S]):
             found = self._classes[name] = named(found)
         return found
 
+    @property
+    def names(self) -> list[str]:
+        """The values that the setting which names the kind may have."""
+        return list(dict.fromkeys(name.split()[0] for name in self))
+
     def having(self, setting: str) -> list[str]:
         """The kinds that have a setting."""
         return [name for name in self if setting in self[name].model_fields]
+
+    def chosen(self, settings: Mapping[Any, Any]) -> str:
+        """The name of the kind that settings choose, which may not exist."""
+        kind = str(settings.get(self.field, self.default))
+        variant = settings.get(self.variant.field, self.variant.default) if self.variant else None
+        return kind if self.variant is None or variant == self.variant.default else f"{kind} {variant}"
+
+    @property
+    def choosing(self) -> list[str]:
+        """The settings that choose a kind."""
+        return [self.field, *([self.variant.field] if self.variant else [])]
+
+    def defaults(self, section: type[Section]) -> dict[str, Any]:
+        """The values that choose a kind, given its class."""
+        fields = section.model_fields
+        return {name: fields[name].default for name in self.choosing if name in fields}
 
     def make(self, **settings: Any) -> S:
         """Settings of the kind named in them; raises pydantic's ValidationError if one is not allowed."""
@@ -66,8 +115,10 @@ class Kinds(Generic[S]):
     def adapter(self) -> TypeAdapter[S]:
         """The union of all kinds."""
         if self._adapter is None:
-            union: Any = functools.reduce(operator.or_, (self[name] for name in self))
-            self._adapter = TypeAdapter(Annotated[union, Field(discriminator=self.field)])
+            tagged: list[Any] = [Annotated[self[name], Tag(name)] for name in self]
+            union: Any = functools.reduce(operator.or_, tagged)
+            by = Discriminator(self.chosen) if self.variant else Field(discriminator=self.field)
+            self._adapter = TypeAdapter(Annotated[union, by])
         return self._adapter
 
     def _validate(self, value: Any, info: ValidationInfo | None) -> S:
@@ -84,8 +135,8 @@ class Kinds(Generic[S]):
 
         Such a setting is accepted and dropped, so that a sweep over kinds can give it for all of them.
         """
-        kind = given.get(self.field)
-        if kind not in list(self) or name in self[str(kind)].model_fields:
+        kind = self.chosen(given)
+        if kind not in list(self) or name in self[kind].model_fields:
             return False
         fields = [self[other].model_fields[name] for other in self.having(name)]
         defaults = [None if field.is_required() else field.default for field in fields]
@@ -102,14 +153,19 @@ class Kinds(Generic[S]):
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        """The union's schema, in which every kind but the default one must be named."""
+        """The union's schema, in which every kind and variant but the default ones must be named."""
         union = handler(self.adapter.core_schema)
+        unnamed = {self.field: self.default}
+        if self.variant:
+            unnamed[self.variant.field] = self.variant.default
         for reference in union["oneOf"]:
             kind = handler.resolve_ref_schema(reference)
-            name = kind["properties"][self.field]
-            name.pop("default", None)
-            if name["const"] != self.default:
-                kind["required"] = list(dict.fromkeys([self.field, *kind.get("required", [])]))
+            given = {name: kind["properties"][name] for name in unnamed if name in kind["properties"]}
+            for field in given.values():
+                field.pop("default", None)
+            demanded = [name for name, field in given.items() if field["const"] != unnamed[name]]
+            if demanded:
+                kind["required"] = list(dict.fromkeys([*demanded, *kind.get("required", [])]))
         return {"anyOf": [union, {"type": "null"}]} if schema["type"] == "nullable" else union
 
 

@@ -13,7 +13,7 @@ from pydantic.fields import FieldInfo
 
 from pipeline.config.benchmark import Config
 from pipeline.config.kinds import Kinds, kinds_of
-from pipeline.config.settings import SWEEP
+from pipeline.config.settings import SWEEP, Section
 from pipeline.core.errors import InputError, short_repr
 
 _TYPE_OF_UNION = re.compile(r"(int|str|bool|PositivesOf)$|tuple\[|literal\[|function-")
@@ -61,10 +61,8 @@ def _unknown_key(
     near = difflib.get_close_matches(key, known, 1)
     found = f"unknown key '{dotted}'"
     fix = f"did you mean '{near[0]}'" if near else "remove it"
-    if section and kinds and (others := kinds.having(key)):
-        kind = section.model_fields[kinds.field].default
-        found = f"{dotted} is not a setting of {kinds.field} '{kind}' (it belongs to {', '.join(others)})"
-        fix = "leave it out"
+    if section and issubclass(section, Section) and kinds and (others := kinds.having(key)):
+        found, fix = f"{dotted} is not a setting of {_of_another(section, kinds, others)}", "leave it out"
     return InputError(f"{where}: {found}", allowed=", ".join(known), fix=fix)
 
 
@@ -73,20 +71,56 @@ def _dotted(keys: Sequence[str | int]) -> str:
     return ".".join(str(key + 1) if isinstance(key, int) else key for key in keys)
 
 
+def _of_another(section: type[Section], kinds: Kinds[Any], others: Sequence[str]) -> str:
+    """The kind of a section, in words, and that a setting belongs to `others`, kinds by their name."""
+    defaults = kinds.defaults(section)
+    kind = defaults.pop(kinds.field)
+    own = [kinds.defaults(kinds[other]) for other in others if other.split()[0] == kind]
+    for name, value in defaults.items():
+        if own:
+            belongs = ", ".join(each[name] for each in own)
+            return f"{name} '{value}' (it belongs to {belongs})"
+    return f"{kinds.field} '{kind}' (it belongs to {', '.join(dict.fromkeys(o.split()[0] for o in others))})"
+
+
 def _unknown_kind(
     keys: Sequence[str | int], holder: type[BaseModel], settings: Mapping[str, Any], where: str
 ) -> InputError:
     """The message for a section without a kind, or with an unknown one; `holder` has that section."""
     kinds = kinds_of(holder.model_fields[str(keys[-1])])
     assert kinds is not None, f"section {keys} has no kinds"
+    value = settings.get(kinds.field, kinds.default)
+    if value in kinds.names:
+        return _unknown_variant(_dotted(keys), settings, kinds, str(value), where)
     doc = kinds.base.model_fields[kinds.field].description
-    value = settings.get(kinds.field)
-    near = difflib.get_close_matches(value, kinds, 1) if isinstance(value, str) else []
+    near = difflib.get_close_matches(value, kinds.names, 1) if isinstance(value, str) else []
     is_given = kinds.field in settings
     return InputError(
         f"{where}: '{_dotted(keys)}.{kinds.field}' is {short_repr(value) if is_given else 'missing'} ({doc})",
-        allowed=", ".join(f"'{name}'" for name in kinds),
+        allowed=", ".join(f"'{name}'" for name in kinds.names),
         fix=f"did you mean '{near[0]}'" if near else "change it" if is_given else "add it",
+    )
+
+
+def _unknown_variant(
+    section: str, settings: Mapping[str, Any], kinds: Kinds[Any], kind: str, where: str
+) -> InputError:
+    """The message for a kind that lacks the variant of a section, or for a variant that no kind has."""
+    assert kinds.variant is not None, f"section {section} has no variants"
+    field = kinds.variant.field
+    value = settings[field]
+    having = [name.split()[0] for name in kinds if name.split()[1:] == [value]]
+    if having:
+        return InputError(
+            f"{where}: '{section}.{field}' is '{value}', which {kinds.field} '{kind}' does not give",
+            allowed=f"{section}.{kinds.field}: {', '.join(having)}",
+            fix=f"change {section}.{kinds.field} or {section}.{field}",
+        )
+    known = dict.fromkeys([kinds.variant.default, *(each for name in kinds for each in name.split()[1:])])
+    return InputError(
+        f"{where}: '{section}.{field}' is {short_repr(value)}",
+        allowed=", ".join(f"'{name}'" for name in known),
+        fix="change it",
     )
 
 

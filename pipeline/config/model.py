@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import model_validator
 
 from pipeline.config.index import IndexConfig
-from pipeline.config.kinds import Kinds
+from pipeline.config.kinds import Kinds, Variant
 from pipeline.config.search import SearchConfig
 from pipeline.config.settings import PathOrId, Section, setting
 
@@ -46,17 +46,8 @@ class ModelSettings(Section):
         raise NotImplementedError
 
 
-class VectorSettings(ModelSettings):
-    """Settings of all backends that give vectors."""
-
-    normalize: bool = setting(True, "scale every vector to length 1", shapes="passages queries")
-    vector_precision: Literal["fp32", "fp16"] = setting(
-        "fp32", "number format the passages' vectors are stored in", shapes="passages"
-    )
-
-
-class EncoderSettings(VectorSettings):
-    """Settings of all backends that run a model."""
+class EncoderSettings(ModelSettings):
+    """Settings of all backends that run a model, whatever its output."""
 
     on_gpu: ClassVar[bool] = True
     """Whether the backend can compute on GPUs."""
@@ -64,8 +55,8 @@ class EncoderSettings(VectorSettings):
     """Whether the backend runs all modules that sentence-transformers runs, with that library's defaults;
     otherwise it runs Transformer, Pooling and Normalize, with FlagEmbedding's defaults."""
 
-    pooling: Literal["cls", "mean", "last_token"] | None = setting(
-        None, "null takes what the model itself declares", shapes="passages queries", keyed=False
+    output: str = setting(
+        ..., "which representation of the model is used", shapes="passages queries", keyed=False
     )
     precision: Literal["fp32", "fp16", "bf16", "int16", "int8"] = setting(
         "fp32",
@@ -81,13 +72,6 @@ class EncoderSettings(VectorSettings):
     )
     query_max_length: int = setting(512, "tokens kept of a query", shapes="queries", keyed=False, ge=3)
     passage_max_length: int = setting(512, "tokens kept of a passage", shapes="passages", keyed=False, ge=3)
-    truncate_dim: int | None = setting(
-        None,
-        "dimensions kept of each vector (Matryoshka); null takes what the model itself declares",
-        shapes="passages queries",
-        keyed=False,
-        ge=1,
-    )
     trust_remote_code: bool = setting(
         False, "run the Python files that come with the model", shapes="passages queries"
     )
@@ -114,6 +98,53 @@ class EncoderSettings(VectorSettings):
         return None
 
 
+class VectorSettings(ModelSettings):
+    """Settings of all backends that give a vector for each text."""
+
+    output: Literal["dense"] = EncoderSettings.narrowed("output", "dense")
+    normalize: bool = setting(True, "scale every vector to length 1", shapes="passages queries")
+    vector_precision: Literal["fp32", "fp16"] = setting(
+        "fp32", "number format the passages' vectors are stored in", shapes="passages"
+    )
+
+
+class SparseSettings(ModelSettings):
+    """Settings of all backends that give weights of words for each text."""
+
+    retriever: ClassVar[Any] = "pipeline.retrievers.sparse:Sparse"
+
+    output: Literal["sparse"] = EncoderSettings.narrowed("output", "sparse")
+
+    def check(self, index: IndexConfig, search: SearchConfig) -> None:
+        """See `ModelSettings.check`."""
+        refuse_index_settings("model.output 'sparse'", index, search)
+
+
+def refuse_index_settings(what: str, index: IndexConfig, search: SearchConfig) -> None:
+    """Raise ValueError for settings of a Faiss index, for a retriever that makes an index of its own."""
+    if index != IndexConfig() or search.parameters:
+        raise ValueError(
+            f"{what} makes an index of its own: leave out the section 'index' and search.parameters"
+        )
+    if search.device not in ("auto", "cpu"):
+        raise ValueError(f"{what} is searched on the CPU: leave out search.device")
+
+
+class DenseEncoderSettings(VectorSettings, EncoderSettings):
+    """Settings of all backends that run a model which gives a vector for each text."""
+
+    pooling: Literal["cls", "mean", "last_token"] | None = setting(
+        None, "null takes what the model itself declares", shapes="passages queries", keyed=False
+    )
+    truncate_dim: int | None = setting(
+        None,
+        "dimensions kept of each vector (Matryoshka); null takes what the model itself declares",
+        shapes="passages queries",
+        keyed=False,
+        ge=1,
+    )
+
+
 BACKENDS = Kinds(
     ModelSettings,
     "backend",
@@ -125,8 +156,12 @@ BACKENDS = Kinds(
             "pipeline.encoders.torch.sentence_transformers:SentenceTransformersSettings"
         ),
         "precomputed": "pipeline.encoders.precomputed:PrecomputedSettings",
+        "precomputed sparse": "pipeline.encoders.precomputed_sparse:PrecomputedSparseSettings",
         "bm25": "pipeline.retrievers.bm25:Bm25Settings",
     },
     default="flag",
+    variant=Variant("output", "dense"),
 )
-"""The backends: to add one, write its file in `pipeline/encoders/` and its line here."""
+"""The backends, and what they give besides dense vectors, as "BACKEND OUTPUT".
+
+To add one, write its file in `pipeline/encoders/` and its line here."""

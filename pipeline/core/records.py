@@ -94,6 +94,36 @@ class Embeddings:
 
 
 @dataclass(frozen=True)
+class Ragged:
+    """Rows of different lengths, the entries of all rows one after the other.
+
+    A sparse row has an entry for each of its words, in ascending order of words: the columns are the words'
+    numbers, int32 [entries], and their weights, float32 [entries]. A multi-vector row has one for each token:
+    the column is the vectors, float32 or float16 [entries, dimension].
+
+    Attributes:
+        ends: int64 [rows], where each row ends in the columns.
+        columns: Arrays of equal length, one or more.
+    """
+
+    ends: Int64
+    columns: tuple[Array, ...]
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    @property
+    def entries(self) -> int:
+        """The number of entries of all rows."""
+        return len(self.columns[0])
+
+    @property
+    def lengths(self) -> Int64:
+        """int64 [rows]: the number of entries of each row."""
+        return np.diff(self.ends, prepend=0)
+
+
+@dataclass(frozen=True)
 class Ranking:
     """The best k passages of each query.
 

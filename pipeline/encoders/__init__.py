@@ -17,7 +17,7 @@ from pipeline.core.progress import Bar
 from pipeline.core.records import Float32
 from pipeline.encoders import batching
 from pipeline.encoders.batching import Usage
-from pipeline.encoders.precomputed import Precomputed
+from pipeline.encoders.given import Precomputed
 from pipeline.models.files import find_model
 from pipeline.models.model import CalibrationCorpus, Model, Role
 from pipeline.models.resolution import FindModel, resolve_model

@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from pipeline.core.progress import Bar
-from pipeline.core.records import Float32, Int32, Int64
+from pipeline.core.records import Int32, Int64, Ragged
 from pipeline.models.files import damaged
+from pipeline.storage import ragged_shards
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -58,13 +59,15 @@ class BatchShape(Protocol):
 
 
 class Backend(BatchShape, Protocol):
-    """A loaded model: token ids in, one vector per text out."""
+    """A loaded model: token ids in, one row per text out."""
 
-    dimension: int  # of a vector
     tokenizer: Tokenizer
 
-    def forward(self, batches: Iterator[TokenBatch]) -> Iterator[tuple[Int64, Float32]]:
-        """For each batch its `rows` and their vectors float32 [b, dimension], in any order."""
+    def forward(self, batches: Iterator[TokenBatch]) -> Iterator[tuple[Int64, Any]]:
+        """For each batch its `rows` and what the model makes of them, in any order.
+
+        That is vectors, float32 [b, dimension], or b rows of different lengths, a `Ragged`.
+        """
         ...
 
 
@@ -95,7 +98,7 @@ def encode(
     usage: Usage,
     bar: Bar,
     batch_size: int | None = None,
-) -> Float32:
+) -> Any:
     """Encode texts.
 
     Args:
@@ -107,18 +110,34 @@ def encode(
         batch_size: Largest number of texts of a batch; None limits it by the backend's token budget alone.
 
     Returns:
-        float32 [texts, dimension], in the order of `texts`.
+        Rows in the order of `texts`: float32 [texts, dimension], or `Ragged`.
     """
-    vectors = np.empty((len(texts), backend.dimension), np.float32)
     windows = tokenized_windows(
         [len(text) for text in texts],
         lambda rows: tokenize(backend.tokenizer, [texts[row] for row in rows], max_length),
         usage,
     )
-    for rows, part in backend.forward(batches(backend, windows, max_length, usage, batch_size)):
-        vectors[rows] = part
-        bar.update(len(rows))
-    return vectors
+
+    def parts() -> Iterator[tuple[Int64, Any]]:
+        for rows, part in backend.forward(batches(backend, windows, max_length, usage, batch_size)):
+            yield rows, part
+            bar.update(len(rows))
+
+    return in_order(parts(), len(texts))
+
+
+def in_order(parts: Iterator[tuple[Int64, Any]], count: int) -> Any:
+    """The `count` rows of all parts, which come with their positions, int64 [b]; no part is no vectors."""
+    places, part = next(parts, (np.empty(0, np.int64), np.empty((0, 0), np.float32)))
+    if isinstance(part, Ragged):
+        all_places, ragged = zip((places, part), *parts, strict=True)
+        order = np.argsort(np.concatenate(all_places))
+        return ragged_shards.take_rows(ragged_shards.join_rows(ragged), order)
+    in_place = np.empty((count, part.shape[1]), part.dtype)
+    in_place[places] = part
+    for places, part in parts:
+        in_place[places] = part
+    return in_place
 
 
 Window = list[tuple[int, Int32]]

@@ -48,7 +48,9 @@ class Model:
         name: Its name in the config.
         files: Its folder, or its commit on the hub.
         identity: Hub id and commit, or the SHA-256 of each file that shapes vectors.
-        pooling: `cls`, `mean` or `last_token`; with sentence-transformers any pooling of that library.
+        output: What is made of a text: `dense`, `sparse` or `multivector`.
+        pooling: `cls`, `mean` or `last_token`; with sentence-transformers any pooling of that library; empty
+            unless the output is dense.
         normalize: Whether vectors are scaled to length 1.
         precision: Number format of the computation: a CPU runs `fp16` as `fp32`, as FlagEmbedding does.
         device: `cpu` or `cuda:N`.
@@ -64,6 +66,7 @@ class Model:
     name: str
     files: Files
     identity: dict[str, Any]
+    output: str
     pooling: str
     normalize: bool
     precision: str
@@ -77,14 +80,17 @@ class Model:
     corpus: CalibrationCorpus | None = None
 
     def recipe(self, role: Role) -> dict[str, Any]:
-        """The model's part of the key of vectors encoded in `role`."""
+        """The model's part of the key of what it makes of texts in `role`."""
+        if self.output == "dense":
+            own = {"pooling": self.pooling, "truncate_dim": self.truncate_dim}
+        else:
+            own = {"output": self.output}
         return {
             "identity": self.identity,
-            "pooling": self.pooling,
             "precision": self.precision,
             "prompt": list(self.prompts[role]),
             "max_length": self.max_lengths[role],
-            "truncate_dim": self.truncate_dim,
+            **own,
         }
 
 

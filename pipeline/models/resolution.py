@@ -10,8 +10,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from importlib import metadata
+from typing import Any
 
-from pipeline.config import EncoderSettings
+from pipeline.config import DenseEncoderSettings, EncoderSettings
 from pipeline.core import machine
 from pipeline.core.errors import InputError, short_repr
 from pipeline.models.card import WIDTH_PRESERVING, ModelCard, max_positions, read_card
@@ -41,23 +42,33 @@ def resolve_model(config: EncoderSettings, find: FindModel = find_model) -> Mode
     lengths: dict[Role, int] = {"passages": config.passage_max_length, "queries": config.query_max_length}
     longest = _max_tokens(config, card, family)
     prompts = _prompts(config, card, family)
-    pooling = _pooling(config, card, family)
-    truncate_dim = config.truncate_dim or card.truncate_dim
+    of_vectors: dict[str, Any] = {"output": config.output, "pooling": "", "normalize": False}
+    if isinstance(config, DenseEncoderSettings):
+        of_vectors |= _vector_settings(config, card, family)
     return Model(
         name=config.name,
         files=files,
         identity=files.identity,
-        pooling=pooling,
-        normalize=config.normalize,
         precision=precision,
         device=device,
         prompts=prompts,
         max_lengths={role: min(lengths[role], longest) for role in ROLES},
         pad_id=max(int(card.config.get("pad_token_id") or 0), 0),
-        truncate_dim=truncate_dim,
-        dimension=truncate_dim or _dimension(config, card, pooling),
         trust_remote_code=config.trust_remote_code,
+        **of_vectors,
     )
+
+
+def _vector_settings(config: DenseEncoderSettings, card: ModelCard, family: Family | None) -> dict[str, Any]:
+    """The attributes of a `Model` that dense vectors alone have."""
+    pooling = _pooling(config, card, family)
+    truncate_dim = config.truncate_dim or card.truncate_dim
+    return {
+        "pooling": pooling,
+        "normalize": config.normalize,
+        "truncate_dim": truncate_dim,
+        "dimension": truncate_dim or _dimension(config, card, pooling),
+    }
 
 
 def choose_device(setting: str, on_gpu: bool) -> str:
@@ -188,7 +199,7 @@ def _max_tokens(config: EncoderSettings, card: ModelCard, family: Family | None)
     return min(limit for limit in limits if limit)
 
 
-def _pooling(config: EncoderSettings, card: ModelCard, family: Family | None) -> str:
+def _pooling(config: DenseEncoderSettings, card: ModelCard, family: Family | None) -> str:
     """The pooling of the config, else the card, else the family, else the backend's library."""
     causal = any(name.endswith("ForCausalLM") for name in card.config.get("architectures") or [])
     default = "last_token" if causal else "mean" if config.as_sentence_transformers else "cls"

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, ClassVar, Literal
 
 from pipeline.config import IndexConfig, ModelSettings, SearchConfig, keyed_settings, setting
+from pipeline.config.model import refuse_index_settings
 from pipeline.models.model import Role
 from pipeline.retrievers.retriever import Retriever
 from pipeline.retrievers.shared import open_ranking, save_ranking
@@ -49,16 +50,9 @@ class Bm25Settings(ModelSettings):
 
     def check(self, index: IndexConfig, search: SearchConfig) -> None:
         """See `ModelSettings.check`."""
-        if index != IndexConfig() or search.parameters:
-            raise ValueError(
-                "backend 'bm25' makes an index of its own: "
-                "leave out the section 'index' and search.parameters"
-            )
-        if search.memory_mb is not None or search.device not in ("auto", "cpu"):
-            raise ValueError(
-                "backend 'bm25' holds its index in memory, and searches it on the CPU: "
-                "leave out search.memory_mb and search.device"
-            )
+        refuse_index_settings("backend 'bm25'", index, search)
+        if search.memory_mb is not None:
+            raise ValueError("backend 'bm25' holds its index in memory: leave out search.memory_mb")
 
 
 SCHEMAS = {"passages": 4, "queries": 4, "index": 1, "search": 3}

@@ -18,7 +18,7 @@ import contextlib
 import json
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -28,6 +28,7 @@ import numpy as np
 
 from pipeline.core.records import Array
 from pipeline.storage import hashing, locks, whole_files
+from pipeline.storage.array_files import write_arrays
 
 LAYOUT = 2  # version of the manifest and the folder; artifacts of another version are not read
 MANIFEST = "manifest.json"
@@ -143,6 +144,11 @@ class Draft:
         """Write an array as a `.npy` file."""
         with self.file(name) as path, open(path, "wb") as file:  # given a path, NumPy would append ".npy"
             np.save(file, array, allow_pickle=False)
+
+    def save_arrays(self, name: str, arrays: Sequence[Array]) -> None:
+        """Write several arrays as one file, which `array_files.map_arrays` opens."""
+        with self.file(name) as path, open(path, "wb") as file:
+            write_arrays(file, arrays)
 
     def _write_checksum(self, name: str, entry: dict[str, Any]) -> None:
         """Write a file's size and checksum beside it, before the file is renamed."""

@@ -15,7 +15,7 @@ from pipeline.core.records import Array, Embeddings, Float32, Int64
 from pipeline.storage.artifacts import Artifact
 
 Precision = Literal["fp32", "fp16"]
-_NAME = re.compile(r"rows-\d{10}-\d{10}\.npy")
+_NAME = re.compile(r"rows-(\d{10})-(\d{10})\.(npy|ragged)")
 MAX_LENGTH = 2.0**62  # squared distances of vectors up to this length do not overflow in float32
 LENGTH_TOLERANCE = 1e-3  # by which a length may differ from 1; rounding to bf16 or fp16 moves it less
 
@@ -27,7 +27,7 @@ def missing_ranges(rows: int, shard_rows: int, whole: Iterable[str]) -> list[tup
     """
     ranges = []
     start = 0
-    for first, last in [*sorted(_row_range(name) for name in whole if _NAME.fullmatch(name)), (rows, rows)]:
+    for first, last in [*sorted(row_range(name) for name in whole if _NAME.fullmatch(name)), (rows, rows)]:
         ranges += [(at, min(at + shard_rows, first)) for at in range(start, first, shard_rows)]
         start = max(start, last)
     return ranges
@@ -39,9 +39,14 @@ def split_evenly(rows: int, parts: int) -> list[tuple[int, int]]:
     return list(itertools.pairwise(bounds))
 
 
-def shard_name(start: int, stop: int) -> str:
-    """Name of the file that holds rows [start, stop)."""
-    return f"rows-{start:010d}-{stop:010d}.npy"
+def shard_name(start: int, stop: int, ragged: bool = False) -> str:
+    """Name of the file that holds rows [start, stop): of one array, or of `ragged_shards`."""
+    return f"rows-{start:010d}-{stop:010d}.{'ragged' if ragged else 'npy'}"
+
+
+def is_shard(name: str) -> bool:
+    """Whether a file has a `shard_name`."""
+    return _NAME.fullmatch(name) is not None
 
 
 def to_stored_precision(vectors: Float32, start: int, precision: Precision) -> Array:
@@ -61,12 +66,12 @@ def to_stored_precision(vectors: Float32, start: int, precision: Precision) -> A
 
 def open_embeddings(artifact: Artifact) -> Embeddings:
     """All shards of a finished artifact, memory-mapped."""
-    names = sorted(name for name in artifact.files if _NAME.fullmatch(name))
+    names = sorted(name for name in artifact.files if is_shard(name))
     shards = [artifact.array(name) for name in names]
     for name, shard in zip(names, shards, strict=True):
         if shard.shape[1] != shards[0].shape[1]:
             raise InputError(
-                f"{artifact.folder}: the vectors from row {_row_range(name)[0]} on "
+                f"{artifact.folder}: the vectors from row {row_range(name)[0]} on "
                 f"have {shard.shape[1]} dimensions, those before have {shards[0].shape[1]}",
                 allowed="the same number for all",
                 fix="check the model, and run again with --fresh",
@@ -173,7 +178,8 @@ def check_vectors(vectors: Float32, ids: Iterable[str], normalized: bool) -> Non
         raise InputError(f"the vector of '{first}' {what}; {affected}", fix=fix)
 
 
-def _row_range(name: str) -> tuple[int, int]:
+def row_range(name: str) -> tuple[int, int]:
     """The rows [start, stop) in the file of that `shard_name`."""
-    _, start, stop = name.removesuffix(".npy").split("-")
-    return int(start), int(stop)
+    found = _NAME.fullmatch(name)
+    assert found is not None, name
+    return int(found[1]), int(found[2])

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from pipeline.config import BACKENDS, RERANKERS, SOURCES, Config, json_schema
 from pipeline.config.files import load_config
-from pipeline.config.kinds import Kinds
+from pipeline.config.kinds import Kinds, Variant
 from pipeline.config.settings import Section, setting
 from pipeline.core.errors import InputError
 
@@ -44,6 +44,14 @@ class Triangle(Shape):
 
     shape: Literal["triangle"] = Shape.narrowed("shape", "triangle")
     height: int = setting(3, "its height", shapes="index")
+
+
+class Wheel(Shape):
+    """A variant of a circle."""
+
+    shape: Literal["circle"] = Shape.narrowed("shape", "circle")
+    use: Literal["wheel"] = setting("wheel", "what it is for", shapes="index")
+    spokes: int = setting(8, "in it", shapes="index")
 
 
 def kinds() -> Kinds[Shape]:
@@ -110,6 +118,21 @@ def test_a_kind_from_elsewhere_is_registered_by_one_line() -> None:
         SHAPES.make(shape="triangle")
 
 
+def test_a_variant_is_chosen_by_a_second_setting() -> None:
+    classes = {"circle": Circle, "square": Square, "circle wheel": Wheel}
+    shapes = Kinds(Shape, "shape", classes, default="circle", variant=Variant("use", "sign"))
+    assert shapes.make(use="wheel", spokes=3) == Wheel(spokes=3)
+    assert shapes.make(use="wheel", radius=1.0) == Wheel()  # a default of another kind is dropped
+    assert shapes.names == ["circle", "square"]
+    for wrong in (
+        {"use": "wheel", "radius": 2.0},
+        {"spokes": 3},
+        {"shape": "square", "side": 1.0, "use": "wheel"},
+    ):
+        with pytest.raises(ValidationError):
+            shapes.make(**wrong)
+
+
 def test_the_schema_offers_what_fits_and_demands_the_name_of_all_but_the_default() -> None:
     schema = Drawing.model_json_schema()
     union = schema["properties"]["of"]
@@ -128,25 +151,27 @@ def test_the_schema_of_a_config_has_every_kind() -> None:
         field = schema["properties"][section]
         options = field.get("anyOf", [field])
         assert options[1:] == ([] if section == "data" else [{"type": "null"}])
-        mapping = options[0]["discriminator"]["mapping"]
-        assert set(mapping) == set(kinds)
-        for name, reference in mapping.items():
+        references = [each["$ref"] for each in options[0]["oneOf"]]
+        assert len(references) == len(list(kinds))
+        for name, reference in zip(kinds, references, strict=True):
             found = schema["$defs"][reference.rpartition("/")[2]]
             assert set(found["properties"]) == set(kinds[name].model_fields)
-            assert (kinds.field in found.get("required", [])) == (name != kinds.default)
+            named = [name for name in kinds.choosing if name in found.get("required", [])]
+            kind, *variant = name.split()
+            assert named == [kinds.field] * (kind != kinds.default) + ["output"] * len(variant)
 
 
 def test_every_kind_has_the_name_it_is_registered_under() -> None:
     for kinds in (SOURCES, BACKENDS, RERANKERS):
-        assert [kinds[name].model_fields[kinds.field].default for name in kinds] == list(kinds)
+        assert [kinds.chosen(kinds.defaults(kinds[name])) for name in kinds] == list(kinds)
 
 
 TOY = '''
 from typing import Literal
-from pipeline.config import EncoderSettings, setting
-class ToySettings(EncoderSettings):
+from pipeline.config import DenseEncoderSettings, setting
+class ToySettings(DenseEncoderSettings):
     """A backend from elsewhere."""
-    backend: Literal["toy"] = EncoderSettings.narrowed("backend", "toy")
+    backend: Literal["toy"] = DenseEncoderSettings.narrowed("backend", "toy")
     colour: str = setting("red", "a setting of its own", shapes="passages queries")
 '''
 

@@ -14,7 +14,7 @@ from pipeline.config.files import load_config
 from pipeline.core import machine
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float32
-from pipeline.encoders import Precomputed
+from pipeline.encoders.precomputed import PrecomputedVectors
 from pipeline.runner import Benchmark
 from pipeline.storage import vector_shards
 from pipeline.storage.store import Store
@@ -115,7 +115,7 @@ def test_no_more_of_given_vectors_is_held_than_a_shard(tmp_path: Path) -> None:
     rows, shard = 40_000, 2_000
     np.save(tmp_path / "p.npy", np.ones((rows, 256), np.float32))  # 41 MB
     column = pa.chunked_array([pa.array(["x"] * rows)])
-    given = Precomputed({"passages": tmp_path / "p.npy", "queries": tmp_path / "p.npy"})
+    given = PrecomputedVectors({"passages": tmp_path / "p.npy", "queries": tmp_path / "p.npy"})
     before = machine.resident_mb()
     for start in range(0, rows, shard):
         given.take("passages", range(start, start + shard), column.slice(start, shard))

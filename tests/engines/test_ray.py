@@ -25,7 +25,8 @@ from pipeline.config import BACKENDS, Config, EngineConfig
 from pipeline.config.files import load_config
 from pipeline.core.errors import InputError
 from pipeline.core.progress import silent
-from pipeline.encoders import Precomputed, resolve
+from pipeline.encoders import resolve
+from pipeline.encoders.precomputed import PrecomputedVectors
 from pipeline.engines import Engine, Part, open_engine
 from pipeline.engines import cluster as engine_cluster
 from pipeline.engines.cluster import share_out
@@ -308,7 +309,7 @@ def engine(cluster: str, tmp_path: Path) -> Iterator[Engine]:
     opened = open_engine(
         EngineConfig(kind="ray", address=cluster, workers=2),
         BACKENDS.make(name="x"),
-        Precomputed({}),
+        PrecomputedVectors({}),
         Store(tmp_path),
     )
     yield opened
@@ -456,7 +457,7 @@ def test_an_engine_that_cannot_be_made_leaves_the_cluster(
         open_engine(
             EngineConfig(kind="ray", address=cluster),
             BACKENDS.make(name="x"),
-            Precomputed({}),
+            PrecomputedVectors({}),
             Store(tmp_path),
         )
     assert not ray.is_initialized()

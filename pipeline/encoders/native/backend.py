@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from pipeline.config import EncoderSettings, ModelSettings
+from pipeline.config import DenseEncoderSettings, EncoderSettings, ModelSettings
 from pipeline.core import machine
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float32, Int64
@@ -31,7 +31,7 @@ TOKENS = 1024  # tokens per batch
 WEIGHTS, TOKENIZER = "weights.npz", "tokenizer.json"
 
 
-class NativeSettings(EncoderSettings):
+class NativeSettings(DenseEncoderSettings):
     """This project's own kernels, on the CPU."""
 
     on_gpu = False

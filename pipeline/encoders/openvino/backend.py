@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from pipeline.config import EncoderSettings, ModelSettings
+from pipeline.config import DenseEncoderSettings, EncoderSettings, ModelSettings
 from pipeline.core import machine
 from pipeline.core.errors import InputError
 from pipeline.core.openvino_runtime import has_bfloat16, import_openvino
@@ -33,7 +33,7 @@ TILE = 16  # rows of a matrix tile in bf16 and int8: batch widths are multiples 
 FILES = DESCRIPTION, WEIGHTS, TOKENIZER = "model.xml", "model.bin", "tokenizer.json"
 
 
-class OpenVINOSettings(EncoderSettings):
+class OpenVINOSettings(DenseEncoderSettings):
     """OpenVINO, on the CPU."""
 
     on_gpu = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pipeline.config import EncoderSettings, ModelSettings
+from pipeline.config import DenseEncoderSettings, EncoderSettings, ModelSettings
 from pipeline.encoders.torch.backend import TorchBackend
 from pipeline.encoders.torch.first_token import limit_last_layer_to_first_token
 from pipeline.encoders.torch.loading import explain_loading_errors, refuse_missing_weights
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import torch
 
 
-class FlagSettings(EncoderSettings):
+class FlagSettings(DenseEncoderSettings):
     """FlagEmbedding, on CPU or GPU."""
 
     backend: Literal["flag"] = ModelSettings.narrowed("backend", "flag")

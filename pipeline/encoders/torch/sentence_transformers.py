@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pipeline.config import EncoderSettings, ModelSettings
+from pipeline.config import DenseEncoderSettings, EncoderSettings, ModelSettings
 from pipeline.encoders.torch.backend import TorchBackend
 from pipeline.encoders.torch.loading import explain_loading_errors, refuse_missing_weights
 from pipeline.models.model import Model
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import torch
 
 
-class SentenceTransformersSettings(EncoderSettings):
+class SentenceTransformersSettings(DenseEncoderSettings):
     """sentence-transformers, on CPU or GPU."""
 
     as_sentence_transformers = True

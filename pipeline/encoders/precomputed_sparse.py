@@ -1,0 +1,71 @@
+"""The `precomputed` backend for sparse output: weights of words read from files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pipeline.config import SparseSettings
+from pipeline.core.errors import InputError
+from pipeline.core.records import Ragged
+from pipeline.encoders.given import Precomputed, PrecomputedFiles
+from pipeline.formats.sparse import SparseMatrix, map_sparse
+from pipeline.models.model import ROLES, Role
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class PrecomputedSparseSettings(PrecomputedFiles, SparseSettings):
+    """Weights of words from files, which another program wrote: CSR matrices of SciPy in `.npz` files."""
+
+    def open(self) -> PrecomputedWeights:
+        """The files, of which both must be given and exist."""
+        return PrecomputedWeights(self.paths(".npz file of a CSR matrix"))
+
+
+@dataclass(frozen=True)
+class PrecomputedWeights(Precomputed):
+    """One `.npz` file for each role: a CSR matrix [texts, words], rows in the collection's order."""
+
+    @cached_property
+    def _matrices(self) -> dict[Role, SparseMatrix]:
+        return {role: map_sparse(path, f"model.{role}") for role, path in self.paths.items()}
+
+    def count(self, role: Role) -> int:
+        """See `Precomputed.count`."""
+        return len(self._matrices[role])
+
+    def match_roles(self) -> None:
+        """See `Precomputed.match_roles`: both matrices have a column for each word."""
+        passages, queries = (self._matrices[role].width for role in ROLES)
+        if passages != queries:
+            raise InputError(
+                f"model.passages has {passages:,} columns and model.queries {queries:,}",
+                allowed="the same for both, one for each word",
+                fix="encode both with one model",
+            )
+
+    def read(self, role: Role, rows: range, ids: pa.ChunkedArray) -> Ragged:
+        """See `Precomputed.read`: words in ascending order, and none with a weight of zero."""
+        from scipy.sparse import csr_array
+
+        matrix = self._matrices[role]
+        starts = np.asarray(matrix.starts[rows.start : rows.stop + 1], np.int64)
+        first, last = int(starts[0]), int(starts[-1])
+        columns = np.array(matrix.columns[first:last], np.int64)
+        if (np.diff(starts) < 0).any() or ((columns < 0) | (columns >= matrix.width)).any():
+            raise InputError(
+                f"model.{role}: {self.paths[role]}: a row from {rows.start} on is outside of the matrix",
+                allowed=f"columns from 0 to {matrix.width - 1:,}",
+                fix="save the weights again",
+            )
+        with np.errstate(over="ignore"):  # infinite numbers are refused when rows are stored
+            values = np.array(matrix.values[first:last], np.float32)
+        part = csr_array((values, columns, starts - first), shape=(len(rows), matrix.width))
+        part.sum_duplicates()  # of one word; words are then in ascending order
+        part.eliminate_zeros()
+        return Ragged(part.indptr[1:].astype(np.int64), (part.indices.astype(np.int32), part.data))

@@ -1,0 +1,107 @@
+"""The `sparse` kind: weights of words for each text, and an inverted index of the passages' weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from pipeline.config import SparseSettings, keyed_settings
+from pipeline.core.errors import InputError
+from pipeline.core.records import Ragged
+from pipeline.models.model import Role
+from pipeline.retrievers.encoding import EncodingRetriever, RowFormat
+from pipeline.retrievers.shared import open_ranking, save_ranking
+from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, Plan, Stage
+from pipeline.storage import ragged_shards
+from pipeline.storage.artifacts import Artifact, Draft
+from pipeline.storage.vector_shards import shard_name
+
+SCHEMAS = {"passages": 1, "queries": 1, "index": 1, "search": 1}
+
+
+class Sparse(EncodingRetriever[SparseSettings]):
+    """See `pipeline.retrievers.retriever.Retriever`."""
+
+    def stages(self) -> Plan:
+        """See `Retriever.stages`."""
+        return {
+            "passages": self._weights("passages", ragged_shards.open_rows),
+            "queries": self._weights("queries", ragged_shards.read_all_rows),
+            "index": self._postings(),
+            "search": self._ranking(),
+        }
+
+    def _weights(self, role: Role, opened: Callable[[Artifact], Any]) -> Stage:
+        """Encodes the passages or the queries, and keeps the weights of their words."""
+
+        def save(draft: Draft, start: int, rows: Ragged, ids: list[str]) -> None:
+            check_weights(rows, ids)
+            ragged_shards.save_rows(draft, start, rows)
+
+        return self.encode_stage(role, SCHEMAS[role], RowFormat(save, opened))
+
+    def _postings(self) -> Stage:
+        """Builds the inverted index, in segments; those that an interrupted run has finished are kept."""
+
+        def ingredients(keys: Keys) -> dict[str, Any]:
+            return {"passages": keys["passages"]}
+
+        opened = ragged_shards.open_shards
+        return Stage("index", SCHEMAS["index"], ("passages",), ingredients, _build, opened)
+
+    def _ranking(self) -> Stage:
+        """Searches the index; or the stored rows, inverted part by part, where memory is limited."""
+
+        def ingredients(keys: Keys) -> dict[str, Any]:
+            made_of = {"index": keys["index"], "queries": keys["queries"]}
+            return {**made_of, **keyed_settings(self.config.search, "search")}
+
+        searched = "index" if self.config.search.memory_mb is None else "passages"
+        needs = ("data", searched, "queries")
+        return Stage("search", SCHEMAS["search"], needs, ingredients, self._search, open_ranking)
+
+    def _search(self, inputs: Inputs, draft: Draft, context: Context) -> Facts:
+        from pipeline.core.order import descending_id_rank
+        from pipeline.search import inverted_index
+
+        collection, queries, search = inputs["data"], inputs["queries"], self.config.search
+        segments = inputs["index"] if "index" in inputs else inverted_index.Inverted(inputs["passages"])
+        memory = inverted_index.QUERY_BYTES if search.memory_mb is None else search.memory_mb << 18
+        inverted_index.compile_all()
+        with context.progress("search", len(queries), "queries") as bar, context.meter.working():
+            id_rank = descending_id_rank(collection.passages.ids)
+            ranking = inverted_index.search(segments, queries, search.top_k, id_rank, bar, memory)
+        context.meter.count(len(queries))
+        return save_ranking(draft, collection, ranking)
+
+
+def check_weights(rows: Ragged, ids: list[str]) -> None:
+    """Refuse weights of texts, by their `ids`, that are not numbers above 0."""
+    weights = rows.columns[1]
+    wrong = ~((weights > 0) & np.isfinite(weights))
+    if wrong.any():
+        entry = int(np.argmax(wrong))
+        text = ids[int(np.searchsorted(rows.ends, entry, side="right"))]
+        raise InputError(
+            f"word {rows.columns[0][entry]} of '{text}' has the weight {weights[entry]:.4g}; "
+            f"{int(wrong.sum()):,} of {len(weights):,} weights affected",
+            allowed="finite numbers above 0",
+            fix="check the model's weights; make weights from a file again",
+        )
+
+
+def _build(inputs: Inputs, draft: Draft, context: Context) -> Facts:
+    from pipeline.search import inverted_index
+
+    shards = inputs["passages"]
+    rows, entries = sum(map(len, shards)), sum(shard.entries for shard in shards)
+    with context.progress("index", rows, "passages") as bar, context.meter.working("scipy.sparse"):
+        for first, part in ragged_shards.parts_of(shards, inverted_index.SEGMENT_ENTRIES):
+            stop = first + len(part)
+            if shard_name(first, stop, ragged=True) not in draft.whole:
+                ragged_shards.save_shard(draft, first, stop, inverted_index.invert(part))
+            bar.update(len(part))
+    context.meter.count(rows)
+    return {"rows": rows, "entries": entries}

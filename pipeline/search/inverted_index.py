@@ -1,0 +1,253 @@
+"""Exact search of sparse rows by an inverted index: for each word the passages that have it, and its weights.
+
+The score of a passage is its inner product with the query: of the words that both have, in ascending order,
+the products of their weights are summed in float64, where each product is exact, and the sum is rounded once
+to float32. So a score depends on the two rows alone, whatever the parts of the index, the batch or the
+threads.
+
+The index is cut into segments of consecutive passages, whose postings fit the processor's cache while many
+queries are searched. In a segment, a query's words are taken one after the other, and their products added
+to a number for each passage of a block (`_add_postings`). Scores that may be among the best k are kept with
+those of the segments before, as one integer each: the bits of the score, above those of the passage's place
+in the order of ids. Positive floats are in the order of their bits, so the largest integers are the best hits
+in the contract's order, ties included. When a query has twice k of them, all but the best k are dropped
+(`_keep_best`), and the worst of these is the score that later ones have to reach.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from pipeline.core import machine
+from pipeline.core.progress import Bar, silent
+from pipeline.core.records import Array, Int64, Ragged, Ranking
+from pipeline.encoders.native.kernels import compiled
+from pipeline.storage import ragged_shards
+
+SEGMENT_ENTRIES = 1 << 22  # postings of a segment: 32 MB
+BLOCK = 1 << 14  # passages whose scores are summed at a time: 128 KB, which fits a core's own cache
+TASKS = 4  # tasks for each thread: some queries have more postings than others
+QUERY_BYTES = 256 << 20  # for the hits of the queries that are searched together
+
+Segment = tuple[int, int, Ragged]
+"""A segment's passages [start, stop), and its postings: a row for each word, with the passages that have it,
+int32, counted from the first one, in ascending order, and its weights, float32."""
+
+
+exactly = partial(compiled, strict=True)
+
+
+@dataclass(frozen=True)
+class Inverted:
+    """The segments of stored rows, each inverted when it is its turn."""
+
+    shards: tuple[Ragged, ...]
+
+    def __iter__(self) -> Iterator[Segment]:
+        for start, rows in ragged_shards.parts_of(self.shards, SEGMENT_ENTRIES):
+            yield start, start + len(rows), invert(rows)
+
+
+def invert(rows: Ragged) -> Ragged:
+    """The postings of some passages: for each word the passages that have it, and its weights.
+
+    Args:
+        rows: The words, int32, and weights, float32, of each passage.
+
+    Returns:
+        A row for each word up to the largest: passages by their row, int32, ascending, and weights, float32.
+    """
+    from scipy.sparse import csr_array
+
+    words, weights = rows.columns
+    width = int(words.max(initial=-1)) + 1
+    starts = np.concatenate([[0], rows.ends])
+    by_word = csr_array((weights, words, starts), shape=(len(rows), width)).tocsc()
+    return Ragged(by_word.indptr[1:].astype(np.int64), (by_word.indices.astype(np.int32), by_word.data))
+
+
+def search(
+    segments: Iterable[Segment],
+    queries: Ragged,
+    top_k: int,
+    id_rank: Int64,
+    bar: Bar,
+    memory: int = QUERY_BYTES,
+) -> Ranking:
+    """The best passages of each query, of those that share a word with it.
+
+    Args:
+        segments: Those of the index of n passages; they are gone through once for each group of queries.
+        queries: The words, int32, ascending, and the weights, float32 and above 0, of each query.
+        top_k: Hits kept for each query; fewer where fewer passages share a word.
+        id_rank: int64 [n], `pipeline.core.order.descending_id_rank` of the passage ids.
+        bar: Counts queries.
+        memory: Bytes for hits; queries are searched in groups whose hits fit.
+
+    Returns:
+        [queries, min(top_k, n)], ties in the contract's order, also those across the last rank.
+    """
+    k = min(top_k, len(id_rank))
+    rank = id_rank.astype(np.uint32)
+    passages = np.full((len(queries), k), -1, np.int64)
+    scores = np.full((len(queries), k), -np.inf, np.float32)
+    row_of = np.empty(len(rank), np.int64)
+    row_of[rank] = np.arange(len(rank))
+    starts = np.concatenate([[0], queries.ends])
+    size = max(min(memory // (16 * k), len(queries)), 1)
+    with ThreadPoolExecutor(machine.threads_allowed() or machine.cores()) as pool:
+        for first in range(0, len(queries), size):
+            group = np.arange(first, min(first + size, len(queries)))
+            hits = np.empty((len(group), 2 * k), np.uint64)
+            counts = np.zeros(len(group), np.int64)
+            for segment in segments:
+                _search_segment(pool, segment, (starts, *queries.columns), group, rank, hits, counts, k)
+            for row, (found, count) in enumerate(zip(hits, counts, strict=True)):
+                best = np.sort(found[:count])[::-1][:k]
+                passages[first + row, : len(best)] = row_of[(~best & 0xFFFFFFFF).astype(np.int64)]
+                scores[first + row, : len(best)] = (best >> 32).astype(np.uint32).view(np.float32)
+            bar.update(len(group))
+    return Ranking(passages, scores)
+
+
+def compile_all() -> None:
+    """Compile the search, or read it from Numba's cache, so that it is not timed."""
+    nothing = Ragged(np.zeros(1, np.int64), (np.empty(0, np.int32), np.empty(0, np.float32)))
+    with silent("", None, "") as bar:
+        search([(0, 1, nothing)], nothing, 1, np.zeros(1, np.int64), bar)
+
+
+def _search_segment(
+    pool: ThreadPoolExecutor,
+    segment: Segment,
+    queries: tuple[Array, ...],
+    group: Int64,
+    rank: Array,
+    hits: Array,
+    counts: Int64,
+    k: int,
+) -> None:
+    """Search one segment for a group of queries, in parallel; `hits` and `counts` are updated."""
+    first, stop, postings = segment
+    starts = np.concatenate([[0], postings.ends])
+    arrays = [_read_only(array) for array in (starts, *postings.columns, *queries)]
+    ranks = rank[first:stop]
+    step = max(math.ceil(len(group) / (TASKS * pool._max_workers)), 1)
+
+    def task(at: int) -> None:
+        part = slice(at, at + step)
+        _search_queries(*arrays, group[part], ranks, hits[part], counts[part], k)
+
+    list(pool.map(task, range(0, len(group), step)))
+
+
+def _read_only(array: Array) -> Array:
+    """A view of an array that cannot be written, whether it is memory-mapped or not: one type for Numba."""
+    view = np.asarray(array).view()
+    view.flags.writeable = False
+    return view
+
+
+@exactly
+def _search_queries(
+    starts: Any, passages: Any, weights: Any, query_starts: Any, words: Any, factors: Any,
+    group: Any, ranks: Any, hits: Any, counts: Any, k: int,
+) -> None:  # fmt: skip
+    """Search one segment for some queries.
+
+    Args:
+        starts: int64 [words + 1], where the postings of each word start.
+        passages: int32 [postings].
+        weights: float32 [postings].
+        query_starts: int64 [queries + 1], where the words of each query start.
+        words: int32, of all queries.
+        factors: float32, the words' weights.
+        group: int64 [g], the queries to search for.
+        ranks: uint32 [passages of the segment], the places of their ids in descending order.
+        hits: uint64 [g, 2 k], updated.
+        counts: int64 [g], the number of hits of each query, updated.
+        k: Hits wanted.
+    """
+    scores = np.zeros(BLOCK, np.float64)
+    bits = np.empty(1, np.float32)
+    as_integer = bits.view(np.uint32)
+    for row in range(len(group)):
+        first, last = query_starts[group[row]], query_starts[group[row] + 1]
+        places = np.empty(last - first, np.int64)
+        for n in range(last - first):
+            word = words[first + n]
+            places[n] = starts[word] if word + 1 < len(starts) else -1
+        count = counts[row]
+        floor = np.float32(0)
+        if count >= k:
+            count = _keep_best(hits[row], count, k)
+            as_integer[0] = hits[row, k - 1] >> np.uint64(32)
+            floor = bits[0]
+        for begin in range(0, len(ranks), BLOCK):
+            end = min(begin + BLOCK, len(ranks))
+            for n in range(last - first):
+                if places[n] >= 0:
+                    places[n] = _add_postings(
+                        scores, passages, weights, places[n], starts[words[first + n] + 1],
+                        begin, end, np.float64(factors[first + n]),
+                    )  # fmt: skip
+            for place in range(end - begin):
+                score = np.float32(scores[place])
+                scores[place] = 0.0
+                if score > 0 and score >= floor:
+                    bits[0] = score
+                    low = ~np.uint64(ranks[begin + place]) & np.uint64(0xFFFFFFFF)
+                    hits[row, count] = np.uint64(as_integer[0]) << np.uint64(32) | low
+                    count += 1
+                    if count == 2 * k:
+                        count = _keep_best(hits[row], count, k)
+                        as_integer[0] = hits[row, k - 1] >> np.uint64(32)
+                        floor = bits[0]
+        counts[row] = count
+
+
+@exactly
+def _add_postings(
+    scores: Any, passages: Any, weights: Any, place: int, stop: int, begin: int, end: int, factor: float
+) -> int:
+    """Add a word's products to the scores of passages [begin, end); returns its first posting after them."""
+    while place < stop and passages[place] < end:
+        scores[passages[place] - begin] += factor * np.float64(weights[place])
+        place += 1
+    return place
+
+
+@exactly
+def _keep_best(values: Any, count: int, k: int) -> int:
+    """Move the largest k of the first `count` values to the front, the least of them to k - 1; returns k.
+
+    This is Hoare's selection: parts of the array are exchanged around the value in the middle of the range
+    that holds the k-th, until the range is that value alone.
+    """
+    low, high = 0, count - 1
+    while low < high:
+        pivot = values[(low + high) // 2]
+        left, right = low, high
+        while left <= right:
+            while values[left] > pivot:
+                left += 1
+            while values[right] < pivot:
+                right -= 1
+            if left <= right:
+                values[left], values[right] = values[right], values[left]
+                left += 1
+                right -= 1
+        if k - 1 <= right:
+            high = right
+        elif k - 1 >= left:
+            low = left
+        else:
+            break
+    return k

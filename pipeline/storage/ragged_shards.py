@@ -1,0 +1,94 @@
+"""Shards of rows of different lengths on disk: a text's words with their weights, or its tokens' vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from pipeline.core.records import Int64, Ragged
+from pipeline.storage import vector_shards
+from pipeline.storage.array_files import map_arrays
+from pipeline.storage.artifacts import Artifact, Draft
+
+
+def save_rows(draft: Draft, start: int, rows: Ragged) -> None:
+    """Write consecutive rows, of which the first has the number `start`, as one file."""
+    save_shard(draft, start, start + len(rows), rows)
+
+
+def save_shard(draft: Draft, start: int, stop: int, content: Ragged) -> None:
+    """Write what is made of rows [start, stop), by itself or an index of them, as one file."""
+    name = vector_shards.shard_name(start, stop, ragged=True)
+    draft.save_arrays(name, (content.ends, *content.columns))
+
+
+def open_shards(artifact: Artifact) -> list[tuple[int, int, Ragged]]:
+    """All shards of a finished artifact, memory-mapped, in order, each with the rows [start, stop) of it."""
+    names = sorted(name for name in artifact.files if vector_shards.is_shard(name))
+    return [(*vector_shards.row_range(name), _mapped(artifact, name)) for name in names]
+
+
+def open_rows(artifact: Artifact) -> tuple[Ragged, ...]:
+    """All shards of a finished artifact, memory-mapped, in order."""
+    return tuple(shard for _, _, shard in open_shards(artifact))
+
+
+def read_all_rows(artifact: Artifact) -> Ragged:
+    """All rows of a finished artifact, in memory; for queries, which are few."""
+    return join_rows(open_rows(artifact))
+
+
+def _mapped(artifact: Artifact, name: str) -> Ragged:
+    ends, *columns = map_arrays(artifact.path(name))
+    return Ragged(ends, tuple(columns))
+
+
+def slice_rows(rows: Ragged, start: int, stop: int) -> Ragged:
+    """Rows [start, stop), without a copy of their columns."""
+    first = int(rows.ends[start - 1]) if start else 0
+    last = int(rows.ends[stop - 1]) if stop else 0
+    ends = np.asarray(rows.ends[start:stop]) - first
+    return Ragged(ends, tuple(column[first:last] for column in rows.columns))
+
+
+def join_rows(parts: Sequence[Ragged]) -> Ragged:
+    """The rows of one or more parts, one after the other."""
+    offsets = np.cumsum([0, *(part.entries for part in parts)])
+    ends = np.concatenate([part.ends + offset for part, offset in zip(parts, offsets, strict=False)])
+    columns = zip(*(part.columns for part in parts), strict=True)
+    return Ragged(ends, tuple(np.concatenate(column) for column in columns))
+
+
+def take_rows(rows: Ragged, order: Int64) -> Ragged:
+    """The rows with the numbers `order`, int64 [n], in that order."""
+    starts = rows.ends - rows.lengths
+    lengths = rows.lengths[order]
+    ends = np.cumsum(lengths)
+    entries = np.repeat(starts[order] - (ends - lengths), lengths) + np.arange(ends[-1] if len(ends) else 0)
+    return Ragged(ends, tuple(column[entries] for column in rows.columns))
+
+
+def parts_of(shards: Sequence[Ragged], most: int) -> Iterator[tuple[int, Ragged]]:
+    """All rows of shards, in parts of at most `most` entries or of one row; each with its first row.
+
+    The parts do not depend on how the rows are cut into shards.
+    """
+    first, waiting = 0, list[Ragged]()
+    for shard in shards:
+        start = 0
+        while start < len(shard):
+            before = int(shard.ends[start - 1]) if start else 0
+            room = most - sum(part.entries for part in waiting)
+            stop = int(np.searchsorted(shard.ends, before + room, side="right"))
+            if not waiting:
+                stop = max(stop, start + 1)
+            if stop > start:
+                waiting.append(slice_rows(shard, start, stop))
+                start = stop
+            if start < len(shard):
+                yield first, join_rows(waiting)
+                first += sum(map(len, waiting))
+                waiting = []
+    if waiting:
+        yield first, join_rows(waiting)
