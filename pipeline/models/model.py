@@ -66,7 +66,6 @@ class Model:
     name: str
     files: Files
     identity: dict[str, Any]
-    output: str
     pooling: str
     normalize: bool
     precision: str
@@ -74,6 +73,7 @@ class Model:
     prompts: dict[Role, tuple[str, str]]
     max_lengths: dict[Role, int]
     pad_id: int
+    output: str = "dense"
     truncate_dim: int | None = None
     dimension: int | None = None
     trust_remote_code: bool = False
