@@ -196,7 +196,7 @@ CHANGES: dict[str, list[Change]] = {
         Change("search.against_exact=false", makes_again=set()),
     ],
     "search.device": [Change("search.device=cpu")],
-    "fuse.method": [],
+    "fuse.method": [Change("fuse.method=combsum", ("fused",))],
     "fuse.of": [
         Change(
             "fuse.of=[{model: {backend: openvino, name: ./bge-small-en-v1.5}}, {model: {backend: bm25}}]",
@@ -204,6 +204,13 @@ CHANGES: dict[str, list[Change]] = {
         )
     ],
     "fuse.k": [Change("fuse.k=20", ("fused",))],
+    "fuse.normalize": [Change("fuse.normalize=rank", ("fused", "fuse.method=combmnz"))],
+    "fuse.weights": [Change("fuse.weights=[0.3, 0.7]", ("fused",))],
+    "fuse.tune": [
+        Change("fuse.tune=ndcg@10", ("fused", "fuse.method=weighted", "fuse.tune=mrr@10")),
+        Change("fuse.tune=nDCG@10", ("fused", "fuse.tune=ndcg@10"), set()),
+    ],
+    "fuse.folds": [Change("fuse.folds=3", ("fused",))],
     "rerank.backend": [],
     "rerank.name": [Change("rerank.name=./other-model", ("reranked",))],
     "rerank.revision": [Change("rerank.revision=v1", ("reranked on the hub",))],

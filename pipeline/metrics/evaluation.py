@@ -178,7 +178,7 @@ def join_run_and_qrels(run: Run, qrels: Judgments, single_precision: bool = Fals
     row = row_numbers(run.query_ids, qrels.query_ids, absent=n_queries)
     with ThreadPoolExecutor(1) as beside:  # takes as long as the sorting, and holds no GIL
         numbering = beside.submit(row_numbers, run.documents, document_ids, absent=len(document_ids))
-        hits, scores = sort_hits_by_id(*_lines_by_query(row, run, n_queries), run.documents)
+        hits, scores = sort_hits_by_id(*lines_by_query(row, run, n_queries), run.documents)
     passages = numbering.result()[hits]
     passages[hits < 0] = -1
     in_both = int((row < n_queries).sum())
@@ -207,7 +207,7 @@ def write_per_query(
     writer.writerows([query, *row] for query, row in zip(query_ids, values.tolist(), strict=True))
 
 
-def _lines_by_query(row: Int64, run: Run, n_queries: int) -> tuple[Int64, Scores]:
+def lines_by_query(row: Int64, run: Run, n_queries: int) -> tuple[Int64, Scores]:
     """Lay a run's lines out as a row per query, in their order in the file.
 
     `row` is int64 [run queries], the row of each query of the run; the lines of row `n_queries` are left out.

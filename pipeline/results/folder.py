@@ -119,6 +119,8 @@ def write_result(
     if "against_exact" in scores:
         given = {**settings["index"], "parameters": settings["search"]["parameters"]}
         metrics["index"] = {**given, **artifacts["search"].facts.get("index", {})}
+    if "fuse" in artifacts:
+        metrics["fusion"] = artifacts["fuse"].facts["fusion"]
     for number, part in enumerate(metrics.get("of", []), start=1):
         part["stages"] = _stage_rows(outcomes, f"{number}/")
     recipes = benchmark.recipes.items()

@@ -10,11 +10,12 @@ from pipeline.config import FuseConfig, keyed_settings
 from pipeline.core.order import descending_id_rank
 from pipeline.core.records import Ranking
 from pipeline.engines import Engine
+from pipeline.metrics.names import Measure, parse_measures
 from pipeline.retrievers.assessment import Assessment, Judge
 from pipeline.retrievers.retriever import Retriever, TokenCounter, make_retriever
-from pipeline.retrievers.shared import COLLECTION, open_ranking, save_ranking
+from pipeline.retrievers.shared import COLLECTION, check_cutoff, open_ranking, save_ranking
 from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, Plan, Stage
-from pipeline.search import fusion
+from pipeline.search import fusion, fusion_weights
 from pipeline.storage.artifacts import Draft
 from pipeline.storage.store import Store
 
@@ -58,7 +59,9 @@ class Fused(Retriever[FuseConfig]):
 
         def ingredients(keys: Keys) -> dict[str, Any]:
             kept = keyed_settings(self.config.search, FUSE)
-            made_of = {"of": [keys[role] for role in self._rankings]}
+            made_of: dict[str, Any] = {"of": [keys[role] for role in self._rankings]}
+            if self._tuned_for:
+                made_of |= {"tune": str(self._tuned_for), "qrels": self.identity.qrels}
             return {**made_of, **kept, **keyed_settings(self.settings, FUSE)}
 
         needs = (COLLECTION, *self._rankings)
@@ -81,14 +84,36 @@ class Fused(Retriever[FuseConfig]):
         """See `Retriever.token_counter`: that of the first part with a model."""
         return next(filter(None, (part.token_counter() for part in self.parts)), None)
 
+    @cached_property
+    def _tuned_for(self) -> Measure | None:
+        """The measure that weights are tuned for."""
+        if self.settings.tune is None:
+            return None
+        (measure,) = parse_measures([self.settings.tune])
+        check_cutoff(measure, "fuse.tune", self.config.search.top_k)
+        return measure
+
     def _fuse(self, inputs: Inputs, draft: Draft, context: Context) -> Facts:
         collection = inputs[COLLECTION]
         rankings = [inputs[role] for role in self._rankings]
         id_rank = descending_id_rank(collection.passages.ids)
+        settings, top_k = self.settings, self.config.search.top_k
+        method = fusion.Fusion(settings.method, settings.normalize, settings.k)
+        weights = method.weights(settings.weights, len(rankings))
+        facts: dict[str, Any] = {"method": method.method, "normalize": method.normalization}
         with context.meter.working():
-            ranking = fusion.fuse(rankings, self.settings.k, self.config.search.top_k, id_rank)
+            if self._tuned_for:
+                folds = fusion_weights.folds_of(collection.queries.ids, settings.folds)
+                with context.progress("tune weights", None, "weights") as bar:
+                    tuned = fusion_weights.tune(
+                        rankings, method, self._tuned_for, collection.qrels, folds, id_rank, top_k, bar
+                    )
+                weights, facts["tuned"] = tuned.by_query, tuned.facts()
+            else:
+                facts["weights"] = weights.tolist()
+            ranking = fusion.fuse(rankings, method, weights, id_rank, top_k)
         context.meter.count(len(collection.queries))
-        return save_ranking(draft, collection, ranking)
+        return {**save_ranking(draft, collection, ranking), "fusion": facts}
 
     def _assess(self, judge: Judge, rankings: Sequence[Ranking]) -> dict[str, Any]:
         """The name and the measures of each part."""

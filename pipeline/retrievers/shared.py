@@ -71,14 +71,18 @@ def measures_of(config: Config) -> list[Measure]:
     """The measures to compute; a cutoff above `search.top_k` is refused."""
     measures = parse_measures(config.evaluate.measures)
     for measure in measures:
-        if measure.cutoff and measure.cutoff > config.search.top_k:
-            raise InputError(
-                f"evaluate.measures: {measure} looks at {measure.cutoff} ranks, "
-                f"search.top_k keeps {config.search.top_k}",
-                allowed=f"cutoffs up to {config.search.top_k}",
-                fix="raise search.top_k or lower the cutoff",
-            )
+        check_cutoff(measure, "evaluate.measures", config.search.top_k)
     return measures
+
+
+def check_cutoff(measure: Measure, setting: str, top_k: int) -> None:
+    """Refuse a measure that looks at more ranks than are kept."""
+    if measure.cutoff and measure.cutoff > top_k:
+        raise InputError(
+            f"{setting}: {measure} looks at {measure.cutoff} ranks, search.top_k keeps {top_k}",
+            allowed=f"cutoffs up to {top_k}",
+            fix="raise search.top_k or lower the cutoff",
+        )
 
 
 def evaluate_stage(

@@ -1,47 +1,250 @@
-"""Fusion: the rankings of several retrievers joined into one."""
+"""Fusion: the rankings of several retrievers joined into one.
+
+Every method gives each hit of a ranking a value, multiplies it by the ranking's weight, and adds the values
+of a passage up over the rankings that have it; where a ranking lacks it, that is 0. The definitions are those
+of ranx (Bassani and Romelli, CIKM 2022). Sums are made in the order of the rankings, in float64, so
+that equal scores are equal here and there. They are ordered by the tie rule of `pipeline.core.order`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
+from pipeline.config.fuse import MethodName, NormalizationName
+from pipeline.core.errors import InputError
 from pipeline.core.order import sort_hits
 from pipeline.core.records import Float64, Int64, Ranking
 
+Bool = npt.NDArray[np.bool_]
 
-def fuse(rankings: Sequence[Ranking], k: int, top_k: int, id_rank: Int64) -> Ranking:
-    """Join rankings by reciprocal rank fusion (Cormack, Clarke and Buettcher, SIGIR 2009).
+LEAST = 1e-9  # the smallest number that a normalization divides by, so that equal scores do not divide by 0
+BLOCK_CELLS = 1 << 21  # cells of all rankings that are joined at once
 
-    A passage's score is the sum of 1 / (k + rank) over the rankings that have it.
+
+def _min_max(scores: Float64, found: Bool) -> Float64:
+    """Scores from 0 to 1: (s - min) / (max - min)."""
+    low, high = _lowest(scores, found), _highest(scores, found)
+    normalized: Float64 = (scores - low) / np.maximum(high - low, LEAST)
+    return normalized
+
+
+def _max(scores: Float64, found: Bool) -> Float64:
+    """S / max."""
+    normalized: Float64 = scores / np.maximum(_highest(scores, found), LEAST)
+    return normalized
+
+
+def _sum(scores: Float64, found: Bool) -> Float64:
+    """(s - min) / the sum of all (s - min)."""
+    low, count = _lowest(scores, found), found.sum(axis=1, keepdims=True)
+    total = np.where(found, scores, 0).sum(axis=1, keepdims=True)
+    normalized: Float64 = (scores - low) / np.maximum(total - low * count, LEAST)
+    return normalized
+
+
+def _z_score(scores: Float64, found: Bool) -> Float64:
+    """(s - mean) / standard deviation, over the hits of the query; a missing passage counts as the mean."""
+    count = np.maximum(found.sum(axis=1, keepdims=True), 1)
+    mean = np.where(found, scores, 0).sum(axis=1, keepdims=True) / count
+    variance = np.where(found, scores - mean, 0) ** 2
+    deviation = np.sqrt(variance.sum(axis=1, keepdims=True) / count)
+    normalized: Float64 = (scores - mean) / np.maximum(deviation, LEAST)
+    return normalized
+
+
+def _rank(scores: Float64, found: Bool) -> Float64:
+    """1 - (rank - 1) / hits: 1 for the first hit, 1 / hits for the last."""
+    count = np.maximum(found.sum(axis=1, keepdims=True), 1)
+    normalized: Float64 = 1 - np.arange(scores.shape[1]) / count
+    return normalized
+
+
+def _lowest(scores: Float64, found: Bool) -> Float64:
+    lowest: Float64 = np.where(found, scores, np.inf).min(axis=1, keepdims=True, initial=np.inf)
+    return np.where(np.isfinite(lowest), lowest, 0)
+
+
+def _highest(scores: Float64, found: Bool) -> Float64:
+    highest: Float64 = np.where(found, scores, -np.inf).max(axis=1, keepdims=True, initial=-np.inf)
+    return np.where(np.isfinite(highest), highest, 0)
+
+
+NORMALIZATIONS: dict[str, Callable[[Float64, Bool], Float64]] = {
+    "none": lambda scores, found: scores,
+    "min_max": _min_max,
+    "max": _max,
+    "sum": _sum,
+    "z_score": _z_score,
+    "rank": _rank,
+}
+"""By name a function of the scores of a ranking, float64 [queries, k], and of which of them are hits."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """How rankings are joined.
+
+    Attributes:
+        normalization: What is made of scores, unless the user names another; None where ranks count.
+        counts: Whether the sum is multiplied by the number of rankings that have the passage.
+    """
+
+    normalization: NormalizationName | None
+    counts: bool = False
+
+
+METHODS: dict[str, Method] = {
+    "rrf": Method(None),  # Cormack, Clarke and Buettcher, SIGIR 2009
+    "combsum": Method("min_max"),  # Fox and Shaw, TREC-2, 1993
+    "combmnz": Method("min_max", counts=True),
+    "weighted": Method("min_max"),
+    "interpolation": Method("none"),
+}
+
+
+@dataclass(frozen=True)
+class Fusion:
+    """A method with its parameters.
+
+    Attributes:
+        method: One of `METHODS`.
+        normalize: One of `NORMALIZATIONS`; None is the method's own.
+        k: Added to every rank by `rrf`.
+    """
+
+    method: MethodName
+    normalize: NormalizationName | None = None
+    k: int = 60
+
+    def weights(self, given: Sequence[float] | None, rankings: int) -> Float64:
+        """float64 [rankings]: the weight of each ranking; `interpolation` is given that of the first."""
+        if given is None:
+            return np.ones(rankings)
+        return np.array([given[0], 1 - given[0]] if self.method == "interpolation" else given, np.float64)
+
+    @property
+    def normalization(self) -> NormalizationName | None:
+        """What is made of scores; None where ranks count."""
+        return self.normalize or METHODS[self.method].normalization
+
+    def values(self, ranking: Ranking) -> Float64:
+        """float64 [queries, k]: the value of each hit, 0 for pads."""
+        found = ranking.passages >= 0
+        if self.method == "rrf":
+            return np.where(found, 1 / (self.k + np.arange(1, found.shape[1] + 1)), 0)
+        scores = np.where(found, ranking.scores, 0).astype(np.float64)
+        if not np.isfinite(scores).all():
+            raise InputError("a score is infinite", allowed="finite scores", fix="fuse by ranks, with rrf")
+        normalize = NORMALIZATIONS[self.normalization or "none"]
+        return np.where(found, normalize(scores, found), 0)
+
+
+@dataclass(frozen=True)
+class Union:
+    """The passages that any of several rankings has for some queries.
+
+    Attributes:
+        queries: The rows of these queries.
+        passages: int64 [queries, m], in any order, padded with -1.
+        values: float64 [rankings, queries, m], 0 where a ranking lacks a passage.
+        counts: int64 [queries, m], the number of rankings that have each passage.
+    """
+
+    queries: slice
+    passages: Int64
+    values: Float64
+    counts: Int64
+
+    def ranking(self, fusion: Fusion, weights: Float64, id_rank: Int64, top_k: int | None = None) -> Ranking:
+        """The joined ranking, scores in float64.
+
+        Args:
+            fusion: The method.
+            weights: float64 [rankings], or [queries, rankings] with weights for each query.
+            id_rank: int64 [passages], see `pipeline.core.order.descending_id_rank`.
+            top_k: Passages kept for each query; None keeps all.
+        """
+        scores = np.zeros(self.passages.shape)
+        for number, values in enumerate(self.values):
+            scores += weights[..., number, None] * values
+        if METHODS[fusion.method].counts:
+            scores *= self.counts
+        passages, scores = sort_hits(self.passages, scores, id_rank)
+        return Ranking(passages[:, :top_k], scores[:, :top_k])
+
+
+def unions(rankings: Sequence[Ranking], fusion: Fusion) -> Iterator[Union]:
+    """The union of the rankings, for blocks of queries one after the other."""
+    queries = len(rankings[0].passages)
+    width = sum(ranking.passages.shape[1] for ranking in rankings)
+    rows = max(BLOCK_CELLS // max(width, 1), 1)
+    for start in range(0, queries, rows):
+        block = slice(start, min(start + rows, queries))
+        parts = [Ranking(each.passages[block], each.scores[block]) for each in rankings]
+        yield _union(block, parts, [fusion.values(part) for part in parts])
+
+
+def _union(queries: slice, rankings: Sequence[Ranking], values: Sequence[Float64]) -> Union:
+    """See `Union`; `values` are those of each ranking's hits."""
+    hits = np.concatenate([ranking.passages for ranking in rankings], axis=1)
+    hits = np.where(hits < 0, np.iinfo(np.int64).max, hits)
+    order = np.argsort(hits, axis=1, kind="stable")
+    ordered = np.take_along_axis(hits, order, axis=1)
+    is_first = np.ones(hits.shape, np.bool_)
+    is_first[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
+    place = np.empty(hits.shape, np.int64)  # of each hit among the distinct passages of its row
+    np.put_along_axis(place, order, np.cumsum(is_first, axis=1) - 1, axis=1)
+    is_hit = hits != np.iinfo(np.int64).max
+    width = int(np.where(is_hit, place + 1, 0).max(initial=0))
+    passages = np.full((len(hits), width), -1, np.int64)
+    by_ranking = np.zeros((len(rankings), len(hits), width))
+    counts = np.zeros((len(hits), width), np.int64)
+    start = 0
+    for number, ranking in enumerate(rankings):
+        stop = start + ranking.passages.shape[1]
+        row, column = np.nonzero(is_hit[:, start:stop])
+        target = place[row, column + start]
+        passages[row, target] = ranking.passages[row, column]
+        by_ranking[number, row, target] = values[number][row, column]
+        counts[row, target] += 1
+        start = stop
+    return Union(queries, passages, by_ranking, counts)
+
+
+def fuse(
+    rankings: Sequence[Ranking],
+    fusion: Fusion,
+    weights: Float64,
+    id_rank: Int64,
+    top_k: int | None = None,
+) -> Ranking:
+    """Join rankings of the same queries.
 
     Args:
-        rankings: Of the same queries, [queries, k_r] each.
-        k: Added to every rank.
-        top_k: Passages kept for each query.
+        rankings: [queries, k_r] each, ordered by the tie rule.
+        fusion: The method.
+        weights: float64 [rankings], or [queries, rankings].
         id_rank: int64 [passages], see `pipeline.core.order.descending_id_rank`.
+        top_k: Passages kept for each query; None keeps all.
+
+    Raises:
+        InputError: A score is infinite or NaN.
     """
-    passages = np.concatenate([ranking.passages for ranking in rankings], axis=1)
-    values = np.concatenate([_reciprocal_ranks(ranking, k) for ranking in rankings], axis=1)
-    found, scores = _sums(passages, values)
-    found, kept = sort_hits(found, scores.astype(np.float32), id_rank)
-    return Ranking(found[:, :top_k], kept[:, :top_k])
-
-
-def _reciprocal_ranks(ranking: Ranking, k: int) -> Float64:
-    ranks = np.arange(1, ranking.passages.shape[1] + 1)
-    return np.broadcast_to(1 / (k + ranks), ranking.passages.shape)
-
-
-def _sums(passages: Int64, values: Float64) -> tuple[Int64, Float64]:
-    """Each row's distinct passages, padded with -1, and the sum of the values of each."""
-    order = np.argsort(passages, axis=1, kind="stable")
-    passages = np.take_along_axis(passages, order, axis=1)
-    values = np.take_along_axis(values, order, axis=1)
-    is_first = np.ones(passages.shape, np.bool_)
-    is_first[:, 1:] = passages[:, 1:] != passages[:, :-1]
-    sums = np.zeros(passages.shape)
-    cell = np.cumsum(is_first.ravel()) - 1
-    firsts = np.flatnonzero(is_first)
-    sums.flat[firsts] = np.bincount(cell, values.ravel(), len(firsts))
-    return np.where(is_first, passages, -1), sums
+    blocks = []
+    for union in unions(rankings, fusion):
+        own = weights[union.queries] if weights.ndim == 2 else weights
+        blocks.append(union.ranking(fusion, own, id_rank, top_k))
+    width = max((block.passages.shape[1] for block in blocks), default=0)
+    passages = np.full((len(rankings[0].passages), width), -1, np.int64)
+    scores = np.full(passages.shape, -np.inf)
+    start = 0
+    for block in blocks:
+        stop = start + len(block.passages)
+        passages[start:stop, : block.passages.shape[1]] = block.passages
+        scores[start:stop, : block.scores.shape[1]] = block.scores
+        start = stop
+    return Ranking(passages, scores)

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 
+import pytest
+
+from pipeline.cli import app
 from pipeline.formats.runs import read_run
+from pipeline.metrics.names import parse_measure
 from pipeline.results.comparison import compare
 from pipeline.results.folder import read_result
+from pipeline.search.fused_runs import Tuning, fuse_files
+from pipeline.search.fusion import Fusion
+
+FUSE = "fuse={of: [{model: {backend: bm25}}, {model: {backend: bm25, stemmer: null, b: 0.9}}]}"
 
 
 def keys(made: SimpleNamespace) -> dict[str, str]:
@@ -73,4 +83,72 @@ def test_a_reranked_result_is_compared_with_its_first_stage_and_with_a_fused_one
         made.result.record.metrics["ndcg@10"] for made in (bm25, reranked, fused)
     ]
     assert len(compared.pairs) == 3
-    assert not compared.notes
+    assert all("fewer than 100 hits" in note for note in compared.notes)
+
+
+def test_tuned_weights_are_in_the_result(
+    composed: Callable[..., SimpleNamespace], fused: SimpleNamespace
+) -> None:
+    assert fused.result.metrics["fusion"] == {"method": "rrf", "normalize": None, "weights": [1.0, 1.0]}
+    settings = ("fuse.method=weighted", "fuse.tune=ndcg@10", "fuse.folds=3")
+    tuned = composed("tuned", "model=null", FUSE, *settings).result
+    assert set(tuned.reused) >= {"1/search", "2/search"}
+    found = tuned.metrics["fusion"]["tuned"]
+    assert found["measure"] == "ndcg@10"
+    assert [fold["queries"] for fold in found["folds"]] == [38, 38, 38]
+    assert all(abs(sum(fold["weights"]) - 1) < 1e-9 for fold in found["folds"])
+
+
+def test_fused_run_files_have_the_order_of_the_fused_benchmark(
+    composed: Callable[..., SimpleNamespace], bm25: SimpleNamespace, fused: SimpleNamespace, tmp_path: Path
+) -> None:
+    second = composed("second", "model={backend: bm25, stemmer: null, b: 0.9}").result
+    paths = [result.folder / "run.trec" for result in (bm25.result, second)]
+    facts = fuse_files(paths, tmp_path / "fused.trec", Fusion("rrf"), None, depth=100)
+    assert (facts["queries"], facts["queries_not_in_all"]) == (114, 0)
+    assert (tmp_path / "fused.trec").read_bytes() == (fused.result.folder / "run.trec").read_bytes()
+
+
+def test_a_query_that_a_run_lacks_counts_and_a_tuned_fusion_knows_judged_documents_only(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "a").write_text("q1 Q0 x 1 2 t\nq1 Q0 y 2 1 t\nq2 Q0 x 1 1 t\n", encoding="utf-8")
+    (tmp_path / "b").write_text("q1 Q0 y 1 2 t\nq1 Q0 x 2 1 t\nq3 Q0 z 1 1 t\n", encoding="utf-8")
+    (tmp_path / "qrels").write_text("q1 0 y 1\nq2 0 never 1\n", encoding="utf-8")
+    paths = [tmp_path / "a", tmp_path / "b"]
+    tuning = Tuning(parse_measure("mrr"), tmp_path / "qrels", 2)
+    facts = fuse_files(paths, tmp_path / "o", Fusion("weighted"), None, tuning=tuning)
+    assert (facts["queries"], facts["queries_not_in_all"], facts["documents"]) == (3, 2, 3)
+    # q1 alone could choose, and has not seen its own weights: they are the equal ones, a tie, y before x
+    assert facts["tuned"]["folds"] == [
+        {"queries": 2, "weights": [0.5, 0.5]},
+        {"queries": 1, "weights": [0.5, 0.5]},
+    ]
+    assert [line.split()[:4] for line in (tmp_path / "o").read_text().splitlines()] == [
+        ["q1", "Q0", "y", "1"], ["q1", "Q0", "x", "2"], ["q2", "Q0", "x", "1"], ["q3", "Q0", "z", "1"]
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["a"], "one run. Allowed: two runs or more"),
+        (["a", "b", "--method", "comb"], "--method comb. Allowed: rrf, combsum, combmnz, weighted"),
+        (["a", "b", "--method", "weighted"], "weighted needs weights: give 2"),
+        (["a", "b", "--weights", "1"], "rrf of 2 rankings takes 2 weights, and 1 are given"),
+        (["a", "b", "--weights", "1,x"], "numbers separated by commas"),
+        (["a", "b", "--normalize", "rank"], "rrf joins ranks, and normalize is for scores"),
+        (["a", "b", "c", "--method", "interpolation"], "interpolation joins two rankings, not 3"),
+        (["a", "b", "--tune", "mrr"], "--tune without --qrels"),
+    ],
+)
+def test_a_mistake_is_one_message_and_nothing_is_written(
+    tmp_path: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        app(["fuse", *arguments, "--output", str(tmp_path / "o")])
+    assert ended.value.code == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert len(error.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []

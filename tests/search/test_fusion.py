@@ -1,0 +1,163 @@
+"""Fusion of rankings: each formula by hand, ties and missing passages, and weights that are tuned."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.core.errors import InputError
+from pipeline.core.order import descending_id_rank
+from pipeline.core.progress import silent
+from pipeline.core.records import Qrels, Ranking
+from pipeline.metrics.names import parse_measure
+from pipeline.metrics.scoring import compute_measures
+from pipeline.search import fusion, fusion_weights
+from pipeline.search.fusion import Fusion, fuse
+
+IDS = pa.chunked_array([["a", "b", "c", "d"]])
+ID_RANK = descending_id_rank(IDS)
+A, B, C, D = range(4)
+
+
+def ranking(*rows: dict[int, float]) -> Ranking:
+    """A ranking of the scores of each query, in the order given."""
+    width = max(map(len, rows))
+    passages, scores = np.full((len(rows), width), -1), np.full((len(rows), width), -np.inf, np.float32)
+    for number, row in enumerate(rows):
+        passages[number, : len(row)], scores[number, : len(row)] = list(row), list(row.values())
+    return Ranking(passages, scores)
+
+
+def fused(*rankings: Ranking, weights: list[float] | None = None, **options: Any) -> list[dict[int, float]]:
+    method = Fusion(**options)
+    joined = fuse(rankings, method, method.weights(weights, len(rankings)), ID_RANK)
+    return [
+        {int(one): float(score) for one, score in zip(*row, strict=True) if one >= 0}
+        for row in zip(joined.passages, joined.scores, strict=True)
+    ]
+
+
+FIRST = ranking({A: 9, B: 5, C: 1})
+SECOND = ranking({C: 0.5, D: 0.25})
+
+
+@pytest.mark.parametrize(
+    ("options", "weights", "expected"),
+    [
+        ({"method": "rrf"}, None, {C: 1 / 63 + 1 / 61, A: 1 / 61, D: 1 / 62, B: 1 / 62}),
+        ({"method": "rrf", "k": 1}, None, {C: 1 / 4 + 1 / 2, A: 1 / 2, D: 1 / 3, B: 1 / 3}),
+        ({"method": "rrf", "k": 1}, [1, 3], {C: 1 / 4 + 3 / 2, D: 3 / 3, A: 1 / 2, B: 1 / 3}),
+        ({"method": "combsum"}, None, {C: 1, A: 1, B: 0.5, D: 0}),
+        ({"method": "combsum", "normalize": "none"}, None, {A: 9, B: 5, C: 1.5, D: 0.25}),
+        ({"method": "combsum", "normalize": "max"}, None, {C: 1 / 9 + 1, A: 1, B: 5 / 9, D: 0.5}),
+        ({"method": "combsum", "normalize": "sum"}, None, {C: 1, A: 8 / 12, B: 4 / 12, D: 0}),
+        ({"method": "combsum", "normalize": "rank"}, None, {C: 1 / 3 + 1, A: 1, B: 2 / 3, D: 0.5}),
+        (
+            {"method": "combsum", "normalize": "z_score"},
+            None,
+            {A: 4 / math.sqrt(32 / 3), B: 0, C: 1 - 4 / math.sqrt(32 / 3), D: -1},
+        ),
+        ({"method": "combmnz", "normalize": "none"}, None, {A: 9, B: 5, C: 3, D: 0.25}),
+        ({"method": "weighted"}, [0.25, 0.75], {C: 0.75, A: 0.25, B: 0.125, D: 0}),
+        ({"method": "interpolation"}, [0.25], {A: 2.25, B: 1.25, C: 0.25 + 0.375, D: 0.1875}),
+    ],
+)
+def test_a_method_by_hand(
+    options: dict[str, Any], weights: list[float] | None, expected: dict[int, float]
+) -> None:
+    (found,) = fused(FIRST, SECOND, weights=weights, **options)
+    ordered = sorted(expected, key=lambda one: (round(expected[one], 12), one), reverse=True)
+    assert list(found) == ordered  # of equal scores the higher id first
+    assert found == pytest.approx(expected, abs=1e-12)
+
+
+def test_equal_scores_a_single_hit_and_no_hit_divide_by_no_zero() -> None:
+    alike = ranking({A: 2, B: 2}, {C: 7}, {})
+    for norm in fusion.NORMALIZATIONS:
+        found = fused(alike, ranking({B: 1}, {}, {}), method="combsum", normalize=norm)
+        assert [set(row) for row in found] == [{A, B}, {C}, set()]
+        assert all(math.isfinite(score) for row in found for score in row.values())
+
+
+def test_an_infinite_score_is_refused_by_all_but_ranks() -> None:
+    endless = ranking({A: math.inf, B: 1})
+    assert list(fused(endless, SECOND, method="rrf")[0]) == [C, A, D, B]
+    with pytest.raises(InputError, match="infinite"):
+        fused(endless, SECOND, method="combsum")
+
+
+ROWS = st.lists(
+    st.dictionaries(st.integers(0, 3), st.integers(0, 3).map(float), min_size=1), min_size=3, max_size=3
+)
+
+
+@given(ROWS, ROWS)
+def test_blocks_of_queries_change_nothing(first: list[Any], second: list[Any]) -> None:
+    rankings = [
+        ranking(*(dict(sorted(row.items(), key=lambda hit: (-hit[1], -hit[0]))) for row in rows))
+        for rows in (first, second)
+    ]
+    together = fused(*rankings, method="combmnz")
+    alone = [
+        fused(
+            *(Ranking(each.passages[n : n + 1], each.scores[n : n + 1]) for each in rankings),
+            method="combmnz",
+        )
+        for n in range(3)
+    ]
+    assert together == [row for (row,) in alone]
+    before, fusion.BLOCK_CELLS = fusion.BLOCK_CELLS, 1
+    try:
+        assert fused(*rankings, method="combmnz") == together
+    finally:
+        fusion.BLOCK_CELLS = before
+
+
+def test_the_grid_has_every_weight_once_and_begins_with_equal_ones() -> None:
+    for rankings, points in ((2, 11), (3, 66), (6, 252)):
+        grid = fusion_weights.grid(rankings)
+        assert grid.shape == (points, rankings)
+        assert len({tuple(point) for point in grid.round(9)}) == points
+        assert np.allclose(grid.sum(axis=1), 1)
+    assert fusion_weights.grid(2)[0].tolist() == [0.5, 0.5]
+
+
+def test_folds_do_not_depend_on_the_order_of_queries() -> None:
+    ids = [f"q{number}" for number in range(11)]
+    folds = fusion_weights.folds_of(pa.chunked_array([ids]), 5)
+    assert np.bincount(folds).tolist() == [3, 2, 2, 2, 2]
+    back = fusion_weights.folds_of(pa.chunked_array([ids[::-1]]), 5)
+    assert back[::-1].tolist() == folds.tolist()
+    with pytest.raises(InputError, match="two queries"):
+        fusion_weights.folds_of(pa.chunked_array([["q"]]), 5)
+
+
+def test_no_query_is_scored_by_weights_that_have_seen_it() -> None:
+    """Where the judgments of a fold change, its own weights do not, and those of the others do."""
+    good, bad = {A: 3.0, B: 1.0}, {B: 3.0, A: 1.0}
+    rankings = [ranking(*[good] * 4), ranking(*[bad] * 4)]
+    folds = np.array([0, 0, 1, 1])
+    method = Fusion("weighted")
+
+    def tuned(relevant: list[int]) -> list[list[float]]:
+        qrels = Qrels(np.arange(4), np.array(relevant), np.ones(4, np.int64))
+        with silent("", None, "") as bar:
+            found = fusion_weights.tune(
+                rankings, method, parse_measure("mrr@1"), qrels, folds, ID_RANK, None, bar
+            )
+        joined = fuse(rankings, method, found.by_query, ID_RANK)
+        assert compute_measures(joined, qrels, 4, [parse_measure("mrr@1")]).shape == (4, 1)
+        facts = found.facts()
+        assert [fold["queries"] for fold in facts["folds"]] == [2, 2]
+        return [fold["weights"] for fold in facts["folds"]]
+
+    both = tuned([A, A, A, A])
+    assert both == [[0.6, 0.4], [0.6, 0.4]]  # those nearest to equal weights that put A first
+    assert tuned([A, A, B, B]) == [[0.5, 0.5], [0.6, 0.4]]
+    assert tuned([B, B, A, A]) == [[0.6, 0.4], [0.5, 0.5]]
