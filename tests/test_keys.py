@@ -133,7 +133,10 @@ class Change:
 CHANGES: dict[str, list[Change]] = {
     "name": [Change("name=other")],
     "data.source": [Change("data.source=flag", makes_again=ALL)],
-    "data.path": [Change("data.path=other", makes_again=ALL), Change("data.path=copy", makes_again=set())],
+    "data.path": [
+        Change("data.path=other", makes_again=PASSAGES_ON),
+        Change("data.path=copy", makes_again=set()),
+    ],
     "data.revision": [Change("data.revision=v1", ("hub",), QUERIES_ON)],
     "data.split": [
         Change("data.split=dev", makes_again=QUERIES_ON),
@@ -147,6 +150,7 @@ CHANGES: dict[str, list[Change]] = {
     "data.corpus.positives_of": [
         Change("data.corpus.positives_of=3", ("tables", "data.corpus={positives_of: 2}"), ALL)
     ],
+    "data.missing_passages": [Change("data.missing_passages=drop", makes_again={"data", "evaluate"})],
     "data.query_column": [Change("data.query_column=question", ("tables",), QUERIES_ON)],
     "data.positives_column": [
         Change("data.positives_column=also", ("tables",), ALL),
@@ -156,9 +160,9 @@ CHANGES: dict[str, list[Change]] = {
         Change("data.corpus_path=texts", ("tables",), ALL),
         Change("data.corpus_path=texts_copy", ("two tables",), set()),
     ],
-    "data.corpus_revision": [Change("data.corpus_revision=v1", ("hub",), ALL)],
-    "data.corpus_split": [Change("data.corpus_split=test", ("two tables",), ALL)],
-    "data.corpus_column": [Change("data.corpus_column=body", ("two tables",), ALL)],
+    "data.corpus_revision": [Change("data.corpus_revision=v1", ("hub",), PASSAGES_ON)],
+    "data.corpus_split": [Change("data.corpus_split=test", ("two tables",), PASSAGES_ON)],
+    "data.corpus_column": [Change("data.corpus_column=body", ("two tables",), PASSAGES_ON)],
     "model.backend": [Change("model.backend=flag")],
     "model.name": [Change("model.name=./other-model"), Change("model.name=owner/tiny")],
     "model.revision": [Change("model.revision=v1", ("hub",))],
@@ -413,10 +417,10 @@ MODEL_FILES = (
 )  # fmt: skip
 
 FACTS: dict[str, tuple[str, Callable[[Path], object], set[str]]] = {
-    "a byte of the corpus": ("files", lambda w: flip(w / "data/corpus.jsonl"), ALL),
+    "a byte of the corpus": ("files", lambda w: flip(w / "data/corpus.jsonl"), PASSAGES_ON),
     "a byte of the queries": ("files", lambda w: flip(w / "data/queries.jsonl"), QUERIES_ON),
     "a byte of the judgments": ("files", lambda w: append(w / "data/qrels/test.tsv", b"\n"), QUERIES_ON),
-    "the order of passages": ("files", lambda w: swap(w / "data/corpus.jsonl"), ALL),
+    "the order of passages": ("files", lambda w: swap(w / "data/corpus.jsonl"), PASSAGES_ON),
     "the order of queries": ("files", lambda w: swap(w / "data/queries.jsonl"), QUERIES_ON),
     "the order of judgments": ("files", lambda w: swap(w / "data/qrels/test.tsv"), QUERIES_ON),
     "the judgments of another split": ("files", lambda w: append(w / "data/qrels/dev.tsv", b"\n"), set()),
@@ -424,7 +428,7 @@ FACTS: dict[str, tuple[str, Callable[[Path], object], set[str]]] = {
     "a byte of a corpus table": (
         "two tables",
         lambda w: flip(w / "texts/data/train-00000-of-00001.parquet"),
-        ALL,
+        PASSAGES_ON,
     ),
     "code of the model": ("files", lambda w: append_new(w / "bge-small-en-v1.5/modeling.py"), VECTORS_ON),
     "the model's README": ("files", lambda w: append_new(w / "bge-small-en-v1.5/README.md"), set()),
@@ -439,7 +443,7 @@ FACTS: dict[str, tuple[str, Callable[[Path], object], set[str]]] = {
         QUERIES_ON - {"data"},
     ),
     "the dataset's commit": ("hub", lambda w: move(w, "datasets--owner--rows"), QUERIES_ON),
-    "the corpus dataset's commit": ("hub", lambda w: move(w, "datasets--owner--texts"), ALL),
+    "the corpus dataset's commit": ("hub", lambda w: move(w, "datasets--owner--texts"), PASSAGES_ON),
     "the model's commit": ("hub", lambda w: move(w, "models--owner--tiny"), VECTORS_ON),
     "the time of files": ("files", lambda w: [os.utime(path) for path in w.rglob("*")], set()),
     "where files are": ("files", lambda w: [w.rename(w.parent / "x"), w.symlink_to(w.parent / "x")], set()),
@@ -501,6 +505,7 @@ NUMBERS = {
         for stage in kind.SCHEMAS
     },
     "pipeline.data.identity.SCHEMA": ALL,
+    "pipeline.data.identity.JUDGED_SCHEMA": QUERIES_ON,
     "pipeline.encoders.openvino.backend.SCHEMA": VECTORS_ON,
     "pipeline.encoders.native.backend.SCHEMA": VECTORS_ON,
 }
@@ -526,7 +531,9 @@ def test_a_schema_number_changes_the_keys_of_what_that_code_makes(
 def test_every_schema_number_is_in_the_table(root: Path) -> None:
     found = set()
     for path in (root / "pipeline").rglob("*.py"):
-        for name in re.findall(r"^(SCHEMAS?)\b.*=", path.read_text(encoding="utf-8"), re.MULTILINE):
+        for name in re.findall(
+            r"^((?:JUDGED_)?SCHEMAS?)\b.*=", path.read_text(encoding="utf-8"), re.MULTILINE
+        ):
             found.add(".".join(path.relative_to(root).with_suffix("").parts) + f".{name}")
     assert found == {number.partition("[")[0] for number in NUMBERS}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from pipeline.config.kinds import Kinds
 from pipeline.config.settings import PathOrId, Section, setting
@@ -18,6 +18,12 @@ class DataSettings(Section):
         "keep N passages (all judged ones stay); {positives_of: N} only with source 'hub'; null is all",
         shapes="data",
         ge=1,
+    )
+
+    missing_passages: Literal["count", "drop", "refuse"] = setting(
+        "count",
+        "judgments of passages that the corpus lacks: count them as not retrieved, as trec_eval does",
+        shapes="data evaluate",
     )
 
     @property

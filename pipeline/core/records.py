@@ -47,7 +47,8 @@ class Qrels:
 
     Attributes:
         queries: int64 [j], row of the query.
-        passages: int64 [j], row of the passage.
+        passages: int64 [j], row of the passage. Rows that follow those of the corpus stand for passages
+            that the corpus lacks, and that nothing can retrieve (`Collection.missing_ids`).
         grades: int64 [j]; below 1 is not relevant (see the measures' `rel=`).
     """
 
@@ -62,13 +63,15 @@ class Collection:
 
     Attributes:
         passages: The corpus.
-        queries: Only those with at least one judgment.
-        qrels: The judgments whose query and passage are both in the collection.
+        queries: Those that are judged. With `data.missing_passages: drop`, some may have no judgment left.
+        missing_ids: Arrow string column [m], ids of the judged passages that the corpus lacks.
+        qrels: The judgments. Passage row `len(passages) + i` is that of `missing_ids[i]`.
         facts: What loading recorded: counts, titles, what was dropped and why.
     """
 
     passages: Texts
     queries: Texts
+    missing_ids: pa.ChunkedArray
     qrels: Qrels
     facts: dict[str, Any]
 

@@ -1,7 +1,9 @@
-"""A collection's files: two Arrow streams and an array of judgments, all memory-mapped.
+"""A collection's files: three Arrow streams and an array of judgments, all memory-mapped.
 
 `corpus.arrow` and `queries.arrow` hold the columns `id` and `text` in record batches of `BATCH_ROWS`;
-`datasets.Dataset.from_file` opens them too. `qrels.npy` is int64 [3, j]: query row, passage row, grade.
+`datasets.Dataset.from_file` opens them too. `missing.arrow` has the same form, and the ids of the judged
+passages that the corpus lacks. `qrels.npy` is int64 [3, j]: query row, passage row, grade; the rows of
+missing passages follow those of the corpus.
 Arrow pads its buffers by how a batch was made, so equal collections have equal content hashes
 (`TextsHash`), but not always equal file bytes.
 """
@@ -22,7 +24,7 @@ from pipeline.storage.artifacts import Artifact
 if TYPE_CHECKING:
     import pyarrow as pa
 
-CORPUS, QUERIES, QRELS = "corpus.arrow", "queries.arrow", "qrels.npy"
+CORPUS, QUERIES, MISSING, QRELS = "corpus.arrow", "queries.arrow", "missing.arrow", "qrels.npy"
 
 
 class TextsWriter:
@@ -113,6 +115,7 @@ def open_collection(artifact: Artifact) -> Collection:
     return Collection(
         passages=open_texts(artifact.path(CORPUS)),
         queries=open_texts(artifact.path(QUERIES)),
+        missing_ids=open_texts(artifact.path(MISSING)).ids,
         qrels=Qrels(rows[0], rows[1], rows[2]),
         facts=artifact.facts,
     )

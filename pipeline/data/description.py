@@ -30,9 +30,10 @@ def describe(collection: Collection, count_tokens: TokenCounter | None = None) -
 
     Returns:
         Plain JSON: the facts from `load` (`passages`, `queries`, `judgments`, `titles`, `empty_texts`,
-        `empty_queries`, `dropped`, `outside_slice`, `content`); `judgments_per_query`, over all grades as
-        `all` and for each `grade`; `lengths` of `passages` and `queries` in `characters` and `tokens`;
-        `examples`. A distribution is `min`, `median`, `mean`, `p95`, `max` and `counted` (how many values).
+        `empty_queries`, `missing`, `dropped`, `outside_slice`, `content`); `judgments_per_query`, over all
+        grades as `all` and for each `grade`; `lengths` of `passages` and `queries` in `characters` and
+        `tokens`; `examples`. A distribution is `min`, `median`, `mean`, `p95`, `max` and `counted` (how many
+        values).
     """
     return {
         **collection.facts,
@@ -91,9 +92,9 @@ def _sampled(column: pa.ChunkedArray) -> Iterator[list[str]]:
 
 
 def _example(collection: Collection, query: int) -> dict[str, Any]:
-    """A query with one judged passage of each grade, highest first."""
+    """A query with one judged passage of each grade that the corpus has, highest first."""
     qrels = collection.qrels
-    mine = np.flatnonzero(qrels.queries == query)
+    mine = np.flatnonzero((qrels.queries == query) & (qrels.passages < len(collection.passages)))
     grades, first = np.unique(qrels.grades[mine], return_index=True)
     return {
         **_text(collection.queries, query),

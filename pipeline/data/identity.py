@@ -10,6 +10,7 @@ from pipeline.data.sources.protocol import Source
 from pipeline.storage.hashing import file_changed
 
 SCHEMA = 3  # of reading, joining, slicing and storing; raise it when any of them gives other content
+JUDGED_SCHEMA = 2  # of choosing queries and storing judgments; raise it when passages stay the same
 
 
 @dataclass(frozen=True)
@@ -20,8 +21,8 @@ class Identity:
 
     Attributes:
         passages: Identity of the corpus.
-        queries: Identity of the queries. It includes the corpus, because a query is dropped if the corpus has
-            none of its judged passages; but not a slice of N passages, which keeps all judged ones.
+        queries: Identity of the queries. It includes the judgments, because only judged queries are kept; but
+            not the corpus, which does not matter to that.
         qrels: Identity of the judgments. It includes everything, as they are stored by row number.
     """
 
@@ -37,10 +38,11 @@ def identify(config: DataSettings) -> Identity:
     selection = {"queries": parts["queries"], "qrels": parts["qrels"], "first_queries": config.queries}
     size = config.passages_kept
     corpus = {"schema": SCHEMA, "corpus": parts["corpus"]}
+    judged = {"schema": [SCHEMA, JUDGED_SCHEMA], **selection}
     return Identity(
         passages=corpus | ({"size": size, **selection} if size else {}),
-        queries=corpus | selection,
-        qrels=corpus | selection | {"size": size},
+        queries=judged,
+        qrels=corpus | judged | {"size": size, "missing_passages": config.missing_passages},
     )
 
 

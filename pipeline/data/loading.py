@@ -4,8 +4,11 @@ The rules, for every source:
 
 * Queries are those with at least one judgment, of whatever grade, in their own order; then the first N.
 * A slice of N passages keeps all that are judged for these queries; see `pipeline.data.slices`.
-* Judgments of queries or passages that the collection does not have are dropped and counted, and so is a
-  query that has no judgment left. When nothing is left, the collection is refused.
+* Judgments of queries that the collection does not have are dropped and counted: without a text, a query
+  cannot be run.
+* Judgments of passages that it does not have are counted, and kept by default, as trec_eval does: nothing can
+  retrieve such a passage, and a relevant one lowers recall. `data.missing_passages` drops or refuses them. If
+  all are of such passages, the collection is refused.
 """
 
 from __future__ import annotations
@@ -16,10 +19,11 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.config import DataSettings
+from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 from pipeline.core.progress import Progress, silent
 from pipeline.core.records import Qrels
-from pipeline.data.collection_files import CORPUS, QRELS, QUERIES, TextsWriter, blank, write_qrels
+from pipeline.data.collection_files import CORPUS, MISSING, QRELS, QUERIES, TextsWriter, blank, write_qrels
 from pipeline.data.corpus import WrittenCorpus, write_corpus
 from pipeline.data.queries import SelectedQueries, select_queries
 from pipeline.data.sources.protocol import Source
@@ -42,8 +46,10 @@ def load(config: DataSettings, draft: Draft, progress: Progress = silent) -> dic
 
     Returns:
         Facts, as plain JSON: counts of `passages`, `queries`, `judgments`, `titles` (passages with one),
-        `empty_texts`, `empty_queries`; `dropped` and `outside_slice` (name -> count); `content` (SHA-256
-        of `passages`, `queries` and `qrels`, the same for the same data from any source).
+        `empty_texts`, `empty_queries`; `missing` (how the judged passages that the corpus lacks are handled,
+        how many there are, their judgments, those of at least grade 1, and how many judged queries have no
+        text); `dropped` and `outside_slice` (name -> count); `content` (SHA-256 of `passages`, `queries`,
+        `missing` and `qrels`, the same for the same data from any source).
     """
     source: Source = config.open()
     judgments = source.judgments()
@@ -53,60 +59,93 @@ def load(config: DataSettings, draft: Draft, progress: Progress = silent) -> dic
         raise _nothing_left(judgments, "query", judgments.query_ids[0].as_py())
     with draft.file(CORPUS) as path:
         corpus = write_corpus(source, judgments, of_kept_query, config.passages_kept, path, progress)
-        found = of_kept_query & (corpus.rows[judgments.passages] >= 0)
-        if not found.any():
+        lacking = of_kept_query & (corpus.rows[judgments.passages] < 0)
+        if lacking.sum() == of_kept_query.sum():
             raise _nothing_left(judgments, "passage", judgments.passage_ids[0].as_py())
-    answerable, qrels = _resolve(queries, judgments, corpus, found)
-    table = queries.table.filter(answerable)
+        if lacking.any() and config.missing_passages == "refuse":
+            raise _lacking(judgments, lacking)
+    kept = of_kept_query & ~lacking if config.missing_passages == "drop" else of_kept_query
+    missing = _add_missing(judgments, kept & lacking, corpus)
+    qrels = _resolve(queries, judgments, corpus, kept)
     return {
         "passages": corpus.kept,
-        "queries": len(table),
+        "queries": len(queries.table),
         "judgments": len(qrels.grades),
         "titles": corpus.titles,
         "empty_texts": corpus.empty,
-        "empty_queries": blank(table.column("text")),
-        "content": {"passages": corpus.content, **_write(draft, table, qrels)},
+        "empty_queries": blank(queries.table.column("text")),
+        "content": {"passages": corpus.content, **_write(draft, queries.table, missing, qrels)},
+        "missing": {
+            "handling": config.missing_passages,
+            "passages": len(np.unique(judgments.passages[lacking])),
+            "judgments": int(lacking.sum()),
+            "relevant": int((judgments.grades[lacking] > 0).sum()),
+            "queries": int((~queries.seen).sum()),
+        },
         "dropped": {
             "queries_without_judgments": queries.unjudged,
-            "queries_without_judged_passages": int((~answerable).sum()),
+            "queries_without_judged_passages": len(queries.table) - len(np.unique(qrels.queries)),
             "judgments_of_unknown_queries": int((~queries.seen[judgments.queries]).sum()),
-            "judgments_of_unknown_passages": int((of_kept_query & ~found).sum()),
+            "judgments_of_unknown_passages": int((of_kept_query & ~kept).sum()),
             "repeated_judgments": judgments.repeated,
         },
         "outside_slice": {
             "queries": int((queries.seen & ~queries.kept).sum()),
-            "judgments": int((queries.seen[judgments.queries] & ~of_kept_query).sum()),
+            "judgments": judgments.outside + int((queries.seen[judgments.queries] & ~of_kept_query).sum()),
             "passages": corpus.read - corpus.kept,
         },
     }
 
 
-def _resolve(
-    selected: SelectedQueries, judgments: Judgments, corpus: WrittenCorpus, found: Mask
-) -> tuple[Mask, Qrels]:
-    """Judgments by row number, without queries that have none left.
+def _add_missing(judgments: Judgments, lacking: Mask, corpus: WrittenCorpus) -> pa.Array:
+    """Ids of the passages that the given judgments, bool [j], need and the corpus lacks, sorted.
 
-    `found`, bool [j], says which judgments have their query and passage in the collection. Returned are
-    whether each query has a judgment left, bool [q], and these judgments, sorted.
+    Each gets a row in `corpus.rows`, after those of the corpus.
     """
-    has_judgment = np.zeros(len(judgments.query_ids), dtype=np.bool_)
-    has_judgment[judgments.queries[found]] = True
-    answerable = has_judgment[selected.numbers]
+    import pyarrow.compute as pc
+
+    from pipeline.core.arrow import from_numpy
+
+    missing = np.unique(judgments.passages[lacking])
+    ids = judgments.passage_ids.take(from_numpy(missing))
+    order = pc.sort_indices(ids)
+    corpus.rows[missing[order.to_numpy()]] = corpus.kept + np.arange(len(missing))
+    return ids.take(order)
+
+
+def _resolve(selected: SelectedQueries, judgments: Judgments, corpus: WrittenCorpus, kept: Mask) -> Qrels:
+    """The judgments that `kept`, bool [j], chooses, by row number, sorted."""
     row_of = np.full(len(judgments.query_ids), -1, np.int64)
-    row_of[selected.numbers[answerable]] = np.arange(answerable.sum())
-    queries, passages = row_of[judgments.queries[found]], corpus.rows[judgments.passages[found]]
+    row_of[selected.numbers] = np.arange(len(selected.numbers))
+    queries, passages = row_of[judgments.queries[kept]], corpus.rows[judgments.passages[kept]]
     order = np.lexsort((passages, queries))
-    return answerable, Qrels(queries[order], passages[order], judgments.grades[found][order])
+    return Qrels(queries[order], passages[order], judgments.grades[kept][order])
 
 
-def _write(draft: Draft, queries: pa.Table, qrels: Qrels) -> dict[str, str]:
-    """Write queries and judgments, and return the content hash of each."""
+def _write(draft: Draft, queries: pa.Table, missing: pa.Array, qrels: Qrels) -> dict[str, str]:
+    """Write queries, ids of missing passages and judgments, and return the content hash of each."""
+    import pyarrow as pa
+
     with draft.file(QUERIES) as path, TextsWriter(path) as writer:
         for batch in queries.to_batches():
             writer.write(batch.column("id"), batch.column("text"))
+    with draft.file(MISSING) as path, TextsWriter(path) as missing_writer:
+        missing_writer.write(missing, pa.repeat("", len(missing)))
     with draft.file(QRELS) as path:
         qrels_hash = write_qrels(path, qrels)
-    return {"queries": writer.content(), "qrels": qrels_hash}
+    return {"queries": writer.content(), "missing": missing_writer.content(), "qrels": qrels_hash}
+
+
+def _lacking(judgments: Judgments, lacking: Mask) -> InputError:
+    """The error for judgments, bool [j], of passages that the corpus lacks."""
+    first = int(np.argmax(lacking))
+    passage = judgments.passage_ids[int(judgments.passages[first])].as_py()
+    return InputError(
+        f"{judgments.place(first)}: passage '{passage}' is not in the corpus, as in "
+        f"{counted(int(lacking.sum()), 'judgment')}",
+        allowed="with data.missing_passages: refuse, judgments of passages that the corpus has",
+        fix="complete the corpus, or set it to count, as trec_eval does, or to drop",
+    )
 
 
 def _nothing_left(judgments: Judgments, what: str, first: str) -> InputError:

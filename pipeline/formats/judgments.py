@@ -38,6 +38,7 @@ class Judgments(Located):
         grades: int64 [judgments].
         origin, unit, numbers: See `Located`.
         repeated: How many identical judgments were merged.
+        outside: How many more a slice of the corpus leaves out, where the source itself makes that slice.
     """
 
     query_ids: pa.Array
@@ -49,6 +50,7 @@ class Judgments(Located):
     unit: str
     numbers: Int64
     repeated: int = 0
+    outside: int = 0
 
 
 def make_judgments(

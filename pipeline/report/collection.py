@@ -11,6 +11,12 @@ from pipeline.core.display import cut
 from pipeline.core.table import Column, Table
 
 EXAMPLE_LENGTH = 200  # characters
+MISSING = {
+    "passages": "judged passages that the corpus lacks (missing_passages: {handling})",
+    "judgments": "judgments of these",
+    "relevant": "judgments of these, grade 1 or higher",
+    "queries": "judged queries without a text (left out)",
+}
 
 
 def collection_view(name: str, description: Mapping[str, Any]) -> Iterator[Table | Text]:
@@ -29,11 +35,14 @@ def _counts(name: str, description: Mapping[str, Any]) -> Table:
         "passages": "passages",
         "titles": "passages with a title (joined as 'title text')",
         "empty_texts": "empty passages",
-        "queries": "queries with judgments",
+        "queries": "judged queries",
         "empty_queries": "empty queries",
         "judgments": "judgments",
     }
     rows = [(label, f"{description[key]:,}") for key, label in labels.items()]
+    missing = description["missing"]
+    for key, label in MISSING.items():
+        rows.append((label.format(**missing), f"{missing[key]:,}"))
     for why, label in (("dropped", "dropped"), ("outside_slice", "outside the slice")):
         for reason, count in description[why].items():
             rows.append((f"{label}: {reason.replace('_', ' ')}", f"{count:,}"))

@@ -22,12 +22,18 @@ def check(results: Sequence[SavedResult], names: Sequence[str]) -> None:
     """
     for result, name in zip(results[1:], names[1:], strict=True):
         _check_queries(results[0], result, names[0], name)
-        if _sources(result).get("qrels") != _sources(results[0]).get("qrels"):
+        if _judged_by(result) != _judged_by(results[0]):
             raise InputError(
                 f"{names[0]} and {name} were scored by different judgments, as their manifests say",
                 allowed="results scored by the same judgments",
-                fix="run both on the same data",
+                fix="run both on the same data, with the same data.missing_passages",
             )
+
+
+def _judged_by(result: SavedResult) -> list[Any]:
+    """The judgments of a result, and how those of passages that the corpus lacks are handled."""
+    sources = _sources(result)
+    return [sources.get("qrels"), sources.get("missing_passages")]
 
 
 def _check_queries(first: SavedResult, result: SavedResult, first_name: str, name: str) -> None:
@@ -71,6 +77,10 @@ def notes(results: Sequence[SavedResult], names: Sequence[str]) -> Iterator[str]
     for result, name in zip(results, names, strict=True):
         if short := result.record.short_rankings:
             yield f"{name}: {short.note}"
+    missing = [result.record.missing.notes if result.record.missing else [] for result in results]
+    alike = all(said == missing[0] for said in missing)
+    for name, said in zip(names, missing[:1] if alike else missing, strict=False):
+        yield from (note if alike else f"{name}: {note}" for note in said)
     for result, name in zip(results[1:], names[1:], strict=True):
         ours, theirs = _sources(first), _sources(result)
         passages = first.record.passages, result.record.passages

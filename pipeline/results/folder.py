@@ -110,7 +110,7 @@ def write_result(
     settings = benchmark.config.model_dump(mode="json")
     metrics = {
         "name": benchmark.config.name,
-        **{key: scores[key] for key in ("queries", "passages", "metrics", "intervals")},
+        **{key: scores[key] for key in ("queries", "passages", "missing", "metrics", "intervals")},
         "stages": _stage_rows(outcomes, ""),
     }
     for key in ASSESSMENTS:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from pipeline.core.display import counted
 from pipeline.metrics.depth import depth_note
 
 if TYPE_CHECKING:
@@ -184,12 +185,48 @@ class ShortRankings(Record):
         return depth_note(self.queries, self.fewest, self.cutoff)
 
 
+class MissingTexts(Record):
+    """Judged passages and queries that the collection lacks.
+
+    Attributes:
+        handling: The setting `data.missing_passages`.
+        passages: How many judged passages the corpus lacks.
+        judgments: How many judgments are of these.
+        relevant: How many of those have at least grade 1.
+        queries: How many judged queries have no text; they are not run.
+    """
+
+    handling: Literal["count", "drop", "refuse"]
+    passages: int
+    judgments: int
+    relevant: int
+    queries: int
+
+    @property
+    def notes(self) -> list[str]:
+        """A sentence about the passages, and one about the queries, where there are any."""
+        said = []
+        if self.judgments:
+            judged = f"{counted(self.judgments, 'judgment')} of {counted(self.passages, 'passage')}"
+            how = "left out" if self.handling == "drop" else "counted as not retrieved"
+            said.append(
+                f"{judged} that the corpus lacks {'is' if self.judgments == 1 else 'are'} {how}, "
+                f"{self.relevant:,} of them relevant (data.missing_passages: {self.handling})"
+            )
+        if self.queries:
+            queries = counted(self.queries, "judged query", "judged queries")
+            verb = "is" if self.queries == 1 else "are"
+            said.append(f"{queries} without a text {verb} left out; trec_eval -c gives them a 0")
+        return said
+
+
 class Metrics(Record):
     """The content of `metrics.json`: means and their 95% intervals by measure, and the stages in order.
 
     Attributes:
         queries: How many were judged.
         passages: How many were searched.
+        missing: What was judged and is not in the collection; None in results of earlier versions.
         short_rankings: Only where a ranking ends before the deepest cutoff of a measure.
         index: Only of an approximate index that was measured against exact search; so is `against_exact`.
         first_stage: Only of a reranked result.
@@ -199,6 +236,7 @@ class Metrics(Record):
     name: Name
     queries: int
     passages: Annotated[int, Field(gt=0)]
+    missing: MissingTexts | None = None
     metrics: dict[str, float]
     intervals: dict[str, tuple[float, float]] = {}
     stages: tuple[StageRow, ...]

@@ -17,7 +17,7 @@ class Judge:
     Attributes:
         collection: The passages, queries and judgments.
         measures: Those of the config.
-        score: The measures of a ranking, float64 [queries, measures].
+        score: The measures of a ranking, float64 [judged queries, measures].
     """
 
     collection: Collection

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from pipeline import data
 from pipeline.config import Config, keyed_settings
 from pipeline.core.errors import InputError
@@ -113,29 +115,32 @@ def _evaluate(
     draft: Draft,
     context: Context,
 ) -> Facts:
+    from pipeline.core.arrow import from_numpy
     from pipeline.metrics import depth, evaluation, scoring, statistics
 
     collection: Collection = inputs[COLLECTION]
     queries = collection.queries
+    judged = np.unique(collection.qrels.queries)  # all, unless judgments of missing passages are dropped
 
     def score(ranking: Ranking) -> Float64:
         if config.evaluate.ignore_identical_ids:
             own = evaluation.row_numbers(queries.ids, collection.passages.ids)
             ranking = scoring.drop_identical(ranking, own)
-        return scoring.compute_measures(ranking, collection.qrels, len(queries), measures)
+        return scoring.compute_measures(ranking, collection.qrels, len(queries), measures)[judged]
 
     judge = Judge(collection, measures, score)
     values = score(inputs[ranking])
     low, high = statistics.bootstrap_interval(values)
     table = io.StringIO(newline="")
-    evaluation.write_per_query(table, queries.ids.to_pylist(), measures, values)
+    evaluation.write_per_query(table, queries.ids.take(from_numpy(judged)).to_pylist(), measures, values)
     with draft.file("per_query.csv") as path:
         path.write_bytes(table.getvalue().encode())
-    context.meter.count(len(queries))
+    context.meter.count(len(judged))
     names = [str(measure) for measure in measures]
     facts: dict[str, Any] = {
-        "queries": len(queries),
+        "queries": len(judged),
         "passages": len(collection.passages),
+        "missing": collection.facts["missing"],
         "metrics": judge.means(values),
         "intervals": {name: [float(a), float(b)] for name, a, b in zip(names, low, high, strict=True)},
     }

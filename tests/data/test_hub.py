@@ -52,7 +52,8 @@ def corpus(tmp_path):
 
 def judged(collection):
     qrels = collection.qrels
-    passages, queries = collection.passages.ids.to_pylist(), collection.queries.ids.to_pylist()
+    passages = [*collection.passages.ids.to_pylist(), *collection.missing_ids.to_pylist()]
+    queries = collection.queries.ids.to_pylist()
     return [
         (queries[query], passages[passage], int(grade))
         for query, passage, grade in zip(qrels.queries, qrels.passages, qrels.grades, strict=True)
@@ -87,29 +88,34 @@ def test_the_tutorials_slice(folder, loaded):
     made = loaded(config)
     assert made.collection.passages.texts.to_pylist() == ["alpha", "beta", "gamma"]
     assert judged(made.collection) == [("0", "0", 1), ("0", "1", 1), ("1", "2", 1), ("2", "1", 1)]
-    assert made.facts["dropped"]["judgments_of_unknown_passages"] == 1  # delta
-    assert made.facts["outside_slice"]["queries"] == 1
+    assert made.facts["missing"]["judgments"] == 0
+    assert made.facts["outside_slice"] == {"queries": 0, "judgments": 2, "passages": 0}  # delta, epsilon
 
 
-def test_query_without_positive_in_the_corpus_is_dropped_and_counted(folder, loaded):
-    config = SOURCES.make(source="hub", path=str(folder), split="dev", corpus=PositivesOf(positives_of=2))
+def test_a_slice_of_positives_has_only_queries_with_a_positive_in_it(folder, loaded):
+    config = SOURCES.make(
+        source="hub",
+        path=str(folder),
+        split="dev",
+        corpus=PositivesOf(positives_of=2),
+        missing_passages="refuse",
+    )
     made = loaded(config)
     assert made.collection.queries.texts.to_pylist() == ["first?", "second?", "third?"]
-    assert made.facts["dropped"]["queries_without_judged_passages"] == 1
+    assert made.facts["dropped"]["queries_without_judgments"] == 1
 
 
 def test_corpus_of_a_second_dataset(folder, corpus, loaded):
     made = loaded(SOURCES.make(source="hub", path=str(folder), split="dev", corpus_path=str(corpus)))
     assert made.collection.passages.ids.to_pylist() == [str(row) for row in range(6)]
-    assert made.collection.queries.texts.to_pylist() == ["first?", "second?", "third?"]
-    assert judged(made.collection) == [("0", "2", 1), ("1", "1", 1), ("1", "4", 1), ("2", "5", 1)]
-    assert made.facts["dropped"] == {
-        "queries_without_judgments": 0,
-        "queries_without_judged_passages": 1,
-        "judgments_of_unknown_queries": 0,
-        "judgments_of_unknown_passages": 3,  # beta for two queries, epsilon for one
-        "repeated_judgments": 0,
-    }
+    assert made.collection.queries.texts.to_pylist() == [query for query, _ in ROWS]
+    found = [("0", "2", 1), ("1", "1", 1), ("1", "4", 1), ("2", "5", 1)]
+    absent = [("0", "absent-0", 1), ("2", "absent-0", 1), ("3", "absent-1", 1)]  # beta twice, epsilon
+    assert judged(made.collection) == sorted(found + absent)
+    assert made.facts["missing"] == {
+        "handling": "count", "passages": 2, "judgments": 3, "relevant": 3, "queries": 0
+    }  # fmt: skip
+    assert not any(made.facts["dropped"].values())
 
 
 def test_other_columns_and_json_lines(tmp_path, folder, loaded):

@@ -150,7 +150,7 @@ def test_corpus_of_a_second_dataset(hub_server, folder, ask, tmp_path):
     commit = hub_server.publish("dataset", "someone/corpus", corpus, branch="v1")
     made = ask({"corpus_path": "someone/corpus", "corpus_revision": "v1"})
     assert made["identity"]["passages"]["corpus"]["commit"] == commit
-    assert (made["facts"]["passages"], made["facts"]["queries"]) == (2, 1)
+    assert (made["facts"]["passages"], made["facts"]["queries"]) == (2, 2)
 
 
 def test_beir_with_judgments_in_their_own_repository(hub_server, ask, tmp_path, plain, write_beir_hub):

@@ -163,18 +163,35 @@ def test_same_judgment_twice_is_merged_and_counted(replace, config, loaded):
     assert made.facts["dropped"]["repeated_judgments"] == 1
 
 
-def test_unknown_ids_are_counted_and_their_queries_dropped(replace, config, loaded):
+@pytest.mark.parametrize("handling", ["count", "drop"])
+def test_judgments_of_unknown_passages_are_counted_or_dropped(replace, config, loaded, handling):
     replace("qrels/test.tsv", 2, "q9\tp1\t1")
     replace("qrels/test.tsv", 3, "q3\tp99\t1")
-    made = loaded(config)
-    assert made.collection.queries.ids.to_pylist() == ["q0", "q1"]
+    made = loaded(config.model_copy(update={"missing_passages": handling}))
+    assert made.collection.queries.ids.to_pylist() == ["q0", "q1", "q3"]
+    dropped = handling == "drop"
+    assert made.facts["missing"] == {
+        "handling": handling, "passages": 1, "judgments": 1, "relevant": 1, "queries": 1
+    }  # fmt: skip
     assert made.facts["dropped"] == {
         "queries_without_judgments": 1,
-        "queries_without_judged_passages": 1,
+        "queries_without_judged_passages": int(dropped),
         "judgments_of_unknown_queries": 1,
-        "judgments_of_unknown_passages": 1,
+        "judgments_of_unknown_passages": int(dropped),
         "repeated_judgments": 0,
     }
+    qrels = made.collection.qrels
+    beyond = qrels.passages >= len(made.collection.passages)
+    assert qrels.queries[beyond].tolist() == ([] if dropped else [2])
+    assert made.collection.missing_ids.to_pylist() == ([] if dropped else ["p99"])
+
+
+def test_judgments_of_unknown_passages_are_refused_where_that_is_asked_for(replace, config, loaded):
+    replace("qrels/test.tsv", 3, "q3\tp99\t1")
+    with pytest.raises(
+        InputError, match=r"test\.tsv, line 3: passage 'p99' is not in the corpus.*1 judgment\."
+    ):
+        loaded(config.model_copy(update={"missing_passages": "refuse"}))
 
 
 def test_no_judged_query_left(tmp_path, refused):

@@ -103,8 +103,8 @@ class HubDataset:
         if self.corpus:
             corpus = self.corpus.identity(None, self.config.corpus_split)
             corpus |= {"corpus_column": self.config.corpus_column}
-        else:
-            corpus = positives | {"positives_of": self._first_rows}
+        else:  # with a slice, only queries with a positive in it are judged
+            corpus = positives = positives | {"positives_of": self._first_rows}
         return {"corpus": corpus, "queries": queries, "qrels": positives}
 
     def size(self) -> tuple[int | None, str]:
@@ -130,7 +130,8 @@ class HubDataset:
     def judgments(self) -> Judgments:
         """Query and passage for each positive in the corpus, joined by text.
 
-        A positive that the corpus does not have gets an unknown id, and is counted as dropped.
+        A positive that the corpus does not have gets an id that the corpus does not have; with
+        `{positives_of: N}`, which is a slice, it is left out and counted.
         """
         import pyarrow as pa
 
@@ -145,10 +146,14 @@ class HubDataset:
                     queries.extend(queries_of[text])
                     passages.extend([position] * len(queries_of[text]))
             start += len(texts)
-        absent = list(chain.from_iterable(rows for text, rows in queries_of.items() if text not in found))
-        query_rows = np.concatenate([np.frombuffer(queries, np.int64), np.array(absent, np.int64)])
-        missing = pa.array([f"absent-{number}" for number in range(len(absent))], pa.string())
-        return make_judgments(
+        absent = [rows for text, rows in queries_of.items() if text not in found]
+        outside = sum(map(len, absent)) if self._first_rows is not None else 0
+        absent = [] if outside else absent
+        absent_rows = np.array(list(chain.from_iterable(absent)), np.int64)
+        query_rows = np.concatenate([np.frombuffer(queries, np.int64), absent_rows])
+        missing_ids = [f"absent-{number}" for number, rows in enumerate(absent) for _ in rows]
+        missing = pa.array(missing_ids, pa.string())
+        judgments = make_judgments(
             _as_ids(query_rows),
             pa.concat_arrays([_as_ids(np.frombuffer(passages, np.int64)), missing]),
             np.ones(len(query_rows), np.int64),
@@ -156,6 +161,7 @@ class HubDataset:
             "row",
             query_rows,
         )
+        return replace(judgments, outside=outside)
 
     def _queries_by_positive(self) -> dict[str, list[int]]:
         """For the text of each positive the rows of the queries that it answers."""

@@ -208,10 +208,12 @@ def _run(path: Path) -> Run:
 def _judgments(collection: Collection) -> Judgments:
     """The judgments of a collection in the form that `read_qrels` gives."""
     qrels = collection.qrels
-    passages = collection.passages.ids.take(from_numpy(qrels.passages)).combine_chunks().dictionary_encode()
+    judged, queries = np.unique(qrels.queries, return_inverse=True)
+    ids = pa.chunked_array([*collection.passages.ids.chunks, *collection.missing_ids.chunks], pa.string())
+    passages = ids.take(from_numpy(qrels.passages)).combine_chunks().dictionary_encode()
     return Judgments(
-        query_ids=collection.queries.ids.combine_chunks(),
-        queries=qrels.queries.astype(np.int32),
+        query_ids=collection.queries.ids.take(from_numpy(judged)).combine_chunks(),
+        queries=queries.astype(np.int32),
         passage_ids=passages.dictionary,
         passages=passages.indices.to_numpy(),
         grades=np.asarray(qrels.grades),

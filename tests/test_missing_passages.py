@@ -1,0 +1,136 @@
+"""Judgments of passages that the corpus lacks: counted as trec_eval counts them, dropped or refused."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import pytrec_eval
+
+from pipeline import api
+from pipeline.config import Config
+from pipeline.config.files import load_config
+from pipeline.core.errors import InputError
+from pipeline.report.page.queries import read_query_data
+from pipeline.results.comparison import compare
+
+MEASURES = {
+    "recall@5": "recall_5", "map": "map", "ndcg@5": "ndcg_cut_5", "r_precision": "Rprec", "mrr": "recip_rank",
+    "precision@5": "P_5",
+}  # fmt: skip
+WORDS = ("cat", "dog", "owl", "fox", "bee", "ant")
+
+
+@pytest.fixture
+def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Config]:
+    """A config of 30 passages and 6 queries, one of which has no judged passage here; half are missing."""
+    draw = np.random.default_rng(3)
+    texts = [" ".join(draw.choice(WORDS, 4)) for _ in range(30)]
+    data = tmp_path / "data"
+    (data / "qrels").mkdir(parents=True)
+    corpus = [json.dumps({"_id": f"d{row}", "text": text}) for row, text in enumerate(texts)]
+    (data / "corpus.jsonl").write_text("\n".join(corpus), encoding="utf-8")
+    queries = [json.dumps({"_id": f"q{row}", "text": word}) for row, word in enumerate(WORDS)]
+    (data / "queries.jsonl").write_text("\n".join(queries), encoding="utf-8")
+    judged = [
+        (query, d, draw.integers(0, 4)) for query in range(5) for d in draw.choice(60, 20, replace=False)
+    ]
+    judged += [(5, 77, 1), (5, 78, 2)]
+    lines = [f"q{query} 0 d{passage} {grade}\n" for query, passage, grade in judged]
+    (data / "qrels/test.tsv").write_text("".join(lines), encoding="utf-8")
+    text = "name: t\ndata: {source: beir, path: data}\nmodel: {backend: bm25}\n"
+    text += f"evaluate: {{measures: [{', '.join(MEASURES)}]}}\n"
+    (tmp_path / "c.yaml").write_text(text, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+
+    def load(*settings: str) -> Config:
+        return load_config("c.yaml", settings)
+
+    return load
+
+
+def per_query(folder: Path) -> dict[str, dict[str, float]]:
+    with open(folder / "per_query.csv", encoding="utf-8", newline="") as file:
+        rows = {row.pop("query_id"): row for row in csv.DictReader(file)}
+    return {query: {name: float(value) for name, value in row.items()} for query, row in rows.items()}
+
+
+def test_a_run_has_the_measures_of_trec_eval_and_of_evaluate(configured: Callable[..., Config]) -> None:
+    result = api.run_benchmark(configured())
+    scored = api.evaluate("data/qrels/test.tsv", result.folder / "run.trec", list(MEASURES))
+    assert result.record.metrics == pytest.approx(scored.mean_by_measure, abs=1e-15)
+    qrels: dict[str, dict[str, int]] = {}
+    for line in Path("data/qrels/test.tsv").read_text(encoding="utf-8").splitlines():
+        query, _, passage, grade = line.split()
+        qrels.setdefault(query, {})[passage] = int(grade)
+    ranking: dict[str, dict[str, float]] = {query: {} for query in qrels}
+    for line in (result.folder / "run.trec").read_text(encoding="utf-8").splitlines():
+        query, _, passage, _, score, _ = line.split()
+        ranking[query][passage] = float(score)
+    theirs = pytrec_eval.RelevanceEvaluator(qrels, set(MEASURES.values())).evaluate(ranking)
+    ours = per_query(result.folder)
+    assert ours.keys() == theirs.keys() == set(qrels)
+    for query, values in ours.items():
+        assert values == pytest.approx(
+            {name: theirs[query][other] for name, other in MEASURES.items()}, abs=1e-9
+        )
+
+
+def test_what_is_missing_is_said_everywhere(configured: Callable[..., Config], tmp_path: Path) -> None:
+    result = api.run_benchmark(configured())
+    missing = result.record.missing
+    assert missing is not None
+    assert missing.judgments >= 40
+    assert (missing.handling, missing.queries) == ("count", 0)
+    said = f"{missing.judgments} judgments of {missing.passages} passages that the corpus lacks are counted"
+    assert said in str(result)
+    compared = compare([result.folder])
+    assert [note.startswith(said) for note in compared.notes] == [True]
+    described: Any = api.describe_data([configured()])["t"]
+    assert described["missing"] == missing.model_dump()
+    page = read_query_data(compared)  # which recomputes measures of the cached judgments
+    assert page.details[0] is not None
+    assert page.details[0].curves["ndcg"][3] == pytest.approx(result.record.metrics["ndcg@5"], abs=1e-12)
+    assert "d77" in page.passages  # a relevant passage that was not found
+
+
+def test_dropped_is_what_the_corpus_lacks_and_nothing_is_encoded_again(
+    configured: Callable[..., Config],
+) -> None:
+    counted = api.run_benchmark(configured())
+    dropped = api.run_benchmark(configured("data.missing_passages=drop", "name=u"))
+    assert [row.stage for row in dropped.record.stages if not row.reused] == ["data", "evaluate"]
+    assert (counted.record.queries, dropped.record.queries) == (6, 5)
+    assert "q5" not in per_query(dropped.folder)
+    assert dropped.record.metrics["recall@5"] > counted.record.metrics["recall@5"]
+    lines = Path("data/qrels/test.tsv").read_text(encoding="utf-8").splitlines(keepends=True)
+    Path("known.trec").write_text(
+        "".join(line for line in lines if int(line.split()[2][1:]) < 30), encoding="utf-8"
+    )
+    scored = api.evaluate("known.trec", dropped.folder / "run.trec", list(MEASURES))
+    assert dropped.record.metrics == pytest.approx(scored.mean_by_measure, abs=1e-15)
+    page = read_query_data(compare([dropped.folder]))
+    assert page.details[0] is not None
+    assert page.details[0].curves["ndcg"][3] == pytest.approx(dropped.record.metrics["ndcg@5"], abs=1e-12)
+    with pytest.raises(InputError, match="scored on different queries"):
+        compare([counted.folder, dropped.folder])
+
+
+def test_judged_queries_without_a_text_are_left_out_and_said(configured: Callable[..., Config]) -> None:
+    with open("data/qrels/test.tsv", "a", encoding="utf-8") as file:
+        file.write("q9 0 d1 1\nq9 0 d2 1\nq8 0 d2 0\n")
+    result = api.run_benchmark(configured())
+    assert result.record.queries == 6
+    assert "2 judged queries without a text are left out; trec_eval -c gives them a 0" in str(result)
+
+
+def test_nothing_is_computed_where_they_are_refused(configured: Callable[..., Config]) -> None:
+    with pytest.raises(InputError, match="is not in the corpus"):
+        api.run_benchmark(configured("data.missing_passages=refuse"))
+    assert not Path("results").exists()
+    assert not Path("indexes/passages").exists()
