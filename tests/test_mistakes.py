@@ -96,6 +96,24 @@ def settings(*given: str) -> tuple[str, ...]:
 
 VECTORS = both(array("p.npy", np.eye(2), dtype=np.float32), array("q.npy", np.eye(2)[:1], dtype=np.float32))
 
+
+def nested_aliases(first: str, each: str) -> str:
+    """A list of ten values, where each but the first has the one before it nine times."""
+    levels = [f"&a0 {first}"]
+    for level in range(1, 10):
+        levels.append(f"&a{level} " + each.replace("THEM", ", ".join([f"*a{level - 1}"] * 9)))
+    return f"[{', '.join(levels)}]"
+
+
+LISTS, MERGES = nested_aliases("[x]", "[THEM]"), nested_aliases("{x: 1}", "{<<: [THEM]}")
+BOMBS = [
+    config("1000", LISTS),
+    config("1000", MERGES),
+    config("name: t", f"name: t\nsweep: {{search.top_k: {LISTS}}}"),
+    config("name: t", f"name: t\nsweep: {LISTS}"),
+    config("1000", "&a [1, *a]"),
+]
+
 # what is wrong, which command, and what the message must say
 CONFIG: list[tuple[Apply, tuple[str, ...], list[str]]] = [
     (config("name: t", "name: [t"), RUN, ["c.yaml, line 2", "not valid YAML", "one 'key: value' a line"]),
@@ -119,10 +137,12 @@ CONFIG: list[tuple[Apply, tuple[str, ...], list[str]]] = [
     ),
     (config("path: data", f"path: {'t' * 300}"), RUN, ["ttt: File name too long; give a shorter name"]),
     (config("path: data", r'path: "a\nb"'), RUN, ["'a b' is neither an existing folder nor a dataset id"]),
+    (config("1000", f"[{{a: [b, {'c' * 200}]}}, 1]"), RUN, ["is [{'a': ['b', 'cccc", "... (passages kept"]),
     (config("1000", f"[{'1, ' * 500}]"), RUN, ["'search.top_k' is [1, 1, ", "... (passages kept"]),
     (config("search: {top_k: 1000}", "search: lots"), RUN, ["'search' is 'lots'", "a section: settings"]),
     (config("", ""), RUN, ["c.yaml is empty", "sections name, data"]),
     (config("", "- a\n- b\n"), RUN, ["c.yaml is not a mapping of sections"]),
+    *((bomb, RUN, ["c.yaml, line", "with its aliases written out, it has more than"]) for bomb in BOMBS),
     (content("c.yaml", b"\xff\xfe"), RUN, ["c.yaml: not UTF-8 text (byte 0)", "Save it as UTF-8"]),
     (remove("c.yaml"), RUN, ["config c.yaml: no such file", "Check the path"]),
     (nothing, ("run", "data"), ["config data is a folder"]),

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from pipeline.config.benchmark import Config
 from pipeline.config.mistakes import explain
 from pipeline.config.settings import FOLDER, SWEEP
+from pipeline.core.bounded_yaml import BoundedLoader
 from pipeline.core.errors import InputError, short_repr
 
 
@@ -70,8 +71,8 @@ _UNFIT = re.compile("[\0\ud800-\udfff]")  # not possible in a path or a UTF-8 fi
 _WHOLE_NUMBERS = range(-(2**63), 2**63)
 
 
-class _Loader(yaml.SafeLoader):
-    """PyYAML's safe loader, which also refuses duplicate keys and values that no setting can hold."""
+class _Loader(BoundedLoader):
+    """A safe loader, which also refuses duplicate keys and values that no setting can hold."""
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         """A value. For text that does not fit its tag, such as a bad date, PyYAML raises many types."""

@@ -87,8 +87,12 @@ def _absolute(value: str, info: ValidationInfo) -> str:
 
 
 def _absolute_if_local(value: str, info: ValidationInfo) -> str:
-    """An absolute path if the value exists or can only be a path; otherwise the value, an id."""
-    path = _absolute(value, info)
+    """An absolute path if the value exists or can only be a path; otherwise the value, which is an id.
+
+    Without a config file, paths are relative to the working directory.
+    """
+    folder = (info.context or {}).get(FOLDER)
+    path = str(os.path.realpath(Path(folder or "") / _with_home(value))) if value else value
     return path if value.startswith((".", "/", "~")) or Path(path).exists() else value
 
 

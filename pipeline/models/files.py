@@ -168,7 +168,7 @@ def find_model(name: str, revision: str | None, trust_remote_code: bool) -> File
             )
         return files
     local = Path(name)
-    if local.is_dir():
+    if local.is_absolute() and local.is_dir():
         files = Files(local, hashes=_hashes(local))
         return _with_code(files) if trust_remote_code else files
     if local.is_absolute():

@@ -12,11 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
+from pipeline import encoders
 from pipeline.config import STAGES, Config, json_schema
 from pipeline.config.files import load_config
 from pipeline.config.kinds import kinds_of
 from pipeline.config.sweep import load_configs
 from pipeline.core.errors import InputError
+from pipeline.data import identify
 
 MINIMAL = "name: t\ndata: {source: sample}\nmodel: {name: all-minilm-l6-v2}\n"
 
@@ -199,3 +201,23 @@ def test_schema_describes_every_section_and_carries_no_marks() -> None:
     assert schema["additionalProperties"] is False
     assert "keyed" not in json.dumps(schema)
     assert all(field.description for field in Config.model_fields.values())
+
+
+@pytest.mark.parametrize("source", ["{source: beir, path: data}", "{source: hub, path: data}"])
+def test_a_path_that_is_missing_beside_the_config_is_not_taken_from_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
+    """As data of another project may lie there; and a model, too."""
+    (tmp_path / "configs").mkdir()
+    for folder in ("data/qrels", "model"):
+        (tmp_path / folder).mkdir(parents=True)
+    for name in ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv", "test.jsonl"):
+        (tmp_path / "data" / name).write_text("{}", encoding="utf-8")
+    path = tmp_path / "configs" / "c.yaml"
+    path.write_text(f"name: t\ndata: {source}\nmodel: {{backend: flag, name: model}}\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    config = load_config("configs/c.yaml")
+    with pytest.raises(InputError, match="'data'"):
+        identify(config.data)
+    with pytest.raises(InputError, match="'model'"):
+        encoders.resolve(config.model)

@@ -41,8 +41,8 @@ class BeirSettings(LocatedSettings):
     def open(self) -> Source:
         """BEIR's own files where the folder has them, else its layout on the hub."""
         folder = Path(self.path)
+        on_hub = not folder.is_absolute()
         has_own = any((folder / name).is_file() for name in ("corpus.jsonl", "corpus.jsonl.gz"))
-        on_hub = not folder.is_absolute() and not folder.exists()
         if on_hub or (folder.is_dir() and not has_own and any(folder.rglob("corpus*"))):
             return BeirHub.open(self.path, self.revision, self.split)
         return BeirFolder.of_split(self.path, self.split)

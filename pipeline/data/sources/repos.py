@@ -17,6 +17,7 @@ from typing import Any
 import yaml
 
 from pipeline.core import hub
+from pipeline.core.bounded_yaml import BoundedLoader as _Loader
 from pipeline.core.errors import InputError
 from pipeline.data.sources.folders import hashed
 
@@ -34,8 +35,9 @@ class Repo:
 
     @staticmethod
     def open(path: str, revision: str | None) -> Repo:
-        """The repository of a folder, or else of an id on the hub."""
-        return Repo(path, None if Path(path).is_dir() else hub.resolve_commit(path, revision, "dataset"))
+        """The repository of a folder, named by its absolute path, or else of an id on the hub."""
+        local = Path(path).is_absolute() and Path(path).is_dir()
+        return Repo(path, None if local else hub.resolve_commit(path, revision, "dataset"))
 
     def identity(self, config: str | None, split: str | None) -> dict[str, Any]:
         """The commit, or the hashes of local files, which determine the rows of a split."""
@@ -96,8 +98,8 @@ class Repo:
         text = readme.read_text(encoding="utf-8", errors="replace") if readme.is_file() else ""
         header = re.match(r"---\s*\n(.*?)\n---", text, re.DOTALL)
         try:
-            metadata = yaml.safe_load(header[1]) if header else None
-        except yaml.YAMLError:
+            metadata = yaml.load(header[1], _Loader) if header else None
+        except (yaml.YAMLError, RecursionError):
             metadata = None
         configs = metadata.get("configs") if isinstance(metadata, dict) else None
         return {
