@@ -220,6 +220,5 @@ def test_a_message_names_the_kind_s_own_settings(tmp_path: Path) -> None:
     with pytest.raises(InputError) as refused:
         load_config(path)
     message = str(refused.value)
-    assert (
-        "unknown key 'data.spilt'. Allowed: source, queries, corpus, split. Did you mean 'split'" in message
-    )
+    assert "unknown key 'data.spilt'" in message
+    assert "Allowed: source, queries, corpus, missing_passages, split. Did you mean 'split'" in message
