@@ -36,11 +36,13 @@ def run(
         _run_all(loaded, output, fresh)
         return
     result = run_benchmark(loaded[0], output=output, fresh=fresh, progress=progress)
+    from pipeline.report.composition import composition_tables
     from pipeline.report.tradeoff import loss_tables, tradeoffs
     from pipeline.results.tables import result_table, stage_table
 
     losses = loss_tables(tradeoffs([result.record]))
-    show(result_table(result.record), stage_table(result.record), *map(transposed, losses))
+    tables = [result_table(result.record), *composition_tables(result.record), stage_table(result.record)]
+    show(*tables, *map(transposed, losses))
     if result.reused:
         print(f"reused: {', '.join(result.reused)}; timings come from the original run")
     print(f"written to {result.folder}")

@@ -188,10 +188,19 @@ def _cost(record: Metrics) -> tuple[float | None, float | None, int | None, floa
     seconds = [row.seconds for row in record.all_stages if row.seconds is not None]
     return (
         _rate(record, "passages", "index"),
-        _rate(record, "queries", "search"),
+        _queries_per_second(record),
         record.stage("index").bytes,
         sum(seconds) if seconds else None,
     )
+
+
+def _queries_per_second(record: Metrics) -> float | None:
+    """Queries encoded, searched and reranked per second; None where one of these was not measured."""
+    rate = _rate(record, "queries", "search")
+    if record.reranking is None or rate is None:
+        return rate
+    seconds = record.reranking.seconds_per_query
+    return None if seconds is None else 1 / (1 / rate + seconds)
 
 
 def _rate(record: Metrics, first: str, then: str) -> float | None:

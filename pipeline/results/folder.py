@@ -119,6 +119,8 @@ def write_result(
     if "against_exact" in scores:
         given = {**settings["index"], "parameters": settings["search"]["parameters"]}
         metrics["index"] = {**given, **artifacts["search"].facts.get("index", {})}
+    if "reranking" in scores:
+        metrics["reranking"] = {**scores["reranking"], **_speed_of_reranking(outcomes, scores["queries"])}
     if "fuse" in artifacts:
         metrics["fusion"] = artifacts["fuse"].facts["fusion"]
     for number, part in enumerate(metrics.get("of", []), start=1):
@@ -134,6 +136,14 @@ def write_result(
     check_folder(folder)
     _write_files(folder, metrics, manifest, [evaluate.path(PER_QUERY), ranking.path(RUN)])
     return Result(folder, metrics)
+
+
+def _speed_of_reranking(outcomes: Sequence[StageOutcome], queries: int) -> dict[str, Any]:
+    """Pairs a second, and seconds a query of as many pairs as the result has; None where none was scored."""
+    row = next(StageRow.of(outcome) for outcome in outcomes if outcome.stage == "rerank")
+    rate = row.items_per_second
+    seconds = row.items / queries / rate if rate and row.items else None
+    return {"pairs": row.items, "pairs_per_second": rate, "seconds_per_query": seconds}
 
 
 def _stage_rows(outcomes: Sequence[StageOutcome], prefix: str) -> list[dict[str, Any]]:

@@ -158,10 +158,75 @@ class AgainstExact(Record):
     change: dict[str, Change]
 
 
+class PairedChange(Record):
+    """What became of a measure, query by query; see `pipeline.metrics.paired.changes`."""
+
+    before: float
+    difference: float
+    ci_low: float | None
+    ci_high: float | None
+    p_ttest: float
+    p_randomization: float
+    p_holm: float
+    wins: int
+    ties: int
+    losses: int
+
+
 class FirstStage(Record):
-    """What a ranking was before it was reranked: the mean of each measure."""
+    """What a ranking was before it was reranked: the mean of each measure, and what became of it."""
 
     metrics: dict[str, float]
+    change: dict[str, PairedChange] = {}
+
+
+class AtDepth(Record):
+    """The mean of each measure if so many passages of each query are reranked."""
+
+    depth: int
+    metrics: dict[str, float]
+
+
+class Reranking(Record):
+    """What a reranker could bring, what it brings by depth, and what it takes.
+
+    Attributes:
+        depth: Passages of each query that are scored.
+        ceiling: The mean of each measure if these were ordered by their judgments.
+        by_depth: Measures at lesser depths, ascending, and at `depth`.
+        pairs: Pairs of a query and a passage that the ranking needs.
+        pairs_per_second: None where no pair was left to score; so is `seconds_per_query`.
+    """
+
+    depth: int
+    ceiling: dict[str, float]
+    by_depth: tuple[AtDepth, ...]
+    pairs: int | None = None
+    pairs_per_second: float | None = None
+    seconds_per_query: float | None = None
+
+
+class Fold(Record):
+    """Some queries of a cross-validation, and the weights that were tuned without them."""
+
+    queries: int
+    weights: tuple[float, ...]
+
+
+class TunedWeights(Record):
+    """Weights tuned for a measure by cross-validation over queries."""
+
+    measure: str
+    folds: tuple[Fold, ...]
+
+
+class FusionFacts(Record):
+    """How rankings were joined; `weights` are those of all queries, `tuned` those of each fold."""
+
+    method: str
+    normalize: str | None = None
+    weights: tuple[float, ...] | None = None
+    tuned: TunedWeights | None = None
 
 
 class PartOfFusion(Record):
@@ -229,8 +294,8 @@ class Metrics(Record):
         missing: What was judged and is not in the collection; None in results of earlier versions.
         short_rankings: Only where a ranking ends before the deepest cutoff of a measure.
         index: Only of an approximate index that was measured against exact search; so is `against_exact`.
-        first_stage: Only of a reranked result.
-        of: The parts of a fused result.
+        first_stage: Only of a reranked result; so is `reranking`.
+        of: The parts of a fused result; `fusion` says how they were joined.
     """
 
     name: Name
@@ -244,7 +309,9 @@ class Metrics(Record):
     index: IndexCost | None = None
     against_exact: AgainstExact | None = None
     first_stage: FirstStage | None = None
+    reranking: Reranking | None = None
     of: tuple[PartOfFusion, ...] = ()
+    fusion: FusionFacts | None = None
 
     @property
     def all_stages(self) -> tuple[StageRow, ...]:

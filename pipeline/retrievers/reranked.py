@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cached_property, partial
 from typing import Any, cast
 
@@ -15,7 +14,8 @@ from pipeline.core.order import descending_id_rank
 from pipeline.core.records import Collection, Float32, Ranking
 from pipeline.engines import Engine, LocalEngine, Part, jobs
 from pipeline.rerankers import Reranker
-from pipeline.retrievers.assessment import Assessment, Judge
+from pipeline.retrievers.assessment import Assessment
+from pipeline.retrievers.before_and_after import assess_reranking
 from pipeline.retrievers.retriever import Retriever, TokenCounter, make_retriever
 from pipeline.retrievers.shared import COLLECTION, open_ranking, save_ranking
 from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, Plan, Stage
@@ -63,8 +63,8 @@ class Reranked(Retriever[RerankSettings]):
         return {**self.first.plan(), RERANK: stage}
 
     def assessments(self) -> list[Assessment]:
-        """See `Retriever.assessments`: those of the first stage, and its measures."""
-        own = Assessment((self.first.ranking, RERANK), _assess)
+        """See `Retriever.assessments`: those of the first stage, and what the reranker brings."""
+        own = Assessment((self.first.ranking, RERANK), partial(assess_reranking, self.settings.depth))
         return [*self.first.assessments(), own]
 
     def check(self, search_is_cached: bool) -> None:
@@ -107,9 +107,3 @@ class Reranked(Retriever[RerankSettings]):
                 rows = slice(done.part.start, done.part.stop)
                 scores[row[rows], column[rows]] = done.outputs
         return scores, len(row)
-
-
-def _assess(judge: Judge, rankings: Sequence[Ranking]) -> dict[str, Any]:
-    """What is known of the ranking before it was reranked."""
-    first, _ = rankings
-    return {"first_stage": {"metrics": judge.means(judge.score(first))}}

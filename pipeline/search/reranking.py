@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pipeline.core.order import sort_hits
-from pipeline.core.records import Float32, Int64, Ranking
+from pipeline.core.records import Float32, Int64, Qrels, Ranking
 
 
 def rerank(first: Ranking, scores: Float32, id_rank: Int64) -> Ranking:
@@ -38,6 +38,27 @@ def _falling(best: Float32, count: int) -> Float32:
     step = np.maximum(1, 2 * np.spacing(np.abs(lowest).astype(np.float32) + count).astype(np.float64))
     falling: Float32 = (lowest[:, None] - step[:, None] * np.arange(1, count + 1)).astype(np.float32)
     return falling
+
+
+def order_ideally(first: Ranking, qrels: Qrels, depth: int, id_rank: Int64) -> Ranking:
+    """The ranking of a reranker that knows the judgments: the best `depth` hits by their grades.
+
+    Args:
+        first: The ranking of the first stage, [queries, k].
+        qrels: The judgments; a passage that is not judged counts as grade 0.
+        depth: Hits that are reordered.
+        id_rank: As in `rerank`.
+    """
+    top = first.passages[:, :depth]
+    stride = int(max(first.passages.max(initial=0), qrels.passages.max(initial=0))) + 1
+    judged = qrels.queries * stride + qrels.passages  # ascending
+    hits = (np.arange(len(top))[:, None] * stride + top).ravel()
+    place = np.minimum(np.searchsorted(judged, hits), max(len(judged) - 1, 0))
+    grades = np.zeros(hits.shape, np.float32)
+    if len(judged):
+        is_judged = (judged[place] == hits) & (top.ravel() >= 0)
+        grades[is_judged] = np.maximum(qrels.grades[place[is_judged]], 0)
+    return rerank(first, grades.reshape(top.shape), id_rank)
 
 
 def scores_in_first_order(first: Ranking, reranked: Ranking, depth: int) -> Float32:

@@ -12,6 +12,8 @@ import pytest
 from pipeline.cli import app
 from pipeline.formats.runs import read_run
 from pipeline.metrics.names import parse_measure
+from pipeline.report.composition import composition_tables
+from pipeline.report.page.render import render_page
 from pipeline.results.comparison import compare
 from pipeline.results.folder import read_result
 from pipeline.search.fused_runs import Tuning, fuse_files
@@ -152,3 +154,47 @@ def test_a_mistake_is_one_message_and_nothing_is_written(
     assert message in error
     assert len(error.splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_reranked_result_says_what_the_reranker_brings(
+    bm25: SimpleNamespace, reranked: SimpleNamespace
+) -> None:
+    record = read_result(reranked.result.folder).record
+    assert record.first_stage is not None
+    assert record.reranking is not None
+    assert record.first_stage.metrics == bm25.result.record.metrics
+    pair = compare([made.result.folder for made in (reranked, bm25)], "ndcg@10").pairs[0]
+    change = record.first_stage.change["ndcg@10"]
+    assert (change.difference, change.p_ttest) == pytest.approx((pair.difference, pair.p_ttest))
+    assert (change.wins, change.ties, change.losses) == (pair.wins, pair.ties, pair.losses)
+    assert [at.depth for at in record.reranking.by_depth] == [10, 20]
+    assert record.reranking.by_depth[-1].metrics == record.metrics
+    for name, mean in record.metrics.items():
+        assert mean <= record.reranking.ceiling[name] + 1e-12
+        assert record.first_stage.metrics[name] <= record.reranking.ceiling[name] + 1e-12
+    assert record.reranking.pairs == len(reranked.scored)
+    assert record.reranking.pairs_per_second is not None
+    assert record.reranking.seconds_per_query is not None
+    per_query = record.reranking.pairs / record.queries / record.reranking.pairs_per_second
+    assert record.reranking.seconds_per_query == per_query
+
+
+def test_the_page_and_the_terminal_show_it(reranked: SimpleNamespace, fused: SimpleNamespace) -> None:
+    before, depths = composition_tables(reranked.result.record)
+    assert [column.name for column in before.columns][-1] == "ceiling"
+    assert [row[0] for row in depths.rows] == ["0", "10", "20"]
+    (parts,) = composition_tables(fused.result.record)
+    assert [row[0] for row in parts.rows] == ["1: bm25", "2: bm25", "joined"]
+    assert parts.notes == ["Joined by rrf; weights 1, 1."]
+    page = render_page(compare([reranked.result.folder, fused.result.folder]))
+    for table in (before, depths, parts):
+        assert f"<b>{table.title}.</b>" in page
+
+
+def test_queries_per_second_include_the_reranking(bm25: SimpleNamespace, reranked: SimpleNamespace) -> None:
+    alone, both = compare([made.result.folder for made in (bm25, reranked)]).results
+    found = reranked.result.record.reranking
+    assert alone.queries_per_second is not None
+    assert both.queries_per_second == pytest.approx(
+        1 / (1 / alone.queries_per_second + found.seconds_per_query)
+    )

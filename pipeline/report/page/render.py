@@ -17,6 +17,7 @@ from typing import Any
 
 from pipeline.core import display, machine
 from pipeline.core.table import Cell, Column, Table, table_of
+from pipeline.report.composition import composition_tables
 from pipeline.report.page import plots, sentences
 from pipeline.report.page.exact import exact_section
 from pipeline.report.page.provenance import provenance_section
@@ -57,6 +58,7 @@ def render_page(comparison: Comparison) -> str:
     return environment.get_template("page.html.j2").render(
         _frame(comparison, data)
         | _quality_section(comparison, data)
+        | _composition(comparison)
         | exact_section(comparison)
         | _cost_section(comparison)
         | provenance_section(comparison),
@@ -78,6 +80,7 @@ def _frame(comparison: Comparison, data: QueryData) -> dict[str, Any]:
     sections = {
         "leaderboard": "Leaderboard" if several else "Scores",
         "pairs": "Pairs" if several else None,
+        "composition": "Made of other rankings" if _composition(comparison)["composition_tables"] else None,
         "curves": "Quality by cutoff",
         "queries": "Query by query",
         "exact": "Against exact search" if measured else None,
@@ -138,6 +141,16 @@ def _leaderboard(comparison: Comparison, data: QueryData) -> Table:
 
 
 JUDGED = Column("judged@10", "right", hint="share of the top 10 passages that are judged")
+
+
+def _composition(comparison: Comparison) -> dict[str, Any]:
+    """What rerankers bring and how rankings were joined: tables, each with the number of its result."""
+    tables = [
+        (table, number)
+        for number, source in enumerate(comparison.sources)
+        for table in composition_tables(source.record)
+    ]
+    return {"composition_tables": tables}
 
 
 def _cost_section(comparison: Comparison) -> dict[str, Any]:

@@ -1,0 +1,49 @@
+"""Changes of measures between two rankings of the same queries, with paired tests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from pipeline.core.records import Float64
+from pipeline.metrics.names import Measure
+from pipeline.metrics.statistics import bootstrap_interval, holm, randomization_test, t_test
+
+SAME = 1e-12  # values of one query that differ by no more are a tie; above 1, as a share of the higher one
+
+
+def changes(measures: Sequence[Measure], before: Float64, after: Float64) -> dict[str, dict[str, Any]]:
+    """What happened to each measure, by its name, as JSON.
+
+    Args:
+        measures: The columns.
+        before: float64 [queries, measures].
+        after: The same, of the other ranking.
+
+    Returns:
+        `before`, the mean; `difference`, the mean of after minus before, and the ends of its 95% interval;
+        `p_ttest` and `p_randomization` of the two-sided paired tests; `p_holm`, the first corrected for the
+        number of measures; and the numbers of queries that rose, stayed and fell.
+    """
+    differences = after - before
+    highest = np.maximum(np.abs(before), np.abs(after))
+    differences[np.abs(differences) <= SAME * np.maximum(highest, 1)] = 0
+    p_ttest = t_test(differences)
+    columns = {
+        "before": before.mean(axis=0),
+        "difference": differences.mean(axis=0),
+        **dict(zip(("ci_low", "ci_high"), bootstrap_interval(differences), strict=True)),
+        "p_ttest": p_ttest,
+        "p_randomization": randomization_test(differences),
+        "p_holm": holm(p_ttest),
+        "wins": (differences > 0).sum(axis=0),
+        "ties": (differences == 0).sum(axis=0),
+        "losses": (differences < 0).sum(axis=0),
+    }
+    listed = {name: column.tolist() for name, column in columns.items()}
+    return {
+        str(measure): {name: column[number] for name, column in listed.items()}
+        for number, measure in enumerate(measures)
+    }
