@@ -207,7 +207,9 @@ class Benchmark:
         """Run one stage, and return its facts and how it was made."""
         stage, meter = self.stages[name], machine.Meter()
         inputs = {needed: self.opened(needed) for needed in stage.needs}
-        facts = stage.make(inputs, draft, Context(self.progress, meter, partial(self._engine_of, stage)))
+        engine, alike = partial(self._engine_of, stage), partial(self._find_alike, self.recipe(name))
+        context = Context(self.progress, meter, engine, alike)
+        facts = stage.make(inputs, draft, context)
         varying = [needed for needed in stage.needs if not self.stages[needed].exact_bytes]
         return facts, {
             **meter.figures(),
@@ -217,6 +219,9 @@ class Benchmark:
             "threads": machine.threads(),
             "versions": machine.versions(),
         }
+
+    def _find_alike(self, recipe: Recipe, besides: str) -> list[Artifact]:
+        return [] if self.fresh else self.store.find_alike(recipe, besides)
 
     def _engine_of(self, stage: Stage) -> Engine:
         if stage.open_engine is None:

@@ -82,7 +82,7 @@ def parse() -> argparse.Namespace:
     return arguments
 
 
-def draw(folder: Path, rows: int, dimension: int, queries: int, precision: vector_shards.Precision) -> None:
+def draw(folder: Path, rows: int, dimension: int, queries: int, precision: str) -> None:
     """Random vectors of length 1 as shards in an artifact store, and queries beside it."""
     generator = np.random.default_rng(0)
 
@@ -94,8 +94,8 @@ def draw(folder: Path, rows: int, dimension: int, queries: int, precision: vecto
     def build(draft: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         for start in range(0, rows, SHARD):
             part = some(min(SHARD, rows - start))
-            stored = vector_shards.to_stored_precision(part, start, precision)
-            draft.save_array(vector_shards.shard_name(start, start + len(part)), stored)
+            kept = part.astype(np.float16) if precision == "fp16" else part
+            draft.save_array(vector_shards.shard_name(start, start + len(part)), kept)
         return {}, {}
 
     np.save(folder / "queries.npy", some(queries))

@@ -167,12 +167,11 @@ def bge_folder(make_once: Callable[..., Path], minilm_folder: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def write_shard() -> Callable[..., None]:
-    """Writes the shard of vectors that begins at a row into a draft, as it is stored."""
+    """Writes the shard of vectors that begins at a row into a draft."""
     from pipeline.storage import vector_shards
 
-    def write(draft: Any, start: int, rows: Any, precision: vector_shards.Precision = "fp32") -> None:
-        name = vector_shards.shard_name(start, start + len(rows))
-        draft.save_array(name, vector_shards.to_stored_precision(rows, start, precision))
+    def write(draft: Any, start: int, rows: Any) -> None:
+        draft.save_array(vector_shards.shard_name(start, start + len(rows)), rows)
 
     return write
 

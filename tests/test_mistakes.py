@@ -198,11 +198,6 @@ CONFIG: list[tuple[Apply, tuple[str, ...], list[str]]] = [
         RUN,
         ["backend 'bm25' makes an index of its own"],
     ),
-    (
-        spoil("pre.yaml", "q.npy}", "q.npy, truncate_dim: 8}"),
-        ("run", "pre.yaml"),
-        ["model.truncate_dim is not a setting of backend 'precomputed'"],
-    ),
     *(
         (
             spoil("pre.yaml", "q.npy}", f"q.npy, {given}}}"),

@@ -30,7 +30,10 @@ class ModelSettings(Section):
     )
     device: str = setting("auto", "auto, cpu, cuda or cuda:N", shapes="", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
     shard_rows: int = setting(
-        16384, "passages or queries per stored shard, the most that an interrupted run loses", shapes="", ge=1
+        16384,
+        "most passages or queries of a stored shard; one that takes long is written earlier",
+        shapes="",
+        ge=1,
     )
 
     @property
@@ -102,9 +105,16 @@ class VectorSettings(ModelSettings):
     """Settings of all backends that give a vector for each text."""
 
     output: Literal["dense"] = EncoderSettings.narrowed("output", "dense")
-    normalize: bool = setting(True, "scale every vector to length 1", shapes="passages queries")
+    normalize: bool = setting(True, "scale every vector to length 1", shapes="index")
+    truncate_dim: int | None = setting(
+        None,
+        "dimensions kept of each vector (Matryoshka); null takes what the model itself declares",
+        shapes="index",
+        keyed=False,
+        ge=1,
+    )
     vector_precision: Literal["fp32", "fp16"] = setting(
-        "fp32", "number format the passages' vectors are stored in", shapes="passages"
+        "fp32", "number format in which the passages' vectors are searched", shapes="index"
     )
 
 
@@ -135,13 +145,6 @@ class DenseEncoderSettings(VectorSettings, EncoderSettings):
 
     pooling: Literal["cls", "mean", "last_token"] | None = setting(
         None, "null takes what the model itself declares", shapes="passages queries", keyed=False
-    )
-    truncate_dim: int | None = setting(
-        None,
-        "dimensions kept of each vector (Matryoshka); null takes what the model itself declares",
-        shapes="passages queries",
-        keyed=False,
-        ge=1,
     )
 
 

@@ -77,23 +77,46 @@ class Collection:
 
 
 @dataclass(frozen=True)
+class VectorForm:
+    """What is made of each stored vector when it is read; see `pipeline.storage.vector_forms`.
+
+    Attributes:
+        dimensions: How many of the first dimensions are kept; None keeps all.
+        normalize: Whether the vector is then scaled to length 1.
+        given_at_length_1: Whether the stored vectors must have length 1, so that only cut ones are scaled.
+        halves: Whether numbers are then rounded to float16.
+    """
+
+    dimensions: int | None = None
+    normalize: bool = False
+    given_at_length_1: bool = False
+    halves: bool = False
+
+
+AS_STORED = VectorForm()
+
+
+@dataclass(frozen=True)
 class Embeddings:
     """Vectors in their collection's order, in shards that stay on disk.
 
     Attributes:
-        shards: float32 or float16 [rows, dimension] each, memory-mapped; together they hold all rows, in
-            order. `pipeline.storage.vector_shards.read_rows` gives any of them as float32.
+        shards: float32, float16 or int8 [rows, stored dimension] each, memory-mapped; together they hold all
+            rows, in order. `pipeline.storage.vector_shards.read_rows` gives any of them as float32.
+        form: What is made of a vector when it is read.
     """
 
-    shards: tuple[Float32, ...]
+    shards: tuple[Array, ...]
+    form: VectorForm = AS_STORED
 
     def __len__(self) -> int:
         return sum(len(shard) for shard in self.shards)
 
     @property
     def dimension(self) -> int:
-        """Length of every vector."""
-        return int(self.shards[0].shape[1])
+        """Number of dimensions of every vector, as it is read."""
+        stored = int(self.shards[0].shape[1])
+        return min(self.form.dimensions or stored, stored)
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
-
-from pipeline.config import EncoderSettings, ModelSettings
-from pipeline.core.errors import InputError
+from pipeline.config import EncoderSettings, ModelSettings, VectorSettings
 from pipeline.core.progress import Bar
-from pipeline.core.records import Float32
+from pipeline.core.records import Float32, VectorForm
 from pipeline.encoders import batching
 from pipeline.encoders.batching import Usage
 from pipeline.encoders.given import Precomputed
@@ -24,10 +21,11 @@ from pipeline.models.resolution import FindModel, resolve_model
 from pipeline.models.tokenizer import load_tokenizer
 from pipeline.storage.artifacts import Artifact
 from pipeline.storage.store import Store
+from pipeline.storage.vector_forms import check_dimensions
 
 __all__ = [
     "CalibrationCorpus", "Encoder", "Model", "Precomputed", "Role", "Source", "Usage",
-    "open_encoder", "prepare", "prepared_keys", "resolve", "token_counter",
+    "open_encoder", "prepare", "prepared_keys", "resolve", "token_counter", "vector_form",
 ]  # fmt: skip
 
 Source = Model | Precomputed
@@ -40,6 +38,16 @@ def resolve(config: ModelSettings, find: FindModel = find_model) -> Source:
         return resolve_model(config, find)
     found: Source = config.open()
     return found
+
+
+def vector_form(config: VectorSettings, source: Source) -> VectorForm:
+    """What a config makes of whole vectors, its number format apart.
+
+    Vectors from files are not scaled to length 1: they must have it.
+    """
+    given = isinstance(source, Precomputed)
+    dimensions = config.truncate_dim if isinstance(source, Precomputed) else source.truncate_dim
+    return VectorForm(dimensions, config.normalize, given_at_length_1=given and config.normalize)
 
 
 def prepared_keys(config: ModelSettings, source: Source) -> dict[str, str]:
@@ -86,13 +94,7 @@ class Encoder:
         self.backend: batching.Backend = config.load(model, prepared)
         if prepared is None:
             model.files.check()
-        if model.truncate_dim and model.truncate_dim > self.backend.dimension:
-            raise InputError(
-                f"model.truncate_dim: {model.truncate_dim}, but '{model.name}' makes vectors of "
-                f"{self.backend.dimension} dimensions",
-                allowed=f"1 to {self.backend.dimension}",
-                fix="lower it, or set it to null",
-            )
+        check_dimensions(model.truncate_dim or self.backend.dimension, self.backend.dimension)
 
     def encode(self, texts: list[str], role: Role, usage: Usage, bar: Bar) -> Float32:
         """Encode texts as passages or queries.
@@ -104,20 +106,10 @@ class Encoder:
             bar: Progress bar, updated for every encoded text.
 
         Returns:
-            float32 [texts, dimension], in the order of `texts`.
+            float32 [texts, dimension], in the order of `texts`: whole, and not normalized.
         """
         before, after = self.model.prompts[role]
         prompted = [before + text + after for text in texts] if before or after else texts
         length = self.model.max_lengths[role]
-        vectors = batching.encode(self.backend, prompted, length, usage, bar, self.config.batch_size)
-        return _truncated(vectors, self.model.truncate_dim, self.model.normalize)
-
-
-def _truncated(vectors: Float32, dimensions: int | None, normalize: bool) -> Float32:
-    """The first dimensions of each vector, scaled to length 1 again if vectors are normalized."""
-    if dimensions is None or dimensions == vectors.shape[1]:
+        vectors: Float32 = batching.encode(self.backend, prompted, length, usage, bar, self.config.batch_size)
         return vectors
-    vectors = vectors[:, :dimensions].copy()
-    if normalize:
-        vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-    return vectors

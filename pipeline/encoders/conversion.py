@@ -46,7 +46,6 @@ class Settings(NamedTuple):
 
     name: str
     pooling: str
-    normalize: bool
     pad_id: int
     trust_remote_code: bool
 
@@ -57,7 +56,6 @@ def conversion_recipe(model: Model, backend: str, schema: int, package: str) -> 
         "schema": schema,
         "model": model.identity,
         "pooling": model.pooling,
-        "normalize": model.normalize,
         "trust_remote_code": model.trust_remote_code,
         package: metadata.version(package),
     }
@@ -135,7 +133,7 @@ def pooled_network(folder: Path, settings: Settings) -> Any:
     import torch
     from transformers import AutoModel
 
-    name, pooling, normalize, _, trust = settings
+    name, pooling, _, trust = settings
 
     class Network(torch.nn.Module):
         def __init__(self) -> None:
@@ -159,7 +157,8 @@ def pooled_network(folder: Path, settings: Settings) -> Any:
             else:
                 last = attention_mask.sum(1) - 1
                 pooled = hidden[torch.arange(hidden.shape[0]), last]
-            return torch.nn.functional.normalize(pooled, dim=-1) if normalize else pooled
+            vectors: torch.Tensor = pooled
+            return vectors
 
     return Network()
 

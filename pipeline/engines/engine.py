@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -65,8 +65,11 @@ class Engine(Protocol):
         """
         ...
 
-    def each(self, job: Job, parts: Sequence[Part], bar: Bar) -> Iterator[Done]:
-        """Run a job on each part, and advance `bar`; every part is yielded once, in any order."""
+    def each(self, job: Job, parts: Iterable[Part], bar: Bar) -> Iterator[Done]:
+        """Run a job on each part, and advance `bar`; every part is yielded once, in any order.
+
+        Parts are taken from `parts` when workers will soon be free: their size may follow the speed so far.
+        """
         ...
 
     def close(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from pipeline.core.progress import Bar
@@ -27,7 +27,7 @@ class LocalEngine:
     def start(self, parts: int) -> None:
         """Do nothing: this process is the worker."""
 
-    def each(self, job: Job, parts: Sequence[Part], bar: Bar) -> Iterator[Done]:
+    def each(self, job: Job, parts: Iterable[Part], bar: Bar) -> Iterator[Done]:
         """See `pipeline.engines.engine.Engine.each`; in order."""
         for part in parts:
             yield Done(part, job(part.read(), self._model, bar), "local")

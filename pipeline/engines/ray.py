@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import collections
 import copy
+import itertools
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from pipeline.config import EncoderSettings, EngineConfig, ModelSettings
@@ -89,10 +90,11 @@ class RayEngine:
         while not self._idle:
             self._next()
 
-    def each(self, job: Job, parts: Sequence[Part], bar: Bar) -> Iterator[Done]:
+    def each(self, job: Job, parts: Iterable[Part], bar: Bar) -> Iterator[Done]:
         """See `pipeline.engines.engine.Engine.each`; the loss of this node, or of many workers, ends it."""
-        todo = collections.deque(parts)
-        left = len(parts)
+        coming = iter(parts)
+        todo = collections.deque(itertools.islice(coming, self.workers))
+        left = len(todo)
         self._losses.clear()
         self._ready.clear()
         cluster.check_node(self._ray)
@@ -112,6 +114,9 @@ class RayEngine:
                 done, progress = finished
                 bar.update(progress)
                 yield done
+                more = list(itertools.islice(coming, max(self.workers - len(todo), 0)))
+                todo.extend(more)
+                left += len(more)
 
     def close(self) -> None:
         """See `pipeline.engines.engine.Engine.close`."""

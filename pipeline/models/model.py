@@ -51,14 +51,14 @@ class Model:
         output: What is made of a text: `dense`, `sparse` or `multivector`.
         pooling: `cls`, `mean` or `last_token`; with sentence-transformers any pooling of that library; empty
             unless the output is dense.
-        normalize: Whether vectors are scaled to length 1.
+        normalize: Whether the backend scales vectors to length 1; dense ones are kept as they come.
         precision: Number format of the computation: a CPU runs `fp16` as `fp32`, as FlagEmbedding does.
         device: `cpu` or `cuda:N`.
         prompts: For each role the strings put before and after each text.
         max_lengths: For each role the number of tokens kept, at most as many as the model has positions.
         pad_id: Id of the padding token.
         truncate_dim: Number of dimensions kept of each vector (Matryoshka); None keeps all.
-        dimension: Number of dimensions of a vector, if it is known before the model is loaded.
+        dimension: Number of dimensions of the whole vector, if it is known before the model is loaded.
         trust_remote_code: Whether Python files that come with the model may run.
         corpus: Passages that an int8 model is calibrated on.
     """
@@ -67,13 +67,13 @@ class Model:
     files: Files
     identity: dict[str, Any]
     pooling: str
-    normalize: bool
     precision: str
     device: str
     prompts: dict[Role, tuple[str, str]]
     max_lengths: dict[Role, int]
     pad_id: int
     output: str = "dense"
+    normalize: bool = False
     truncate_dim: int | None = None
     dimension: int | None = None
     trust_remote_code: bool = False
@@ -81,10 +81,7 @@ class Model:
 
     def recipe(self, role: Role) -> dict[str, Any]:
         """The model's part of the key of what it makes of texts in `role`."""
-        if self.output == "dense":
-            own = {"pooling": self.pooling, "truncate_dim": self.truncate_dim}
-        else:
-            own = {"output": self.output}
+        own = {"pooling": self.pooling} if self.output == "dense" else {"output": self.output}
         return {
             "identity": self.identity,
             "precision": self.precision,

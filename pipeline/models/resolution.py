@@ -42,7 +42,7 @@ def resolve_model(config: EncoderSettings, find: FindModel = find_model) -> Mode
     lengths: dict[Role, int] = {"passages": config.passage_max_length, "queries": config.query_max_length}
     longest = _max_tokens(config, card, family)
     prompts = _prompts(config, card, family)
-    of_vectors: dict[str, Any] = {"output": config.output, "pooling": "", "normalize": False}
+    of_vectors: dict[str, Any] = {"output": config.output, "pooling": ""}
     if isinstance(config, DenseEncoderSettings):
         of_vectors |= _vector_settings(config, card, family)
     return Model(
@@ -62,12 +62,10 @@ def resolve_model(config: EncoderSettings, find: FindModel = find_model) -> Mode
 def _vector_settings(config: DenseEncoderSettings, card: ModelCard, family: Family | None) -> dict[str, Any]:
     """The attributes of a `Model` that dense vectors alone have."""
     pooling = _pooling(config, card, family)
-    truncate_dim = config.truncate_dim or card.truncate_dim
     return {
         "pooling": pooling,
-        "normalize": config.normalize,
-        "truncate_dim": truncate_dim,
-        "dimension": truncate_dim or _dimension(config, card, pooling),
+        "truncate_dim": config.truncate_dim or card.truncate_dim,
+        "dimension": _dimension(config, card, pooling),
     }
 
 

@@ -71,6 +71,7 @@ class StageRow(Record):
         made_at: When the artifact was begun, as UTC in ISO 8601.
         hardware: The machine that the artifact was made on.
         threads: How many threads libraries could use there.
+        found: How many of its rows were copied, as their texts had been encoded before.
     """
 
     stage: Name
@@ -85,17 +86,17 @@ class StageRow(Record):
     hardware: Hardware | None = None
     threads: int | None = None
     encoding: EncodingUsage | None = None
+    found: int | None = None
 
     @classmethod
     def of(cls, outcome: StageOutcome) -> StageRow:
-        """The row of a stage that was run, or not needed; `encoding` is left unset where it has none."""
+        """The row of a stage that was run, or not needed; what a stage has no figure of is left unset."""
         made = outcome.artifact.manifest["made"] if outcome.artifact else {}
         copied = ("seconds", "items", "items_per_second", "peak_rss_mb", "hardware", "threads")
         figures = {name: made.get(name) for name in copied}
         figures["bytes"] = outcome.artifact.bytes if outcome.artifact else None
         figures["made_at"] = made.get("at")
-        if "encoding" in made:
-            figures["encoding"] = made["encoding"]
+        figures |= {name: made[name] for name in ("encoding", "found") if name in made}
         return cls(stage=outcome.stage, key=outcome.key, reused=outcome.reused, **figures)
 
     @property

@@ -44,8 +44,15 @@ def stage_table(record: Metrics) -> Table:
         )
         for row in record.all_stages
     ]
-    notes = [*_encoding(record.stage("passages")), *_earlier(record)]
+    notes = [*_encoding(record.stage("passages")), *_found(record), *_earlier(record)]
     return Table("stages", STAGE_COLUMNS, rows, notes)
+
+
+def _found(record: Metrics) -> Iterator[str]:
+    """For each stage that copied rows, a note of how many."""
+    for row in record.stages:
+        if row.found:
+            yield f"{row.stage}: {row.found:,} of {row.items or 0:,} texts had been encoded before"
 
 
 def _earlier(record: Metrics) -> Iterator[str]:

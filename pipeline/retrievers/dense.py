@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
+from pipeline import encoders
 from pipeline.config import FLAT, IndexConfig, SearchConfig, VectorSettings, keyed_settings
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
-from pipeline.core.records import Collection, Float32, Ranking
+from pipeline.core.records import Collection, Float32, Ranking, VectorForm
 from pipeline.encoders import Model
 from pipeline.engines import Part, jobs
 from pipeline.models.model import Role
@@ -20,12 +21,11 @@ from pipeline.retrievers.shared import open_ranking
 from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, Plan, Stage
 from pipeline.retrievers.stored_index import StoredIndex, file_name
 from pipeline.retrievers.vector_search import counted_parts, search_parts, search_whole
-from pipeline.storage import vector_shards
+from pipeline.storage import vector_forms, vector_shards
 from pipeline.storage.artifacts import Artifact, Draft
-from pipeline.storage.vector_shards import Precision, open_embeddings, read_all_rows
 
 EXACT = "exact"  # the role of the exact search that an approximate index is compared with
-SCHEMAS = {"passages": 4, "queries": 4, "index": 1, "search": 3}
+SCHEMAS = {"passages": 5, "queries": 5, "index": 2, "search": 3}
 EXACT_MEMORY_MB = 1024  # for the exact search that an approximate index is compared with
 
 
@@ -37,8 +37,8 @@ class Dense(EncodingRetriever[VectorSettings]):
         index, search = self.config.index, self.config.search
         measured = self._measured
         plan: Plan = {
-            "passages": self._vectors("passages", self.settings.vector_precision, open_embeddings),
-            "queries": self._vectors("queries", "fp32", read_all_rows),
+            "passages": self._vectors("passages", partial(vector_shards.open_embeddings, form=self._form)),
+            "queries": self._vectors("queries", partial(vector_shards.read_all_rows, form=self._query_form)),
             "index": self._index(index),
             "search": self._search(index, search, measured, spread=self.config.engine.kind != "local"),
         }
@@ -66,7 +66,10 @@ class Dense(EncodingRetriever[VectorSettings]):
 
         index, search = self.config.index, self.config.search
         dimension = self.model.dimension if isinstance(self.model, Model) else None
-        faiss_index.check_index(index.factory, index.metric, search.parameters, dimension)
+        kept = self._form.dimensions
+        if kept and dimension:
+            vector_forms.check_dimensions(kept, dimension)
+        faiss_index.check_index(index.factory, index.metric, search.parameters, kept or dimension)
         gpu.choose_gpu(search.device, gpu.count_gpus())
 
     def check_collection(self, collection: Collection) -> None:
@@ -74,15 +77,25 @@ class Dense(EncodingRetriever[VectorSettings]):
         self._check_shards(collection)
         super().check_collection(collection)
 
-    def _vectors(self, role: Role, stored: Precision, opened: Callable[[Artifact], Any]) -> Stage:
-        """Encodes the passages or the queries, and keeps a vector of each in the precision `stored`."""
+    @cached_property
+    def _query_form(self) -> VectorForm:
+        """What is made of the queries' vectors."""
+        return encoders.vector_form(self.settings, self.model)
+
+    @cached_property
+    def _form(self) -> VectorForm:
+        """What is made of the passages' vectors."""
+        return replace(self._query_form, halves=self.settings.vector_precision == "fp16")
+
+    def _vectors(self, role: Role, opened: Callable[[Artifact], Any]) -> Stage:
+        """Encodes the passages or the queries, and keeps a whole vector of each, as the model gives it."""
 
         def save(draft: Draft, start: int, vectors: Float32, ids: list[str]) -> None:
-            vector_shards.check_vectors(vectors, ids, self.settings.normalize)
-            kept = vector_shards.to_stored_precision(vectors, start, stored)
-            draft.save_array(vector_shards.shard_name(start, start + len(vectors)), kept)
+            vector_shards.check_vectors(vectors, ids, self._query_form.given_at_length_1)
+            draft.save_array(vector_shards.shard_name(start, start + len(vectors)), vectors)
 
-        return self.encode_stage(role, SCHEMAS[role], RowFormat(save, opened))
+        kept = RowFormat(save, opened, vector_shards.read_some_rows, vector_shards.join_rows)
+        return self.encode_stage(role, SCHEMAS[role], kept)
 
     def _check_shards(self, collection: Collection) -> None:
         passages = len(collection.passages)
@@ -98,7 +111,8 @@ class Dense(EncodingRetriever[VectorSettings]):
         """Builds the index from the passages' vectors; finished shards of an interrupted run are kept."""
 
         def ingredients(keys: Keys) -> dict[str, Any]:
-            return {"passages": keys["passages"], **keyed_settings(index, "index")}
+            form = {"truncate_dim": self._form.dimensions, **keyed_settings(self.settings, "index")}
+            return {"passages": keys["passages"], "form": form, **keyed_settings(index, "index")}
 
         make = partial(self._build, index)
         return Stage("index", SCHEMAS["index"], ("passages",), ingredients, make, StoredIndex)

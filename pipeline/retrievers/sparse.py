@@ -40,7 +40,8 @@ class Sparse(EncodingRetriever[SparseSettings]):
             check_weights(rows, ids)
             ragged_shards.save_rows(draft, start, rows)
 
-        return self.encode_stage(role, SCHEMAS[role], RowFormat(save, opened))
+        kept = RowFormat(save, opened, ragged_shards.read_some_rows, ragged_shards.join_and_order)
+        return self.encode_stage(role, SCHEMAS[role], kept)
 
     def _postings(self) -> Stage:
         """Builds the inverted index, in segments; those that an interrupted run has finished are kept."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,11 +22,17 @@ Facts = dict[str, Any]
 
 @dataclass
 class Context:
-    """What a stage may use besides its inputs: progress bars, a meter that measures it, the run's engine."""
+    """What a stage may use besides its inputs: progress bars, a meter that measures it, the run's engine.
+
+    Attributes:
+        find_alike: Finds finished artifacts whose recipes differ from that of this stage in the named
+            ingredient alone, the most recently used first; none if all is to be made afresh.
+    """
 
     progress: Progress
     meter: Meter
     open_engine: Callable[[], Engine]
+    find_alike: Callable[[str], Sequence[Artifact]]
 
     @property
     def engine(self) -> Engine:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -104,7 +104,7 @@ def _parts_to_search(
     return job, [Part(*span, partial(read, number)) for number, span in enumerate(spans)]
 
 
-def counted_parts(engine: Engine, meter: Meter, job: Job, parts: list[Part], bar: Bar) -> Iterator[Done]:
+def counted_parts(engine: Engine, meter: Meter, job: Job, parts: Iterable[Part], bar: Bar) -> Iterator[Done]:
     """The parts as the engine finishes them; the meter notes how many parts each machine did."""
     nodes = Counter[str]()
     for done in engine.each(job, parts, bar):

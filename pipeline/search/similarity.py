@@ -15,18 +15,11 @@ from typing import Literal
 import numpy as np
 
 from pipeline.core.records import Float32, Float64, Int64
+from pipeline.storage.vector_forms import unit_vectors
 
 Metric = Literal["inner_product", "cosine", "l2"]
 
 _PIECE = 64  # pairs scored at once: in float64 they still fit the processor's cache
-
-
-def unit_vectors(rows: Float32) -> Float32:
-    """float32 [n, dimension]: the rows scaled to length 1; rows of zeros stay as they are."""
-    wide = rows.astype(np.float64)
-    lengths = np.sqrt(np.einsum("ij,ij->i", wide, wide))[:, None]
-    np.divide(wide, lengths, out=wide, where=lengths > 0)
-    return wide.astype(np.float32)
 
 
 def for_metric(rows: Float32, metric: Metric) -> Float32:

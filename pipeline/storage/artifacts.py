@@ -90,10 +90,13 @@ class Artifact:
         mapped: Array = np.load(self.path(name), mmap_mode="r", allow_pickle=False)
         return mapped
 
+    def is_intact(self, name: str) -> bool:
+        """Whether one of its files has the size and the checksum that the manifest says."""
+        return _is_intact(self.path(name), self.manifest["files"][name])
+
     def damaged(self) -> list[str]:
         """Names of the files whose size or checksum differs from the manifest."""
-        expected = self.manifest["files"]
-        return [name for name in self.files if not _is_intact(self.path(name), expected[name])]
+        return [name for name in self.files if not self.is_intact(name)]
 
 
 @dataclass

@@ -44,6 +44,22 @@ def _mapped(artifact: Artifact, name: str) -> Ragged:
     return Ragged(ends, tuple(columns))
 
 
+def read_some_rows(artifact: Artifact, rows: Int64) -> Ragged:
+    """Rows of a finished artifact by their numbers, int64 [n], in any order; not all rows are in memory."""
+    parts, positions = [], []
+    for start, stop, shard in open_shards(artifact):
+        inside = np.flatnonzero((rows >= start) & (rows < stop))
+        if len(inside):
+            parts.append(take_rows(shard, rows[inside] - start))
+            positions.append(inside)
+    return join_and_order(parts, np.argsort(np.concatenate(positions)))
+
+
+def join_and_order(parts: Sequence[Ragged], order: Int64) -> Ragged:
+    """The rows of several parts, one after the other, taken in an order, int64 [rows]."""
+    return take_rows(join_rows(parts), order)
+
+
 def slice_rows(rows: Ragged, start: int, stop: int) -> Ragged:
     """Rows [start, stop), without a copy of their columns."""
     first = int(rows.ends[start - 1]) if start else 0

@@ -93,6 +93,31 @@ class Store:
         self.mark_used(recipe)
         return artifact
 
+    def find_alike(self, recipe: Recipe, besides: str) -> list[Artifact]:
+        """Finished artifacts whose recipes differ from this one in one ingredient alone.
+
+        The most recently used come first. They cannot be removed as long as the store exists. What is not
+        whole, cannot be read or is being removed is left out; files are checked by their sizes only.
+        """
+        found = []
+        for path in (self.root / recipe.stage).glob(f"*/{MANIFEST}"):
+            try:
+                lock = locks.hold(path, shared=True, wait=False)
+                manifest = read_manifest(path.parent) if lock else None
+                used = path.stat().st_mtime
+            except OSError:
+                continue
+            if lock is None or manifest is None or manifest["key"] == recipe.key:
+                continue
+            other = Recipe(recipe.stage, manifest["recipe"])
+            if {**other.plain, besides: None} != {**recipe.plain, besides: None}:
+                continue
+            artifact = self.find(other)
+            if artifact:
+                self._in_use.setdefault(other.key, lock)
+                found.append((used, artifact))
+        return [artifact for _, artifact in sorted(found, key=lambda pair: -pair[0])]
+
     def mark_used(self, recipe: Recipe) -> None:
         """Record that a run used an artifact now, in the modification time of its manifest."""
         with contextlib.suppress(OSError):  # no such artifact, or the cache is read-only

@@ -5,19 +5,18 @@ from __future__ import annotations
 import itertools
 import mmap
 import re
-from collections.abc import Iterable, Iterator
-from typing import Any, Literal
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
 from pipeline.core.errors import InputError
-from pipeline.core.records import Array, Embeddings, Float32, Int64
+from pipeline.core.records import AS_STORED, Array, Embeddings, Float32, Int64, VectorForm
 from pipeline.storage.artifacts import Artifact
+from pipeline.storage.vector_forms import LENGTH_TOLERANCE, apply_form, is_stored_form
 
-Precision = Literal["fp32", "fp16"]
 _NAME = re.compile(r"rows-(\d{10})-(\d{10})\.(npy|ragged)")
 MAX_LENGTH = 2.0**62  # squared distances of vectors up to this length do not overflow in float32
-LENGTH_TOLERANCE = 1e-3  # by which a length may differ from 1; rounding to bf16 or fp16 moves it less
 
 
 def missing_ranges(rows: int, shard_rows: int, whole: Iterable[str]) -> list[tuple[int, int]]:
@@ -49,23 +48,8 @@ def is_shard(name: str) -> bool:
     return _NAME.fullmatch(name) is not None
 
 
-def to_stored_precision(vectors: Float32, start: int, precision: Precision) -> Array:
-    """Vectors in the precision they are stored in; `start` is the first one's row, for the message."""
-    if precision == "fp32":
-        return vectors
-    largest = float(np.abs(vectors).max(initial=0))
-    limit = float(np.finfo(np.float16).max)
-    if largest > limit:
-        raise InputError(
-            f"model.vector_precision: a vector from row {start} on has a component of {largest:.4g}",
-            allowed=f"up to {limit:,.0f} in fp16",
-            fix="set model.vector_precision: fp32",
-        )
-    return vectors.astype(np.float16)
-
-
-def open_embeddings(artifact: Artifact) -> Embeddings:
-    """All shards of a finished artifact, memory-mapped."""
+def open_embeddings(artifact: Artifact, form: VectorForm = AS_STORED) -> Embeddings:
+    """All shards of a finished artifact, memory-mapped, to be read in a form."""
     names = sorted(name for name in artifact.files if is_shard(name))
     shards = [artifact.array(name) for name in names]
     for name, shard in zip(names, shards, strict=True):
@@ -76,12 +60,12 @@ def open_embeddings(artifact: Artifact) -> Embeddings:
                 allowed="the same number for all",
                 fix="check the model, and run again with --fresh",
             )
-    return Embeddings(tuple(shards))
+    return Embeddings(tuple(shards), form)
 
 
 def rows_of(embeddings: Embeddings, start: int, stop: int) -> Embeddings:
     """Rows [start, stop), without a copy."""
-    return Embeddings(tuple(shard[a:b] for shard, a, b in _spans(embeddings, start, stop)))
+    return Embeddings(tuple(shard[a:b] for shard, a, b in _spans(embeddings, start, stop)), embeddings.form)
 
 
 def check_counts(count: int, dimension: int, passages: int, queries: Float32) -> None:
@@ -100,16 +84,25 @@ def check_counts(count: int, dimension: int, passages: int, queries: Float32) ->
 
 
 def read_rows(embeddings: Embeddings, start: int, stop: int) -> Float32:
-    """float32 [stop - start, dimension]: consecutive rows; not copied if one float32 shard holds them all."""
+    """float32 [stop - start, dimension]: consecutive rows in the embeddings' form.
+
+    They are not copied if one float32 shard holds them all as they are read.
+    """
     parts = [shard[a:b] for shard, a, b in _spans(embeddings, start, stop)]
-    if len(parts) == 1:
+    form = embeddings.form
+    if len(parts) == 1 and is_stored_form(form, parts[0].shape[1]):
         return np.asanyarray(parts[0], np.float32)
-    return np.concatenate([np.empty((0, embeddings.dimension), np.float32), *parts], dtype=np.float32)
+    rows = np.empty((stop - start, embeddings.dimension), np.float32)
+    done = 0
+    for part in parts:
+        apply_form(part, form, rows[done : done + len(part)], start + done)
+        done += len(part)
+    return rows
 
 
-def read_all_rows(artifact: Artifact) -> Float32:
+def read_all_rows(artifact: Artifact, form: VectorForm = AS_STORED) -> Float32:
     """float32 [rows, dimension]: all vectors of a finished artifact; for queries, which are few."""
-    embeddings = open_embeddings(artifact)
+    embeddings = open_embeddings(artifact, form)
     return read_rows(embeddings, 0, len(embeddings))
 
 
@@ -120,9 +113,25 @@ def gather_rows(embeddings: Embeddings, rows: Int64) -> Float32:
     for number in np.unique(np.searchsorted(starts, rows, side="right") - 1):
         first, last = np.searchsorted(rows, starts[number : number + 2])
         shard = embeddings.shards[number]
-        picked[first:last] = shard[rows[first:last] - starts[number]]
+        stored = shard[rows[first:last] - starts[number]]
+        apply_form(stored, embeddings.form, picked[first:last], int(rows[first]))
         release_memory(Embeddings((shard,)), 0, len(shard))  # the system reads megabytes around each row
     return picked
+
+
+def read_some_rows(artifact: Artifact, rows: Int64) -> Float32:
+    """float32 [n, dimension]: rows of a finished artifact as they are stored, in any order."""
+    order = np.argsort(rows, kind="stable")
+    ascending = gather_rows(open_embeddings(artifact), rows[order])
+    picked = np.empty_like(ascending)
+    picked[order] = ascending
+    return picked
+
+
+def join_rows(parts: Sequence[Float32], order: Int64) -> Float32:
+    """float32 [rows, dimension]: the rows of several parts, one after the other, taken in an order."""
+    joined: Float32 = np.concatenate(parts)[order]
+    return joined
 
 
 def release_memory(embeddings: Embeddings, start: int, stop: int) -> None:
@@ -141,7 +150,7 @@ def _address(array: np.ndarray[Any, Any]) -> int:
     return int(array.__array_interface__["data"][0])
 
 
-def _spans(embeddings: Embeddings, start: int, stop: int) -> Iterator[tuple[Float32, int, int]]:
+def _spans(embeddings: Embeddings, start: int, stop: int) -> Iterator[tuple[Array, int, int]]:
     """The shards that hold some of rows [start, stop), each with its own rows [a, b) among them."""
     before = 0
     for shard in embeddings.shards:

@@ -18,7 +18,7 @@ from pipeline.models.files import Files
 from pipeline.models.model import Model
 
 MODEL = Model(
-    name="nomic", files=Files(), identity={}, pooling="mean", normalize=True, precision="fp32", device="cpu",
+    name="nomic", files=Files(), identity={}, pooling="mean", precision="fp32", device="cpu",
     prompts={"passages": ("", ""), "queries": ("", "")}, max_lengths={"passages": 20, "queries": 20},
     pad_id=0,
 )  # fmt: skip

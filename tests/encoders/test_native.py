@@ -96,7 +96,7 @@ def test_every_kind_and_pooling_is_torch_s(
     (weights,) = (tmp_path / "store").glob("native/*/weights.npz")
     texts = [*passages[:5], "a [PAD] b", "word " * 400]
     for pooling in ("cls", "mean", "last_token"):
-        native.network = PackedModel(weights, pooling, normalize=False)
+        native.network = PackedModel(weights, pooling)
         with silent("", None, "") as bar:
             vectors = encode(native, texts, 290, Usage(), bar)
         for text, vector in zip(texts, vectors, strict=True):
@@ -132,7 +132,7 @@ def other_models() -> dict[str, tuple[Callable[[], Any], str]]:
 def test_another_model_is_refused(case: str, saved: Callable[[Any], Path], tmp_path: Path) -> None:
     make, said = other_models()[case]
     with pytest.raises(ValueError, match=said):
-        packing.pack_model(saved(make()), tmp_path / "weights.npz", Settings("it", "cls", True, 0, False))
+        packing.pack_model(saved(make()), tmp_path / "weights.npz", Settings("it", "cls", 0, False))
     assert not (tmp_path / "weights.npz").exists()
 
 
@@ -164,7 +164,7 @@ def test_it_is_compiled_once_and_what_is_kept_gives_the_same_vectors(
         "from pipeline.encoders.native import kernels, packed_model\n"
         "kernels.compile_all()\n"
         "before = kernels.forward.signatures\n"
-        f"network = packed_model.PackedModel(Path({str(weights)!r}), 'mean', True)\n"
+        f"network = packed_model.PackedModel(Path({str(weights)!r}), 'mean')\n"
         "vectors = network.vectors(np.arange(1000, 1400).reshape(4, 100), np.ones((4, 100), np.int64))\n"
         "print(hashlib.sha256(vectors).hexdigest())\n"
         "hits = sum(kernels.forward.stats.cache_hits.values())\n"

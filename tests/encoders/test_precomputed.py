@@ -31,11 +31,8 @@ def made(
     config = load_config(folder / "m.yaml", [f"cache={folder}/i", f"output={folder}/r"])
     metrics = run_benchmark(config).metrics
     benchmark = Benchmark(config, Store(Path(config.cache)))
-    passages, queries = (
-        np.concatenate(vector_shards.open_embeddings(benchmark.ensure(role)).shards)
-        for role in ("passages", "queries")
-    )
-    return metrics, passages, queries
+    passages = benchmark.opened("passages")
+    return metrics, vector_shards.read_rows(passages, 0, len(passages)), benchmark.opened("queries")
 
 
 def run(folder: Path, passages: object, queries: object, *settings: str) -> dict[str, Any]:

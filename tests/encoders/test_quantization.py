@@ -20,6 +20,7 @@ from pipeline.encoders import CalibrationCorpus, Usage, open_encoder, prepared_k
 from pipeline.encoders.openvino import quantization
 from pipeline.storage.artifacts import Recipe
 from pipeline.storage.store import Store
+from pipeline.storage.vector_forms import unit_vectors
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +41,7 @@ def encode(config: ModelSettings, corpus: CalibrationCorpus, store: Store) -> Fl
     texts = open_texts(corpus.path).texts.slice(0, 100).to_pylist()
     with silent("", None, "") as bar:
         encoder = open_encoder(config, replace(resolve(config), corpus=corpus), store)
-        return encoder.encode(texts, "passages", Usage(), bar)
+        return unit_vectors(encoder.encode(texts, "passages", Usage(), bar))
 
 
 @pytest.mark.usefixtures("quick_conversion")

@@ -20,7 +20,7 @@ from pipeline.models.files import Files
 from pipeline.models.model import Model
 
 MODEL = Model(
-    name="tiny", files=Files(), identity={}, pooling="mean", normalize=False, precision="fp32", device="cpu",
+    name="tiny", files=Files(), identity={}, pooling="mean", precision="fp32", device="cpu",
     prompts={"passages": ("", ""), "queries": ("", "")}, max_lengths={"passages": 20, "queries": 20},
     pad_id=0,
 )  # fmt: skip

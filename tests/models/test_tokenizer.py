@@ -18,7 +18,7 @@ from pipeline.models.model import Model
 from pipeline.models.tokenizer import checked, fast_tokenizer, load_tokenizer
 
 MODEL = Model(
-    name="nomic", files=Files(), identity={}, pooling="mean", normalize=True, precision="fp32", device="cpu",
+    name="nomic", files=Files(), identity={}, pooling="mean", precision="fp32", device="cpu",
     prompts={"passages": ("", ""), "queries": ("", "")}, max_lengths={"passages": 20, "queries": 20},
     pad_id=0,
 )  # fmt: skip

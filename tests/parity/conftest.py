@@ -10,9 +10,10 @@ import pytest
 
 from pipeline.config import BACKENDS
 from pipeline.core.progress import silent
-from pipeline.core.records import Float32
-from pipeline.encoders import Role, Usage, open_encoder, resolve
+from pipeline.core.records import Embeddings, Float32
+from pipeline.encoders import Role, Usage, open_encoder, resolve, vector_form
 from pipeline.storage.store import Store
+from pipeline.storage.vector_shards import read_rows
 
 Encode = Callable[..., Float32]
 
@@ -31,8 +32,9 @@ def encode(tmp_path_factory: pytest.TempPathFactory) -> Encode:
     def encode(texts: list[str], role: Role = "passages", **settings: Any) -> Float32:
         config = BACKENDS.make(**settings)
         with silent("", None, "") as bar:
-            encoder = open_encoder(config, resolve(config), store)
-            return encoder.encode(texts, role, Usage(), bar)
+            model = resolve(config)
+            vectors = open_encoder(config, model, store).encode(texts, role, Usage(), bar)
+            return read_rows(Embeddings((vectors,), vector_form(config, model)), 0, len(texts))
 
     return encode
 

@@ -11,9 +11,10 @@ import pytest
 
 from pipeline.config import BACKENDS, ModelSettings
 from pipeline.core.progress import silent
-from pipeline.core.records import Float32
-from pipeline.encoders import Role, Usage, open_encoder, resolve
+from pipeline.core.records import Embeddings, Float32
+from pipeline.encoders import Role, Usage, open_encoder, resolve, vector_form
 from pipeline.storage.store import Store
+from pipeline.storage.vector_shards import read_rows
 
 pytestmark = pytest.mark.usefixtures("quick_conversion")
 
@@ -37,8 +38,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 def ours(config: ModelSettings, texts: list[str], store: Store, role: Role = "passages") -> Float32:
     with silent("", None, "") as bar:
-        encoder = open_encoder(config, resolve(config), store)
-        return encoder.encode(texts, role, Usage(), bar)
+        model = resolve(config)
+        vectors = open_encoder(config, model, store).encode(texts, role, Usage(), bar)
+        return read_rows(Embeddings((vectors,), vector_form(config, model)), 0, len(texts))
 
 
 def flag_model(folder: Path, pooling: str, instruction: str | None = None) -> object:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from pipeline.core.progress import silent
-from pipeline.core.records import Embeddings, Float32, Ranking
+from pipeline.core.records import Embeddings, Float32, Ranking, VectorForm
 from pipeline.engines.jobs import merge
 from pipeline.search import candidates, exact, gpu, product, streaming_scan
 from pipeline.search.similarity import Metric, unit_vectors
@@ -196,17 +196,17 @@ def test_more_ties_than_the_other_search_gives_are_settled() -> None:
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 def test_stored_vectors_are_searched_as_those_in_memory(
-    tmp_path: Path, write_shard: Callable[..., None], precision: vector_shards.Precision
+    tmp_path: Path, write_shard: Callable[..., None], precision: str
 ) -> None:
     rows = np.random.default_rng(3).standard_normal((900, 32), np.float32)
 
     def build(draft):  # type: ignore[no-untyped-def]
         for start in range(0, 900, 128):
-            write_shard(draft, start, rows[start : start + 128], precision)
+            write_shard(draft, start, rows[start : start + 128])
         return {}, {}
 
     artifact, _ = Store(tmp_path).make(Recipe("passages", {}), build)
-    stored = vector_shards.open_embeddings(artifact)
+    stored = vector_shards.open_embeddings(artifact, VectorForm(halves=precision == "fp16"))
     held = rows.astype(np.float16).astype(np.float32) if precision == "fp16" else rows
     with silent("", None, "") as bar:
         found = exact.exact_search(stored, rows[:40], 50, ids(900), "cosine", bar, memory_mb=1)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.core.errors import InputError
-from pipeline.core.records import Embeddings
+from pipeline.core.records import Embeddings, VectorForm
 from pipeline.storage import vector_shards
 from pipeline.storage.artifacts import Recipe
 from pipeline.storage.store import Store
@@ -104,8 +104,8 @@ def test_rows_let_go_are_read_again(tmp_path: Path) -> None:
 
 
 def test_a_component_too_large_for_fp16_is_refused() -> None:
-    rows = np.float32([[1, 2], [3, 70_000]])
-    assert vector_shards.to_stored_precision(rows, 0, "fp32") is rows
-    assert vector_shards.to_stored_precision(rows[:1], 0, "fp16").dtype == np.float16
+    rows = np.float32([[1, 2]] * 40 + [[3, 70_000]])
+    halves = Embeddings((rows,), VectorForm(halves=True))
+    assert (vector_shards.read_rows(halves, 0, 40) == rows[:40]).all()
     with pytest.raises(InputError, match=r"from row 40 on has a component of 7e\+04"):
-        vector_shards.to_stored_precision(rows, 40, "fp16")
+        vector_shards.read_rows(halves, 40, 41)

@@ -111,7 +111,7 @@ class NativeBackend(NativeRunner):
         from pipeline.encoders.native.packed_model import PackedModel
 
         ready_kernels()
-        network = PackedModel(prepared / WEIGHTS, model.pooling, model.normalize)
+        network = PackedModel(prepared / WEIGHTS, model.pooling)
         super().__init__(model.name, model.pad_id, network)
         self.tokenizer = Tokenizer.from_file(str(prepared / TOKENIZER))
         self.dimension = network.dimension
@@ -151,7 +151,7 @@ def _pack(model: Model, draft: Draft) -> dict[str, Any]:
         compiling.result()
         with np.load(aside / TORCH_VECTORS, allow_pickle=False) as stored:
             expected = conversion.TorchVectors(**stored)
-        packed = PackedModel(aside / WEIGHTS, model.pooling, model.normalize)
+        packed = PackedModel(aside / WEIGHTS, model.pooling)
         if not conversion.gives_same_vectors(packed.vectors, expected):
             raise InputError(f"the vectors of model '{model.name}' are too different in int16", fix=fix)
         conversion.keep_files(aside, draft, (WEIGHTS, TOKENIZER))

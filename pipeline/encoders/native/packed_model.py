@@ -67,11 +67,11 @@ class PackedNetwork:
 
 
 class PackedModel(PackedNetwork):
-    """A model read from the `.npz` that `packing.pack_model` wrote, with settings of a `Model`."""
+    """A model read from the `.npz` that `packing.pack_model` wrote, with the pooling of a `Model`."""
 
-    def __init__(self, path: Path, pooling: str, normalize: bool) -> None:
+    def __init__(self, path: Path, pooling: str) -> None:
         super().__init__(path)
-        self.pooling, self.normalize = pooling, normalize
+        self.pooling = pooling
 
     def vectors(self, ids: Int64, mask: Int64) -> Float32:
         """Token ids and mask [b, tokens] to vectors float32 [b, dimension]; padding is not computed."""
@@ -81,6 +81,4 @@ class PackedModel(PackedNetwork):
             hidden = np.divide(sums, np.diff(texts)[:, None], dtype=np.float32)
         elif self.pooling == "last_token":
             hidden = hidden[texts[1:] - 1]
-        if self.normalize:
-            hidden = hidden / np.maximum(np.linalg.norm(hidden, axis=1, keepdims=True), np.float32(1e-12))
         return hidden

@@ -1,4 +1,4 @@
-"""Conversion of a torch model to OpenVINO, by tracing it together with its pooling and normalization.
+"""Conversion of a torch model to OpenVINO, by tracing it together with its pooling.
 
 python -m pipeline.encoders.openvino.conversion FOLDER OUT.xml SETTINGS
 

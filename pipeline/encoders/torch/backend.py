@@ -116,12 +116,11 @@ class TorchBackend(TorchRunner):
         """The vectors [b, dimension] of a batch; both arguments are int64 [b, tokens] on the device."""
 
     def compute(self, batch: TokenBatch) -> torch.Tensor:
-        """The vectors of a batch, float32 [b, dimension] on the device, normalized if the model says so."""
+        """The vectors of a batch, float32 [b, dimension] on the device."""
         import torch
 
         with torch.inference_mode():
-            vectors = self.vectors(*(self.on_device(array) for array in (batch.ids, batch.mask))).float()
-            return torch.nn.functional.normalize(vectors, dim=-1) if self.model.normalize else vectors
+            return self.vectors(*(self.on_device(array) for array in (batch.ids, batch.mask))).float()
 
 
 class _Sent:

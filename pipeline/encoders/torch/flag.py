@@ -71,7 +71,7 @@ def _load(model: Model, folder: Path) -> Any:
     return FlagAutoModel.from_finetuned(
         str(folder),
         model_class="decoder-only-base" if model.pooling == "last_token" else "encoder-only-base",
-        normalize_embeddings=model.normalize,
+        normalize_embeddings=False,
         use_fp16=model.precision == "fp16",
         use_bf16=model.precision == "bf16",
         devices=[model.device],

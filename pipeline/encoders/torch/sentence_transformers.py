@@ -58,7 +58,7 @@ class SentenceTransformersBackend(TorchBackend):
 
 
 def _load(model: Model, folder: Path, dtype: torch.dtype) -> Any:
-    """The SentenceTransformer, with the pooling and normalization of `model`."""
+    """The SentenceTransformer, with the pooling of `model`, and without normalization at its end."""
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Normalize, Pooling
 
@@ -69,11 +69,11 @@ def _load(model: Model, folder: Path, dtype: torch.dtype) -> Any:
         trust_remote_code=model.trust_remote_code,
         model_kwargs={"dtype": dtype},
     )
-    network.truncate_dim = None  # `Encoder` truncates the vectors of all backends
+    network.truncate_dim = None  # vectors are kept whole, see `pipeline.storage.vector_forms`
     pooling = {"cls": "cls", "mean": "mean", "last_token": "lasttoken"}.get(model.pooling)
     for module in network:
         if isinstance(module, Pooling) and pooling:
             module.pooling_mode = pooling
-    if not model.normalize and isinstance(network[-1], Normalize):
+    if isinstance(network[-1], Normalize):
         del network[-1]
     return network.to(dtype).eval()

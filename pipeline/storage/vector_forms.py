@@ -1,0 +1,102 @@
+"""Forms of vectors: what is made of the vectors of a model, which are stored whole and as it gives them.
+
+A float form (`VectorForm`) keeps the first dimensions, scales to length 1 and rounds to float16, whenever
+vectors are read. So all float forms share one file, and no vector is stored twice. Each row is computed by
+itself and in one order: it is the same, bit by bit, whichever rows are read with it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pipeline.core.errors import InputError
+from pipeline.core.records import Array, Float32, VectorForm
+
+PIECE = 256  # rows computed at once: they stay in the processor's cache
+LENGTH_TOLERANCE = 1e-3  # by which a length may differ from 1; rounding to bf16 or fp16 moves it less
+HALVES_LIMIT = float(np.finfo(np.float16).max)
+
+
+def unit_vectors(rows: Float32) -> Float32:
+    """float32 [n, dimension]: the rows scaled to length 1; rows of zeros stay as they are."""
+    wide = rows.astype(np.float64)
+    lengths = np.sqrt(np.einsum("ij,ij->i", wide, wide))[:, None]
+    np.divide(wide, lengths, out=wide, where=lengths > 0)
+    return wide.astype(np.float32)
+
+
+def check_dimensions(kept: int, dimension: int) -> None:
+    """Refuse to keep more dimensions of a vector than it has."""
+    if kept > dimension:
+        raise InputError(
+            f"model.truncate_dim: {kept}, but the model makes vectors of {dimension} dimensions",
+            allowed=f"1 to {dimension}",
+            fix="lower it, or set it to null",
+        )
+
+
+def is_stored_form(form: VectorForm, dimension: int) -> bool:
+    """Whether vectors of a stored dimension are read as they are stored."""
+    kept = form.dimensions in (None, dimension)
+    return kept and not form.halves and not form.normalize
+
+
+def apply_form(stored: Array, form: VectorForm, out: Float32, first_row: int) -> None:
+    """Bring stored vectors into a form.
+
+    Args:
+        stored: float32, float16 or int8 [n, stored dimension].
+        form: The form.
+        out: float32 [n, dimension], which is filled.
+        first_row: The number of the first of these rows, for messages.
+
+    Raises:
+        InputError: A vector cannot be scaled to length 1, or has a number that float16 does not hold.
+    """
+    dimension = stored.shape[1]
+    check_dimensions(form.dimensions or dimension, dimension)
+    if is_stored_form(form, dimension):
+        out[:] = stored
+        return
+    for start in range(0, len(stored), PIECE):
+        rows = np.asarray(stored[start : start + PIECE])
+        if form.given_at_length_1:
+            _refuse_other_lengths(rows, first_row + start)
+        cut = form.dimensions not in (None, dimension)
+        if cut:
+            rows = rows[:, : form.dimensions]
+        if form.normalize and (cut or not form.given_at_length_1):
+            rows = unit_vectors(rows)
+            zero = ~rows.any(axis=1)
+            if zero.any():
+                raise _wrong_length(first_row + start + int(np.argmax(zero)), 0.0)
+        if form.halves:
+            rows = to_halves(rows, first_row + start)
+        out[start : start + PIECE] = rows
+
+
+def to_halves(rows: Array, first_row: int) -> Array:
+    """float16 [n, dimension] of float32 rows; a number that is too large is refused."""
+    largest = float(np.abs(rows).max(initial=0))
+    if largest > HALVES_LIMIT:
+        raise InputError(
+            f"model.vector_precision: a vector from row {first_row} on has a component of {largest:.4g}",
+            allowed=f"up to {HALVES_LIMIT:,.0f} in fp16",
+            fix="set model.vector_precision: fp32",
+        )
+    return rows.astype(np.float16)
+
+
+def _refuse_other_lengths(rows: Array, first_row: int) -> None:
+    lengths = np.linalg.norm(rows.astype(np.float64), axis=1)
+    wrong = np.abs(lengths - 1) > LENGTH_TOLERANCE
+    if wrong.any():
+        first = int(np.argmax(wrong))
+        raise _wrong_length(first_row + first, float(lengths[first]))
+
+
+def _wrong_length(row: int, length: float) -> InputError:
+    return InputError(
+        f"the vector in row {row:,} has length {length:.4g}, and with model.normalize it should be 1",
+        fix="check the model's weights; for vectors from a file, scale them or set model.normalize to false",
+    )
