@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -135,14 +135,27 @@ class Benchmark:
         self.check()
         try:
             if not self._searched:
-                # a cluster that does not exist is refused before data is read
-                self._engine(self.retriever.open_engine)
+                self._connect()
             results = (self.retriever.ranking, shared.SCORES)
             for name in self._needed_for(results) if self.fresh else results:
                 self.ensure(name)
         finally:
             self._close_engine()
         return [self._outcomes.get(name) or self._unneeded(name) for name in self.reported]
+
+    def _connect(self) -> None:
+        """Open the engine of the first stage to be made, so that a missing cluster is found before work."""
+        for name in self._missing(self.retriever.ranking):
+            if opens := self.stages[name].open_engine:
+                self._engine(opens)
+                return
+
+    def _missing(self, name: str) -> Iterator[str]:
+        """A stage that has to be made, after those it needs that have to be made before it."""
+        if self.fresh or self.store.find(self.recipe(name)) is None:
+            for needed in self.stages[name].needs:
+                yield from self._missing(needed)
+            yield name
 
     def _needed_for(self, names: Iterable[str]) -> list[str]:
         """The named stages and all stages they need, directly or not, in the plan's order."""

@@ -38,8 +38,10 @@ class ModelSettings(Section):
 
     @property
     def label(self) -> str:
-        """A short name for tables: the last part of the model's name, or the backend."""
-        return self.name.rstrip("/").rpartition("/")[2] or self.backend
+        """A short name for tables: the last part of the model's name, or the backend, and its output."""
+        name = self.name.rstrip("/").rpartition("/")[2] or self.backend
+        output = getattr(self, "output", "dense")
+        return name if output == "dense" else f"{name} {output}"
 
     def check(self, index: IndexConfig, search: SearchConfig) -> None:
         """Raise ValueError for settings of other sections that this backend cannot honour."""

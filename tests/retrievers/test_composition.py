@@ -6,16 +6,21 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from pipeline.api import run_benchmark
 from pipeline.cli import app
+from pipeline.engines import LocalEngine
 from pipeline.formats.runs import read_run
 from pipeline.metrics.names import parse_measure
 from pipeline.report.composition import composition_tables
 from pipeline.report.page.render import render_page
 from pipeline.results.comparison import compare
 from pipeline.results.folder import read_result
+from pipeline.retrievers.bm25 import Bm25
+from pipeline.retrievers.reranked import Reranked
 from pipeline.search.fused_runs import Tuning, fuse_files
 from pipeline.search.fusion import Fusion
 
@@ -198,3 +203,33 @@ def test_queries_per_second_include_the_reranking(bm25: SimpleNamespace, reranke
     assert both.queries_per_second == pytest.approx(
         1 / (1 / alone.queries_per_second + found.seconds_per_query)
     )
+
+
+def test_one_engine_is_open_at_a_time(
+    composed: Callable[..., SimpleNamespace], fused_reranked: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each part may have a model of its own, and a GPU holds one."""
+    events: list[tuple[str, int]] = []
+
+    class Noted(LocalEngine):
+        def __init__(self, number: int, open_model: Callable[[], Any] | None) -> None:
+            super().__init__(open_model)
+            self.number = number
+            events.append(("open", number))
+
+        def close(self) -> None:
+            super().close()
+            events.append(("close", self.number))
+
+    def noted(opens: Callable[..., LocalEngine]) -> Callable[..., LocalEngine]:
+        return lambda *given: Noted(len(events), opens(*given)._open_model)
+
+    for kind in (Bm25, Reranked):
+        monkeypatch.setattr(kind, "open_engine", noted(kind.open_engine))
+    again = run_benchmark(fused_reranked.config, fresh=True)
+    assert again.reused == []
+    assert again.record.metrics == fused_reranked.result.record.metrics
+    assert events == [("open", 0), ("close", 0), ("open", 2), ("close", 2)]
+    events.clear()
+    assert run_benchmark(fused_reranked.config).reused == list(fused_reranked.recipes)
+    assert events == []
