@@ -12,6 +12,7 @@ import typer
 from pipeline.cli.options import Json, check_file
 from pipeline.cli.terminal import print_json, show
 from pipeline.core.errors import InputError
+from pipeline.results.correction import Correction
 
 
 class Format(StrEnum):
@@ -21,6 +22,12 @@ class Format(StrEnum):
     csv = "csv"
     markdown = "markdown"
     latex = "latex"
+
+
+Baseline = Annotated[
+    Path | None,
+    typer.Option(metavar="RESULT_DIR", help="Test the others against this result only, not every pair."),
+]
 
 
 def evaluate(
@@ -74,6 +81,10 @@ def compare(
         Path | None, typer.Option(metavar="FILE", help="Write a self-contained page to this file.")
     ] = None,
     form: Annotated[Format, typer.Option("--format", help="How to print it.")] = Format.table,
+    baseline: Baseline = None,
+    correction: Annotated[
+        Correction, typer.Option(help="Which corrected p decides that a difference is shown.")
+    ] = Correction.both,
     as_json: Json = False,
 ) -> None:
     """Compare results: intervals, paired tests, cost. The first result is `a` of its pairs."""
@@ -83,7 +94,7 @@ def compare(
         raise InputError(f"--json and --format {form}", allowed="one of them", fix="leave one out")
     if html:
         check_file(html, "--html")
-    compared = comparison.compare(folders, measure)
+    compared = comparison.compare(folders, measure, baseline, correction)
     if html:
         from pipeline.report.page.render import write_page
 
@@ -108,11 +119,12 @@ def report(
     measure: Annotated[
         str | None, typer.Option(help="What to show by query; by default the result's first measure.")
     ] = None,
+    baseline: Baseline = None,
 ) -> None:
     """Write one result as a self-contained HTML page."""
     from pipeline.report.page.render import write_page
     from pipeline.results.comparison import compare
 
     check_file(html, "--html")
-    write_page(compare([folder], measure), html)
+    write_page(compare([folder], measure, baseline), html)
     print(f"page written to {html}", file=sys.stderr)

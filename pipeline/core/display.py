@@ -17,14 +17,14 @@ def signed(value: float) -> str:
     return text[1:] if float(text) == 0 else text
 
 
-def interval(low: float, high: float) -> str:
+def interval(low: float | None, high: float | None) -> str:
     """A 95% interval."""
-    return f"{rounded(low)} to {rounded(high)}"
+    return "" if low is None or high is None else f"{rounded(low)} to {rounded(high)}"
 
 
-def signed_interval(low: float, high: float) -> str:
+def signed_interval(low: float | None, high: float | None) -> str:
     """A 95% interval of a difference."""
-    return f"{signed(low)} to {signed(high)}"
+    return "" if low is None or high is None else f"{signed(low)} to {signed(high)}"
 
 
 def p(value: float) -> str:

@@ -21,6 +21,7 @@ Float32 = npt.NDArray[np.float32]
 Float64 = npt.NDArray[np.float64]
 Scores = npt.NDArray[Any]
 """Scores as float32, or as float64 where they come from a run file."""
+BoolArray = npt.NDArray[np.bool_]
 UInt8 = npt.NDArray[np.uint8]
 Array = npt.NDArray[Any]
 

@@ -119,13 +119,21 @@ class Displayed:
         return "".join(html_table(table) for table in self.tables())
 
 
+NO_INTERVAL = (
+    "No interval is shown for fewer than 25 queries, or where fewer than 5 values differ from the most "
+    "common one."
+)
+
+
 def measure_table(
-    title: str, means: Mapping[str, float], intervals: Mapping[str, tuple[float, float]]
+    title: str, means: Mapping[str, float], intervals: Mapping[str, tuple[float, float] | None]
 ) -> Table:
-    """A measure a row, with the 95% interval of its mean."""
-    rows = [(name, Cell(rounded(mean), mean), interval(*intervals[name])) for name, mean in means.items()]
+    """A measure a row, with the 95% interval of its mean where there is one."""
+    ends = {name: intervals.get(name) or (None, None) for name in means}
+    rows = [(name, Cell(rounded(mean), mean), interval(*ends[name])) for name, mean in means.items()]
     columns = Column("measure"), Column("mean", "right"), Column("95% interval", "right")
-    return Table(title, columns, rows)
+    absent = not all(high for _, _, high in rows)
+    return Table(title, columns, rows, [NO_INTERVAL] if absent else [])
 
 
 def text_table(table: Table) -> str:

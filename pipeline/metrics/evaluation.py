@@ -32,7 +32,7 @@ from pipeline.formats.runs import Run, read_run
 from pipeline.metrics.depth import depth_note, short_rankings
 from pipeline.metrics.names import Measure
 from pipeline.metrics.scoring import compute_measures, drop_identical
-from pipeline.metrics.statistics import bootstrap_interval
+from pipeline.metrics.statistics import Interval, ends, mean_interval
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Evaluation(Displayed):
         measures: The measures, in the order given.
         values: float64 [queries, measures].
         means: float64 [measures], over all judged queries.
-        ci_low: float64 [measures], the low end of the 95% interval of the mean.
+        ci_low: float64 [measures], the low end of the 95% interval of the mean; NaN where none is shown.
         ci_high: float64 [measures], the high end.
         missing: Number of judged queries that the run does not have; they score 0.
         unjudged: Number of the run's queries without judgments; they are left out.
@@ -93,10 +93,9 @@ class Evaluation(Displayed):
         return dict(zip(map(str, self.measures), self.means.tolist(), strict=True))
 
     @property
-    def interval_by_measure(self) -> dict[str, tuple[float, float]]:
-        """The 95% interval of each mean, by the measure's name."""
-        ends = zip(self.ci_low.tolist(), self.ci_high.tolist(), strict=True)
-        return dict(zip(map(str, self.measures), ends, strict=True))
+    def interval_by_measure(self) -> dict[str, Interval]:
+        """The 95% interval of each mean, by the measure's name; None where none is shown."""
+        return dict(zip(map(str, self.measures), map(ends, self.ci_low, self.ci_high), strict=True))
 
     def tables(self) -> list[Table]:
         """A measure a row; the title says which queries the means are over."""
@@ -144,7 +143,7 @@ def evaluate_files(
     if ignore_identical_ids:
         ranking = drop_identical(ranking, row_numbers(joined.query_ids, joined.document_ids))
     values = compute_measures(ranking, joined.qrels, len(joined.query_ids), measures)
-    low, high = bootstrap_interval(values)
+    low, high = mean_interval(values)
     return Evaluation(
         query_ids=joined.query_ids.to_pylist(),
         measures=list(measures),

@@ -4,47 +4,87 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from string import ascii_lowercase
+from typing import Any
 
 import numpy as np
 
-from pipeline.core.records import Float64
+from pipeline.core.records import BoolArray, Float64
 
-RESAMPLES = 10_000
 CONFIDENCE = 0.95
-PERMUTATIONS = 20_000
-SEED = 20190
-BLOCK_DRAWS = 1 << 17  # random draws made at once
-BLOCK_SWAPS = 1 << 20  # random swaps made at once
+MIN_QUERIES = 25
+"""With fewer queries no interval is shown: of skewed values, it would hold the mean too rarely."""
+MIN_OTHERS = 5
+"""Nor is one shown where fewer values than this differ from the most common one: ties hide the spread."""
+
+Interval = tuple[float, float] | None
+"""The ends of an interval; None where none is shown."""
 
 
-def bootstrap_interval(values: Float64, confidence: float = CONFIDENCE) -> tuple[Float64, Float64]:
-    """Percentile bootstrap interval of each mean over queries (Efron and Tibshirani 1993, section 13.3).
+def mean_interval(values: Float64, confidence: float = CONFIDENCE) -> tuple[Float64, Float64]:
+    """Student's t interval of each mean over queries: mean ± t · s / √n, with n - 1 degrees of freedom.
 
-    Queries are drawn with replacement, as many as there are, 10,000 times, from a fixed seed: the same for
-    every measure, so an interval does not depend on which other measures are computed.
+    In the simulation of `scripts/simulate_intervals.py` it holds the mean as often as it says, where
+    percentile, BCa and studentized bootstrap intervals do not. No interval is shown for fewer than
+    `MIN_QUERIES` queries, or where fewer than `MIN_OTHERS` values differ from the most common one.
 
     Args:
         values: float64 [queries, measures], at least one query.
-        confidence: The share of resampled means inside the interval.
+        confidence: The share of intervals that hold the true mean.
 
     Returns:
-        float64 [measures] each: the low and the high end.
+        float64 [measures] each: the low and the high end, NaN where no interval is shown.
     """
     n_queries = len(values)
     if not n_queries:
-        raise ValueError("no query to resample")
-    generator = np.random.default_rng(SEED)
-    rows = max(BLOCK_DRAWS // n_queries, 1)
-    means = np.empty((RESAMPLES, values.shape[1]))
-    for start in range(0, RESAMPLES, rows):
-        block = means[start : start + rows]
-        drawn = generator.integers(n_queries, size=(len(block), n_queries), dtype=np.int32)
-        drawn += np.arange(len(block), dtype=np.int32)[:, None] * n_queries
-        times = np.bincount(drawn.ravel(), minlength=drawn.size).reshape(drawn.shape)  # drawn, of each query
-        block[:] = times.astype(np.float64) @ values / n_queries
-    tail = (1 - confidence) / 2
-    low, high = np.quantile(means, (tail, 1 - tail), axis=0)
-    return low, high
+        raise ValueError("no query to estimate a mean from")
+    shown = enough_spread(values)
+    means, errors = mean_and_error(values)
+    with np.errstate(invalid="ignore"):
+        reach = np.where(shown, t_quantile(n_queries, (1 + confidence) / 2) * errors, np.nan)
+        return means - reach, means + reach
+
+
+def shown_intervals(values: Float64) -> list[Interval]:
+    """The 95% interval of each column's mean, as by `mean_interval`; None where none is shown."""
+    return [ends(low, high) for low, high in zip(*mean_interval(values), strict=True)]
+
+
+def ends(low: float, high: float) -> Interval:
+    """An interval from its ends; None for NaN."""
+    return None if np.isnan(low) or np.isnan(high) else (float(low), float(high))
+
+
+def enough_spread(values: Float64) -> BoolArray:
+    """Bool [columns]: whether float64 [queries, columns] have enough queries and values for an interval."""
+    n_queries = len(values)
+    if n_queries < MIN_QUERIES:
+        return np.zeros(values.shape[1], dtype=bool)
+    # a value that occurs more than n - MIN_OTHERS times stands, sorted, in both of two such places
+    first = np.sort(values, axis=0)
+    tied = first[:MIN_OTHERS] == first[n_queries - MIN_OTHERS :]
+    shown: BoolArray = ~tied.any(axis=0)
+    return shown
+
+
+def mean_and_error(values: Float64) -> tuple[Float64, Float64]:
+    """The mean of each column and its standard error, s / √n; of one query the error is 0."""
+    n_queries = len(values)
+    scaled, power = _scaled(values)
+    deviations = scaled.std(axis=0, ddof=1) if n_queries > 1 else np.zeros(values.shape[1])
+    return values.mean(axis=0), np.ldexp(deviations / np.sqrt(n_queries), power)
+
+
+def t_quantile(n_queries: int, probability: float) -> float:
+    """The quantile of Student's t with n - 1 degrees of freedom."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(max(n_queries - 1, 1), probability))
+
+
+def _scaled(values: Float64) -> tuple[Float64, Any]:
+    """Columns divided by a power of two, so that no square is too large or too small; and its exponent."""
+    _, power = np.frexp(np.abs(values).max(axis=0))
+    return np.ldexp(values, -power), power
 
 
 def t_test(differences: Float64) -> Float64:
@@ -59,37 +99,10 @@ def t_test(differences: Float64) -> Float64:
     n_queries = len(differences)
     if n_queries < 2:
         return np.ones(differences.shape[1])
-    _, power = np.frexp(np.abs(differences).max(axis=0))
-    differences = np.ldexp(differences, -power)  # t does not change, and no square is too large or too small
-    means = differences.mean(axis=0)
-    deviations = differences.std(axis=0, ddof=1)
+    means, errors = mean_and_error(_scaled(differences)[0])  # t does not depend on the scale
     with np.errstate(divide="ignore", invalid="ignore"):
-        t = means / (deviations / np.sqrt(n_queries))
+        t = means / errors
     p: Float64 = np.where(differences.any(axis=0), 2 * stdtr(n_queries - 1, -np.abs(t)), 1.0)
-    return p
-
-
-def randomization_test(differences: Float64) -> Float64:
-    """float64 [pairs]: two-sided p of the paired randomization test, which swaps values of random queries.
-
-    `differences` is as in `t_test`. 20,000 of the 2^queries ways to swap are drawn from a fixed seed, the
-    same for every pair of runs. The observed one is counted as one more, so that p is never 0 (Smucker, Allan
-    and Carterette, CIKM 2007; Phipson and Smyth, Statistical Applications in Genetics and Molecular Biology
-    9(1), 2010).
-    """
-    n_queries, n_pairs = differences.shape
-    generator = np.random.default_rng(SEED)
-    totals = differences.sum(axis=0)
-    spread = np.abs(differences).sum(axis=0)
-    observed = np.abs(totals) - 1e-12 * spread  # minus the rounding of sums in another order
-    extreme = np.zeros(n_pairs)
-    rows = max(BLOCK_SWAPS // max(n_queries, 1), 1)
-    for start in range(0, PERMUTATIONS, rows):
-        block = min(rows, PERMUTATIONS - start)
-        bits = np.unpackbits(np.frombuffer(generator.bytes(block * -(-n_queries // 8)), dtype=np.uint8))
-        swapped = bits.reshape(block, -1)[:, :n_queries].astype(np.float64) @ differences
-        extreme += (np.abs(totals - 2 * swapped) >= observed).sum(axis=0)
-    p: Float64 = (1 + extreme) / (1 + PERMUTATIONS)
     return p
 
 
@@ -101,6 +114,20 @@ def holm(p_values: Float64) -> Float64:
     order = np.argsort(p_values, kind="stable")
     corrected = np.empty_like(p_values)
     corrected[order] = np.maximum.accumulate(p_values[order] * np.arange(len(p_values), 0, -1))
+    return np.minimum(corrected, 1.0)
+
+
+def benjamini_hochberg(p_values: Float64) -> Float64:
+    """p-values, float64 [tests], corrected so that a share of the rejected ones is false.
+
+    Benjamini and Hochberg, J. Royal Statistical Society B 57(1), 1995: the i-th of m ascending p times m / i,
+    never more than one after it. Tests of pairs that share a run depend on each other, for which it is an
+    approximation (Benjamini and Yekutieli, Annals of Statistics 29(4), 2001).
+    """
+    order = np.argsort(-p_values, kind="stable")
+    corrected = np.empty_like(p_values)
+    n_tests = len(p_values)
+    corrected[order] = np.minimum.accumulate(p_values[order] * n_tests / np.arange(n_tests, 0, -1))
     return np.minimum(corrected, 1.0)
 
 

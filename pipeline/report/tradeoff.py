@@ -88,7 +88,7 @@ def _change(change: Change | None) -> Cell:
     if change is None:
         return Cell("", None)
     interval = signed_interval(change.ci_low, change.ci_high)
-    return Cell(f"{signed(change.difference)}\n{interval}", change.difference)
+    return Cell(f"{signed(change.difference)}\n{interval}".rstrip(), change.difference)
 
 
 def draw_tradeoffs(found: Sequence[Tradeoff], path: Path) -> None:

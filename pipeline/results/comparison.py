@@ -18,15 +18,13 @@ from pipeline.core.errors import InputError
 from pipeline.core.records import Float64
 from pipeline.core.table import Column, Displayed, Table
 from pipeline.metrics.names import parse_measure
-from pipeline.metrics.statistics import bootstrap_interval, compact_letters, holm, randomization_test, t_test
+from pipeline.metrics.statistics import compact_letters, shown_intervals
 from pipeline.results import comparable
+from pipeline.results.correction import Correction
 from pipeline.results.folder import SavedResult, read_result
-from pipeline.results.leaderboard import Entry, Pair, leaderboard, pair_table
+from pipeline.results.leaderboard import Entry, leaderboard, pair_table
+from pipeline.results.pairs import Pair, compare_pairs
 from pipeline.results.records import Metrics
-
-SAME = 1e-12
-"""Two values of one query that differ by no more are a tie, so that rounding decides nothing. Of values above
-1, such as those of DCG, it is the share of the query's highest."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -36,7 +34,10 @@ class Comparison(Displayed):
     Attributes:
         measure: The measure.
         results: In the order given.
-        pairs: Every two of them, the earlier one as `a`.
+        pairs: Every two of them, the earlier one as `a`; with a baseline, each of the others as `a` and the
+            baseline as `b`.
+        baseline: The name of the result that the others are tested against; None where all pairs are tested.
+        correction: The correction that decides which differences are shown.
         notes: What to know before trusting it, a sentence each: other passages, other hardware.
         measures: Those that all results have, in the first one's order.
         query_ids: The queries, in the first result's order.
@@ -52,12 +53,14 @@ class Comparison(Displayed):
     query_ids: list[str]
     values: Float64
     sources: list[SavedResult]
+    baseline: str | None = None
+    correction: Correction = Correction.both
 
     def tables(self) -> list[Table]:
         """The leaderboard and, if there are several results, their pairs; notes come after the last."""
         tables = [leaderboard(self.measure, self.results)]
         if self.pairs:
-            tables.append(pair_table(self.measure, self.pairs))
+            tables.append(pair_table(self.measure, self.pairs, self.correction))
         notes = [*tables[-1].notes, *(f"Note: {note}." for note in self.notes)]
         return [*tables[:-1], replace(tables[-1], notes=notes)]
 
@@ -82,25 +85,56 @@ class Comparison(Displayed):
             "pairs": [asdict(pair) for pair in self.pairs],
             "notes": self.notes,
             "measures": self.measures,
+            "baseline": self.baseline,
+            "correction": self.correction.value,
         }
 
 
-def compare(folders: Sequence[Path | str], measure: str | None = None) -> Comparison:
+def compare(
+    folders: Sequence[Path | str],
+    measure: str | None = None,
+    baseline: Path | str | None = None,
+    correction: Correction = Correction.both,
+) -> Comparison:
     """Compare finished results.
 
     Args:
         folders: Result folders, one or more.
         measure: A measure that all of them have; None takes the first one's first such.
+        baseline: The result that the others are tested against, and only against it: one of the folders, or
+            another, which is put before them, or the name of one of the results. None tests every pair.
+        correction: What decides which differences are shown.
 
     Raises:
         InputError: A folder holds no complete result, the results were scored on different queries or by
             different judgments, or the measure is not in all of them.
     """
-    return compare_results([read_result(folder) for folder in folders], measure)
+    results = [read_result(folder) for folder in folders]
+    if baseline is None:
+        return compare_results(results, measure, correction=correction)
+    among = _position(results, baseline)
+    if among is None:
+        return compare_results([read_result(baseline), *results], measure, 0, correction)
+    return compare_results(results, measure, among, correction)
 
 
-def compare_results(results: Sequence[SavedResult], measure: str | None = None) -> Comparison:
-    """Compare results that have been read; otherwise like `compare`."""
+def _position(results: Sequence[SavedResult], baseline: Path | str) -> int | None:
+    """The position of the baseline among the results: by its folder, or else by the only one of that name."""
+    folder = Path(baseline).resolve()
+    folders = [result.folder.resolve() for result in results]
+    if folder in folders:
+        return folders.index(folder)
+    named = [number for number, result in enumerate(results) if result.record.name == str(baseline)]
+    return named[0] if len(named) == 1 and not folder.exists() else None
+
+
+def compare_results(
+    results: Sequence[SavedResult],
+    measure: str | None = None,
+    baseline: int | None = None,
+    correction: Correction = Correction.both,
+) -> Comparison:
+    """Compare results that have been read; otherwise like `compare`. `baseline` is a position among them."""
     if not results:
         raise InputError("no result to compare", allowed="result folders", fix="name at least one")
     first = results[0]
@@ -109,52 +143,32 @@ def compare_results(results: Sequence[SavedResult], measure: str | None = None) 
     measures = [name for name in first.measures if all(name in result.measures for result in results)]
     chosen = _choose(results, names, measures, measure)
     values = np.stack([_column(result, chosen, first.query_ids) for result in results], axis=1)
-    pairs = list(combinations(range(len(results)), 2))
-    differences = np.empty((len(values), len(pairs)))
-    for column, (a, b) in enumerate(pairs):
-        differences[:, column] = values[:, a] - values[:, b]
-    highest = np.abs(values).max(axis=1, keepdims=True)
-    differences[np.abs(differences) <= SAME * np.maximum(highest, 1)] = 0
-    low, high = bootstrap_interval(np.hstack([values, differences]))
-    compared = _pairs(names, pairs, differences, low[len(results) :], high[len(results) :])
+    if baseline is None:
+        pairs = list(combinations(range(len(results)), 2))
+    else:
+        pairs = [(other, baseline) for other in range(len(results)) if other != baseline]
+    compared = compare_pairs(names, values, pairs, correction)
     means = [result.record.metrics[chosen] for result in results]
     shown = [pair for pair, made in zip(pairs, compared, strict=True) if made.shown]
-    groups = compact_letters(means, shown)
-    entries = [
-        Entry(name, mean, float(low[i]), float(high[i]), len(values), groups[i], *_cost(result.record))
-        for i, (name, mean, result) in enumerate(zip(names, means, results, strict=True))
-    ]
-    notes = list(comparable.notes(results, names))
+    letters = compact_letters(means, shown) if baseline is None else [None] * len(results)
+    entries = []
+    for interval, name, mean, group, result in zip(
+        shown_intervals(values), names, means, letters, results, strict=True
+    ):
+        low, high = interval or (None, None)
+        entries.append(Entry(name, mean, low, high, len(values), group, *_cost(result.record)))
     return Comparison(
-        chosen, entries, compared, notes, measures, first.query_ids, values, sources=list(results)
+        chosen,
+        entries,
+        compared,
+        list(comparable.notes(results, names)),
+        measures,
+        first.query_ids,
+        values,
+        sources=list(results),
+        baseline=None if baseline is None else names[baseline],
+        correction=correction,
     )
-
-
-def _pairs(
-    names: list[str], pairs: list[tuple[int, int]], differences: Float64, low: Float64, high: Float64
-) -> list[Pair]:
-    """Test the differences of each pair, float64 [queries, pairs]."""
-    if not pairs:
-        return []
-    p_ttest = t_test(differences)
-    p_randomization = randomization_test(differences)
-    p_holm = holm(p_ttest)
-    return [
-        Pair(
-            a=names[a],
-            b=names[b],
-            difference=float(differences[:, i].mean()),
-            ci_low=float(low[i]),
-            ci_high=float(high[i]),
-            p_ttest=float(p_ttest[i]),
-            p_randomization=float(p_randomization[i]),
-            p_holm=float(p_holm[i]),
-            wins=int((differences[:, i] > 0).sum()),
-            ties=int((differences[:, i] == 0).sum()),
-            losses=int((differences[:, i] < 0).sum()),
-        )
-        for i, (a, b) in enumerate(pairs)
-    ]
 
 
 def _choose(

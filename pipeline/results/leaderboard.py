@@ -1,4 +1,4 @@
-"""Entries and pairs of a comparison, and the tables that show them."""
+"""Entries of a comparison, and the tables that show them and their pairs."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pipeline.core.display import counted, decimal, interval, p, rate, rounded, signed, size
-from pipeline.core.table import SOFT_HYPHEN, Cell, Column, Table, table_of
-from pipeline.metrics.statistics import PERMUTATIONS
-
-LEVEL = 0.05
-"""A difference counts as shown where Holm's p and the randomization test's are below this."""
+from pipeline.core.table import NO_INTERVAL, SOFT_HYPHEN, Cell, Column, Table, table_of
+from pipeline.metrics.randomization import PERMUTATIONS
+from pipeline.results.correction import Correction
+from pipeline.results.pairs import Pair
 
 
 @dataclass(frozen=True)
@@ -20,9 +19,10 @@ class Entry:
     Attributes:
         name: Of the benchmark; with a part of its path where two have the same.
         mean: Of the measure, as in `metrics.json`.
-        ci_low, ci_high: Ends of the mean's 95% interval.
+        ci_low, ci_high: Ends of the mean's 95% interval; None where none is shown.
         queries: How many were judged.
         letters: Two results that share a letter were not shown to differ; "a" goes with the highest mean.
+            None with a baseline, as not every two are tested.
         passages_per_second: Encoded and then indexed, loading the model not counted; None where the run that
             finished the encoding found all of it done by interrupted ones.
         queries_per_second: Encoded and then searched, likewise.
@@ -33,45 +33,14 @@ class Entry:
 
     name: str
     mean: float
-    ci_low: float
-    ci_high: float
+    ci_low: float | None
+    ci_high: float | None
     queries: int
-    letters: str
+    letters: str | None
     passages_per_second: float | None
     queries_per_second: float | None
     index_bytes: int | None
     seconds: float | None
-
-
-@dataclass(frozen=True)
-class Pair:
-    """Two results, query by query.
-
-    Attributes:
-        a, b: Their names.
-        difference: Mean of a minus mean of b.
-        ci_low, ci_high: Ends of the difference's 95% interval.
-        p_ttest, p_randomization: Of the two-sided paired tests.
-        p_holm: `p_ttest` by Holm's correction over all pairs.
-        wins, ties, losses: Queries where a has the higher value, the same, the lower.
-    """
-
-    a: str
-    b: str
-    difference: float
-    ci_low: float
-    ci_high: float
-    p_ttest: float
-    p_randomization: float
-    p_holm: float
-    wins: int
-    ties: int
-    losses: int
-
-    @property
-    def shown(self) -> bool:
-        """Whether both tests show the difference: the t-test alone may do so with two queries."""
-        return self.p_holm < LEVEL and self.p_randomization < LEVEL
 
 
 COST = {
@@ -86,17 +55,7 @@ LEADERBOARD = (
     Column("group", wrap="never"),
     *(Column(name, "right", "never", section="cost", hint=hint) for name, hint in COST.items()),
 )
-PAIRS = (
-    Column("a - b", least=13),
-    Column("difference [95%]", "right", "words"),
-    *(Column(name, "right", "never") for name in ("t-test", f"random{SOFT_HYPHEN}ization", "Holm", "w/t/l")),
-)
 GROUPS = "Results that share a letter under 'group' were not shown to differ."
-TESTS = (
-    f"The p-values are two-sided and paired: of the t-test, of {PERMUTATIONS:,} randomizations, and of the "
-    "t-test with Holm's correction for the number of pairs. * marks a difference shown at 5%, both by Holm's "
-    "p and by the randomization test's. w/t/l counts the queries where a wins, ties and loses."
-)
 
 
 def leaderboard(measure: str, entries: Sequence[Entry]) -> Table:
@@ -108,7 +67,7 @@ def leaderboard(measure: str, entries: Sequence[Entry]) -> Table:
             entry.name,
             Cell(rounded(entry.mean), entry.mean, strong=rounded(entry.mean) == best),
             Cell(interval(entry.ci_low, entry.ci_high), entry.ci_low),
-            entry.letters if several else "",
+            (entry.letters or "") if several else "",
             Cell(rate(entry.passages_per_second), entry.passages_per_second),
             Cell(rate(entry.queries_per_second), entry.queries_per_second),
             Cell(size(entry.index_bytes), entry.index_bytes),
@@ -118,22 +77,72 @@ def leaderboard(measure: str, entries: Sequence[Entry]) -> Table:
     ]
     queries = counted(entries[0].queries, "query", "queries")
     columns = zip(LEADERBOARD, zip(*rows, strict=True), strict=True)
-    return table_of(f"{measure} over {queries}", columns, [GROUPS] if several else [])
+    absent = any(entry.ci_low is None for entry in entries)
+    lettered = several and entries[0].letters
+    notes = [note for note, holds in ((GROUPS, lettered), (NO_INTERVAL, absent)) if holds]
+    return table_of(f"{measure} over {queries}", columns, notes)
 
 
-def pair_table(measure: str, pairs: Sequence[Pair]) -> Table:
-    """A pair a row: its difference, and how likely chance alone is to make it as large."""
-    rows = [
-        (
-            f"{pair.a} - {pair.b}",
-            Cell(
-                f"{signed(pair.difference)} [{signed(pair.ci_low)},{signed(pair.ci_high)}]", pair.difference
-            ),
-            Cell(p(pair.p_ttest), pair.p_ttest),
-            Cell(p(pair.p_randomization), pair.p_randomization),
-            Cell(p(pair.p_holm) + (" *" if pair.shown else ""), pair.p_holm),
-            Cell(f"{pair.wins:,}/{pair.ties:,}/{pair.losses:,}", pair.wins),
+PAIRS = (
+    Column("a - b", least=13),
+    Column("difference [95%]", "right", "words"),
+    *(
+        Column(name, "right", "never")
+        for name in (
+            "[95%, all pairs]",
+            "t-test",
+            f"random{SOFT_HYPHEN}ization",
+            "Holm",
+            "MaxT",
+            "BH",
+            "w/t/l",
         )
-        for pair in pairs
-    ]
-    return Table(f"differences in {measure}, query by query", PAIRS, rows, [TESTS])
+    ),
+)
+TESTS = (
+    f"The p-values are two-sided and paired: of the t-test, of {PERMUTATIONS:,} randomizations, and both "
+    "corrected for the number of pairs, the t-test's by Holm, the randomization's by MaxT. An interval "
+    "beside a difference is of that pair alone; '[95%, all pairs]' holds for all pairs at once."
+)
+COUNTS = "w/t/l counts the queries where a wins, ties and loses."
+STARS = {
+    Correction.both: "* marks a difference shown at 5%, both by Holm's p and by MaxT's.",
+    Correction.holm: "* marks a difference shown at 5% by Holm's p.",
+    Correction.maxt: "* marks a difference shown at 5% by MaxT's p.",
+    Correction.bh: "* marks a difference shown by Benjamini and Hochberg's p: 5% of such are false.",
+}
+
+
+def pair_table(measure: str, pairs: Sequence[Pair], correction: Correction) -> Table:
+    """A pair a row: its difference, and how likely chance alone is to make it as large."""
+    rows = []
+    for pair in pairs:
+        star = " *" if pair.shown else ""
+        marked = {Correction.holm: pair.p_holm, Correction.bh: pair.p_bh}.get(correction, pair.p_maxt)
+        decisive = Cell(p(marked) + star, marked)
+        rows.append(
+            (
+                f"{pair.a} - {pair.b}",
+                Cell(_with_interval(pair), pair.difference),
+                Cell(_bracketed(pair.simultaneous_low, pair.simultaneous_high), pair.simultaneous_low),
+                Cell(p(pair.p_ttest), pair.p_ttest),
+                Cell(p(pair.p_randomization), pair.p_randomization),
+                decisive if correction is Correction.holm else Cell(p(pair.p_holm), pair.p_holm),
+                decisive
+                if correction in (Correction.maxt, Correction.both)
+                else Cell(p(pair.p_maxt), pair.p_maxt),
+                decisive if correction is Correction.bh else "",
+                Cell(f"{pair.wins:,}/{pair.ties:,}/{pair.losses:,}", pair.wins),
+            )
+        )
+    columns = [(column, [row[number] for row in rows]) for number, column in enumerate(PAIRS)]
+    title = f"differences in {measure}, query by query"
+    return table_of(title, columns, [f"{TESTS} {STARS[correction]} {COUNTS}"])
+
+
+def _with_interval(pair: Pair) -> str:
+    return f"{signed(pair.difference)} {_bracketed(pair.ci_low, pair.ci_high)}".rstrip()
+
+
+def _bracketed(low: float | None, high: float | None) -> str:
+    return "" if low is None or high is None else f"[{signed(low)},{signed(high)}]"

@@ -144,12 +144,15 @@ class IndexCost(Record):
 
 
 class Change(Record):
-    """Mean of a measure minus its `exact` mean, that of exact search, with the difference's 95% interval."""
+    """Mean of a measure minus its `exact` mean, that of exact search, with the difference's 95% interval.
+
+    The ends of the interval are None where none is shown.
+    """
 
     exact: float
     difference: float
-    ci_low: float
-    ci_high: float
+    ci_low: float | None
+    ci_high: float | None
 
 
 class AgainstExact(Record):
@@ -294,6 +297,7 @@ class Metrics(Record):
         passages: How many were searched.
         missing: What was judged and is not in the collection; None in results of earlier versions.
         short_rankings: Only where a ranking ends before the deepest cutoff of a measure.
+        intervals: None where none is shown; see `pipeline.metrics.statistics.mean_interval`.
         index: Only of an approximate index that was measured against exact search; so is `against_exact`.
         first_stage: Only of a reranked result; so is `reranking`.
         of: The parts of a fused result; `fusion` says how they were joined.
@@ -304,7 +308,7 @@ class Metrics(Record):
     passages: Annotated[int, Field(gt=0)]
     missing: MissingTexts | None = None
     metrics: dict[str, float]
-    intervals: dict[str, tuple[float, float]] = {}
+    intervals: dict[str, tuple[float, float] | None] = {}
     stages: tuple[StageRow, ...]
     short_rankings: ShortRankings | None = None
     index: IndexCost | None = None

@@ -21,7 +21,7 @@ from pipeline.storage.artifacts import Artifact, Draft
 
 TAG = "benchmarco"  # the last column of run.trec
 COLLECTION, SCORES = "data", "evaluate"  # roles that every plan has
-SCHEMAS = {SCORES: 2}  # that of the data is in `pipeline.data.identity`
+SCHEMAS = {SCORES: 3}  # that of the data is in `pipeline.data.identity`
 
 
 def whole_plan(
@@ -130,7 +130,6 @@ def _evaluate(
 
     judge = Judge(collection, measures, score)
     values = score(inputs[ranking])
-    low, high = statistics.bootstrap_interval(values)
     table = io.StringIO(newline="")
     evaluation.write_per_query(table, queries.ids.take(from_numpy(judged)).to_pylist(), measures, values)
     with draft.file("per_query.csv") as path:
@@ -142,7 +141,7 @@ def _evaluate(
         "passages": len(collection.passages),
         "missing": collection.facts["missing"],
         "metrics": judge.means(values),
-        "intervals": {name: [float(a), float(b)] for name, a, b in zip(names, low, high, strict=True)},
+        "intervals": dict(zip(names, statistics.shown_intervals(values), strict=True)),
     }
     if short := depth.short_rankings(inputs[ranking], measures, len(collection.passages)):
         facts["short_rankings"] = short

@@ -9,7 +9,7 @@ import numpy as np
 
 from pipeline.core.records import Float64, Int64
 from pipeline.metrics.names import Measure
-from pipeline.metrics.statistics import bootstrap_interval
+from pipeline.metrics.statistics import shown_intervals
 
 
 def overlap(found: Int64, exact: Int64, cutoff: int) -> float:
@@ -37,14 +37,18 @@ def compare_with_exact(
 
     Returns:
         `overlap` at each cutoff of the measures and at the ranking's depth; `change` by measure: the `exact`
-        mean, the `difference` to it, and `ci_low` and `ci_high`, the 95% interval of the difference. That is
-        a bootstrap of the queries' differences, so queries are resampled in pairs.
+        mean, the `difference` to it, and `ci_low` and `ci_high`, the 95% interval of the mean difference per
+        query; None where none is shown.
     """
     cutoffs = sorted({measure.cutoff for measure in measures if measure.cutoff} | {exact.shape[1]})
     differences = values - exact_values
-    columns = (exact_values.mean(axis=0), differences.mean(axis=0), *bootstrap_interval(differences))
+    means, changes = exact_values.mean(axis=0).tolist(), differences.mean(axis=0).tolist()
+    intervals = (interval or (None, None) for interval in shown_intervals(differences))
     names = ("exact", "difference", "ci_low", "ci_high")
-    rows = (dict(zip(names, row, strict=True)) for row in np.stack(columns, axis=1).tolist())
+    rows = (
+        dict(zip(names, (mean, change, *ends), strict=True))
+        for mean, change, ends in zip(means, changes, intervals, strict=True)
+    )
     return {
         "overlap": {str(cutoff): overlap(found, exact, cutoff) for cutoff in cutoffs},
         "change": dict(zip(map(str, measures), rows, strict=True)),

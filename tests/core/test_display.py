@@ -38,7 +38,9 @@ def evaluation() -> Evaluation:
 
 def comparison() -> Comparison:
     entries = [Entry(name, 0.5, 0.25, 0.75, 2, "a", None, None, None, None) for name in (SHARP, "b")]
-    pair = Pair(SHARP, "b", -0.125, -0.25, 0.0, 0.00001, 0.2, 0.00001, 0, 1, 1)
+    pair = Pair(
+        SHARP, "b", -0.125, -0.25, 0.0, -0.25, 0.125, 0.00001, 0.2, 0.00001, 0.2, 0.00001, False, 0, 1, 1
+    )  # fmt: skip
     values = np.zeros((2, 2))
     return Comparison("ndcg@10", entries, [pair], ["other hardware"], ["ndcg@10"], ["1", "2"], values, [])
 

@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 from pipeline.cli import app
 from pipeline.core.errors import InputError
 from pipeline.results.comparison import compare, compare_results
+from pipeline.results.correction import Correction
 from pipeline.results.folder import SavedResult, read_result
 from pipeline.results.records import Hardware, Manifest, Metrics
 
@@ -61,18 +62,20 @@ def test_what_it_says_of_two_results(make: Callable[..., SavedResult]) -> None:
     assert comparison.measure == "mrr"
     assert [entry.name for entry in comparison.results] == ["one", "two"]
     for entry, values in zip(comparison.results, (ours, theirs), strict=True):
-        interval = stats.bootstrap((values,), np.mean, method="percentile", rng=1).confidence_interval
+        interval = stats.ttest_1samp(values, 0).confidence_interval()
         assert entry.mean == pytest.approx(values.mean(), abs=1e-12)
-        assert (entry.ci_low, entry.ci_high) == pytest.approx(tuple(interval), abs=0.015)
+        assert (entry.ci_low, entry.ci_high) == pytest.approx(tuple(interval))
         assert (entry.queries, entry.index_bytes, entry.seconds) == (40, 7, 4.5)
         assert (entry.passages_per_second, entry.queries_per_second) == pytest.approx((100, 200))
     (pair,) = comparison.pairs
-    interval = stats.bootstrap((ours - theirs,), np.mean, method="percentile", rng=1).confidence_interval
+    interval = stats.ttest_rel(ours, theirs).confidence_interval()
     assert (pair.a, pair.b) == ("one", "two")
     assert pair.difference == pytest.approx(ours.mean() - theirs.mean())
-    assert (pair.ci_low, pair.ci_high) == pytest.approx(tuple(interval), abs=0.02)
+    assert (pair.ci_low, pair.ci_high) == pytest.approx(tuple(interval))
+    assert (pair.simultaneous_low, pair.simultaneous_high) == (None, None)  # one pair is all pairs
     assert pair.p_ttest == pytest.approx(stats.ttest_rel(ours, theirs).pvalue, abs=1e-9)
-    assert pair.p_holm == pair.p_ttest
+    assert pair.p_holm == pair.p_bh == pair.p_ttest
+    assert pair.p_maxt == pair.p_randomization
     assert (pair.wins, pair.ties, pair.losses) == ((ours > theirs).sum(), 0, (ours < theirs).sum())
 
 
@@ -96,7 +99,8 @@ def test_a_t_test_alone_shows_no_difference(make: Callable[..., SavedResult]) ->
     two = replace(_named(one, "two"), values=one.values - 0.25)
     comparison = compare_results([one, two])
     (pair,) = comparison.pairs
-    assert pair.p_holm < 0.05 < pair.p_randomization
+    assert pair.p_holm < 0.05 < pair.p_randomization == 0.5  # 2 of 4 ways
+    assert (pair.ci_low, pair.ci_high) == (None, None)
     assert not pair.shown
     assert [entry.letters for entry in comparison.results] == ["a", "a"]
 
@@ -108,6 +112,8 @@ def test_json_is_the_contract_s(make: Callable[..., SavedResult]) -> None:
     assert {
         "a", "b", "difference", "p_ttest", "p_randomization", "p_holm", "wins", "ties", "losses"
     } <= set(document["pairs"][0])  # fmt: skip
+    few = compare_results([make("a", 1, QUERIES[:8]), make("b", 2, QUERIES[:8])]).json()
+    assert few["results"][0]["ci_low"] is few["pairs"][0]["ci_high"] is None
 
 
 def test_every_pair_is_corrected_for_all_and_letters_follow(make: Callable[..., SavedResult]) -> None:
@@ -121,6 +127,54 @@ def test_every_pair_is_corrected_for_all_and_letters_follow(make: Callable[..., 
     assert [pair.shown for pair in comparison.pairs] == [True, True, False]
     assert [entry.letters for entry in comparison.results] == ["b", "a", "a"]
     assert comparison.pairs[0].p_holm >= comparison.pairs[0].p_ttest
+
+
+@pytest.mark.parametrize("correction", list(Correction))
+def test_no_interval_for_all_pairs_contradicts_its_star(
+    make: Callable[..., SavedResult], correction: Correction
+) -> None:
+    base = make("0")
+    shifts = [0, 0.01, 0.02, 0.05, 0.09, 0.1, 0.11, 0.12, 0.16]
+    results = [
+        replace(_named(base, f"+{shift}"), values=base.values + shift + make("noise", seed + 1).values / 6)
+        for seed, shift in enumerate(shifts)
+    ]
+    results = [_named(result, result.record.name) for result in results]
+    comparison = compare_results(results, correction=correction)
+    assert {pair.shown for pair in comparison.pairs} == {True, False}
+    for pair in comparison.pairs:
+        low, high = pair.simultaneous_low, pair.simultaneous_high
+        if correction is Correction.bh:
+            assert (low, high) == (None, None)
+            continue
+        assert low is not None
+        assert high is not None
+        assert pair.ci_low is not None
+        assert low <= pair.difference <= high
+        assert (low >= 0 or high <= 0) == pair.shown
+        assert low <= pair.ci_low or low == 0
+    letters = {entry.name: set(entry.letters or "") for entry in comparison.results}
+    assert all(bool(letters[pair.a] & letters[pair.b]) != pair.shown for pair in comparison.pairs)
+    (pairs,) = (table for table in comparison.tables() if table.title.startswith("differences"))
+    starred = [any(cell.endswith(" *") for cell in row) for row in pairs.rows]
+    assert starred == [pair.shown for pair in comparison.pairs]
+
+
+def test_a_baseline_is_all_that_is_tested_against(finished: Path, make: Callable[..., SavedResult]) -> None:
+    results = [make(name, seed) for seed, name in enumerate("xyz")]
+    all_pairs, against = compare_results(results), compare_results(results, baseline=1)
+    assert [(pair.a, pair.b) for pair in against.pairs] == [("x", "y"), ("z", "y")]
+    assert against.pairs[1].difference == -all_pairs.pairs[2].difference
+    assert against.pairs[1].p_ttest == pytest.approx(all_pairs.pairs[2].p_ttest)
+    assert against.pairs[1].p_holm < all_pairs.pairs[2].p_holm  # two tests instead of three
+    assert (against.json()["baseline"], all_pairs.json()["baseline"]) == ("y", None)
+    assert [column.name for column in against.tables()[0].columns].count("group") == 0
+    folder = finished / "results" / "t"
+    for baseline in (folder, "t", str(folder / ".." / "t")):
+        assert compare([folder], baseline=baseline).pairs == []
+    assert compare([folder, folder], baseline=folder).pairs[0].b == "t"
+    with pytest.raises(InputError, match="nowhere does not exist"):
+        compare([folder], baseline="nowhere")
 
 
 def _named(result: SavedResult, name: str) -> SavedResult:
@@ -144,6 +198,7 @@ def test_identical_results_show_nothing(finished: Path) -> None:
     for entry in comparison.results:
         assert entry.mean == metrics["metrics"][comparison.measure]
         assert [entry.ci_low, entry.ci_high] == pytest.approx(metrics["intervals"][comparison.measure])
+    assert pair.ci_low is None  # differences without spread
     assert comparison.results[0].index_bytes == metrics["stages"][3]["bytes"]
 
 

@@ -89,7 +89,7 @@ class SpeedPoint:
         number: Position of the result, which gives colour and marker.
         speed: Items per second.
         mean: Mean of the measure.
-        low: Low end of the interval of the mean.
+        low: Low end of the interval of the mean; None where none is shown.
         high: High end of it.
     """
 
@@ -97,8 +97,8 @@ class SpeedPoint:
     number: int
     speed: float
     mean: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
 
 
 @dataclass(frozen=True)
@@ -178,8 +178,8 @@ def draw_speeds(points: Sequence[SpeedPoint], measure: str, unit: str, title: st
         drawn = []
         for point in points:
             style = result_style(point.number) | {"linestyle": "none", "markersize": 6}
-            lengths = point.mean - point.low, point.high - point.mean
-            bars = [[max(length, 0)] for length in lengths]  # a rounded mean may be just outside
+            ends = (point.mean if end is None else end for end in (point.low, point.high))
+            bars = [[abs(point.mean - end)] for end in ends]
             drawn.append(axes.errorbar(point.speed, point.mean, bars, elinewidth=1.1, **style))
         axes.set_xscale("log")
         fastest = max(p.speed for p in points)

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.core import display
 from pipeline.core.records import Collection, Float64
 from pipeline.metrics.names import parse_measure
 from pipeline.report.page.rankings import Hit, ResultDetails, examine_result, find_collection, select_texts
@@ -60,7 +59,7 @@ class QueryData:
                     pair.difference,
                     pair.ci_low,
                     pair.ci_high,
-                    display.p(pair.p_holm),
+                    "the difference is shown" if pair.shown else "no difference is shown",
                     pair.wins,
                     pair.ties,
                     pair.losses,

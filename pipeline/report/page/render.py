@@ -103,12 +103,12 @@ def _quality_section(comparison: Comparison, data: QueryData) -> dict[str, Any]:
     """The leaderboard, best result first, the pairs, and the plots by cutoff."""
     results = comparison.results
     order = sorted(range(len(results)), key=lambda number: -results[number].mean)
-    low = min(entry.ci_low for entry in results)
-    high = max(entry.ci_high for entry in results)
+    low = min(entry.mean if entry.ci_low is None else entry.ci_low for entry in results)
+    high = max(entry.mean if entry.ci_high is None else entry.ci_high for entry in results)
 
-    def percent(value: float) -> float:
-        """Position on the axis of the intervals."""
-        return round(100 * (value - low) / ((high - low) or 1), 2)
+    def percent(value: float | None, mean: float) -> float:
+        """Position on the axis of the intervals; without one, that of the mean."""
+        return round(100 * ((mean if value is None else value) - low) / ((high - low) or 1), 2)
 
     table = _leaderboard(comparison, data)
     intervals = [(results[i].ci_low, results[i].mean, results[i].ci_high) for i in order]
@@ -116,9 +116,10 @@ def _quality_section(comparison: Comparison, data: QueryData) -> dict[str, Any]:
     return {
         "leaderboard": replace(table, rows=[table.rows[number] for number in order]),
         "leaderboard_marks": [[number] for number in order],
-        "whiskers": [[percent(value) for value in ends] for ends in intervals],
+        "whiskers_after": 3 if any(entry.ci_low is not None for entry in results) else 2,
+        "whiskers": [[percent(value, ends[1]) for value in ends] for ends in intervals],
         "axis": (display.rounded(low), display.rounded(high)),
-        "pairs": pair_table(comparison.measure, comparison.pairs),
+        "pairs": pair_table(comparison.measure, comparison.pairs, comparison.correction),
         "pair_marks": [[numbers[pair.a], numbers[pair.b]] for pair in comparison.pairs],
         "cutoff_plots": plots.cutoff_plots(comparison, data),
     }

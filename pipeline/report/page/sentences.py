@@ -7,28 +7,53 @@ from collections import Counter
 from pipeline.core.display import counted, interval, rounded
 from pipeline.report.page.queries import PASSAGE_LENGTH, QueryData, relevance_level
 from pipeline.results.comparison import Comparison
+from pipeline.results.pairs import Pair
 
 
 def summary(comparison: Comparison) -> str:
-    """The result with the highest mean, and from which others its difference is significant."""
+    """The best result, or the baseline, and which others it is shown to differ from in the table of pairs."""
     best, *others = sorted(comparison.results, key=lambda entry: -entry.mean)
-    mean = f"{rounded(best.mean)}, 95% interval {interval(best.ci_low, best.ci_high)}"
+    if comparison.baseline:
+        best = next(entry for entry in comparison.results if entry.name == comparison.baseline)
+    mean = rounded(best.mean)
+    if best.ci_low is not None:
+        mean += f", 95% interval {interval(best.ci_low, best.ci_high)}"
     if not others:
         return f"Mean {comparison.measure} over {counted(best.queries, 'query', 'queries')} is {mean}."
-    differing = {
-        name
-        for pair in comparison.pairs
-        if pair.shown and best.name in (pair.a, pair.b)
-        for name in (pair.a, pair.b)
-    }
-    worse = [entry.name for entry in others if entry.name in differing]
-    alike = [entry.name for entry in others if entry.name not in differing]
+    if comparison.baseline:
+        return " ".join(
+            [f"{best.name} is the baseline: mean {comparison.measure} {mean}.", *_against(comparison)]
+        ).rstrip()
+    shown = {name: pair.shown for pair in comparison.pairs for name in _other(pair, best.name)}
+    worse = [entry.name for entry in others if shown[entry.name]]
+    alike = [entry.name for entry in others if not shown[entry.name]]
     sentences = [f"{best.name} has the highest mean {comparison.measure}: {mean}."]
     if worse:
-        sentences.append(f"It is significantly better than {_enumerated(worse)}.")
+        sentences.append(f"It is shown to be better than {_enumerated(worse)}.")
     if alike:
-        sentences.append(f"No significant difference from {_enumerated(alike)} was found.")
-    return " ".join(sentences)
+        sentences.append(f"It is not shown to differ from {_enumerated(alike)}.")
+    return " ".join([*sentences, _scope(comparison)]).rstrip()
+
+
+def _against(comparison: Comparison) -> list[str]:
+    """Which results are shown to be better or worse than the baseline, which is b of every pair."""
+    found = {
+        "Shown to be better": [pair.a for pair in comparison.pairs if pair.shown and pair.difference > 0],
+        "Shown to be worse": [pair.a for pair in comparison.pairs if pair.shown and pair.difference < 0],
+        "Not shown to differ": [pair.a for pair in comparison.pairs if not pair.shown],
+    }
+    return [f"{what}: {_enumerated(names)}." for what, names in found.items() if names] + [_scope(comparison)]
+
+
+def _scope(comparison: Comparison) -> str:
+    """What the verdicts are corrected for; the interval of a pair alone may say otherwise."""
+    pairs = len(comparison.pairs)
+    return f"These verdicts are corrected for {pairs} pairs." if pairs > 1 else ""
+
+
+def _other(pair: Pair, name: str) -> list[str]:
+    """The other result of a pair that has this one; nothing of other pairs."""
+    return [one for one in (pair.a, pair.b) if one != name] if name in (pair.a, pair.b) else []
 
 
 def _enumerated(names: list[str]) -> str:

@@ -1,0 +1,21 @@
+"""The corrections of p-values for the number of tests, as names: nothing heavy is imported here."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Correction(StrEnum):
+    """What decides which differences are shown.
+
+    Attributes:
+        both: Holm's and MaxT: both must show a difference.
+        holm: Holm's correction of the t-test: at most 5% of comparisons show a difference that is none.
+        maxt: The randomization test over all pairs at once; see `pipeline.metrics.randomization`.
+        bh: Benjamini and Hochberg's correction of the t-test: of the differences shown, 5% are none.
+    """
+
+    both = "both"
+    holm = "holm"
+    maxt = "maxt"
+    bh = "bh"

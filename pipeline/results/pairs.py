@@ -1,0 +1,174 @@
+"""Pairs of a comparison: tests and intervals of their differences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipeline.core.records import Float64
+from pipeline.metrics.randomization import randomize
+from pipeline.metrics.statistics import (
+    benjamini_hochberg,
+    enough_spread,
+    holm,
+    mean_and_error,
+    shown_intervals,
+    t_quantile,
+    t_test,
+)
+from pipeline.results.correction import Correction
+
+LEVEL = 0.05
+"""A difference counts as shown where its corrected p is below this."""
+SAME = 1e-12
+"""Two values of one query that differ by no more are a tie, so that rounding decides nothing. Of values above
+1, such as those of DCG, it is the share of the query's highest."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two results, query by query.
+
+    Attributes:
+        a, b: Their names.
+        difference: Mean of a minus mean of b.
+        ci_low, ci_high: Ends of the difference's 95% interval, as of this pair alone; None where none is
+            shown.
+        simultaneous_low, simultaneous_high: Ends of an interval which, together with those of all other
+            pairs, holds the true differences with 95%. It excludes 0, or ends there, where the difference is
+            shown, and only there. None where no interval is shown, with one pair, and with the correction
+            `bh`, which has none.
+        p_ttest, p_randomization: Of the two-sided paired tests, not corrected.
+        p_holm: `p_ttest` by Holm's correction over all pairs.
+        p_maxt: p of the randomization test over all pairs at once.
+        p_bh: `p_ttest` by Benjamini and Hochberg's correction over all pairs.
+        shown: Whether the difference counts as shown: the corrected p of the comparison is below 5%.
+        wins, ties, losses: Queries where a has the higher value, the same, the lower.
+    """
+
+    a: str
+    b: str
+    difference: float
+    ci_low: float | None
+    ci_high: float | None
+    simultaneous_low: float | None
+    simultaneous_high: float | None
+    p_ttest: float
+    p_randomization: float
+    p_holm: float
+    p_maxt: float
+    p_bh: float
+    shown: bool
+    wins: int
+    ties: int
+    losses: int
+
+
+def query_differences(values: Float64, pairs: Sequence[tuple[int, int]]) -> Float64:
+    """float64 [queries, pairs]: the differences of columns of float64 [queries, results]; 0 for ties."""
+    differences = np.empty((len(values), len(pairs)))
+    for column, (a, b) in enumerate(pairs):
+        differences[:, column] = values[:, a] - values[:, b]
+    highest = np.abs(values).max(axis=1, keepdims=True)
+    differences[np.abs(differences) <= SAME * np.maximum(highest, 1)] = 0
+    return differences
+
+
+def compare_pairs(
+    names: Sequence[str], values: Float64, pairs: Sequence[tuple[int, int]], correction: Correction
+) -> list[Pair]:
+    """Test pairs of results.
+
+    Args:
+        names: Of the results.
+        values: float64 [queries, results].
+        pairs: Positions of the two results of each pair.
+        correction: What decides which differences are shown.
+    """
+    if not pairs:
+        return []
+    differences = query_differences(values, pairs)
+    tests = _tests(values, pairs, differences)
+    shown = tests.decisive(correction) < LEVEL
+    means, errors = mean_and_error(differences)
+    intervals = shown_intervals(differences)
+    reaches = tests.reach(correction) * errors
+    together = [
+        _simultaneous(mean, reach, decided) if interval and reach and len(pairs) > 1 else (None, None)
+        for mean, reach, decided, interval in zip(means, reaches, shown, intervals, strict=True)
+    ]
+    return [
+        Pair(
+            a=names[a],
+            b=names[b],
+            difference=float(means[i]),
+            ci_low=(intervals[i] or (None, None))[0],
+            ci_high=(intervals[i] or (None, None))[1],
+            simultaneous_low=together[i][0],
+            simultaneous_high=together[i][1],
+            p_ttest=float(tests.p_ttest[i]),
+            p_randomization=float(tests.p_randomization[i]),
+            p_holm=float(tests.p_holm[i]),
+            p_maxt=float(tests.p_maxt[i]),
+            p_bh=float(tests.p_bh[i]),
+            shown=bool(shown[i]),
+            wins=int((differences[:, i] > 0).sum()),
+            ties=int((differences[:, i] == 0).sum()),
+            losses=int((differences[:, i] < 0).sum()),
+        )
+        for i, (a, b) in enumerate(pairs)
+    ]
+
+
+@dataclass(frozen=True)
+class _Tests:
+    """p-values of pairs, float64 [pairs] each, and the reach of simultaneous intervals in standard errors."""
+
+    p_ttest: Float64
+    p_randomization: Float64
+    p_holm: Float64
+    p_maxt: Float64
+    p_bh: Float64
+    reach_maxt: float
+    reach_holm: float
+
+    def decisive(self, correction: Correction) -> Float64:
+        """The corrected p that decides what is shown."""
+        if correction is Correction.both:
+            return np.maximum(self.p_holm, self.p_maxt)
+        return {Correction.holm: self.p_holm, Correction.maxt: self.p_maxt, Correction.bh: self.p_bh}[
+            correction
+        ]
+
+    def reach(self, correction: Correction) -> float:
+        """The reach that belongs to a correction; 0 where it has no simultaneous interval."""
+        reaches = {Correction.holm: self.reach_holm, Correction.maxt: self.reach_maxt, Correction.bh: 0.0}
+        return reaches.get(correction, max(self.reach_holm, self.reach_maxt))
+
+
+def _tests(values: Float64, pairs: Sequence[tuple[int, int]], differences: Float64) -> _Tests:
+    p_ttest = t_test(differences)
+    randomized = randomize(values, pairs, differences, enough_spread(differences))
+    return _Tests(
+        p_ttest=p_ttest,
+        p_randomization=randomized.p,
+        p_holm=holm(p_ttest),
+        p_maxt=randomized.p_maxt,
+        p_bh=benjamini_hochberg(p_ttest),
+        reach_maxt=randomized.reach,
+        reach_holm=t_quantile(len(values), 1 - LEVEL / (2 * len(pairs))),  # Bonferroni's
+    )
+
+
+def _simultaneous(mean: float, reach: float, shown: bool) -> tuple[float, float]:
+    """A simultaneous interval; where the stepwise tests decide otherwise, its end is moved to 0.
+
+    They can do so where 0 is near its end: steps after the first are corrected for fewer pairs, and the
+    randomization changes signs of differences with their means.
+    """
+    low, high = float(mean - reach), float(mean + reach)
+    if shown:
+        return (max(low, 0.0), high) if mean > 0 else (low, min(high, 0.0))
+    return min(low, 0.0), max(high, 0.0)

@@ -1,0 +1,205 @@
+#!/usr/bin/env python3
+"""Simulates what the intervals and tests of `benchmarco compare` promise, and prints Markdown tables.
+
+    .venv/bin/python scripts/simulate_statistics.py                     # every part: some minutes
+    .venv/bin/python scripts/simulate_statistics.py intervals --samples 2000
+
+`intervals` draws values per query from known distributions and counts how often the 95% interval of the mean
+holds the true one: the t interval that is shown, and bootstrap intervals, of which it is the alternative.
+`tests` compares runs that are equally good and counts comparisons in which a difference is shown.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from itertools import combinations
+from pathlib import Path
+from sys import path
+
+import numpy as np
+
+path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from pipeline.core.records import Float64
+from pipeline.metrics import randomization
+from pipeline.metrics.statistics import enough_spread, mean_and_error, t_quantile
+from pipeline.results.correction import Correction
+from pipeline.results.pairs import compare_pairs
+
+QUERIES = (5, 10, 25, 43, 200, 7000)
+RESAMPLES = 1000
+RANKS = 1 / np.arange(1, 11)
+random = np.random.default_rng(20190)
+
+Sampler = Callable[[int, int], Float64]
+"""Values for a number of samples and queries, float64 [samples, queries]."""
+
+
+def of_ranks(first: float, missed: float) -> Sampler:
+    """Reciprocal ranks: `first` at rank 1, `missed` not in the top 10, the rest at ranks 2 to 10."""
+    shares = [first, *np.full(9, (1 - first - missed) / 9), missed]
+    return lambda samples, queries: random.choice([*RANKS, 0], (samples, queries), p=shares)
+
+
+def mostly_ties(samples: int, queries: int) -> Float64:
+    """Differences that are 0 in nine queries of ten."""
+    drawn = random.normal(0.1, 0.3, (samples, queries))
+    return drawn * (random.random((samples, queries)) < 0.1)
+
+
+VALUES: dict[str, tuple[Sampler, float]] = {
+    "nDCG-like, mean 0.65": (lambda *size: random.beta(2, 1.1, size), 2 / 3.1),
+    "nDCG-like, mean 0.5, most near 0 or 1": (lambda *size: random.beta(0.5, 0.5, size), 0.5),
+    "nDCG-like, mean 0.2, skewed": (lambda *size: random.beta(0.4, 1.6, size), 0.2),
+    "MRR-like, mean 0.36": (of_ranks(0.25, 0.35), 0.25 + 0.4 / 9 * RANKS[1:].sum()),
+    "MRR-like, mean 0.89": (of_ranks(0.86, 0.01), 0.86 + 0.13 / 9 * RANKS[1:].sum()),
+    "binary, 0.5": (lambda *size: (random.random(size) < 0.5).astype(np.float64), 0.5),
+    "binary, 0.96": (lambda *size: (random.random(size) < 0.96).astype(np.float64), 0.96),
+    "differences, 9 of 10 ties": (mostly_ties, 0.01),
+}
+
+
+def bootstrap_intervals(values: Float64) -> Float64:
+    """Percentile, BCa and studentized intervals of one sample, float64 [queries]: float64 [3, 2].
+
+    Efron and Tibshirani, *An Introduction to the Bootstrap*, 1993: sections 13.3, 14.3 and 12.5.
+    """
+    from scipy.special import ndtr, ndtri
+
+    n_queries, mean, deviation = len(values), values.mean(), values.std()
+    if deviation == 0:
+        return np.full((3, 2), mean)
+    resampled = values[random.integers(n_queries, size=(RESAMPLES, n_queries))]
+    means = resampled.mean(axis=1)
+    tails = np.array([0.025, 0.975])
+    below = ((means < mean).mean() + (means <= mean).mean()) / 2
+    bias = ndtri(np.clip(below, 1 / RESAMPLES, 1 - 1 / RESAMPLES))
+    acceleration = ((values - mean) ** 3).mean() / deviation**3 / (6 * np.sqrt(n_queries))
+    shifted = bias + ndtri(tails)
+    adjusted = ndtr(bias + shifted / (1 - acceleration * shifted))
+    errors = resampled.std(axis=1, ddof=1) / np.sqrt(n_queries)
+    t = (means - mean)[errors > 0] / errors[errors > 0]
+    error = values.std(ddof=1) / np.sqrt(n_queries)
+    studentized = mean - np.quantile(t, tails[::-1]) * error
+    return np.array([np.quantile(means, tails), np.quantile(means, np.clip(adjusted, 0, 1)), studentized])
+
+
+def simulate_intervals(samples: int) -> None:
+    """Print the coverage of each kind of interval, in percent."""
+    print("| values | queries | percentile | BCa | studentized | t | t where shown | shown |")
+    print("|---|---:|---:|---:|---:|---:|---:|---:|")
+    for name, (draw, mean) in VALUES.items():
+        for n_queries in QUERIES:
+            count = samples if n_queries <= 200 else max(samples // 5, 1)
+            values = draw(count, n_queries)
+            cells = ["", "", ""]
+            if n_queries <= 200:  # beyond that they take long, and all agree
+                ends = np.array([bootstrap_intervals(one) for one in values[: count // 5]])
+                cells = [_percent(column) for column in ((ends[:, :, 0] <= mean) & (mean <= ends[:, :, 1])).T]
+            means, errors = mean_and_error(values.T)
+            held = np.abs(means - mean) <= t_quantile(n_queries, 0.975) * errors
+            shown = enough_spread(values.T)
+            cells += [_percent(held), _percent(held[shown]), _percent(shown)]
+            print(f"| {name} | {n_queries:,} | {' | '.join(cells)} |", flush=True)
+
+
+def _percent(held: Sequence[bool] | np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> str:
+    return f"{100 * np.mean(held):.1f}" if len(held) else ""
+
+
+def exchangeable_binary(n_queries: int, runs: int) -> Float64:
+    """Success of runs that all succeed at half of the queries, each at others."""
+    return (random.random((n_queries, runs)) < 0.5).astype(np.float64)
+
+
+def exchangeable_graded(n_queries: int, runs: int) -> Float64:
+    """nDCG-like: easy and hard queries, which all runs share, and noise of each run."""
+    difficulty = random.normal(0, 1, (n_queries, 1))
+    return 1 / (1 + np.exp(-difficulty - 0.7 * random.normal(0, 1, (n_queries, runs))))
+
+
+def exchangeable_ranks(n_queries: int, runs: int) -> Float64:
+    """MRR-like: reciprocal ranks from a distribution of each query."""
+    ranks = random.geometric(random.beta(1.2, 1, (n_queries, 1)), (n_queries, runs))
+    return np.where(ranks <= 10, 1 / ranks, 0)
+
+
+def other_shapes(n_queries: int, runs: int) -> Float64:
+    """MRR-like runs of equal means and other shapes: half fail rarely and badly, half often and a little."""
+    late = np.array([1 / 3, 1 / 4, 1 / 5, 1 / 10])
+    mean = 0.92 + 0.08 * late.mean()
+    half = runs // 2
+    rarely = np.where(random.random((n_queries, half)) < 0.92, 1, random.choice(late, (n_queries, half)))
+    often = np.where(random.random((n_queries, runs - half)) < 2 * mean - 1, 1, 0.5)
+    return np.hstack([rarely, often])
+
+
+def some_differ(n_queries: int, runs: int) -> Float64:
+    """nDCG-like; half of the runs are better by 0.15, and differences among each half are none."""
+    return exchangeable_graded(n_queries, runs) + 0.15 * (np.arange(runs) >= runs // 2)
+
+
+RUNS = {
+    "binary, 0.5": exchangeable_binary,
+    "nDCG-like": exchangeable_graded,
+    "MRR-like": exchangeable_ranks,
+    "nDCG-like, half of the runs better": some_differ,
+    "MRR-like, equal means, other shapes": other_shapes,
+}
+
+
+def simulate_tests(samples: int) -> None:
+    """Print in how many comparisons, in percent, any difference is shown that is none."""
+    randomization.PERMUTATIONS = 999
+    print("| values | runs | queries | t-test alone | Holm | MaxT | both | all intervals hold |")
+    print("|---|---:|---:|---:|---:|---:|---:|---:|")
+    for name, draw in RUNS.items():
+        for runs, n_queries in ((2, 10), (5, 14), (10, 43), (20, 43), (10, 200)):
+            better = 0.15 * (np.arange(runs) >= runs // 2) if draw is some_differ else np.zeros(runs)
+            pairs = list(combinations(range(runs), 2))
+            truth = np.array([better[a] - better[b] for a, b in pairs])
+            counted = [_comparison(draw(n_queries, runs), pairs, truth) for _ in range(samples)]
+            cells = " | ".join(map(_percent, zip(*counted, strict=True)))
+            print(f"| {name} | {runs} | {n_queries} | {cells} |", flush=True)
+
+
+def _comparison(values: Float64, pairs: list[tuple[int, int]], truth: Float64) -> list[bool]:
+    """Whether a false difference is shown by the t-test, Holm, MaxT, both; whether all intervals hold."""
+    tested = compare_pairs([str(run) for run in range(values.shape[1])], values, pairs, Correction.both)
+    same = [pair for pair, true in zip(tested, truth, strict=True) if true == 0]
+    held = all(
+        pair.simultaneous_low is None
+        or pair.simultaneous_high is None
+        or pair.simultaneous_low <= true <= pair.simultaneous_high
+        for pair, true in zip(tested, truth, strict=True)
+    )
+    return [
+        any(pair.p_ttest < 0.05 for pair in same),
+        any(pair.p_holm < 0.05 for pair in same),
+        any(pair.p_maxt < 0.05 for pair in same),
+        any(pair.shown for pair in same),
+        held,
+    ]
+
+
+PARTS: dict[str, Callable[[int], None]] = {"intervals": simulate_intervals, "tests": simulate_tests}
+
+
+def main() -> None:
+    """Run the parts that are named, or all."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], default=[])
+    parser.add_argument(
+        "--samples", type=int, default=2000, help="samples of each row; a bootstrap has a fifth"
+    )
+    arguments = parser.parse_args()
+    for name in arguments.parts or PARTS:
+        PARTS[name](arguments.samples)
+        print()
+
+
+if __name__ == "__main__":
+    main()
