@@ -88,6 +88,11 @@ CONFIGS = {
         data: {source: beir, path: data}
         model: {backend: precomputed, output: sparse, passages: passages.npy, queries: queries.npy}
     """,
+    "splade": """
+        name: t
+        data: {source: beir, path: data}
+        model: {backend: sentence-transformers, output: sparse, name: ./masked}
+    """,
     "bm25": """
         name: t
         data: {source: beir, path: data}
@@ -253,6 +258,9 @@ def original(tmp_path_factory: pytest.TempPathFactory, root: Path, bge_folder: P
     append(folder / "other" / "corpus.jsonl", b'{"_id": "x2", "text": "more"}\n')
     shutil.copytree(bge_folder, folder / "bge-small-en-v1.5")
     shutil.copytree(bge_folder, folder / "other-model")
+    shutil.copytree(bge_folder, folder / "masked")
+    declared = (folder / "masked" / "config.json").read_text(encoding="utf-8")
+    (folder / "masked" / "config.json").write_text(declared.replace("BertModel", "BertForMaskedLM"))
     flip(folder / "other-model" / "model.safetensors")
     tables = {
         "rows": {"query": ["a", "b", "c"], "question": ["d", "e", "f"], "positive": [["x"], ["y"], ["z"]]},

@@ -11,6 +11,7 @@ from pipeline.config.model import (
     DenseEncoderSettings,
     EncoderSettings,
     ModelSettings,
+    SparseEncoderSettings,
     SparseSettings,
     VectorSettings,
 )
@@ -21,6 +22,6 @@ from pipeline.config.settings import STAGES, keyed_settings, setting
 __all__ = [
     "BACKENDS", "FLAT", "MEASURES", "RERANKERS", "SOURCES", "STAGES", "Config", "DataSettings",
     "DenseEncoderSettings", "EncoderSettings", "EngineConfig", "EvaluateConfig", "FuseConfig", "IndexConfig",
-    "ModelSettings", "PartConfig", "RerankSettings", "SearchConfig", "SparseSettings", "VectorSettings",
-    "json_schema", "keyed_settings", "setting",
+    "ModelSettings", "PartConfig", "RerankSettings", "SearchConfig", "SparseEncoderSettings",
+    "SparseSettings", "VectorSettings", "json_schema", "keyed_settings", "setting",
 ]  # fmt: skip

@@ -132,6 +132,10 @@ class SparseSettings(ModelSettings):
         refuse_index_settings("model.output 'sparse'", index, search)
 
 
+class SparseEncoderSettings(SparseSettings, EncoderSettings):
+    """Settings of all backends that run a model which gives weights of words for each text."""
+
+
 def refuse_index_settings(what: str, index: IndexConfig, search: SearchConfig) -> None:
     """Raise ValueError for settings of a Faiss index, for a retriever that makes an index of its own."""
     if index != IndexConfig() or search.parameters:
@@ -159,6 +163,9 @@ BACKENDS = Kinds(
         "native": "pipeline.encoders.native.backend:NativeSettings",
         "sentence-transformers": (
             "pipeline.encoders.torch.sentence_transformers:SentenceTransformersSettings"
+        ),
+        "sentence-transformers sparse": (
+            "pipeline.encoders.torch.sparse_encoder:SentenceTransformersSparseSettings"
         ),
         "precomputed": "pipeline.encoders.precomputed:PrecomputedSettings",
         "precomputed sparse": "pipeline.encoders.precomputed_sparse:PrecomputedSparseSettings",

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from pipeline.config import EncoderSettings, ModelSettings, VectorSettings
 from pipeline.core.progress import Bar
-from pipeline.core.records import Float32, VectorForm
+from pipeline.core.records import VectorForm
 from pipeline.encoders import batching
 from pipeline.encoders.batching import Usage
 from pipeline.encoders.given import Precomputed
@@ -94,9 +95,10 @@ class Encoder:
         self.backend: batching.Backend = config.load(model, prepared)
         if prepared is None:
             model.files.check()
-        check_dimensions(model.truncate_dim or self.backend.dimension, self.backend.dimension)
+        if model.truncate_dim:
+            check_dimensions(model.truncate_dim, self.backend.dimension)
 
-    def encode(self, texts: list[str], role: Role, usage: Usage, bar: Bar) -> Float32:
+    def encode(self, texts: list[str], role: Role, usage: Usage, bar: Bar) -> Any:
         """Encode texts as passages or queries.
 
         Args:
@@ -106,10 +108,12 @@ class Encoder:
             bar: Progress bar, updated for every encoded text.
 
         Returns:
-            float32 [texts, dimension], in the order of `texts`: whole, and not normalized.
+            Rows in the order of `texts`: float32 [texts, dimension], whole and not normalized, or `Ragged`.
         """
         before, after = self.model.prompts[role]
         prompted = [before + text + after for text in texts] if before or after else texts
         length = self.model.max_lengths[role]
-        vectors: Float32 = batching.encode(self.backend, prompted, length, usage, bar, self.config.batch_size)
-        return vectors
+        backend = self.backend
+        if isinstance(backend, batching.RoleDependent):
+            backend = backend.for_role(role)
+        return batching.encode(backend, prompted, length, usage, bar, self.config.batch_size)

@@ -18,13 +18,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from pipeline.core.progress import Bar
 from pipeline.core.records import Int32, Int64, Ragged
 from pipeline.models.files import damaged
+from pipeline.models.model import Role
 from pipeline.storage import ragged_shards
 
 if TYPE_CHECKING:
@@ -68,6 +69,15 @@ class Backend(BatchShape, Protocol):
 
         That is vectors, float32 [b, dimension], or b rows of different lengths, a `Ragged`.
         """
+        ...
+
+
+@runtime_checkable
+class RoleDependent(Protocol):
+    """A loaded model that computes queries in another way than passages."""
+
+    def for_role(self, role: Role) -> Backend:
+        """The model for one of the roles."""
         ...
 
 

@@ -83,8 +83,11 @@ def read_card(files: Files) -> ModelCard:
     pooling_file = folders.get("Pooling", "1_Pooling") + "/config.json"
     pooling = files.read_json(pooling_file, pooling_mode=POOLING_MODES)
     settings = files.read_json("config_sentence_transformers.json", truncate_dim=COUNT)
-    lengths = next(filter(None, (files.read_json(name, max_seq_length=COUNT) for name in LENGTH_FILES)), {})
-    tokenizer = files.read_json("tokenizer_config.json", model_max_length=SIZE)
+    inside = f"{files.network_folder()}/".lstrip("/")
+    lengths = next(
+        filter(None, (files.read_json(inside + name, max_seq_length=COUNT) for name in LENGTH_FILES)), {}
+    )
+    tokenizer = files.read_json(inside + "tokenizer_config.json", model_max_length=SIZE)
     return ModelCard(
         modules=tuple(str(entry.get("type")) for entry in modules),
         pooling=_pooling(pooling),
@@ -93,7 +96,7 @@ def read_card(files: Files) -> ModelCard:
         max_length=int(lengths.get("max_seq_length") or tokenizer.get("model_max_length") or 0) or None,
         truncate_dim=settings.get("truncate_dim") or None,
         activations=tuple(_activations(files, modules)),
-        config=files.read_json("config.json", **CONFIG_TYPES),
+        config=files.read_json(inside + "config.json", **CONFIG_TYPES),
     )
 
 

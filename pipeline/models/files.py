@@ -110,7 +110,8 @@ class Files:
 
     def tokenizer_folder(self) -> Path:
         """A folder with at least the tokenizer's files; fetches no weights."""
-        return self.local or hub.snapshot(self.repo, self.commit, "model", TOKENIZER)
+        folder = self.local or hub.snapshot(self.repo, self.commit, "model", TOKENIZER)
+        return folder / self.network_folder()
 
     def read_json(self, name: str, **fields: JsonType) -> dict[str, Any]:
         """Content of a JSON file that holds an object; empty if there is none. Fetches small files only.
@@ -130,6 +131,16 @@ class Files:
         path, value = self._read("modules.json", [])
         _expect(LIST, value, str(path))
         return [entry for entry in value if isinstance(entry, dict)]
+
+    def network_folder(self, route: str = "document") -> str:
+        """The folder, inside the model's, of the network that a route's texts go through; "" for its own.
+
+        It is another one where a Router of sentence-transformers leads queries and passages to different
+        modules.
+        """
+        structure = self.read_json("router_config.json", structure=OBJECT).get("structure") or {}
+        names = structure.get(route) or [""]
+        return str(names[0])
 
     def _read(self, name: str, default: Any) -> tuple[Path, Any]:
         """The path of a JSON file and its content; `default` if there is no such file."""
@@ -218,6 +229,12 @@ def _files_that_shape_vectors(folder: Path) -> list[Path]:
     shaping = {*folder.glob("*.safetensors"), *filter(Path.is_file, _named_weights(files, folder))}
     if not any((folder / name).is_file() for name in PREFERRED):
         shaping.update(folder.glob("*.bin"))
+    declared = [folder / str(module["path"]) for module in files.read_modules() if module.get("path")]
+    declared += [
+        folder / name for name in files.read_json("router_config.json", types=OBJECT).get("types") or ()
+    ]
+    for module_folder in declared:
+        shaping.update(module_folder.rglob("*.safetensors"))
     described = any((folder / name).is_file() for name in ("config.json", "modules.json", ADAPTER))
     if not shaping or not described:
         missing = "config.json" if shaping else "weights (*.safetensors or *.bin)"
@@ -232,7 +249,6 @@ def _files_that_shape_vectors(folder: Path) -> list[Path]:
         shaping.update(folder.rglob(pattern))
     own = [folder / path for path in map(own_file, files.classes()) if path]
     shaping.update(filter(Path.is_file, own))
-    declared = [folder / str(module["path"]) for module in files.read_modules() if module.get("path")]
     for module_folder in (*folder.glob("[0-9]_*"), *declared):
         for pattern in (*TOKENIZER, *CODE, "*.safetensors", "*.bin"):
             shaping.update(module_folder.rglob(pattern))

@@ -19,6 +19,7 @@ from pipeline.models.card import WIDTH_PRESERVING, ModelCard, max_positions, rea
 from pipeline.models.families import Family, family_of, prompt_parts
 from pipeline.models.files import ADAPTER, Files, find_model
 from pipeline.models.model import ROLES, Model, Role, untrusted_code
+from pipeline.models.sparse_modules import check_sparse_modules, refuse_sparse_modules
 
 FindModel = Callable[[str, str | None, bool], Files]
 """See `find_model`."""
@@ -113,6 +114,11 @@ def _check_modules(config: EncoderSettings, card: ModelCard) -> None:
     if own and not config.trust_remote_code:
         raise untrusted_code(config.name, f", such as {own[0]}")
     names = card.module_names
+    if config.output == "sparse":
+        if config.as_sentence_transformers:
+            check_sparse_modules(config, card)
+        return
+    refuse_sparse_modules(config, card)
     if config.as_sentence_transformers:
         if names and names[0] not in ("Transformer", "StaticEmbedding"):
             raise InputError(

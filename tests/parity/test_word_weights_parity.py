@@ -1,0 +1,77 @@
+"""Weights of words equal those of the libraries' own encoders."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline.config import BACKENDS
+from pipeline.core.progress import silent
+from pipeline.core.records import Float32, Ragged
+from pipeline.encoders import Usage, open_encoder, resolve
+from pipeline.storage.store import Store
+
+TEXTS = 40
+
+
+@pytest.fixture(scope="module")
+def splade(root: Path) -> Path:
+    """A real learned sparse model, which the project may read and never ships."""
+    folder = root.parent / "shared" / "models" / "splade-tiny"
+    if not folder.is_dir():
+        pytest.skip("the model ../shared/models/splade-tiny is not on this machine")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def inference_free(splade: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that looks the weights of a query's words up, in sentence-transformers' layout."""
+    import torch
+    from sentence_transformers import SparseEncoder
+    from sentence_transformers.base.modules import Router, Transformer
+    from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding, SpladePooling
+
+    passages = Transformer(str(splade), transformer_task="fill-mask")
+    words = torch.rand(30522, generator=torch.Generator().manual_seed(0))
+    queries = SparseStaticEmbedding(passages.tokenizer, words)
+    pooling = SpladePooling("max", activation_function="log1p_relu")
+    router = Router.for_query_document(query_modules=[queries], document_modules=[passages, pooling])
+    folder = tmp_path_factory.mktemp("inference-free")
+    SparseEncoder(modules=[router]).save_pretrained(str(folder))
+    return folder
+
+
+def rows_of(folder: Path, texts: list[str], store: Store, role: Any, **settings: Any) -> Float32:
+    """The weights that a backend gives, as float32 [texts, words]; words are ascending in each row."""
+    given = {"backend": "sentence-transformers", "output": "sparse", "name": str(folder), **settings}
+    config = BACKENDS.make(**given)
+    with silent("", None, "") as bar:
+        found: Ragged = open_encoder(config, resolve(config), store).encode(texts, role, Usage(), bar)
+    words, weights = found.columns
+    assert words.dtype == np.int32
+    assert weights.dtype == np.float32
+    assert (weights > 0).all()
+    whole = np.zeros((len(texts), 30522), np.float32)
+    row = np.repeat(np.arange(len(texts)), found.lengths)
+    assert (np.diff(row * 30522 + words) > 0).all()
+    whole[row, words] = weights
+    return whole
+
+
+@pytest.mark.parametrize("model", ["splade", "inference_free"])
+@pytest.mark.parametrize("role", ["passages", "queries"])
+def test_weights_equal_those_of_sparse_encoder(
+    request: pytest.FixtureRequest, passages: list[str], tmp_path: Path, model: str, role: str
+) -> None:
+    from sentence_transformers import SparseEncoder
+
+    folder, texts = request.getfixturevalue(model), passages[:TEXTS]
+    peer = SparseEncoder(str(folder), device="cpu")
+    encode = peer.encode_query if role == "queries" else peer.encode_document
+    expected = encode(texts, batch_size=8).to_dense().numpy()
+    found = rows_of(folder, texts, Store(tmp_path), role)
+    assert (found > 0).sum() > 10 * TEXTS
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
