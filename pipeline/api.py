@@ -152,6 +152,27 @@ def describe_data(configs: Sequence[Config], progress: Progress = silent) -> dic
     }
 
 
+def export_data(config: Config, folder: str | Path, progress: Progress = silent) -> list[Path]:
+    """Write the texts of a config's collection, in the order in which given vectors are matched to them.
+
+    Args:
+        config: From `load_config`.
+        folder: A new or empty folder; see `pipeline.data.export_texts` for its files.
+        progress: Opens progress bars; none by default.
+
+    Returns:
+        The files.
+
+    Raises:
+        InputError: The data cannot be found, or is not what it should be; or the folder is in use.
+    """
+    from pipeline.data import check_export, export_texts
+
+    check_export(Path(folder))
+    (benchmark,) = several([config], progress)
+    return export_texts(benchmark.collection, Path(folder))
+
+
 def _token_counter(benchmarks: Sequence[Benchmark]) -> TokenCounter | None:
     """The first token counter among the benchmarks; None where no tokenizer can be found."""
     try:

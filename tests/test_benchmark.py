@@ -230,6 +230,7 @@ def test_a_collection_that_stays_as_it_is_is_hashed_once(
     workplace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hashing, "SETTLED", 0)  # the files were written just now
+    monkeypatch.setattr(hashing, "SMALL", 0)
     hashed: list[Path] = []
     monkeypatch.setattr(hashing, "hash_file", lambda path: hashed.append(path) or hash_file(path))
     Benchmark(config(workplace), Store(workplace / "empty")).ensure("data")

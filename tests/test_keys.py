@@ -187,6 +187,8 @@ CHANGES: dict[str, list[Change]] = {
     "model.trust_remote_code": [Change("model.trust_remote_code=true")],
     "model.passages": [Change("model.passages=other.npy", ("precomputed",))],
     "model.queries": [Change("model.queries=other.npy", ("precomputed",))],
+    "model.passage_ids": [Change("model.passage_ids=ids.txt", ("precomputed",))],
+    "model.query_ids": [Change("model.query_ids=ids.txt", ("precomputed",))],
     "model.k1": [Change("model.k1=1.2", ("bm25",))],
     "model.b": [Change("model.b=0.75", ("bm25",))],
     "model.stop_words": [Change("model.stop_words=null", ("bm25",))],
@@ -275,6 +277,7 @@ def original(tmp_path_factory: pytest.TempPathFactory, root: Path, bge_folder: P
     shutil.copytree(folder / "texts", folder / "texts_copy")
     for name, seed in (("passages", 1), ("queries", 2), ("other", 3)):
         np.save(folder / f"{name}.npy", np.random.default_rng(seed).random((4, 2), np.float32))
+    (folder / "ids.txt").write_text("a\nb\nc\nd\n", encoding="utf-8")
     for kind, name in (("dataset", "rows"), ("dataset", "texts"), ("model", "tiny")):
         on_hub(folder / "hub", kind, name, folder / (name if kind == "dataset" else "bge-small-en-v1.5"))
     for name, text in CONFIGS.items():

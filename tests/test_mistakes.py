@@ -599,17 +599,17 @@ MODEL: list[tuple[Apply, tuple[str, ...], list[str]]] = [
     (
         both(VECTORS, content("p.npy", b"not an array")),
         ("run", "pre.yaml"),
-        ["model.passages", "p.npy is not a .npy file"],
+        ["model.passages", "p.npy is not a .npy or .npz file of vectors"],
     ),
     (
         both(VECTORS, array("p.npy", [{"a": 1}], dtype=object)),
         ("run", "pre.yaml"),
-        ["p.npy is not a .npy file", "pickled"],
+        ["p.npy is not a .npy or .npz file of vectors", "pickled"],
     ),
     (
         both(VECTORS, content("p.npy", b"\x93NUMPY\x01\x00\x10\x00((((((((((((((({")),
         ("run", "pre.yaml"),
-        ["p.npy is not a .npy file"],
+        ["p.npy is not a .npy or .npz file of vectors"],
     ),
     (both(VECTORS, array("p.npy", [1, 2])), ("run", "pre.yaml"), ["p.npy holds int64 of shape [2]"]),
     (

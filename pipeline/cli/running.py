@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,6 +11,7 @@ import typer
 
 from pipeline.cli.options import Configs, Json, Sets, load
 from pipeline.cli.terminal import print_each, progress, report_failure, show
+from pipeline.core.errors import InputError
 from pipeline.core.table import transposed
 from pipeline.report.listings import plan_table
 
@@ -94,11 +96,29 @@ def plan(configs: Configs, settings: Sets = None, as_json: Json = False) -> None
         show(*(plan_table(name, stages) for name, stages in plans.items()))
 
 
-def data(configs: Configs, settings: Sets = None, as_json: Json = False) -> None:
+def data(
+    configs: Configs,
+    settings: Sets = None,
+    as_json: Json = False,
+    export: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Write its ids and texts here, in the order of given vectors."),
+    ] = None,
+) -> None:
     """Show what a collection holds, before anything is computed."""
-    from pipeline.api import describe_data
+    from pipeline.api import describe_data, export_data
 
-    described = describe_data(load(configs, settings), progress)
+    loaded = load(configs, settings)
+    if export and len({config.data for config in loaded}) > 1:
+        raise InputError(
+            f"--export {export}: the configs have several collections",
+            allowed="configs of one collection",
+            fix="export one after the other",
+        )
+    if export:
+        for path in export_data(loaded[0], export, progress):
+            print(f"written to {path}", file=sys.stderr)
+    described = describe_data(loaded, progress)
     if as_json:
         print_each([{"name": name, **description} for name, description in described.items()])
         return

@@ -4,46 +4,48 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from pipeline.config import VectorSettings
 from pipeline.core.errors import InputError
-from pipeline.core.records import Embeddings, Float32
+from pipeline.core.records import Float32, Int64
 from pipeline.encoders.given import Precomputed, PrecomputedFiles
-from pipeline.formats.npy import map_vectors
-from pipeline.models.model import Role
-from pipeline.storage.vector_shards import release_memory
+from pipeline.formats.npy import VectorFile, map_vectors
+from pipeline.models.model import ROLES, Role
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
 class PrecomputedSettings(PrecomputedFiles, VectorSettings):
-    """Vectors from files, which another program wrote: `.npy` files [texts, dimension]."""
+    """Vectors from files, which another program wrote: `.npy` [texts, dimension], or `.npz` with ids."""
 
     def open(self) -> PrecomputedVectors:
         """See `ModelSettings.open`."""
-        return PrecomputedVectors(self.paths(".npy file of float vectors"))
+        return PrecomputedVectors(self.paths(".npy file of float vectors"), self.id_paths())
 
 
 @dataclass(frozen=True)
 class PrecomputedVectors(Precomputed):
-    """One `.npy` file [texts, dimension] for each role."""
+    """One file of vectors [texts, dimension] for each role."""
 
     @cached_property
-    def _arrays(self) -> dict[Role, npt.NDArray[np.floating[Any]]]:
+    def _vectors(self) -> dict[Role, VectorFile]:
         return {role: map_vectors(path, f"model.{role}") for role, path in self.paths.items()}
+
+    def own_ids(self, role: Role) -> pa.Array | None:
+        """See `Precomputed.own_ids`."""
+        return self._vectors[role].ids
 
     def count(self, role: Role) -> int:
         """See `Precomputed.count`."""
-        return len(self._arrays[role])
+        return len(self._vectors[role].array)
 
     def match_roles(self) -> None:
         """See `Precomputed.match_roles`: vectors have as many dimensions in both files."""
-        passages, queries = self._arrays["passages"], self._arrays["queries"]
+        passages, queries = (self._vectors[role].array for role in ROLES)
         if passages.shape[1] != queries.shape[1]:
             raise InputError(
                 f"model.passages has {passages.shape[1]} dimensions and model.queries {queries.shape[1]}",
@@ -51,17 +53,16 @@ class PrecomputedVectors(Precomputed):
                 fix="encode both with one model",
             )
 
-    def read(self, role: Role, rows: range, ids: pa.ChunkedArray) -> Float32:
+    def read(self, role: Role, rows: Int64, ids: pa.ChunkedArray) -> Float32:
         """See `Precomputed.read`: float32 [rows, dimension]; a row of zeros is refused."""
-        array = self._arrays[role]
+        found = self.files[role].take(self._vectors[role].array, rows)
         with np.errstate(over="ignore"):  # infinite numbers are refused when vectors are stored
-            vectors = np.array(array[rows.start : rows.stop], np.float32)
-        release_memory(Embeddings((array,)), rows.start, rows.stop)
+            vectors = found.astype(np.float32, copy=False)
         zero = ~vectors.any(axis=1)
         if zero.any():
             first = int(np.argmax(zero))
             raise InputError(
-                f"model.{role}: {self.paths[role]}: row {rows.start + first} ('{ids[first]}') is all zeros",
+                f"model.{role}: {self.paths[role]}: row {rows[first]} ('{ids[first]}') is all zeros",
                 fix="encode that text again: a zero vector has no direction",
             )
         return vectors

@@ -10,7 +10,7 @@ import numpy as np
 
 from pipeline.config import SparseSettings
 from pipeline.core.errors import InputError
-from pipeline.core.records import Ragged
+from pipeline.core.records import Int64, Ragged
 from pipeline.encoders.given import Precomputed, PrecomputedFiles
 from pipeline.formats.sparse import SparseMatrix, map_sparse
 from pipeline.models.model import ROLES, Role
@@ -24,7 +24,7 @@ class PrecomputedSparseSettings(PrecomputedFiles, SparseSettings):
 
     def open(self) -> PrecomputedWeights:
         """The files, of which both must be given and exist."""
-        return PrecomputedWeights(self.paths(".npz file of a CSR matrix"))
+        return PrecomputedWeights(self.paths(".npz file of a CSR matrix"), self.id_paths())
 
 
 @dataclass(frozen=True)
@@ -49,23 +49,28 @@ class PrecomputedWeights(Precomputed):
                 fix="encode both with one model",
             )
 
-    def read(self, role: Role, rows: range, ids: pa.ChunkedArray) -> Ragged:
+    def read(self, role: Role, rows: Int64, ids: pa.ChunkedArray) -> Ragged:
         """See `Precomputed.read`: words in ascending order, and none with a weight of zero."""
         from scipy.sparse import csr_array
 
-        matrix = self._matrices[role]
-        starts = np.asarray(matrix.starts[rows.start : rows.stop + 1], np.int64)
-        first, last = int(starts[0]), int(starts[-1])
-        columns = np.array(matrix.columns[first:last], np.int64)
-        if (np.diff(starts) < 0).any() or ((columns < 0) | (columns >= matrix.width)).any():
+        matrix, file = self._matrices[role], self.files[role]
+        first, last = (file.take(matrix.starts, rows + after).astype(np.int64) for after in (0, 1))
+        inside = ((first >= 0) & (first <= last) & (last <= len(matrix.columns))).all()
+        lengths = last - first
+        ends = np.cumsum(lengths)
+        entries = (
+            np.arange(lengths.sum()) + np.repeat(first - ends + lengths, lengths) if inside else rows[:0]
+        )
+        columns = file.take(matrix.columns, entries).astype(np.int64)
+        if not inside or ((columns < 0) | (columns >= matrix.width)).any():
             raise InputError(
-                f"model.{role}: {self.paths[role]}: a row from {rows.start} on is outside of the matrix",
+                f"model.{role}: {self.paths[role]}: a row from {rows.min()} on is outside of the matrix",
                 allowed=f"columns from 0 to {matrix.width - 1:,}",
                 fix="save the weights again",
             )
         with np.errstate(over="ignore"):  # infinite numbers are refused when rows are stored
-            values = np.array(matrix.values[first:last], np.float32)
-        part = csr_array((values, columns, starts - first), shape=(len(rows), matrix.width))
+            values = file.take(matrix.values, entries).astype(np.float32)
+        part = csr_array((values, columns, np.append(0, ends)), shape=(len(rows), matrix.width))
         part.sum_duplicates()  # of one word; words are then in ascending order
         part.eliminate_zeros()
         return Ragged(part.indptr[1:].astype(np.int64), (part.indices.astype(np.int32), part.data))

@@ -10,9 +10,9 @@ import numpy as np
 
 from pipeline.core.errors import InputError
 from pipeline.core.records import Array
+from pipeline.formats.npy import map_member
 
 PARTS = ("format.npy", "shape.npy", "indptr.npy", "indices.npy", "data.npy")
-_LOCAL_HEADER = 30  # bytes of a member's header in the file, before its name
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def map_sparse(path: Path, setting: str) -> SparseMatrix:
     """
     try:
         with zipfile.ZipFile(path) as archive:
-            kind, shape, starts, columns, values = (_member(path, archive, name) for name in PARTS)
+            kind, shape, starts, columns, values = (map_member(path, archive, name) for name in PARTS)
         whole = kind.item() == b"csr" and shape.shape == (2,)
     except Exception:  # the file may hold anything
         whole = False
@@ -63,25 +63,3 @@ def map_sparse(path: Path, setting: str) -> SparseMatrix:
             fix="save the weights again",
         )
     return SparseMatrix(width, starts, columns, values)
-
-
-def _member(path: Path, archive: zipfile.ZipFile, name: str) -> Array:
-    """One array of the archive; memory-mapped if it is stored as it is."""
-    entry = archive.getinfo(name)
-    with archive.open(entry) as member:
-        version = np.lib.format.read_magic(member)
-        if version != (1, 0):
-            raise ValueError(f"version {version}")
-        shape, _, dtype = np.lib.format.read_array_header_1_0(member)
-        if dtype.hasobject:
-            raise ValueError("objects")
-        count = int(np.prod(shape))
-        if entry.compress_type != zipfile.ZIP_STORED or not count:
-            content = member.read()
-            return np.frombuffer(content, dtype, count).reshape(shape)
-        before = member.tell()
-    with open(path, "rb") as file:
-        file.seek(entry.header_offset + _LOCAL_HEADER - 4)
-        lengths = np.frombuffer(file.read(4), "<u2")  # of the name and of the extra field that follow
-    start = entry.header_offset + _LOCAL_HEADER + int(lengths.sum()) + before
-    return np.memmap(path, dtype, "r", start, shape)
