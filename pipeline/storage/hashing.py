@@ -119,7 +119,7 @@ def _hash_blocks(path: Path) -> tuple[bytes, ...]:
             return hashlib.sha256(os.pread(handle, BLOCK, start)).digest()
 
         with ThreadPoolExecutor(machine.cores()) as pool:
-            return tuple(pool.map(digest, range(0, size, BLOCK)))
+            return tuple(pool.map(digest, range(0, max(size, 1), BLOCK)))  # one even of an empty file
 
 
 def file_changed(what: str) -> InputError:
