@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -71,7 +71,8 @@ def run_benchmarks(
 ) -> Iterator[Outcome]:
     """Run several benchmarks one after the other; each reuses what those before it computed.
 
-    All are checked by this call, before the first is run. One that fails later does not stop those after it.
+    All are checked by this call, before the first is run, and collections are read for that. One that fails
+    later does not stop those after it.
 
     Args:
         configs: From `load_configs`; each with a result folder of its own.
@@ -90,12 +91,22 @@ def run_benchmarks(
     waiting = several(configs, progress, fresh)
     for benchmark, folder in zip(waiting, folders, strict=True):
         check_folder(folder)
+        _check(benchmark.config.name, benchmark.check)
+    for benchmark in waiting if len(waiting) > 1 else ():
         try:
-            benchmark.check()
-        except InputError as error:
-            found = f"{benchmark.config.name}: {error.found}"
-            raise InputError(found, allowed=error.allowed, fix=error.fix) from None
+            _ = benchmark.collection
+        except Exception:  # it fails again when its turn comes, and does not stop the others
+            continue
+        _check(benchmark.config.name, benchmark.check_collection)
     return _run_each(waiting, folders, progress)
+
+
+def _check(name: str, check: Callable[[], None]) -> None:
+    """Run a check, and name the benchmark in its refusal."""
+    try:
+        check()
+    except InputError as error:
+        raise InputError(f"{name}: {error.found}", allowed=error.allowed, fix=error.fix) from None
 
 
 def _run_each(waiting: list[Benchmark], folders: list[Path], progress: Progress) -> Iterator[Outcome]:

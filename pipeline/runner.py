@@ -125,6 +125,11 @@ class Benchmark:
             self.store.check(recipe)
         self.retriever.check(self._searched)
 
+    def check_collection(self) -> None:
+        """Read the collection if it is to be searched, and refuse settings that do not fit its size."""
+        if not self._searched:
+            self.retriever.check_collection(self.collection)
+
     @property
     def _searched(self) -> bool:
         """Whether the ranking exists, and may be used."""
@@ -136,6 +141,7 @@ class Benchmark:
         try:
             if not self._searched:
                 self._connect()
+                self.check_collection()
             results = (self.retriever.ranking, shared.SCORES)
             for name in self._needed_for(results) if self.fresh else results:
                 self.ensure(name)

@@ -53,8 +53,8 @@ def test_result_folder_holds_what_the_contract_says(finished: Path) -> None:
     assert list(metrics["metrics"]) == ["ndcg@10", "map(rel=2)@50", "recall@20", "mrr@10", "precision@5"]
     for stage in metrics["stages"]:
         encoded = stage["stage"] in ("passages", "queries")
-        assert ("encoding" in stage) == encoded
-        assert set(stage) - {"encoding"} == {
+        assert ("encoding" in stage) == ("found" in stage) == encoded
+        assert set(stage) - {"encoding", "found"} == {
             "stage", "key", "reused", "seconds", "items", "items_per_second", "peak_rss_mb", "bytes",
             "made_at", "hardware", "threads",
         }  # fmt: skip
@@ -320,3 +320,19 @@ def test_fresh_checks_what_a_finished_search_would_not(workplace: Path) -> None:
     Benchmark(elsewhere, store).check()
     with pytest.raises(InputError, match=r"search\.device: cuda:7"):
         Benchmark(elsewhere, store, fresh=True).check()
+
+
+def test_a_sweep_with_too_large_an_index_is_refused_before_anything_is_encoded(
+    workplace: Path,
+) -> None:
+    shutil.rmtree(workplace / "indexes")
+    settings = (["name=one"], ["name=two", "index.factory='IVF400,Flat'"])
+    configs = [config(workplace, *each) for each in settings]
+    with pytest.raises(InputError, match=r"two: .*'IVF400,Flat' is trained on 400 vectors or more.* has 345"):
+        run_benchmarks(configs)
+    assert [path.name for path in (workplace / "indexes").iterdir() if path.name[0] != "."] == ["data"]
+    with pytest.raises(InputError, match="a shard has 115"):
+        run(workplace, "index.factory='IVF200,Flat'", "index.shards=3")
+    with pytest.raises(InputError, match=r"index\.train_rows is 39"):
+        run(workplace, "index.factory='IVF40,Flat'", "index.train_rows=39")
+    assert not (workplace / "indexes" / "passages").exists()

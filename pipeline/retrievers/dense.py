@@ -65,17 +65,33 @@ class Dense(EncodingRetriever[VectorSettings]):
         from pipeline.search import faiss_index, gpu
 
         index, search = self.config.index, self.config.search
-        dimension = self.model.dimension if isinstance(self.model, Model) else None
         kept = self._form.dimensions
-        if kept and dimension:
-            vector_forms.check_dimensions(kept, dimension)
-        faiss_index.check_index(index.factory, index.metric, search.parameters, kept or dimension)
+        if kept and (given := self._given_dimension):
+            vector_forms.check_dimensions(kept, given)
+        faiss_index.check_index(index.factory, index.metric, search.parameters, self._known_dimension)
         gpu.choose_gpu(search.device, gpu.count_gpus())
 
     def check_collection(self, collection: Collection) -> None:
-        """See `EncodingRetriever.check_collection`: every shard of the index needs a passage."""
+        """See `Retriever.check_collection`: every shard of the index needs passages to be trained on."""
         self._check_shards(collection)
         super().check_collection(collection)
+        from pipeline.search import faiss_index
+
+        index, dimension = self.config.index, self._known_dimension
+        passages = len(collection.passages)
+        faiss_index.check_size(
+            index.factory, index.metric, dimension, passages, index.train_rows, index.shards
+        )
+
+    @property
+    def _given_dimension(self) -> int | None:
+        """The dimension of the vectors that the model gives, where its files say it."""
+        return self.model.dimension if isinstance(self.model, Model) else None
+
+    @property
+    def _known_dimension(self) -> int | None:
+        """The dimension of the vectors that are indexed, where it is known."""
+        return self._form.dimensions or self._given_dimension
 
     @cached_property
     def _query_form(self) -> VectorForm:
@@ -131,7 +147,8 @@ class Dense(EncodingRetriever[VectorSettings]):
         rows = sum(part.stop - part.start for part in parts)
         if index.shards > 1:
             context.engine.start(len(parts))
-        with context.progress("index", rows, "vectors") as bar, meter.working():
+        label = "index" if index.factory == FLAT else "train and fill the index"
+        with context.progress(label, rows, "vectors") as bar, meter.working():
             if index.shards > 1:
                 build = partial(jobs.build_index_bytes, index)
                 for done in counted_parts(context.engine, meter, build, parts, bar):

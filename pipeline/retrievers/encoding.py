@@ -69,7 +69,7 @@ class EncodingRetriever(Retriever[Settings], ABC):
         engines.check(self.config.engine, self.model)
 
     def check_collection(self, collection: Collection) -> None:
-        """Refuse settings that do not fit the collection, before its texts are encoded."""
+        """See `Retriever.check_collection`."""
         if isinstance(self.model, Precomputed):
             self.model.match(collection)
 
@@ -94,7 +94,6 @@ class EncodingRetriever(Retriever[Settings], ABC):
 
     def _encode(self, role: Role, kept: RowFormat, inputs: Inputs, draft: Draft, context: Context) -> Facts:
         collection: Collection = inputs["data"]
-        self.check_collection(collection)
         texts = collection.passages if role == "passages" else collection.queries
         missing = vector_shards.missing_ranges(len(texts), self.settings.shard_rows, draft.whole)
         if isinstance(self.model, Precomputed):

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from pipeline.config import FuseConfig, keyed_settings
 from pipeline.core.order import descending_id_rank
-from pipeline.core.records import Ranking
+from pipeline.core.records import Collection, Ranking
 from pipeline.engines import Engine
 from pipeline.metrics.names import Measure, parse_measures
 from pipeline.retrievers.assessment import Assessment, Judge
@@ -75,6 +75,11 @@ class Fused(Retriever[FuseConfig]):
         """See `Retriever.check`."""
         for part in self.parts:
             part.check(search_is_cached)
+
+    def check_collection(self, collection: Collection) -> None:
+        """See `Retriever.check_collection`."""
+        for part in self.parts:
+            part.check_collection(collection)
 
     def open_engine(self, store: Store) -> Engine:
         """See `Retriever.open_engine`: that of the first part."""

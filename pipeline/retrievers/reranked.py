@@ -71,6 +71,10 @@ class Reranked(Retriever[RerankSettings]):
         """See `Retriever.check`."""
         self.first.check(search_is_cached)
 
+    def check_collection(self, collection: Collection) -> None:
+        """See `Retriever.check_collection`."""
+        self.first.check_collection(collection)
+
     def open_engine(self, store: Store) -> Engine:
         """See `Retriever.open_engine`: this process."""
         return LocalEngine(partial(rerankers.open_scorer, self.settings, self.model))

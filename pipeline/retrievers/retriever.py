@@ -13,6 +13,7 @@ from pipeline import data, encoders, rerankers
 from pipeline.config import Config
 from pipeline.config.kinds import named
 from pipeline.config.settings import Section
+from pipeline.core.records import Collection
 from pipeline.data import Identity
 from pipeline.engines import Engine, LocalEngine
 from pipeline.models.files import find_model
@@ -81,6 +82,10 @@ class Retriever(ABC, Generic[Settings]):
 
         With `search_is_cached`, the ranking exists already, and nothing will be searched.
         """
+        return
+
+    def check_collection(self, collection: Collection) -> None:
+        """Refuse settings that do not fit the collection, once it is read and before texts are encoded."""
         return
 
     def open_engine(self, store: Store) -> Engine:

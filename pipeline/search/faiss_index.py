@@ -14,6 +14,7 @@ import numpy as np
 from pipeline.core.errors import InputError
 from pipeline.core.progress import Bar
 from pipeline.core.records import Embeddings, UInt8
+from pipeline.search import faiss_training
 from pipeline.search.similarity import Metric, for_metric
 from pipeline.storage import vector_shards
 
@@ -52,7 +53,8 @@ def build_index(
         wanted = train_rows or max(TRAIN_ROWS, ROWS_PER_LIST * _lists(index))
         drawn = np.random.default_rng(seed).choice(n, min(wanted, n), replace=False)
         try:
-            index.train(for_metric(vector_shards.gather_rows(embeddings, np.sort(drawn)), metric))
+            sample = for_metric(vector_shards.gather_rows(embeddings, np.sort(drawn)), metric)
+            faiss_training.train(index, sample, bar)
         except RuntimeError as error:
             raise _refusal(f"index.factory: '{factory}' on {len(drawn):,} of {n:,} vectors", error) from None
     chunk = n if "NSG" in factory else CHUNK  # an NSG graph is built from all vectors at once
@@ -99,10 +101,44 @@ def check_index(factory: str, metric: Metric, parameters: Parameters, dimension:
 
     If the dimension of the vectors is not known yet (None), the least one that fits is tried.
     """
-    if dimension is None or not 1 <= dimension <= MAX_DIMENSION:
-        least = math.lcm(*map(int, _DIVISORS.findall(factory)))  # LSHr allocates memory by the square of it
-        dimension = min(max(least, 1), MAX_DIMENSION)
-    set_search_parameters(create_index(factory, metric, dimension), factory, parameters)
+    index = create_index(factory, metric, _dimension_to_try(factory, dimension))
+    set_search_parameters(index, factory, parameters)
+
+
+def _dimension_to_try(factory: str, dimension: int | None) -> int:
+    """The dimension itself, or the least one that fits the factory."""
+    if dimension is not None and 1 <= dimension <= MAX_DIMENSION:
+        return dimension
+    least = math.lcm(*map(int, _DIVISORS.findall(factory)))  # LSHr allocates memory by the square of it
+    return min(max(least, 1), MAX_DIMENSION)
+
+
+def check_size(
+    factory: str, metric: Metric, dimension: int | None, vectors: int, train_rows: int | None, shards: int
+) -> None:
+    """Refuse an index that has too few vectors to be trained, before they are encoded.
+
+    Args:
+        factory: A faiss `index_factory` string.
+        metric: The metric.
+        dimension: Of the vectors, if it is known; as in `check_index`.
+        vectors: How many there are.
+        train_rows: As in `build_index`.
+        shards: How many parts they are cut into, each with an index of its own.
+    """
+    needed = faiss_training.least_training_rows(
+        create_index(factory, metric, _dimension_to_try(factory, dimension))
+    )
+    available = vectors // shards
+    sample = min(train_rows or available, available)
+    if sample < needed:
+        where = f"a shard has {available:,}" if shards > 1 else f"the collection has {available:,}"
+        given = f"index.train_rows is {train_rows:,}" if sample < available else where
+        raise InputError(
+            f"index.factory: '{factory}' is trained on {needed:,} vectors or more, and {given}",
+            allowed="an index of fewer lists or codes, or one that is not trained, such as HNSW32 or Flat",
+            fix="change index.factory" + (" or index.shards" if shards > 1 else ""),
+        )
 
 
 def set_search_parameters(index: Any, factory: str, parameters: Parameters) -> None:
