@@ -9,7 +9,8 @@ import numpy as np
 
 from pipeline.core.records import Float64
 from pipeline.metrics.names import Measure
-from pipeline.metrics.statistics import bootstrap_interval, holm, randomization_test, t_test
+from pipeline.metrics.randomization import randomization_test
+from pipeline.metrics.statistics import holm, shown_intervals, t_test
 
 SAME = 1e-12  # values of one query that differ by no more are a tie; above 1, as a share of the higher one
 
@@ -23,9 +24,9 @@ def changes(measures: Sequence[Measure], before: Float64, after: Float64) -> dic
         after: The same, of the other ranking.
 
     Returns:
-        `before`, the mean; `difference`, the mean of after minus before, and the ends of its 95% interval;
-        `p_ttest` and `p_randomization` of the two-sided paired tests; `p_holm`, the first corrected for the
-        number of measures; and the numbers of queries that rose, stayed and fell.
+        `before`, the mean; `difference`, the mean of after minus before, and the ends of its 95% interval,
+        None where none is shown; `p_ttest` and `p_randomization` of the two-sided paired tests; `p_holm`, the
+        first corrected for the number of measures; and the numbers of queries that rose, stayed and fell.
     """
     differences = after - before
     highest = np.maximum(np.abs(before), np.abs(after))
@@ -34,7 +35,6 @@ def changes(measures: Sequence[Measure], before: Float64, after: Float64) -> dic
     columns = {
         "before": before.mean(axis=0),
         "difference": differences.mean(axis=0),
-        **dict(zip(("ci_low", "ci_high"), bootstrap_interval(differences), strict=True)),
         "p_ttest": p_ttest,
         "p_randomization": randomization_test(differences),
         "p_holm": holm(p_ttest),
@@ -43,6 +43,8 @@ def changes(measures: Sequence[Measure], before: Float64, after: Float64) -> dic
         "losses": (differences < 0).sum(axis=0),
     }
     listed = {name: column.tolist() for name, column in columns.items()}
+    ends = [interval or (None, None) for interval in shown_intervals(differences)]
+    listed["ci_low"], listed["ci_high"] = map(list, zip(*ends, strict=True))
     return {
         str(measure): {name: column[number] for name, column in listed.items()}
         for number, measure in enumerate(measures)

@@ -95,6 +95,14 @@ def randomize(
     return Randomized((drawn + alone) / (drawn + ways), p_maxt, _reach(np.concatenate(largest), n_queries))
 
 
+def randomization_test(differences: Float64) -> Float64:
+    """float64 [pairs]: two-sided p of each pair of float64 [queries, pairs] alone, as by `randomize`."""
+    n_pairs = differences.shape[1]
+    beside_zero = np.column_stack([differences, np.zeros(len(differences))])
+    none = np.zeros(n_pairs, dtype=bool)
+    return randomize(beside_zero, [(pair, n_pairs) for pair in range(n_pairs)], differences, none).p
+
+
 def _norms(differences: Float64) -> Float64:
     """float64 [pairs]: √(n · sum of squares); 1 where there is no difference."""
     norms: Float64 = np.sqrt(len(differences) * np.square(differences).sum(axis=0))
