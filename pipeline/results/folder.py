@@ -119,6 +119,9 @@ def write_result(
     if "against_exact" in scores:
         given = {**settings["index"], "parameters": settings["search"]["parameters"]}
         metrics["index"] = {**given, **artifacts["search"].facts.get("index", {})}
+    ranked = artifacts[benchmark.retriever.ranking].facts
+    if "sparsity" in ranked:
+        metrics["sparsity"] = ranked["sparsity"]
     if "reranking" in scores:
         metrics["reranking"] = {**scores["reranking"], **_speed_of_reranking(outcomes, scores["queries"])}
     if "fuse" in artifacts:

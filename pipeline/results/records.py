@@ -115,6 +115,21 @@ class Latency(Record):
     p99: float
 
 
+class Sparsity(Record):
+    """How sparse weights of words are.
+
+    Attributes:
+        query_words: Mean number of words of a query that have a weight.
+        passage_words: The same of a passage.
+        flops: Expected multiplications for the score of a query and a passage; see
+            `pipeline.search.inverted_index.sparsity`.
+    """
+
+    query_words: float
+    passage_words: float
+    flops: float
+
+
 class IndexCost(Record):
     """An approximate index, and what it takes; on a GPU, figures of threads and memory have no meaning.
 
@@ -299,6 +314,7 @@ class Metrics(Record):
         short_rankings: Only where a ranking ends before the deepest cutoff of a measure.
         intervals: None where none is shown; see `pipeline.metrics.statistics.mean_interval`.
         index: Only of an approximate index that was measured against exact search; so is `against_exact`.
+        sparsity: Only of a sparse result.
         first_stage: Only of a reranked result; so is `reranking`.
         of: The parts of a fused result; `fusion` says how they were joined.
     """
@@ -313,6 +329,7 @@ class Metrics(Record):
     short_rankings: ShortRankings | None = None
     index: IndexCost | None = None
     against_exact: AgainstExact | None = None
+    sparsity: Sparsity | None = None
     first_stage: FirstStage | None = None
     reranking: Reranking | None = None
     of: tuple[PartOfFusion, ...] = ()

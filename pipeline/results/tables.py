@@ -44,8 +44,26 @@ def stage_table(record: Metrics) -> Table:
         )
         for row in record.all_stages
     ]
-    notes = [*_encoding(record.stage("passages")), *_found(record), *_earlier(record)]
+    notes = [*_encoding(record.stage("passages")), *_sparsity(record), *_found(record), *_earlier(record)]
     return Table("stages", STAGE_COLUMNS, rows, notes)
+
+
+def _sparsity(record: Metrics) -> Iterator[str]:
+    """How many words have a weight, and what that makes a search compute and an index hold."""
+    if record.sparsity:
+        queries, passages, flops = (
+            f"{number:.4g}"
+            for number in (
+                record.sparsity.query_words,
+                record.sparsity.passage_words,
+                record.sparsity.flops,
+            )
+        )
+        size = record.stage("index").bytes or record.stage("passages").bytes or 0
+        yield (
+            f"words with a weight: {queries} a query, {passages} a passage; "
+            f"{flops} multiplications a pair (FLOPS); {size / max(record.passages, 1):,.0f} bytes a passage"
+        )
 
 
 def _found(record: Metrics) -> Iterator[str]:

@@ -75,7 +75,8 @@ class Sparse(EncodingRetriever[SparseSettings]):
             id_rank = descending_id_rank(collection.passages.ids)
             ranking = inverted_index.search(segments, queries, search.top_k, id_rank, bar, memory)
         context.meter.count(len(queries))
-        return save_ranking(draft, collection, ranking)
+        facts = save_ranking(draft, collection, ranking)
+        return {**facts, "sparsity": inverted_index.sparsity(segments, len(id_rank), queries)}
 
 
 def check_weights(rows: Ragged, ids: list[str]) -> None:

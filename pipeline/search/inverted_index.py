@@ -117,6 +117,28 @@ def search(
     return Ranking(passages, scores)
 
 
+def sparsity(segments: Iterable[Segment], passages: int, queries: Ragged) -> dict[str, float]:
+    """How sparse the rows are: mean words of a query and of a passage, and FLOPS.
+
+    FLOPS is the expected number of multiplications for the score of a random query and a random passage: the
+    sum over words of the share of queries times the share of passages that have it (Paria et al., 2020,
+    "Minimizing FLOPs to Learn Efficient Sparse Representations", as used for SPLADE by Formal et al., 2021).
+    """
+    of_queries = np.bincount(queries.columns[0])
+    entries, products = 0, 0
+    for _, _, postings in segments:
+        lengths = postings.lengths
+        shared = min(len(lengths), len(of_queries))
+        entries += int(lengths.sum())
+        products += int(lengths[:shared] @ of_queries[:shared])
+    count = max(len(queries), 1)
+    return {
+        "query_words": queries.entries / count,
+        "passage_words": entries / passages,
+        "flops": products / (count * passages),
+    }
+
+
 def compile_all() -> None:
     """Compile the search, or read it from Numba's cache, so that it is not timed."""
     nothing = Ragged(np.zeros(1, np.int64), (np.empty(0, np.int32), np.empty(0, np.float32)))

@@ -1,0 +1,102 @@
+"""Sparse search: equal to brute force in float64, with the contract's ties, however the index is cut."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.core import machine
+from pipeline.core.order import descending_id_rank
+from pipeline.core.progress import silent
+from pipeline.core.records import Float64, Int64, Ragged, Ranking
+from pipeline.search import inverted_index
+
+WORDS = 12
+
+
+def ragged(rows: list[dict[int, float]]) -> Ragged:
+    words = [word for row in rows for word in sorted(row)]
+    weights = [row[word] for row in rows for word in sorted(row)]
+    ends = np.cumsum([len(row) for row in rows], dtype=np.int64)
+    return Ragged(ends, (np.array(words, np.int32), np.array(weights, np.float32)))
+
+
+def brute_force(passages: Ragged, queries: Ragged, k: int, rank: Int64) -> Ranking:
+    whole = [np.zeros((len(rows), WORDS)) for rows in (passages, queries)]
+    for rows, matrix in zip((passages, queries), whole, strict=True):
+        matrix[np.repeat(np.arange(len(rows)), rows.lengths), rows.columns[0]] = rows.columns[1]
+    exact: Float64 = whole[1] @ whole[0].T
+    scores = exact.astype(np.float32)
+    order = np.array([np.lexsort((rank, -row)) for row in scores])[:, :k]
+    best = np.take_along_axis(scores, order, axis=1)
+    return Ranking(np.where(best > 0, order, -1), np.where(best > 0, best, np.float32(-np.inf)))
+
+
+def found(passages: Ragged, queries: Ragged, k: int, rank: Int64, memory: int = 1 << 20) -> Ranking:
+    with silent("", None, "") as bar:
+        return inverted_index.search(inverted_index.Inverted((passages,)), queries, k, rank, bar, memory)
+
+
+# weights are multiples of a quarter, so that sums are exact in any order and scores often tie
+ROW = st.dictionaries(st.integers(0, WORDS - 1), st.integers(1, 4).map(lambda n: n / 4), max_size=6)
+
+
+@given(
+    st.lists(ROW, min_size=1, max_size=30),
+    st.lists(ROW, min_size=1, max_size=5),
+    st.integers(1, 40),
+    st.integers(1, 20),
+    st.integers(1, 200),
+)
+def test_hits_equal_brute_force(
+    passages: list[dict[int, float]], queries: list[dict[int, float]], k: int, entries: int, memory: int
+) -> None:
+    stored, asked = ragged(passages), ragged(queries)
+    ids = pa.chunked_array([pa.array([str(number * 7 % 100) for number in range(len(passages))])])
+    rank = descending_id_rank(ids)
+    expected = brute_force(stored, asked, k, rank)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(inverted_index, "SEGMENT_ENTRIES", entries)
+        hits = found(stored, asked, k, rank, memory)
+    np.testing.assert_array_equal(hits.passages, expected.passages)
+    np.testing.assert_array_equal(hits.scores, expected.scores)
+
+
+@pytest.fixture(scope="module")
+def many() -> tuple[Ragged, Ragged]:
+    """More passages than a block holds, with weights whose sums are not exact."""
+    random = np.random.default_rng(0)
+    sizes = (inverted_index.BLOCK + 500, 20)
+    chosen = [random.random((size, WORDS)) < 0.4 for size in sizes]
+    rows = []
+    for mask in chosen:
+        weights = random.random(int(mask.sum()), np.float32) + np.float32(0.01)
+        rows.append(Ragged(np.cumsum(mask.sum(1)), (np.nonzero(mask)[1].astype(np.int32), weights)))
+    return rows[0], rows[1]
+
+
+@pytest.mark.parametrize("k", [1, 100, 20000])
+def test_threads_and_segments_change_no_score(
+    many: tuple[Ragged, Ragged], monkeypatch: pytest.MonkeyPatch, k: int
+) -> None:
+    rank = np.random.default_rng(1).permutation(len(many[0]))
+    expected = brute_force(*many, k, rank)
+    one = found(*many, k, rank)
+    monkeypatch.setattr(machine, "threads_allowed", lambda: 5)
+    monkeypatch.setattr(inverted_index, "SEGMENT_ENTRIES", 30_000)
+    other = found(*many, k, rank, memory=100_000)
+    for hits in (one, other):
+        np.testing.assert_array_equal(hits.passages, expected.passages)
+        np.testing.assert_allclose(hits.scores, expected.scores, rtol=1e-7)
+    np.testing.assert_array_equal(one.scores, other.scores)
+
+
+def test_sparsity_of_a_case_worked_by_hand() -> None:
+    passages = ragged([{0: 1.0, 1: 1.0}, {1: 1.0}, {1: 1.0, 2: 1.0, 3: 1.0}, {}])
+    queries = ragged([{1: 1.0, 3: 1.0}, {3: 1.0, 9: 1.0}])
+    figures = inverted_index.sparsity(inverted_index.Inverted((passages,)), 4, queries)
+    # word 1: half of the queries, 3/4 of the passages; word 3: all queries, 1/4 of the passages
+    assert figures == {"query_words": 2.0, "passage_words": 1.5, "flops": 0.5 * 0.75 + 1.0 * 0.25}
