@@ -182,7 +182,11 @@ CHANGES: dict[str, list[Change]] = {
     "model.truncate_dim": [Change("model.truncate_dim=32")],
     "model.batch_size": [Change("model.batch_size=3")],
     "model.device": [Change("model.device=cpu")],
-    "model.vector_precision": [Change("model.vector_precision=fp16")],
+    "model.vector_precision": [
+        Change("model.vector_precision=fp16"),
+        Change("model.vector_precision=int8"),
+        Change("model.vector_precision=binary"),
+    ],
     "model.shard_rows": [Change("model.shard_rows=7")],
     "model.trust_remote_code": [Change("model.trust_remote_code=true")],
     "model.passages": [Change("model.passages=other.npy", ("precomputed",))],
@@ -201,6 +205,7 @@ CHANGES: dict[str, list[Change]] = {
     "search.top_k": [Change("search.top_k=1001"), Change("search.top_k=1001", ("fused",))],
     "search.batch_size": [Change("search.batch_size=5")],
     "search.memory_mb": [Change("search.memory_mb=64")],
+    "search.rescore": [Change("search.rescore=4", ("files", "model.vector_precision=binary"))],
     "search.parameters": [Change("search.parameters={efSearch: 9}", ("files", "index.factory=HNSW8"))],
     "search.against_exact": [
         Change("search.against_exact=false", ("files", "index.factory=HNSW8")),

@@ -73,6 +73,11 @@ class Config(Section):
         index, search = self.index, self.search
         assert self.model is not None
         self.model.check(index, search)
+        if search.rescore is not None and not getattr(self.model, "is_quantized", False):
+            raise ValueError(
+                "search.rescore scores the hits of quantized vectors again: "
+                "leave it out, or set model.vector_precision to int8 or binary"
+            )
         if search.memory_mb is not None and index.factory != FLAT:
             raise ValueError(
                 f"search.memory_mb limits exact search, and index.factory is '{index.factory}', "

@@ -115,9 +115,23 @@ class VectorSettings(ModelSettings):
         keyed=False,
         ge=1,
     )
-    vector_precision: Literal["fp32", "fp16"] = setting(
+    vector_precision: Literal["fp32", "fp16", "int8", "binary"] = setting(
         "fp32", "number format in which the passages' vectors are searched", shapes="index"
     )
+
+    @property
+    def is_quantized(self) -> bool:
+        """Whether vectors are searched as small integers or bits."""
+        return self.vector_precision in ("int8", "binary")
+
+    def check(self, index: IndexConfig, search: SearchConfig) -> None:
+        """See `ModelSettings.check`."""
+        given = index != IndexConfig() or search.parameters or search.device not in ("auto", "cpu")
+        if self.is_quantized and given:
+            raise ValueError(
+                f"model.vector_precision: {self.vector_precision} is searched exactly, on the CPU: "
+                "leave out the section 'index', search.parameters and search.device"
+            )
 
 
 class SparseSettings(ModelSettings):

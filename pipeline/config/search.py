@@ -18,6 +18,12 @@ class SearchConfig(Section):
         shapes="",
         ge=64,
     )
+    rescore: int | None = setting(
+        None,
+        "int8 and binary vectors only: score the best of so many times top_k again by the query's floats",
+        shapes="search",
+        ge=1,
+    )
     parameters: dict[str, int | float] = setting(
         {}, "parameters of the index, such as {nprobe: 16} or {efSearch: 64}", shapes="search"
     )

@@ -104,6 +104,9 @@ class RayEngine:
             self._hire(min(self.workers, left))
             while todo and len(self._ready) <= len(self._idle):
                 part = todo.popleft()
+                more = list(itertools.islice(coming, 1))  # not all at once: sizes may follow the speed
+                todo.extend(more)
+                left += len(more)
                 self._ready.append(_Task(part, self._ray.put(part.read())))
             while self._ready and self._idle:
                 worker, task = self._idle.pop(), self._ready.popleft()
@@ -114,9 +117,6 @@ class RayEngine:
                 done, progress = finished
                 bar.update(progress)
                 yield done
-                more = list(itertools.islice(coming, max(self.workers - len(todo), 0)))
-                todo.extend(more)
-                left += len(more)
 
     def close(self) -> None:
         """See `pipeline.engines.engine.Engine.close`."""

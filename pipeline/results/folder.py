@@ -116,6 +116,8 @@ def write_result(
     for key in ASSESSMENTS:
         if key in scores:
             metrics[key] = scores[key]
+    if "search" in artifacts and "vectors" in artifacts["search"].facts:
+        metrics["vectors"] = artifacts["search"].facts["vectors"]
     if "against_exact" in scores:
         given = {**settings["index"], "parameters": settings["search"]["parameters"]}
         metrics["index"] = {**given, **artifacts["search"].facts.get("index", {})}

@@ -158,6 +158,19 @@ class IndexCost(Record):
         return " ".join([self.factory, *given])
 
 
+class VectorsCost(Record):
+    """The form in which passages' vectors were searched, and the bytes that one takes in it."""
+
+    dimension: int
+    precision: str
+    bytes: int
+
+    @property
+    def label(self) -> str:
+        """The form in words."""
+        return f"{self.dimension} x {self.precision}"
+
+
 class Change(Record):
     """Mean of a measure minus its `exact` mean, that of exact search, with the difference's 95% interval.
 
@@ -313,6 +326,7 @@ class Metrics(Record):
         missing: What was judged and is not in the collection; None in results of earlier versions.
         short_rankings: Only where a ranking ends before the deepest cutoff of a measure.
         intervals: None where none is shown; see `pipeline.metrics.statistics.mean_interval`.
+        vectors: Only of a retriever that keeps one vector of each passage.
         index: Only of an approximate index that was measured against exact search; so is `against_exact`.
         sparsity: Only of a sparse result.
         first_stage: Only of a reranked result; so is `reranking`.
@@ -327,6 +341,7 @@ class Metrics(Record):
     intervals: dict[str, tuple[float, float] | None] = {}
     stages: tuple[StageRow, ...]
     short_rankings: ShortRankings | None = None
+    vectors: VectorsCost | None = None
     index: IndexCost | None = None
     against_exact: AgainstExact | None = None
     sparsity: Sparsity | None = None

@@ -15,6 +15,7 @@ from pipeline.core.records import Collection, Float32, Ranking, VectorForm
 from pipeline.encoders import Model
 from pipeline.engines import Part, jobs
 from pipeline.models.model import Role
+from pipeline.retrievers import quantized_index
 from pipeline.retrievers.assessment import Assessment, Judge
 from pipeline.retrievers.encoding import EncodingRetriever, RowFormat
 from pipeline.retrievers.shared import open_ranking
@@ -25,7 +26,7 @@ from pipeline.storage import vector_forms, vector_shards
 from pipeline.storage.artifacts import Artifact, Draft
 
 EXACT = "exact"  # the role of the exact search that an approximate index is compared with
-SCHEMAS = {"passages": 5, "queries": 5, "index": 2, "search": 3}
+SCHEMAS = {"passages": 5, "queries": 5, "index": 2, "search": 4}
 EXACT_MEMORY_MB = 1024  # for the exact search that an approximate index is compared with
 
 
@@ -130,8 +131,12 @@ class Dense(EncodingRetriever[VectorSettings]):
             form = {"truncate_dim": self._form.dimensions, **keyed_settings(self.settings, "index")}
             return {"passages": keys["passages"], "form": form, **keyed_settings(index, "index")}
 
-        make = partial(self._build, index)
-        return Stage("index", SCHEMAS["index"], ("passages",), ingredients, make, StoredIndex)
+        make: Callable[[Inputs, Draft, Context], Facts] = partial(self._build, index)
+        opened: Callable[[Artifact], Any] = StoredIndex
+        if self.settings.is_quantized:
+            make = partial(quantized_index.build, self.settings.vector_precision)
+            opened = quantized_index.open_vectors
+        return Stage("index", SCHEMAS["index"], ("passages",), ingredients, make, opened)
 
     def _build(self, index: IndexConfig, inputs: Inputs, draft: Draft, context: Context) -> Facts:
         from pipeline.search import faiss_index
@@ -161,6 +166,12 @@ class Dense(EncodingRetriever[VectorSettings]):
         meter.count(len(embeddings), worked=rows)
         return {"rows": len(embeddings), "dimension": embeddings.dimension}
 
+    def _cost(self, dimension: int) -> dict[str, Any]:
+        """The form of the passages' vectors, and the bytes of one."""
+        precision = self.settings.vector_precision
+        bits = {"fp32": 32, "fp16": 16, "int8": 8, "binary": 1}[precision]
+        return {"dimension": dimension, "precision": precision, "bytes": -(-dimension * bits // 8)}
+
     def _search(
         self, index: IndexConfig, search: SearchConfig, measured: bool = False, spread: bool = False
     ) -> Stage:
@@ -174,10 +185,19 @@ class Dense(EncodingRetriever[VectorSettings]):
             made_of = {"index": self._index(index).recipe(keys).key, "queries": keys["queries"]}
             return {**made_of, **({"measured": True} if measured else {}), **keyed_settings(search, "search")}
 
+        def make(inputs: Inputs, draft: Draft, context: Context) -> Facts:
+            facts = search_them(inputs, draft, context)
+            return {**facts, "vectors": self._cost(inputs["queries"].shape[1])}
+
+        search_them: Callable[[Inputs, Draft, Context], Facts]
+        if self.settings.is_quantized:
+            search_them = partial(quantized_index.search, search)
+            needs = ("data", "index", "queries")
+            return Stage("search", SCHEMAS["search"], needs, ingredients, make, open_ranking)
         by_vectors = search.memory_mb is not None or (spread and index.factory == FLAT)
         needs = ("data", "passages" if by_vectors else "index", "queries")
         in_parts = index.shards > 1 or (spread and by_vectors)
-        make = partial(search_parts if in_parts else search_whole, index, search, measured)
+        search_them = partial(search_parts if in_parts else search_whole, index, search, measured)
         return Stage("search", SCHEMAS["search"], needs, ingredients, make, open_ranking)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-FIRST = 512  # texts of the first parts, before anything is known about the speed
+FIRST = 128  # texts of the first parts, and of the smallest: batches of fewer are slower
 LONGEST = 60.0  # seconds that a part should take at most
 LEAST = 5.0  # seconds below which a part would be too short to be worth a file of its own
 SHARE = 4  # a part takes this fraction of the time worked so far, so that most of it is on disk
@@ -44,4 +44,4 @@ class Pace:
         worked = max(self._clock() - self._started, 1e-9)
         seconds = min(max(worked / SHARE, LEAST), LONGEST)
         by_time = int(seconds * self._done / worked / self.workers)
-        return min(max(by_time, 1), self._most)
+        return min(max(by_time, FIRST), self._most)

@@ -101,6 +101,8 @@ class Store:
         """
         found = []
         for path in (self.root / recipe.stage).glob(f"*/{MANIFEST}"):
+            if path.is_symlink() or path.parent.is_symlink():
+                continue
             try:
                 lock = locks.hold(path, shared=True, wait=False)
                 manifest = read_manifest(path.parent) if lock else None

@@ -3,6 +3,9 @@
 A float form (`VectorForm`) keeps the first dimensions, scales to length 1 and rounds to float16, whenever
 vectors are read. So all float forms share one file, and no vector is stored twice. Each row is computed by
 itself and in one order: it is the same, bit by bit, whichever rows are read with it.
+
+A quantized form is stored, as it is smaller: `quantize_int8` and `quantize_binary` are those of the function
+`quantize_embeddings` of sentence-transformers.
 """
 
 from __future__ import annotations
@@ -15,6 +18,8 @@ from pipeline.core.records import Array, Float32, VectorForm
 PIECE = 256  # rows computed at once: they stay in the processor's cache
 LENGTH_TOLERANCE = 1e-3  # by which a length may differ from 1; rounding to bf16 or fp16 moves it less
 HALVES_LIMIT = float(np.finfo(np.float16).max)
+LEVELS = 255  # steps between the least and the largest number of a dimension in int8
+OFFSET = 128  # subtracted from unsigned bytes
 
 
 def unit_vectors(rows: Float32) -> Float32:
@@ -100,3 +105,48 @@ def _wrong_length(row: int, length: float) -> InputError:
         f"the vector in row {row:,} has length {length:.4g}, and with model.normalize it should be 1",
         fix="check the model's weights; for vectors from a file, scale them or set model.normalize to false",
     )
+
+
+def quantize_int8(rows: Float32, ranges: Float32) -> Array:
+    """int8 [n, dimension]: the number of the step between the ends of its dimension's range, minus 128.
+
+    As `quantize_embeddings(rows, "int8", ranges)` of sentence-transformers computes it, in float32.
+
+    Args:
+        rows: float32 [n, dimension].
+        ranges: float32 [2, dimension], the least and the largest number of each dimension.
+    """
+    starts, steps = _steps(ranges)
+    levels = np.clip(np.floor((rows - starts) / steps), 0, LEVELS)
+    quantized: Array = (levels - OFFSET).astype(np.int8)
+    return quantized
+
+
+def dequantize_int8(rows: Array, ranges: Float32) -> Array:
+    """float64 [n, dimension]: where each number's step begins, as sentence-transformers rescores with it."""
+    starts, steps = _steps(ranges)
+    wide: Array = (rows.astype(np.float64) + OFFSET) * steps + starts
+    return wide
+
+
+def _steps(ranges: Float32) -> tuple[Float32, Float32]:
+    """The start and the size of the steps of each dimension; a constant dimension has steps of 1."""
+    starts = ranges[0]
+    steps: Float32 = (ranges[1] - starts) / LEVELS
+    return starts, np.where(steps == 0, np.float32(1), steps)
+
+
+def quantize_binary(rows: Float32) -> Array:
+    """int8 [n, ceil(dimension / 8)]: a bit for each number, set if it is above 0, as bytes minus 128.
+
+    As `quantize_embeddings(rows, "binary")` of sentence-transformers computes it.
+    """
+    bits: Array = (np.packbits(rows > 0, axis=-1) - OFFSET).astype(np.int8)
+    return bits
+
+
+def unpack_binary(rows: Array, dimension: int) -> Array:
+    """uint8 [n, dimension], 0 or 1: the bits of rows of `quantize_binary`."""
+    packed = np.asarray(rows).view(np.uint8) ^ np.uint8(OFFSET)
+    bits: Array = np.unpackbits(packed, axis=-1, count=dimension)
+    return bits

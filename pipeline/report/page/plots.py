@@ -91,6 +91,7 @@ class SpeedPoint:
         mean: Mean of the measure.
         low: Low end of the interval of the mean; None where none is shown.
         high: High end of it.
+        size: Width of the marker in points.
     """
 
     name: str
@@ -99,6 +100,7 @@ class SpeedPoint:
     mean: float
     low: float | None
     high: float | None
+    size: float = 6
 
 
 @dataclass(frozen=True)
@@ -171,13 +173,18 @@ def draw_curves(lines: Sequence[Curve], measure: str, title: str) -> str:
     return _svg(draw, [line.name for line in lines], f"curve {measure}", title)
 
 
-def draw_speeds(points: Sequence[SpeedPoint], measure: str, unit: str, title: str) -> str:
-    """Quality against speed with one point and interval per result, as an `<svg>` element."""
+def draw_speeds(
+    points: Sequence[SpeedPoint], measure: str, unit: str, title: str, axis: str | None = None
+) -> str:
+    """Quality against speed with one point and interval per result, as an `<svg>` element.
+
+    `axis` is what the speeds are, if they are something else than `unit` per second.
+    """
 
     def draw(axes: Axes) -> list[Any]:
         drawn = []
         for point in points:
-            style = result_style(point.number) | {"linestyle": "none", "markersize": 6}
+            style = result_style(point.number) | {"linestyle": "none", "markersize": point.size}
             ends = (point.mean if end is None else end for end in (point.low, point.high))
             bars = [[abs(point.mean - end)] for end in ends]
             drawn.append(axes.errorbar(point.speed, point.mean, bars, elinewidth=1.1, **style))
@@ -190,7 +197,7 @@ def draw_speeds(points: Sequence[SpeedPoint], measure: str, unit: str, title: st
             axes.xaxis.set_minor_formatter(
                 lambda value, _: f"{value:,.10g}" if f"{value:e}"[0] in "25" else ""
             )
-        axes.set(xlabel=f"{unit} per second", ylabel=measure)
+        axes.set(xlabel=axis or f"{unit} per second", ylabel=measure)
         return drawn
 
     return _svg(draw, [point.name for point in points], f"speed {unit} {measure}", title)

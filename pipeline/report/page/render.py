@@ -20,6 +20,7 @@ from pipeline.core.table import Cell, Column, Table, table_of
 from pipeline.report.composition import composition_tables
 from pipeline.report.page import plots, sentences
 from pipeline.report.page.exact import exact_section
+from pipeline.report.page.forms import forms_section
 from pipeline.report.page.provenance import provenance_section
 from pipeline.report.page.queries import QueryData, read_query_data
 from pipeline.report.tradeoff import tradeoffs
@@ -55,11 +56,13 @@ def render_page(comparison: Comparison) -> str:
     environment.filters.update(breakable=_breakable, counted=display.counted)
     data = read_query_data(comparison)
     script = (TEMPLATES / "page.js").read_text(encoding="utf-8")
+    forms = forms_section(comparison)
     return environment.get_template("page.html.j2").render(
-        _frame(comparison, data)
+        _frame(comparison, data, bool(forms["form_table"]))
         | _quality_section(comparison, data)
         | _composition(comparison)
         | exact_section(comparison)
+        | forms
         | _cost_section(comparison)
         | provenance_section(comparison),
         comparison=comparison,
@@ -72,7 +75,7 @@ def render_page(comparison: Comparison) -> str:
     )
 
 
-def _frame(comparison: Comparison, data: QueryData) -> dict[str, Any]:
+def _frame(comparison: Comparison, data: QueryData, has_forms: bool) -> dict[str, Any]:
     """The head of the page and the headings of its sections."""
     names = [entry.name for entry in comparison.results]
     several = len(names) > 1
@@ -84,6 +87,7 @@ def _frame(comparison: Comparison, data: QueryData) -> dict[str, Any]:
         "curves": "Quality by cutoff",
         "queries": "Query by query",
         "exact": "Against exact search" if measured else None,
+        "forms": "Quality against size" if has_forms else None,
         "cost": "Quality against speed" if several else None,
         "time": "Time by stage",
         "provenance": "What was run",

@@ -1,0 +1,36 @@
+"""int8 and binary vectors against `quantize_embeddings` of sentence-transformers, bit by bit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline.config.files import load_config
+from pipeline.runner import Benchmark
+from pipeline.storage.store import Store
+from pipeline.storage.vector_forms import quantize_int8
+from pipeline.storage.vector_shards import read_rows
+
+
+@pytest.mark.parametrize("precision", ["int8", "binary"])
+@pytest.mark.parametrize("dimension", [128, 36])
+def test_a_benchmark_s_vectors(precision: str, dimension: int, workplace: Path) -> None:
+    from sentence_transformers.util import quantize_embeddings
+
+    settings = [f"cache={workplace}/indexes", f"model.truncate_dim={dimension}"]
+    floats = Benchmark(load_config(workplace / "c.yaml", settings), Store(workplace / "indexes"))
+    rows = read_rows(floats.opened("passages"), 0, 345)
+    settings.append(f"model.vector_precision={precision}")
+    quantized = Benchmark(load_config(workplace / "c.yaml", settings), Store(workplace / "indexes"))
+    found = quantized.opened("index")
+    stored = np.concatenate(found.shards)
+    expected = quantize_embeddings(rows, precision=precision)
+    assert stored.dtype == expected.dtype
+    assert stored.tobytes() == expected.tobytes()
+    if precision == "int8":
+        queries = quantized.opened("queries")
+        assert (
+            quantize_embeddings(queries, "int8", found.ranges) == quantize_int8(queries, found.ranges)
+        ).all()

@@ -1,0 +1,42 @@
+"""What the page says of forms of vectors: bytes of a passage, speed of the search, and quality."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from pipeline.api import run_benchmark
+from pipeline.config.files import load_config
+from pipeline.core.display import rate, rounded
+from pipeline.report.page.render import render_page
+from pipeline.results.comparison import compare
+from pipeline.results.folder import read_result
+
+
+def section(text: str) -> str:
+    found = re.search(r'<section id="forms">.*?</section>', text, re.DOTALL)
+    return found[0] if found else ""
+
+
+def test_forms_of_other_sizes_are_one_plot_and_a_table(results: Path, folders: list[Path]) -> None:
+    where = [f"cache={results}/indexes", f"output={results}/forms", "name=bits"]
+    settings = ["model.vector_precision=binary", "model.truncate_dim=100"]
+    bits = run_benchmark(load_config(results / "c.yaml", [*where, *settings])).folder
+    text = render_page(compare([folders[0], bits], "ndcg@10"))
+    shown = section(text)
+    assert '<a href="#forms">' in text
+    assert len(re.findall("<svg", shown)) == 1
+    assert "bytes of a passage's vector" in shown
+    for folder, form, size in ((folders[0], "128 x fp32", 512), (bits, "100 x binary", 13)):
+        record = read_result(folder).record
+        speed, mean = record.stage("search").items_per_second, record.metrics["ndcg@10"]
+        assert form in shown
+        assert f'<td data-value="{size}">{size}</td>' in shown
+        assert f'<td data-value="{speed}">{rate(speed)}</td>' in shown
+        assert f">{rounded(mean)}</td>" in shown
+
+
+def test_forms_of_one_size_have_no_section(folders: list[Path]) -> None:
+    text = render_page(compare(folders, "ndcg@10"))
+    assert section(text) == ""
+    assert "#forms" not in text
