@@ -125,7 +125,7 @@ def write_result(
     if "sparsity" in ranked:
         metrics["sparsity"] = ranked["sparsity"]
     if "reranking" in scores:
-        metrics["reranking"] = {**scores["reranking"], **_speed_of_reranking(outcomes, scores["queries"])}
+        metrics["reranking"] = {**scores["reranking"], **_speed_of_reranking(outcomes)}
     if "fuse" in artifacts:
         metrics["fusion"] = artifacts["fuse"].facts["fusion"]
     for number, part in enumerate(metrics.get("of", []), start=1):
@@ -143,12 +143,13 @@ def write_result(
     return Result(folder, metrics)
 
 
-def _speed_of_reranking(outcomes: Sequence[StageOutcome], queries: int) -> dict[str, Any]:
+def _speed_of_reranking(outcomes: Sequence[StageOutcome]) -> dict[str, Any]:
     """Pairs a second, and seconds a query of as many pairs as the result has; None where none was scored."""
-    row = next(StageRow.of(outcome) for outcome in outcomes if outcome.stage == "rerank")
-    rate = row.items_per_second
-    seconds = row.items / queries / rate if rate and row.items else None
-    return {"pairs": row.items, "pairs_per_second": rate, "seconds_per_query": seconds}
+    outcome = next(each for each in outcomes if each.stage == "rerank")
+    row, facts = StageRow.of(outcome), outcome.artifact.facts if outcome.artifact else {}
+    rate, pairs = row.items_per_second, facts.get("pairs")
+    seconds = pairs / facts["queries"] / rate if rate and pairs else None
+    return {"pairs": pairs, "pairs_per_second": rate, "seconds_per_query": seconds}
 
 
 def _stage_rows(outcomes: Sequence[StageOutcome], prefix: str) -> list[dict[str, Any]]:

@@ -40,7 +40,8 @@ def judge() -> Judge:
     def score(ranking: Ranking) -> Float64:
         return compute_measures(ranking, QRELS, 2, measures)
 
-    return Judge(Collection(Texts(IDS, IDS), queries, QRELS, {}), measures, score)
+    missing = pa.chunked_array([], pa.string())
+    return Judge(Collection(Texts(IDS, IDS), queries, missing, QRELS, {}), measures, score)
 
 
 def test_the_best_are_ordered_anew_and_the_others_keep_their_order_beneath() -> None:
