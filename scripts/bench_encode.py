@@ -4,13 +4,14 @@
     .venv/bin/python scripts/bench_encode.py --passages 2000 --rounds 3
     .venv/bin/python scripts/bench_encode.py --model bge-base-shape --passages 400
     .venv/bin/python scripts/bench_encode.py --memory
+    .venv/bin/python scripts/bench_encode.py --sparse --passages 1000
 
 Every encoder encodes the same texts in turn, round after round, in one process; loading and one warming
 pass are not counted. The ratio is to FlagModel in the same round, as median and range over the rounds.
 `of limit` is the arithmetic of the model's linear layers alone, as a share of the rate that PyTorch's own
 matrix product reaches here, in the same number format and on the shape of a layer; PyTorch has none of int16,
 so there it is our own. Ours may pass it where a model pools its first token: its last layer is not computed
-for the others.
+for the others. With --sparse a SPLADE is encoded, and the ratio is to SparseEncoder.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ from pipeline.encoders import CalibrationCorpus, Model, Usage, open_encoder, res
 from pipeline.storage.artifacts import Recipe
 from pipeline.storage.store import Store
 
-SLICE = Path(__file__).resolve().parents[2] / "shared" / "data" / "msmarco-dl19"
+SHARED = Path(__file__).resolve().parents[2] / "shared"
+SLICE, SPLADE = SHARED / "data" / "msmarco-dl19", SHARED / "models" / "splade-tiny"
 SHAPE = "bge-base-shape"
 OURS = (
     ("flag", "fp32"),
@@ -70,6 +72,7 @@ def main() -> None:
     parser.add_argument(
         "--memory", action="store_true", help="peak memory for 10,000 and 1,000,000 short texts"
     )
+    parser.add_argument("--sparse", action="store_true", help=f"encode {SPLADE.name}, or --model, a SPLADE")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         if arguments.memory:
@@ -77,6 +80,11 @@ def main() -> None:
             return
         store = Store(Path(folder))
         texts, corpus = passages(store, arguments.passages)
+        if arguments.sparse:
+            default = parser.get_default("model")
+            folder_of = str(SPLADE) if arguments.model == default else arguments.model
+            compare_sparse(folder_of, texts, arguments.rounds, store)
+            return
         name = random_model(Path(folder) / SHAPE) if arguments.model == SHAPE else arguments.model
         encoders = build(name, store, corpus, arguments.only)
         compare(encoders, texts, arguments.rounds, work(name, texts), layer_shape(name))
@@ -205,6 +213,47 @@ def compare(
         share = "" if name.endswith("int8") else f"{operations / median / 1e9 / limit:.0%}"
         print(f"{name:<24}{len(texts) / median:>11.1f}{tokens / median:>10.0f}{ratio:>13.2f}{spread:>16}"
               f"{share:>10}{lowest[name]:>15.6f}")  # fmt: skip
+
+
+def compare_sparse(folder: str, texts: list[str], rounds: int, store: Store) -> None:
+    """Passages a second of a SPLADE, against SparseEncoder at its default batch size, and their agreement."""
+    from scipy.sparse import csr_array
+    from sentence_transformers import SparseEncoder
+
+    peer = SparseEncoder(folder, device="cpu")
+    seconds: dict[str, list[float]] = {"SparseEncoder": [], "sentence-transformers": []}
+    config = BACKENDS.make(name=folder, backend="sentence-transformers", output="sparse")
+    assert isinstance(config, EncoderSettings)
+    model = resolve(config)
+    assert isinstance(model, Model)
+    peer.max_seq_length = model.max_lengths["passages"]
+    encoder = open_encoder(config, model, store)
+
+    def mine(part: list[str]) -> Any:
+        with silent("", None, "") as bar:
+            return encoder.encode(part, "passages", Usage(), bar)
+
+    both: dict[str, Encode] = {"SparseEncoder": peer.encode_document, "sentence-transformers": mine}
+    made: dict[str, Any] = {}
+    for number in range(rounds + 1):
+        for name, encode in both.items():
+            part = texts if number else texts[: len(texts) // 8]  # round 0 warms up
+            started = time.perf_counter()
+            made[name] = encode(part)
+            if number:
+                seconds[name].append(time.perf_counter() - started)
+    theirs = made["SparseEncoder"].coalesce()
+    shape = tuple(theirs.shape)
+    expected = csr_array((theirs.values().numpy(), tuple(theirs.indices().numpy())), shape=shape)
+    rows = made["sentence-transformers"]
+    found = csr_array((rows.columns[1], rows.columns[0], np.concatenate([[0], rows.ends])), shape=shape)
+    print(f"{len(texts)} passages, {found.nnz / len(texts):.1f} words each, {rounds} rounds; "
+          f"largest difference of a weight {abs(found - expected).max():.1e}")  # fmt: skip
+    for name, times in seconds.items():
+        ratios = [base / own for base, own in zip(seconds["SparseEncoder"], times, strict=True)]
+        rate = len(texts) / statistics.median(times)
+        print(f"{name:<24}{rate:>9.1f} passages/s {statistics.median(ratios):>6.2f} x SparseEncoder "
+              f"({min(ratios):.2f} to {max(ratios):.2f})")  # fmt: skip
 
 
 def matrix_rates(

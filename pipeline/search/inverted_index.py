@@ -10,7 +10,7 @@ queries are searched. In a segment, a query's words are taken one after the othe
 to a number for each passage of a block (`_add_postings`). Scores that may be among the best k are kept with
 those of the segments before, as one integer each: the bits of the score, above those of the passage's place
 in the order of ids. Positive floats are in the order of their bits, so the largest integers are the best hits
-in the contract's order, ties included. When a query has twice k of them, all but the best k are dropped
+in the contract's order, ties included. When a query has `ROOM` times k, all but the best k are dropped
 (`_keep_best`), and the worst of these is the score that later ones have to reach.
 """
 
@@ -27,12 +27,13 @@ import numpy as np
 
 from pipeline.core import machine
 from pipeline.core.progress import Bar, silent
-from pipeline.core.records import Array, Int64, Ragged, Ranking
+from pipeline.core.records import Array, Float32, Int64, Ragged, Ranking
 from pipeline.encoders.native.kernels import compiled
 from pipeline.storage import ragged_shards
 
 SEGMENT_ENTRIES = 1 << 22  # postings of a segment: 32 MB
 BLOCK = 1 << 14  # passages whose scores are summed at a time: 128 KB, which fits a core's own cache
+ROOM = 4  # times k: hits of a query that are kept before the best k are selected
 TASKS = 4  # tasks for each thread: some queries have more postings than others
 QUERY_BYTES = 256 << 20  # for the hits of the queries that are searched together
 
@@ -101,20 +102,29 @@ def search(
     row_of = np.empty(len(rank), np.int64)
     row_of[rank] = np.arange(len(rank))
     starts = np.concatenate([[0], queries.ends])
-    size = max(min(memory // (16 * k), len(queries)), 1)
+    size = max(min(memory // (8 * ROOM * k), len(queries)), 1)
     with ThreadPoolExecutor(machine.threads_allowed() or machine.cores()) as pool:
         for first in range(0, len(queries), size):
-            group = np.arange(first, min(first + size, len(queries)))
-            hits = np.empty((len(group), 2 * k), np.uint64)
+            part = slice(first, first + size)
+            group = np.arange(len(queries))[part]
+            hits = np.empty((len(group), ROOM * k), np.uint64)
             counts = np.zeros(len(group), np.int64)
             for segment in segments:
                 _search_segment(pool, segment, (starts, *queries.columns), group, rank, hits, counts, k)
-            for row, (found, count) in enumerate(zip(hits, counts, strict=True)):
-                best = np.sort(found[:count])[::-1][:k]
-                passages[first + row, : len(best)] = row_of[(~best & 0xFFFFFFFF).astype(np.int64)]
-                scores[first + row, : len(best)] = (best >> 32).astype(np.uint32).view(np.float32)
+            sort = partial(_sort_hits, hits, counts, row_of, passages[part], scores[part])
+            list(pool.map(sort, range(len(group))))
             bar.update(len(group))
     return Ranking(passages, scores)
+
+
+def _sort_hits(hits: Array, counts: Int64, row_of: Int64, passages: Int64, scores: Float32, row: int) -> None:
+    """Write the best hits of one query, in order, to its row of `passages` and `scores`."""
+    count, k = int(counts[row]), passages.shape[1]
+    if count > k:
+        count = _keep_best(hits[row], count, k)
+    best = np.sort(hits[row, :count])[::-1]
+    passages[row, :count] = row_of[(~best & 0xFFFFFFFF).astype(np.int64)]
+    scores[row, :count] = (best >> 32).astype(np.uint32).view(np.float32)
 
 
 def sparsity(segments: Iterable[Segment], passages: int, queries: Ragged) -> dict[str, float]:
@@ -193,7 +203,7 @@ def _search_queries(
         factors: float32, the words' weights.
         group: int64 [g], the queries to search for.
         ranks: uint32 [passages of the segment], the places of their ids in descending order.
-        hits: uint64 [g, 2 k], updated.
+        hits: uint64 [g, ROOM k], updated.
         counts: int64 [g], the number of hits of each query, updated.
         k: Hits wanted.
     """
@@ -228,7 +238,7 @@ def _search_queries(
                     low = ~np.uint64(ranks[begin + place]) & np.uint64(0xFFFFFFFF)
                     hits[row, count] = np.uint64(as_integer[0]) << np.uint64(32) | low
                     count += 1
-                    if count == 2 * k:
+                    if count == hits.shape[1]:
                         count = _keep_best(hits[row], count, k)
                         as_integer[0] = hits[row, k - 1] >> np.uint64(32)
                         floor = bits[0]
