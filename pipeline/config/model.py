@@ -94,6 +94,13 @@ class EncoderSettings(ModelSettings):
         """
         raise NotImplementedError
 
+    def reference(self, model: Any, prepared: Any) -> Any:
+        """The `pipeline.encoders.agreement.Reference` that vectors are compared with while texts are encoded.
+
+        `prepared` is the folder that `prepare` made; None if the backend needs no comparison.
+        """
+        return None
+
     def prepared_recipe(self, model: Any) -> Any:
         """The recipe of the model's prepared form; None if the backend runs the model's own files."""
         return None

@@ -14,6 +14,7 @@ from pipeline.config import EncoderSettings, ModelSettings, VectorSettings
 from pipeline.core.progress import Bar
 from pipeline.core.records import VectorForm
 from pipeline.encoders import batching
+from pipeline.encoders.agreement import Watch
 from pipeline.encoders.batching import Usage
 from pipeline.encoders.given import Precomputed
 from pipeline.models.files import find_model
@@ -93,6 +94,8 @@ class Encoder:
     def __init__(self, config: EncoderSettings, model: Model, prepared: Path | None) -> None:
         self.config, self.model = config, model
         self.backend: batching.Backend = config.load(model, prepared)
+        reference = config.reference(model, prepared)
+        self.watch = Watch(model.name, reference, self.backend.tokenizer) if reference else None
         if prepared is None:
             model.files.check()
         if model.truncate_dim:
@@ -109,6 +112,9 @@ class Encoder:
 
         Returns:
             Rows in the order of `texts`: float32 [texts, dimension], whole and not normalized, or `Ragged`.
+
+        Raises:
+            InputError: A text's vector is too far from that of the fp32 model.
         """
         before, after = self.model.prompts[role]
         prompted = [before + text + after for text in texts] if before or after else texts
@@ -116,4 +122,7 @@ class Encoder:
         backend = self.backend
         if isinstance(backend, batching.RoleDependent):
             backend = backend.for_role(role)
-        return batching.encode(backend, prompted, length, usage, bar, self.config.batch_size)
+        rows = batching.encode(backend, prompted, length, usage, bar, self.config.batch_size)
+        if self.watch:
+            self.watch.check(prompted, length, rows)
+        return rows

@@ -5,9 +5,7 @@ allocators keep of both. So it runs in a process of its own, which gives all of 
 encoding begins. The process runs a module such as `pipeline.encoders.openvino.conversion`, whose last line on
 stderr says why a conversion failed.
 
-A converted model must give the vectors that torch gives for the same token ids. Three texts are compared: one
-as long as the model allows up to `LONGEST` tokens, a shorter one, which is padded, and one of a single token.
-They show a wrong pooling, mask, position or local attention window.
+A converted model must give the vectors that torch gives; see `pipeline.encoders.agreement`.
 """
 
 from __future__ import annotations
@@ -18,24 +16,18 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from pipeline.core.errors import InputError
-from pipeline.core.records import Float32, Int64
 from pipeline.encoders import child as child_process
 from pipeline.encoders.torch.loading import describe_missing, explain_loading_errors
-from pipeline.models.card import max_positions
 from pipeline.models.files import damaged
 from pipeline.models.model import Model, untrusted_code
 from pipeline.storage.artifacts import Draft, Recipe
 
-LONGEST = 300  # tokens of the longest text: more than any window of local attention
-MIN_COSINE = 0.99999  # vectors with a lower cosine count as different
 REFUSAL = f"{InputError.__module__}.{InputError.__qualname__}: "
 """Before the message, on the last line of stderr, where a model's own files are at fault."""
 _DISK_FULL = ("iostream error", "No space left")  # in errors of OpenVINO and others whose write failed
@@ -161,29 +153,3 @@ def pooled_network(folder: Path, settings: Settings) -> Any:
             return vectors
 
     return Network()
-
-
-class TorchVectors(NamedTuple):
-    """Token ids of the three texts, and the vectors that torch gives for them."""
-
-    ids: Int64  # [texts, tokens]
-    mask: Int64  # [texts, tokens]
-    vectors: Float32  # [texts, dimension]
-
-
-def torch_vectors(network: Any, pad_id: int) -> TorchVectors:
-    """Encode the three texts with a `pooled_network`; `pad_id` is the id of the padding token."""
-    import torch
-
-    most = min(LONGEST, max_positions(network.body.config.to_dict()))
-    mask = (torch.arange(most) < torch.tensor([most, most // 6 + 1, 1])[:, None]).long()
-    ids = torch.where(mask == 1, 5 + torch.arange(mask.numel()).view_as(mask) % 20, pad_id)
-    with torch.inference_mode():
-        return TorchVectors(ids.numpy(), mask.numpy(), network(ids, mask).numpy())
-
-
-def gives_same_vectors(encode: Callable[[Int64, Int64], Float32], expected: TorchVectors) -> bool:
-    """Whether a converted model, called with token ids and mask, gives torch's vectors."""
-    found = encode(expected.ids, expected.mask)
-    lengths = [np.linalg.norm(vectors, axis=1) for vectors in (found, expected.vectors)]
-    return bool(((found * expected.vectors).sum(1) > MIN_COSINE * lengths[0] * lengths[1]).all())

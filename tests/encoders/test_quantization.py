@@ -16,7 +16,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.progress import silent
 from pipeline.core.records import Float32, Texts
 from pipeline.data.collection_files import CORPUS, open_texts
-from pipeline.encoders import CalibrationCorpus, Usage, open_encoder, prepared_keys, resolve
+from pipeline.encoders import CalibrationCorpus, Usage, agreement, open_encoder, prepared_keys, resolve
 from pipeline.encoders.openvino import quantization
 from pipeline.storage.artifacts import Recipe
 from pipeline.storage.store import Store
@@ -45,13 +45,18 @@ def encode(config: ModelSettings, corpus: CalibrationCorpus, store: Store) -> Fl
 
 
 @pytest.mark.usefixtures("quick_conversion")
-def test_int8_is_close_to_fp32_and_not_it(bge_folder: Path, corpus: CalibrationCorpus, store: Store) -> None:
+def test_int8_is_close_to_fp32_and_not_it(
+    bge_folder: Path, corpus: CalibrationCorpus, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     full = encode(BACKENDS.make(name=str(bge_folder), backend="openvino"), corpus, store)
     small = encode(BACKENDS.make(name=str(bge_folder), backend="openvino", precision="int8"), corpus, store)
     cosines = (full * small).sum(1)
     assert cosines.min() > 0.99
     assert cosines.max() < 0.99999999
     assert np.allclose(np.linalg.norm(small, axis=1), 1, atol=1e-3)
+    monkeypatch.setitem(agreement.LIMITS, "int8", 1.0)
+    with pytest.raises(InputError, match=r"in int8, .* Allowed: 1 or more. Set model\.precision to bf16"):
+        encode(BACKENDS.make(name=str(bge_folder), backend="openvino", precision="int8"), corpus, store)
 
 
 def test_other_passages_make_another_model(bge_folder: Path, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from pipeline.core import machine
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float32, Int64
 from pipeline.encoders import conversion
+from pipeline.encoders.agreement import Reference, TorchVectors, disagreement
 from pipeline.encoders.batching import TokenBatch
 from pipeline.models.model import Model
 from pipeline.storage.artifacts import Artifact, Draft, Recipe
@@ -26,9 +27,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SCHEMA = 2
+SCHEMA = 3
 TOKENS = 1024  # tokens per batch
 WEIGHTS, TOKENIZER = "weights.npz", "tokenizer.json"
+INSTEAD = "set model.backend to openvino and model.precision to fp32"
 
 
 class NativeSettings(DenseEncoderSettings):
@@ -47,6 +49,13 @@ class NativeSettings(DenseEncoderSettings):
     def load(self, model: Model, prepared: Path) -> NativeBackend:
         """See `EncoderSettings.load`."""
         return NativeBackend(model, prepared)
+
+    def reference(self, model: Model, prepared: Path) -> Reference:
+        """See `EncoderSettings.reference`: the same network in fp32."""
+        from pipeline.encoders.native.reference import Fp32Model
+
+        vector = Fp32Model(prepared / WEIGHTS, model.pooling).vector
+        return Reference(vector, "int16", INSTEAD)
 
     def prepared_recipe(self, model: Model) -> Recipe:
         """See `EncoderSettings.prepared_recipe`."""
@@ -134,10 +143,10 @@ def _pack(model: Model, draft: Draft) -> dict[str, Any]:
     from pipeline.encoders.native.kernels import compile_all
     from pipeline.encoders.native.packed_model import PackedModel
     from pipeline.encoders.native.packing import TORCH_VECTORS
+    from pipeline.encoders.native.reference import LINEAR, matrix_file
 
     log.info("packing %s in int16, once", model.name)
     allowed = "BERT, RoBERTa and XLM-RoBERTa with GELU, widths in multiples of 64, heads in multiples of 32"
-    fix = "set model.backend to openvino"
     with draft.scratch() as aside, ThreadPoolExecutor(1) as thread:
         compiling = thread.submit(compile_all)  # while a subprocess packs the model
         conversion.convert_in_subprocess(
@@ -146,13 +155,14 @@ def _pack(model: Model, draft: Draft) -> dict[str, Any]:
             aside / WEIGHTS,
             made="packed in int16",
             allowed=allowed,
-            fix=fix,
+            fix=INSTEAD,
         )
         compiling.result()
         with np.load(aside / TORCH_VECTORS, allow_pickle=False) as stored:
-            expected = conversion.TorchVectors(**stored)
+            expected = TorchVectors(**stored)
         packed = PackedModel(aside / WEIGHTS, model.pooling)
-        if not conversion.gives_same_vectors(packed.vectors, expected):
-            raise InputError(f"the vectors of model '{model.name}' are too different in int16", fix=fix)
-        conversion.keep_files(aside, draft, (WEIGHTS, TOKENIZER))
+        differs = disagreement(packed.vectors, expected, "int16")
+        if differs:
+            raise InputError(f"model '{model.name}' cannot be computed in int16: {differs}", fix=INSTEAD)
+        conversion.keep_files(aside, draft, (WEIGHTS, TOKENIZER, *map(matrix_file, LINEAR)))
     return {"name": model.name}

@@ -21,8 +21,10 @@ from typing import Any
 import numpy as np
 
 from pipeline.core.records import Float32
-from pipeline.encoders.conversion import Settings, pooled_network, torch_vectors
+from pipeline.encoders.agreement import torch_vectors
+from pipeline.encoders.conversion import Settings, pooled_network
 from pipeline.encoders.native.kernels import PANEL, pack_rows
+from pipeline.encoders.native.reference import LINEAR, matrix_file
 from pipeline.encoders.torch.first_token import is_standard_bert
 from pipeline.models.tokenizer import write_tokenizer
 
@@ -33,13 +35,17 @@ HEAD = 32  # a head's width must be a multiple of it
 def pack_model(folder: Path, target: Path, settings: Settings) -> None:
     """Write the model in `folder` as `PackedModel` reads it, used with these settings.
 
-    `target` is the `.npz` to write. The tokenizer goes beside it as `tokenizer.json`, and torch's vectors of
-    a few texts as `torch_vectors.npz`.
+    `target` is the `.npz` to write. Beside it go the tokenizer as `tokenizer.json`, torch's vectors of a few
+    texts as `torch_vectors.npz`, and the matrices of linear layers in fp32, as `reference` reads them.
     """
-    write_tokenizer(folder, target.with_name("tokenizer.json"), settings.name, settings.trust_remote_code)
+    name, pad_id = settings.name, settings.pad_id
+    tokenizer = write_tokenizer(folder, target.with_name("tokenizer.json"), name, settings.trust_remote_code)
     network = pooled_network(folder, settings)
     np.savez(target, **network_arrays(network.body))
-    np.savez(target.with_name(TORCH_VECTORS), **torch_vectors(network, settings.pad_id)._asdict())
+    for kind in LINEAR:
+        np.save(target.with_name(matrix_file(kind)), _matrices(kind, list(network.body.encoder.layer)))
+    expected = torch_vectors(network, name, tokenizer, pad_id)
+    np.savez(target.with_name(TORCH_VECTORS), **expected._asdict())
 
 
 def network_arrays(body: Any, of_pairs: bool = False) -> dict[str, Any]:
@@ -69,29 +75,46 @@ def network_arrays(body: Any, of_pairs: bool = False) -> dict[str, Any]:
         "padding": np.int64(embeddings.padding_idx if is_roberta else -1),
         "embedded.weight": _array(embeddings.LayerNorm),
         "embedded.bias": _array(embeddings.LayerNorm, "bias"),
-        **_linear("query", layers, lambda layer: [layer.attention.self.query], (width // heads) ** -0.5),
-        **_linear("key_value", layers, lambda layer: [layer.attention.self.key, layer.attention.self.value]),
-        **_linear("mixed", layers, lambda layer: [layer.attention.output.dense]),
+        **_linear("query", layers),
+        **_linear("key_value", layers),
+        **_linear("mixed", layers),
         **_norm("attended", layers, lambda layer: layer.attention.output.LayerNorm),
-        **_linear("up", layers, lambda layer: [layer.intermediate.dense]),
-        **_linear("down", layers, lambda layer: [layer.output.dense]),
+        **_linear("up", layers),
+        **_linear("down", layers),
         **_norm("output", layers, lambda layer: layer.output.LayerNorm),
     }
 
 
-def _linear(
-    name: str, layers: list[Any], modules: Callable[[Any], list[Any]], factor: float = 1.0
-) -> dict[str, Any]:
-    """One kind of linear layer, of all layers: some modules below each other, times a factor."""
+_MODULES: dict[str, Callable[[Any], list[Any]]] = {
+    "query": lambda layer: [layer.attention.self.query],
+    "key_value": lambda layer: [layer.attention.self.key, layer.attention.self.value],
+    "mixed": lambda layer: [layer.attention.output.dense],
+    "up": lambda layer: [layer.intermediate.dense],
+    "down": lambda layer: [layer.output.dense],
+}
+"""By kind of linear layer the modules of a layer that are joined, one below the other."""
 
-    def joined(layer: Any, part: str) -> Float32:
-        return np.concatenate([_array(module, part) for module in modules(layer)]) * np.float32(factor)
 
-    packed = [pack_rows(joined(layer, "weight")) for layer in layers]
+def _joined(kind: str, layer: Any, part: str) -> Float32:
+    """The weights or biases of one kind of linear layer; a query is divided by the root of a head's width."""
+    joined: Float32 = np.concatenate([_array(module, part) for module in _MODULES[kind](layer)])
+    if kind == "query":
+        joined = joined * np.float32(layer.attention.self.attention_head_size**-0.5)
+    return joined
+
+
+def _matrices(kind: str, layers: list[Any]) -> Float32:
+    """The weights of one kind of linear layer, float32 [layers, n, k]."""
+    return np.stack([_joined(kind, layer, "weight") for layer in layers])
+
+
+def _linear(name: str, layers: list[Any]) -> dict[str, Any]:
+    """One kind of linear layer, packed, of all layers."""
+    packed = [pack_rows(matrix) for matrix in _matrices(name, layers)]
     return {
         f"{name}.pairs": np.stack([pairs for pairs, _ in packed]),
         f"{name}.factors": np.stack([factors for _, factors in packed]),
-        f"{name}.bias": np.stack([joined(layer, "bias") for layer in layers]),
+        f"{name}.bias": np.stack([_joined(name, layer, "bias") for layer in layers]),
     }
 
 

@@ -6,6 +6,7 @@ import collections
 import logging
 import shutil
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,9 +16,10 @@ from pipeline.config import DenseEncoderSettings, EncoderSettings, ModelSettings
 from pipeline.core import machine
 from pipeline.core.errors import InputError
 from pipeline.core.openvino_runtime import has_bfloat16, import_openvino
-from pipeline.core.records import Float32, Int64
+from pipeline.core.records import Float32, Int32, Int64
 from pipeline.data.collection_files import open_texts
 from pipeline.encoders import conversion
+from pipeline.encoders.agreement import Reference
 from pipeline.encoders.batching import TokenBatch, Usage, batches, tokenize
 from pipeline.encoders.openvino import quantization
 from pipeline.models.model import Model, Settled
@@ -26,11 +28,12 @@ from pipeline.storage.store import Store
 
 log = logging.getLogger(__name__)
 
-SCHEMA = 3
-INT8_SCHEMA = 4
+SCHEMA = 4
+INT8_SCHEMA = 5
 TOKENS = 1024  # tokens of a batch, padding included
 TILE = 16  # rows of a matrix tile in bf16 and int8: batch widths are multiples of it
 FILES = DESCRIPTION, WEIGHTS, TOKENIZER = "model.xml", "model.bin", "tokenizer.json"
+REFERENCE = ("reference.xml", "reference.bin")  # beside an int8 model: the one that it was made of
 
 
 class OpenVINOSettings(DenseEncoderSettings):
@@ -47,6 +50,14 @@ class OpenVINOSettings(DenseEncoderSettings):
     def load(self, model: Model, prepared: Path) -> OpenVINOBackend:
         """See `EncoderSettings.load`."""
         return OpenVINOBackend(model, prepared)
+
+    def reference(self, model: Model, prepared: Path) -> Reference | None:
+        """See `EncoderSettings.reference`: the converted model in fp32, which was compared with torch."""
+        if model.precision == "fp32":
+            return None
+        if model.precision == "int8":
+            return Reference(_Fp32(prepared / REFERENCE[0]), "int8", "set model.precision to bf16")
+        return Reference(_Fp32(prepared / DESCRIPTION), "bf16", "set model.precision to fp32")
 
     def prepared_recipe(self, model: Model) -> Recipe:
         """See `EncoderSettings.prepared_recipe`."""
@@ -134,6 +145,24 @@ class OpenVINOBackend(OpenVINOBatches, OpenVINORunner):
         self.dimension = int(self.compiled.output(0).partial_shape[1].get_length())
 
 
+class _Fp32:
+    """A converted network in fp32, compiled when it is first called; one text at a time, without padding."""
+
+    def __init__(self, description: Path) -> None:
+        self.description = description
+
+    def __call__(self, ids: Int32) -> Float32:
+        tokens = ids.astype(np.int64)[None]
+        outputs = self._compiled({"input_ids": tokens, "attention_mask": np.ones_like(tokens)})
+        vector: Float32 = np.array(outputs[0][0], np.float32)
+        return vector
+
+    @cached_property
+    def _compiled(self) -> Any:
+        settings = {"INFERENCE_PRECISION_HINT": "f32", **_threads()}
+        return import_openvino().Core().compile_model(str(self.description), "CPU", settings)
+
+
 def _quantize(model: Model, converted: Artifact, draft: Draft) -> dict[str, Any]:
     """Calibrate on passages of the corpus, with the prompt and length they are encoded with."""
     from tokenizers import Tokenizer
@@ -159,7 +188,9 @@ def _quantize(model: Model, converted: Artifact, draft: Draft) -> dict[str, Any]
                 fix="set model.precision to bf16",
             )
         shutil.copy(converted.path(TOKENIZER), aside)
-        conversion.keep_files(aside, draft, FILES)
+        for name, copied in zip((DESCRIPTION, WEIGHTS), REFERENCE, strict=True):
+            shutil.copy(converted.path(name), aside / copied)
+        conversion.keep_files(aside, draft, (*FILES, *REFERENCE))
     return {"name": model.name}
 
 

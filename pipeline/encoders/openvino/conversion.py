@@ -16,7 +16,8 @@ from typing import Any
 
 from pipeline.core.openvino_runtime import import_openvino
 from pipeline.core.records import Float32, Int64
-from pipeline.encoders.conversion import Settings, gives_same_vectors, pooled_network, torch_vectors
+from pipeline.encoders.agreement import disagreement, torch_vectors
+from pipeline.encoders.conversion import Settings, pooled_network
 from pipeline.encoders.torch.first_token import limit_last_layer_to_first_token
 from pipeline.models.tokenizer import write_tokenizer
 
@@ -29,18 +30,21 @@ def convert(folder: Path, target: Path, settings: Settings) -> None:
     """
     openvino = import_openvino()
     pad_id = settings.pad_id
-    write_tokenizer(folder, target.with_name("tokenizer.json"), settings.name, settings.trust_remote_code)
+    tokenizer = write_tokenizer(
+        folder, target.with_name("tokenizer.json"), settings.name, settings.trust_remote_code
+    )
     network = pooled_network(folder, settings)
-    expected = torch_vectors(network, pad_id)
+    expected = torch_vectors(network, settings.name, tokenizer, pad_id)
     if settings.pooling == "cls":
         limit_last_layer_to_first_token(network.body)
     converted = _traced(network, pad_id)
-    if not gives_same_vectors(_run(converted), expected):
+    if disagreement(_run(converted), expected, "fp32"):
         # OpenVINO's attention operation gives NaN if a local window holds nothing but padding
         network.body.set_attn_implementation("eager")
         converted = _traced(network, pad_id)
-        if not gives_same_vectors(_run(converted), expected):
-            raise ValueError("the traced model gives other vectors than torch")
+        differs = disagreement(_run(converted), expected, "fp32")
+        if differs:
+            raise ValueError(f"the traced model gives other vectors than torch: {differs}")
     openvino.save_model(converted, str(target), compress_to_fp16=False)
 
 

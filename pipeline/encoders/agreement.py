@@ -1,0 +1,179 @@
+"""Agreement of a converted model with the one that it was made of: on which texts, how close, and how far.
+
+Two checks share this. A conversion is compared with torch once, when it is made, on texts of the built-in
+sample: its queries, and passages joined and cut to every length from 3 tokens to the most that the model
+takes, tokenized with the model's own tokenizer. Made-up token ids do not do: networks have channels, heads
+and norms that only real words and the special tokens around them reach. While texts are encoded, a few of
+each shard are compared with the fp32 model (`Watch`), with their prompt and length, because a collection may
+hold what the sample does not.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from pipeline.core.errors import InputError
+from pipeline.core.records import Float32, Float64, Int32, Int64
+from pipeline.data.sources.beir import SAMPLE
+from pipeline.encoders.batching import tokenize
+from pipeline.models.card import max_positions
+from pipeline.models.files import damaged
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+LIMITS = {"fp32": 0.99999, "int16": 0.99999, "bf16": 0.995, "int8": 0.9}
+"""The lowest cosine, by precision, between a text's vector and that of fp32; int8 is lossy on purpose."""
+LONGEST = 1024  # tokens of the longest text that a conversion is checked on
+SHRINK = 0.75  # the length of each text, over that of the one before
+QUERIES = 6  # of the sample, as they are
+APART = 100  # how much more of what sets vectors apart may be lost, as a share of a cosine, than of vectors
+ROUNDING = 1e-5  # what sets a vector apart, over its length, below which fp32 itself does not hold it
+WATCHED = 1000  # texts of which one is compared with the fp32 model
+
+
+class TorchVectors(NamedTuple):
+    """Token ids of the texts, and the vectors that torch gives for each alone."""
+
+    ids: Int64  # [texts, tokens], padded on the right; the longest text comes first
+    mask: Int64  # [texts, tokens]
+    vectors: Float32  # [texts, dimension]
+
+
+def sample_tokens(tokenizer: Tokenizer, most: int) -> list[Int32]:
+    """Token ids of real texts, the longest, of `most` tokens, first."""
+    queries, passages = (
+        [json.loads(line)["text"] for line in (SAMPLE / name).read_text(encoding="utf-8").splitlines()]
+        for name in ("queries.jsonl", "corpus.jsonl")
+    )
+    tokens = tokenize(tokenizer, queries[:QUERIES], most)
+    length = most
+    while length >= 3:
+        long = " ".join(itertools.islice(itertools.cycle(passages), len(tokens), len(tokens) + length))
+        tokens += tokenize(tokenizer, [long[: 16 * length]], length)
+        length = int(length * SHRINK)
+    return sorted(tokens, key=lambda ids: -len(ids))
+
+
+def torch_vectors(network: Any, name: str, tokenizer: Tokenizer, pad_id: int) -> TorchVectors:
+    """The sample's texts, encoded by a `pooled_network` one by one, without padding.
+
+    Raises:
+        InputError: The tokenizer of the model `name` gives ids that its network has no embedding of.
+    """
+    import torch
+
+    tokens = sample_tokens(tokenizer, min(LONGEST, max_positions(network.body.config.to_dict())))
+    highest, known = max(int(ids.max()) for ids in tokens), network.body.get_input_embeddings().num_embeddings
+    if highest >= known:
+        raise damaged(f"the tokenizer of model '{name}' gives token {highest}, and its weights hold {known}")
+    mask = (np.arange(len(tokens[0])) < np.array([len(ids) for ids in tokens])[:, None]).astype(np.int64)
+    padded = np.full(mask.shape, pad_id, np.int64)
+    padded[mask.astype(bool)] = np.concatenate(tokens)
+    with torch.inference_mode():
+        alone = [torch.from_numpy(ids.astype(np.int64))[None] for ids in tokens]
+        vectors = torch.cat([network(ids, torch.ones_like(ids)) for ids in alone])
+    return TorchVectors(padded, mask, vectors.numpy())
+
+
+def disagreement(
+    encode: Callable[[Int64, Int64], Float32], expected: TorchVectors, precision: str
+) -> str | None:
+    """How a converted model differs from torch beyond the limit of its precision; None if it does not.
+
+    It is called with token ids and mask of a long text and a short one together, which is padded. What sets
+    the texts' vectors apart, which is what is left of them without their mean, is compared too: if all
+    vectors point in nearly the same direction, their cosines say little.
+    """
+    lengths = expected.mask.sum(axis=1)
+    found = np.empty_like(expected.vectors)
+    for row in range((len(lengths) + 1) // 2):
+        pair = sorted({row, len(lengths) - 1 - row})
+        width = int(lengths[pair[0]])
+        found[pair] = encode(expected.ids[pair, :width], expected.mask[pair, :width])
+    found, vectors = _scaled(found), _scaled(expected.vectors)
+    mean, limit = vectors.mean(axis=0), LIMITS[precision]
+    whole, apart = _cosines(found, vectors), _cosines(found - mean, vectors - mean)
+    apart[np.linalg.norm(vectors - mean, axis=1) < ROUNDING] = 1  # nothing sets it apart
+    for what, cosines, allowed in (
+        ("its vector", whole, limit),
+        ("its vector less the mean of all", apart, 1 - APART * (1 - limit)),
+    ):
+        known = np.nan_to_num(cosines, nan=-1.0)
+        worst = int(known.argmin())
+        if known[worst] < allowed:
+            return (
+                f"a text of {lengths[worst]} tokens has a cosine of {known[worst]:.6f} between {what} and "
+                f"that of torch, and the limit is {allowed:g}"
+            )
+    return None
+
+
+def _scaled(vectors: Float32) -> Float32:
+    """Each row scaled to length 1; NaN where it is all zeros."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        scaled: Float32 = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    return scaled
+
+
+def _cosines(found: Float32, expected: Float32) -> Float64:
+    """The cosine of each row of two matrices; NaN where a row is all zeros."""
+    a, b = found.astype(np.float64), expected.astype(np.float64)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        cosines: Float64 = (a * b).sum(axis=1) / (np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1))
+    return cosines
+
+
+class Reference(NamedTuple):
+    """The fp32 model that a `Watch` compares with."""
+
+    vector: Callable[[Int32], Float32]  # token ids [tokens] of one text to its vector [dimension]
+    precision: str  # of the model that is watched
+    fix: str  # what to set if it is not close enough
+
+
+class Watch:
+    """Compares a few of the texts that are encoded with the fp32 model: one in `WATCHED`, and the longest.
+
+    That takes less than 1% of the time for encoding shards of a thousand texts and more. Of a smaller one,
+    one text is compared.
+    """
+
+    def __init__(self, name: str, reference: Reference, tokenizer: Tokenizer) -> None:
+        self.name, self.reference, self.tokenizer = name, reference, tokenizer
+        self._random = np.random.default_rng(0)
+
+    def check(self, texts: Sequence[str], max_length: int, vectors: Float32) -> None:
+        """Compare some texts, as they were given to the model, with their vectors.
+
+        Raises:
+            InputError: The cosine of one is below the limit.
+        """
+        limit = LIMITS[self.reference.precision]
+        for row in self._chosen(texts):
+            (ids,) = tokenize(self.tokenizer, [texts[row]], max_length)
+            if not len(ids):
+                continue
+            (cosine,) = _cosines(vectors[row : row + 1], self.reference.vector(ids)[None])
+            if not cosine >= limit:
+                raise InputError(
+                    f"in {self.reference.precision}, the vector of a text of {len(ids)} tokens has a cosine "
+                    f"of {cosine:.6f} to the one that model '{self.name}' gives in fp32",
+                    allowed=f"{limit:g} or more",
+                    fix=self.reference.fix,
+                )
+
+    def _chosen(self, texts: Sequence[str]) -> list[int]:
+        """The rows of the texts to compare."""
+        if not texts:
+            return []
+        count = max(len(texts) // WATCHED, 1)
+        chosen = {int(row) for row in self._random.choice(len(texts), count, replace=False)}
+        if len(texts) >= WATCHED:
+            chosen.add(max(range(len(texts)), key=lambda row: len(texts[row])))
+        return sorted(chosen)

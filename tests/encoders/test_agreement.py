@@ -1,0 +1,164 @@
+"""Models that other number formats lose are refused, by texts of the sample or by those that are encoded."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer
+
+from pipeline.config import BACKENDS
+from pipeline.core.errors import InputError
+from pipeline.core.progress import silent
+from pipeline.encoders import Encoder, Usage, agreement, open_encoder, resolve
+from pipeline.encoders.agreement import Reference, TorchVectors, Watch, disagreement, sample_tokens
+from pipeline.storage.store import Store
+
+pytestmark = pytest.mark.usefixtures("quick_conversion")
+
+SHAPE = {
+    "vocab_size": 30522, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2,
+    "intermediate_size": 64, "initializer_range": 0.3, "max_position_embeddings": 128,
+}  # fmt: skip
+WORDS = slice(100, None)  # the ids of special tokens and of words; those below it stand in no text
+RARE = slice(1740, 1800)  # letters of Chinese, which the sample has not
+
+
+def quiet_network() -> Any:
+    """A random network whose positions all have the same embedding."""
+    from transformers import BertConfig, BertModel
+
+    torch.manual_seed(0)
+    network = BertModel(BertConfig(**SHAPE)).eval()
+    network.embeddings.position_embeddings.weight.data.zero_()
+    network.embeddings.token_type_embeddings.weight.data.zero_()
+    return network
+
+
+def with_an_outlier_channel(tokens: Any) -> Any:
+    """Of these tokens, channel 0 is 80,000 in all hidden states, and multiplied by zeros."""
+    network = quiet_network()
+    network.embeddings.word_embeddings.weight.data[tokens, 0] = 10_000
+    norms = [network.embeddings.LayerNorm]
+    for layer in network.encoder.layer:
+        norms += [layer.attention.output.LayerNorm, layer.output.LayerNorm]
+        attention = layer.attention.self
+        attention.query.weight.data.zero_()  # every token attends to all of them alike
+        for linear in (attention.key, attention.value, layer.intermediate.dense):
+            linear.weight.data[:, 0] = 0
+    spread = 10_000 / 64 * 63**0.5
+    for norm in norms:  # gives back what it takes
+        norm.weight.data[:] = spread
+        norm.bias.data[:] = 10_000 / 64
+    network.encoder.layer[-1].output.LayerNorm.weight.data[0] = 0
+    network.encoder.layer[-1].output.LayerNorm.bias.data[0] = 0
+    return network
+
+
+def with_sharp_attention(tokens: Any) -> Any:
+    """Attention chooses one token of a text by differences that are tiny beside its scores; not of others."""
+    network = quiet_network()
+    words = network.embeddings.word_embeddings.weight.data
+    own = words[tokens].clone()
+    words[:] = words[5]
+    words[tokens] = own
+    for layer in network.encoder.layer:
+        layer.attention.self.query.weight.data *= 300
+    return network
+
+
+def with_one_direction(tokens: Any) -> Any:
+    """Vectors of these tokens have a large part in common."""
+    network = quiet_network()
+    network.embeddings.word_embeddings.weight.data[tokens] += 3000 * torch.randn(64)
+    return network
+
+
+@pytest.fixture
+def saved(bge_folder: Path, tmp_path: Path) -> Callable[[Any], Path]:
+    """Writes a model into a folder that has the tokenizer of another."""
+
+    def save(network: Any) -> Path:
+        folder = Path(shutil.copytree(bge_folder, tmp_path / "model"))
+        network.save_pretrained(folder)
+        return folder
+
+    return save
+
+
+def encoder(folder: Path, store: Path, backend: str, precision: str) -> Encoder:
+    config = BACKENDS.make(name=str(folder), backend=backend, precision=precision, pooling="mean")
+    return open_encoder(config, resolve(config), Store(store))
+
+
+@pytest.mark.parametrize("model", [with_an_outlier_channel, with_sharp_attention, with_one_direction])
+def test_a_model_that_int16_loses_on_words_alone_is_refused(
+    model: Callable[[Any], Any], saved: Callable[[Any], Path], tmp_path: Path
+) -> None:
+    said = r"cannot be computed in int16: a text of \d+ tokens has a cosine of .* limit is .*openvino"
+    with pytest.raises(InputError, match=said):
+        encoder(saved(model(WORDS)), tmp_path / "store", "native", "int16")
+    assert not list((tmp_path / "store").glob("native/*/manifest.json"))
+
+
+@pytest.mark.parametrize(
+    ("backend", "precision", "fix"),
+    [("native", "int16", "model.backend to openvino"), ("openvino", "bf16", "model.precision to fp32")],
+)
+def test_a_text_that_is_lost_stops_the_run(
+    backend: str, precision: str, fix: str, saved: Callable[[Any], Path], tmp_path: Path
+) -> None:
+    """The sample has no such text, so that the model is taken at first."""
+    folder = saved(with_sharp_attention(RARE))
+    opened = encoder(folder, tmp_path / "store", backend, precision)
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    lost = " ".join(map(str, map(tokenizer.id_to_token, range(1789, 1794))))
+    with silent("", None, "") as bar:
+        opened.encode(["two words"], "passages", Usage(), bar)
+        said = rf"in {precision}, the vector of a text of 7 tokens has a cosine of .* Set {fix}"
+        with pytest.raises(InputError, match=said):
+            opened.encode([lost], "passages", Usage(), bar)
+
+
+def test_the_texts_are_real_ones_of_every_length(bge_folder: Path) -> None:
+    tokenizer = Tokenizer.from_file(str(bge_folder / "tokenizer.json"))
+    tokens = sample_tokens(tokenizer, 512)
+    lengths = [len(ids) for ids in tokens]
+    assert (max(lengths), min(lengths)) == (512, 3)
+    assert all(longer <= 1.6 * shorter for longer, shorter in itertools.pairwise(lengths))
+    assert all((ids[0], ids[-1]) == (101, 102) for ids in tokens)
+
+
+def test_a_nan_is_a_disagreement() -> None:
+    vectors = np.eye(4, 3, dtype=np.float32)
+    mask = np.ones((4, 2), np.int64)
+    expected = TorchVectors(mask, mask, vectors)
+    assert disagreement(lambda ids, _: vectors[: len(ids)], expected, "fp32")
+    given = iter([vectors[[0, 3]], vectors[[1, 2]]])
+    assert disagreement(lambda ids, _: next(given), expected._replace(vectors=vectors), "fp32")
+
+
+def test_one_text_in_a_thousand_and_the_longest_are_watched(bge_folder: Path) -> None:
+    seen: list[int] = []
+
+    def vector(ids: Any) -> Any:
+        seen.append(len(ids))
+        return np.ones(2, np.float32)
+
+    tokenizer = Tokenizer.from_file(str(bge_folder / "tokenizer.json"))
+    watch = Watch("m", Reference(vector, "int16", ""), tokenizer)
+    watch.check([], 20, np.ones((0, 2), np.float32))
+    watch.check(["a"] * 999, 20, np.ones((999, 2), np.float32))
+    assert seen == [3]
+    watch.check(["a"] * 2000 + ["a b c"], 20, np.ones((2001, 2), np.float32))
+    assert sorted(seen) == [3, 3, 3, 5]
+
+
+def test_int8_may_lose_more_than_others() -> None:
+    assert agreement.LIMITS["int8"] < agreement.LIMITS["bf16"] < agreement.LIMITS["int16"]
