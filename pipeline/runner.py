@@ -138,6 +138,7 @@ class Benchmark:
     def run(self) -> list[StageOutcome]:
         """Make the missing artifacts, and return what was done about each reported stage, in order."""
         self.check()
+        self.report_models()
         try:
             if not self._searched:
                 self._connect()
@@ -162,6 +163,16 @@ class Benchmark:
             for needed in self.stages[name].needs:
                 yield from self._missing(needed)
             yield name
+
+    def report_models(self) -> None:
+        """Log the settings of each model and where they come from, and warn of those that are guesses."""
+        for model in self.retriever.models():
+            log.info("%s", model.describe())
+            if model.guesses():
+                log.warning(
+                    "model %s does not declare its %s: what is used is a guess; set it in the config",
+                    model.name, ", ".join(model.guesses()),
+                )  # fmt: skip
 
     def _needed_for(self, names: Iterable[str]) -> list[str]:
         """The named stages and all stages they need, directly or not, in the plan's order."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import logging
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,7 +19,10 @@ from pipeline.config import Config
 from pipeline.config.files import load_config
 from pipeline.core.errors import InputError
 from pipeline.core.records import Ranking
+from pipeline.report.page.render import render_page
+from pipeline.results.comparison import compare
 from pipeline.results.folder import read_result
+from pipeline.results.records import Used
 from pipeline.retrievers.shared import open_ranking, save_ranking
 from pipeline.runner import Benchmark
 from pipeline.storage import hashing
@@ -336,3 +340,27 @@ def test_a_sweep_with_too_large_an_index_is_refused_before_anything_is_encoded(
     with pytest.raises(InputError, match=r"index\.train_rows is 39"):
         run(workplace, "index.factory='IVF40,Flat'", "index.train_rows=39")
     assert not (workplace / "indexes" / "passages").exists()
+
+
+def test_what_a_model_uses_is_logged_written_and_shown(
+    workplace: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = workplace / "bge-small-en-v1.5"
+    with caplog.at_level(logging.INFO):
+        run(workplace)
+    result = workplace / "results" / "t"
+    assert f"model {folder}: pooling cls (model), query instruction 'Represent this" in caplog.text
+    assert "(family), tokens of a query 512 (config)" in caplog.text
+    assert "is a guess" not in caplog.text
+    (model,) = read_result(result).manifest.models
+    assert model.settings["pooling"] == Used(value="cls", source="model")
+    page = render_page(compare([result]))
+    assert "<dt>pooling</dt><dd>cls (model)</dd>" in page
+    assert "<dt>passage instruction</dt><dd>none (family)</dd>" in page
+
+    moved = folder.rename(workplace / "unheard-of")
+    shutil.rmtree(moved / "1_Pooling")
+    changed = config(workplace, f"model.name={moved}")
+    with caplog.at_level(logging.WARNING):
+        Benchmark(changed, Store(workplace / "indexes")).report_models()
+    assert f"{moved} does not declare its pooling, query instruction, passage instruction" in caplog.text

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
-from pipeline.core.errors import InputError
+from pipeline.core.errors import InputError, short_repr
 from pipeline.models.files import Files
 
 Role = Literal["passages", "queries"]
 ROLES: tuple[Role, ...] = ("passages", "queries")
+
+
+Origin = Literal["config", "model", "family", "guess", "device"]
+"""Where a setting of a model comes from: the config, the model's own files, the table of families, a default
+that nothing confirms, or what the device can compute in."""
+
+
+class Decided(NamedTuple):
+    """The value that a run uses for a setting of a model, and where it comes from."""
+
+    value: str | int
+    source: Origin
 
 
 class Settled(Protocol):
@@ -61,6 +73,7 @@ class Model:
         dimension: Number of dimensions of the whole vector, if it is known before the model is loaded.
         trust_remote_code: Whether Python files that come with the model may run.
         corpus: Passages that an int8 model is calibrated on.
+        decided: The settings that its files, its family or a default may decide, by name, for reports.
     """
 
     name: str
@@ -78,6 +91,18 @@ class Model:
     dimension: int | None = None
     trust_remote_code: bool = False
     corpus: CalibrationCorpus | None = None
+    decided: dict[str, Decided] = field(default_factory=dict)
+
+    def describe(self) -> str:
+        """The settings that are used, and where each comes from, as a clause."""
+        return f"model {self.name}: " + ", ".join(
+            f"{name} {short_repr(used.value) if 'instruction' in name else used.value} ({used.source})"
+            for name, used in self.decided.items()
+        )
+
+    def guesses(self) -> list[str]:
+        """The names of the settings that nothing but a default decides."""
+        return [name for name, used in self.decided.items() if used.source == "guess"]
 
     def recipe(self, role: Role) -> dict[str, Any]:
         """The model's part of the key of what it makes of texts in `role`."""

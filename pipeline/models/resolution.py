@@ -18,7 +18,7 @@ from pipeline.core.errors import InputError, short_repr
 from pipeline.models.card import WIDTH_PRESERVING, ModelCard, max_positions, read_card
 from pipeline.models.families import Family, family_of, prompt_parts
 from pipeline.models.files import ADAPTER, Files, find_model
-from pipeline.models.model import ROLES, Model, Role, untrusted_code
+from pipeline.models.model import ROLES, Decided, Model, Origin, Role, untrusted_code
 from pipeline.models.sparse_modules import check_sparse_modules, refuse_sparse_modules
 
 FindModel = Callable[[str, str | None, bool], Files]
@@ -40,12 +40,20 @@ def resolve_model(config: EncoderSettings, find: FindModel = find_model) -> Mode
     family = family_of(config.name)
     _check_modules(config, card)
     _check_architecture(config, card, family)
-    lengths: dict[Role, int] = {"passages": config.passage_max_length, "queries": config.query_max_length}
-    longest = _max_tokens(config, card, family)
-    prompts = _prompts(config, card, family)
+    prompts, sources = _prompts(config, card, family)
+    lengths = {role: _max_tokens(config, role, card, family) for role in ROLES}
+    decided = {
+        "query instruction": Decided("…".join(filter(None, prompts["queries"])), sources["queries"]),
+        "passage instruction": Decided("…".join(filter(None, prompts["passages"])), sources["passages"]),
+        "tokens of a query": lengths["queries"],
+        "tokens of a passage": lengths["passages"],
+        "precision": Decided(precision, "config" if precision == config.precision else "device"),
+    }
     of_vectors: dict[str, Any] = {"output": config.output, "pooling": ""}
     if isinstance(config, DenseEncoderSettings):
-        of_vectors |= _vector_settings(config, card, family)
+        pooling = _pooling(config, card, family)
+        decided = {"pooling": pooling, **decided}
+        of_vectors |= _vector_settings(config, card, str(pooling.value))
     return Model(
         name=config.name,
         files=files,
@@ -53,16 +61,16 @@ def resolve_model(config: EncoderSettings, find: FindModel = find_model) -> Mode
         precision=precision,
         device=device,
         prompts=prompts,
-        max_lengths={role: min(lengths[role], longest) for role in ROLES},
+        max_lengths={role: int(lengths[role].value) for role in ROLES},
         pad_id=max(int(card.config.get("pad_token_id") or 0), 0),
         trust_remote_code=config.trust_remote_code,
+        decided=decided,
         **of_vectors,
     )
 
 
-def _vector_settings(config: DenseEncoderSettings, card: ModelCard, family: Family | None) -> dict[str, Any]:
+def _vector_settings(config: DenseEncoderSettings, card: ModelCard, pooling: str) -> dict[str, Any]:
     """The attributes of a `Model` that dense vectors alone have."""
-    pooling = _pooling(config, card, family)
     return {
         "pooling": pooling,
         "truncate_dim": config.truncate_dim or card.truncate_dim,
@@ -169,48 +177,68 @@ def _check_architecture(config: EncoderSettings, card: ModelCard, family: Family
         )
 
 
-def _prompts(config: EncoderSettings, card: ModelCard, family: Family | None) -> dict[Role, tuple[str, str]]:
-    """For each role the strings put before and after each text."""
-    prompts = {role: _prompt(config, role, card, family) for role in ROLES}
+def _prompts(
+    config: EncoderSettings, card: ModelCard, family: Family | None
+) -> tuple[dict[Role, tuple[str, str]], dict[Role, Origin]]:
+    """For each role the strings put before and after each text, and where they come from."""
+    found = {role: _prompt(config, role, card, family) for role in ROLES}
+    prompts = {role: prompt for role, (prompt, _) in found.items()}
     if not card.pools_prompt and any(map(any, prompts.values())):
         raise InputError(
             f"model '{config.name}' pools a text without its prompt, which no backend supports",
             fix="set model.query_instruction and model.passage_instruction to ''",
         )
-    return prompts
+    return prompts, {role: source for role, (_, source) in found.items()}
 
 
-def _prompt(config: EncoderSettings, role: Role, card: ModelCard, family: Family | None) -> tuple[str, str]:
-    """The strings before and after a text: from the config, else the card, else the family."""
+def _prompt(
+    config: EncoderSettings, role: Role, card: ModelCard, family: Family | None
+) -> tuple[tuple[str, str], Origin]:
+    """The strings before and after a text: from the config, else the card, else the family.
+
+    A model that sentence-transformers saved declares with what it leaves out that there is no prompt.
+    """
     given = config.query_instruction if role == "queries" else config.passage_instruction
     if given is None and role in card.prompts:
-        return card.prompts[role], ""
+        return (card.prompts[role], ""), "model"
     if family is None:
-        return given or "", ""
-    known = family.query_instruction if role == "queries" else family.passage_instruction
+        if given is not None:
+            return (given, ""), "config"
+        return ("", ""), "model" if card.modules or card.pooling else "guess"
+    own = family.query_instruction if role == "queries" else family.passage_instruction
     template = family.query_format if role == "queries" else "{}{}"
-    return prompt_parts(template, known if given is None else given)
+    return prompt_parts(template, own if given is None else given), "family" if given is None else "config"
 
 
-def _max_tokens(config: EncoderSettings, card: ModelCard, family: Family | None) -> int:
-    """The largest number of tokens of a text, by the model's positions, its family and its card.
+def _max_tokens(config: EncoderSettings, role: Role, card: ModelCard, family: Family | None) -> Decided:
+    """The largest number of tokens of a text, by the config, the model's positions, its family and its card.
 
     Only sentence-transformers applies the card's `max_length`: FlagEmbedding does not read it.
     """
-    limits = [max_positions(card.config), family.max_length if family else None]
-    if config.as_sentence_transformers:
-        limits.append(card.max_length)
-    return min(limit for limit in limits if limit)
+    given = config.passage_max_length if role == "passages" else config.query_max_length
+    limits: list[tuple[int | None, Origin]] = [
+        (given, "config"),
+        (max_positions(card.config), "model"),
+        (family.max_length if family else None, "family"),
+        (card.max_length if config.as_sentence_transformers else None, "model"),
+    ]
+    return min((Decided(limit, source) for limit, source in limits if limit), key=lambda each: each.value)
 
 
-def _pooling(config: DenseEncoderSettings, card: ModelCard, family: Family | None) -> str:
+def _pooling(config: DenseEncoderSettings, card: ModelCard, family: Family | None) -> Decided:
     """The pooling of the config, else the card, else the family, else the backend's library."""
     causal = any(name.endswith("ForCausalLM") for name in card.config.get("architectures") or [])
     default = "last_token" if causal else "mean" if config.as_sentence_transformers else "cls"
-    pooling = config.pooling or card.pooling or (family.pooling if family else default)
-    if not config.as_sentence_transformers and pooling not in ("cls", "mean", "last_token"):
+    choices: list[tuple[str | None, Origin]] = [
+        (config.pooling, "config"),
+        (card.pooling, "model"),
+        (family.pooling if family else None, "family"),
+        (default, "guess"),
+    ]
+    pooling = next(Decided(value, source) for value, source in choices if value)
+    if not config.as_sentence_transformers and pooling.value not in ("cls", "mean", "last_token"):
         raise InputError(
-            f"model '{config.name}' declares pooling '{pooling}'",
+            f"model '{config.name}' declares pooling '{pooling.value}'",
             allowed="cls, mean, last_token",
             fix="set model.backend to sentence-transformers, or model.pooling to what it was trained with",
         )

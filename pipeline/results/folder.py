@@ -134,6 +134,10 @@ def write_result(
     manifest = {
         "config": settings,
         "recipes": {name: {"key": recipe.key, **recipe.plain} for name, recipe in recipes},
+        "models": [
+            {"name": model.name, "settings": {name: used._asdict() for name, used in model.decided.items()}}
+            for model in benchmark.retriever.models()
+        ],
         "versions": machine.versions(),
         "hardware": machine.hardware(),
         "wall_seconds": round(seconds, 3),

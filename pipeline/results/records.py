@@ -365,11 +365,26 @@ class Metrics(Record):
         return next((row for row in self.stages if row.stage == name), StageRow(stage=name))
 
 
+class Used(Record):
+    """The value that a run used for a setting of a model, and where it came from."""
+
+    value: str | int
+    source: str
+
+
+class ModelUse(Record):
+    """A model, and its settings by name; see `pipeline.models.model.Model.decided`."""
+
+    name: str
+    settings: dict[str, Used]
+
+
 class Manifest(Record):
     """The content of `manifest.json`; `recipes` holds all that shaped each stage's artifact, and its key."""
 
     config: dict[str, Any] = {}
     recipes: Annotated[dict[str, dict[str, Any]], Field(min_length=1)]
+    models: tuple[ModelUse, ...] = ()
     versions: dict[str, str] = {}
     hardware: Hardware = Hardware()
     wall_seconds: float | None = None

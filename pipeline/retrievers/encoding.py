@@ -68,6 +68,10 @@ class EncodingRetriever(Retriever[Settings], ABC):
         """See `Retriever.check`."""
         engines.check(self.config.engine, self.model)
 
+    def models(self) -> list[Model]:
+        """See `Retriever.models`."""
+        return [self.model] if isinstance(self.model, Model) else []
+
     def check_collection(self, collection: Collection) -> None:
         """See `Retriever.check_collection`."""
         if isinstance(self.model, Precomputed):

@@ -11,6 +11,7 @@ from pipeline.core.order import descending_id_rank
 from pipeline.core.records import Collection, Ranking
 from pipeline.engines import Engine
 from pipeline.metrics.names import Measure, parse_measures
+from pipeline.models.model import Model
 from pipeline.retrievers.assessment import Assessment, Judge
 from pipeline.retrievers.retriever import Retriever, TokenCounter, make_retriever
 from pipeline.retrievers.shared import COLLECTION, check_cutoff, open_ranking, save_ranking
@@ -80,6 +81,10 @@ class Fused(Retriever[FuseConfig]):
         """See `Retriever.check_collection`."""
         for part in self.parts:
             part.check_collection(collection)
+
+    def models(self) -> list[Model]:
+        """See `Retriever.models`: those of the parts."""
+        return [model for part in self.parts for model in part.models()]
 
     def open_engine(self, store: Store) -> Engine:
         """See `Retriever.open_engine`: that of the first part."""

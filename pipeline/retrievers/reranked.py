@@ -13,6 +13,7 @@ from pipeline.core.arrow import from_numpy
 from pipeline.core.order import descending_id_rank
 from pipeline.core.records import Collection, Float32, Ranking
 from pipeline.engines import Engine, LocalEngine, Part, jobs
+from pipeline.models.model import Model
 from pipeline.rerankers import Reranker
 from pipeline.retrievers.assessment import Assessment
 from pipeline.retrievers.before_and_after import assess_reranking
@@ -74,6 +75,10 @@ class Reranked(Retriever[RerankSettings]):
     def check_collection(self, collection: Collection) -> None:
         """See `Retriever.check_collection`."""
         self.first.check_collection(collection)
+
+    def models(self) -> list[Model]:
+        """See `Retriever.models`: those of the first stage."""
+        return self.first.models()
 
     def open_engine(self, store: Store) -> Engine:
         """See `Retriever.open_engine`: this process."""

@@ -17,6 +17,7 @@ from pipeline.core.records import Collection
 from pipeline.data import Identity
 from pipeline.engines import Engine, LocalEngine
 from pipeline.models.files import find_model
+from pipeline.models.model import Model
 from pipeline.retrievers.assessment import Assessment
 from pipeline.retrievers.stage import Plan
 from pipeline.storage.store import Store
@@ -87,6 +88,10 @@ class Retriever(ABC, Generic[Settings]):
     def check_collection(self, collection: Collection) -> None:
         """Refuse settings that do not fit the collection, once it is read and before texts are encoded."""
         return
+
+    def models(self) -> list[Model]:
+        """The models that texts are encoded with."""
+        return []
 
     def open_engine(self, store: Store) -> Engine:
         """The engine that runs parts of the work; this process, for a kind that divides none of it."""

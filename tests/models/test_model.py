@@ -200,6 +200,37 @@ def test_a_model_nobody_says_anything_about_is_pooled_as_its_library_does(
     assert resolve(config).pooling == pooling
 
 
+@pytest.mark.parametrize(
+    ("settings", "declared", "decided"),
+    [
+        ({}, True, "cls/model, RELEVANT/family, /family, 512/model, 128/config, fp32/config"),
+        ({}, False, "cls/family, RELEVANT/family, /family, 512/model, 128/config, fp32/config"),
+        (
+            {"pooling": "mean", "query_instruction": "", "precision": "fp16", "device": "cpu"},
+            True,
+            "mean/config, /config, /family, 512/model, 128/config, fp32/device",
+        ),
+        (
+            {"name": "unheard-of"},
+            False,
+            "cls/guess, /guess, /guess, 512/model, 128/config, fp32/config",
+        ),
+        ({"name": "unheard-of"}, True, "cls/model, /model, /model, 512/model, 128/config, fp32/config"),
+    ],
+)
+def test_it_is_known_where_each_setting_comes_from(
+    copy: Path, settings: dict[str, Any], declared: bool, decided: str
+) -> None:
+    folder = copy.rename(copy.parent / settings.pop("name", copy.name))
+    if not declared:
+        shutil.rmtree(folder / "1_Pooling")
+    lengths = {"query_max_length": 9999, "passage_max_length": 128}
+    model = resolve(BACKENDS.make(name=str(folder), **lengths, **settings))
+    found = ", ".join(f"{used.value}/{used.source}" for used in model.decided.values())
+    assert found.replace(BGE_INSTRUCTION, "RELEVANT") == decided
+    assert bool(model.guesses()) == ("guess" in decided)
+
+
 ST = "sentence_transformers.models."
 
 

@@ -78,10 +78,22 @@ def facts(comparison: Comparison) -> list[tuple[str, str]]:
         "queries": f"{len(comparison.query_ids):,}",
         "passages": " to ".join(f"{number:,}" for number in dict.fromkeys((passages[0], passages[-1]))),
         "measure": comparison.measure,
+        **_model_settings(comparison),
         "processor": processor if hardware.found() else "",
         "GPU": ", ".join(f"{number} × {name}" for name, number in gpus.items()),
     }
     return [(term, value) for term, value in values.items() if value]
+
+
+def _model_settings(comparison: Comparison) -> dict[str, str]:
+    """By setting of the models what was used and where it came from; several values where results differ."""
+    found: dict[str, dict[str, None]] = {}
+    for source in comparison.sources:
+        for model in source.manifest.models:
+            for name, used in model.settings.items():
+                value = f"“{used.value}”" if "instruction" in name and used.value else used.value or "none"
+                found.setdefault(name, {})[f"{value} ({used.source})"] = None
+    return {name: " or ".join(values) for name, values in found.items()}
 
 
 def guide(comparison: Comparison, data: QueryData) -> str:
