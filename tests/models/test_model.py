@@ -355,7 +355,7 @@ def test_dimensions_are_the_config_s_else_the_model_s(copy: Path) -> None:
     ("settings", "modules", "dimension"),
     [
         ({}, ["Transformer", "Pooling", "Normalize"], 128),
-        ({"truncate_dim": 32}, ["Transformer", "Pooling", "Dense"], 32),
+        ({"truncate_dim": 32}, ["Transformer", "Pooling", "Dense"], None),
         ({}, ["Transformer", "Pooling", "Dense"], None),
         ({"pooling": "cls"}, ["Transformer", "Pooling"], 128),
         ({"trust_remote_code": True}, ["Transformer", "Pooling"], None),
