@@ -18,7 +18,7 @@ STAGES = ("data", "passages", "queries", "index", "search", "evaluate")
 CONFIG = """
 name: hub
 data: {source: hub, path: someone/msmarco, split: dev, queries: 3, corpus: {positives_of: 5}}
-model: {name: someone/bge-small-en-v1.5, backend: openvino}
+model: {name: someone/bge-small-en-v1.5, backend: native, precision: int16}
 search: {top_k: 3}
 evaluate: {measures: [mrr@3, "recall(cap=true)@1"]}
 """
@@ -93,10 +93,10 @@ def test_branches_become_commits_files_come_once_and_then_no_hub_is_needed(
 
     hub_server.close()
     for environment in ({}, {"HF_HUB_OFFLINE": "1"}):
-        for stage in STAGES:  # the first time the model is converted again, too
+        for stage in STAGES:  # the first time the model is packed again, too
             shutil.rmtree(tmp_path / "indexes" / stage)
         if not environment:
-            shutil.rmtree(tmp_path / "indexes" / "openvino")
+            shutil.rmtree(tmp_path / "indexes" / "native")
         done = run(**environment)
         assert done.returncode == 0, done.stderr
         assert not any(reused(tmp_path))

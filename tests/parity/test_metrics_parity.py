@@ -197,7 +197,7 @@ GRADES = st.dictionaries(IDS, st.integers(-2, 4), min_size=1, max_size=14)
 JUDGED = st.dictionaries(IDS, GRADES.filter(has_grade_from_zero), min_size=1, max_size=4)
 
 
-@settings(max_examples=1200)
+@settings(max_examples=400)
 @given(qrels=JUDGED, run=RUNS_OF, rel=st.integers(1, 3))
 def test_generated_runs_equal_pytrec_eval(tmp_path: Path, qrels: Judgments, run: Run, rel: int) -> None:
     cutoffs = [1, 2, 3, 5, 10, 20]
@@ -209,7 +209,7 @@ def test_generated_runs_equal_pytrec_eval(tmp_path: Path, qrels: Judgments, run:
     assert_equal(ours, theirs)
 
 
-@settings(max_examples=300)
+@settings(max_examples=120)
 @given(qrels=JUDGED, run=RUNS_OF, rel=st.integers(1, 3))
 def test_generated_runs_without_ties_equal_ir_measures(
     tmp_path: Path, qrels: Judgments, run: Run, rel: int
@@ -247,7 +247,7 @@ def cells(gain: Callable[[int], float], grades: list[int]) -> float:
     return sum(gain(grade) / np.log2(rank + 1) for rank, grade in enumerate(grades, 1))
 
 
-@settings(max_examples=300)
+@settings(max_examples=120)
 @given(qrels=JUDGED, run=RUNS_OF, k=st.integers(1, 14))
 def test_what_no_peer_computes_equals_its_formula(tmp_path: Path, qrels: Judgments, run: Run, k: int) -> None:
     """Written out in plain Python, document by document."""
