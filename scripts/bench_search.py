@@ -135,9 +135,8 @@ def compare_sparse(arguments: argparse.Namespace) -> None:
             return inverted_index.search(segments, queries, k, rank, bar)
 
     lengths = passages.entries / len(passages), queries.entries / len(queries)
-    print(
-        f"{len(passages):,} passages and {len(queries)} queries, of {lengths[0]:.0f} and {lengths[1]:.1f} words"
-    )
+    sizes = f"{len(passages):,} passages and {len(queries)} queries"
+    print(f"{sizes}, of {lengths[0]:.0f} and {lengths[1]:.1f} words")
     for k in arguments.k:
         seconds: dict[str, list[float]] = {"SciPy": [], "inverted index": []}
         for _ in range(arguments.rounds):
