@@ -1,4 +1,4 @@
-"""The functions for other programs: run one benchmark or several, describe data, score a run file."""
+"""The functions for other programs: run one benchmark or several, describe data, score and join run files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from pipeline.config import MEASURES, Config, DataSettings
 from pipeline.config.sweep import refuse_namesakes
@@ -221,3 +221,64 @@ def evaluate(
     from pipeline.metrics.names import parse_measures
 
     return evaluate_files(qrels, run, parse_measures(measures), ignore_identical_ids, single_precision)
+
+
+def fuse(
+    runs: Sequence[str | Path],
+    output: str | Path,
+    *,
+    method: str = "rrf",
+    normalize: str | None = None,
+    weights: Sequence[float] | None = None,
+    k: int = 60,
+    depth: int | None = None,
+    tune: str | None = None,
+    qrels: str | Path | None = None,
+    folds: int = 5,
+    progress: Progress = silent,
+) -> dict[str, Any]:
+    """Join TREC runs of any systems into one.
+
+    Args:
+        runs: Run files, two or more; `.gz` is accepted.
+        output: The run to write.
+        method: `rrf`, `combsum`, `combmnz`, `weighted` or `interpolation`; see docs/rerank-and-fuse.md.
+        normalize: What is made of scores; None is the method's own.
+        weights: One for each run; of `interpolation` that of the first alone.
+        k: Added to every rank by `rrf`.
+        depth: Documents kept for each query; None keeps all.
+        tune: A measure that weights are tuned for by cross-validation over queries, with `qrels`.
+        qrels: Judgment file.
+        folds: Parts of the queries.
+        progress: Opens progress bars; none by default.
+
+    Returns:
+        The method, the weights, and the numbers of queries and documents.
+
+    Raises:
+        InputError: A file cannot be read, or the method does not fit the runs or the weights.
+    """
+    from pipeline.config.fuse import METHODS, NORMALIZATIONS, MethodName, NormalizationName, check_fusion
+    from pipeline.metrics.names import parse_measure
+    from pipeline.search.fused_runs import Tuning, fuse_files
+    from pipeline.search.fusion import Fusion
+
+    _check_choice("method", method, METHODS)
+    _check_choice("normalize", normalize, (None, *NORMALIZATIONS))
+    name = cast("MethodName", method)
+    try:
+        check_fusion(name, normalize, len(runs), None if weights is None else len(weights), tune is not None)
+    except ValueError as error:
+        raise InputError(str(error)) from None
+    if (tune is None) != (qrels is None):
+        found = "tune without qrels" if tune else "qrels without tune"
+        raise InputError(found, allowed="both or neither", fix="add the other")
+    tuning = Tuning(parse_measure(tune), Path(qrels), folds) if tune and qrels else None
+    fusion = Fusion(name, cast("NormalizationName | None", normalize), k)
+    return fuse_files([Path(run) for run in runs], Path(output), fusion, weights, depth, tuning, progress)
+
+
+def _check_choice(name: str, value: str | None, allowed: Sequence[str | None]) -> None:
+    if value not in allowed:
+        listed = ", ".join(each for each in allowed if each)
+        raise InputError(f"{name} '{value}'", allowed=listed, fix="choose one of them")

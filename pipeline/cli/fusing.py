@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import typer
 
@@ -32,40 +32,27 @@ def fuse(
     as_json: Json = False,
 ) -> None:
     """Join TREC runs of any systems into one."""
-    from pipeline.config.fuse import METHODS, NORMALIZATIONS, MethodName, NormalizationName, check_fusion
+    from pipeline import api
 
     check_file(output, "--output")
-    if len(runs) < 2:
-        raise InputError("one run", allowed="two runs or more", fix="name another")
-    _check_choice("--method", method, METHODS)
-    if normalize is not None:
-        _check_choice("--normalize", normalize, NORMALIZATIONS)
-    if (tune is None) != (qrels is None):
-        found = "--tune without --qrels" if tune else "--qrels without --tune"
-        raise InputError(found, allowed="both or neither", fix="add the other")
-    given = None if weights is None else _numbers(weights)
-    name = cast("MethodName", method)
-    try:
-        check_fusion(name, normalize, len(runs), None if given is None else len(given), tune is not None)
-    except ValueError as error:
-        raise InputError(str(error)) from None
-    from pipeline.metrics.names import parse_measure
-    from pipeline.search.fused_runs import Tuning, fuse_files
-    from pipeline.search.fusion import Fusion
-
-    tuning = Tuning(parse_measure(tune), qrels, folds) if tune and qrels else None
-    fusion = Fusion(name, cast("NormalizationName | None", normalize), k)
-    facts = fuse_files(runs, output, fusion, given, depth, tuning, progress)
+    facts = api.fuse(
+        runs,
+        output,
+        method=method,
+        normalize=normalize,
+        weights=None if weights is None else _numbers(weights),
+        k=k,
+        depth=depth,
+        tune=tune,
+        qrels=qrels,
+        folds=folds,
+        progress=progress,
+    )
     if as_json:
         print_json({**facts, "output": str(output)})
         return
     _print_facts(len(runs), facts)
     print(f"written to {output}")
-
-
-def _check_choice(option: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise InputError(f"{option} {value}", allowed=", ".join(allowed), fix="choose one of them")
 
 
 def _numbers(weights: str) -> list[float]:

@@ -22,6 +22,8 @@ def check_fusion(
     method: MethodName, normalize: str | None, rankings: int, weights: int | None, tuned: bool
 ) -> None:
     """Raise ValueError for what a method cannot do with so many rankings and weights (None: not given)."""
+    if rankings < 2:
+        raise ValueError("one ranking: name two or more")
     if method == "rrf" and normalize is not None:
         raise ValueError("rrf joins ranks, and normalize is for scores: leave it out")
     if method == "interpolation" and rankings != 2:

@@ -139,14 +139,14 @@ def test_a_query_that_a_run_lacks_counts_and_a_tuned_fusion_knows_judged_documen
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["a"], "one run. Allowed: two runs or more"),
-        (["a", "b", "--method", "comb"], "--method comb. Allowed: rrf, combsum, combmnz, weighted"),
+        (["a"], "one ranking: name two or more"),
+        (["a", "b", "--method", "comb"], "method 'comb'. Allowed: rrf, combsum, combmnz, weighted"),
         (["a", "b", "--method", "weighted"], "weighted needs weights: give 2"),
         (["a", "b", "--weights", "1"], "rrf of 2 rankings takes 2 weights, and 1 are given"),
         (["a", "b", "--weights", "1,x"], "numbers separated by commas"),
         (["a", "b", "--normalize", "rank"], "rrf joins ranks, and normalize is for scores"),
         (["a", "b", "c", "--method", "interpolation"], "interpolation joins two rankings, not 3"),
-        (["a", "b", "--tune", "mrr"], "--tune without --qrels"),
+        (["a", "b", "--tune", "mrr"], "tune without qrels"),
     ],
 )
 def test_a_mistake_is_one_message_and_nothing_is_written(
