@@ -165,6 +165,59 @@ def bge_folder(make_once: Callable[..., Path], minilm_folder: Path) -> Path:
     return make_once("bge-small-en-v1.5", fill)
 
 
+def _train_tokenizer(folder: Path, texts: list[str], template: str, padding_side: str, kind: str) -> int:
+    """Train and save one in the hub's layout; the size of its vocabulary."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
+
+    made = Tokenizer(models.Unigram())
+    made.pre_tokenizer = pre_tokenizers.Metaspace()
+    trainer = trainers.UnigramTrainer(
+        vocab_size=600,
+        special_tokens=["<s>", "<pad>", "</s>", "<unk>"],
+        unk_token="<unk>",
+        show_progress=False,
+    )
+    made.train_from_iterator(texts, trainer)
+    made.post_processor = processors.TemplateProcessing(
+        single=template, special_tokens=[("<s>", 0), ("</s>", 2)]
+    )
+    made.save(str(folder / "tokenizer.json"))
+    described = {
+        "tokenizer_class": kind, "bos_token": "<s>", "eos_token": "</s>", "cls_token": "<s>",
+        "sep_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>", "padding_side": padding_side,
+    }  # fmt: skip
+    (folder / "tokenizer_config.json").write_text(json.dumps(described), encoding="utf-8")
+    return int(made.get_vocab_size())
+
+
+@pytest.fixture(scope="session")
+def train_tokenizer() -> Callable[..., int]:
+    """Trains a tokenizer on texts and saves it in the hub's layout; see `_train_tokenizer`."""
+    return _train_tokenizer
+
+
+@pytest.fixture(scope="session")
+def m3_folder(make_once: Callable[..., Path], passages: list[str]) -> Path:
+    """`bge-m3` in architecture and layout, with its heads; tiny, and its weights are random."""
+
+    def fill(folder: Path) -> None:
+        import torch
+        from transformers import XLMRobertaConfig, XLMRobertaModel
+
+        words = _train_tokenizer(folder, passages[:12], "<s> $A </s>", "right", "XLMRobertaTokenizer")
+        torch.manual_seed(0)
+        config = XLMRobertaConfig(
+            vocab_size=words, max_position_embeddings=1026, type_vocab_size=1, hidden_size=64,
+            num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, bos_token_id=0, pad_token_id=1,
+            eos_token_id=2,
+        )  # fmt: skip
+        XLMRobertaModel(config).save_pretrained(folder)
+        torch.save(torch.nn.Linear(64, 64).state_dict(), folder / "colbert_linear.pt")
+        torch.save(torch.nn.Linear(64, 1).state_dict(), folder / "sparse_linear.pt")
+
+    return make_once("bge-m3", fill)
+
+
 @pytest.fixture(scope="session")
 def write_shard() -> Callable[..., None]:
     """Writes the shard of vectors that begins at a row into a draft."""

@@ -27,7 +27,7 @@ from pydantic import BaseModel
 from pipeline.config import BACKENDS, STAGES, Config
 from pipeline.config.files import load_config
 from pipeline.config.kinds import kinds_of
-from pipeline.retrievers import bm25, dense, fused, reranked, shared, sparse
+from pipeline.retrievers import bm25, dense, fused, multivector, reranked, shared, sparse
 from pipeline.runner import Benchmark, several
 from pipeline.storage.store import Store
 
@@ -92,6 +92,21 @@ CONFIGS = {
         name: t
         data: {source: beir, path: data}
         model: {backend: sentence-transformers, output: sparse, name: ./masked}
+    """,
+    "m3": """
+        name: t
+        data: {source: beir, path: data}
+        model: {backend: flag, output: multivector, name: ./bge-m3}
+    """,
+    "late interaction": """
+        name: t
+        data: {source: beir, path: data}
+        model: {backend: sentence-transformers, output: multivector, name: ./colbert}
+    """,
+    "token vectors": """
+        name: t
+        data: {source: beir, path: data}
+        model: {backend: precomputed, output: multivector, passages: passages.npy, queries: queries.npy}
     """,
     "bm25": """
         name: t
@@ -172,6 +187,12 @@ CHANGES: dict[str, list[Change]] = {
     "model.name": [Change("model.name=./other-model"), Change("model.name=owner/tiny")],
     "model.revision": [Change("model.revision=v1", ("hub",))],
     "model.output": [Change("model.output=sparse", ("precomputed",))],
+    "model.token_precision": [Change("model.token_precision=fp16", ("token vectors",))],
+    "model.score": [
+        Change("model.score=mean", ("token vectors",)),
+        Change("model.score=sum", ("m3",)),
+        Change("model.score=mean", ("m3",), set()),
+    ],
     "model.pooling": [Change("model.pooling=mean"), Change("model.pooling=cls", makes_again=set())],
     "model.normalize": [Change("model.normalize=false")],
     "model.precision": [Change("model.precision=bf16")],
@@ -252,7 +273,7 @@ CHANGES: dict[str, list[Change]] = {
 
 
 @pytest.fixture(scope="module")
-def original(tmp_path_factory: pytest.TempPathFactory, root: Path, bge_folder: Path) -> Path:
+def original(tmp_path_factory: pytest.TempPathFactory, root: Path, bge_folder: Path, m3_folder: Path) -> Path:
     """Everything the configs name; never changed."""
     folder = tmp_path_factory.mktemp("keys")
     for name in ("data", "copy", "other"):
@@ -269,6 +290,10 @@ def original(tmp_path_factory: pytest.TempPathFactory, root: Path, bge_folder: P
     declared = (folder / "masked" / "config.json").read_text(encoding="utf-8")
     (folder / "masked" / "config.json").write_text(declared.replace("BertModel", "BertForMaskedLM"))
     flip(folder / "other-model" / "model.safetensors")
+    shutil.copytree(m3_folder, folder / "bge-m3")
+    shutil.copytree(bge_folder, folder / "colbert")
+    declared = folder / "colbert" / "config_sentence_transformers.json"
+    declared.write_text('{"model_type": "MultiVectorEncoder"}', encoding="utf-8")
     tables = {
         "rows": {"query": ["a", "b", "c"], "question": ["d", "e", "f"], "positive": [["x"], ["y"], ["z"]]},
         "texts": {"content": ["x", "y", "z"], "body": ["u", "v", "w"]},
@@ -517,7 +542,7 @@ def test_the_model_s_files_are_all_in_the_table(bge_folder: Path) -> None:
 NUMBERS = {
     **{
         f"{kind.__name__}.SCHEMAS[{stage}]": after({stage})
-        for kind in (shared, dense, sparse, bm25, fused, reranked)
+        for kind in (shared, dense, sparse, multivector, bm25, fused, reranked)
         for stage in kind.SCHEMAS
     },
     "pipeline.data.identity.SCHEMA": ALL,
@@ -531,7 +556,14 @@ NUMBERS = {
 def test_a_schema_number_changes_the_keys_of_what_that_code_makes(
     workplace: Path, monkeypatch: pytest.MonkeyPatch, number: str
 ) -> None:
-    named = {"native": "packed", "sparse": "sparse", "bm25": "bm25", "fused": "fused", "reranked": "reranked"}
+    named = {
+        "native": "packed",
+        "sparse": "sparse",
+        "multivector": "token vectors",
+        "bm25": "bm25",
+        "fused": "fused",
+        "reranked": "reranked",
+    }
     base = next((base for name, base in named.items() if name in number), "files")
     before = keys(workplace, base)
     path, _, stage = number.rstrip("]").partition("[")

@@ -11,6 +11,8 @@ from pipeline.config.model import (
     DenseEncoderSettings,
     EncoderSettings,
     ModelSettings,
+    MultiVectorEncoderSettings,
+    MultiVectorSettings,
     SparseEncoderSettings,
     SparseSettings,
     VectorSettings,
@@ -22,6 +24,7 @@ from pipeline.config.settings import STAGES, keyed_settings, setting
 __all__ = [
     "BACKENDS", "FLAT", "MEASURES", "RERANKERS", "SOURCES", "STAGES", "Config", "DataSettings",
     "DenseEncoderSettings", "EncoderSettings", "EngineConfig", "EvaluateConfig", "FuseConfig", "IndexConfig",
-    "ModelSettings", "PartConfig", "RerankSettings", "SearchConfig", "SparseEncoderSettings",
-    "SparseSettings", "VectorSettings", "json_schema", "keyed_settings", "setting",
+    "ModelSettings", "MultiVectorEncoderSettings", "MultiVectorSettings", "PartConfig", "RerankSettings",
+    "SearchConfig", "SparseEncoderSettings", "SparseSettings", "VectorSettings", "json_schema",
+    "keyed_settings", "setting",
 ]  # fmt: skip

@@ -167,6 +167,36 @@ def refuse_index_settings(what: str, index: IndexConfig, search: SearchConfig) -
         raise ValueError(f"{what} is searched on the CPU: leave out search.device")
 
 
+class MultiVectorSettings(ModelSettings):
+    """Settings of all backends that give a vector for each token of a text."""
+
+    retriever: ClassVar[Any] = "pipeline.retrievers.multivector:MultiVector"
+
+    output: Literal["multivector"] = EncoderSettings.narrowed("output", "multivector")
+    shard_rows: int = ModelSettings.narrowed("shard_rows", 2048, ge=1)
+    token_precision: Literal["fp32", "fp16"] = setting(
+        "fp32", "number format in which the passages' vectors are stored", shapes="passages"
+    )
+    score: Literal["sum", "mean"] | None = setting(
+        None,
+        "what is made of the scores of a query's tokens; null takes what the model itself declares, or sum",
+        shapes="search",
+        keyed=False,
+    )
+
+    def check(self, index: IndexConfig, search: SearchConfig) -> None:
+        """See `ModelSettings.check`."""
+        if index != IndexConfig() or search.parameters or search.device not in ("auto", "cpu"):
+            raise ValueError(
+                "model.output 'multivector' searches the stored vectors themselves, on the CPU: "
+                "leave out the section 'index', search.parameters and search.device"
+            )
+
+
+class MultiVectorEncoderSettings(MultiVectorSettings, EncoderSettings):
+    """Settings of all backends that run a model which gives a vector for each token of a text."""
+
+
 class DenseEncoderSettings(VectorSettings, EncoderSettings):
     """Settings of all backends that run a model which gives a vector for each text."""
 
@@ -190,6 +220,11 @@ BACKENDS = Kinds(
         ),
         "precomputed": "pipeline.encoders.precomputed:PrecomputedSettings",
         "precomputed sparse": "pipeline.encoders.precomputed_sparse:PrecomputedSparseSettings",
+        "flag multivector": "pipeline.encoders.torch.flag_multivector:FlagMultiVectorSettings",
+        "sentence-transformers multivector": (
+            "pipeline.encoders.torch.multi_vector_encoder:SentenceTransformersMultiVectorSettings"
+        ),
+        "precomputed multivector": "pipeline.encoders.precomputed_multivector:PrecomputedMultiVectorSettings",
         "bm25": "pipeline.retrievers.bm25:Bm25Settings",
     },
     default="flag",

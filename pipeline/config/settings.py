@@ -41,14 +41,17 @@ class Section(BaseModel):
     )
 
     @classmethod
-    def narrowed(cls, name: str, default: Any = ..., doc: str = "") -> Any:
+    def narrowed(cls, name: str, default: Any = ..., doc: str = "", **limits: Any) -> Any:
         """A setting of this class for a subclass that allows fewer values; it keeps its marks.
 
-        `default` and `doc` are those of the subclass: `...` makes it required, "" keeps this class's text.
+        `default`, `doc` and `limits` are those of the subclass: `...` makes it required, "" keeps this
+        class's text.
         """
         field = cls.model_fields[name]
         shapes, keyed = marks(field)
-        return setting(default, doc or field.description or "", shapes=" ".join(shapes), keyed=keyed)
+        return setting(
+            default, doc or field.description or "", shapes=" ".join(shapes), keyed=keyed, **limits
+        )
 
 
 def marks(field: Any) -> tuple[list[str], bool]:

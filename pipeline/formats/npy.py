@@ -9,7 +9,7 @@ from __future__ import annotations
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -92,16 +92,17 @@ def map_member(path: Path, archive: zipfile.ZipFile, name: str) -> Array:
         version = np.lib.format.read_magic(member)
         if version != (1, 0):
             raise ValueError(f"version {version}")
-        shape, _, dtype = np.lib.format.read_array_header_1_0(member)
+        shape, by_columns, dtype = np.lib.format.read_array_header_1_0(member)
         if dtype.hasobject:
             raise ValueError("objects")
         count = int(np.prod(shape))
+        order: Literal["C", "F"] = "F" if by_columns else "C"
         if entry.compress_type != zipfile.ZIP_STORED or not count:
             content = member.read()
-            return np.frombuffer(content, dtype, count).reshape(shape)
+            return np.frombuffer(content, dtype, count).reshape(shape, order=order)
         before = member.tell()
     with open(path, "rb") as file:
         file.seek(entry.header_offset + _LOCAL_HEADER - 4)
         lengths = np.frombuffer(file.read(4), "<u2")  # of the name and of the extra field that follow
     start = entry.header_offset + _LOCAL_HEADER + int(lengths.sum()) + before
-    return np.memmap(path, dtype, "r", start, shape)
+    return np.memmap(path, dtype, "r", start, shape, order)

@@ -25,6 +25,8 @@ VOCABULARY = (
 """Patterns of the files of which a tokenizer needs one: those that hold its vocabulary."""
 FILES = ("*.safetensors", "*.safetensors.index.json", *TOKENIZER, "[0-9]_*/*.json", "[0-9]_*/*.bin")
 """Patterns of the files fetched for a hub model: weights, tokenizer, configs."""
+HEADS = ("colbert_linear.pt", "sparse_linear.pt", "artifact.metadata")
+"""Files that shape other outputs than dense vectors: BGE-M3's heads, and how Stanford's ColBERT is used."""
 CODE = ("*.py",)
 """Patterns fetched in addition if the model's own code may run."""
 CONFIGS = ("config.json", "tokenizer_config.json", "processor_config.json")
@@ -61,14 +63,22 @@ class Files:
     local: Path | None = None
     repo: str = ""
     commit: str = ""
-    patterns: tuple[str, ...] = FILES
+    patterns: tuple[str, ...] = (*FILES, *HEADS)
     hashes: dict[str, str] = field(default_factory=dict)
     code: dict[str, str] = field(default_factory=dict)
 
     @cached_property
     def identity(self) -> dict[str, Any]:
-        """What identifies the files' content in artifact keys."""
-        own = {"files": self.hashes} if self.local else {"hub": self.repo, "commit": self.commit}
+        """What identifies the content of the files that shape dense vectors, in artifact keys."""
+        return self._identity({name: hash_ for name, hash_ in self.hashes.items() if name not in HEADS})
+
+    @cached_property
+    def whole_identity(self) -> dict[str, Any]:
+        """What identifies the content of all files, in keys of artifacts of other outputs."""
+        return self._identity(self.hashes)
+
+    def _identity(self, hashes: dict[str, str]) -> dict[str, Any]:
+        own = {"files": hashes} if self.local else {"hub": self.repo, "commit": self.commit}
         return {**own, **({"code": self.code} if self.code else {})}
 
     def check(self) -> None:
@@ -144,7 +154,9 @@ class Files:
 
     def _read(self, name: str, default: Any) -> tuple[Path, Any]:
         """The path of a JSON file and its content; `default` if there is no such file."""
-        folder = self.local or hub.snapshot(self.repo, self.commit, "model", ("*.json", "[0-9]_*/*.json"))
+        folder = self.local or hub.snapshot(
+            self.repo, self.commit, "model", ("*.json", "[0-9]_*/*.json", *HEADS[2:])
+        )
         path = folder / name
         if not path.is_file():
             return path, default
@@ -189,7 +201,7 @@ def find_model(name: str, revision: str | None, trust_remote_code: bool) -> File
             fix="check the path: it is taken from the config file's folder",
         )
     files = Files(repo=name, commit=hub.resolve_commit(name, revision, "model"))
-    return _with_code(replace(files, patterns=FILES + CODE)) if trust_remote_code else files
+    return _with_code(replace(files, patterns=(*files.patterns, *CODE))) if trust_remote_code else files
 
 
 def _with_code(files: Files) -> Files:
@@ -243,7 +255,7 @@ def _files_that_shape_vectors(folder: Path) -> list[Path]:
             allowed="a folder written by save_pretrained, or a snapshot of the hub",
             fix="check the path",
         )
-    for pattern in TOKENIZER:
+    for pattern in (*TOKENIZER, *HEADS):
         shaping.update(folder.glob(pattern))
     for pattern in CODE:
         shaping.update(folder.rglob(pattern))

@@ -69,6 +69,8 @@ class Model:
         prompts: For each role the strings put before and after each text.
         max_lengths: For each role the number of tokens kept, at most as many as the model has positions.
         pad_id: Id of the padding token.
+        mean_over_tokens: Of a multi-vector model: whether a score is the mean over a query's tokens, and not
+            the sum.
         truncate_dim: Number of dimensions kept of each vector (Matryoshka); None keeps all.
         dimension: Number of dimensions of the whole vector, if it is known before the model is loaded.
         trust_remote_code: Whether Python files that come with the model may run.
@@ -87,6 +89,7 @@ class Model:
     pad_id: int
     output: str = "dense"
     normalize: bool = False
+    mean_over_tokens: bool = False
     truncate_dim: int | None = None
     dimension: int | None = None
     trust_remote_code: bool = False

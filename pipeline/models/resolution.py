@@ -9,18 +9,22 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import metadata
 from typing import Any
 
-from pipeline.config import DenseEncoderSettings, EncoderSettings
+from pipeline.config import DenseEncoderSettings, EncoderSettings, MultiVectorEncoderSettings
 from pipeline.core import machine
 from pipeline.core.errors import InputError, short_repr
 from pipeline.models.card import WIDTH_PRESERVING, ModelCard, max_positions, read_card
 from pipeline.models.families import Family, family_of, prompt_parts
 from pipeline.models.files import ADAPTER, Files, find_model
+from pipeline.models.late_interaction import LateInteraction, read_late_interaction
 from pipeline.models.model import ROLES, Decided, Model, Origin, Role, untrusted_code
 from pipeline.models.sparse_modules import check_sparse_modules, refuse_sparse_modules
 
+PYLATE = ("pylate.models.Dense.",)
+"""Modules of PyLate for which MultiVectorEncoder has its own."""
 FindModel = Callable[[str, str | None, bool], Files]
 """See `find_model`."""
 
@@ -37,11 +41,16 @@ def resolve_model(config: EncoderSettings, find: FindModel = find_model) -> Mode
     card = read_card(files)
     _refuse_quantized(config, card)
     files.refuse_missing_tokenizer()
+    late = _late_interaction(config, files)
+    if late:
+        card = replace(card, prompts={role: prompt for role, prompt in late.prompts.items() if prompt})
     family = family_of(config.name)
     _check_modules(config, card)
     _check_architecture(config, card, family)
     prompts, sources = _prompts(config, card, family)
     lengths = {role: _max_tokens(config, role, card, family) for role in ROLES}
+    for role, own in (late.max_lengths if late else {}).items():
+        lengths[role] = min(lengths[role], Decided(own, "model"), key=lambda each: each.value)
     decided = {
         "query instruction": Decided("…".join(filter(None, prompts["queries"])), sources["queries"]),
         "passage instruction": Decided("…".join(filter(None, prompts["passages"])), sources["passages"]),
@@ -54,10 +63,12 @@ def resolve_model(config: EncoderSettings, find: FindModel = find_model) -> Mode
         pooling = _pooling(config, card, family)
         decided = {"pooling": pooling, **decided}
         of_vectors |= _vector_settings(config, card, str(pooling.value))
+    elif isinstance(config, MultiVectorEncoderSettings):
+        of_vectors |= {"normalize": late is None, "mean_over_tokens": late.mean if late else True}
     return Model(
         name=config.name,
         files=files,
-        identity=files.identity,
+        identity=files.identity if config.output == "dense" else files.whole_identity,
         precision=precision,
         device=device,
         prompts=prompts,
@@ -67,6 +78,17 @@ def resolve_model(config: EncoderSettings, find: FindModel = find_model) -> Mode
         decided=decided,
         **of_vectors,
     )
+
+
+def _late_interaction(config: EncoderSettings, files: Files) -> LateInteraction | None:
+    """What the files of a ColBERT-like model declare; None for models of other kinds, and for BGE-M3.
+
+    FlagEmbedding adds no markers to BGE-M3's texts and scales vectors to length 1, and its score is the mean
+    over a query's tokens.
+    """
+    if not isinstance(config, MultiVectorEncoderSettings) or not config.as_sentence_transformers:
+        return None
+    return read_late_interaction(files, config.name)
 
 
 def _vector_settings(config: DenseEncoderSettings, card: ModelCard, pooling: str) -> dict[str, Any]:
@@ -118,7 +140,8 @@ def _refuse_quantized(config: EncoderSettings, card: ModelCard) -> None:
 
 def _check_modules(config: EncoderSettings, card: ModelCard) -> None:
     """Refuse a model if the backend would leave out some of its modules."""
-    own = [module for module in card.modules if not module.startswith("sentence_transformers.")]
+    known = ("sentence_transformers.", *(PYLATE if isinstance(config, MultiVectorEncoderSettings) else ()))
+    own = [module for module in card.modules if not module.startswith(known)]
     if own and not config.trust_remote_code:
         raise untrusted_code(config.name, f", such as {own[0]}")
     names = card.module_names

@@ -20,7 +20,7 @@ def write_arrays(file: BinaryIO, arrays: Sequence[Array]) -> None:
     """Write arrays of numbers to an empty file."""
     for array in arrays:
         file.write(bytes(-file.tell() % ALIGNMENT))
-        np.save(file, array, allow_pickle=False)
+        np.save(file, np.ascontiguousarray(array), allow_pickle=False)
 
 
 def map_arrays(path: Path) -> tuple[Array, ...]:

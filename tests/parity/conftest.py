@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.config import BACKENDS
 from pipeline.core.progress import silent
-from pipeline.core.records import Embeddings, Float32
+from pipeline.core.records import Embeddings, Float32, Ragged
 from pipeline.encoders import Role, Usage, open_encoder, resolve, vector_form
 from pipeline.storage.store import Store
 from pipeline.storage.vector_shards import read_rows
@@ -29,11 +29,13 @@ def encode(tmp_path_factory: pytest.TempPathFactory) -> Encode:
     """Encodes texts as a config of these settings would."""
     store = Store(tmp_path_factory.mktemp("store"))
 
-    def encode(texts: list[str], role: Role = "passages", **settings: Any) -> Float32:
+    def encode(texts: list[str], role: Role = "passages", **settings: Any) -> Any:
         config = BACKENDS.make(**settings)
         with silent("", None, "") as bar:
             model = resolve(config)
             vectors = open_encoder(config, model, store).encode(texts, role, Usage(), bar)
+            if isinstance(vectors, Ragged):
+                return vectors
             return read_rows(Embeddings((vectors,), vector_form(config, model)), 0, len(texts))
 
     return encode

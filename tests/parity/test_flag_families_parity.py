@@ -5,7 +5,6 @@ The models are tiny and random; their tokenizer is trained on the texts.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,47 +22,14 @@ SHAPE = {
 }  # fmt: skip
 
 
-def tokenizer(folder: Path, texts: list[str], template: str, padding_side: str, kind: str) -> int:
-    """Train and save one in the hub's layout; the size of its vocabulary."""
-    from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
-
-    made = Tokenizer(models.Unigram())
-    made.pre_tokenizer = pre_tokenizers.Metaspace()
-    trainer = trainers.UnigramTrainer(
-        vocab_size=600,
-        special_tokens=["<s>", "<pad>", "</s>", "<unk>"],
-        unk_token="<unk>",
-        show_progress=False,
-    )
-    made.train_from_iterator(texts, trainer)
-    made.post_processor = processors.TemplateProcessing(
-        single=template, special_tokens=[("<s>", 0), ("</s>", 2)]
-    )
-    made.save(str(folder / "tokenizer.json"))
-    described = {
-        "tokenizer_class": kind, "bos_token": "<s>", "eos_token": "</s>", "cls_token": "<s>",
-        "sep_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>", "padding_side": padding_side,
-    }  # fmt: skip
-    (folder / "tokenizer_config.json").write_text(json.dumps(described), encoding="utf-8")
-    return int(made.get_vocab_size())
-
-
 def test_bge_m3_s_dense_vectors(
-    few_texts: list[str], encode: Encode, lowest_cosine: Lowest, tmp_path: Path
+    few_texts: list[str], encode: Encode, lowest_cosine: Lowest, m3_folder: Path
 ) -> None:
-    import torch
     from FlagEmbedding import BGEM3FlagModel
-    from transformers import XLMRobertaConfig, XLMRobertaModel
 
-    folder = tmp_path / "bge-m3"
-    folder.mkdir()
-    words = tokenizer(folder, few_texts, "<s> $A </s>", "right", "XLMRobertaTokenizer")
-    torch.manual_seed(0)
-    config = XLMRobertaConfig(vocab_size=words, max_position_embeddings=1026, type_vocab_size=1, **SHAPE)
-    XLMRobertaModel(config).save_pretrained(folder)
-    model = BGEM3FlagModel(str(folder), use_fp16=False, devices=["cpu"])
+    model = BGEM3FlagModel(str(m3_folder), use_fp16=False, devices=["cpu"])
     for length in (512, 1024):
-        vectors = encode(few_texts, name=str(folder), passage_max_length=length)
+        vectors = encode(few_texts, name=str(m3_folder), passage_max_length=length)
         reference = model.encode(few_texts, max_length=length)["dense_vecs"]
         assert lowest_cosine(vectors, reference) > 0.99999
 
@@ -85,6 +51,7 @@ def test_decoder_only_models(
     few_texts: list[str],
     encode: Encode,
     lowest_cosine: Lowest,
+    train_tokenizer: Callable[..., int],
     tmp_path: Path,
 ) -> None:
     import torch
@@ -93,7 +60,7 @@ def test_decoder_only_models(
 
     folder = tmp_path / name
     folder.mkdir()
-    words = tokenizer(folder, few_texts, template, padding_side, "PreTrainedTokenizerFast")
+    words = train_tokenizer(folder, few_texts, template, padding_side, "PreTrainedTokenizerFast")
     torch.manual_seed(0)
     config = getattr(transformers, f"{kind}Config")(
         vocab_size=words, num_key_value_heads=1, head_dim=16, max_position_embeddings=2048, **SHAPE

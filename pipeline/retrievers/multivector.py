@@ -1,0 +1,113 @@
+"""The `multivector` kind: a vector for each token of a text, and an exact MaxSim search of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from pipeline.config import MultiVectorSettings, keyed_settings
+from pipeline.core.errors import InputError
+from pipeline.core.records import Embeddings, Ragged, TokenEmbeddings
+from pipeline.encoders import Model
+from pipeline.models.model import Role
+from pipeline.retrievers.encoding import EncodingRetriever, RowFormat
+from pipeline.retrievers.shared import open_ranking, save_ranking
+from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, Plan, Stage
+from pipeline.storage import ragged_shards, vector_forms, vector_shards
+from pipeline.storage.artifacts import Draft
+
+SCHEMAS = {"passages": 1, "queries": 1, "search": 1}
+CHECKED = 1 << 16  # token vectors checked at once
+
+
+class MultiVector(EncodingRetriever[MultiVectorSettings]):
+    """See `pipeline.retrievers.retriever.Retriever`."""
+
+    def stages(self) -> Plan:
+        """See `Retriever.stages`; the stored vectors are searched themselves, so there is no index."""
+        return {
+            "passages": self._vectors("passages", halves=self.settings.token_precision == "fp16"),
+            "queries": self._vectors("queries", halves=False),
+            "search": self._ranking(),
+        }
+
+    @property
+    def _mean(self) -> bool:
+        """Whether a score is the mean over a query's tokens, not the sum."""
+        declared = isinstance(self.model, Model) and self.model.mean_over_tokens
+        return declared if self.settings.score is None else self.settings.score == "mean"
+
+    def _vectors(self, role: Role, halves: bool) -> Stage:
+        """Encodes the passages or the queries, and keeps their token vectors, as float16 if `halves`."""
+
+        def save(draft: Draft, start: int, rows: Ragged, ids: list[str]) -> None:
+            check_token_vectors(rows, ids)
+            vectors = vector_forms.to_halves(rows.columns[0], start) if halves else rows.columns[0]
+            ragged_shards.save_rows(draft, start, Ragged(rows.ends, (vectors,)))
+
+        kept = RowFormat(
+            save, ragged_shards.open_rows, ragged_shards.read_some_rows, ragged_shards.join_and_order
+        )
+        return self.encode_stage(role, SCHEMAS[role], kept)
+
+    def _ranking(self) -> Stage:
+        """Searches the stored vectors."""
+
+        def ingredients(keys: Keys) -> dict[str, Any]:
+            made_of = {"passages": keys["passages"], "queries": keys["queries"], "mean": self._mean}
+            return {**made_of, **keyed_settings(self.config.search, "search")}
+
+        needs = ("data", "passages", "queries")
+        return Stage("search", SCHEMAS["search"], needs, ingredients, self._search, open_ranking)
+
+    def _search(self, inputs: Inputs, draft: Draft, context: Context) -> Facts:
+        from pipeline.search import maxsim
+
+        collection, search = inputs["data"], self.config.search
+        passages, queries = (token_embeddings(inputs[role]) for role in ("passages", "queries"))
+        with context.progress("search", len(queries), "queries") as bar, context.meter.working():
+            ranking = maxsim.maxsim_search(
+                passages,
+                queries,
+                search.top_k,
+                collection.passages.ids,
+                bar,
+                mean=self._mean,
+                memory_mb=search.memory_mb,
+            )
+        context.meter.count(len(queries))
+        return save_ranking(draft, collection, ranking)
+
+
+def check_token_vectors(rows: Ragged, ids: list[str]) -> None:
+    """Refuse texts, by their `ids`, without vectors, and vectors as `vector_shards.check_vectors` does."""
+    empty = rows.lengths == 0
+    if empty.any():
+        raise InputError(
+            f"'{ids[int(np.argmax(empty))]}' has no token vector; "
+            f"{int(empty.sum())} of {len(ids)} texts affected",
+            allowed="one vector at least for each text",
+            fix="check the model's tokenizer and skip list; make vectors from a file again",
+        )
+    vectors, lengths = rows.columns[0], rows.lengths
+    of_tokens: Iterator[str] = (name for name, n in zip(ids, lengths, strict=True) for _ in range(n))
+    for start in range(0, len(vectors), CHECKED):
+        part = vectors[start : start + CHECKED]
+        vector_shards.check_vectors(part, (next(of_tokens) for _ in range(len(part))), normalized=False)
+
+
+def token_embeddings(shards: Sequence[Ragged]) -> TokenEmbeddings:
+    """The token vectors of all shards, which stay where they are."""
+    arrays = tuple(shard.columns[0] for shard in shards)
+    widths = {array.shape[1] for array in arrays}
+    if len(widths) > 1:
+        raise InputError(
+            f"stored token vectors have {' and '.join(map(str, sorted(widths)))} dimensions",
+            allowed="the same number for all",
+            fix="check the model, and run again with --fresh",
+        )
+    offsets = np.cumsum([0, *map(len, arrays)])
+    ends = [shard.ends + offset for shard, offset in zip(shards, offsets, strict=False)]
+    return TokenEmbeddings(Embeddings(arrays), np.concatenate(ends))
