@@ -238,7 +238,7 @@ class Benchmark:
         stage, meter = self.stages[name], machine.Meter()
         inputs = {needed: self.opened(needed) for needed in stage.needs}
         engine, alike = partial(self._engine_of, stage), partial(self._find_alike, self.recipe(name))
-        context = Context(self.progress, meter, engine, alike)
+        context = Context(self.progress, meter, engine, alike, self.store, self.fresh)
         facts = stage.make(inputs, draft, context)
         varying = [needed for needed in stage.needs if not self.stages[needed].exact_bytes]
         return facts, {

@@ -9,7 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -216,6 +216,68 @@ def m3_folder(make_once: Callable[..., Path], passages: list[str]) -> Path:
         torch.save(torch.nn.Linear(64, 1).state_dict(), folder / "sparse_linear.pt")
 
     return make_once("bge-m3", fill)
+
+
+def _tiny_rerankers() -> Any:
+    spec = importlib.util.spec_from_file_location(
+        "tiny_rerankers", ROOT / "tests" / "rerankers" / "models.py"
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="session")
+def reranker(
+    make_once: Callable[..., Path], passages: list[str], minilm_folder: Path
+) -> Callable[[str], Path]:
+    """The folder of a tiny reranker, by its kind in `models.KINDS`."""
+
+    def folder(kind: str) -> Path:
+        return make_once(
+            f"reranker-{kind}", lambda path: _tiny_rerankers().make(kind, path, passages[:150], minilm_folder)
+        )
+
+    return folder
+
+
+@pytest.fixture(scope="session")
+def plain_pairs(passages: list[str]) -> list[tuple[str, str]]:
+    """Pairs of real texts, and pairs that are too long: by the passage, by the query, by both."""
+    pairs = [(passages[row][:50], passages[-row]) for row in range(1, 15)]
+    long = [" ".join(passages[:20]), " ".join(passages[20:40])]
+    return [*pairs, (passages[0][:50], long[0]), (long[0], passages[1]), (long[0], long[1])]
+
+
+@pytest.fixture(scope="session")
+def pairs(plain_pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The same, and texts at the edges: empty, of one word, and of characters that few models know."""
+    return [*plain_pairs, ("", "word"), ("word", ""), ("Größe 數字 🙂", "🙂 long"), ("a" * 600, "b" * 600)]
+
+
+@pytest.fixture(scope="session")
+def scores(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
+    """Scores pairs as a config with these settings would; `change` may change the loaded backend."""
+    from pipeline import rerankers
+    from pipeline.config import RERANKERS
+    from pipeline.core.progress import silent
+    from pipeline.encoders.batching import Usage
+    from pipeline.storage.store import Store
+
+    store = Store(tmp_path_factory.mktemp("rerankers"))
+
+    def score(
+        pairs: Sequence[tuple[str, str]], change: Callable[[Any], Any] = lambda _: None, **settings: Any
+    ) -> Any:
+        config = RERANKERS.make(**{**settings, "name": str(settings["name"])})
+        scorer = rerankers.ready(config, rerankers.resolve(config), store).load()
+        change(scorer.backend)
+        with silent("", None, "") as bar:
+            return scorer.score(pairs, Usage(), bar)
+
+    return score
 
 
 @pytest.fixture(scope="session")

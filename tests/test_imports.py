@@ -100,7 +100,8 @@ def test_no_packages_import_each_other() -> None:
 
 
 def test_backends_do_not_know_each_other() -> None:
-    backends = {kinds[name].__module__ for kinds in (BACKENDS, RERANKERS) for name in kinds}
-    assert {module: sorted(backends & {*GRAPH[module]}) for module in backends} == {
-        module: [] for module in backends
-    }
+    for kinds in (BACKENDS, RERANKERS):
+        backends = {kinds[name].__module__ for name in kinds}
+        assert {module: sorted(backends & {*GRAPH[module]}) for module in backends} == {
+            module: [] for module in backends
+        }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import json
 import os
 import re
 import shutil
@@ -117,7 +118,31 @@ CONFIGS = {
         name: t
         data: {source: beir, path: data}
         model: {backend: bm25}
-        rerank: {backend: sentence-transformers, name: ./bge-small-en-v1.5}
+        rerank: {backend: sentence-transformers, name: ./reranker}
+    """,
+    "scored by a decoder": """
+        name: t
+        data: {source: beir, path: data}
+        model: {backend: bm25}
+        rerank: {backend: flag, name: ./lightweight}
+    """,
+    "scored in int16": """
+        name: t
+        data: {source: beir, path: data}
+        model: {backend: bm25}
+        rerank: {backend: native, name: ./reranker}
+    """,
+    "scored by openvino": """
+        name: t
+        data: {source: beir, path: data}
+        model: {backend: bm25}
+        rerank: {backend: openvino, name: ./reranker}
+    """,
+    "scored by the fastest": """
+        name: t
+        data: {source: beir, path: data}
+        model: {backend: bm25}
+        rerank: {backend: auto, name: ./reranker}
     """,
     "fused": """
         name: t
@@ -248,7 +273,10 @@ CHANGES: dict[str, list[Change]] = {
         Change("fuse.tune=nDCG@10", ("fused", "fuse.tune=ndcg@10"), set()),
     ],
     "fuse.folds": [Change("fuse.folds=3", ("fused",))],
-    "rerank.backend": [],
+    "rerank.backend": [
+        Change("rerank.backend=flag", ("reranked",)),
+        Change("rerank.backend=auto", ("scored in int16",)),
+    ],
     "rerank.name": [Change("rerank.name=./other-model", ("reranked",))],
     "rerank.revision": [Change("rerank.revision=v1", ("reranked on the hub",))],
     "rerank.precision": [Change("rerank.precision=bf16", ("fused",))],
@@ -256,6 +284,16 @@ CHANGES: dict[str, list[Change]] = {
     "rerank.max_length": [Change("rerank.max_length=256", ("reranked",))],
     "rerank.batch_size": [Change("rerank.batch_size=3", ("reranked",))],
     "rerank.device": [Change("rerank.device=cpu", ("reranked",))],
+    "rerank.query_max_length": [
+        Change("rerank.query_max_length=64", ("scored by a decoder",)),
+        Change("rerank.query_max_length=384", ("scored by a decoder",), set()),
+    ],
+    "rerank.query_instruction": [Change("rerank.query_instruction='Q: '", ("scored by a decoder",))],
+    "rerank.passage_instruction": [Change("rerank.passage_instruction='P: '", ("scored by the fastest",))],
+    "rerank.prompt": [Change("rerank.prompt='Yes or No?'", ("scored by a decoder",))],
+    "rerank.cutoff_layers": [Change("rerank.cutoff_layers=[2]", ("scored by a decoder",))],
+    "rerank.compress_layers": [Change("rerank.compress_layers=[1]", ("scored by a decoder",))],
+    "rerank.compress_ratio": [Change("rerank.compress_ratio=2", ("scored by a decoder",))],
     "rerank.trust_remote_code": [Change("rerank.trust_remote_code=true", ("reranked",))],
     "engine.kind": [Change("engine.kind=ray")],
     "engine.address": [Change("engine.address=auto", ("files", "engine.kind=ray"))],
@@ -289,6 +327,14 @@ def original(tmp_path_factory: pytest.TempPathFactory, root: Path, bge_folder: P
     shutil.copytree(bge_folder, folder / "masked")
     declared = (folder / "masked" / "config.json").read_text(encoding="utf-8")
     (folder / "masked" / "config.json").write_text(declared.replace("BertModel", "BertForMaskedLM"))
+    for name, kind in (
+        ("reranker", "BertForSequenceClassification"),
+        ("lightweight", "CostWiseGemmaForCausalLM"),
+    ):
+        shutil.copytree(bge_folder, folder / name)
+        described = json.loads((folder / name / "config.json").read_text(encoding="utf-8"))
+        described |= {"architectures": [kind], "id2label": {"0": "LABEL_0"}, "start_layer": 1}
+        (folder / name / "config.json").write_text(json.dumps(described), encoding="utf-8")
     flip(folder / "other-model" / "model.safetensors")
     shutil.copytree(m3_folder, folder / "bge-m3")
     shutil.copytree(bge_folder, folder / "colbert")
@@ -549,6 +595,10 @@ NUMBERS = {
     "pipeline.data.identity.JUDGED_SCHEMA": QUERIES_ON,
     "pipeline.encoders.openvino.backend.SCHEMA": VECTORS_ON,
     "pipeline.encoders.native.backend.SCHEMA": VECTORS_ON,
+    **{
+        f"pipeline.rerankers.{module}.SCHEMA": {"rerank", "evaluate"}
+        for module in ("model", "auto", "native", "openvino")
+    },
 }
 
 
@@ -564,6 +614,13 @@ def test_a_schema_number_changes_the_keys_of_what_that_code_makes(
         "fused": "fused",
         "reranked": "reranked",
     }
+    if "rerankers" in number:
+        named = {
+            "auto": "scored by the fastest",
+            "native": "scored in int16",
+            "openvino": "scored by openvino",
+        }
+        named["model"] = "reranked"
     base = next((base for name, base in named.items() if name in number), "files")
     before = keys(workplace, base)
     path, _, stage = number.rstrip("]").partition("[")
@@ -597,6 +654,21 @@ def test_the_version_that_converted_a_model_is_in_the_keys_of_its_vectors(
     )
     assert changed(before[base], keys(workplace, base)) == VECTORS_ON & set(before[base])
     assert changed(before["tables"], keys(workplace, "tables")) == set()  # the flag backend converts nothing
+
+
+@pytest.mark.parametrize(
+    ("package", "base"),
+    [("openvino", "scored by openvino"), ("numba", "scored in int16"), ("numba", "scored by the fastest")],
+)
+def test_the_version_that_converted_a_reranker_is_in_the_keys_of_its_ranking(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch, package: str, base: str
+) -> None:
+    before = keys(workplace, base)
+    installed = importlib.metadata.version
+    monkeypatch.setattr(
+        importlib.metadata, "version", lambda name: "0.0" if name == package else installed(name)
+    )
+    assert changed(before, keys(workplace, base)) == {"rerank", "evaluate"}
 
 
 @pytest.mark.parametrize("package", ["bm25s", "PyStemmer"])

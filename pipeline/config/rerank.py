@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
+
+from pydantic import model_validator
 
 from pipeline.config.kinds import Kinds
-from pipeline.config.settings import PathOrId, Section, setting
+from pipeline.config.settings import PathOrId, Section, keyed_settings, setting
 
 
 class RerankSettings(Section):
@@ -29,7 +31,7 @@ class RerankSettings(Section):
     )
     depth: int = setting(100, "best passages of each query that are scored", shapes="rerank", ge=1)
     max_length: int = setting(
-        512, "tokens kept of a query and a passage together", shapes="rerank", keyed=False, ge=3
+        512, "tokens kept of a query and a passage together", shapes="rerank", keyed=False, ge=32
     )
     batch_size: int | None = setting(None, "pairs per batch; null lets the backend choose", shapes="", ge=1)
     device: str = setting("auto", "auto, cpu, cuda or cuda:N", shapes="", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
@@ -40,18 +42,82 @@ class RerankSettings(Section):
         """A short name for tables: the last part of the model's name."""
         return self.name.rstrip("/").rpartition("/")[2]
 
-    def load(self, model: Any) -> Any:
-        """Load a `pipeline.rerankers.Reranker` as a `pipeline.rerankers.Scorer`."""
+    def score_settings(self) -> dict[str, Any]:
+        """The settings that shape a pair's score, besides those that a resolved model holds."""
+        return {
+            name: value
+            for name, value in keyed_settings(self, "rerank").items()
+            if name not in _RANKING and value is not None
+        }
+
+    def taken(self, model: Any, store: Any) -> RerankSettings:
+        """The settings of the backend that is used: these, unless the backend chooses another one."""
+        return self
+
+    def load(self, model: Any, prepared: Any) -> Any:
+        """Load a `pipeline.rerankers.Reranker` as a `pipeline.rerankers.Scorer`.
+
+        `prepared` is the folder that `prepare` made of it, or None.
+        """
         raise NotImplementedError
+
+    def check_model(self, model: Any) -> None:
+        """Raise an InputError for a resolved model that these settings do not fit; loads nothing."""
+
+    def prepared_recipe(self, model: Any) -> Any:
+        """The recipe of the model's prepared form; None if the backend runs the model's own files."""
+        return None
+
+    def prepare(self, model: Any, store: Any) -> Any:
+        """The artifact of `prepared_recipe`, loaded or made in a `pipeline.storage.store.Store`; or None."""
+        return None
+
+
+_RANKING = ("depth",)  # settings that shape the ranking and not a pair's score
+
+
+class FlagRerankSettings(RerankSettings):
+    """Settings of all backends that give the scores of FlagEmbedding's rerankers."""
+
+    query_max_length: int | None = setting(
+        None,
+        "tokens kept of a query; null is three quarters of max_length",
+        shapes="rerank",
+        keyed=False,
+        ge=3,
+    )
+    query_instruction: str | None = setting(
+        None, "put before each query; null takes the model's own, '' is none", shapes="rerank"
+    )
+    passage_instruction: str | None = setting(
+        None, "put before each passage; null takes the model's own", shapes="rerank"
+    )
+
+    @model_validator(mode="after")
+    def _passage_has_room(self) -> Self:
+        if self.query_max_length and self.query_max_length > self.max_length - ROOM:
+            raise ValueError(
+                f"rerank.query_max_length is {self.query_max_length}, and rerank.max_length is "
+                f"{self.max_length}: leave the passage and special tokens at least {ROOM}"
+            )
+        return self
+
+
+ROOM = 8  # tokens of a pair that no query may take
 
 
 RERANKERS = Kinds(
     RerankSettings,
     "backend",
     {
+        "auto": "pipeline.rerankers.auto:AutoRerankSettings",
+        "flag": "pipeline.rerankers.flag:FlagAutoRerankSettings",
+        "native": "pipeline.rerankers.native:NativeRerankSettings",
+        "openvino": "pipeline.rerankers.openvino:OpenVINORerankSettings",
         "sentence-transformers": (
             "pipeline.rerankers.sentence_transformers:SentenceTransformersRerankSettings"
         ),
     },
+    default="auto",
 )
 """The backends: to add one, write its file in `pipeline/rerankers/` and its line here."""

@@ -7,6 +7,8 @@ PyTorch extends `torch.backend.TorchBackend`). `config.model.BACKENDS` lists the
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from pipeline.encoders.batching import Usage
 from pipeline.encoders.given import Precomputed
 from pipeline.models.files import find_model
 from pipeline.models.model import CalibrationCorpus, Model, Role
+from pipeline.models.ready import Ready
 from pipeline.models.resolution import FindModel, resolve_model
 from pipeline.models.tokenizer import load_tokenizer
 from pipeline.storage.artifacts import Artifact
@@ -27,7 +30,7 @@ from pipeline.storage.vector_forms import check_dimensions
 
 __all__ = [
     "CalibrationCorpus", "Encoder", "Model", "Precomputed", "Role", "Source", "Usage",
-    "open_encoder", "prepare", "prepared_keys", "resolve", "token_counter", "vector_form",
+    "open_encoder", "prepare", "prepared_keys", "ready", "resolve", "token_counter", "vector_form",
 ]  # fmt: skip
 
 Source = Model | Precomputed
@@ -66,10 +69,15 @@ def prepare(config: EncoderSettings, model: Model, store: Store) -> Artifact | N
     return prepared
 
 
+def ready(config: EncoderSettings, model: Model, store: Store) -> Ready:
+    """The model, after its backend has prepared it in `store`, if it needs to."""
+    return Ready(replace(model, corpus=None), prepare(config, model, store), partial(Encoder, config))
+
+
 def open_encoder(config: EncoderSettings, model: Model, store: Store) -> Encoder:
     """The loaded model; before that its backend prepares it in `store`, if it needs to."""
-    prepared = prepare(config, model, store)
-    return Encoder(config, model, prepared.folder if prepared else None)
+    encoder: Encoder = ready(config, model, store).load()
+    return encoder
 
 
 def token_counter(source: Source) -> Callable[[list[str]], list[int]] | None:

@@ -25,7 +25,7 @@ from pipeline.core.errors import InputError
 from pipeline.encoders import child as child_process
 from pipeline.encoders.torch.loading import describe_missing, explain_loading_errors
 from pipeline.models.files import damaged
-from pipeline.models.model import Model, untrusted_code
+from pipeline.models.model import Model, Settled, untrusted_code
 from pipeline.storage.artifacts import Draft, Recipe
 
 REFUSAL = f"{InputError.__module__}.{InputError.__qualname__}: "
@@ -62,15 +62,24 @@ def convert_in_subprocess(model: Model, module: str, target: Path, made: str, al
     """
     settings = json.dumps({name: getattr(model, name) for name in Settings._fields})
     error = run_in_subprocess(module, [str(model.files.folder()), str(target), settings], target)
-    if error is not None and "`trust_remote_code=True`" in error and not model.trust_remote_code:
-        raise untrusted_code(model.name)
-    if error is not None and last_line(error).startswith(REFUSAL):
-        raise InputError(last_line(error).removeprefix(REFUSAL).rstrip("."))
     if error is not None:
-        raise InputError(
-            f"model '{model.name}' cannot be {made}: {last_line(error)}", allowed=allowed, fix=fix
-        )
+        reason = reason_of(error, model)
+        raise InputError(f"model '{model.name}' cannot be {made}: {reason}", allowed=allowed, fix=fix)
     model.files.check()
+
+
+def reason_of(error: str, model: Settled) -> str:
+    """Why a conversion failed, from what its process wrote to stderr.
+
+    Raises:
+        InputError: The model's files are at fault, or need Python files of their own.
+    """
+    if "`trust_remote_code=True`" in error and not model.trust_remote_code:
+        raise untrusted_code(model.name)
+    reason = last_line(error)
+    if reason.startswith(REFUSAL):
+        raise InputError(reason.removeprefix(REFUSAL).rstrip("."))
+    return reason
 
 
 def keep_files(aside: Path, draft: Draft, names: Iterable[str]) -> None:

@@ -8,32 +8,45 @@ one that dies leaves nothing that looks finished.
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Callable
 from functools import partial
 
 from pipeline import encoders
 from pipeline.config import EncoderSettings, EngineConfig, ModelSettings
 from pipeline.core.errors import InputError
-from pipeline.encoders import Model, Source
+from pipeline.encoders import Model, Precomputed, Source
 from pipeline.engines.engine import Done, Engine, Job, Part
 from pipeline.engines.local import LocalEngine
+from pipeline.models.ready import Ready
+from pipeline.rerankers import Reranker
 from pipeline.storage.store import Store
 
-__all__ = ["Done", "Engine", "Job", "LocalEngine", "Part", "check", "open_engine"]
+__all__ = ["Done", "Engine", "Job", "LocalEngine", "Part", "check", "open_engine", "open_with"]
 
 
 def open_engine(config: EngineConfig, model: ModelSettings, source: Source, store: Store) -> Engine:
+    """The engine that a config names, whose workers encode with a model if it is run; see `open_with`."""
+    if isinstance(source, Model) and isinstance(model, EncoderSettings):
+        return open_with(config, partial(encoders.ready, model, source), source.device, store)
+    return open_with(config, None, "cpu", store)
+
+
+def open_with(
+    config: EngineConfig, ready: Callable[[Store], Ready] | None, device: str, store: Store
+) -> Engine:
     """The engine that a config names; arguments and errors as of `pipeline.engines.ray.RayEngine`."""
     if config.kind == "local":
-        if isinstance(source, Model) and isinstance(model, EncoderSettings):
-            return LocalEngine(partial(encoders.open_encoder, model, source, store))
-        return LocalEngine()
+        return LocalEngine((lambda: ready(store).load()) if ready else None)
     from pipeline.engines.ray import RayEngine
 
-    return RayEngine(config, model, source, store)
+    return RayEngine(config, ready, device, store)
 
 
-def check(config: EngineConfig, source: Source) -> None:
-    """Refuse an engine that cannot start on this machine, without starting anything."""
+def check(config: EngineConfig, source: Source | Reranker, section: str = "model") -> None:
+    """Refuse an engine that cannot start on this machine, without starting anything.
+
+    `source` is what the `section` of the config names.
+    """
     if config.kind == "local":
         return
     if importlib.util.find_spec("ray") is None:
@@ -42,10 +55,10 @@ def check(config: EngineConfig, source: Source) -> None:
             allowed="local, or ray where the extra 'ray' is installed",
             fix="run scripts/setup ray, or pip install 'benchmarco[ray]'",
         )
-    device = source.device if isinstance(source, Model) else "cpu"
+    device = "cpu" if isinstance(source, Precomputed) else source.device
     if device not in ("cpu", "cuda:0"):
         raise InputError(
-            f"model.device: {device} with engine.kind: ray, which gives each worker a GPU of its own",
+            f"{section}.device: {device} with engine.kind: ray, which gives each worker a GPU of its own",
             allowed="auto, cpu, cuda",
-            fix="set model.device to cuda",
+            fix=f"set {section}.device to cuda",
         )

@@ -31,11 +31,12 @@ def encode(role: Role, texts: list[str], encoder: Encoder | None, bar: Bar) -> t
     return encoder.encode(texts, role, usage, bar), usage
 
 
-def score(pairs: list[tuple[str, str]], scorer: Scorer | None, bar: Bar) -> Float32:
-    """Scores float32 [pairs] of queries and passages."""
+def score(pairs: list[tuple[str, str]], scorer: Scorer | None, bar: Bar) -> tuple[Float32, Usage]:
+    """Scores float32 [pairs] of queries and passages, and what they cost."""
     if scorer is None:
         raise RuntimeError("Engine.load comes before pairs are scored")
-    return scorer.score(pairs, bar)
+    usage = Usage()
+    return scorer.score(pairs, usage, bar), usage
 
 
 def search_vectors(

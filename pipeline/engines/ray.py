@@ -13,17 +13,17 @@ import copy
 import itertools
 import logging
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from pipeline.config import EncoderSettings, EngineConfig, ModelSettings
+from pipeline.config import EngineConfig
 from pipeline.core.errors import InputError
 from pipeline.core.progress import Bar
-from pipeline.encoders import Model, Source
 from pipeline.engines import cluster
 from pipeline.engines.engine import Done, Job, Part
 from pipeline.engines.files import ShippedFiles
 from pipeline.engines.worker import Worker, WorkerModel
+from pipeline.models.ready import Ready
 from pipeline.storage.store import Store
 
 log = logging.getLogger(__name__)
@@ -45,8 +45,8 @@ class RayEngine:
 
     Args:
         config: The engine section.
-        model: The model section.
-        source: What the model section resolved to.
+        ready: Gives the model that workers load, which is prepared in a store; None if they need none.
+        device: What the model computes on.
         store: Where a backend keeps what it prepares of a model; only this process uses it.
 
     Raises:
@@ -55,9 +55,11 @@ class RayEngine:
 
     kind = "ray"
 
-    def __init__(self, config: EngineConfig, model: ModelSettings, source: Source, store: Store) -> None:
+    def __init__(
+        self, config: EngineConfig, ready: Callable[[Store], Ready] | None, device: str, store: Store
+    ) -> None:
         self._ray, self._connected = cluster.connect(config.address)
-        self._config, self._source, self._store = model, source, store
+        self._get_ready, self._store = ready, store
         self._model: WorkerModel | None = None
         self._contents: dict[str, list[Any]] | None = None
         self._idle: list[Any] = []
@@ -65,7 +67,7 @@ class RayEngine:
         self._calls: dict[Any, tuple[Any, _Task | None]] = {}
         self._ready = collections.deque[_Task]()
         self._losses = collections.Counter[Part | None]()
-        gpus = int(isinstance(source, Model) and source.device != "cpu")
+        gpus = int(device != "cpu")
         try:
             nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
             self.workers, cpus = cluster.share_out(nodes, config.workers, gpus > 0)
@@ -77,9 +79,8 @@ class RayEngine:
 
     def load(self, parts: int) -> None:
         """See `pipeline.engines.engine.Engine.load`; other workers join as they are ready."""
-        if self._model is None and isinstance(self._source, Model):
-            assert isinstance(self._config, EncoderSettings)
-            self._model = WorkerModel.of(self._config, self._source, self._store)
+        if self._model is None and self._get_ready:
+            self._model = WorkerModel.of(self._get_ready(self._store))
             while self._idle:
                 self._start(self._idle.pop())
         self.start(parts)

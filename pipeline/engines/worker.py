@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from pipeline import encoders
-from pipeline.config import EncoderSettings
 from pipeline.core import machine
 from pipeline.core.records import UInt8
-from pipeline.encoders import Encoder, Model
 from pipeline.engines import cluster
 from pipeline.engines.engine import Job
 from pipeline.engines.files import ShippedFiles, node_store
+from pipeline.models.ready import Ready
 from pipeline.storage.store import Store
 
 
@@ -24,21 +23,21 @@ class WorkerModel:
     """A model as it is sent to a worker.
 
     Attributes:
-        config: The model section.
-        model: What it resolved to.
+        model: A `Model` or a `Reranker`.
+        open: See `Ready`.
         files: What the backend prepared, or else the model's own folder; None if the model is on the hub.
         prepared: Whether the files are what the backend prepared.
     """
 
-    config: EncoderSettings
-    model: Model
+    model: Any
+    open: Callable[[Any, Path | None], Any]
     files: ShippedFiles | None
     prepared: bool
 
     @classmethod
-    def of(cls, config: EncoderSettings, model: Model, store: Store) -> WorkerModel:
-        """The model of a config, after the backend has prepared it in this process."""
-        artifact = encoders.prepare(config, model, store)
+    def of(cls, ready: Ready) -> WorkerModel:
+        """A model that its backend has prepared in this process."""
+        model, artifact = ready.model, ready.prepared
         files = None
         if artifact:
             folder, entries = artifact.folder, artifact.manifest["files"]
@@ -48,9 +47,9 @@ class WorkerModel:
             hashes = model.files.hashes
             entries = {n: {"bytes": (folder / n).stat().st_size, "sha256": h} for n, h in hashes.items()}
             files = ShippedFiles(folder, entries, cluster.node_id())
-        return cls(config, replace(model, corpus=None), files, artifact is not None)
+        return cls(model, ready.open, files, artifact is not None)
 
-    def load(self, store: Store, contents: Mapping[str, Iterable[UInt8]] | None) -> Encoder | None:
+    def load(self, store: Store, contents: Mapping[str, Iterable[UInt8]] | None) -> Any:
         """The loaded model; None if its files are not on this machine and `contents` are not given."""
         model, folder = self.model, None
         if self.files:
@@ -61,7 +60,7 @@ class WorkerModel:
                 return None
             if not self.prepared:
                 model = replace(model, files=replace(model.files, local=folder))
-        return Encoder(self.config, model, folder if self.prepared else None)
+        return self.open(model, folder if self.prepared else None)
 
 
 class Worker:
@@ -73,7 +72,7 @@ class Worker:
     def __init__(self, threads: int) -> None:
         # the libraries read these when they are imported
         os.environ["OMP_NUM_THREADS"] = os.environ["RAYON_NUM_THREADS"] = str(threads)
-        self._encoder: Encoder | None = None
+        self._model: Any = None
         self._store = node_store()
 
     def join(
@@ -89,18 +88,18 @@ class Worker:
         """
         for module in (*machine.LAZY, "pipeline.search.searchers"):
             importlib.import_module(module)
-        if model and self._encoder is None:
+        if model and self._model is None:
             import ray
 
             sent = {name: map(ray.get, chunks) for name, chunks in contents.items()} if contents else None
-            self._encoder = model.load(self._store, sent)
-        loaded = self._encoder is not None if model else None
+            self._model = model.load(self._store, sent)
+        loaded = self._model is not None if model else None
         return cluster.node(), machine.versions(), loaded
 
     def run(self, job: Job, inputs: Any) -> tuple[Any, int, str]:
         """The outputs of a part, the items that the job counted on its bar, and the node's name."""
         tally = _Tally()
-        outputs = job(inputs, self._encoder, tally)
+        outputs = job(inputs, self._model, tally)
         return outputs, tally.done, cluster.node()
 
 

@@ -25,8 +25,22 @@ class Decided(NamedTuple):
     source: Origin
 
 
-class Settled(Protocol):
+class Named(Protocol):
+    """A model, of any kind, with a name."""
+
+    @property
+    def name(self) -> str:
+        """Its name in the config."""
+        ...
+
+
+class Settled(Named, Protocol):
     """What is decided of a model, of any kind, before it is loaded."""
+
+    @property
+    def trust_remote_code(self) -> bool:
+        """Whether Python files that come with the model may run."""
+        ...
 
     @property
     def device(self) -> str:

@@ -37,7 +37,7 @@ def resolve_model(config: EncoderSettings, find: FindModel = find_model) -> Mode
     device = choose_device(config.device, config.on_gpu)
     precision = "fp32" if config.precision == "fp16" and device == "cpu" else config.precision
     files = find(config.name, config.revision, config.trust_remote_code)
-    _refuse_adapter(config, files)
+    refuse_adapter(config.name, files)
     card = read_card(files)
     _refuse_quantized(config, card)
     files.refuse_missing_tokenizer()
@@ -115,12 +115,12 @@ def _gpu_count() -> int:
     return len(machine.gpus())
 
 
-def _refuse_adapter(config: EncoderSettings, files: Files) -> None:
+def refuse_adapter(name: str, files: Files) -> None:
     """Refuse an adapter: libraries load its base model from elsewhere, and no key would cover that."""
     adapter = files.read_json(ADAPTER)
     if adapter:
         raise InputError(
-            f"model '{config.name}' is a PEFT adapter of '{adapter.get('base_model_name_or_path')}'",
+            f"model '{name}' is a PEFT adapter of '{adapter.get('base_model_name_or_path')}'",
             allowed="a model with all of its weights",
             fix="merge the two with peft's merge_and_unload, and save the result and the tokenizer",
         )

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.core.errors import InputError, short_repr
 from pipeline.models.files import damaged
-from pipeline.models.model import Model
+from pipeline.models.model import Settled
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 
-def load_tokenizer(model: Model, folder: Path) -> Tokenizer:
+def load_tokenizer(model: Settled, folder: Path) -> Tokenizer:
     """A model's fast tokenizer; transformers is imported only if `folder` has no `tokenizer.json`."""
     from tokenizers import Tokenizer
 

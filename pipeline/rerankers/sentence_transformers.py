@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Literal
-
-import numpy as np
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 from pipeline.config import RerankSettings
-from pipeline.core.errors import InputError
-from pipeline.core.progress import Bar
-from pipeline.core.records import Float32
-from pipeline.encoders.torch.loading import explain_loading_errors
-from pipeline.rerankers import Reranker
+from pipeline.encoders.batching import TokenBatch
+from pipeline.encoders.torch.loading import explain_loading_errors, refuse_missing_weights
+from pipeline.models.tokenizer import fast_tokenizer
+from pipeline.rerankers.classifier import TYPES, Classifier
+from pipeline.rerankers.model import Reranker, check_labels
+from pipeline.rerankers.pairs import PairScorer, PairTokenizer, longest_first, template_of
 
-CHUNK = 256  # pairs between two advances of the progress bar
-BATCH = 32  # pairs of a batch, the library's default
+if TYPE_CHECKING:
+    import torch
 
 
 class SentenceTransformersRerankSettings(RerankSettings):
@@ -24,43 +23,43 @@ class SentenceTransformersRerankSettings(RerankSettings):
     backend: Literal["sentence-transformers"] = RerankSettings.narrowed("backend", "sentence-transformers")
     precision: Literal["fp32", "fp16", "bf16"] = RerankSettings.narrowed("precision", "fp32")
 
-    def load(self, model: Reranker) -> CrossEncoderScorer:
+    def load(self, model: Reranker, prepared: Path | None) -> PairScorer:
         """See `RerankSettings.load`."""
-        return CrossEncoderScorer(model, self.batch_size or BATCH)
+        return PairScorer(_Backend(model), self.batch_size)
 
 
-class CrossEncoderScorer:
-    """See `pipeline.rerankers.Scorer`."""
+class _Backend(Classifier):
+    """A CrossEncoder that takes token ids; its activation is the one that the model's files name."""
 
-    def __init__(self, model: Reranker, batch_size: int) -> None:
-        import torch
-        from sentence_transformers import CrossEncoder
-
-        self._batch_size = batch_size
-        dtype = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}[model.precision]
+    def __init__(self, model: Reranker) -> None:
+        super().__init__(model)
+        folder = model.files.folder()
         with explain_loading_errors(model, "sentence_transformers"):
-            self._network: Any = CrossEncoder(
-                str(model.files.folder()),
-                device=model.device,
-                max_length=model.max_length,
-                local_files_only=True,
-                trust_remote_code=model.trust_remote_code,
-                model_kwargs={"dtype": dtype},
-            )
-        if self._network.num_labels != 1:
-            raise InputError(
-                f"rerank.name: '{model.name}' gives {self._network.num_labels} values for a pair",
-                allowed="a reranker, which gives one",
-                fix="choose another model, such as BAAI/bge-reranker-base",
-            )
+            encoder = _load(model, folder, self.dtype)
+        check_labels(model.name, encoder.num_labels)
+        refuse_missing_weights(model, folder, encoder.model)
+        self.activation: Any = encoder.activation_fn
+        fast = fast_tokenizer(model.name, encoder.tokenizer)
+        template = template_of(fast)
+        if TYPES not in encoder.tokenizer.model_input_names:
+            template = template._replace(typed=False)
+        self.tokenizer = PairTokenizer(fast, template, model.max_length - template.size, longest_first)
+        self.use(encoder.model)
 
-    def score(self, pairs: Sequence[tuple[str, str]], bar: Bar) -> Float32:
-        """See `pipeline.rerankers.Scorer.score`; pairs of similar length are computed together."""
-        order = np.argsort([-len(query) - len(passage) for query, passage in pairs], kind="stable")
-        scores = np.empty(len(pairs), np.float32)
-        for start in range(0, len(pairs), CHUNK):
-            rows = order[start : start + CHUNK]
-            chosen = [list(pairs[row]) for row in rows]
-            scores[rows] = self._network.predict(chosen, batch_size=self._batch_size, show_progress_bar=False)
-            bar.update(len(rows))
+    def compute(self, batch: TokenBatch) -> torch.Tensor:
+        """The score of each pair of a batch, float32 [b] on the device."""
+        scores: torch.Tensor = self.activation(super().compute(batch))
         return scores
+
+
+def _load(model: Reranker, folder: Path, dtype: torch.dtype) -> Any:
+    from sentence_transformers import CrossEncoder
+
+    return CrossEncoder(
+        str(folder),
+        device=model.device,
+        max_length=model.max_length,
+        local_files_only=True,
+        trust_remote_code=model.trust_remote_code,
+        model_kwargs={"dtype": dtype},
+    )

@@ -57,6 +57,16 @@ class Hardware(Record):
         return self.cpu, self.cores, self.gpus
 
 
+class PairCounts(Record):
+    """The pairs of a reranked ranking: `found` in the cache, from earlier runs, and `scored` by this one.
+
+    A pair of texts that the ranking holds twice is scored once, and found once.
+    """
+
+    found: int
+    scored: int
+
+
 class StageRow(Record):
     """One stage of a run; its figures are those of the run that computed the artifact.
 
@@ -72,6 +82,8 @@ class StageRow(Record):
         hardware: The machine that the artifact was made on.
         threads: How many threads libraries could use there.
         found: How many of its rows were copied, as their texts had been encoded before.
+        encoding: What encoding texts, or scoring pairs, cost.
+        pairs: Of a reranker, how many pairs were scored before and how many now.
     """
 
     stage: Name
@@ -87,6 +99,7 @@ class StageRow(Record):
     threads: int | None = None
     encoding: EncodingUsage | None = None
     found: int | None = None
+    pairs: PairCounts | None = None
 
     @classmethod
     def of(cls, outcome: StageOutcome) -> StageRow:
@@ -96,7 +109,7 @@ class StageRow(Record):
         figures = {name: made.get(name) for name in copied}
         figures["bytes"] = outcome.artifact.bytes if outcome.artifact else None
         figures["made_at"] = made.get("at")
-        figures |= {name: made[name] for name in ("encoding", "found") if name in made}
+        figures |= {name: made[name] for name in ("encoding", "found", "pairs") if name in made}
         return cls(stage=outcome.stage, key=outcome.key, reused=outcome.reused, **figures)
 
     @property

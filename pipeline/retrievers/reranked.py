@@ -7,16 +7,17 @@ from typing import Any, cast
 
 import numpy as np
 
-from pipeline import rerankers
+from pipeline import engines, rerankers
 from pipeline.config import RerankSettings, keyed_settings
-from pipeline.core.arrow import from_numpy
 from pipeline.core.order import descending_id_rank
-from pipeline.core.records import Collection, Float32, Ranking
-from pipeline.engines import Engine, LocalEngine, Part, jobs
+from pipeline.core.records import Collection
+from pipeline.engines import Engine
 from pipeline.models.model import Model
 from pipeline.rerankers import Reranker
+from pipeline.rerankers.score_store import ScoreStore
 from pipeline.retrievers.assessment import Assessment
 from pipeline.retrievers.before_and_after import assess_reranking
+from pipeline.retrievers.pair_scores import Pairs, score_pairs
 from pipeline.retrievers.retriever import Retriever, TokenCounter, make_retriever
 from pipeline.retrievers.shared import COLLECTION, open_ranking, save_ranking
 from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, Plan, Stage
@@ -26,7 +27,6 @@ from pipeline.storage.store import Store
 
 RERANK = "rerank"
 SCHEMAS = {RERANK: 1}
-SHARD_PAIRS = 4096  # pairs that an engine is given at once
 
 
 class Reranked(Retriever[RerankSettings]):
@@ -56,7 +56,8 @@ class Reranked(Retriever[RerankSettings]):
         """See `Retriever.stages`: those of the first stage, and `rerank`."""
 
         def ingredients(keys: Keys) -> dict[str, Any]:
-            made_of = {"first_stage": keys[self.first.ranking], "model": self.model.recipe()}
+            scorer = rerankers.recipe(self.settings, self.model)
+            made_of = {"first_stage": keys[self.first.ranking], "scorer": scorer}
             return {**made_of, **keyed_settings(self.settings, RERANK)}
 
         needs = (COLLECTION, self.first.ranking)
@@ -71,6 +72,7 @@ class Reranked(Retriever[RerankSettings]):
     def check(self, search_is_cached: bool) -> None:
         """See `Retriever.check`."""
         self.first.check(search_is_cached)
+        engines.check(self.config.engine, self.model, "rerank")
 
     def check_collection(self, collection: Collection) -> None:
         """See `Retriever.check_collection`."""
@@ -81,8 +83,9 @@ class Reranked(Retriever[RerankSettings]):
         return self.first.models()
 
     def open_engine(self, store: Store) -> Engine:
-        """See `Retriever.open_engine`: this process."""
-        return LocalEngine(partial(rerankers.open_scorer, self.settings, self.model))
+        """See `Retriever.open_engine`: it scores pairs."""
+        ready = partial(rerankers.ready, self.settings, self.model)
+        return engines.open_with(self.config.engine, ready, self.model.device, store)
 
     def token_counter(self) -> TokenCounter | None:
         """See `Retriever.token_counter`: that of the first stage."""
@@ -90,29 +93,14 @@ class Reranked(Retriever[RerankSettings]):
 
     def _rerank(self, inputs: Inputs, draft: Draft, context: Context) -> Facts:
         collection, first = inputs[COLLECTION], inputs[self.first.ranking]
-        scores, pairs = self._score(collection, first, context)
-        id_rank = descending_id_rank(collection.passages.ids)
-        context.meter.count(pairs)
-        facts = save_ranking(draft, collection, reranking.rerank(first, scores, id_rank))
-        return {**facts, "reranked": scores.shape[1], "pairs": pairs}
-
-    def _score(self, collection: Collection, first: Ranking, context: Context) -> tuple[Float32, int]:
-        """float32 [queries, depth]: the scores of the first hits of each query; and the number of pairs."""
         passages = first.passages[:, : self.settings.depth]
-        row, column = np.nonzero(passages >= 0)
-
-        def read(start: int, stop: int) -> list[tuple[str, str]]:
-            queries = collection.queries.texts.take(from_numpy(row[start:stop])).to_pylist()
-            rows = from_numpy(passages[row[start:stop], column[start:stop]])
-            found = collection.passages.texts.take(rows).to_pylist()
-            return list(zip(queries, found, strict=True))
-
-        spans = [(start, min(start + SHARD_PAIRS, len(row))) for start in range(0, len(row), SHARD_PAIRS)]
-        parts = [Part(*span, partial(read, *span)) for span in spans]
+        query, column = np.nonzero(passages >= 0)
+        pairs = Pairs(collection, query, passages[query, column])
+        taken, model = rerankers.choose(self.settings, self.model, context.store)
+        kept = ScoreStore(context.store, rerankers.recipe(taken, model), context.fresh)
         scores = np.full(passages.shape, -np.inf, np.float32)
-        context.engine.load(len(parts))
-        with context.progress("rerank", len(row), "pairs") as bar, context.meter.working():
-            for done in context.engine.each(jobs.score, parts, bar):
-                rows = slice(done.part.start, done.part.stop)
-                scores[row[rows], column[rows]] = done.outputs
-        return scores, len(row)
+        scores[query, column] = score_pairs(pairs, kept, context)
+        ranking = reranking.rerank(first, scores, descending_id_rank(collection.passages.ids))
+        facts = save_ranking(draft, collection, ranking)
+        facts |= {"reranked": scores.shape[1], "pairs": len(pairs), "backend": taken.backend}
+        return {**facts, "scored_in": kept.keys}

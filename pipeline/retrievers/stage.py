@@ -22,17 +22,24 @@ Facts = dict[str, Any]
 
 @dataclass
 class Context:
-    """What a stage may use besides its inputs: progress bars, a meter that measures it, the run's engine.
+    """What a stage may use besides its inputs.
 
     Attributes:
+        progress: Opens progress bars.
+        meter: Measures the stage.
+        open_engine: See `engine`.
         find_alike: Finds finished artifacts whose recipes differ from that of this stage in the named
             ingredient alone, the most recently used first; none if all is to be made afresh.
+        store: The cache, for what is kept beside the stages' results and outlives them.
+        fresh: Whether all is to be made afresh.
     """
 
     progress: Progress
     meter: Meter
     open_engine: Callable[[], Engine]
     find_alike: Callable[[str], Sequence[Artifact]]
+    store: Store
+    fresh: bool = False
 
     @property
     def engine(self) -> Engine:

@@ -63,7 +63,8 @@ class CacheEntry:
         """Keys of the artifacts it was made from; checksums of files look alike and may be among them."""
         if self.manifest is None:
             return set()
-        return set(keys_in([self.manifest["recipe"], self.manifest["made"].get("from")]))
+        manifest = self.manifest
+        return set(keys_in([manifest["recipe"], manifest["facts"], manifest["made"].get("from")]))
 
     def busy(self) -> bool:
         """Whether a process is making or using it now."""

@@ -24,7 +24,7 @@ class SharedWordsSettings(RerankSettings):
 
     backend: Literal["shared-words"] = RerankSettings.narrowed("backend", "shared-words")
 
-    def load(self, model: Any) -> SharedWords:
+    def load(self, model: Any, prepared: Any) -> SharedWords:
         return SharedWords()
 
 
@@ -33,7 +33,7 @@ class SharedWords:
 
     scored: ClassVar[list[tuple[str, str]]] = []
 
-    def score(self, pairs: Sequence[tuple[str, str]], bar: Any) -> Float32:
+    def score(self, pairs: Sequence[tuple[str, str]], usage: Any, bar: Any) -> Float32:
         self.scored.extend(pairs)
         bar.update(len(pairs))
         found = [len({*a.lower().split()} & {*b.lower().split()}) / len(b.split()) for a, b in pairs]
@@ -61,6 +61,12 @@ evaluate: {measures: [ndcg@10, recall@100, mrr@10]}
 """
 RERANK = "rerank={backend: shared-words, name: %s, depth: 20}"
 FUSE = "fuse={of: [{model: {backend: bm25}}, {model: {backend: bm25, stemmer: null, b: 0.9}}]}"
+
+
+@pytest.fixture(scope="session")
+def reranking() -> SimpleNamespace:
+    """The reranker of these tests, how configs may name it, and a config without it."""
+    return SimpleNamespace(SharedWords=SharedWords, registered=registered, BASE=BASE)
 
 
 @pytest.fixture(scope="session")

@@ -8,20 +8,11 @@ import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Any, Protocol
+from typing import Any
 
 from pipeline.core.display import counted
 from pipeline.models.files import damaged
-from pipeline.models.model import Model, untrusted_code
-
-
-class Named(Protocol):
-    """A model with a name, for messages."""
-
-    @property
-    def name(self) -> str:
-        """Its name in the config."""
-        ...
+from pipeline.models.model import Named, Settled, untrusted_code
 
 
 @contextlib.contextmanager
@@ -61,7 +52,7 @@ def explain_loading_errors(model: Named, *quiet: str) -> Iterator[None]:
             logger.setLevel(level)
 
 
-def refuse_missing_weights(model: Model, folder: Path, network: Any) -> None:
+def refuse_missing_weights(model: Settled, folder: Path, network: Any) -> None:
     """Refuse a model whose files lack weights: transformers would use random ones without an error.
 
     The names in the files are compared with those of the network. A checkpoint may put a prefix before each

@@ -1,0 +1,184 @@
+#!/usr/bin/env python
+"""Speed of rerankers, against FlagEmbedding's own `compute_score`.
+
+    .venv/bin/python scripts/bench_rerank.py --queries 43 --depth 20 --rounds 3
+    .venv/bin/python scripts/bench_rerank.py --shape minilm --queries 43 --depth 100
+
+The pairs are the 43 queries of TREC DL 2019 and the passages that BM25 finds for them, of
+../shared/data/msmarco-dl19. The model has the shape of bge-reranker-base (XLM-RoBERTa-base, 12 layers of
+768), or of ms-marco-MiniLM-L6, its weights random, and a tokenizer trained on these passages, so that a token
+is about as long as the real one's. Every reranker scores the same pairs in turn, round after round, in one
+process; loading and one warming pass are not counted. The ratio is to `FlagReranker.compute_score` in the
+same round, as median and range over the rounds. The largest difference of scores is given as a share of their
+range, and with it how many neighbours in FlagReranker's order of each query are in the same order.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import itertools
+import json
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import numpy as np
+
+from pipeline import rerankers
+from pipeline.config import RERANKERS
+from pipeline.core.progress import silent
+from pipeline.core.records import Float32
+from pipeline.encoders.batching import Usage
+from pipeline.storage.store import Store
+
+SLICE = Path(__file__).resolve().parents[2] / "shared" / "data" / "msmarco-dl19"
+OURS = ("flag", "openvino", "native")
+SHAPES: dict[str, dict[str, int]] = {
+    "bge-reranker-base": {},
+    "minilm": {
+        "hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536,
+    },
+}  # fmt: skip
+VOCABULARY = 20_000
+Pairs = list[tuple[str, str]]
+Score = Callable[[Pairs], Any]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--shape", choices=SHAPES, default="bge-reranker-base")
+    parser.add_argument("--queries", type=int, default=43)
+    parser.add_argument("--depth", type=int, default=20)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--batch", type=int, default=32, help="pairs per batch of compute_score")
+    parser.add_argument(
+        "--only", nargs="*", default=OURS, choices=OURS, help="rerankers besides FlagReranker"
+    )
+    arguments = parser.parse_args()
+    groups = real_pairs(arguments.queries, arguments.depth)
+    with tempfile.TemporaryDirectory() as folder:
+        model = random_model(Path(folder) / "model", SHAPES[arguments.shape], groups)
+        scorers = {"FlagReranker": peer(model, arguments.batch)}
+        scorers |= {name: ours(name, model, Store(Path(folder) / "store")) for name in arguments.only}
+        compare(scorers, groups, arguments.rounds)
+
+
+def real_pairs(queries: int, depth: int) -> list[Pairs]:
+    """For each query its pairs with the best passages of BM25 that are in the slice."""
+    texts: dict[str, str] = {}
+    with gzip.open(SLICE / "corpus.jsonl.gz", "rt", encoding="utf-8") as file:
+        for line in file:
+            record = json.loads(line)
+            texts[record["_id"]] = record["text"]
+    with open(SLICE / "queries.jsonl", encoding="utf-8") as file:
+        asked = {record["_id"]: record["text"] for record in map(json.loads, file)}
+    found: dict[str, Pairs] = {}
+    with gzip.open(SLICE / "runs" / "bm25.trec.gz", "rt", encoding="utf-8") as file:
+        for query, _, passage, *_ in map(str.split, file):
+            if passage in texts and len(found.setdefault(query, [])) < depth:
+                found[query].append((asked[query], texts[passage]))
+    return list(found.values())[:queries]
+
+
+def random_model(folder: Path, shape: dict[str, int], groups: list[Pairs]) -> str:
+    """A cross-encoder of the shape of XLM-RoBERTa-base, or another, its weights random."""
+    import torch
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+    from transformers import (
+        PreTrainedTokenizerFast,
+        XLMRobertaConfig,
+        XLMRobertaForSequenceClassification,
+    )
+
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.normalizer = normalizers.NFKC()
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.decoder = decoders.Metaspace()
+    special = ["<s>", "<pad>", "</s>", "<unk>"]
+    trainer = trainers.UnigramTrainer(
+        vocab_size=VOCABULARY, special_tokens=special, unk_token="<unk>", show_progress=False
+    )
+    tokenizer.train_from_iterator((text for pair in itertools.chain(*groups) for text in pair), trainer)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
+    )
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", pad_token="<pad>", unk_token="<unk>",
+        model_input_names=["input_ids", "attention_mask"], model_max_length=512,
+    ).save_pretrained(folder)  # fmt: skip
+    torch.manual_seed(0)
+    config = XLMRobertaConfig(
+        vocab_size=tokenizer.get_vocab_size(), num_labels=1, max_position_embeddings=514, type_vocab_size=1,
+        pad_token_id=1, bos_token_id=0, eos_token_id=2, initializer_range=0.05, **shape,
+    )  # fmt: skip
+    XLMRobertaForSequenceClassification(config).eval().save_pretrained(folder)
+    return str(folder)
+
+
+def peer(model: str, batch: int) -> Score:
+    """FlagEmbedding's reranker."""
+    from FlagEmbedding import FlagReranker
+
+    flag = FlagReranker(model, devices=["cpu"], batch_size=batch)
+    return lambda pairs: flag.compute_score([list(pair) for pair in pairs])
+
+
+def ours(backend: str, model: str, store: Store) -> Score:
+    """One of our backends, loaded."""
+    config = RERANKERS.make(backend=backend, name=model)
+    scorer = rerankers.ready(config, rerankers.resolve(config), store).load()
+
+    def score(pairs: Pairs) -> Float32:
+        with silent("", None, "") as bar:
+            scores: Float32 = scorer.score(pairs, Usage(), bar)
+        return scores
+
+    return score
+
+
+def compare(scorers: dict[str, Score], groups: list[Pairs], rounds: int) -> None:
+    """Time every reranker in every round, and print a line for each."""
+    pairs = list(itertools.chain(*groups))
+    scores = {name: np.array(score(pairs[:64]), np.float64) for name, score in scorers.items()}  # warms
+    seconds: dict[str, list[float]] = {name: [] for name in scorers}
+    for _ in range(rounds):
+        for name, score in scorers.items():
+            started = time.perf_counter()
+            scores[name] = np.array(score(pairs), np.float64)
+            seconds[name].append(time.perf_counter() - started)
+    first = next(iter(scorers))
+    print(f"{len(pairs)} pairs of {len(groups)} queries")
+    print("| reranker | pairs/s | ratio | range of ratios | largest difference | neighbours in order |")
+    print("|---|---|---|---|---|---|")
+    for name, taken in seconds.items():
+        ratios = [one / other for one, other in zip(seconds[first], taken, strict=True)]
+        difference = np.abs(scores[name] - scores[first]).max() / np.ptp(scores[first])
+        print(
+            f"| {name} | {len(pairs) / statistics.median(taken):.1f} | {statistics.median(ratios):.2f} | "
+            f"{min(ratios):.2f} to {max(ratios):.2f} | {difference:.1e} | "
+            f"{in_order(scores[first], scores[name], groups):.2%} |"
+        )
+
+
+def in_order(expected: Any, found: Any, groups: list[Pairs]) -> float:
+    """The share of neighbours in the expected order of a query's passages that are in that order."""
+    right = total = start = 0
+    for group in groups:
+        order = start + np.argsort(-expected[start : start + len(group)], kind="stable")
+        right += int((np.diff(found[order]) <= 0).sum())
+        total += len(order) - 1
+        start += len(group)
+    return right / total
+
+
+if __name__ == "__main__":
+    main()

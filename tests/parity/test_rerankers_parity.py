@@ -1,0 +1,68 @@
+"""Scores of rerankers against FlagEmbedding's `compute_score` and sentence-transformers' `predict`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline.core.records import Float32
+from pipeline.rerankers.flag import DECODER, ENCODER, LAYERWISE, LIGHTWEIGHT
+from pipeline.rerankers.flag_classes import repair_classes, repair_network
+from pipeline.rerankers.pairs import Pair
+
+
+@pytest.mark.parametrize(
+    ("kind", "flag_class", "settings"),
+    [
+        ("bert", ENCODER, {}),
+        ("xlm_roberta", ENCODER, {"max_length": 96, "query_max_length": 40}),
+        ("gemma", DECODER, {"prompt": "Does B answer A?"}),
+        ("layerwise", LAYERWISE, {"cutoff_layers": [2]}),
+        ("layerwise", LAYERWISE, {"max_length": 96}),
+        ("lightweight", LIGHTWEIGHT, {"cutoff_layers": [2], "compress_ratio": 2, "compress_layers": [1]}),
+        ("lightweight", LIGHTWEIGHT, {}),
+    ],
+)
+def test_scores_are_those_of_flagembedding(
+    scores: Callable[..., Float32],
+    reranker: Callable[[str], Path],
+    plain_pairs: list[Pair],
+    kind: str,
+    flag_class: str,
+    settings: dict[str, Any],
+) -> None:
+    """On texts whose tokens FlagEmbedding can turn into text and back, as it does with transformers 5."""
+    from FlagEmbedding import FlagAutoReranker
+
+    repair_classes()
+    flag = FlagAutoReranker.from_finetuned(
+        str(reranker(kind)), model_class=flag_class, devices=["cpu"], trust_remote_code=False, batch_size=8,
+        **settings,
+    )  # fmt: skip
+    repair_network(flag.model)
+    expected = np.array(flag.compute_score([list(pair) for pair in plain_pairs]))
+    found = scores(plain_pairs, backend="flag", name=reranker(kind), **settings)
+    assert np.abs(found - expected).max() < 1e-4 * max(1, np.ptp(expected))
+    assert np.ptp(expected) > 0.05
+
+
+@pytest.mark.parametrize("kind", ["bert", "xlm_roberta"])
+@pytest.mark.parametrize("max_length", [512, 64])
+def test_scores_are_those_of_a_cross_encoder(
+    scores: Callable[..., Float32],
+    reranker: Callable[[str], Path],
+    pairs: list[Pair],
+    kind: str,
+    max_length: int,
+) -> None:
+    from sentence_transformers import CrossEncoder
+
+    peer = CrossEncoder(str(reranker(kind)), device="cpu", max_length=max_length)
+    expected = peer.predict(pairs, batch_size=4, show_progress_bar=False)
+    found = scores(pairs, backend="sentence-transformers", name=reranker(kind), max_length=max_length)
+    assert np.abs(found - expected).max() < 1e-4
+    assert np.ptp(expected) > 0.05
