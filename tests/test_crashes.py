@@ -49,7 +49,8 @@ def command(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Iterator[Co
 
     def answer() -> Any:
         code = json.loads(process.stdout.readline())
-        run.stderr = (log / "stderr").read_text(encoding="utf-8")
+        said = (log / "stderr").read_text(encoding="utf-8").splitlines(keepends=True)
+        run.stderr = "".join(line for line in said if not line.startswith("benchmarco: model "))
         if code == 0:
             run.calls = json.loads((log / "calls").read_text(encoding="utf-8"))
         return code

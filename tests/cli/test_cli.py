@@ -126,5 +126,6 @@ def test_a_cache_that_cannot_be_written_is_said_plainly(command: Command, collec
     (collection.parent / "file").write_text("", encoding="utf-8")
     done = command("run", collection, "--set", "cache=file/below")
     assert done.returncode in (1, 2)
-    (line,) = done.stderr.splitlines()
+    model, line = done.stderr.splitlines()
+    assert "pooling mean (model)" in model
     assert "file/below" in line
