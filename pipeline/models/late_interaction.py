@@ -53,7 +53,9 @@ def read_late_interaction(files: Files, name: str) -> LateInteraction:
         query_length=COUNT,
         document_length=COUNT,
     )
-    by_library = settings.get("model_type") in ("MultiVectorEncoder", "ColBERT")
+    by_library = settings.get("model_type") in ("MultiVectorEncoder", "ColBERT") or (
+        "query_prefix" in settings and _has_projection(files)  # of an early version of PyLate
+    )
     architectures = files.read_json("config.json", architectures=TEXTS).get("architectures") or []
     if not by_library and "HF_ColBERT" not in architectures:
         raise InputError(
@@ -70,6 +72,11 @@ def read_late_interaction(files: Files, name: str) -> LateInteraction:
         max_lengths=_lengths(settings, own),
         mean=settings.get("similarity_fn_name") == "meanmaxsim",
     )
+
+
+def _has_projection(files: Files) -> bool:
+    """Whether one of the model's modules projects each token; the library would add one of random weights."""
+    return any(str(module.get("type")).endswith(".Dense") for module in files.read_modules())
 
 
 def _prompt(settings: dict[str, Any], task: str) -> str:

@@ -140,7 +140,10 @@ def test_stanford_s_layout(few_texts: list[str], encode: Encode, bge_folder: Pat
     check_against(theirs, few_texts, encode, settings)
 
 
-def test_pylate_s_layout(few_texts: list[str], encode: Encode, bge_folder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("named", [{"model_type": "ColBERT"}, {"similarity_fn_name": "MaxSim"}])
+def test_pylate_s_layouts(
+    named: dict[str, str], few_texts: list[str], encode: Encode, bge_folder: Path, tmp_path: Path
+) -> None:
     import torch
     from safetensors.torch import save_file
     from sentence_transformers import MultiVectorEncoder
@@ -163,7 +166,7 @@ def test_pylate_s_layout(few_texts: list[str], encode: Encode, bge_folder: Path,
     ]
     (folder / "modules.json").write_text(json.dumps(modules), encoding="utf-8")
     declared = {
-        "model_type": "ColBERT", "query_prefix": "[unused0] ", "document_prefix": "[unused1] ",
+        **named, "query_prefix": "[unused0] ", "document_prefix": "[unused1] ",
         "query_length": 24, "document_length": 48, "attend_to_expansion_tokens": False,
         "skiplist_words": [".", ","],
     }  # fmt: skip
