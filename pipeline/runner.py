@@ -17,6 +17,7 @@ from typing import Any
 
 from pipeline.config import Config
 from pipeline.core import machine
+from pipeline.core.errors import InputError
 from pipeline.core.progress import Progress, silent
 from pipeline.core.records import Collection
 from pipeline.data.collection_files import CORPUS
@@ -208,7 +209,15 @@ class Benchmark:
     def opened(self, name: str) -> Any:
         """The result of a stage, opened for use; it is made if it is missing."""
         if name not in self._opened:
-            self._opened[name] = self.stages[name].open(self.ensure(name))
+            artifact = self.ensure(name)
+            try:
+                self._opened[name] = self.stages[name].open(artifact)
+            except (EOFError, LookupError, RuntimeError, TypeError, ValueError) as error:
+                raise InputError(
+                    f"{artifact.folder} holds other content than a finished stage {name}: {error}",
+                    allowed="artifacts that a run wrote",
+                    fix="remove that folder, or run again with --fresh",
+                ) from error
         return self._opened[name]
 
     @property

@@ -7,11 +7,15 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from pipeline.api import run_benchmark
 from pipeline.config.files import load_config
+from pipeline.core.errors import InputError
+from pipeline.storage.artifacts import entry_of
 from pipeline.storage.cache import cache_entries, verify
 from pipeline.storage.hashing import hash_file, hash_json
 
@@ -160,6 +164,48 @@ def test_whole_shards_beside_damage_are_kept(workplace: Path, harm: str) -> None
         assert same == set()  # nothing vouches for them any more
     else:
         assert same == set(shards) - {harmed}
+
+
+def rewrite(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change an artifact, and write a manifest that agrees with it."""
+    path = folder / "manifest.json"
+    manifest = json.loads(path.read_text(encoding="utf-8"))
+    del manifest["sha256"]
+    change(manifest)
+    manifest["files"] = {name: entry_of(folder / name) for name in manifest["files"]}
+    path.write_text(json.dumps({**manifest, "sha256": hash_json(manifest)}), encoding="utf-8")
+
+
+def save(name: str, array: object) -> Callable[[Path], Callable[[dict[str, Any]], object]]:
+    return lambda folder: lambda manifest: np.save(folder / name, np.asarray(array))
+
+
+def write(name: str, content: bytes) -> Callable[[Path], Callable[[dict[str, Any]], object]]:
+    return lambda folder: lambda manifest: (folder / name).write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("stage", "corrupt"),
+    [
+        ("data", write("corpus.arrow", b"no arrow")),
+        ("data", save("qrels.npy", np.full((3, 5), 10**9))),
+        ("data", save("qrels.npy", [1.0])),
+        ("queries", lambda folder: lambda manifest: largest(folder).write_bytes(b"no array")),
+        ("search", save("scores.npy", [1.0])),
+        ("search", lambda folder: lambda manifest: manifest["facts"].clear()),
+        ("index", write("index.faiss", b"no index")),
+        ("evaluate", lambda folder: lambda manifest: manifest["facts"].clear()),
+    ],
+)
+def test_an_artifact_that_agrees_with_its_manifest_and_holds_nonsense_is_one_message(
+    workplace: Path, stage: str, corrupt: Callable[[Path], Callable[[dict[str, Any]], object]]
+) -> None:
+    for made in MADE_OF_IT[stage]:
+        shutil.rmtree(workplace / "indexes" / made)
+    (folder,) = (workplace / "indexes" / stage).iterdir()
+    rewrite(folder, corrupt(folder))
+    with pytest.raises(InputError, match=rf"{folder} holds other content .*Remove that folder"):
+        run(workplace)
 
 
 def test_a_manifest_that_was_rewritten_for_other_settings_is_found(workplace: Path) -> None:

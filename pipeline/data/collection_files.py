@@ -112,13 +112,14 @@ def write_qrels(path: Path, qrels: Qrels) -> str:
 def open_collection(artifact: Artifact) -> Collection:
     """The collection of a data artifact, memory-mapped."""
     rows: Int64 = artifact.array(QRELS)
-    return Collection(
-        passages=open_texts(artifact.path(CORPUS)),
-        queries=open_texts(artifact.path(QUERIES)),
-        missing_ids=open_texts(artifact.path(MISSING)).ids,
-        qrels=Qrels(rows[0], rows[1], rows[2]),
-        facts=artifact.facts,
-    )
+    passages, queries = open_texts(artifact.path(CORPUS)), open_texts(artifact.path(QUERIES))
+    missing = open_texts(artifact.path(MISSING)).ids
+    if rows.ndim != 2 or len(rows) != 3 or rows.dtype != np.int64:
+        raise ValueError(f"{QRELS} holds {rows.dtype} of shape {list(rows.shape)}")
+    for row, limit in ((rows[0], len(queries)), (rows[1], len(passages) + len(missing))):
+        if row.min(initial=0) < 0 or row.max(initial=-1) >= limit:
+            raise ValueError(f"{QRELS} judges texts that are not there")
+    return Collection(passages, queries, missing, Qrels(rows[0], rows[1], rows[2]), artifact.facts)
 
 
 def open_texts(path: Path) -> Texts:

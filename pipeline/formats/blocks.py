@@ -54,7 +54,9 @@ class Block:
         return Block(self.path, number + 1, rest, self.advance)
 
 
-def read_blocks(path: Path | str, block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
+def read_blocks(
+    path: Path | str, block_bytes: int = BLOCK_BYTES, longest_line: int = LONGEST_LINE
+) -> Iterator[Block]:
     """Read a file in blocks of whole lines; gzip data is unpacked, a byte order mark is skipped.
 
     A file is gzip data if its name ends in `.gz` or its first bytes say so. It may be a pipe.
@@ -62,14 +64,14 @@ def read_blocks(path: Path | str, block_bytes: int = BLOCK_BYTES) -> Iterator[Bl
     A block has `block_bytes` and the rest of its last line.
 
     Raises:
-        InputError: The file is empty, cannot be read, is not whole gzip data, or has a line of more than
-            `LONGEST_LINE` bytes.
+        InputError: The file is empty, cannot be read, is not whole gzip data, or has a line that goes on for
+            more than `longest_line` bytes after a block.
     """
     path, number, position = Path(path), 1, 0
     try:
         with open(path, "rb") as raw, _unpacked(raw, path) as stream:
             while data := stream.read(block_bytes):
-                data += _rest_of_line(stream, path)
+                data += _rest_of_line(stream, path, longest_line)
                 data = data.removeprefix(_BYTE_ORDER_MARK) if number == 1 else data
                 end = raw.tell() if raw.seekable() else position
                 block = Block(path, number, data, end - position)
@@ -90,11 +92,11 @@ def _unpacked(raw: io.BufferedReader, path: Path) -> io.BufferedReader:
     return io.BufferedReader(gzip.GzipFile(fileobj=raw)) if zipped else raw
 
 
-def _rest_of_line(stream: io.BufferedReader, path: Path) -> bytes:
-    rest = stream.readline(LONGEST_LINE)
-    if len(rest) == LONGEST_LINE:
+def _rest_of_line(stream: io.BufferedReader, path: Path, longest: int) -> bytes:
+    rest = stream.readline(longest)
+    if len(rest) == longest:
         raise InputError(
-            f"{path}: a line is longer than {LONGEST_LINE >> 20} MiB",
+            f"{path}: a line is longer than {longest >> 20} MiB",
             allowed="text, one record on each line",
             fix="check what wrote this file",
         )

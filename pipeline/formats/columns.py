@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 BLOCK_BYTES = 2 << 20  # parsed at once, by one thread
+LONGEST_LINE = 1 << 20  # bytes: parsing takes many times a block's own size
 
 _COMMENT = re.compile(rb"^#[^\n]*", re.MULTILINE)
 _OTHER_SPACES = bytes.maketrans(b"\t\r\v\f", b"    ")
@@ -81,7 +82,7 @@ _Part: TypeAlias = "tuple[pa.RunEndEncodedArray, pa.Array, npt.NDArray[Any], Int
 
 def column_blocks(path: Path | str) -> Iterator[Block]:
     """The blocks of a file, of the size that is parsed at once."""
-    return read_blocks(path, BLOCK_BYTES)
+    return read_blocks(path, BLOCK_BYTES, LONGEST_LINE)
 
 
 def read_columns(blocks: Iterable[Block], form: Form) -> Columns | None:

@@ -104,13 +104,15 @@ def write_result(
         outcomes: What was done about each stage, in order; the ranking and `evaluate` have artifacts.
         seconds: Wall time of the run.
     """
+    from pipeline.retrievers.shared import REPORTED  # heavy, and not needed to read results
+
     artifacts = {outcome.stage: outcome.artifact for outcome in outcomes if outcome.artifact}
     ranking, evaluate = artifacts[benchmark.retriever.ranking], artifacts["evaluate"]
-    scores = evaluate.facts
+    scores = benchmark.opened(SCORES)
     settings = benchmark.config.model_dump(mode="json")
     metrics = {
         "name": benchmark.config.name,
-        **{key: scores[key] for key in ("queries", "passages", "missing", "metrics", "intervals")},
+        **{key: scores[key] for key in REPORTED},
         "stages": _stage_rows(outcomes, ""),
     }
     for key in ASSESSMENTS:

@@ -21,6 +21,7 @@ from pipeline.storage.artifacts import Artifact, Draft
 
 TAG = "benchmarco"  # the last column of run.trec
 COLLECTION, SCORES = "data", "evaluate"  # roles that every plan has
+REPORTED = ("queries", "passages", "missing", "metrics", "intervals")  # of the scores, in every result
 SCHEMAS = {SCORES: 3}  # that of the data is in `pipeline.data.identity`
 
 
@@ -66,7 +67,12 @@ def save_ranking(draft: Draft, collection: Collection, ranking: Ranking) -> Fact
 
 def open_ranking(artifact: Artifact) -> Ranking:
     """The ranking that `save_ranking` wrote, memory-mapped."""
-    return Ranking(artifact.array("passages.npy"), artifact.array("scores.npy"))
+    ranking = Ranking(artifact.array("passages.npy"), artifact.array("scores.npy"))
+    shape = (artifact.facts["queries"], artifact.facts["depth"])
+    kinds = ranking.passages.dtype == np.int64 and ranking.scores.dtype == np.float32
+    if not kinds or not ranking.passages.shape == ranking.scores.shape == shape:
+        raise ValueError(f"its ranking is not of shape {list(shape)}")
+    return ranking
 
 
 def measures_of(config: Config) -> list[Measure]:
@@ -103,7 +109,13 @@ def evaluate_stage(
 
     make = partial(_evaluate, config, measures, ranking, assessments)
     needs = (COLLECTION, *rankings)
-    return Stage(SCORES, SCHEMAS[SCORES], needs, ingredients, make, lambda made: made.facts)
+    return Stage(SCORES, SCHEMAS[SCORES], needs, ingredients, make, _open_scores)
+
+
+def _open_scores(artifact: Artifact) -> Facts:
+    """What a result says of a ranking; a KeyError if a part is not there."""
+    facts = artifact.facts
+    return {**facts, **{part: facts[part] for part in REPORTED}}
 
 
 def _evaluate(

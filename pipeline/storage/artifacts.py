@@ -161,7 +161,12 @@ class Draft:
     def scratch(self) -> Iterator[Path]:
         """A folder for temporary files; removed at the end, or by the next run after a kill."""
         with tempfile.TemporaryDirectory(dir=self.folder, ignore_cleanup_errors=True) as folder:
-            yield Path(folder)
+            try:
+                yield Path(folder)
+            except Exception as error:
+                if refusal := whole_files.disk_error(error, Path(folder, "file")):
+                    raise refusal from error
+                raise
 
     def _recover(self) -> None:
         """Keep the files that match their checksums."""

@@ -60,14 +60,22 @@ def replacing(path: Path) -> Iterator[Path]:
         os.replace(temporary, path)
         _flush(path.parent)
     except Exception as error:
-        number = getattr(error, "errno", None)
-        if not number and not isinstance(error, InputError):
-            number = _write_error(temporary)
-        if number in _DISK_ERRORS:
-            raise OSError(number, os.strerror(number), str(temporary)) from error
+        if refusal := disk_error(error, temporary):
+            raise refusal from error
         raise
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def disk_error(error: Exception, path: Path) -> OSError | None:
+    """The disk's refusal behind an error, with the name of the file; None if the disk takes more bytes.
+
+    If the error has no number, bytes are appended to the file at `path`, which whoever asks removes.
+    """
+    number = getattr(error, "errno", None)
+    if not number and not isinstance(error, InputError):
+        number = _write_error(path)
+    return OSError(number, os.strerror(number), str(path)) if number in _DISK_ERRORS else None
 
 
 def _flush(path: Path) -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import multiprocessing
 import os
+import resource
 import shutil
 import signal
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -341,3 +344,22 @@ def test_a_manifest_with_a_right_checksum_and_wrong_parts_is_damaged(
     assert [entry.damaged() for entry in cache_entries(tmp_path)] == [["manifest.json"]]
     assert describe_entries(tmp_path)[0]["state"] == "damaged"
     assert make(Store(tmp_path)).damaged() == []
+
+
+def test_a_full_disk_is_named_where_a_library_writes_files_of_its_own(tmp_path: Path) -> None:
+    """NumPy raises an OSError without a number when a write is cut short."""
+
+    def build(draft: Draft) -> tuple[dict[str, Any], dict[str, Any]]:
+        with draft.scratch() as aside:
+            np.save(aside / "x.npy", np.zeros(1 << 20))
+        return {}, {}
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 18, hard))
+    try:
+        with pytest.raises(OSError, match="File too large") as caught:
+            Store(tmp_path).make(RECIPE, build)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert caught.value.errno == errno.EFBIG
+    assert str(caught.value.filename).startswith(str(Store(tmp_path).folder(RECIPE)))
