@@ -7,6 +7,7 @@
 `intervals` draws values per query from known distributions and counts how often the 95% interval of the mean
 holds the true one: the t interval that is shown, and bootstrap intervals, of which it is the alternative.
 `tests` compares runs that are equally good and counts comparisons in which a difference is shown.
+`gate` gates runs that are worse by exactly the margin, and runs that are equally good, and counts verdicts.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import numpy as np
 path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from pipeline.core.records import Float64
-from pipeline.metrics import randomization
+from pipeline.metrics import noninferiority, randomization
 from pipeline.metrics.statistics import enough_spread, mean_and_error, t_quantile
 from pipeline.results.correction import Correction
 from pipeline.results.pairs import compare_pairs
@@ -183,7 +184,42 @@ def _comparison(values: Float64, pairs: list[tuple[int, int]], truth: Float64) -
     ]
 
 
-PARTS: dict[str, Callable[[int], None]] = {"intervals": simulate_intervals, "tests": simulate_tests}
+def skewed_losses(samples: int, queries: int) -> Float64:
+    """Differences of a mean of 0: small gains at most queries, and a large loss at one in ten."""
+    lost = random.random((samples, queries)) < 0.1
+    return np.where(lost, -0.45, 0.05) * random.uniform(0.5, 1.5, (samples, queries))
+
+
+DIFFERENCES: dict[str, Sampler] = {
+    "normal": lambda *size: random.normal(0, 0.1, size),
+    "6 of 10 ties": lambda *size: random.normal(0, 0.15, size) * (random.random(size) < 0.4),
+    "rare large losses": skewed_losses,
+}
+
+
+def simulate_gate(samples: int) -> None:
+    """Print the verdicts of the gate, in percent, where the truth is known, and the power of its numbers."""
+    noninferiority.RESAMPLES = 999
+    margin, alpha = 0.01, 0.05
+    print("| differences | queries | false passes | false fails | passes where equal | by the formula |")
+    print("|---|---:|---:|---:|---:|---:|")
+    for name, draw in DIFFERENCES.items():
+        for n_queries in (43, 200, 7000):
+            count = samples if n_queries <= 200 else max(samples // 10, 1)
+            equal = draw(count, n_queries).T
+            margins = np.full(count, margin)
+            not_worse, worse = noninferiority.noninferiority(equal - margin, margins)
+            passed, _ = noninferiority.noninferiority(equal, margins)
+            expected = noninferiority.power(margin / draw(200, 1000).std(), n_queries, alpha)
+            cells = [_percent(p < alpha) for p in (not_worse, worse, passed)]
+            print(f"| {name} | {n_queries:,} | {' | '.join(cells)} | {100 * expected:.1f} |", flush=True)
+
+
+PARTS: dict[str, Callable[[int], None]] = {
+    "intervals": simulate_intervals,
+    "tests": simulate_tests,
+    "gate": simulate_gate,
+}
 
 
 def main() -> None:

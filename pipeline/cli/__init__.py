@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from pipeline.cli import cache, fusing, running, scoring
+from pipeline.cli import cache, fusing, gating, running, scoring
 from pipeline.cli.terminal import end_at_second_interrupt, guarded, open_closed_streams, print_json
 
 HELP = "How well does an embedding model retrieve, and can you trust the number?"
@@ -56,6 +56,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "data": (running.data, "mine.yaml"),
     "evaluate": (scoring.evaluate, "--qrels qrels.tsv --run run.trec --measures 'ndcg@10,recall@100'"),
     "compare": (scoring.compare, "results/A results/B --measure ndcg@10"),
+    "gate": (gating.gate, "results/new --baseline results/released --margin 0.01"),
     "report": (scoring.report, "results/A --html page.html"),
     "fuse": (fusing.fuse, "a.trec b.trec --output fused.trec --method rrf"),
     "example": (example, "> mine.yaml"),

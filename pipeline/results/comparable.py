@@ -95,7 +95,7 @@ def notes(results: Sequence[SavedResult], names: Sequence[str]) -> Iterator[str]
             yield f"{names[0]} and {name} have the query texts from different files"
         if _ignores_identical_ids(first) != _ignores_identical_ids(result):
             yield f"only one of {names[0]} and {name} was scored with evaluate.ignore_identical_ids"
-        if apart := _computed_elsewhere(first, result):
+        if apart := computed_elsewhere(first, result):
             yield (
                 f"{names[0]} and {name} computed {', '.join(apart)} on different hardware "
                 "or with other numbers of threads: these speeds do not compare"
@@ -112,7 +112,7 @@ def _ignores_identical_ids(result: SavedResult) -> Any:
     return result.manifest.recipes.get("evaluate", {}).get("ignore_identical_ids")
 
 
-def _computed_elsewhere(ours: SavedResult, theirs: SavedResult) -> list[str]:
+def computed_elsewhere(ours: SavedResult, theirs: SavedResult) -> list[str]:
     """The stages of both results whose figures were not taken on the same kind of machine."""
     apart = []
     for row in ours.record.stages:

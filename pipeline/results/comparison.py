@@ -142,7 +142,7 @@ def compare_results(
     comparable.check(results, names)
     measures = [name for name in first.measures if all(name in result.measures for result in results)]
     chosen = _choose(results, names, measures, measure)
-    values = np.stack([_column(result, chosen, first.query_ids) for result in results], axis=1)
+    values = np.stack([column_of(result, chosen, first.query_ids) for result in results], axis=1)
     if baseline is None:
         pairs = list(combinations(range(len(results)), 2))
     else:
@@ -156,7 +156,7 @@ def compare_results(
         shown_intervals(values), names, means, letters, results, strict=True
     ):
         low, high = interval or (None, None)
-        entries.append(Entry(name, mean, low, high, len(values), group, *_cost(result.record)))
+        entries.append(Entry(name, mean, low, high, len(values), group, *cost(result.record)))
     return Comparison(
         chosen,
         entries,
@@ -188,7 +188,7 @@ def _choose(
     )
 
 
-def _column(result: SavedResult, measure: str, query_ids: list[str]) -> Float64:
+def column_of(result: SavedResult, measure: str, query_ids: list[str]) -> Float64:
     """float64 [queries], in the order of `query_ids`."""
     values: Float64 = result.values[:, result.measures.index(measure)]
     if result.query_ids == query_ids:
@@ -197,7 +197,7 @@ def _column(result: SavedResult, measure: str, query_ids: list[str]) -> Float64:
     return values[[rows[query] for query in query_ids]]
 
 
-def _cost(record: Metrics) -> tuple[float | None, float | None, int | None, float | None]:
+def cost(record: Metrics) -> tuple[float | None, float | None, int | None, float | None]:
     """Passages and queries per second, bytes of the index, seconds; None where they were not measured."""
     seconds = [row.seconds for row in record.all_stages if row.seconds is not None]
     return (

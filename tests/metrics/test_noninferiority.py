@@ -1,0 +1,57 @@
+"""Non-inferiority tests: by hand, by SciPy, their error rate, and the power that a number of queries has."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from pipeline.core.records import Float64
+from pipeline.metrics import noninferiority as tested
+from pipeline.metrics.noninferiority import noninferiority, power, queries_for_power
+
+
+def p_values(differences: Float64, margin: float = 0.01) -> tuple[Float64, Float64]:
+    return noninferiority(differences, np.full(differences.shape[1], margin))
+
+
+def test_is_the_stricter_of_scipy_s_t_test_and_the_bootstrap() -> None:
+    differences = np.random.default_rng(1).normal(0.004, 0.05, (43, 3))
+    for found, side in zip(p_values(differences), ("greater", "less"), strict=True):
+        expected = stats.ttest_1samp(differences, -0.01, alternative=side).pvalue
+        assert np.all(found >= expected - 1e-12)
+        assert found == pytest.approx(expected, abs=0.02)  # values are symmetric, so both nearly agree
+
+
+def test_no_difference_at_all_is_not_worse_and_one_at_the_margin_is_undecided() -> None:
+    same, at_margin, one = np.zeros((43, 1)), np.full((43, 1), -0.01), np.zeros((1, 1))
+    assert [p.item() < 0.05 for p in p_values(same)] == [True, False]
+    assert [p.item() < 0.05 for p in p_values(at_margin)] == [False, False]
+    assert [p.item() for p in p_values(one)] == [1, 1]
+
+
+def test_passes_what_is_worse_by_the_margin_in_at_most_one_of_twenty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tested, "RESAMPLES", 500)
+    generator = np.random.default_rng(3)
+    same = generator.random((43, 4000)) < 0.4  # ties, as between precisions of one model
+    differences = np.where(same, 0, generator.normal(-0.01 / 0.6, 0.05, (43, 4000)))
+    not_worse, worse = p_values(differences)
+    assert (not_worse < 0.05).mean() <= 0.06
+    assert (worse < 0.05).mean() <= 0.06
+
+
+def test_power_is_that_of_simulated_tests() -> None:
+    generator = np.random.default_rng(4)
+    for effect in (0.1, 0.5):
+        needed = int(queries_for_power(effect, 0.05))
+        drawn = generator.normal(effect, 1, (4000, needed))
+        p = stats.ttest_1samp(drawn, 0, axis=1, alternative="greater").pvalue
+        assert (p < 0.05).mean() == pytest.approx(0.8, abs=0.03)
+        assert power(effect, needed - 1, 0.05) < 0.8 <= power(effect, needed, 0.05)
+
+
+def test_numbers_of_queries_by_published_tables() -> None:
+    # two-sided 5% and 80% power of a paired test at d = 0.5: 34 (Cohen 1988; G*Power 3.1); one-sided: 27
+    assert queries_for_power(0.5, 0.025) == 34
+    assert queries_for_power(0.5, 0.05) == 27
+    assert queries_for_power(0, 0.05) == queries_for_power(-1, 0.05) == np.inf
+    assert queries_for_power(np.inf, 0.05) == 2
+    assert queries_for_power(1e-3, 0.05) == pytest.approx(((1.644854 + 0.841621) / 1e-3) ** 2, rel=1e-5)

@@ -1,0 +1,168 @@
+"""Gates: verdicts and exit codes, baselines as files, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from pipeline.cli import app
+from pipeline.core.errors import InputError
+from pipeline.results.baseline import read_baseline, write_baseline
+from pipeline.results.folder import SavedResult, read_result
+from pipeline.results.gate import EXIT_CODES, gate
+from pipeline.results.records import Hardware, Manifest, Metrics
+
+MEASURES = ("ndcg@10", "mrr")
+
+
+def result(name: str, shift: float = 0, noise: float = 0, queries: int = 43) -> SavedResult:
+    values = np.random.default_rng(queries).beta(2, 1.1, (queries, 2)) + shift
+    values = values + noise * np.random.default_rng(7).normal(size=values.shape)
+    rate = 100.0 * (1 - shift)
+    stages = [
+        {"stage": stage, "seconds": 1.0, "items_per_second": rate, "hardware": {"cpu": "x"}}
+        for stage in ("passages", "queries", "index", "search")
+    ]
+    metrics = {
+        "name": name,
+        "queries": queries,
+        "passages": 9,
+        "metrics": dict(zip(MEASURES, values.mean(axis=0).tolist(), strict=True)),
+        "stages": stages,
+    }
+    manifest = Manifest.model_validate({"recipes": {"evaluate": {"qrels": {"qrels": "one"}}}})
+    ids = [f"q{number}" for number in range(queries)]
+    record = Metrics.model_validate(metrics)
+    return SavedResult(Path("results", name), record, manifest, ids, list(MEASURES), values)
+
+
+BASE = result("base")
+
+
+@pytest.mark.parametrize(
+    ("new", "verdict", "code"),
+    [
+        (result("same"), "pass", 0),
+        (result("near", noise=0.005), "pass", 0),
+        (result("above", shift=0.05, noise=0.05), "pass", 0),
+        (result("below", shift=-0.1, noise=0.1), "fail", 3),
+        (result("unsure", noise=0.2), "undecided", 4),
+        (result("few", queries=20), "undecided", 4),
+    ],
+)
+def test_a_verdict_and_its_exit_code(new: SavedResult, verdict: str, code: int) -> None:
+    made = gate(new, result("base", queries=new.record.queries), MEASURES)
+    assert (made.verdict, EXIT_CODES[made.verdict]) == (verdict, code)
+    document = json.loads(json.dumps(made.json(), allow_nan=False))
+    assert document["verdict"] == verdict
+    for measure in document["measures"]:
+        assert list(measure) == [
+            "measure", "difference", "ci_low", "ci_high", "margin", "p_not_worse", "verdict", "queries",
+            "queries_needed",
+        ]  # fmt: skip
+        assert (measure["queries_needed"] is not None) == (measure["verdict"] == "undecided")
+        if measure["verdict"] == "pass":
+            assert measure["p_not_worse"] < 0.05
+            assert measure["ci_low"] is None or measure["ci_low"] > -0.01
+    most = max(each["queries_needed"] or 0 for each in document["measures"])
+    assert (f"about {most:,} would decide" in made.message) == (verdict == "undecided")
+    assert made.message in str(made)
+
+
+def test_several_measures_are_corrected_by_holm() -> None:
+    new = result("near", noise=0.02)
+    alone = [gate(new, BASE, [measure]).measures[0].p_not_worse for measure in MEASURES]
+    together = [each.p_not_worse for each in gate(new, BASE, MEASURES).measures]
+    assert min(together) == pytest.approx(2 * min(alone))
+    assert max(together) == pytest.approx(max(*alone, 2 * min(alone)))
+
+
+def test_the_queries_needed_have_the_power_that_is_said() -> None:
+    new = result("unsure", noise=0.1)
+    (measure,) = gate(new, BASE, ["mrr"]).measures
+    assert measure.queries_needed is not None
+    differences = new.values[:, 1] - BASE.values[:, 1]
+    drawn = np.random.default_rng(5).choice(differences, (1000, measure.queries_needed))
+    t = (drawn.mean(axis=1) + 0.01) / (drawn.std(axis=1, ddof=1) / np.sqrt(measure.queries_needed))
+    decided = np.sign(measure.difference + 0.01) * t > 1.645
+    assert decided.mean() == pytest.approx(0.8, abs=0.05)
+
+
+def test_a_baseline_s_file_gives_the_folder_s_verdict(tmp_path: Path) -> None:
+    new, file = result("near", noise=0.05), tmp_path / "baseline.json"
+    write_baseline(BASE, MEASURES, file)
+    verdicts = [gate(new, base, MEASURES, max_slowdown=0.1).json() for base in (read_baseline(file), BASE)]
+    assert verdicts[0] == verdicts[1]
+    for spoilt in ("{", "[]", '{"benchmarco_baseline": 1}', file.read_text().replace('"q1"', '"q2"')):
+        file.write_text(spoilt)
+        with pytest.raises(InputError, match="is no baseline"):
+            read_baseline(file)
+
+
+def test_other_queries_and_judgments_and_hardware_are_refused() -> None:
+    with pytest.raises(InputError, match="different queries"):
+        gate(BASE, result("fewer", queries=42))
+    judged = Manifest.model_validate({"recipes": {"evaluate": {"qrels": {"qrels": "two"}}}})
+    with pytest.raises(InputError, match="different judgments"):
+        gate(BASE, replace(BASE, manifest=judged))
+    stages = tuple(row.model_copy(update={"hardware": Hardware(cpu="y")}) for row in BASE.record.stages)
+    moved = replace(BASE, record=BASE.record.model_copy(update={"stages": stages}))
+    assert gate(moved, BASE).verdict == "pass"
+    with pytest.raises(InputError, match="different hardware"):
+        gate(moved, BASE, max_slowdown=0.1)
+    with pytest.raises(InputError, match="--margin -1"):
+        gate(BASE, BASE, margin=-1)
+    with pytest.raises(InputError, match="--alpha 0"):
+        gate(BASE, BASE, alpha=0)
+    with pytest.raises(InputError, match="map is not among the measures of base"):
+        gate(BASE, BASE, ["map"])
+
+
+def test_a_slowdown_fails() -> None:
+    slower = result("slower", shift=0.2)  # of better quality
+    made = gate(slower, BASE, max_slowdown=0.1)
+    assert [each.verdict for each in made.speeds] == ["fail", "fail"]
+    assert made.speeds[0].slowdown == pytest.approx(0.2)
+    assert "passages/s" in made.message
+    assert gate(slower, BASE, max_slowdown=0.25).verdict == "pass"
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, str]]:
+    """Runs the command and returns its exit code and what it printed."""
+    monkeypatch.setattr("logging.basicConfig", lambda **_: None)
+
+    def run(*arguments: object) -> tuple[int, str]:
+        done = CliRunner().invoke(app, ["gate", *map(str, arguments)])
+        return done.exit_code, done.stdout
+
+    return run
+
+
+def test_the_command(finished: Path, tmp_path: Path, run: Callable[..., tuple[int, str]]) -> None:
+    folder, file = finished / "results" / "t", tmp_path / "kept.json"
+    worse = Path(shutil.copytree(folder, tmp_path / "worse"))
+    head, *lines = (worse / "per_query.csv").read_text(encoding="utf-8").splitlines()
+    zeros = [",".join([line.split(",")[0], *["0.0"] * line.count(",")]) for line in lines]
+    (worse / "per_query.csv").write_text("\n".join([head, *zeros]) + "\n")
+    metrics = json.loads((worse / "metrics.json").read_text(encoding="utf-8"))
+    metrics["metrics"] = dict.fromkeys(metrics["metrics"], 0.0)
+    (worse / "metrics.json").write_text(json.dumps(metrics))
+    assert run(folder, "--write-baseline", file)[0] == 0
+    assert len(read_baseline(file).measures) == len(read_result(folder).measures)
+    assert run(folder, "--baseline", folder)[0] == 0
+    code, printed = run(worse, "--baseline", file, "--json")
+    assert (code, json.loads(printed)["verdict"]) == (3, "fail")
+    code, printed = run(
+        folder, "--baseline", file, "--markdown", "--measure", "RR@10", "--measure", "ndcg@10"
+    )
+    assert code == 0
+    assert "| mrr@10 | pass |" in printed
+    assert run(folder)[0] == run(folder, "--baseline", tmp_path / "none")[0] == 2
