@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pipeline.storage.artifacts import read_manifest
@@ -91,7 +92,7 @@ def files(folder: Path) -> set[str]:
 def whole_files(folder: Path) -> dict[Path, int]:
     """The inode of every whole shard of vectors, and of every file of a finished artifact."""
     found = {}
-    for path in (folder / "indexes").rglob("rows-*.npy.sha256"):
+    for path in (folder / "indexes").rglob("rows-*.sha256"):
         whole, entry = path.with_suffix(""), json.loads(path.read_text(encoding="utf-8"))
         if whole.is_file() and hash_file(whole) == entry["sha256"]:
             found[whole] = whole.stat().st_ino
@@ -122,27 +123,51 @@ def assert_goes_on(
 
 
 @pytest.fixture(scope="module")
-def converted(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Data, config, and a cache that holds the converted model and nothing else; short texts are fast."""
+def converted(
+    finished: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Path:
+    """Data, config, and a cache that holds the converted model and nothing else; short texts are fast.
+
+    With the parameter `sparse` the model is weights of words in files.
+    """
     folder = tmp_path_factory.mktemp("converted") / "w"
     shutil.copytree(finished, folder)
     for part in (*(f"indexes/{stage}" for stage in STAGES), "indexes/.locks", "results"):
         shutil.rmtree(folder / part)
     config = (folder / "c.yaml").read_text(encoding="utf-8")
+    if getattr(request, "param", "dense") == "sparse":
+        write_weights(folder)
+        given = "{backend: precomputed, output: sparse, passages: p.npz, queries: q.npz, shard_rows: 200}"
+        line = next(line for line in config.splitlines() if line.startswith("model:"))
+        (folder / "c.yaml").write_text(config.replace(line, f"model: {given}"), encoding="utf-8")
+        return folder
     short = "backend: openvino, passage_max_length: 16, query_max_length: 16"
     (folder / "c.yaml").write_text(config.replace("backend: openvino", short), encoding="utf-8")
     return folder
 
 
+def write_weights(folder: Path) -> None:
+    """Weights of words, here counts of characters, in SciPy's files."""
+    from scipy.sparse import csr_array, save_npz
+
+    for kind, name in (("p", "corpus"), ("q", "queries")):
+        lines = (folder / "data" / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
+        counts = [[text.count(chr(word)) for word in range(32, 127)] for text in map(str, lines)]
+        save_npz(folder / f"{kind}.npz", csr_array(np.array(counts, np.float32)))
+
+
 @pytest.fixture(scope="module")
 def undisturbed(
-    converted: Path, command: Command, tmp_path_factory: pytest.TempPathFactory
+    converted: Path,
+    command: Command,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> tuple[dict[str, Any], set[str]]:
     """The outcome and the files of a run that nothing disturbed, and how many calls it made."""
     folder = Path(shutil.copytree(converted, tmp_path_factory.mktemp("undisturbed") / "w"))
     assert command(folder) == 0, command.stderr
-    assert command.calls["replace"] == CALLS["replace"], "change CALLS and MOMENTS"
-    assert {name: command.calls[name] >= CALLS[name] for name in CALLS} == dict.fromkeys(CALLS, True)
+    if not (folder / "p.npz").exists():
+        assert command.calls["replace"] == CALLS["replace"], "change CALLS and MOMENTS"
+        assert {name: command.calls[name] >= CALLS[name] for name in CALLS} == dict.fromkeys(CALLS, True)
     return outcome(folder), files(folder)
 
 
@@ -163,7 +188,15 @@ MOMENTS = [
 ]
 
 
-@pytest.mark.parametrize(("call", "number"), MOMENTS, ids=[f"{call}-{number}" for call, number in MOMENTS])
+SPARSE = [("replace", 9), ("replace", 15), ("open", 10), ("replace", 19)]
+"""Moments of a sparse run: while weights are stored, between stages, while its index is written."""
+
+
+@pytest.mark.parametrize(
+    ("converted", "call", "number"),
+    [*(("dense", *moment) for moment in MOMENTS), *(("sparse", *moment) for moment in SPARSE)],
+    indirect=["converted"],
+)
 def test_killed_at_any_write_the_next_run_ends_as_if_nothing_had_happened(
     place: Path, command: Command, undisturbed: tuple[dict[str, Any], set[str]], call: str, number: int
 ) -> None:
