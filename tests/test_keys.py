@@ -89,6 +89,11 @@ CONFIGS = {
         data: {source: beir, path: data}
         model: {backend: precomputed, output: sparse, passages: passages.npy, queries: queries.npy}
     """,
+    "m3 words": """
+        name: t
+        data: {source: beir, path: data}
+        model: {backend: flag, output: sparse, name: ./bge-m3}
+    """,
     "splade": """
         name: t
         data: {source: beir, path: data}

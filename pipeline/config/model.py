@@ -215,6 +215,7 @@ BACKENDS = Kinds(
         "sentence-transformers": (
             "pipeline.encoders.torch.sentence_transformers:SentenceTransformersSettings"
         ),
+        "flag sparse": "pipeline.encoders.torch.flag_sparse:FlagSparseSettings",
         "sentence-transformers sparse": (
             "pipeline.encoders.torch.sparse_encoder:SentenceTransformersSparseSettings"
         ),

@@ -61,6 +61,21 @@ def rows_of(folder: Path, texts: list[str], store: Store, role: Any, **settings:
     return whole
 
 
+def test_weights_equal_those_of_bge_m3(few_texts: list[str], tmp_path: Path, m3_folder: Path) -> None:
+    from FlagEmbedding import BGEM3FlagModel
+
+    peer = BGEM3FlagModel(str(m3_folder), use_fp16=False, devices=["cpu"])
+    made = peer.encode(few_texts, return_dense=False, return_sparse=True)["lexical_weights"]
+    expected = np.zeros((len(few_texts), 30522), np.float32)
+    for row, weights in enumerate(made):
+        for word, weight in weights.items():
+            expected[row, int(word)] = weight
+    found = rows_of(m3_folder, few_texts, Store(tmp_path), "passages", backend="flag")
+    assert (found > 0).sum() > 2 * len(few_texts)
+    assert ((found > 0) == (expected > 0)).all()
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
+
+
 @pytest.mark.parametrize("model", ["splade", "inference_free"])
 @pytest.mark.parametrize("role", ["passages", "queries"])
 def test_weights_equal_those_of_sparse_encoder(
