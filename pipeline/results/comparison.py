@@ -198,12 +198,15 @@ def column_of(result: SavedResult, measure: str, query_ids: list[str]) -> Float6
 
 
 def cost(record: Metrics) -> tuple[float | None, float | None, int | None, float | None]:
-    """Passages and queries per second, bytes of the index, seconds; None where they were not measured."""
+    """Passages and queries per second, bytes of the index, seconds; None where they were not measured.
+
+    Where there is no index, the bytes are those of what is searched, the stored passages.
+    """
     seconds = [row.seconds for row in record.all_stages if row.seconds is not None]
     return (
         _rate(record, "passages", "index"),
         _queries_per_second(record),
-        record.stage("index").bytes,
+        record.stage("index").bytes or record.stage("passages").bytes,
         sum(seconds) if seconds else None,
     )
 
