@@ -55,7 +55,7 @@ class Block:
 
 
 def read_blocks(
-    path: Path | str, block_bytes: int = BLOCK_BYTES, longest_line: int = LONGEST_LINE
+    path: Path | str, block_bytes: int = BLOCK_BYTES, longest_line: int | None = None
 ) -> Iterator[Block]:
     """Read a file in blocks of whole lines; gzip data is unpacked, a byte order mark is skipped.
 
@@ -65,13 +65,13 @@ def read_blocks(
 
     Raises:
         InputError: The file is empty, cannot be read, is not whole gzip data, or has a line that goes on for
-            more than `longest_line` bytes after a block.
+            more than `longest_line` bytes after a block, by default `LONGEST_LINE`.
     """
     path, number, position = Path(path), 1, 0
     try:
         with open(path, "rb") as raw, _unpacked(raw, path) as stream:
             while data := stream.read(block_bytes):
-                data += _rest_of_line(stream, path, longest_line)
+                data += _rest_of_line(stream, path, longest_line or LONGEST_LINE)
                 data = data.removeprefix(_BYTE_ORDER_MARK) if number == 1 else data
                 end = raw.tell() if raw.seekable() else position
                 block = Block(path, number, data, end - position)
