@@ -85,6 +85,22 @@ def power(effect: float, n_queries: int, alpha: float) -> float:
     return float(1 - nctdtr(n_queries - 1, noncentrality, quantile))
 
 
+def detectable_effect(n_queries: int, alpha: float, wanted: float = POWER) -> float:
+    """The smallest effect that a one-sided paired t-test at `alpha` shows with the wanted power.
+
+    It is in standard deviations, as in `power`; infinite for a single query.
+    """
+    if n_queries < 2:
+        return inf
+    low, high = 0.0, 1.0
+    while power(high, n_queries, alpha) < wanted:
+        low, high = high, 2 * high
+    while high - low > 1e-9 * high:
+        middle = (low + high) / 2
+        low, high = (low, middle) if power(middle, n_queries, alpha) >= wanted else (middle, high)
+    return high
+
+
 def queries_for_power(effect: float, alpha: float, wanted: float = POWER) -> float:
     """The fewest queries with which a one-sided paired t-test at `alpha` has the wanted power.
 

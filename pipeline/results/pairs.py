@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isfinite, sqrt
+from typing import Any
 
 import numpy as np
 
 from pipeline.core.records import Float64
+from pipeline.metrics.noninferiority import detectable_effect, queries_for_power
 from pipeline.metrics.randomization import randomize
 from pipeline.metrics.statistics import (
     benjamini_hochberg,
@@ -46,6 +49,11 @@ class Pair:
         p_bh: `p_ttest` by Benjamini and Hochberg's correction over all pairs.
         shown: Whether the difference counts as shown: the corrected p of the comparison is below 5%.
         wins, ties, losses: Queries where a has the higher value, the same, the lower.
+        effect_size: The difference in standard deviations of the differences per query; None without spread.
+        detectable: The smallest true difference that a t-test of this pair alone shows with 80% power, on as
+            many queries of the same spread; None without spread.
+        queries_needed: With how many queries it would show the difference found with 80% power; None where
+            no number would do.
     """
 
     a: str
@@ -64,6 +72,9 @@ class Pair:
     wins: int
     ties: int
     losses: int
+    effect_size: float | None = None
+    detectable: float | None = None
+    queries_needed: int | None = None
 
 
 def query_differences(values: Float64, pairs: Sequence[tuple[int, int]]) -> Float64:
@@ -117,9 +128,23 @@ def compare_pairs(
             wins=int((differences[:, i] > 0).sum()),
             ties=int((differences[:, i] == 0).sum()),
             losses=int((differences[:, i] < 0).sum()),
+            **_power(float(means[i]), float(errors[i]), len(values)),
         )
         for i, (a, b) in enumerate(pairs)
     ]
+
+
+def _power(mean: float, error: float, n_queries: int) -> dict[str, Any]:
+    """Effect size, smallest detectable difference and queries needed of a pair; nothing without spread."""
+    if not error > 0:
+        return {}
+    deviation = error * sqrt(n_queries)
+    needed = queries_for_power(abs(mean) / deviation, LEVEL / 2)
+    return {
+        "effect_size": mean / deviation,
+        "detectable": detectable_effect(n_queries, LEVEL / 2) * deviation,
+        "queries_needed": int(needed) if isfinite(needed) else None,
+    }
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from scipy import stats
 
 from pipeline.core.records import Float64
 from pipeline.metrics import noninferiority as tested
-from pipeline.metrics.noninferiority import noninferiority, power, queries_for_power
+from pipeline.metrics.noninferiority import detectable_effect, noninferiority, power, queries_for_power
 
 
 def p_values(differences: Float64, margin: float = 0.01) -> tuple[Float64, Float64]:
@@ -52,6 +52,8 @@ def test_numbers_of_queries_by_published_tables() -> None:
     # two-sided 5% and 80% power of a paired test at d = 0.5: 34 (Cohen 1988; G*Power 3.1); one-sided: 27
     assert queries_for_power(0.5, 0.025) == 34
     assert queries_for_power(0.5, 0.05) == 27
+    assert detectable_effect(34, 0.025) == pytest.approx(0.4954, abs=1e-3)  # and 33 queries take 0.503
+    assert power(detectable_effect(43, 0.05), 43, 0.05) == pytest.approx(0.8)
     assert queries_for_power(0, 0.05) == queries_for_power(-1, 0.05) == np.inf
     assert queries_for_power(np.inf, 0.05) == 2
     assert queries_for_power(1e-3, 0.05) == pytest.approx(((1.644854 + 0.841621) / 1e-3) ** 2, rel=1e-5)

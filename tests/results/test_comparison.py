@@ -75,6 +75,11 @@ def test_what_it_says_of_two_results(make: Callable[..., SavedResult]) -> None:
     assert (pair.simultaneous_low, pair.simultaneous_high) == (None, None)  # one pair is all pairs
     assert pair.p_ttest == pytest.approx(stats.ttest_rel(ours, theirs).pvalue, abs=1e-9)
     assert pair.p_holm == pair.p_bh == pair.p_ttest
+    deviation = (ours - theirs).std(ddof=1)
+    assert pair.effect_size == pytest.approx((ours - theirs).mean() / deviation)
+    assert pair.detectable == pytest.approx(0.454 * deviation, rel=0.01)  # d with 40 queries: G*Power 3.1
+    assert pair.queries_needed is not None
+    assert (pair.queries_needed > 40) == (pair.detectable > abs(pair.difference))
     assert pair.p_maxt == pair.p_randomization
     assert (pair.wins, pair.ties, pair.losses) == ((ours > theirs).sum(), 0, (ours < theirs).sum())
 
