@@ -69,7 +69,7 @@ def open_ranking(artifact: Artifact) -> Ranking:
     """The ranking that `save_ranking` wrote, memory-mapped."""
     ranking = Ranking(artifact.array("passages.npy"), artifact.array("scores.npy"))
     shape = (artifact.facts["queries"], artifact.facts["depth"])
-    kinds = ranking.passages.dtype == np.int64 and ranking.scores.dtype == np.float32
+    kinds = ranking.passages.dtype == np.int64 and ranking.scores.dtype in (np.float32, np.float64)
     if not kinds or not ranking.passages.shape == ranking.scores.shape == shape:
         raise ValueError(f"its ranking is not of shape {list(shape)}")
     return ranking
