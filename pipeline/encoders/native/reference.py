@@ -28,7 +28,9 @@ class Fp32Model:
     """The model whose packed weights are in `weights`, an `.npz`, and whose matrices lie beside it."""
 
     def __init__(self, weights: Path, pooling: str) -> None:
-        self.pooling = pooling
+        from scipy.special import erf  # here, so that no import falls into the time of encoding
+
+        self.pooling, self.erf = pooling, erf
         self.words = _mapped(weights, "words")
         with np.load(weights, allow_pickle=False) as stored:
             self.small = {
@@ -70,7 +72,7 @@ class Fp32Model:
         weights /= weights.sum(axis=2, keepdims=True)
         mixed = (weights @ self._heads(values)).transpose(1, 0, 2).reshape(hidden.shape)
         hidden = self._added("attended", hidden, self._linear("mixed", mixed, layer), layer)
-        inner = _gelu(self._linear("up", hidden, layer))
+        inner = self._gelu(self._linear("up", hidden, layer))
         return self._added("output", hidden, self._linear("down", inner, layer), layer)
 
     def _linear(self, kind: str, x: Float32, layer: int) -> Float32:
@@ -81,6 +83,11 @@ class Fp32Model:
         """[tokens, width] as [heads, tokens, width of a head]."""
         return x.reshape(len(x), self.heads, -1).transpose(1, 0, 2)
 
+    def _gelu(self, x: Float32) -> Float32:
+        """Multiply x by the normal distribution function of x."""
+        result: Float32 = x * (0.5 * (1 + self.erf(x * np.float32(2**-0.5))))
+        return result
+
     def _added(self, kind: str, x: Float32, more: Float32, layer: int) -> Float32:
         weight, bias = (self.small[f"{kind}.{part}"][layer] for part in ("weight", "bias"))
         return self._normalized(x + more, weight, bias)
@@ -90,14 +97,6 @@ class Fp32Model:
         variance = (centred * centred).mean(axis=1, keepdims=True)
         normalized: Float32 = centred / np.sqrt(variance + self.small["epsilon"]) * weight + bias
         return normalized
-
-
-def _gelu(x: Float32) -> Float32:
-    """Multiply x by the normal distribution function of x."""
-    from scipy.special import erf
-
-    result: Float32 = x * (0.5 * (1 + erf(x * np.float32(2**-0.5))))
-    return result
 
 
 def _mapped(path: Path, name: str) -> Any:

@@ -6,7 +6,6 @@ import collections
 import logging
 import shutil
 from collections.abc import Iterator
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -146,21 +145,17 @@ class OpenVINOBackend(OpenVINOBatches, OpenVINORunner):
 
 
 class _Fp32:
-    """A converted network in fp32, compiled when it is first called; one text at a time, without padding."""
+    """A converted network in fp32; one text at a time, without padding."""
 
     def __init__(self, description: Path) -> None:
-        self.description = description
+        settings = {"INFERENCE_PRECISION_HINT": "f32", **_threads()}
+        self._compiled = import_openvino().Core().compile_model(str(description), "CPU", settings)
 
     def __call__(self, ids: Int32) -> Float32:
         tokens = ids.astype(np.int64)[None]
         outputs = self._compiled({"input_ids": tokens, "attention_mask": np.ones_like(tokens)})
         vector: Float32 = np.array(outputs[0][0], np.float32)
         return vector
-
-    @cached_property
-    def _compiled(self) -> Any:
-        settings = {"INFERENCE_PRECISION_HINT": "f32", **_threads()}
-        return import_openvino().Core().compile_model(str(self.description), "CPU", settings)
 
 
 def _quantize(model: Model, converted: Artifact, draft: Draft) -> dict[str, Any]:
