@@ -20,11 +20,15 @@ from pipeline.rerankers.pairs import Pair
     [
         ("bert", ENCODER, {}),
         ("xlm_roberta", ENCODER, {"max_length": 96, "query_max_length": 40}),
-        ("gemma", DECODER, {"prompt": "Does B answer A?"}),
-        ("layerwise", LAYERWISE, {"cutoff_layers": [2]}),
+        ("gemma", DECODER, {"prompt": "Does B answer A?", "max_length": 96}),
+        ("layerwise", LAYERWISE, {"cutoff_layers": [2], "max_length": 64}),
         ("layerwise", LAYERWISE, {"max_length": 96}),
-        ("lightweight", LIGHTWEIGHT, {"cutoff_layers": [2], "compress_ratio": 2, "compress_layers": [1]}),
-        ("lightweight", LIGHTWEIGHT, {}),
+        (
+            "lightweight",
+            LIGHTWEIGHT,
+            {"cutoff_layers": [2], "compress_ratio": 2, "compress_layers": [1], "max_length": 96},
+        ),
+        ("lightweight", LIGHTWEIGHT, {"max_length": 64}),
     ],
 )
 def test_scores_are_those_of_flagembedding(
