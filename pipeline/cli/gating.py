@@ -33,7 +33,7 @@ def gate(
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown, for a comment.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Pass (0), fail (3) or leave undecided (4) whether a result is as good as a baseline."""
+    """Exit with 0, 3 or 4: as good as a baseline, worse, or undecided."""
     if baseline is None and written is None:
         raise InputError(
             "neither --baseline nor --write-baseline",
