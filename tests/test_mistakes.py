@@ -304,6 +304,23 @@ CONFIG: list[tuple[Apply, tuple[str, ...], list[str]]] = [
         ["search.parameters: 'nprobe' is 17", "1 to 16"],
     ),
     (
+        config("search: {", "search: {rescore: 4, "),
+        RUN,
+        ["search.rescore scores the hits of quantized", "int8"],
+    ),
+    (config("search: {", "search: {rescore: 0, "), RUN, ["'search.rescore' is 0", "1"]),
+    (config("v2}", "v2, vector_precision: int4}"), RUN, ["'model.vector_precision' is 'int4'", "'binary'"]),
+    *(
+        (
+            both(
+                config("v2}", f"v2, vector_precision: {form}}}"), config("search: {", f"{given}\nsearch: {{")
+            ),
+            RUN,
+            [f"model.vector_precision: {form} is searched exactly", "leave out the section 'index'"],
+        )
+        for form, given in (("int8", "index: {metric: l2}"), ("binary", "index: {factory: HNSW8}"))
+    ),
+    (
         config("search: {", "index: {factory: HNSW8}\nsearch: {memory_mb: 100, "),
         ("plan", "c.yaml"),
         ["search.memory_mb limits exact search", "'HNSW8'", "leave out one of the two"],

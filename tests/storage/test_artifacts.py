@@ -363,3 +363,28 @@ def test_a_full_disk_is_named_where_a_library_writes_files_of_its_own(tmp_path: 
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert caught.value.errno == errno.EFBIG
     assert str(caught.value.filename).startswith(str(Store(tmp_path).folder(RECIPE)))
+
+
+def test_what_differs_in_one_ingredient_is_found_and_cannot_be_removed(tmp_path: Path) -> None:
+    def recipe(texts: str, model: str = "m", stage: str = "passages") -> Recipe:
+        return Recipe(stage, {"texts": texts, "model": model})
+
+    made = Store(tmp_path)
+    every = [recipe("a"), recipe("b"), recipe("c"), recipe("a", "n"), recipe("a", stage="queries")]
+    folders = [made.make(each, build_two)[0].folder for each in every]
+    for place, folder in enumerate(folders):
+        os.utime(folder / "manifest.json", (place, place))
+    (folders[2] / "a.bin").unlink()
+    (tmp_path / "passages" / ("0" * 64)).symlink_to(folders[1])
+    (tmp_path / "passages" / ("1" * 64)).mkdir()
+    del made
+    store = Store(tmp_path)
+    assert [each.folder for each in store.find_alike(recipe("d"), "texts")] == [folders[1], folders[0]]
+    assert [each.folder for each in store.find_alike(recipe("a"), "texts")] == [folders[1]]
+    assert store.find_alike(recipe("a"), "other") == []
+    (tmp_path / "passages" / ("0" * 64)).unlink()
+    limits = PruneLimits(unused=True)
+    assert {row["key"] for row in prune(tmp_path, [], limits, dry=False)}.isdisjoint(
+        {folders[0].name, folders[1].name}
+    )
+    assert store.find_alike(Recipe("none", {}), "texts") == []
