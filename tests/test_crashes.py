@@ -177,14 +177,14 @@ def place(converted: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(converted, tmp_path / "w", copy_function=os.link))
 
 
-CALLS = {"replace": 38, "open": 33, "unlink": 38, "fsync": 76}
+CALLS = {"replace": 44, "open": 37, "unlink": 38, "fsync": 88}
 """Calls of an undisturbed run at least: the runs below end at each, or at one of each few."""
 
 MOMENTS = [
-    *[("replace", number) for number in range(1, 39)],  # before each rename
-    *[("open", number) for number in range(1, 34, 3)],  # with half a file written
+    *[("replace", number) for number in range(1, 45)],  # before each rename
+    *[("open", number) for number in range(1, 38, 4)],  # with half a file written
     *[("unlink", number) for number in range(6, 38, 16)],
-    *[("fsync", number) for number in range(11, 76, 32)],
+    *[("fsync", number) for number in range(11, 88, 32)],
 ]
 
 
@@ -250,7 +250,7 @@ def test_ctrl_c_says_in_one_line_how_to_go_on(
 
 @pytest.mark.parametrize(
     ("call", "number"),
-    [("replace", 9), ("replace", 36), ("open", 2), ("open", 14), ("fsync", 5), ("fsync", 40)],
+    [("replace", 9), ("replace", 36), ("open", 2), ("open", 14), ("fsync", 30), ("fsync", 60)],
 )
 def test_a_full_disk_is_said_plainly_and_loses_nothing(
     place: Path, command: Command, undisturbed: tuple[dict[str, Any], set[str]], call: str, number: int

@@ -43,14 +43,14 @@ class RowFormat:
             draft, the number of the first row, the rows and the texts' ids.
         open: Opens all rows of a finished artifact.
         read: Some rows of a finished artifact, by their numbers, int64 [n], in any order, as `save` takes
-            them. None if rows of earlier artifacts are not copied.
+            them.
         join: The rows of several such parts, one after the other, taken in an order, int64 [rows].
     """
 
     save: Callable[[Draft, int, Any, list[str]], None]
     open: Callable[[Artifact], Any]
-    read: Callable[[Artifact, Int64], Any] | None = None
-    join: Callable[[Sequence[Any], Int64], Any] | None = None
+    read: Callable[[Artifact, Int64], Any]
+    join: Callable[[Sequence[Any], Int64], Any]
 
 
 class EncodingRetriever(Retriever[Settings], ABC):
@@ -107,7 +107,7 @@ class EncodingRetriever(Retriever[Settings], ABC):
         for start, stop in missing:
             wanted[start:stop] = True
         hashes = text_table.hash_texts(texts.texts)
-        known = find_known_rows(context.find_alike("texts") if kept.read else (), hashes, wanted)
+        known = find_known_rows(context.find_alike("texts"), hashes, wanted)
         making = _Making(role, texts, kept, known, draft, context)
         left = []
         for start, stop in missing:
@@ -158,7 +158,7 @@ class _Making:
         """Write rows [start, stop): those that are known, and `made`, those of the other texts in order."""
         places = self.known.places(start, stop)
         rows = made
-        if places and self.kept.read and self.kept.join:
+        if places:
             parts = [self.kept.read(artifact, found) for artifact, _, found in places]
             positions = [where for _, where, _ in places]
             if made is not None:
