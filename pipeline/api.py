@@ -14,7 +14,8 @@ from pipeline.config import MEASURES, Config, DataSettings
 from pipeline.config.sweep import refuse_namesakes
 from pipeline.core.errors import InputError
 from pipeline.core.progress import Progress, numbered, silent
-from pipeline.results.folder import Result, check_folder, write_result
+from pipeline.results.folder import Result
+from pipeline.results.writing import check_folder, write_result
 from pipeline.runner import Benchmark, several
 
 if TYPE_CHECKING:

@@ -12,7 +12,19 @@ from pipeline.metrics.names import Measure
 from pipeline.metrics.randomization import randomization_test
 from pipeline.metrics.statistics import holm, shown_intervals, t_test
 
-SAME = 1e-12  # values of one query that differ by no more are a tie; above 1, as a share of the higher one
+SAME = (
+    1e-12  # values that differ by no more are a tie; above 1, such as those of DCG, as a share of the highest
+)
+
+
+def with_ties(differences: Float64, highest: Float64) -> Float64:
+    """The differences of values of one query, 0 where they are a tie, so that rounding decides nothing.
+
+    Args:
+        differences: float64 [queries, n].
+        highest: float64, the largest magnitude of the values they are of; broadcast to `differences`.
+    """
+    return np.where(np.abs(differences) <= SAME * np.maximum(highest, 1), 0, differences)
 
 
 def changes(measures: Sequence[Measure], before: Float64, after: Float64) -> dict[str, dict[str, Any]]:
@@ -28,9 +40,7 @@ def changes(measures: Sequence[Measure], before: Float64, after: Float64) -> dic
         None where none is shown; `p_ttest` and `p_randomization` of the two-sided paired tests; `p_holm`, the
         first corrected for the number of measures; and the numbers of queries that rose, stayed and fell.
     """
-    differences = after - before
-    highest = np.maximum(np.abs(before), np.abs(after))
-    differences[np.abs(differences) <= SAME * np.maximum(highest, 1)] = 0
+    differences = with_ties(after - before, np.maximum(np.abs(before), np.abs(after)))
     p_ttest = t_test(differences)
     columns = {
         "before": before.mean(axis=0),

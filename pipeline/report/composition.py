@@ -7,7 +7,8 @@ from typing import Any
 
 from pipeline.core.display import decimal, p, rate, rounded, signed, signed_interval
 from pipeline.core.table import Cell, Column, FilledColumn, Table, table_of
-from pipeline.results.records import FusionFacts, Metrics, PairedChange
+from pipeline.results.kind_records import FusionFacts, PairedChange
+from pipeline.results.records import Metrics
 
 
 def composition_tables(record: Metrics) -> list[Table]:

@@ -14,7 +14,8 @@ from typing import Any
 
 from pipeline.core.display import rate, rounded, signed, signed_interval
 from pipeline.core.table import Cell, Column, FilledColumn, Table, table_of
-from pipeline.results.records import AgainstExact, Change, IndexCost, Metrics
+from pipeline.results.kind_records import AgainstExact, Change, IndexCost
+from pipeline.results.records import Metrics
 
 
 @dataclass(frozen=True)

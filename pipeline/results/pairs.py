@@ -11,6 +11,7 @@ import numpy as np
 
 from pipeline.core.records import Float64
 from pipeline.metrics.noninferiority import detectable_effect, queries_for_power
+from pipeline.metrics.paired import with_ties
 from pipeline.metrics.randomization import randomize
 from pipeline.metrics.statistics import (
     benjamini_hochberg,
@@ -25,9 +26,6 @@ from pipeline.results.correction import Correction
 
 LEVEL = 0.05
 """A difference counts as shown where its corrected p is below this."""
-SAME = 1e-12
-"""Two values of one query that differ by no more are a tie, so that rounding decides nothing. Of values above
-1, such as those of DCG, it is the share of the query's highest."""
 
 
 @dataclass(frozen=True)
@@ -82,9 +80,7 @@ def query_differences(values: Float64, pairs: Sequence[tuple[int, int]]) -> Floa
     differences = np.empty((len(values), len(pairs)))
     for column, (a, b) in enumerate(pairs):
         differences[:, column] = values[:, a] - values[:, b]
-    highest = np.abs(values).max(axis=1, keepdims=True)
-    differences[np.abs(differences) <= SAME * np.maximum(highest, 1)] = 0
-    return differences
+    return with_ties(differences, np.abs(values).max(axis=1, keepdims=True))
 
 
 def compare_pairs(

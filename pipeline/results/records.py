@@ -6,280 +6,23 @@ that this version does not know are kept.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from pipeline.core.display import counted
 from pipeline.metrics.depth import depth_note
-
-if TYPE_CHECKING:
-    from pipeline.runner import StageOutcome
-
-Name = Annotated[str, Field(min_length=1)]
-
-
-class Record(BaseModel):
-    """Base of the records."""
-
-    model_config = ConfigDict(frozen=True, extra="allow")
-
-
-class EncodingUsage(Record):
-    """What encoding texts took; `padded` counts tokens with their padding.
-
-    The tokenizer works beside the model, in `tokenize_seconds`.
-    """
-
-    texts: int = 0
-    tokens: int = 0
-    padded: int = 0
-    tokenize_seconds: float = 0.0
-    padding_share: float = 0.0
-
-
-class Hardware(Record):
-    """The machine that a benchmark ran on; see `pipeline.core.machine.hardware`."""
-
-    cpu: str = ""
-    cores: int | None = None
-    gpus: tuple[str, ...] = ()
-    memory_gb: float | None = None
-    system: str = ""
-
-    def found(self) -> dict[str, Any]:
-        """What is known, by name: nothing about GPUs where there is none."""
-        return {name: value for name, value in self.model_dump().items() if value}
-
-    @property
-    def processors(self) -> tuple[str, int | None, tuple[str, ...]]:
-        """What speed depends on: not the version of the system, nor the memory that it leaves."""
-        return self.cpu, self.cores, self.gpus
-
-
-class PairCounts(Record):
-    """The pairs of a reranked ranking: `found` in the cache, from earlier runs, and `scored` by this one.
-
-    A pair of texts that the ranking holds twice is scored once, and found once.
-    """
-
-    found: int
-    scored: int
-
-
-class StageRow(Record):
-    """One stage of a run; its figures are those of the run that computed the artifact.
-
-    Attributes:
-        key: Key of the artifact.
-        reused: Whether the artifact was in the cache.
-        seconds: Time of the whole stage; None where it was not needed and has no artifact.
-        items: How many passages, queries or vectors the artifact holds.
-        items_per_second: While the stage worked on them; None where nothing was left to do.
-        peak_rss_mb: Most memory in use, in 10^6 bytes.
-        bytes: Size of the artifact.
-        made_at: When the artifact was begun, as UTC in ISO 8601.
-        hardware: The machine that the artifact was made on.
-        threads: How many threads libraries could use there.
-        found: How many of its rows were copied, as their texts had been encoded before.
-        encoding: What encoding texts, or scoring pairs, cost.
-        pairs: Of a reranker, how many pairs were scored before and how many now.
-    """
-
-    stage: Name
-    key: str = ""
-    reused: bool = False
-    seconds: float | None = None
-    items: int | None = None
-    items_per_second: float | None = None
-    peak_rss_mb: float | None = None
-    bytes: int | None = None
-    made_at: str | None = None
-    hardware: Hardware | None = None
-    threads: int | None = None
-    encoding: EncodingUsage | None = None
-    found: int | None = None
-    pairs: PairCounts | None = None
-
-    @classmethod
-    def of(cls, outcome: StageOutcome) -> StageRow:
-        """The row of a stage that was run, or not needed; what a stage has no figure of is left unset."""
-        made = outcome.artifact.manifest["made"] if outcome.artifact else {}
-        copied = ("seconds", "items", "items_per_second", "peak_rss_mb", "hardware", "threads")
-        figures = {name: made.get(name) for name in copied}
-        figures["bytes"] = outcome.artifact.bytes if outcome.artifact else None
-        figures["made_at"] = made.get("at")
-        figures |= {name: made[name] for name in ("encoding", "found", "pairs") if name in made}
-        return cls(stage=outcome.stage, key=outcome.key, reused=outcome.reused, **figures)
-
-    @property
-    def outcome(self) -> Literal["computed", "reused", "not needed"]:
-        """What the run did with the artifact; one that is not needed is not in the cache either."""
-        if self.reused:
-            return "reused"
-        return "not needed" if self.seconds is None else "computed"
-
-
-class Latency(Record):
-    """Milliseconds of single queries: the median and two percentiles."""
-
-    median: float
-    p95: float
-    p99: float
-
-
-class Sparsity(Record):
-    """How sparse weights of words are.
-
-    Attributes:
-        query_words: Mean number of words of a query that have a weight.
-        passage_words: The same of a passage.
-        flops: Expected multiplications for the score of a query and a passage; see
-            `pipeline.search.inverted_index.sparsity`.
-    """
-
-    query_words: float
-    passage_words: float
-    flops: float
-
-
-class IndexCost(Record):
-    """An approximate index, and what it takes; on a GPU, figures of threads and memory have no meaning.
-
-    Attributes:
-        factory: Its Faiss factory string.
-        parameters: Of the search, such as nprobe.
-        memory_mb: Size in memory, in 10^6 bytes.
-        device: The GPU that it was searched on.
-        queries_per_second: On all threads.
-    """
-
-    factory: str
-    parameters: dict[str, int | float]
-    build_seconds: float
-    disk_bytes: int
-    memory_mb: float | None = None
-    device: str | None = None
-    queries_per_second: float
-    queries_per_second_one_thread: float | None = None
-    latency_ms: Latency
-
-    @property
-    def label(self) -> str:
-        """Its factory string and parameters."""
-        given = (f"{name}={value}" for name, value in self.parameters.items())
-        return " ".join([self.factory, *given])
-
-
-class VectorsCost(Record):
-    """The form in which passages' vectors were searched, and the bytes that one takes in it."""
-
-    dimension: int
-    precision: str
-    bytes: int
-
-    @property
-    def label(self) -> str:
-        """The form in words."""
-        return f"{self.dimension} x {self.precision}"
-
-
-class Change(Record):
-    """Mean of a measure minus its `exact` mean, that of exact search, with the difference's 95% interval.
-
-    The ends of the interval are None where none is shown.
-    """
-
-    exact: float
-    difference: float
-    ci_low: float | None
-    ci_high: float | None
-
-
-class AgainstExact(Record):
-    """What an approximate index loses: its share of the exact top hits by cutoff, and changes by measure."""
-
-    overlap: dict[str, float]
-    change: dict[str, Change]
-
-
-class PairedChange(Record):
-    """What became of a measure, query by query; see `pipeline.metrics.paired.changes`."""
-
-    before: float
-    difference: float
-    ci_low: float | None
-    ci_high: float | None
-    p_ttest: float
-    p_randomization: float
-    p_holm: float
-    wins: int
-    ties: int
-    losses: int
-
-
-class FirstStage(Record):
-    """What a ranking was before it was reranked: the mean of each measure, and what became of it."""
-
-    metrics: dict[str, float]
-    change: dict[str, PairedChange] = {}
-
-
-class AtDepth(Record):
-    """The mean of each measure if so many passages of each query are reranked."""
-
-    depth: int
-    metrics: dict[str, float]
-
-
-class Reranking(Record):
-    """What a reranker could bring, what it brings by depth, and what it takes.
-
-    Attributes:
-        depth: Passages of each query that are scored.
-        ceiling: The mean of each measure if these were ordered by their judgments.
-        by_depth: Measures at lesser depths, ascending, and at `depth`.
-        pairs: Pairs of a query and a passage that the ranking needs.
-        pairs_per_second: None where no pair was left to score; so is `seconds_per_query`.
-    """
-
-    depth: int
-    ceiling: dict[str, float]
-    by_depth: tuple[AtDepth, ...]
-    pairs: int | None = None
-    pairs_per_second: float | None = None
-    seconds_per_query: float | None = None
-
-
-class Fold(Record):
-    """Some queries of a cross-validation, and the weights that were tuned without them."""
-
-    queries: int
-    weights: tuple[float, ...]
-
-
-class TunedWeights(Record):
-    """Weights tuned for a measure by cross-validation over queries."""
-
-    measure: str
-    folds: tuple[Fold, ...]
-
-
-class FusionFacts(Record):
-    """How rankings were joined; `weights` are those of all queries, `tuned` those of each fold."""
-
-    method: str
-    normalize: str | None = None
-    weights: tuple[float, ...] | None = None
-    tuned: TunedWeights | None = None
-
-
-class PartOfFusion(Record):
-    """One of the retrievers that were joined: its name, the mean of each measure, and its stages."""
-
-    name: Name
-    metrics: dict[str, float]
-    stages: tuple[StageRow, ...] = ()
+from pipeline.results.kind_records import (
+    AgainstExact,
+    FirstStage,
+    FusionFacts,
+    IndexCost,
+    PartOfFusion,
+    Reranking,
+    Sparsity,
+    VectorsCost,
+)
+from pipeline.results.stage_rows import Hardware, Name, Record, StageRow
 
 
 class ShortRankings(Record):
@@ -351,7 +94,7 @@ class Metrics(Record):
     passages: Annotated[int, Field(gt=0)]
     missing: MissingTexts | None = None
     metrics: dict[str, float]
-    intervals: dict[str, tuple[float, float] | None] = {}
+    intervals: dict[str, tuple[float, float] | None] = Field({})
     stages: tuple[StageRow, ...]
     short_rankings: ShortRankings | None = None
     vectors: VectorsCost | None = None
@@ -395,9 +138,9 @@ class ModelUse(Record):
 class Manifest(Record):
     """The content of `manifest.json`; `recipes` holds all that shaped each stage's artifact, and its key."""
 
-    config: dict[str, Any] = {}
+    config: dict[str, Any] = Field({})
     recipes: Annotated[dict[str, dict[str, Any]], Field(min_length=1)]
     models: tuple[ModelUse, ...] = ()
-    versions: dict[str, str] = {}
+    versions: dict[str, str] = Field({})
     hardware: Hardware = Hardware()
     wall_seconds: float | None = None

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from pipeline.core.display import counted, decimal, rate, rounded
 from pipeline.core.table import Cell, Column, Table, measure_table
-from pipeline.results.records import Metrics, StageRow
+from pipeline.results.records import Metrics
+from pipeline.results.stage_rows import StageRow
 
 WIDE = 80
 """A terminal of fewer characters shows less of each stage."""

@@ -17,7 +17,8 @@ from pipeline.core.errors import InputError
 from pipeline.results.baseline import read_baseline, write_baseline
 from pipeline.results.folder import SavedResult, read_result
 from pipeline.results.gate import EXIT_CODES, gate
-from pipeline.results.records import Hardware, Manifest, Metrics
+from pipeline.results.records import Manifest, Metrics
+from pipeline.results.stage_rows import Hardware
 
 MEASURES = ("ndcg@10", "mrr")
 

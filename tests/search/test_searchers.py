@@ -15,7 +15,7 @@ from pipeline import api
 from pipeline.config.files import load_config
 from pipeline.core.errors import InputError
 from pipeline.core.progress import silent
-from pipeline.results.records import StageRow
+from pipeline.results.stage_rows import StageRow
 from pipeline.runner import Benchmark
 from pipeline.search import gpu, timing
 from pipeline.storage import vector_shards

@@ -1,0 +1,113 @@
+"""The rows of a result's stages: what was done about each, what it took, and on what machine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+if TYPE_CHECKING:
+    from pipeline.runner import StageOutcome
+
+Name = Annotated[str, Field(min_length=1)]
+
+
+class Record(BaseModel):
+    """Base of the records."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+
+class EncodingUsage(Record):
+    """What encoding texts took; `padded` counts tokens with their padding.
+
+    The tokenizer works beside the model, in `tokenize_seconds`.
+    """
+
+    texts: int = 0
+    tokens: int = 0
+    padded: int = 0
+    tokenize_seconds: float = 0.0
+    padding_share: float = 0.0
+
+
+class Hardware(Record):
+    """The machine that a benchmark ran on; see `pipeline.core.machine.hardware`."""
+
+    cpu: str = ""
+    cores: int | None = None
+    gpus: tuple[str, ...] = ()
+    memory_gb: float | None = None
+    system: str = ""
+
+    def found(self) -> dict[str, Any]:
+        """What is known, by name: nothing about GPUs where there is none."""
+        return {name: value for name, value in self.model_dump().items() if value}
+
+    @property
+    def processors(self) -> tuple[str, int | None, tuple[str, ...]]:
+        """What speed depends on: not the version of the system, nor the memory that it leaves."""
+        return self.cpu, self.cores, self.gpus
+
+
+class PairCounts(Record):
+    """The pairs of a reranked ranking: `found` in the cache, from earlier runs, and `scored` by this one.
+
+    A pair of texts that the ranking holds twice is scored once, and found once.
+    """
+
+    found: int
+    scored: int
+
+
+class StageRow(Record):
+    """One stage of a run; its figures are those of the run that computed the artifact.
+
+    Attributes:
+        key: Key of the artifact.
+        reused: Whether the artifact was in the cache.
+        seconds: Time of the whole stage; None where it was not needed and has no artifact.
+        items: How many passages, queries or vectors the artifact holds.
+        items_per_second: While the stage worked on them; None where nothing was left to do.
+        peak_rss_mb: Most memory in use, in 10^6 bytes.
+        bytes: Size of the artifact.
+        made_at: When the artifact was begun, as UTC in ISO 8601.
+        hardware: The machine that the artifact was made on.
+        threads: How many threads libraries could use there.
+        found: How many of its rows were copied, as their texts had been encoded before.
+        encoding: What encoding texts, or scoring pairs, cost.
+        pairs: Of a reranker, how many pairs were scored before and how many now.
+    """
+
+    stage: Name
+    key: str = ""
+    reused: bool = False
+    seconds: float | None = None
+    items: int | None = None
+    items_per_second: float | None = None
+    peak_rss_mb: float | None = None
+    bytes: int | None = None
+    made_at: str | None = None
+    hardware: Hardware | None = None
+    threads: int | None = None
+    encoding: EncodingUsage | None = None
+    found: int | None = None
+    pairs: PairCounts | None = None
+
+    @classmethod
+    def of(cls, outcome: StageOutcome) -> StageRow:
+        """The row of a stage that was run, or not needed; what a stage has no figure of is left unset."""
+        made = outcome.artifact.manifest["made"] if outcome.artifact else {}
+        copied = ("seconds", "items", "items_per_second", "peak_rss_mb", "hardware", "threads")
+        figures = {name: made.get(name) for name in copied}
+        figures["bytes"] = outcome.artifact.bytes if outcome.artifact else None
+        figures["made_at"] = made.get("at")
+        figures |= {name: made[name] for name in ("encoding", "found", "pairs") if name in made}
+        return cls(stage=outcome.stage, key=outcome.key, reused=outcome.reused, **figures)
+
+    @property
+    def outcome(self) -> Literal["computed", "reused", "not needed"]:
+        """What the run did with the artifact; one that is not needed is not in the cache either."""
+        if self.reused:
+            return "reused"
+        return "not needed" if self.seconds is None else "computed"
