@@ -211,18 +211,17 @@ def other_sign(content: bytes) -> bytes:
 def test_a_file_that_changes_under_a_run_is_refused_and_nothing_of_it_kept(
     workplace: Path, name: str, change: Callable[[bytes], bytes], settings: Sequence[str]
 ) -> None:
-    """As one does that somebody edits, or trains, while the first of several benchmarks runs."""
+    """As one does that somebody edits, or trains, after a run has hashed it and before it is read."""
     for vectors, rows in (("p", 345), ("q", 114)):
         drawn = np.random.default_rng(rows).standard_normal((rows, 8)).astype(np.float32)
         np.save(workplace / f"{vectors}.npy", drawn / np.linalg.norm(drawn, axis=1, keepdims=True))
     settings = [*settings, f"cache={workplace}/empty"]
-    outcomes = run_benchmarks([config(workplace), config(workplace, "name=u", *settings)])
-    assert next(outcomes).error is None
+    benchmark = Benchmark(config(workplace, "name=u", *settings), Store(workplace / "empty"))
+    benchmark.check()
     before = (workplace / name).read_bytes()
     (workplace / name).write_bytes(change(before))
-    (second,) = outcomes
-    assert isinstance(second.error, InputError)
-    assert "was changed after this run had looked at it" in str(second.error)
+    with pytest.raises(InputError, match="was changed after this run had looked at it"):
+        benchmark.run()
     read = "queries" if name == "q.npy" else "passages"
     assert not list((workplace / "empty").glob(f"{read}/*/rows-*"))
     assert not list((workplace / "empty").glob("openvino/*/*.sha256"))

@@ -86,7 +86,9 @@ def train(index: Any, vectors: Float32, bar: Bar) -> None:
             bar.update(0)
     except KeyboardInterrupt:
         faiss.TimeoutCallback.reset(1e-9)  # 0 would set no limit
-        if not ended.wait(STOPPING):
+        if ended.wait(STOPPING):
+            faiss.PythonInterruptCallback.reset()  # again: it may have ended before the limit was set
+        else:
             atexit.register(os._exit, INTERRUPTED)
         raise
     if failure:

@@ -43,7 +43,8 @@ def pack_model(folder: Path, target: Path, settings: Settings) -> None:
     network = pooled_network(folder, settings)
     np.savez(target, **network_arrays(network.body))
     for kind in LINEAR:
-        np.save(target.with_name(matrix_file(kind)), _matrices(kind, list(network.body.encoder.layer)))
+        matrices = _matrices(kind, list(network.body.encoder.layer))
+        np.save(target.with_name(matrix_file(kind)), matrices, allow_pickle=False)
     expected = torch_vectors(network, name, tokenizer, pad_id)
     np.savez(target.with_name(TORCH_VECTORS), **expected._asdict())
 

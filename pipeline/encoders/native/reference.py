@@ -39,7 +39,9 @@ class Fp32Model:
                 if name != "words" and not name.endswith((".pairs", ".factors"))
             }
         paths = {kind: weights.with_name(matrix_file(kind)) for kind in LINEAR}
-        self.matrices = {kind: np.load(path, mmap_mode="r") for kind, path in paths.items()}
+        self.matrices = {
+            kind: np.load(path, mmap_mode="r", allow_pickle=False) for kind, path in paths.items()
+        }
         self.heads, self.padding = int(self.small["heads"]), int(self.small["padding"])
 
     def vector(self, ids: Int32) -> Float32:
