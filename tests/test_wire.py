@@ -51,9 +51,7 @@ def attempts(folder: Path, *arguments: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("backend", "precision"), [("flag", "fp32"), ("openvino", "fp32"), ("native", "int16")]
-)
+@pytest.mark.parametrize(("backend", "precision"), [("flag", "fp32"), ("openvino", "fp32")])
 def test_a_run_tries_to_reach_nobody(root: Path, tmp_path: Path, backend: str, precision: str) -> None:
     run = (
         "-m",

@@ -16,7 +16,7 @@ from pipeline.search import faiss_training
 DIMENSION = 16
 FACTORIES = {
     "HNSW8": 1, "LSH": 1, "HNSW8_SQ8": 1, "IVF40,Flat": 40, "IVF64_HNSW8,SQ8": 64, "PCA8,IVF40,Flat": 40,
-    "PQ4x4": 16, "IVF8,PQ4": 256, "IVF300,PQ4x4": 300, "HNSW8_PQ4": 256, "IMI2x4,Flat": 16, "PRQ2x2x4": 16,
+    "PQ4x4": 16, "IVF8,PQ4x6": 64, "IVF300,PQ4x4": 300, "HNSW8_PQ4x4": 16, "IMI2x4,Flat": 16, "PRQ2x2x4": 16,
     "OPQ4,IVF8,PQ4x4": 256, "IVF40,Flat,RFlat": 40, "IVF8,PQ4x4,Refine(PQ4x5)": 32, "IVF40(PQ4x4),Flat": 40,
     "IVF40,PQ4x4fs": 40,
 }  # fmt: skip
