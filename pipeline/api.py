@@ -94,6 +94,8 @@ def run_benchmarks(
         check_folder(folder)
         _check(benchmark.config.name, benchmark.check)
     for benchmark in waiting if len(waiting) > 1 else ():
+        if benchmark.searched:
+            continue
         try:
             _ = benchmark.collection
         except Exception:  # it fails again when its turn comes, and does not stop the others

@@ -124,15 +124,15 @@ class Benchmark:
         """Refuse wrong settings, data and models, as far as they can be seen before anything is computed."""
         for recipe in self.recipes.values():
             self.store.check(recipe)
-        self.retriever.check(self._searched)
+        self.retriever.check(self.searched)
 
     def check_collection(self) -> None:
         """Read the collection if it is to be searched, and refuse settings that do not fit its size."""
-        if not self._searched:
+        if not self.searched:
             self.retriever.check_collection(self.collection)
 
     @property
-    def _searched(self) -> bool:
+    def searched(self) -> bool:
         """Whether the ranking exists, and may be used."""
         return not self.fresh and self.store.find(self.recipe(self.retriever.ranking)) is not None
 
@@ -141,7 +141,7 @@ class Benchmark:
         self.check()
         self.report_models()
         try:
-            if not self._searched:
+            if not self.searched:
                 self._connect()
                 self.check_collection()
             results = (self.retriever.ranking, shared.SCORES)

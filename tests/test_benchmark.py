@@ -363,3 +363,10 @@ def test_what_a_model_uses_is_logged_written_and_shown(
     with caplog.at_level(logging.WARNING):
         Benchmark(changed, Store(workplace / "indexes")).report_models()
     assert f"{moved} does not declare its pooling, query instruction, passage instruction" in caplog.text
+
+
+def test_a_sweep_that_is_searched_already_reads_no_collection(workplace: Path) -> None:
+    configs = [config(workplace, f"name={name}") for name in ("one", "two")]
+    shutil.rmtree(workplace / "indexes" / "data")
+    assert [outcome.error for outcome in run_benchmarks(configs)] == [None, None]
+    assert not (workplace / "indexes" / "data").exists()
