@@ -6,6 +6,7 @@ import atexit
 import os
 import signal
 import threading
+from collections.abc import Iterator
 
 import faiss
 import numpy as np
@@ -51,19 +52,25 @@ class Interrupting:
         signal.raise_signal(signal.SIGINT)
 
 
-def test_an_interruption_does_not_wait_for_the_training(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def at_exit(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[object, ...]]]:
+    """What is called at the end of the process; meanwhile bars are refreshed often, and Ctrl-C is heeded."""
+    calls: list[tuple[object, ...]] = []
+    monkeypatch.setattr(atexit, "register", lambda *call: calls.append(call))
     monkeypatch.setattr(faiss_training, "TICK", 0.01)
-    monkeypatch.setattr(faiss_training, "STOPPING", 0.01)
-    at_exit: list[tuple[object, ...]] = []
-    monkeypatch.setattr(atexit, "register", lambda *call: at_exit.append(call))
-    ended = threading.Event()
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            faiss_training.train(Untrained(ended), np.zeros((1, 1), np.float32), Interrupting())
-    finally:
-        signal.signal(signal.SIGINT, before)
-        ended.set()
+    yield calls
+    signal.signal(signal.SIGINT, before)
+
+
+def test_an_interruption_does_not_wait_for_the_training(
+    at_exit: list[tuple[object, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(faiss_training, "STOPPING", 0.01)
+    ended = threading.Event()
+    with pytest.raises(KeyboardInterrupt):
+        faiss_training.train(Untrained(ended), np.zeros((1, 1), np.float32), Interrupting())
+    ended.set()
     assert at_exit == [(os._exit, 130)]
 
 
@@ -75,9 +82,7 @@ class Trained(Untrained):
         raise RuntimeError("computation interrupted")
 
 
-def test_a_training_that_stops_in_time_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    at_exit: list[tuple[object, ...]] = []
-    monkeypatch.setattr(atexit, "register", lambda *call: at_exit.append(call))
+def test_a_training_that_stops_in_time_leaves_nothing_behind(at_exit: list[tuple[object, ...]]) -> None:
     ended = threading.Event()
 
     class Stopping(Interrupting):
@@ -85,12 +90,7 @@ def test_a_training_that_stops_in_time_leaves_nothing_behind(monkeypatch: pytest
             ended.set()
             super().update(n)
 
-    monkeypatch.setattr(faiss_training, "TICK", 0.01)
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            faiss_training.train(Trained(ended), np.zeros((1, 1), np.float32), Stopping())
-    finally:
-        signal.signal(signal.SIGINT, before)
+    with pytest.raises(KeyboardInterrupt):
+        faiss_training.train(Trained(ended), np.zeros((1, 1), np.float32), Stopping())
     assert at_exit == []
     faiss.index_factory(DIMENSION, "IVF8,Flat").train(np.eye(DIMENSION, dtype=np.float32))
