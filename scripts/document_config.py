@@ -26,7 +26,8 @@ directory. Any key can be set for one run: `--set search.top_k=100`.
 
 `data`, `model` and `rerank` have kinds, chosen by `data.source`, by `model.backend` and `model.output`, and
 by `rerank.backend`: a kind has the settings of the first table and of those under its name. A setting of
-another kind is refused, except with its default value. Retrievers in `fuse.of` are numbered from 1:
+another kind is refused, except with its default value. `data.collections` and `data.suite` name several
+collections, and need no `data.source`: see [suites](suites.md). Retrievers in `fuse.of` are numbered from 1:
 `--set fuse.of.2.model.precision=bf16`.
 
 *Makes again* names the stages that the setting itself shapes. What is made from them follows; everything else
@@ -149,7 +150,8 @@ def allowed(annotation: Any) -> str:
     if origin in (tuple, list):
         return f"list of {allowed(inner[0])}"
     if origin is typing.Annotated:
-        return allowed(inner[0])
+        kinds = next((each for each in inner if isinstance(each, Kinds)), None)
+        return f"a section with `{kinds.field}`" if kinds else allowed(inner[0])
     if origin is dict:
         return f"mapping to {allowed(inner[1])}"
     if section(annotation):

@@ -28,6 +28,7 @@ from pydantic import BaseModel
 from pipeline.config import BACKENDS, STAGES, Config
 from pipeline.config.files import load_config
 from pipeline.config.kinds import kinds_of
+from pipeline.config.suites import ManySettings
 from pipeline.retrievers import bm25, dense, fused, multivector, reranked, shared, sparse
 from pipeline.runner import Benchmark, several
 from pipeline.storage.store import Store
@@ -421,6 +422,8 @@ def walk(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for name, field in model.model_fields.items():
         if kinds := kinds_of(field):
             for kind in kinds:
+                if issubclass(kinds[kind], ManySettings):
+                    continue  # each of the collections is a benchmark, whose settings are those below
                 yield from walk(kinds[kind], f"{prefix}{name}.")
             continue
         is_union = isinstance(field.annotation, types.UnionType)

@@ -1,7 +1,7 @@
 """The settings of a benchmark: a module per section, `benchmark` with all of them, `files` to read YAML."""
 
 from pipeline.config.benchmark import Config, json_schema
-from pipeline.config.data import SOURCES, DataSettings
+from pipeline.config.data import DATA, SOURCES, DataSettings
 from pipeline.config.engine import EngineConfig
 from pipeline.config.evaluate import MEASURES, EvaluateConfig
 from pipeline.config.fuse import FuseConfig, PartConfig
@@ -22,7 +22,7 @@ from pipeline.config.search import SearchConfig
 from pipeline.config.settings import STAGES, keyed_settings, setting
 
 __all__ = [
-    "BACKENDS", "FLAT", "MEASURES", "RERANKERS", "SOURCES", "STAGES", "Config", "DataSettings",
+    "BACKENDS", "DATA", "FLAT", "MEASURES", "RERANKERS", "SOURCES", "STAGES", "Config", "DataSettings",
     "DenseEncoderSettings", "EncoderSettings", "EngineConfig", "EvaluateConfig", "FuseConfig", "IndexConfig",
     "ModelSettings", "MultiVectorEncoderSettings", "MultiVectorSettings", "PartConfig", "RerankSettings",
     "SearchConfig", "SparseEncoderSettings", "SparseSettings", "VectorSettings", "json_schema",

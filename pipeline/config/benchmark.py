@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from typing import Annotated, Any, Self
+from pathlib import Path
+from typing import Annotated, Any, Self, TypeVar
 
-from pydantic import field_validator, model_validator
+from pydantic import model_validator
 
-from pipeline.config.data import SOURCES, DataSettings
+from pipeline.config.data import DATA, DataSettings
 from pipeline.config.engine import EngineConfig
 from pipeline.config.evaluate import EvaluateConfig
 from pipeline.config.fuse import FuseConfig
@@ -16,13 +16,18 @@ from pipeline.config.model import BACKENDS, ModelSettings
 from pipeline.config.rerank import RERANKERS, RerankSettings
 from pipeline.config.search import SearchConfig
 from pipeline.config.settings import HomePath, Section, setting
+from pipeline.config.suites import ManySettings, PlainName, Suite, SuiteCollection
+
+TASK = "{task}"
+"""In an instruction: what the suite says of the collection."""
+INSTRUCTIONS = ("query_instruction", "passage_instruction")
 
 
 class Config(Section):
     """The settings of one benchmark."""
 
-    name: str = setting(..., "names the result folder", shapes="")
-    data: Annotated[DataSettings, SOURCES] = setting(..., "the collection", shapes="")
+    name: PlainName = setting(..., "names the result folder", shapes="")
+    data: Annotated[DataSettings, DATA] = setting(..., "the collection, or several", shapes="")
     model: Annotated[ModelSettings | None, BACKENDS] = setting(None, "the encoder", shapes="")
     fuse: FuseConfig | None = setting(None, "instead of `model`: retrievers that are joined", shapes="")
     index: IndexConfig = setting(IndexConfig(), "the index", shapes="")
@@ -34,13 +39,6 @@ class Config(Section):
     evaluate: EvaluateConfig = setting(EvaluateConfig(), "the measures", shapes="")
     cache: HomePath = setting("indexes", "folder of artifacts, relative to the working directory", shapes="")
     output: HomePath = setting("results", "folder of results, relative to the working directory", shapes="")
-
-    @field_validator("name")
-    @classmethod
-    def _plain_name(cls, value: str) -> str:
-        if not re.fullmatch(r"[A-Za-z0-9._-]+", value) or value.strip(".") == "":
-            raise ValueError("letters, digits, '.', '_' and '-', and not only dots")
-        return value
 
     @model_validator(mode="after")
     def _sections_fit(self) -> Self:
@@ -66,7 +64,15 @@ class Config(Section):
                 raise ValueError(f"fuse.of, number {number}: {error}") from None
         if self.model:
             self._check_retriever()
+        self._check_tasks()
         return self
+
+    def _check_tasks(self) -> None:
+        """Raise ValueError for an instruction that is to be completed by a task which is not known."""
+        if self.suite is None:
+            complete_instructions(self, None, "the collection")
+        else:
+            _ = self.members
 
     def _check_retriever(self) -> None:
         """Raise ValueError if the sections of one retriever do not fit each other."""
@@ -100,6 +106,36 @@ class Config(Section):
         return f"{first}, reranked by {self.rerank.label}" if self.rerank else first
 
     @property
+    def suite(self) -> Suite | None:
+        """The collections that `data` names; None where it is one."""
+        return self.data.suite_of_collections if isinstance(self.data, ManySettings) else None
+
+    @property
+    def members(self) -> dict[str, Config]:
+        """For each collection of a suite the config of the benchmark that runs on it alone; else empty.
+
+        Its results are in a folder of the suite's own. It is scored by its main measure besides, and by the
+        task that the suite gives for it instructions are completed.
+        """
+        if not isinstance(self.data, ManySettings):
+            return {}
+        suite, output = self.data.suite_of_collections, str(Path(self.output) / self.name)
+        made = {}
+        for name, data in self.data.members.items():
+            main = suite.measure_of(name)
+            measures = (*self.evaluate.measures, *([main] if main else []))
+            one = self.model_copy(
+                update={
+                    "name": name,
+                    "data": data,
+                    "output": output,
+                    "evaluate": self.evaluate.model_copy(update={"measures": tuple(dict.fromkeys(measures))}),
+                }
+            )
+            made[name] = complete_instructions(one, suite.collections[name], f"collection '{name}'")
+        return made
+
+    @property
     def first_stage(self) -> Config:
         """The config of the benchmark that this one is without its reranker."""
         return self.model_copy(update={"rerank": None})
@@ -119,6 +155,41 @@ class Config(Section):
             )
             for part in (self.fuse.of if self.fuse else ())
         )
+
+
+Part = TypeVar("Part", bound=Section)
+
+
+def complete_instructions(section: Part, collection: SuiteCollection | None, where: str) -> Part:
+    """A section, with the task of a collection for every `{task}` in instructions; also in sections inside.
+
+    Raises:
+        ValueError: The collection has no task for an instruction; `where` names it.
+    """
+    update: dict[str, Any] = {}
+    for name in type(section).model_fields:
+        value = getattr(section, name)
+        if name in INSTRUCTIONS and isinstance(value, str) and TASK in value:
+            task = getattr(collection, name, None)
+            if task is None:
+                raise ValueError(
+                    f"{name} has {TASK}, and there is no {name} for {where}: "
+                    "write the instruction out, or name a suite that gives one by data.suite"
+                )
+            update[name] = value.replace(TASK, task)
+        elif isinstance(value, tuple):
+            parts = tuple(_completed(part, collection, where) for part in value)
+            update |= {name: parts} if parts != value else {}
+        elif (part := _completed(value, collection, where)) is not value:
+            update[name] = part
+    return section.model_copy(update=update) if update else section
+
+
+def _completed(value: Any, collection: SuiteCollection | None, where: str) -> Any:
+    """`complete_instructions` of a section but for `data`; any other value unchanged."""
+    if not isinstance(value, Section) or isinstance(value, DataSettings):
+        return value
+    return complete_instructions(value, collection, where)
 
 
 def json_schema() -> dict[str, Any]:

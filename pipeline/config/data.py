@@ -58,3 +58,15 @@ SOURCES = Kinds(
     },
 )
 """The sources: to add one, write its file in `pipeline/data/sources/` and its line here."""
+
+DATA = Kinds(
+    DataSettings,
+    "source",
+    {
+        "collections": "pipeline.config.suites:CollectionsSettings",
+        "suite": "pipeline.config.suites:SuiteSettings",
+    },
+    besides=SOURCES,
+    implied=("collections", "suite"),
+)
+"""What the section may be: the source of one collection, or several collections."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import importlib
 import operator
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Annotated, Any, Generic, NamedTuple, TypeVar, get_args
 
 from pydantic import (
@@ -51,6 +51,8 @@ class Kinds(Generic[S]):
             named "KIND VARIANT".
         default: The kind when a config names none; None refuses such a config.
         variant: The setting that names a kind's variant, if kinds have any.
+        besides: Kinds that are among these too, whenever they are registered.
+        implied: Kinds that a config need not name where it gives the setting of the same name.
     """
 
     def __init__(
@@ -60,10 +62,13 @@ class Kinds(Generic[S]):
         classes: Mapping[str, str | type[S]],
         default: str | None = None,
         variant: Variant | None = None,
+        besides: Kinds[S] | None = None,
+        implied: Collection[str] = (),
     ) -> None:
         self.base, self.field, self.default, self.variant = base, field, default, variant
         self._classes = dict(classes)
-        self._adapter: TypeAdapter[S] | None = None
+        self._besides, self._implied = besides, implied
+        self._adapter: tuple[list[str], TypeAdapter[S]] | None = None
 
     def register(self, name: str, settings: str | type[S]) -> None:
         """Add a kind. Its class, given as such or as "module:class", declares `field` as `Literal[name]`.
@@ -73,10 +78,12 @@ class Kinds(Generic[S]):
         self._classes[name], self._adapter = settings, None
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._classes)
+        return iter([*(self._besides or ()), *self._classes])
 
     def __getitem__(self, name: str) -> type[S]:
         """The settings class of a kind."""
+        if self._besides and name in list(self._besides):
+            return self._besides[name]
         found = self._classes[name]
         if isinstance(found, str):
             found = self._classes[name] = named(found)
@@ -93,9 +100,13 @@ class Kinds(Generic[S]):
 
     def chosen(self, settings: Mapping[Any, Any]) -> str:
         """The name of the kind that settings choose, which may not exist."""
-        kind = str(settings.get(self.field, self.default))
+        kind = str(settings.get(self.field, self._unnamed(settings)))
         variant = settings.get(self.variant.field, self.variant.default) if self.variant else None
         return kind if self.variant is None or variant == self.variant.default else f"{kind} {variant}"
+
+    def _unnamed(self, settings: Mapping[Any, Any]) -> str | None:
+        """The kind of settings that name none."""
+        return next((kind for kind in self._implied if kind in settings), self.default)
 
     @property
     def choosing(self) -> list[str]:
@@ -114,19 +125,21 @@ class Kinds(Generic[S]):
     @property
     def adapter(self) -> TypeAdapter[S]:
         """The union of all kinds."""
-        if self._adapter is None:
-            tagged: list[Any] = [Annotated[self[name], Tag(name)] for name in self]
+        names = list(self)
+        if self._adapter is None or self._adapter[0] != names:
+            tagged: list[Any] = [Annotated[self[name], Tag(name)] for name in names]
             union: Any = functools.reduce(operator.or_, tagged)
             by = Discriminator(self.chosen) if self.variant else Field(discriminator=self.field)
-            self._adapter = TypeAdapter(Annotated[union, by])
-        return self._adapter
+            self._adapter = names, TypeAdapter(Annotated[union, by])
+        return self._adapter[1]
 
     def _validate(self, value: Any, info: ValidationInfo | None) -> S:
         if isinstance(value, self.base):
             return value
         if not isinstance(value, Mapping):
             raise PydanticKnownError("model_type", {"class_name": self.base.__name__})
-        given = {self.field: self.default, **value} if self.default else dict(value)
+        unnamed = self._unnamed(value)
+        given = {self.field: unnamed, **value} if unnamed else dict(value)
         kept = {name: each for name, each in given.items() if not self._is_idle(given, name, each)}
         return self.adapter.validate_python(kept, context=info.context if info else None)
 
@@ -163,7 +176,8 @@ class Kinds(Generic[S]):
             given = {name: kind["properties"][name] for name in unnamed if name in kind["properties"]}
             for field in given.values():
                 field.pop("default", None)
-            demanded = [name for name, field in given.items() if field["const"] != unnamed[name]]
+            free = (*unnamed.values(), *self._implied)
+            demanded = [name for name, field in given.items() if field["const"] not in free]
             if demanded:
                 kind["required"] = list(dict.fromkeys([*demanded, *kind.get("required", [])]))
         return {"anyOf": [union, {"type": "null"}]} if schema["type"] == "nullable" else union

@@ -6,14 +6,13 @@ import difflib
 import re
 import types
 from collections.abc import Mapping, Sequence
-from typing import Any, get_args, get_origin
+from typing import Annotated, Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from pipeline.config.benchmark import Config
 from pipeline.config.kinds import Kinds, kinds_of
-from pipeline.config.settings import SWEEP, Section
+from pipeline.config.settings import Section
 from pipeline.core.errors import InputError, short_repr
 
 _TYPE_OF_UNION = re.compile(r"(int|str|bool|PositivesOf)$|tuple\[|literal\[|function-")
@@ -26,16 +25,25 @@ _ALLOWED = {
 """What is allowed, in terms of YAML, for some of pydantic's types of errors."""
 
 
-def explain(error: ValidationError, where: str) -> InputError:
-    """One of pydantic's errors about a config as a message: an unknown key first, else the deepest."""
+def explain(
+    error: ValidationError, where: str, root: type[BaseModel], besides: Sequence[str] = ()
+) -> InputError:
+    """One of pydantic's errors about a file as a message: an unknown key first, else the deepest.
+
+    Args:
+        error: What pydantic says.
+        where: The file, and the part of it that was read.
+        root: The section that the whole file is.
+        besides: Keys of the file that are no settings of `root`.
+    """
     issue = min(error.errors(), key=lambda issue: (issue["type"] != "extra_forbidden", -len(issue["loc"])))
-    keys, section, kinds = _place(issue["loc"])
+    keys, section, kinds, value_kinds = _place(issue["loc"], root)
     at = f"{where}: '{_dotted(keys)}'"
     if issue["type"] == "extra_forbidden":
-        return _unknown_key(keys, section, kinds, where)
+        return _unknown_key(keys, section, kinds, besides, where)
     if issue["type"].startswith("union_tag"):
-        assert section is not None, f"{keys} is no setting"
-        return _unknown_kind(keys, section, issue["input"], where)
+        assert value_kinds is not None, f"section {keys} has no kinds"
+        return _unknown_kind(keys, value_kinds, issue["input"], where)
     field = section.model_fields.get(str(keys[-1])) if section and keys else None
     doc = f" ({field.description})" if field and field.description else ""
     if issue["type"] == "missing":
@@ -52,12 +60,16 @@ def explain(error: ValidationError, where: str) -> InputError:
 
 
 def _unknown_key(
-    keys: Sequence[Any], section: type[BaseModel] | None, kinds: Kinds[Any] | None, where: str
+    keys: Sequence[Any],
+    section: type[BaseModel] | None,
+    kinds: Kinds[Any] | None,
+    besides: Sequence[str],
+    where: str,
 ) -> InputError:
     """The message for a key that its section does not have; arguments as `_place` returns them."""
     key = str(keys[-1])
     dotted = _dotted(keys)
-    known = [*(section.model_fields if section else []), *([] if keys[:-1] else [SWEEP])]
+    known = [*(section.model_fields if section else []), *(() if keys[:-1] else besides)]
     near = difflib.get_close_matches(key, known, 1)
     found = f"unknown key '{dotted}'"
     fix = f"did you mean '{near[0]}'" if near else "remove it"
@@ -84,11 +96,9 @@ def _of_another(section: type[Section], kinds: Kinds[Any], others: Sequence[str]
 
 
 def _unknown_kind(
-    keys: Sequence[str | int], holder: type[BaseModel], settings: Mapping[str, Any], where: str
+    keys: Sequence[str | int], kinds: Kinds[Any], settings: Mapping[str, Any], where: str
 ) -> InputError:
-    """The message for a section without a kind, or with an unknown one; `holder` has that section."""
-    kinds = kinds_of(holder.model_fields[str(keys[-1])])
-    assert kinds is not None, f"section {keys} has no kinds"
+    """The message for a section without a kind, or with an unknown one of `kinds`."""
     value = settings.get(kinds.field, kinds.default)
     if value in kinds.names:
         return _unknown_variant(_dotted(keys), settings, kinds, str(value), where)
@@ -124,29 +134,53 @@ def _unknown_variant(
     )
 
 
+_Inner = tuple[type[BaseModel] | None, Kinds[Any] | None]
+"""The section, and the kinds it is one of, that the next key of a place is in."""
+
+
 def _place(
-    location: Sequence[str | int],
-) -> tuple[list[str | int], type[BaseModel] | None, Kinds[Any] | None]:
-    """The place in a config that one of pydantic's locations names.
+    location: Sequence[str | int], root: type[BaseModel]
+) -> tuple[list[str | int], type[BaseModel] | None, Kinds[Any] | None, Kinds[Any] | None]:
+    """The place in a file that one of pydantic's locations names.
 
     Returns:
         The keys, without the names of kinds and types that pydantic adds; the section of the last key, None
-        inside a plain mapping; and the kinds that this section is one of, if any.
+        inside a plain mapping; the kinds that this section is one of, if any; and those that the value of the
+        last key is one of.
     """
     keys: list[str | int] = []
-    holder: tuple[type[BaseModel] | None, Kinds[Any] | None] = (Config, None)
-    inner = holder  # the section, and its kinds, that the next key is in
+    holder: _Inner = (root, None)
+    inner = holder
+    named: _Inner | None = None  # of a mapping from names to sections: what each of them is
     for part in location:
+        if part == "[key]":  # pydantic's mark of a mapping's key that is wrong
+            break
         section, kinds = inner
         if isinstance(part, int):
             keys.append(part)
+        elif named:
+            keys.append(part)
+            holder, inner, named = (None, None), named, None
         elif kinds and kinds.base is section:
             inner = (kinds[part], kinds)  # pydantic names the kind after the section
         elif not _TYPE_OF_UNION.match(part):
             field = section.model_fields.get(part) if section else None
             keys.append(part)
-            holder, inner = inner, (_section_in(field), kinds_of(field)) if field else (None, None)
-    return keys, *holder
+            holder = inner
+            named = _named_sections(field) if field else None
+            inner = (_section_in(field), kinds_of(field)) if field and not named else (None, None)
+    return keys, *holder, inner[1]
+
+
+def _named_sections(field: FieldInfo) -> _Inner | None:
+    """What the values of a mapping from names to sections are; None for other fields."""
+    if get_origin(field.annotation) is not dict:
+        return None
+    value = get_args(field.annotation)[1]
+    section, *marks = get_args(value) if get_origin(value) is Annotated else (value,)
+    if not (isinstance(section, type) and issubclass(section, BaseModel)):
+        return None
+    return section, next((each for each in marks if isinstance(each, Kinds)), None)
 
 
 def _section_in(field: FieldInfo) -> type[BaseModel] | None:

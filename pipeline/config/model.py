@@ -70,7 +70,10 @@ class EncoderSettings(ModelSettings):
         keyed=False,
     )
     query_instruction: str | None = setting(
-        None, "put before each query; null takes the model's own, '' is none", shapes="queries", keyed=False
+        None,
+        "put before each query; null takes the model's own, '' is none; {task} is a suite's",
+        shapes="queries",
+        keyed=False,
     )
     passage_instruction: str | None = setting(
         None, "put before each passage; null takes the model's own", shapes="passages", keyed=False

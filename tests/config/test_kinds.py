@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import ValidationError
 
-from pipeline.config import BACKENDS, RERANKERS, SOURCES, Config, json_schema
+from pipeline.config import BACKENDS, DATA, RERANKERS, Config, json_schema
 from pipeline.config.files import load_config
 from pipeline.config.kinds import Kinds, Variant
 from pipeline.config.settings import Section, setting
@@ -147,7 +147,7 @@ def test_the_schema_offers_what_fits_and_demands_the_name_of_all_but_the_default
 
 def test_the_schema_of_a_config_has_every_kind() -> None:
     schema = json_schema()
-    for section, kinds in (("data", SOURCES), ("model", BACKENDS), ("rerank", RERANKERS)):
+    for section, kinds in (("data", DATA), ("model", BACKENDS), ("rerank", RERANKERS)):
         field = schema["properties"][section]
         options = field.get("anyOf", [field])
         assert options[1:] == ([] if section == "data" else [{"type": "null"}])
@@ -158,11 +158,12 @@ def test_the_schema_of_a_config_has_every_kind() -> None:
             assert set(found["properties"]) == set(kinds[name].model_fields)
             named = [name for name in kinds.choosing if name in found.get("required", [])]
             kind, *variant = name.split()
-            assert named == [kinds.field] * (kind != kinds.default) + ["output"] * len(variant)
+            unnamed = (kinds.default, "collections", "suite")
+            assert named == [kinds.field] * (kind not in unnamed) + ["output"] * len(variant)
 
 
 def test_every_kind_has_the_name_it_is_registered_under() -> None:
-    for kinds in (SOURCES, BACKENDS, RERANKERS):
+    for kinds in (DATA, BACKENDS, RERANKERS):
         assert [kinds.chosen(kinds.defaults(kinds[name])) for name in kinds] == list(kinds)
 
 

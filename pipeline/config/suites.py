@@ -1,0 +1,175 @@
+"""Suites: several collections under one name, in a config or in a file of the package.
+
+A file of `pipeline/suites/` lists the collections of a published suite: where each one's data is, and what
+the suite says of it. `data.suite` names such a file, or one of the user's own; `data.collections` lists
+collections in the config itself.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, NoReturn, Self
+
+from pydantic import AfterValidator, ValidationError, model_validator
+
+from pipeline.config.data import SOURCES, DataSettings
+from pipeline.config.mistakes import explain
+from pipeline.config.settings import FOLDER, PathOrId, Section, setting
+from pipeline.config.yaml_files import read_yaml
+from pipeline.core.errors import InputError
+
+SUITES = Path(__file__).parents[1] / "suites"
+"""The folder of the lists that come with the package."""
+SHARED = ("queries", "corpus", "missing_passages")
+"""Settings of a suite's section that hold for each collection that does not set them itself."""
+
+
+def plain_name(value: str) -> str:
+    """A name that can be that of a folder; raises ValueError for others."""
+    if not re.fullmatch(r"[A-Za-z0-9._-]+", value) or value.strip(".") == "":
+        raise ValueError("letters, digits, '.', '_' and '-', and not only dots")
+    return value
+
+
+PlainName = Annotated[str, AfterValidator(plain_name)]
+SUITE_FILE = "suite.json"
+"""The file that lies beside the result folders of a suite's collections."""
+
+
+def _collection_name(value: str) -> str:
+    if value == SUITE_FILE:
+        raise ValueError("another name than that of the suite's own file")
+    return value
+
+
+CollectionName = Annotated[PlainName, AfterValidator(_collection_name)]
+
+
+class SuiteCollection(Section):
+    """A collection of a suite, and what the suite says of it.
+
+    Attributes:
+        query_instruction: What models that take an instruction for each task are given; it replaces `{task}`
+            in `model.query_instruction`.
+        passage_instruction: Likewise of passages.
+        main_measure: None is that of the suite.
+        group: Collections with one group count as one: their mean is taken first.
+        passages, queries: How many there are, as far as it is known before they are read.
+    """
+
+    data: Annotated[DataSettings, SOURCES] = setting(..., "the collection", shapes="")
+    query_instruction: str | None = setting(None, "the task, for models that are given it", shapes="")
+    passage_instruction: str | None = setting(None, "likewise of passages", shapes="")
+    main_measure: str | None = setting(None, "the measure that it is judged by", shapes="")
+    group: PlainName | None = setting(None, "collections of a group count as one", shapes="")
+    passages: int | None = setting(None, "number of passages", shapes="", ge=1)
+    queries: int | None = setting(None, "number of judged queries", shapes="", ge=1)
+    license: str | None = setting(None, "of the collection; null is that of the suite", shapes="")
+
+
+class Suite(Section):
+    """A list of collections."""
+
+    description: str = setting("", "what the suite is", shapes="")
+    license: str | None = setting(None, "of the collections", shapes="")
+    main_measure: str | None = setting(None, "the measure that collections are judged by", shapes="")
+    collections: dict[CollectionName, SuiteCollection] = setting(..., "by name", shapes="", min_length=1)
+
+    def measure_of(self, name: str) -> str | None:
+        """The main measure of a collection."""
+        return self.collections[name].main_measure or self.main_measure
+
+
+def suite_names() -> list[str]:
+    """The names of the suites that come with the package."""
+    return sorted(path.stem for path in SUITES.glob("*.yaml"))
+
+
+@functools.cache
+def read_suite(name: str) -> Suite:
+    """A suite of the package by its name, or the file at a path.
+
+    Raises:
+        InputError: There is no such suite, or the file is not one.
+    """
+    path = Path(name) if name.endswith((".yaml", ".yml")) else SUITES / f"{name}.yaml"
+    if path.parent == SUITES and not path.is_file():
+        near = difflib.get_close_matches(name, suite_names(), 1)
+        raise InputError(
+            f"no suite '{name}'",
+            allowed=", ".join([*suite_names(), "the path of a file such as ./suite.yaml"]),
+            fix=f"did you mean '{near[0]}'" if near else "name one of them",
+        )
+    example = "those of benchmarco suites"
+    raw = read_yaml(path, "suite", tuple(Suite.model_fields), example, "a suite's YAML file")
+    try:
+        return Suite.model_validate(raw, context={FOLDER: path.resolve().parent})
+    except ValidationError as error:
+        raise explain(error, f"suite {path}", Suite) from None
+
+
+class ManySettings(DataSettings):
+    """Several collections; what is set beside them holds for each that does not set it itself."""
+
+    @property
+    def suite_of_collections(self) -> Suite:
+        """The collections, as they are listed."""
+        raise NotImplementedError
+
+    @property
+    def members(self) -> Mapping[str, DataSettings]:
+        """The data section of each collection, by name."""
+        shared = {name: getattr(self, name) for name in SHARED if name in self.model_fields_set}
+        return {
+            name: each.data.model_copy(
+                update={key: value for key, value in shared.items() if key not in each.data.model_fields_set}
+            )
+            for name, each in self.suite_of_collections.collections.items()
+        }
+
+    def open(self) -> NoReturn:
+        """Refused: each collection is opened for itself."""
+        raise InputError(
+            "data names several collections",
+            allowed="one collection here",
+            fix="name one of them by data.source",
+        )
+
+
+class CollectionsSettings(ManySettings):
+    """Several collections, listed here."""
+
+    source: Literal["collections"] = DataSettings.narrowed("source", "collections")
+    collections: dict[CollectionName, Annotated[DataSettings, SOURCES]] = setting(
+        ..., "the section `data` of each collection, by its name", shapes="", min_length=1
+    )
+
+    @property
+    def suite_of_collections(self) -> Suite:
+        """See `ManySettings.suite_of_collections`."""
+        listed: dict[str, Any] = {name: SuiteCollection(data=data) for name, data in self.collections.items()}
+        return Suite(collections=listed)
+
+
+class SuiteSettings(ManySettings):
+    """A suite: several collections, listed in a file."""
+
+    source: Literal["suite"] = DataSettings.narrowed("source", "suite")
+    suite: PathOrId = setting(..., "name of a list in the package, or the path of a file", shapes="")
+
+    @model_validator(mode="after")
+    def _exists(self) -> Self:
+        try:
+            _ = self.suite_of_collections
+        except InputError as error:
+            raise ValueError(str(error).removesuffix(".")) from None
+        return self
+
+    @property
+    def suite_of_collections(self) -> Suite:
+        """See `ManySettings.suite_of_collections`."""
+        return read_suite(self.suite)
