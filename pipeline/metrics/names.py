@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from pipeline.core.errors import InputError
-from pipeline.metrics.measures import MEASURES, Cutoff
+from pipeline.metrics.graded import Cutoff
+from pipeline.metrics.measures import MEASURES
 
-Value = int | bool | str
+Value = int | bool | str | float
 
 # Each parameter with its values; the first one is the default, which is not printed.
 PARAMETERS: dict[str, Sequence[Value]] = {
@@ -25,8 +26,12 @@ PARAMETERS: dict[str, Sequence[Value]] = {
     "gain": ("linear", "exp"),
     "ideal": ("all", "retrieved"),
     "norm": ("all", "retrieved"),
+    "p": (0.8,),  # and every other share between 0 and 1
     "rel": range(1, 2**31),
+    "unjudged": ("kept", "removed"),
 }
+COMMON = ("unjudged",)
+"""Parameters of every measure: what is done to a ranking before it is measured."""
 CUTOFFS = range(1, 2**31)
 
 ALIASES = {
@@ -41,6 +46,7 @@ ALIASES = {
 
 _NAME = re.compile(r"(?P<name>[^()@]*)(?:\((?P<params>[^()]*)\))?\s*(?:@(?P<cutoff>[^()@]*))?")
 _SUFFIXED = re.compile(r"(?P<name>[a-z_]+?)(?:_cut|_at)?[_.](?P<cutoff>[0-9]+)")
+_SHARE = re.compile(r"0?\.[0-9]{1,15}")
 _LIST_COMMA = re.compile(r",(?![^()]*\))")
 
 
@@ -60,8 +66,14 @@ class Measure:
 
     @property
     def settings(self) -> dict[str, Value]:
-        """All parameters of the measure, with defaults filled in."""
-        return {name: PARAMETERS[name][0] for name in MEASURES[self.name].params} | dict(self.params)
+        """All parameters of the measure's own, with defaults filled in."""
+        given = dict(self.params)
+        return {name: given.get(name, PARAMETERS[name][0]) for name in MEASURES[self.name].params}
+
+    @property
+    def condensed(self) -> bool:
+        """Whether unjudged documents are taken out of the ranking first."""
+        return ("unjudged", "removed") in self.params
 
     def __str__(self) -> str:
         params = ",".join(f"{name}={_print(value)}" for name, value in self.params)
@@ -107,11 +119,11 @@ def _parse_params(name: str, params: str, text: str) -> tuple[tuple[str, Value],
     values: dict[str, Value] = {}
     for item in filter(None, (item.strip() for item in params.split(","))):
         key, _, value = (part.strip() for part in item.partition("="))
-        applicable = MEASURES[name].params
+        applicable = (*MEASURES[name].params, *COMMON)
         if key not in applicable:
             raise InputError(
                 f"{name} has no parameter {key!r} in measure {text!r}",
-                allowed=", ".join(applicable) or "none",
+                allowed=", ".join(applicable),
                 fix=_suggest(_nearest(key, applicable)),
             )
         if key in values:
@@ -124,6 +136,8 @@ def _parse_value(key: str, value: str, text: str) -> Value:
     options = PARAMETERS[key]
     if isinstance(options, range):
         return _parse_count(value, options, f"{key}={value}", text)
+    if isinstance(options[0], float):
+        return _parse_share(value, f"{key}={value}", text)
     by_name = {_print(option): option for option in options}
     if value in by_name:
         return by_name[value]
@@ -153,8 +167,15 @@ def _parse_count(digits: str, allowed: range, what: str, text: str) -> int:
     raise InputError(f"{what} in measure {text!r}", allowed=numbers)
 
 
+def _parse_share(digits: str, what: str, text: str) -> float:
+    if _SHARE.fullmatch(digits) and float(digits) > 0:
+        return float(digits)
+    raise InputError(f"{what} in measure {text!r}", allowed="a share between 0 and 1, such as 0.95")
+
+
 def _print(value: Value) -> str:
-    return str(value).lower()
+    """A value as it is read; a share has at most 15 digits, with which none is lost."""
+    return f"{value:.15f}".rstrip("0") if isinstance(value, float) else str(value).lower()
 
 
 def _nearest(word: str, options: Sequence[str]) -> str:

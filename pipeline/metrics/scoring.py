@@ -6,7 +6,7 @@ The lookup is the expensive part: of a million hits, few are judged. A query's r
 joined into one integer key, `query * stride + passage`, for the hits and for the judgments. Judgments are
 sorted by query and passage, so their keys ascend. A hash table finds the hits whose key is among them
 (`_match_keys`); it is made for a block of queries at a time, so that it and all temporary arrays stay in the
-processor's cache. What comes out are the judged cells of the ranking (`measures.Graded`), in its order.
+processor's cache. What comes out are the judged cells of the ranking (`graded.Graded`), in its order.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from pipeline.core.records import Float64, Int64, Qrels, Ranking
-from pipeline.metrics.measures import MEASURES, Graded, JudgedRanking, ideal_order
+from pipeline.metrics.graded import Graded, JudgedRanking, ideal_order
+from pipeline.metrics.measures import MEASURES
 from pipeline.metrics.names import Measure
 
 BLOCK_CELLS = 1 << 16  # cells of a ranking that are looked up at once
@@ -37,6 +38,7 @@ def compute_measures(ranking: Ranking, qrels: Qrels, n_queries: int, measures: S
         float64 [n_queries, measures], columns in the order of `measures`.
     """
     judged = judge_ranking(ranking, qrels, n_queries)
+    condensed = judged.condensed() if any(measure.condensed for measure in measures) else judged
     depth = max(ranking.passages.shape[1], 1)
     groups: defaultdict[Measure, list[int]] = defaultdict(list)
     for column, measure in enumerate(measures):
@@ -45,21 +47,21 @@ def compute_measures(ranking: Ranking, qrels: Qrels, n_queries: int, measures: S
     for measure, columns in groups.items():
         column_cutoffs = [measures[column].cutoff or depth for column in columns]
         cutoffs = np.unique(np.array(column_cutoffs, dtype=np.int64))
-        computed = MEASURES[measure.name].compute(judged, cutoffs, **measure.settings)
+        of = condensed if measure.condensed else judged
+        computed = MEASURES[measure.name].compute(of, cutoffs, **measure.settings)
         values[:, columns] = computed[:, np.searchsorted(cutoffs, column_cutoffs)]
     return values
 
 
 def judge_ranking(ranking: Ranking, qrels: Qrels, n_queries: int) -> JudgedRanking:
-    """Look up the grade of every hit. Grades below 0 become 0: judged and not relevant."""
+    """Look up the grade of every hit."""
     if ranking.passages.ndim != 2 or len(ranking.passages) != n_queries:
         raise ValueError(f"ranking of shape {ranking.passages.shape} for {n_queries} queries")
-    grades = np.maximum(qrels.grades, 0)
     cells, entries = _judged_cells(ranking.passages, qrels)
     queries, ranks = np.divmod(cells, max(ranking.passages.shape[1], 1))
     return JudgedRanking(
-        found=Graded(n_queries, queries, ranks + 1, grades[entries]),
-        ideal=ideal_order(n_queries, qrels.queries, grades),
+        found=Graded(n_queries, queries, ranks + 1, qrels.grades[entries]),
+        ideal=ideal_order(n_queries, qrels.queries, qrels.grades),
         retrieved=np.count_nonzero(ranking.passages >= 0, axis=1),
     )
 

@@ -78,6 +78,7 @@ def test_the_second_texts_set_a_is_0_924(score_lists: Scorer) -> None:
 
 # One query: ranks 1 to 6 hold grades 0, 2, unjudged, 1, -1, 3; a grade 1 and a grade 2 were not retrieved.
 RANKED = [10, 11, 12, 13, 14, 15]
+E = 0.00001
 JUDGED = {10: 0, 11: 2, 13: 1, 14: -1, 15: 3, 20: 1, 21: 2}
 
 
@@ -111,6 +112,35 @@ JUDGED = {10: 0, 11: 2, 13: 1, 14: -1, 15: 3, 20: 1, 21: 2}
         ("judged@100", 5 / 6),
         ("r_precision", 2 / 5),
         ("r_precision(rel=2)", 1 / 3),
+        # ranks 2, 4, 6 are relevant below 1 judged non-relevant document, all there is; R = 5
+        ("bpref", 0),
+        # with rel=2 ranks 2 and 6 are, below 1 and 2 of 3 others (grades 0, 1, 1); R = 3
+        ("bpref(rel=2)", ((1 - 1 / 3) + (1 - 2 / 3)) / 3),
+        # in the pool above: 1, 2 and 4; relevant of those judged: 0 of 1, 1 of 2, 2 of 3; E = 0.00001
+        (
+            "infap",
+            (
+                (1 + 1 * (0 + E) / (1 + 2 * E)) / 2
+                + (1 + 2 * (1 + E) / (2 + 2 * E)) / 4
+                + (1 + 4 * (2 + E) / (3 + 2 * E)) / 6
+            )
+            / 5,
+        ),
+        ("rbp(p=0.5)@4", 0.5 * (0.5 + 0.5**3)),
+        ("rbp", 0.2 * (0.8 + 0.8**3 + 0.8**5)),
+        ("rbp(rel=3)@6", 0.2 * 0.8**5),
+        # ranks 1, 2, 4 and 6 are judged; rank 5 is in the pool only
+        ("rbp_residual(p=0.5)@4", 1 - 0.5 * (1 + 0.5 + 0.5**3)),
+        ("rbp_residual", 1 - 0.2 * (1 + 0.8 + 0.8**3 + 0.8**5)),
+        ("err@3", 3 / 16 / 2),
+        ("err@6", 3 / 16 / 2 + 13 / 16 * (1 / 16 / 4 + 15 / 16 * 7 / 16 / 6)),
+        # grades 0, 2, 1, 3 are left at ranks 1 to 4
+        ("precision(unjudged=removed)@4", 3 / 4),
+        ("mrr(rel=3,unjudged=removed)", 1 / 4),
+        ("map(unjudged=removed)", (1 / 2 + 2 / 3 + 3 / 4) / 5),
+        ("dcg(unjudged=removed)@4", 2 / np.log2(3) + 1 / 2 + 3 / np.log2(5)),
+        ("judged(unjudged=removed)@9", 1),
+        ("err(unjudged=removed)@2", 3 / 16 / 2),
     ],
 )
 def test_each_rule_by_hand(score_lists: Scorer, measure: str, expected: float) -> None:
@@ -119,6 +149,12 @@ def test_each_rule_by_hand(score_lists: Scorer, measure: str, expected: float) -
 
 def test_r_precision_counts_the_rank_r(score_lists: Scorer) -> None:
     assert score_lists([[9, 1]], [{1: 1, 2: 1}], "r_precision").item() == 1 / 2
+
+
+def test_err_takes_the_grades_of_gdeval(score_lists: Scorer) -> None:
+    assert score_lists([[1, 2]], [{1: 4, 2: 4}], "err@2").item() == 15 / 16 + 1 / 16 * 15 / 16 / 2
+    with pytest.raises(InputError, match="grade 5 with err"):
+        score_lists([[1]], [{2: 5}], "err@5")
 
 
 def test_grade_past_what_gain_exp_can_hold_is_refused(score_lists: Scorer) -> None:

@@ -6,17 +6,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.core.errors import InputError
-from pipeline.metrics.measures import MEASURES, Cutoff
-from pipeline.metrics.names import ALIASES, PARAMETERS, Measure, parse_measure, parse_measures
+from pipeline.metrics.graded import Cutoff
+from pipeline.metrics.measures import MEASURES
+from pipeline.metrics.names import ALIASES, COMMON, PARAMETERS, Measure, parse_measure, parse_measures
 
 
 @st.composite
 def measures(draw: st.DrawFn) -> Measure:
     name = draw(st.sampled_from(sorted(MEASURES)))
     definition = MEASURES[name]
+    drawn = {"rel": st.integers(1, 2**31 - 1), "p": st.integers(1, 10**15 - 1).map(lambda n: n / 10**15)}
     values = {
-        key: draw(st.integers(1, 2**31 - 1) if key == "rel" else st.sampled_from(PARAMETERS[key]))
-        for key in definition.params
+        key: draw(drawn.get(key, st.sampled_from(PARAMETERS[key]))) for key in (*definition.params, *COMMON)
     }
     params = tuple(sorted((key, value) for key, value in values.items() if value != PARAMETERS[key][0]))
     cutoffs = st.integers(1, 2**31 - 1)
@@ -36,7 +37,10 @@ def test_parse_and_print_are_inverse(measure: Measure) -> None:
 
 @given(measures())
 def test_spelled_out_defaults_are_read_and_not_printed(measure: Measure) -> None:
-    params = ", ".join(f"{key} = {value}" for key, value in measure.settings.items())
+    all_settings = {**measure.settings, "unjudged": "removed" if measure.condensed else "kept"}
+    params = ", ".join(
+        f"{key} = {value:.15f}" if key == "p" else f"{key} = {value}" for key, value in all_settings.items()
+    )
     cutoff = f" @ {measure.cutoff}" if measure.cutoff else ""
     assert str(parse_measure(f"{measure.name} ( {params} ){cutoff}")) == str(measure)
 
@@ -71,6 +75,13 @@ def test_spelled_out_defaults_are_read_and_not_printed(measure: Measure) -> None
         ("ndcg(gain=exp,ideal=retrieved)@5", "ndcg(gain=exp,ideal=retrieved)@5"),
         ("map(norm=retrieved)", "map(norm=retrieved)"),
         ("ndcg()@010", "ndcg@10"),
+        ("Bpref(rel=2)", "bpref(rel=2)"),
+        ("infAP", "infap"),
+        ("RBP(p=.50)@20", "rbp(p=0.5)@20"),
+        ("RBP(rel=2,p=0.8)", "rbp(rel=2)"),
+        ("err_20", "err@20"),
+        ("nDCG(unjudged=removed)@10", "ndcg(unjudged=removed)@10"),
+        ("bpref(unjudged=kept)", "bpref"),
     ],
 )
 def test_names_of_other_tools_are_read(text: str, canonical: str) -> None:
@@ -95,12 +106,15 @@ def test_names_of_other_tools_are_read(text: str, canonical: str) -> None:
         ("ndcg@١", ["cutoff"]),
         ("ndcg(gian=exp)@5", ["no parameter 'gian'", "Allowed: gain, ideal", "nearest is gain"]),
         ("ndcg(rel=2)@5", ["no parameter 'rel'", "Allowed: gain, ideal"]),
-        ("judged(rel=2)@5", ["no parameter 'rel'", "Allowed: none"]),
+        ("judged(rel=2)@5", ["no parameter 'rel'", "Allowed: unjudged"]),
         ("dcg(gain=expo)@5", ["gain=expo", "Allowed: gain=linear, gain=exp", "nearest is gain=exp"]),
         ("recall(cap)@5", ["cap=", "cap=false, cap=true"]),
         ("recall(rel=0)@5", ["rel=0", "from 1"]),
         ("recall(rel=two)@5", ["rel=two"]),
         ("recall(rel=2,rel=2)@5", ["duplicate parameter 'rel'"]),
+        ("rbp(p=1)@5", ["p=1 in measure", "a share between 0 and 1"]),
+        ("rbp(p=0.0)@5", ["p=0.0 in measure"]),
+        ("map(unjudged=gone)", ["Allowed: unjudged=kept, unjudged=removed"]),
         ("ndcg@10)", ["cannot be read"]),
         ("ndcg(gain=exp@10", ["cannot be read"]),
     ],

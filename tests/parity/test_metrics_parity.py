@@ -4,6 +4,7 @@ Runs go through TREC files, as a user's do: reading, joining, tie rule and measu
 """
 
 import gzip
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -64,6 +65,7 @@ def pytrec_names(rel: int, cutoffs: list[int]) -> dict[str, str]:
     """Our name and pytrec_eval's for all it computes at a relevance level."""
     at_rel = f"(rel={rel})"
     names = {f"map{at_rel}": "map", f"mrr{at_rel}": "recip_rank", f"r_precision{at_rel}": "Rprec"}
+    names |= {f"bpref{at_rel}": "bpref", f"infap{at_rel}": "infAP"}
     for k in cutoffs:
         names |= {f"precision{at_rel}@{k}": f"P_{k}", f"recall{at_rel}@{k}": f"recall_{k}"}
         names |= {f"map{at_rel}@{k}": f"map_cut_{k}", f"success{at_rel}@{k}": f"success_{k}"}
@@ -71,13 +73,26 @@ def pytrec_names(rel: int, cutoffs: list[int]) -> dict[str, str]:
     return names
 
 
-def pytrec_values(qrels: Judgments, run: Run, rel: int, cutoffs: list[int]) -> Values:
+def condensed(measure: str) -> str:
+    """The measure of the ranking without unjudged documents."""
+    name, at, cutoff = measure.partition("@")
+    return (f"{name[:-1]}," if name.endswith(")") else f"{name}(") + f"unjudged=removed){at}{cutoff}"
+
+
+def pytrec_values(
+    qrels: Judgments, run: Run, rel: int, cutoffs: list[int], only_judged: bool = False
+) -> Values:
     """pytrec_eval's values under our names, as `trec_eval -c` counts: 0 for a query without hits."""
     names = pytrec_names(rel, cutoffs)
+    if only_judged:  # trec_eval -J
+        names = {condensed(ours): theirs for ours, theirs in names.items()}
     ks = ",".join(map(str, cutoffs))
-    wanted = {"map", "recip_rank", "Rprec"}
+    wanted = {"map", "recip_rank", "Rprec", "bpref", "infAP"}
     wanted |= {f"{name}.{ks}" for name in ("P", "recall", "map_cut", "success", "ndcg_cut")}
-    theirs = pytrec_eval.RelevanceEvaluator(qrels, wanted, relevance_level=rel).evaluate(run)
+    evaluator = pytrec_eval.RelevanceEvaluator(
+        qrels, wanted, relevance_level=rel, judged_docs_only_flag=only_judged
+    )
+    theirs = evaluator.evaluate(run)
     return {q: {our: theirs[q][name] if q in theirs else 0.0 for our, name in names.items()} for q in qrels}
 
 
@@ -110,7 +125,8 @@ def ir_measures_values(qrels: Judgments, run: Run, names: dict[str, str]) -> Val
 
 def ir_measures_names(rel: int, cutoffs: list[int]) -> dict[str, str]:
     names = {f"mrr(rel={rel})": f"RR(rel={rel})", f"r_precision(rel={rel})": f"Rprec(rel={rel})"}
-    names |= {f"map(rel={rel})": f"AP(rel={rel})"}
+    names |= {f"map(rel={rel})": f"AP(rel={rel})", f"bpref(rel={rel})": f"Bpref(rel={rel})"}
+    names |= {f"infap(rel={rel})": f"infAP(rel={rel})"}
     pairs = [("mrr", "RR"), ("map", "AP"), ("precision", "P"), ("recall", "R"), ("success", "Success")]
     for k in cutoffs:
         names |= {f"{ours}(rel={rel})@{k}": f"{theirs}(rel={rel})@{k}" for ours, theirs in pairs}
@@ -134,8 +150,9 @@ def load(name: str) -> tuple[Path, Path, Judgments, Run]:
 @pytest.mark.parametrize("name", RUNS)
 def test_real_runs_equal_pytrec_eval(name: str, rel: int) -> None:
     qrels_path, run_path, qrels, run = load(name)
-    theirs = pytrec_values(qrels, run, rel, CUTOFFS)
-    assert_equal(files_values(qrels_path, run_path, list(pytrec_names(rel, CUTOFFS))), theirs)
+    for only_judged in (False, True):
+        theirs = pytrec_values(qrels, run, rel, CUTOFFS, only_judged)
+        assert_equal(files_values(qrels_path, run_path, list(next(iter(theirs.values())))), theirs)
 
 
 @needs_dl19
@@ -197,14 +214,17 @@ GRADES = st.dictionaries(IDS, st.integers(-2, 4), min_size=1, max_size=14)
 JUDGED = st.dictionaries(IDS, GRADES.filter(has_grade_from_zero), min_size=1, max_size=4)
 
 
-@settings(max_examples=400)
+@settings(max_examples=350)
 @given(qrels=JUDGED, run=RUNS_OF, rel=st.integers(1, 3))
 def test_generated_runs_equal_pytrec_eval(tmp_path: Path, qrels: Judgments, run: Run, rel: int) -> None:
     cutoffs = [1, 2, 3, 5, 10, 20]
     theirs = pytrec_values(qrels, run, rel, cutoffs)
-    for values in theirs.values():  # it has no MRR with a cutoff; within k, a reciprocal rank is at least 1/k
+    only_judged = pytrec_values(qrels, run, rel, cutoffs, only_judged=True)
+    for query, values in theirs.items():
+        # it has no MRR with a cutoff; within k, a reciprocal rank is at least 1/k
         first = values[f"mrr(rel={rel})"]
         values |= {f"mrr(rel={rel})@{k}": first if first >= 1 / k else 0.0 for k in cutoffs}
+        values |= only_judged[query]
     ours = our_values(tmp_path, qrels, run, list(next(iter(theirs.values()))))
     assert_equal(ours, theirs)
 
@@ -243,6 +263,19 @@ def test_ndcg_over_what_was_retrieved_equals_scikit_learn(grades: list[int], k: 
     assert abs(ours.item() - ndcg_score(gains, scores, k=k)) <= TOLERANCE
 
 
+@needs_dl19
+def test_expected_reciprocal_rank_is_gdeval_s(tmp_path: Path) -> None:
+    """To the five digits that gdeval.pl prints; it is a Perl program inside ir_measures."""
+    if not shutil.which("perl"):
+        pytest.skip("perl is not here, which gdeval is written in")
+    *_, qrels, run = load("rep_llama")
+    names = {f"err@{k}": f"ERR@{k}" for k in (1, 10, 100)}
+    ours, theirs = our_values(tmp_path, qrels, run, list(names)), ir_measures_values(qrels, run, names)
+    for query, values in theirs.items():
+        assert list(ours[query].values()) == pytest.approx(list(values.values()), abs=6e-6)
+    assert np.mean([values["err@10"] for values in ours.values()]) > 0.1
+
+
 def cells(gain: Callable[[int], float], grades: list[int]) -> float:
     return sum(gain(grade) / np.log2(rank + 1) for rank, grade in enumerate(grades, 1))
 
@@ -253,6 +286,7 @@ def test_what_no_peer_computes_equals_its_formula(tmp_path: Path, qrels: Judgmen
     """Written out in plain Python, document by document."""
     names = [f"cg@{k}", f"dcg(gain=exp)@{k}", f"ndcg(gain=exp)@{k}"]
     names += [f"recall(cap=true)@{k}", f"map(norm=retrieved)@{k}"]
+    names += [f"rbp(p=0.7)@{k}", f"rbp_residual(p=0.7)@{k}", f"err@{k}"]
     expected: Values = {}
     for query, judged in qrels.items():
         hits = run.get(query, {})
@@ -269,6 +303,12 @@ def test_what_no_peer_computes_equals_its_formula(tmp_path: Path, qrels: Judgmen
             dcg / ideal if ideal else 0,
             found / min(k, relevant) if relevant else 0,
             sum(precisions) / found if found else 0,
+            sum(0.3 * 0.7**place for place, grade in enumerate(grades) if grade > 0),
+            1 - sum(0.3 * 0.7**place for place, d in enumerate(order) if judged.get(d, -1) >= 0),
+            sum(
+                (2**grade - 1) / 16 / rank * np.prod([1 - (2**g - 1) / 16 for g in grades[: rank - 1]])
+                for rank, grade in enumerate(grades, 1)
+            ),
         ]
         expected[query] = dict(zip(names, values, strict=True))
     assert_equal(our_values(tmp_path, qrels, run, names), expected)
