@@ -65,6 +65,26 @@ CONFIGS = {
         data: {source: hub, path: rows, split: dev}
         model: {backend: flag, name: ./bge-small-en-v1.5}
     """,
+    "subsets": """
+        name: t
+        data: {source: beir, path: subsets, subset: sw}
+        model: {backend: flag, name: ./bge-small-en-v1.5}
+    """,
+    "bright": """
+        name: t
+        data: {source: bright, path: bright, domain: pony}
+        model: {backend: flag, name: ./bge-small-en-v1.5}
+    """,
+    "air-bench": """
+        name: t
+        data: {source: air-bench, path: qa_wiki_en}
+        model: {backend: flag, name: ./bge-small-en-v1.5}
+    """,
+    "mldr": """
+        name: t
+        data: {source: mldr, path: mldr, language: sw}
+        model: {backend: flag, name: ./bge-small-en-v1.5}
+    """,
     "two tables": """
         name: t
         data: {source: hub, path: rows, split: dev, corpus_path: texts}
@@ -202,6 +222,12 @@ CHANGES: dict[str, list[Change]] = {
         Change("data.corpus.positives_of=3", ("tables", "data.corpus={positives_of: 2}"), ALL)
     ],
     "data.missing_passages": [Change("data.missing_passages=drop", makes_again={"data", "evaluate"})],
+    "data.ignored": [Change("data.ignored=identical_ids"), Change("data.ignored=none", ("bright",))],
+    "data.subset": [Change("data.subset=en", ("subsets",), PASSAGES_ON | QUERIES_ON)],
+    "data.domain": [Change("data.domain=biology", ("bright",), PASSAGES_ON | QUERIES_ON)],
+    "data.documents": [Change("data.documents=long", ("bright",), PASSAGES_ON | QUERIES_ON)],
+    "data.dataset": [Change("data.dataset=other", ("air-bench",), PASSAGES_ON | QUERIES_ON)],
+    "data.language": [Change("data.language=en", ("mldr",), PASSAGES_ON | QUERIES_ON)],
     "data.query_column": [Change("data.query_column=question", ("tables",), QUERIES_ON)],
     "data.positives_column": [
         Change("data.positives_column=also", ("tables",), ALL),
@@ -316,6 +342,24 @@ CHANGES: dict[str, list[Change]] = {
 }
 
 
+def write_suite_layouts(folder: Path) -> None:
+    """The files of layouts that hold several collections; no content but their names, as none is parsed."""
+    parts = ("corpus", "queries", "qrels")
+    names = [f"subsets/{subset}-{part}/test-0.parquet" for subset in ("sw", "en") for part in parts]
+    tables = ("documents", "long_documents", "examples")
+    names += [f"bright/{table}/{domain}-0.parquet" for table in tables for domain in ("pony", "biology")]
+    for dataset in ("default", "other"):
+        texts, judged = "qa_wiki_en/AIR-Bench_24.05", "qrels-qa_wiki_en-dev/AIR-Bench_24.05"
+        names += [f"{texts}/corpus_{dataset}-0.parquet", f"{texts}/queries_{dataset}_dev-0.parquet"]
+        names += [f"{judged}/qrels_{dataset}_dev-0.parquet"]
+    names += [
+        f"mldr/mldr-v1.0-{name}/{part}.jsonl.gz" for name in ("sw", "en") for part in ("corpus", "test")
+    ]
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(name, encoding="utf-8")
+
+
 @pytest.fixture(scope="module")
 def original(tmp_path_factory: pytest.TempPathFactory, root: Path, bge_folder: Path, m3_folder: Path) -> Path:
     """Everything the configs name; never changed."""
@@ -357,6 +401,7 @@ def original(tmp_path_factory: pytest.TempPathFactory, root: Path, bge_folder: P
             table = pa.table({**columns, "split": [split] * 3})
             pa.parquet.write_table(table, folder / name / "data" / f"{split}-00000-of-00001.parquet")
     shutil.copytree(folder / "texts", folder / "texts_copy")
+    write_suite_layouts(folder)
     for name, seed in (("passages", 1), ("queries", 2), ("other", 3)):
         np.save(folder / f"{name}.npy", np.random.default_rng(seed).random((4, 2), np.float32))
     (folder / "ids.txt").write_text("a\nb\nc\nd\n", encoding="utf-8")

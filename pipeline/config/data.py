@@ -25,6 +25,12 @@ class DataSettings(Section):
         "judgments of passages that the corpus lacks: count them as not retrieved, as trec_eval does",
         shapes="data evaluate",
     )
+    ignored: Literal["none", "identical_ids", "negative_grades"] = setting(
+        "none",
+        "passages that are removed from a ranking before it is scored: those with the query's own id, or "
+        "those judged below 0 for it",
+        shapes="evaluate",
+    )
 
     @property
     def passages_kept(self) -> int | None:
@@ -55,6 +61,10 @@ SOURCES = Kinds(
         "flag": "pipeline.data.sources.flag:FlagFolderSettings",
         "hub": "pipeline.data.sources.hub:HubSettings",
         "ir_datasets": "pipeline.data.sources.ir_datasets:CatalogueSettings",
+        "air-bench": "pipeline.data.sources.air_bench:AirBenchSettings",
+        "bright": "pipeline.data.sources.bright:BrightSettings",
+        "miracl": "pipeline.data.sources.miracl:MiraclSettings",
+        "mldr": "pipeline.data.sources.mldr:MldrSettings",
     },
 )
 """The sources: to add one, write its file in `pipeline/data/sources/` and its line here."""

@@ -72,8 +72,12 @@ class Rows(Located):
         values: Array = column.to_numpy()
         return values
 
-    def lists(self, name: str) -> tuple[pa.Array, Int64]:
+    def lists(self, name: str, field: str | None = None) -> tuple[pa.Array, Int64]:
         """A column of lists of texts, or of single texts.
+
+        Args:
+            name: The column.
+            field: Where the lists hold records, the field of these with the text.
 
         Returns:
             All texts, one after the other, Arrow string array [m], and the row of each, int64 [m].
@@ -86,6 +90,8 @@ class Rows(Located):
         if _is_text(column.type):
             return self.strings(name), np.arange(len(column))
         is_list = types.is_list(column.type) or types.is_large_list(column.type)
+        if field and is_list and types.is_struct(column.type.value_type):
+            column = self._field_of_lists(column, name, field)
         if is_list and types.is_null(column.type.value_type):
             column = column.cast(pa.list_(pa.string()))
         elif not is_list or not _is_text(column.type.value_type):
@@ -95,6 +101,20 @@ class Rows(Located):
         parents = pc.list_parent_indices(column).to_numpy()
         self._refuse_null(name, values, [self.numbers[row] for row in parents] if values.null_count else [])
         return values.cast(pa.string()), parents.astype(np.int64)
+
+    def _field_of_lists(self, column: pa.Array, name: str, field: str) -> pa.Array:
+        """Lists of one field of their records, in place of lists of records."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        self._refuse_null(name, column, self.numbers)
+        known = [column.type.value_type.field(i).name for i in range(column.type.value_type.num_fields)]
+        if field not in known:
+            raise _missing(f"{self.origin}, column '{name}'", field, known)
+        values = pc.struct_field(pc.list_flatten(column), field)
+        lengths = pc.list_value_length(column).to_numpy()
+        ends = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+        return pa.ListArray.from_arrays(pa.array(ends), values)
 
     def batch(self, ids: pa.Array, texts: pa.Array, titles: pa.Array | None = None) -> Batch:
         """These rows as passages or queries."""
@@ -133,21 +153,32 @@ def read_rows(files: Sequence[Path], columns: Sequence[str], optional: Sequence[
         yield from (_parquet if path.suffix == ".parquet" else _json_lines)(path, columns, optional)
 
 
-def read_judgments(files: Sequence[Path], query: str, passage: str, grade: str) -> Judgments:
-    """Judgments from Parquet or JSON lines files with columns of those names."""
+def read_judgments(
+    files: Sequence[Path], query: str, passage: str, grade: str, grade_is_optional: bool = False
+) -> Judgments:
+    """Judgments from Parquet or JSON lines files with columns of those names.
+
+    With `grade_is_optional`, a table without that column lists relevant passages, of grade 1.
+    """
     import pyarrow as pa
 
-    rows = list(read_rows(files, [query, passage, grade]))
+    required = [query, passage] if grade_is_optional else [query, passage, grade]
+    rows = list(read_rows(files, required, [grade]))
     if not rows:
         raise InputError(f"{files[0]}: holds no judgment", fix="check data.split")
     return make_judgments(
         pa.concat_arrays([part.strings(query, integers=True) for part in rows]),
         pa.concat_arrays([part.strings(passage, integers=True) for part in rows]),
-        np.concatenate([part.numeric(grade) for part in rows]),
+        np.concatenate([_grades(part, grade) for part in rows]),
         " + ".join(dict.fromkeys(part.origin for part in rows)),
         rows[0].unit,
         np.concatenate([np.array(part.numbers, np.int64) for part in rows]),
     )
+
+
+def _grades(rows: Rows, column: str) -> Array:
+    """The grades of judgments; 1 where the column is absent."""
+    return rows.numeric(column) if column in rows.columns else np.ones(len(rows))
 
 
 def _missing(where: str, missing: str, found: Sequence[str]) -> InputError:

@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from pipeline.core.records import Float64, Int64, Qrels, Ranking
 from pipeline.metrics.graded import Graded, JudgedRanking, ideal_order
@@ -71,7 +72,21 @@ def drop_identical(ranking: Ranking, own: Int64) -> Ranking:
 
     `own` is int64 [queries], the row of that passage, or -1. Rows that lost a hit are padded with -1.
     """
-    kept = (ranking.passages != own[:, None]) | (ranking.passages < 0)
+    return _keep(ranking, (ranking.passages != own[:, None]) | (ranking.passages < 0))
+
+
+def drop_negative(ranking: Ranking, qrels: Qrels) -> Ranking:
+    """Remove from each row the passages that are judged below 0 for its query; hits below them move up."""
+    negative = qrels.grades < 0
+    excluded = Qrels(qrels.queries[negative], qrels.passages[negative], qrels.grades[negative])
+    cells, _ = _judged_cells(ranking.passages, excluded)
+    kept = np.ones(ranking.passages.shape, np.bool_)
+    kept.ravel()[cells] = False
+    return _keep(ranking, kept)
+
+
+def _keep(ranking: Ranking, kept: npt.NDArray[np.bool_]) -> Ranking:
+    """Keep some hits, bool [queries, k], in their order; rows that lost one are padded with -1."""
     if kept.all():
         return ranking
     order = np.argsort(~kept, axis=1, kind="stable")

@@ -28,7 +28,9 @@ def write_baseline(result: SavedResult, measures: Sequence[str], file: Path) -> 
     """
     columns = [result.measures.index(measure) for measure in measures]
     evaluate = result.manifest.recipes.get("evaluate", {})
-    scored_by = {name: evaluate[name] for name in ("qrels", "ignore_identical_ids") if name in evaluate}
+    scored_by = {
+        name: evaluate[name] for name in ("qrels", "ignore_identical_ids", "ignored") if name in evaluate
+    }
     document: dict[str, Any] = {
         "benchmarco_baseline": FORMAT,
         "name": result.record.name,

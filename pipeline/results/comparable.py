@@ -93,8 +93,9 @@ def notes(results: Sequence[SavedResult], names: Sequence[str]) -> Iterator[str]
             yield f"{names[0]} and {name} searched different passages, as their manifests say"
         if ours.get("queries") != theirs.get("queries"):
             yield f"{names[0]} and {name} have the query texts from different files"
-        if _ignores_identical_ids(first) != _ignores_identical_ids(result):
-            yield f"only one of {names[0]} and {name} was scored with evaluate.ignore_identical_ids"
+        for setting in ("evaluate.ignore_identical_ids", "data.ignored"):
+            if _scored_with(setting, first) != _scored_with(setting, result):
+                yield f"{names[0]} and {name} were scored with different values of {setting}"
         if apart := computed_elsewhere(first, result):
             yield (
                 f"{names[0]} and {name} computed {', '.join(apart)} on different hardware "
@@ -108,8 +109,8 @@ def _sources(result: SavedResult) -> dict[str, Any]:
     return sources if isinstance(sources, dict) else {}
 
 
-def _ignores_identical_ids(result: SavedResult) -> Any:
-    return result.manifest.recipes.get("evaluate", {}).get("ignore_identical_ids")
+def _scored_with(setting: str, result: SavedResult) -> Any:
+    return result.manifest.recipes.get("evaluate", {}).get(setting.split(".")[1])
 
 
 def computed_elsewhere(ours: SavedResult, theirs: SavedResult) -> list[str]:

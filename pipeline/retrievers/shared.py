@@ -105,7 +105,8 @@ def evaluate_stage(
     def ingredients(keys: Any) -> dict[str, Any]:
         names = [str(measure) for measure in measures]
         made_of = {role: keys[role] for role in rankings}
-        return {**made_of, "qrels": identity.qrels, "measures": names, **settings}
+        ignored = {} if config.data.ignored == "none" else {"ignored": config.data.ignored}
+        return {**made_of, "qrels": identity.qrels, "measures": names, **settings, **ignored}
 
     make = partial(_evaluate, config, measures, ranking, assessments)
     needs = (COLLECTION, *rankings)
@@ -135,7 +136,9 @@ def _evaluate(
     judged = np.unique(collection.qrels.queries)  # all, unless judgments of missing passages are dropped
 
     def score(ranking: Ranking) -> Float64:
-        if config.evaluate.ignore_identical_ids:
+        if config.data.ignored == "negative_grades":
+            ranking = scoring.drop_negative(ranking, collection.qrels)
+        if config.evaluate.ignore_identical_ids or config.data.ignored == "identical_ids":
             own = evaluation.row_numbers(queries.ids, collection.passages.ids)
             ranking = scoring.drop_identical(ranking, own)
         return scoring.compute_measures(ranking, collection.qrels, len(queries), measures)[judged]

@@ -37,14 +37,20 @@ class BeirSettings(LocatedSettings):
     revision: str | None = setting(
         None, "on the hub: branch, tag or commit of the dataset", shapes="data", keyed=False
     )
+    subset: str | None = setting(
+        None,
+        "on the hub: the prefix of the tables' names, as in 'sw-corpus'; a language, for example",
+        shapes="data",
+        keyed=False,
+    )
 
     def open(self) -> Source:
         """BEIR's own files where the folder has them, else its layout on the hub."""
         folder = Path(self.path)
         on_hub = not folder.is_absolute()
         has_own = any((folder / name).is_file() for name in ("corpus.jsonl", "corpus.jsonl.gz"))
-        if on_hub or (folder.is_dir() and not has_own and any(folder.rglob("corpus*"))):
-            return BeirHub.open(self.path, self.revision, self.split)
+        if on_hub or (folder.is_dir() and not has_own and any(folder.rglob("*corpus*"))):
+            return BeirHub.open(self.path, self.revision, self.split, self.subset)
         return BeirFolder.of_split(self.path, self.split)
 
 

@@ -64,6 +64,29 @@ class Repo:
                 return files
         raise self._not_found(folder, config, split)
 
+    def matching(self, *patterns: str) -> list[Path]:
+        """The files that match patterns, sorted by path within each; whatever the README says.
+
+        Raises:
+            InputError: A pattern matches none.
+        """
+        folder = self._folder(patterns)
+        found = [sorted(path for path in folder.glob(pattern) if path.is_file()) for pattern in patterns]
+        for pattern, files in zip(patterns, found, strict=True):
+            if not files:
+                raise InputError(
+                    f"dataset {self.name}: no file {pattern}",
+                    allowed="a repository or folder in the layout of data.source",
+                    fix="check data.path and the settings beside it",
+                )
+        return [path for files in found for path in files]
+
+    def identity_of(self, *patterns: str) -> dict[str, Any]:
+        """The commit, or the hashes of local files, which determine the files of `matching`."""
+        if self.commit is None:
+            return {"layout": "hub", **hashed(*self.matching(*patterns))}
+        return {"layout": "hub", "dataset": self.name, "commit": self.commit, "files": list(patterns)}
+
     def has(self, config: str) -> bool:
         """Whether the repository has a table of that name; on the hub, by its README only."""
         if config in self._configs:

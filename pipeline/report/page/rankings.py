@@ -23,7 +23,7 @@ from pipeline.formats.judgments import Judgments
 from pipeline.formats.runs import Run, read_run
 from pipeline.metrics.evaluation import JoinedRun, join_run_and_qrels, row_numbers
 from pipeline.metrics.names import Measure
-from pipeline.metrics.scoring import compute_measures, drop_identical
+from pipeline.metrics.scoring import compute_measures, drop_identical, drop_negative
 from pipeline.results.records import Manifest
 from pipeline.storage.artifacts import Recipe
 from pipeline.storage.store import Store
@@ -108,36 +108,42 @@ def examine_result(
     """
     run = _run(folder / "run.trec")
     judgments = _judgments(collection)
-    drop_own = manifest.config["evaluate"]["ignore_identical_ids"]
+    ignored = {manifest.config["data"].get("ignored")}
+    if manifest.config["evaluate"]["ignore_identical_ids"]:
+        ignored.add("identical_ids")
     depth = min(manifest.config["search"]["top_k"], len(collection.passages))
     cutoffs = [cutoff for cutoff in CUTOFFS if cutoff <= depth]
     curves = {name: [Measure(name, (), cutoff) for cutoff in cutoffs] for name in CURVES}
     judged = Measure("judged", (), TOP)
-    means = _means(join_run_and_qrels(run, judgments), [judged, *chain(*curves.values())], drop_own)
+    means = _means(join_run_and_qrels(run, judgments), [judged, *chain(*curves.values())], ignored)
     return ResultDetails(
         cutoffs=cutoffs,
         curves={name: [means[measure] for measure in measures] for name, measures in curves.items()},
         judged=means[judged],
-        queries=_query_details(run, judgments, selected, rel, drop_own),
+        queries=_query_details(run, judgments, selected, rel, ignored),
     )
 
 
-def _means(joined: JoinedRun, measures: Sequence[Measure], drop_own: bool) -> dict[Measure, float]:
-    """The mean of each measure over all queries; `drop_own` drops passages with the id of the query."""
+def _means(joined: JoinedRun, measures: Sequence[Measure], ignored: set[str | None]) -> dict[Measure, float]:
+    """The mean of each measure over all queries; `ignored` holds values of `data.ignored`."""
     ranking = joined.ranking
-    if drop_own:
+    if "negative_grades" in ignored:
+        ranking = drop_negative(ranking, joined.qrels)
+    if "identical_ids" in ignored:
         ranking = drop_identical(ranking, row_numbers(joined.query_ids, joined.document_ids))
     means = compute_measures(ranking, joined.qrels, len(joined.query_ids), measures).mean(axis=0)
     return dict(zip(measures, means.tolist(), strict=True))
 
 
 def _query_details(
-    run: Run, judgments: Judgments, selected: Sequence[str], rel: int, drop_own: bool
+    run: Run, judgments: Judgments, selected: Sequence[str], rel: int, ignored: set[str | None]
 ) -> dict[str, QueryDetails]:
     grades = _grades(judgments, selected)
     details = {}
     for query, hits in _hits(run, selected).items():
-        kept = [hit for hit in hits if hit[0] != query] if drop_own else hits
+        kept = [hit for hit in hits if hit[0] != query] if "identical_ids" in ignored else hits
+        if "negative_grades" in ignored:
+            kept = [hit for hit in kept if grades[query].get(hit[0], 0) >= 0]
         details[query] = explain_query(kept, grades[query], rel)
     return details
 

@@ -1,0 +1,76 @@
+"""MLDR's own layout, `Shitao/MLDR`: long documents of a language, and questions with their documents.
+
+`mldr-v1.0-en/corpus.jsonl.gz` has lines of `docid` and `text`; `mldr-v1.0-en/test.jsonl.gz` has lines of
+`query_id`, `query`, and `positive_passages` and `negative_passages`, lists of records with a `docid`. They
+are judged 1 and 0.
+
+The suite `mldr` reads MTEB's copy, which is in BEIR's layout and pinned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pipeline.config.data import DataSettings, LocatedSettings
+from pipeline.config.settings import PathOrId, setting
+from pipeline.data.sources.listed import join_listed
+from pipeline.data.sources.protocol import Source
+from pipeline.data.sources.repos import Repo
+from pipeline.formats import tables
+from pipeline.formats.judgments import Judgments
+from pipeline.formats.records import Batch
+
+
+class MldrSettings(LocatedSettings):
+    """One language of MLDR, in its own layout."""
+
+    source: Literal["mldr"] = DataSettings.narrowed("source", "mldr")
+    path: PathOrId = LocatedSettings.narrowed("path", "Shitao/MLDR")
+    revision: str | None = setting(None, "branch, tag or commit of the dataset", shapes="data", keyed=False)
+    language: str = setting(..., "such as en", shapes="data", keyed=False)
+
+    def open(self) -> Source:
+        """See `DataSettings.open`."""
+        return Mldr(Repo.open(self.path, self.revision), self.language, self.split)
+
+
+@dataclass(frozen=True)
+class Mldr:
+    """One language of MLDR."""
+
+    repo: Repo
+    language: str
+    split: str
+
+    def identity(self) -> dict[str, dict[str, Any]]:
+        """The commit, or the bytes of local files."""
+        rows = self.repo.identity_of(self._file(self.split)) | {"layout": "mldr"}
+        corpus = self.repo.identity_of(self._file("corpus")) | {"layout": "mldr"}
+        return {"corpus": corpus, "queries": rows, "qrels": rows}
+
+    def size(self) -> tuple[int | None, str]:
+        """Bytes of the corpus' file."""
+        return sum(path.stat().st_size for path in self.repo.matching(self._file("corpus"))), "B"
+
+    def passages(self) -> Iterator[Batch]:
+        """The documents."""
+        for rows in tables.read_rows(self.repo.matching(self._file("corpus")), ["docid", "text"]):
+            yield rows.batch(rows.strings("docid"), rows.strings("text"))
+
+    def queries(self) -> Iterator[Batch]:
+        """The questions of the split."""
+        for rows in self._rows("query"):
+            yield rows.batch(rows.strings("query_id"), rows.strings("query"))
+
+    def judgments(self) -> Judgments:
+        """Positive passages are judged 1, negative ones 0."""
+        columns = ("positive_passages", 1), ("negative_passages", 0)
+        return join_listed(self._rows(*(name for name, _ in columns)), "query_id", columns, field="docid")
+
+    def _rows(self, *columns: str) -> Iterator[tables.Rows]:
+        return tables.read_rows(self.repo.matching(self._file(self.split)), ["query_id", *columns])
+
+    def _file(self, part: str) -> str:
+        return f"mldr-v1.0-{self.language}/{part}.jsonl.gz"

@@ -1,0 +1,256 @@
+"""The layouts of the shipped suites: tiny copies in their schemas, through the real client of the hub."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from pipeline.config import SOURCES, DataSettings
+from pipeline.core.records import Qrels, Ranking
+from pipeline.metrics.scoring import drop_negative
+
+CODE = """
+import dataclasses, json, sys
+from pathlib import Path
+from pipeline.config import SOURCES
+from pipeline.data import identify, load, open_collection
+from pipeline.storage.artifacts import Recipe
+from pipeline.storage.store import Store
+store, made = Store(Path(sys.argv[1])), {}
+for name, settings in json.load(sys.stdin).items():
+    config = SOURCES.make(**settings)
+    recipe = Recipe("data", dataclasses.asdict(identify(config)))
+    artifact, _ = store.make(recipe, lambda draft: (load(config, draft), {}))
+    found = open_collection(artifact)
+    queries = found.queries.ids.to_pylist()
+    passages = found.passages.ids.to_pylist()
+    made[name] = {
+        "passages": dict(zip(passages, found.passages.texts.to_pylist())),
+        "queries": dict(zip(queries, found.queries.texts.to_pylist())),
+        "qrels": sorted(
+            [queries[query], passages[passage], int(grade)]
+            for query, passage, grade in zip(found.qrels.queries, found.qrels.passages, found.qrels.grades)
+        ),
+    }
+print(json.dumps(made))
+"""
+PASSAGES = {"p1": "about owls", "p2": "about rain", "p3": "about tea"}
+QUERIES = {"q1": "night birds", "q2": "wet weather"}
+QRELS = [["q1", "p1", 1], ["q2", "p2", 1]]
+WHOLE = {"passages": PASSAGES, "queries": QUERIES, "qrels": QRELS}
+Layout = Callable[[Path], tuple[dict[str, Path], dict[str, Any], dict[str, Any]]]
+"""Writes repositories; returns them by name, the data section that reads them, and what it should give."""
+
+
+def write_parquet(path: Path, **columns: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pa.parquet.write_table(pa.table(columns), path)
+
+
+def write_lines(path: Path, records: list[dict[str, Any]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(gzip.compress("".join(json.dumps(record) + "\n" for record in records).encode()))
+
+
+def write_text(path: Path, rows: list[tuple[Any, ...]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join("\t".join(map(str, row)) + "\n" for row in rows), encoding="utf-8")
+
+
+def write_readme(folder: Path, tables: dict[str, dict[str, str]]) -> None:
+    """A README that declares tables, split by split, as on the hub."""
+    lines = ["---", "configs:"]
+    for table, splits in tables.items():
+        lines += [f"- config_name: {table}", "  data_files:"]
+        for split, pattern in splits.items():
+            lines += [f"  - split: {split}", f"    path: {pattern}"]
+    (folder / "README.md").write_text("\n".join([*lines, "---", ""]), encoding="utf-8")
+
+
+def write_texts(path: Path, texts: dict[str, str], name: str = "_id", text: str = "text") -> None:
+    write_parquet(path, **{name: list(texts), text: list(texts.values())})
+
+
+def write_qrels(path: Path, qrels: list[list[Any]], names: str = "query-id corpus-id score") -> None:
+    columns = names.split()
+    write_parquet(path, **{column: [row[place] for row in qrels] for place, column in enumerate(columns)})
+
+
+def subsets(folder: Path) -> tuple[dict[str, Path], dict[str, Any], dict[str, Any]]:
+    """`mteb/MIRACLRetrieval`: three tables for each language; `sw` here, beside another."""
+    tables = {}
+    for language, texts in (("sw", PASSAGES), ("en", {"x": "another"})):
+        write_texts(folder / f"{language}-corpus/dev-0.parquet", texts)
+        write_texts(folder / f"{language}-queries/dev-0.parquet", QUERIES)
+        write_qrels(folder / f"{language}-qrels/dev-0.parquet", QRELS)
+        for part in ("corpus", "queries", "qrels"):
+            tables[f"{language}-{part}"] = {"dev": f"{language}-{part}/dev-*"}
+    write_readme(folder, tables)
+    data = {"source": "beir", "path": "mteb/miracl", "subset": "sw", "split": "dev"}
+    return {"mteb/miracl": folder}, data, WHOLE
+
+
+def nano(folder: Path) -> tuple[dict[str, Path], dict[str, Any], dict[str, Any]]:
+    """`sentence-transformers/NanoBEIR-en`: splits as collections, no grades."""
+    for split, texts in (("NanoNQ", PASSAGES), ("NanoFEVER", {"x": "another"})):
+        write_texts(folder / f"corpus/{split}-0.parquet", texts)
+        write_texts(folder / f"queries/{split}-0.parquet", QUERIES)
+        write_qrels(folder / f"qrels/{split}-0.parquet", QRELS, "query-id corpus-id")
+    parts = ("corpus", "queries", "qrels")
+    write_readme(
+        folder, {part: {each: f"{part}/{each}-*" for each in ("NanoNQ", "NanoFEVER")} for part in parts}
+    )
+    data = {"source": "beir", "path": "someone/NanoBEIR-en", "split": "NanoNQ"}
+    return {"someone/NanoBEIR-en": folder}, data, WHOLE
+
+
+def bright(folder: Path) -> tuple[dict[str, Path], dict[str, Any], dict[str, Any]]:
+    """`xlangai/BRIGHT`: a split for each domain, ids in lists, some of them file names with spaces."""
+    passages = {"a/Night birds_1.txt": "about owls", "p2": "about rain", "p3": "about tea"}
+    write_texts(folder / "documents/biology-0.parquet", passages, "id", "content")
+    write_texts(folder / "long_documents/biology-0.parquet", {"whole": "a long text"}, "id", "content")
+    write_parquet(
+        folder / "examples/biology-0.parquet",
+        id=["0", "1"],
+        query=list(QUERIES.values()),
+        gold_ids=[["a/Night birds_1.txt"], ["p2", "p3"]],
+        gold_ids_long=[["whole"], ["whole"]],
+        excluded_ids=[["p3", "p2"], ["N/A"]],
+    )
+    write_readme(
+        folder,
+        {table: {"biology": f"{table}/biology-*"} for table in ("examples", "documents", "long_documents")},
+    )
+    found = {
+        "passages": {"a/Night%20birds_1.txt": "about owls", "p2": "about rain", "p3": "about tea"},
+        "queries": {"0": "night birds", "1": "wet weather"},
+        "qrels": [
+            ["0", "a/Night%20birds_1.txt", 1], ["0", "p2", -1], ["0", "p3", -1],
+            ["1", "p2", 1], ["1", "p3", 1],
+        ],
+    }  # fmt: skip
+    return {"xlangai/BRIGHT": folder}, {"source": "bright", "domain": "biology"}, found
+
+
+def bright_long(folder: Path) -> tuple[dict[str, Path], dict[str, Any], dict[str, Any]]:
+    """The same with whole documents, which nothing excludes."""
+    repos, data, _ = bright(folder)
+    found = {
+        "passages": {"whole": "a long text"},
+        "queries": {"0": "night birds", "1": "wet weather"},
+        "qrels": [["0", "whole", 1], ["1", "whole", 1]],
+    }
+    return repos, {**data, "documents": "long"}, found
+
+
+def air_bench(folder: Path) -> tuple[dict[str, Path], dict[str, Any], dict[str, Any]]:
+    """`AIR-Bench/long-doc_arxiv_en`: the datasets as splits, judgments in a repository of their own."""
+    texts, qrels = folder / "texts", folder / "qrels"
+    version = "AIR-Bench_24.05"
+    write_texts(texts / f"{version}/corpus_llm_survey-0.parquet", PASSAGES, "id")
+    write_texts(texts / f"{version}/queries_llm_survey_dev-0.parquet", QUERIES, "id")
+    write_qrels(qrels / f"{version}/qrels_llm_survey_dev-0.parquet", QRELS, "qid docid relevance")
+    names = ("corpus_llm_survey", "queries_llm_survey_dev")
+    write_readme(texts, {version: {name: f"{version}/{name}-*" for name in names}})
+    write_readme(qrels, {version: {"qrels_llm_survey_dev": f"{version}/qrels_llm_survey_dev-*"}})
+    repos = {"AIR-Bench/long-doc_arxiv_en": texts, "AIR-Bench/qrels-long-doc_arxiv_en-dev": qrels}
+    data = {"source": "air-bench", "path": "AIR-Bench/long-doc_arxiv_en", "dataset": "llm-survey"}
+    return repos, data, WHOLE
+
+
+def miracl(folder: Path) -> tuple[dict[str, Path], dict[str, Any], dict[str, Any]]:
+    """`miracl/miracl-corpus` and `miracl/miracl`: files by name, and README that list none."""
+    corpus, topics = folder / "corpus", folder / "topics"
+    for number, (name, text) in enumerate(PASSAGES.items()):
+        record = {"docid": name, "title": "On it:", "text": text}
+        write_lines(corpus / f"miracl-corpus-v1.0-sw/docs-{number}.jsonl.gz", [record])
+    write_lines(corpus / "miracl-corpus-v1.0-en/docs-0.jsonl.gz", [{"docid": "x", "text": "another"}])
+    write_text(topics / "miracl-v1.0-sw/topics/topics.miracl-v1.0-sw-dev.tsv", list(QUERIES.items()))
+    rows = [(query, "Q0", passage, grade) for query, passage, grade in QRELS]
+    write_text(topics / "miracl-v1.0-sw/qrels/qrels.miracl-v1.0-sw-dev.tsv", rows)
+    titled = {**WHOLE, "passages": {name: f"On it: {text}" for name, text in PASSAGES.items()}}
+    repos = {"miracl/miracl-corpus": corpus, "miracl/miracl": topics}
+    return repos, {"source": "miracl", "language": "sw"}, titled
+
+
+def mldr(folder: Path) -> tuple[dict[str, Path], dict[str, Any], dict[str, Any]]:
+    """`Shitao/MLDR`: questions with their passages, whole, in lists of records."""
+    write_lines(
+        folder / "mldr-v1.0-en/corpus.jsonl.gz",
+        [{"docid": name, "text": text} for name, text in PASSAGES.items()],
+    )
+    records = [
+        {
+            "query_id": query,
+            "query": text,
+            "positive_passages": [{"docid": passage, "text": PASSAGES[passage]}],
+            "negative_passages": [{"docid": "p3", "text": PASSAGES["p3"]}] if query == "q2" else [],
+        }
+        for (query, text), (_, passage, _) in zip(QUERIES.items(), QRELS, strict=True)
+    ]
+    write_lines(folder / "mldr-v1.0-en/test.jsonl.gz", records)
+    found = {**WHOLE, "qrels": [*QRELS, ["q2", "p3", 0]]}
+    return {"Shitao/MLDR": folder}, {"source": "mldr", "language": "en"}, found
+
+
+LAYOUTS: list[Layout] = [subsets, nano, bright, bright_long, air_bench, miracl, mldr]
+
+
+def test_each_layout_is_read_from_the_hub(hub_server: Any, tmp_path: Path) -> None:
+    sections, expected = {}, {}
+    for write in LAYOUTS:
+        repos, sections[write.__name__], expected[write.__name__] = write(tmp_path / write.__name__)
+        for name, folder in repos.items():
+            hub_server.publish("dataset", name, folder)
+    done = subprocess.run(
+        [sys.executable, "-c", CODE, str(tmp_path / "store")],
+        input=json.dumps(sections),
+        env=hub_server.environment(tmp_path / "home"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == expected
+    fetched = hub_server.downloads()
+    others = ("en-", "miracl-corpus-v1.0-en", "corpus/NanoFEVER")
+    assert not [path for path in fetched if path.startswith(others)]
+
+
+@pytest.mark.parametrize("write", [bright, air_bench, miracl, mldr])
+def test_a_local_copy_gives_the_same(
+    write: Layout, tmp_path: Path, loaded: Callable[[DataSettings], Any]
+) -> None:
+    repos, data, expected = write(tmp_path)
+    folders = list(repos.values())
+    if write is miracl:
+        data |= {"corpus_path": str(folders[0]), "path": str(folders[1])}
+    elif write is air_bench:  # the judgments are in a folder beside the texts
+        folders[1].rename(tmp_path / "qrels-texts-dev")
+        data["path"] = str(folders[0])
+    else:
+        data["path"] = str(folders[0])
+    made = loaded(SOURCES.make(**data)).collection
+    texts = zip(made.passages.ids.to_pylist(), made.passages.texts.to_pylist(), strict=True)
+    assert dict(texts) == expected["passages"]
+    assert sorted(made.qrels.grades.tolist()) == sorted(grade for _, _, grade in expected["qrels"])
+
+
+def test_passages_judged_below_zero_leave_the_ranking() -> None:
+    qrels = Qrels(np.array([0, 0, 1, 1]), np.array([2, 5, 2, 7]), np.array([-1, 1, 1, -1]))
+    ranking = Ranking(
+        np.array([[2, 5, 9], [2, 5, -1]]), np.array([[3.0, 2.0, 1.0], [3.0, 2.0, -np.inf]], np.float32)
+    )
+    kept = drop_negative(ranking, qrels)
+    assert kept.passages.tolist() == [[5, 9, -1], [2, 5, -1]]
+    assert kept.scores.tolist() == [[2.0, 1.0, -np.inf], [3.0, 2.0, -np.inf]]
