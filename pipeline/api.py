@@ -1,26 +1,31 @@
-"""The functions for other programs: run one benchmark or several, describe data, score and join run files."""
+"""The functions for other programs: run benchmarks, describe data, score and join run files."""
 
 from __future__ import annotations
 
+import copy
 import logging
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, cast
 
 from pipeline.config import MEASURES, Config, DataSettings
+from pipeline.config.files import make_config, with_overrides
 from pipeline.config.sweep import refuse_namesakes
 from pipeline.core.errors import InputError
 from pipeline.core.progress import Progress, numbered, silent
-from pipeline.results.folder import Result
+from pipeline.results.folder import Result, SavedResult, read_result
 from pipeline.results.writing import check_folder, write_result
 from pipeline.runner import Benchmark, several
+from pipeline.storage.artifacts import MANIFEST
 
 if TYPE_CHECKING:
     from pipeline.data.description import TokenCounter
     from pipeline.metrics.evaluation import Evaluation
+    from pipeline.results.reproduction import Reproduction
 
 log = logging.getLogger(__name__)
 
@@ -138,6 +143,74 @@ def _finish(benchmark: Benchmark, folder: Path) -> Result:
 
 def _result_folder(config: Config, output: str | Path | None) -> Path:
     return Path(output or config.output) / config.name
+
+
+def reproduce(
+    folder: str | Path,
+    *,
+    against: str | Path | None = None,
+    baseline: str | Path | None = None,
+    overrides: Sequence[str] = (),
+    output: str | Path | None = None,
+    cache: str | Path | None = None,
+    progress: Progress = silent,
+) -> Reproduction:
+    """Run the manifest of a result again, with nothing from its cache, and say what differs.
+
+    Args:
+        folder: The result folder.
+        against: A result that was run again before, perhaps elsewhere; nothing is run then.
+        baseline: The result of a baseline, for effect ratios. It is run again as well; with `against`, it is
+            taken to be unchanged.
+        overrides: `key.path=value` strings, such as the place of the data on this machine.
+        output: Folder of the result folders that are written; None keeps none.
+        cache: Folder of what is computed, so that an interrupted reproduction can go on; None keeps nothing.
+        progress: Opens progress bars; none by default.
+
+    Raises:
+        InputError: The folder holds no result, or its manifest cannot be run.
+    """
+    originals = [read_result(each) for each in (folder, baseline) if each is not None]
+    if against is not None:
+        return _compare_again(originals, [read_result(against), *originals[1:]])
+    configs = [_config_again(original, overrides) for original in originals]
+    with TemporaryDirectory(prefix="benchmarco-") as place:
+        where = {
+            "cache": str(cache or Path(place, "indexes")),
+            "output": str(output or Path(place, "results")),
+        }
+        placed = [config.model_copy(update=where) for config in configs]
+        for original, config in zip(originals, placed, strict=True):
+            _refuse_overwriting(original.folder, _result_folder(config, None))
+        again = []
+        for outcome in run_benchmarks(placed, progress=progress):
+            if outcome.result is None:
+                raise outcome.error or RuntimeError(f"{outcome.config.name} was not run")
+            again.append(read_result(outcome.result.folder))
+        return _compare_again(originals, again)
+
+
+def _compare_again(originals: Sequence[SavedResult], again: Sequence[SavedResult]) -> Reproduction:
+    """Compare the first of some results with the first of their reproductions; the second are baselines."""
+    from pipeline.results.reproduction import compare_with_original
+
+    baselines = (originals[1], again[1]) if len(originals) > 1 else None
+    return compare_with_original(originals[0], again[0], baselines)
+
+
+def _config_again(result: SavedResult, overrides: Sequence[str]) -> Config:
+    """The config of a result's manifest, changed by `key.path=value` strings."""
+    raw = copy.deepcopy(result.manifest.config)
+    return make_config(with_overrides(raw, overrides), result.folder / MANIFEST)
+
+
+def _refuse_overwriting(original: Path, folder: Path) -> None:
+    if original.resolve() == folder.resolve():
+        raise InputError(
+            f"output {folder.parent}: the result that is run again is there",
+            allowed="another folder",
+            fix="name one that does not hold it",
+        )
 
 
 def describe_data(configs: Sequence[Config], progress: Progress = silent) -> dict[str, dict[str, Any]]:

@@ -14,6 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pipeline.results.folder import read_result
+from pipeline.results.reproduction import compare_with_original
+
 STAGES = ("data", "passages", "queries", "index", "search", "evaluate")
 CONFIG = """
 name: hub
@@ -128,6 +131,11 @@ def test_a_new_commit_encodes_again_also_one_with_its_weights_in_bin_as_older_on
     assert reused(tmp_path) == [True, False, False, False, False, False]
     assert "pytorch_model.bin" in hub_server.downloads()
     assert (tmp_path / "results/hub/run.trec").read_bytes() == before
+    found = compare_with_original(*(read_result(tmp_path / "results" / name) for name in ("hub~1", "hub")))
+    assert found.unchanged
+    assert [(each.kind, each.name, each.original) for each in found.differences] == [
+        ("model", "revision", published["model"])
+    ]
 
 
 @pytest.mark.parametrize(

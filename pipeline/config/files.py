@@ -41,6 +41,11 @@ def read_config(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
     raw = read_yaml(
         path, "config", tuple(Config.model_fields), "configs/quickstart.yaml", "a benchmark's YAML file"
     )
+    return with_overrides(raw, overrides)
+
+
+def with_overrides(raw: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    """Plain values with `key.path=value` strings applied to them, in place."""
     for override in overrides:
         keys, equals, value = override.partition("=")
         setting_path = keys.strip().split(".")

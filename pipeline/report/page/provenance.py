@@ -7,9 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipeline.results.comparison import Comparison
-
-NOT_COMPARED = ("name", "cache", "output")
-"""Settings that do not affect what is run."""
+from pipeline.results.differences import NOT_COMPARED, as_text, flatten
 
 
 def provenance_section(comparison: Comparison) -> dict[str, Any]:
@@ -17,7 +15,7 @@ def provenance_section(comparison: Comparison) -> dict[str, Any]:
     manifests = [source.manifest for source in comparison.sources]
     configs = [manifest.config for manifest in manifests]
     settings = [
-        {name: value for name, value in _flat(config).items() if name not in NOT_COMPARED}
+        {name: value for name, value in flatten(config).items() if name not in NOT_COMPARED}
         for config in configs
     ]
     keys = [{row.stage: row.key for row in source.record.all_stages} for source in comparison.sources]
@@ -35,19 +33,7 @@ def _grid(columns: Sequence[Mapping[str, Any]], short: int | None = None) -> lis
     """A row for each key of any column, and a cell for each column, cut to `short` characters."""
     rows = []
     for label in dict.fromkeys(key for column in columns for key in column):
-        texts = [_text(column[label]) if label in column else "" for column in columns]
+        texts = [as_text(column[label]) if label in column else "" for column in columns]
         cells = [{"text": text[:short], "whole": text if short else ""} for text in texts]
         rows.append({"label": label, "cells": cells, "same": len(set(texts)) == 1})
     return rows
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Settings by their dotted names."""
-    flat: dict[str, Any] = {}
-    for name, value in config.items():
-        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
-    return flat

@@ -1,0 +1,69 @@
+"""The command `reproduce`, which runs a result's manifest again."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pipeline.cli.options import Json, Sets
+from pipeline.cli.terminal import FAILED, print_json, progress, show
+from pipeline.core.errors import InputError
+
+
+def reproduce(
+    folder: Annotated[Path, typer.Argument(metavar="RESULT_DIR", help="A result's folder.")],
+    settings: Sets = None,
+    against: Annotated[
+        Path | None,
+        typer.Option(metavar="RESULT_DIR", help="Run nothing: this is the result that was run again."),
+    ] = None,
+    baseline: Annotated[
+        Path | None,
+        typer.Option(metavar="RESULT_DIR", help="Also run this result again, and give the effect ratios."),
+    ] = None,
+    tolerance: Annotated[
+        float | None, typer.Option(help="Exit with 0 if no measure has a larger RMSE than this.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Keep the new result in this folder of result folders.")
+    ] = None,
+    cache: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Keep what is computed, for an interrupted command.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Run a result again from nothing; say what differs.
+
+    The exit code is 1 if the result is not the same.
+    """
+    if against and (settings or output or cache):
+        raise InputError(
+            "--against with --set, --output or --cache",
+            allowed="--against alone, which runs nothing",
+            fix="leave the others out",
+        )
+    if tolerance is not None and not tolerance >= 0:
+        raise InputError(f"--tolerance {tolerance}", allowed="0 or more", fix="correct it")
+    from pipeline import api
+
+    found = api.reproduce(
+        folder,
+        against=against,
+        baseline=baseline,
+        overrides=settings or (),
+        output=output,
+        cache=cache,
+        progress=progress,
+    )
+    if as_json:
+        print_json(found.json())
+    else:
+        show(*found.tables())
+    if output:
+        print(f"written to {output / found.name}", file=sys.stderr)
+    if not found.within(tolerance):
+        sys.stdout.flush()
+        raise typer.Exit(FAILED)

@@ -1,0 +1,137 @@
+"""Results that are run again: what is said to differ, and by what."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import click.testing
+import pytest
+from typer.testing import CliRunner
+
+from pipeline.api import run_benchmark
+from pipeline.cli import app
+from pipeline.config.files import load_config
+from pipeline.results.differences import Difference
+from pipeline.results.folder import read_result
+from pipeline.results.reproduction import compare_with_original
+
+
+def command(*arguments: object) -> click.testing.Result:
+    return CliRunner().invoke(app, ["reproduce", *map(str, arguments)])
+
+
+@pytest.fixture(scope="module")
+def bm25(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Path:
+    """A folder with a collection and two results on it, of BM25 with other parameters."""
+    folder = tmp_path_factory.mktemp("bm25")
+    shutil.copytree(root / "pipeline/data/sample", folder / "data")
+    for name, k1 in (("one", 1.5), ("flat", 0.1)):
+        (folder / f"{name}.yaml").write_text(
+            f"name: {name}\ndata: {{source: beir, path: data}}\n"
+            f"model: {{backend: bm25, k1: {k1}}}\nsearch: {{top_k: 20}}\n"
+            "evaluate: {measures: [ndcg@10, mrr@10]}\n"
+            f"cache: {folder}/indexes\noutput: {folder}/results\n",
+            encoding="utf-8",
+        )
+        run_benchmark(load_config(folder / f"{name}.yaml"))
+    return folder
+
+
+def test_an_unchanged_result_is_said_to_be_one_and_nothing_is_kept(bm25: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in bm25.rglob("*") if path.is_file()}
+    shown = command(bm25 / "results/one")
+    assert shown.exit_code == 0
+    assert "one: unchanged" in shown.output
+    assert "The rankings and values of all 114 queries are the same." in shown.output
+    assert "No input, model, setting, version or hardware differs" in shown.output
+    assert {path: path.stat().st_mtime_ns for path in bm25.rglob("*") if path.is_file()} == before
+
+
+def test_another_setting_and_other_passages_are_named(bm25: Path, tmp_path: Path) -> None:
+    data = shutil.copytree(bm25 / "data", tmp_path / "data")
+    lines = (data / "corpus.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+    (data / "corpus.jsonl").write_text("".join(lines[40:]), encoding="utf-8")
+    sets = ("--set", f"data.path={data}", "--set", "model.k1=0.9")
+    done = command(bm25 / "results/one", *sets, "--output", tmp_path / "again", "--json")
+    assert done.exit_code == 1
+    found = json.loads(done.stdout)
+    assert found["unchanged"] is False
+    assert 0 < found["rbo"] < 1
+    assert [(each["kind"], each["name"]) for each in found["differences"]] == [
+        ("input", "passages"), ("setting", "model.k1")
+    ]  # fmt: skip
+    assert read_result(tmp_path / "again/one").record.passages == 305
+    again = command(bm25 / "results/one", "--against", tmp_path / "again/one")
+    assert "By what differs: input (passages), setting (model.k1)." in again.output
+
+
+def test_the_effect_over_a_baseline(bm25: Path) -> None:
+    one, flat = (read_result(bm25 / "results" / name) for name in ("one", "flat"))
+    found = compare_with_original(one, flat, (flat, flat))
+    assert [each.effect_ratio for each in found.measures] == [0, 0]
+    assert [each.effect_ratio for each in compare_with_original(one, one, (flat, flat)).measures] == [1, 1]
+    shown = command(bm25 / "results/one", "--baseline", bm25 / "results/flat")
+    assert shown.exit_code == 0
+    assert shown.output.count("1.0000") == 2
+
+
+def test_another_precision_is_named_and_its_error_may_be_tolerated(workplace: Path) -> None:
+    where = [f"cache={workplace}/indexes", f"output={workplace}/results", "name=bf16"]
+    run_benchmark(load_config(workplace / "c.yaml", [*where, "model.precision=bf16"]))
+    original, again = workplace / "results/t", workplace / "results/bf16"
+    found = compare_with_original(read_result(original), read_result(again))
+    assert found.differences == [Difference("precision", "model.precision", "fp32", "bf16")]
+    assert found.other_rankings > 0
+    codes = [command(original, "--against", again, "--tolerance", size).exit_code for size in (0.5, 0)]
+    assert codes == [0, 1]
+
+
+def test_versions_hardware_and_model_files_are_named_though_the_result_is_the_same(workplace: Path) -> None:
+    def change(name: str, **changes: Any) -> None:
+        path = workplace / "results/t" / name
+        content = json.loads(path.read_text(encoding="utf-8"))
+        for dotted, value in changes.items():
+            *above, last = dotted.split("__")
+            holder = content
+            for key in above:
+                holder = holder[int(key) if key.isdecimal() else key]
+            holder[last] = value
+        path.write_text(json.dumps(content), encoding="utf-8")
+
+    original = shutil.copytree(workplace / "results/t", workplace / "original")
+    files = {"a.bin": "0" * 64}
+    change("manifest.json", versions__torch="1.0", recipes__passages__model__identity__files=files)
+    change("metrics.json", stages__1__threads=64)
+    found = command(original, "--against", workplace / "results/t", "--json")
+    assert found.exit_code == 0
+    kinds = {each["kind"]: each for each in json.loads(found.stdout)["differences"]}
+    assert list(kinds) == ["model", "version", "hardware"]
+    assert (kinds["version"]["name"], kinds["version"]["reproduced"]) == ("torch", "1.0")
+    assert (kinds["hardware"]["name"], kinds["hardware"]["reproduced"]) == ("threads", "64")
+    assert kinds["model"]["name"] == "a.bin"
+    shown = command(original, "--against", workplace / "results/t").output
+    assert "Although these differ: model (" in " ".join(shown.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["results/none"], "results/none does not exist"),
+        (["results/one", "--against", "results/flat", "--set", "model.k1=2"], "--against alone"),
+        (["results/one", "--output", "results"], "the result that is run again is there"),
+        (["results/one", "--tolerance", "-1"], "--tolerance -1.0. Allowed: 0 or more"),
+        (["results/one", "--set", "data.path=nowhere"], "nowhere"),
+        (["results/one", "--set", "model.k9=2"], "k9"),
+    ],
+)
+def test_bad_input_is_refused_in_one_message(
+    bm25: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], said: str
+) -> None:
+    monkeypatch.chdir(bm25)
+    done = command(*arguments)
+    assert done.exit_code == 2
+    assert said in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
