@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import copy
 import logging
-import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, cast
 
-from pipeline.config import MEASURES, Config, DataSettings
+from pipeline.config import MEASURES, Config, DataSettings, of_each_collection
 from pipeline.config.files import make_config, with_overrides
-from pipeline.config.sweep import refuse_namesakes
 from pipeline.core.errors import InputError
-from pipeline.core.progress import Progress, numbered, silent
+from pipeline.core.progress import Progress, silent
 from pipeline.results.folder import Result, SavedResult, read_result
-from pipeline.results.writing import check_folder, write_result
+from pipeline.results.running import Outcome, finish, prepare, result_folder, run_each
 from pipeline.runner import Benchmark, several
 from pipeline.storage.artifacts import MANIFEST
 
@@ -42,30 +39,21 @@ def run_benchmark(
         progress: Opens progress bars; none by default.
 
     Returns:
-        The result folder and what is in its `metrics.json`.
+        The result folder and what is in its `metrics.json`; of a suite a
+        `pipeline.results.suite_folder.SuiteResult`, with what is in its `suite.json`, the result of each
+        collection, and what stopped those that failed.
 
     Raises:
         InputError: The config, the data or the model does not allow it.
     """
-    folder = _result_folder(config, output)
-    check_folder(folder)
-    (benchmark,) = several([config], progress, fresh)
-    return _finish(benchmark, folder)
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """The outcome of one of several benchmarks.
-
-    Attributes:
-        config: The benchmark's config.
-        result: Its result; None if it failed.
-        error: The exception that stopped it; None if it finished.
-    """
-
-    config: Config
-    result: Result | None
-    error: Exception | None
+    (run,) = prepare([config], output, progress, fresh)
+    if not run.is_suite:
+        return finish(run.waiting.pop(), run.folder)
+    outcome = run.each(progress, 1, 1)
+    if outcome.error:
+        raise outcome.error
+    assert outcome.result is not None
+    return outcome.result
 
 
 def run_benchmarks(
@@ -92,57 +80,7 @@ def run_benchmarks(
     Raises:
         InputError: One of them cannot run, as far as it can be known beforehand; none has been run.
     """
-    folders = [_result_folder(config, output) for config in configs]
-    refuse_namesakes((f"config {folder.name}", str(folder)) for folder in folders)
-    waiting = several(configs, progress, fresh)
-    for benchmark, folder in zip(waiting, folders, strict=True):
-        check_folder(folder)
-        _check(benchmark.config.name, benchmark.check)
-    for benchmark in waiting if len(waiting) > 1 else ():
-        if benchmark.searched:
-            continue
-        try:
-            _ = benchmark.collection
-        except Exception:  # it fails again when its turn comes, and does not stop the others
-            continue
-        _check(benchmark.config.name, benchmark.check_collection)
-    return _run_each(waiting, folders, progress)
-
-
-def _check(name: str, check: Callable[[], None]) -> None:
-    """Run a check, and name the benchmark in its refusal."""
-    try:
-        check()
-    except InputError as error:
-        raise InputError(f"{name}: {error.found}", allowed=error.allowed, fix=error.fix) from None
-
-
-def _run_each(waiting: list[Benchmark], folders: list[Path], progress: Progress) -> Iterator[Outcome]:
-    """Run checked benchmarks; each is taken from the list first, so that its model can be freed after it."""
-    for number, folder in enumerate(folders, start=1):
-        benchmark = waiting.pop(0)
-        log.info("%d of %d: %s", number, len(folders), benchmark.config.name)
-        benchmark.progress = numbered(progress, number, len(folders))
-        yield _attempt(benchmark, folder)
-
-
-def _attempt(benchmark: Benchmark, folder: Path) -> Outcome:
-    try:
-        return Outcome(benchmark.config, _finish(benchmark, folder), None)
-    except Exception as error:
-        return Outcome(benchmark.config, None, error)
-
-
-def _finish(benchmark: Benchmark, folder: Path) -> Result:
-    """Run a benchmark and write its result folder."""
-    started = time.perf_counter()
-    outcomes = benchmark.run()
-    seconds = time.perf_counter() - started
-    return write_result(folder, benchmark, outcomes, seconds)
-
-
-def _result_folder(config: Config, output: str | Path | None) -> Path:
-    return Path(output or config.output) / config.name
+    return run_each(prepare(configs, output, progress, fresh), progress)
 
 
 def reproduce(
@@ -181,7 +119,7 @@ def reproduce(
         }
         placed = [config.model_copy(update=where) for config in configs]
         for original, config in zip(originals, placed, strict=True):
-            _refuse_overwriting(original.folder, _result_folder(config, None))
+            _refuse_overwriting(original.folder, result_folder(config, None))
         again = []
         for outcome in run_benchmarks(placed, progress=progress):
             if outcome.result is None:
@@ -230,7 +168,7 @@ def describe_data(configs: Sequence[Config], progress: Progress = silent) -> dic
     from pipeline.data import describe
 
     alike: defaultdict[tuple[DataSettings, str], list[Benchmark]] = defaultdict(list)
-    for benchmark in several(configs, progress):
+    for benchmark in several(of_each_collection(configs), progress):
         config = benchmark.config
         model = config.model.name if config.model else config.label
         alike[config.data, model].append(benchmark)

@@ -24,7 +24,7 @@ from pipeline.data.collection_files import CORPUS
 from pipeline.engines import Engine
 from pipeline.retrievers import shared
 from pipeline.retrievers.retriever import Identities, Retriever, make_retriever
-from pipeline.retrievers.stage import Context, Plan, Stage
+from pipeline.retrievers.stage import Context, OpensEngine, Plan, Stage
 from pipeline.storage import hashing
 from pipeline.storage.artifacts import Artifact, Draft, Recipe
 from pipeline.storage.store import Store
@@ -49,6 +49,26 @@ class StageOutcome:
     reused: bool
 
 
+class OpenEngine:
+    """The engine that is open: one at a time, so that a model has the machine for itself."""
+
+    def __init__(self) -> None:
+        self._open: tuple[OpensEngine, Engine] | None = None
+
+    def of(self, opens: OpensEngine, store: Store) -> Engine:
+        """The engine that is opened so; another one is closed first."""
+        if self._open is None or self._open[0] != opens:
+            self.close()
+            self._open = opens, opens(store)
+        return self._open[1]
+
+    def close(self) -> None:
+        """Stop the workers of the engine, if one is open."""
+        opened, self._open = self._open, None
+        if opened:
+            opened[1].close()
+
+
 class _Keys(dict[str, str]):
     """The key of each stage of a plan, computed when it is looked up."""
 
@@ -71,6 +91,8 @@ class Benchmark:
         progress: Opens progress bars.
         fresh: Make every stage again.
         made_afresh: Keys of the artifacts made in this process, which `fresh` does not make again.
+        engines: Holds the engine that is open; those that share it can take over each other's.
+        keeps_engine: Whether the engine stays open after the run, for the benchmark that comes next.
     """
 
     config: Config
@@ -79,10 +101,11 @@ class Benchmark:
     progress: Progress = silent
     fresh: bool = False
     made_afresh: set[str] = field(default_factory=set)
+    engines: OpenEngine = field(default_factory=lambda: OpenEngine())
+    keeps_engine: bool = False
     _recipes: dict[str, Recipe] = field(default_factory=dict, init=False)
     _outcomes: dict[str, StageOutcome] = field(default_factory=dict, init=False)
     _opened: dict[str, Any] = field(default_factory=dict, init=False)
-    _open: tuple[Callable[[Store], Engine], Engine] | None = field(default=None, init=False)
 
     @cached_property
     def retriever(self) -> Retriever[Any]:
@@ -147,15 +170,18 @@ class Benchmark:
             results = (self.retriever.ranking, shared.SCORES)
             for name in self._needed_for(results) if self.fresh else results:
                 self.ensure(name)
-        finally:
-            self._close_engine()
+        except BaseException:
+            self.engines.close()
+            raise
+        if not self.keeps_engine:
+            self.engines.close()
         return [self._outcomes.get(name) or self._unneeded(name) for name in self.reported]
 
     def _connect(self) -> None:
         """Open the engine of the first stage to be made, so that a missing cluster is found before work."""
         for name in self._missing(self.retriever.ranking):
             if opens := self.stages[name].open_engine:
-                self._engine(opens)
+                self.engines.of(opens, self.store)
                 return
 
     def _missing(self, name: str) -> Iterator[str]:
@@ -265,19 +291,7 @@ class Benchmark:
     def _engine_of(self, stage: Stage) -> Engine:
         if stage.open_engine is None:
             raise RuntimeError(f"stage {stage.name} has no engine")
-        return self._engine(stage.open_engine)
-
-    def _engine(self, opens: Callable[[Store], Engine]) -> Engine:
-        """The engine that a function opens: one at a time, so that a model has the machine for itself."""
-        if self._open is None or self._open[0] != opens:
-            self._close_engine()
-            self._open = opens, opens(self.store)
-        return self._open[1]
-
-    def _close_engine(self) -> None:
-        if self._open:
-            self._open[1].close()
-        self._open = None
+        return self.engines.of(stage.open_engine, self.store)
 
 
 def several(configs: Iterable[Config], progress: Progress = silent, fresh: bool = False) -> list[Benchmark]:
@@ -285,11 +299,12 @@ def several(configs: Iterable[Config], progress: Progress = silent, fresh: bool 
     identities = Identities()
     stores: dict[Path, Store] = {}
     made_afresh: defaultdict[Path, set[str]] = defaultdict(set)
+    engines = OpenEngine()
     benchmarks = []
     for config in configs:
         root = Path(config.cache)
         store = stores.setdefault(root, Store(root))
-        benchmarks.append(Benchmark(config, store, identities, progress, fresh, made_afresh[root]))
+        benchmarks.append(Benchmark(config, store, identities, progress, fresh, made_afresh[root], engines))
     return benchmarks
 
 

@@ -69,6 +69,7 @@ def prune(
 
     With several of --unused, --older-than and --size, only artifacts matching every option are pruned.
     """
+    from pipeline.config import of_each_collection
     from pipeline.runner import several
     from pipeline.storage import pruning
 
@@ -78,7 +79,7 @@ def prune(
             allowed="--older-than AGE, --size SIZE, or --unused with the configs whose artifacts are kept",
             fix="give at least one of them",
         )
-    benchmarks = several(load(configs or [], settings))
+    benchmarks = several(of_each_collection(load(configs or [], settings)))
     recipes = [recipe for benchmark in benchmarks for recipe in benchmark.recipes.values()]
     limits = pruning.PruneLimits(
         unused, parse_age(older_than) if older_than else None, parse_size(size) if size else None

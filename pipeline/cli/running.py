@@ -32,12 +32,17 @@ def run(
 ) -> None:
     """Run benchmarks: load, encode, index, search, evaluate. Reuses what is in the cache."""
     from pipeline.api import run_benchmark
+    from pipeline.results.suite_folder import SuiteResult
 
     loaded = load(configs, settings)
     if len(loaded) > 1:
         _run_all(loaded, output, fresh)
         return
     result = run_benchmark(loaded[0], output=output, fresh=fresh, progress=progress)
+    if isinstance(result, SuiteResult):
+        show(*result.tables())
+        _end(_report_failures(result))
+        return
     from pipeline.report.composition import composition_tables
     from pipeline.report.tradeoff import loss_tables, tradeoffs
     from pipeline.results.tables import result_table, stage_table
@@ -58,6 +63,7 @@ def _run_all(configs: list[Config], output: Path | None, fresh: bool) -> None:
     for outcome in run_benchmarks(configs, output=output, fresh=fresh, progress=progress):
         if outcome.result:
             done.append(outcome.result)
+            codes += _report_failures(outcome.result)
         elif outcome.error:
             codes.append(report_failure(outcome.config.name, outcome.error))
     if done:
@@ -69,6 +75,20 @@ def _run_all(configs: list[Config], output: Path | None, fresh: bool) -> None:
         print(f"written to {result.folder}")
     if len(done) > 1:
         print(f"side by side: benchmarco compare {' '.join(str(result.folder) for result in done)}")
+    _end(codes)
+
+
+def _report_failures(result: Result) -> list[int]:
+    """Print what stopped the collections of a suite that failed, and return the exit codes for that."""
+    from pipeline.results.suite_folder import SuiteResult
+
+    if not isinstance(result, SuiteResult):
+        return []
+    return [report_failure(f"{result.folder.name}, {name}", error) for name, error in result.errors.items()]
+
+
+def _end(codes: Sequence[int]) -> None:
+    """End the command with the highest of the exit codes of what failed, if anything did."""
     if codes:
         raise typer.Exit(max(codes))
 
@@ -86,9 +106,10 @@ def _show_losses(results: Sequence[Result]) -> None:
 
 def plan(configs: Configs, settings: Sets = None, as_json: Json = False) -> None:
     """Show each stage's key and whether it is cached; compute nothing."""
+    from pipeline.config import of_each_collection
     from pipeline.runner import several
 
-    benchmarks = several(load(configs, settings))
+    benchmarks = several(of_each_collection(load(configs, settings)))
     plans = {benchmark.config.name: benchmark.plan() for benchmark in benchmarks}
     if as_json:
         print_each([{"name": name, "stages": stages} for name, stages in plans.items()])
@@ -107,8 +128,9 @@ def data(
 ) -> None:
     """Show what a collection holds, before anything is computed."""
     from pipeline.api import describe_data, export_data
+    from pipeline.config import of_each_collection
 
-    loaded = load(configs, settings)
+    loaded = of_each_collection(load(configs, settings))
     if export and len({config.data for config in loaded}) > 1:
         raise InputError(
             f"--export {export}: the configs have several collections",

@@ -1,6 +1,6 @@
 """The settings of a benchmark: a module per section, `benchmark` with all of them, `files` to read YAML."""
 
-from pipeline.config.benchmark import Config, json_schema
+from pipeline.config.benchmark import Config, json_schema, of_each_collection
 from pipeline.config.data import DATA, SOURCES, DataSettings
 from pipeline.config.engine import EngineConfig
 from pipeline.config.evaluate import MEASURES, EvaluateConfig
@@ -26,5 +26,5 @@ __all__ = [
     "DenseEncoderSettings", "EncoderSettings", "EngineConfig", "EvaluateConfig", "FuseConfig", "IndexConfig",
     "ModelSettings", "MultiVectorEncoderSettings", "MultiVectorSettings", "PartConfig", "RerankSettings",
     "SearchConfig", "SparseEncoderSettings", "SparseSettings", "VectorSettings", "json_schema",
-    "keyed_settings", "setting",
+    "keyed_settings", "of_each_collection", "setting",
 ]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Self, TypeVar
 
@@ -155,6 +156,15 @@ class Config(Section):
             )
             for part in (self.fuse.of if self.fuse else ())
         )
+
+
+def of_each_collection(configs: Iterable[Config]) -> list[Config]:
+    """The configs, with those of its collections in place of a suite, named `SUITE/COLLECTION`."""
+    return [
+        one.model_copy(update={"name": f"{config.name}/{name}"}) if name else one
+        for config in configs
+        for name, one in (config.members or {"": config}).items()
+    ]
 
 
 Part = TypeVar("Part", bound=Section)

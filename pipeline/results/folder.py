@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import ValidationError
 
+from pipeline.config.suites import SUITE_FILE
 from pipeline.core.errors import InputError
 from pipeline.core.table import Displayed, Table
 from pipeline.results.records import Manifest, Metrics
@@ -154,7 +155,9 @@ def _disagreement(result: SavedResult) -> str:
 def _not_a_result(folder: Path) -> InputError:
     """The error for a path without a result, which names the results in the folders below it."""
     below = sorted(path.parent.name for path in folder.glob(f"*/{METRICS}"))
-    if folder.is_dir():
+    if (folder / SUITE_FILE).is_file():
+        found = "holds a suite, and one collection is needed here"
+    elif folder.is_dir():
         found = "is not a result folder"
     else:
         found = "is not a folder" if folder.exists() else "does not exist"

@@ -21,7 +21,7 @@ from pipeline.config import ModelSettings, keyed_settings
 from pipeline.core.records import Array, Collection, Int64, Texts
 from pipeline.encoders import CalibrationCorpus, Model, Precomputed, Source, Usage
 from pipeline.engines import Engine, Part, jobs
-from pipeline.models.model import Role
+from pipeline.models.model import ROLES, Role
 from pipeline.retrievers.known_rows import KnownRows, find_known_rows
 from pipeline.retrievers.pace import Pace
 from pipeline.retrievers.retriever import Retriever, TokenCounter
@@ -29,6 +29,7 @@ from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, Stage
 from pipeline.retrievers.vector_search import counted_parts
 from pipeline.storage import text_table, vector_shards
 from pipeline.storage.artifacts import Artifact, Draft
+from pipeline.storage.hashing import hash_json
 from pipeline.storage.store import Store
 
 Settings = TypeVar("Settings", bound=ModelSettings)
@@ -80,6 +81,21 @@ class EncodingRetriever(Retriever[Settings], ABC):
     def open_engine(self, store: Store) -> Engine:
         """See `Retriever.open_engine`; rows from files are read here, and only searched elsewhere."""
         return engines.open_engine(self.config.engine, self.settings, self.model, store)
+
+    def engine_key(self) -> Any:
+        """See `Retriever.engine_key`: the engine's settings and the model's, with the bytes of its files."""
+        if not isinstance(self.model, Model):
+            return self
+        prepared = encoders.prepared_keys(self.settings, self.model)
+        return hash_json(
+            {
+                "engine": self.config.engine.model_dump(mode="json"),
+                "settings": self.settings.model_dump(mode="json"),
+                "device": self.model.device,
+                "model": [self.model.recipe(role) for role in ROLES],
+                "prepared": prepared,
+            }
+        )
 
     def token_counter(self) -> TokenCounter | None:
         """See `Retriever.token_counter`."""

@@ -19,7 +19,7 @@ from pipeline.engines import Engine, LocalEngine
 from pipeline.models.files import find_model
 from pipeline.models.model import Model
 from pipeline.retrievers.assessment import Assessment
-from pipeline.retrievers.stage import Plan
+from pipeline.retrievers.stage import OpensEngine, Plan
 from pipeline.storage.store import Store
 
 Settings = TypeVar("Settings", bound=Section)
@@ -69,8 +69,9 @@ class Retriever(ABC, Generic[Settings]):
 
     def plan(self) -> Plan:
         """`stages` with the engine of each."""
+        opens = OpensEngine(self.engine_key(), self.open_engine)
         return {
-            role: stage if stage.open_engine else replace(stage, open_engine=self.open_engine)
+            role: stage if stage.open_engine else replace(stage, open_engine=opens)
             for role, stage in self.stages().items()
         }
 
@@ -96,6 +97,10 @@ class Retriever(ABC, Generic[Settings]):
     def open_engine(self, store: Store) -> Engine:
         """The engine that runs parts of the work; this process, for a kind that divides none of it."""
         return LocalEngine()
+
+    def engine_key(self) -> Any:
+        """All that shapes the engine of `open_engine`: benchmarks of equal keys can share one."""
+        return self
 
     def token_counter(self) -> TokenCounter | None:
         """Counts tokens as the model does, without truncation; None where there is no model to ask."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pipeline.core.machine import Meter
@@ -48,6 +48,24 @@ class Context:
 
 
 @dataclass(frozen=True)
+class OpensEngine:
+    """Opens an engine; those that are equal open the same one.
+
+    Attributes:
+        key: All that shapes the engine and the model of its workers; the retriever itself where its engine is
+            not to be shared with other benchmarks.
+        open: Opens it.
+    """
+
+    key: Any
+    open: Callable[[Store], Engine] = field(compare=False)
+
+    def __call__(self, store: Store) -> Engine:
+        """Open the engine."""
+        return self.open(store)
+
+
+@dataclass(frozen=True)
 class Stage:
     """One step of a benchmark.
 
@@ -61,8 +79,7 @@ class Stage:
         exact_bytes: Whether the same key always gives the same files. If not (threads, a GPU or a batch size
             can change the last bits of vectors), what was made from other files than today's is made again.
         listed: Whether results list it; not if it only serves to judge another stage.
-        open_engine: Opens the engine that runs parts of the work; None where nothing is divided. Stages with
-            equal functions share an engine.
+        open_engine: Opens the engine that runs parts of the work; None where nothing is divided.
     """
 
     name: str
@@ -73,7 +90,7 @@ class Stage:
     open: Callable[[Artifact], Any]
     exact_bytes: bool = False
     listed: bool = True
-    open_engine: Callable[[Store], Engine] | None = None
+    open_engine: OpensEngine | None = None
 
     def below(self, prefix: str, whole: Collection[str]) -> Stage:
         """The same stage in a plan where the roles of its own plan begin with `prefix`, those of `whole` not.

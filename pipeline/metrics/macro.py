@@ -1,0 +1,168 @@
+"""Macro means: means over collections of means over queries, with their intervals and tests.
+
+A macro mean is M = Σ w_c · m_c, with m_c the mean over the n_c queries of collection c, and weights w_c that
+sum to 1. Queries are a sample of those that each collection could have; the collections are as they are. So
+the variance of M is Σ w_c² · s_c² / n_c, s_c the standard deviation (n_c - 1) of collection c.
+
+Arrays come as *strata*: for each collection float64 [queries, columns], with the same columns.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipeline.core.records import BoolArray, Float64
+from pipeline.metrics.statistics import CONFIDENCE, MIN_OTHERS, MIN_QUERIES, mean_and_error
+
+RESAMPLES = 10_000
+SEED = 20192
+BLOCK_DRAWS = 1 << 20  # random draws made at once
+
+Strata = Sequence[Float64]
+
+
+@dataclass(frozen=True)
+class Macro:
+    """Macro means of columns, float64 [columns] each.
+
+    Attributes:
+        means: M of each.
+        errors: Standard errors: the root of Σ w_c² · s_c² / n_c.
+        freedom: Degrees of freedom of the variance (Satterthwaite, Biometrics Bulletin 2(6), 1946):
+            (Σ v_c)² / Σ v_c² / (n_c - 1), with v_c = w_c² · s_c² / n_c; 0 where a collection has one query.
+    """
+
+    means: Float64
+    errors: Float64
+    freedom: Float64
+
+
+def weights_of(groups: Sequence[str | None]) -> Float64:
+    """float64 [collections], which sum to 1: each collection counts alike, and each group as one collection.
+
+    `groups` has the group of each collection, None where it is in none.
+    """
+    sizes = Counter(group for group in groups if group is not None)
+    units = len(sizes) + sum(group is None for group in groups)
+    return np.array([1 / units / (1 if group is None else sizes[group]) for group in groups])
+
+
+def macro(strata: Strata, weights: Float64) -> Macro:
+    """The macro mean of each column, with its standard error."""
+    moments = [mean_and_error(values) for values in strata]
+    means = np.stack([mean for mean, _ in moments])
+    shares = np.stack([error for _, error in moments]) * weights[:, None]
+    spread = np.where(shares.max(axis=0) > 0, shares.max(axis=0), 1)
+    variances = (shares / spread) ** 2  # of the largest, so that no square is too small
+    sizes = np.array([len(values) for values in strata])
+    freedom = np.zeros(means.shape[1])
+    if sizes.min() > 1:
+        below = (variances**2 / (sizes - 1)[:, None]).sum(axis=0)
+        freedom = np.divide(variances.sum(axis=0) ** 2, below, out=freedom, where=below > 0)
+    return Macro(weights @ means, np.sqrt(variances.sum(axis=0)) * spread * (shares.max(axis=0) > 0), freedom)
+
+
+def macro_shown(strata: Strata, weights: Float64) -> BoolArray:
+    """Bool [columns]: whether an interval is shown.
+
+    As of one collection: the degrees of freedom are at least those of 25 queries, and 5 values or more differ
+    from the most common one of their collection.
+    """
+    others = sum(_differing(values) for values in strata)
+    shown: BoolArray = (macro(strata, weights).freedom >= MIN_QUERIES - 1 - 1e-9) & (others >= MIN_OTHERS)
+    return shown
+
+
+def _differing(values: Float64) -> Float64:
+    """For each column how many of float64 [queries, columns] differ from the most common value."""
+    counts = [np.unique(column, return_counts=True)[1].max() for column in values.T]
+    return len(values) - np.array(counts, dtype=np.float64)
+
+
+def macro_intervals(strata: Strata, weights: Float64) -> tuple[Float64, Float64]:
+    """95% intervals of macro means by the bootstrap, stratified by collection.
+
+    Each of 10,000 resamples draws n_c - 1 of the n_c queries of every collection, with replacement, so that
+    its variance is that of M without bias (Rao and Wu, J. American Statistical Association 83(401), 1988;
+    McCarthy and Snowden, *The Bootstrap and Finite Population Sampling*, 1985). Its ends are percentiles, at
+    the tails Φ(-t) in place of 2.5%, with t the 97.5% quantile of Student's t (the expanded percentile
+    interval: Hesterberg, The American Statistician 69(4), 2015).
+
+    Args:
+        strata: Values of the queries of each collection.
+        weights: float64 [collections], of `weights_of`.
+
+    Returns:
+        float64 [columns] each: the low and the high end, NaN where no interval is shown.
+    """
+    low, high = np.full((2, strata[0].shape[1]), np.nan)
+    shown = macro_shown(strata, weights)
+    if shown.any():
+        chosen = [values[:, shown] for values in strata]
+        drawn = resampled_macro(chosen, weights)
+        for column, tail in zip(np.flatnonzero(shown), tails(macro(chosen, weights).freedom), strict=True):
+            of_column = drawn[:, np.count_nonzero(shown[:column])]
+            low[column], high[column] = np.quantile(of_column, [tail, 1 - tail])
+    return low, high
+
+
+def tails(freedom: Float64) -> Float64:
+    """Φ(-t): the share of resamples beyond each end of an expanded percentile interval."""
+    from scipy.special import ndtr, stdtrit
+
+    shares: Float64 = ndtr(-stdtrit(freedom, (1 + CONFIDENCE) / 2))
+    return shares
+
+
+def resampled_macro(strata: Strata, weights: Float64) -> Float64:
+    """float64 [resamples, columns]: macro means of resamples, drawn from a fixed seed within collections."""
+    generator = np.random.default_rng(SEED)
+    total = np.zeros((RESAMPLES, strata[0].shape[1]))
+    for values, weight in zip(strata, weights, strict=True):
+        centre = values.mean(axis=0)  # sums of small numbers round less
+        for start, times in _draws(len(values), generator):
+            means = times @ (values - centre) / (len(values) - 1)
+            total[start : start + len(times)] += weight * (centre + means)
+    return total
+
+
+def _draws(n_queries: int, generator: np.random.Generator) -> Iterator[tuple[int, Float64]]:
+    """Blocks of resamples of n - 1 queries: the first one's number, and how often each query was drawn."""
+    rows = max(BLOCK_DRAWS // n_queries, 1)
+    for start in range(0, RESAMPLES, rows):
+        block = min(rows, RESAMPLES - start)
+        drawn = generator.integers(n_queries, size=(block, n_queries - 1), dtype=np.int32)
+        drawn += np.arange(block, dtype=np.int32)[:, None] * n_queries
+        times = np.bincount(drawn.ravel(), minlength=block * n_queries).reshape(block, n_queries)
+        yield start, times.astype(np.float64)
+
+
+def macro_t_test(strata: Strata, weights: Float64) -> Float64:
+    """float64 [columns]: two-sided p of M = 0: Student's t of M over its error (Welch, Biometrika 34, 1947).
+
+    Its degrees of freedom are Satterthwaite's. A column of zeros has p = 1, and so has a suite of which a
+    collection has one query: its spread is not known. Of equal differences in every collection p is 0.
+    """
+    from scipy.special import stdtr
+
+    made = macro(strata, weights)
+    known = min(len(values) for values in strata) > 1
+    with np.errstate(divide="ignore", invalid="ignore"):
+        t = np.abs(made.means) / made.errors
+    p = 2 * stdtr(np.maximum(made.freedom, 1), -t)
+    return np.where((made.means != 0) & known, p, 1.0)
+
+
+def weighted_values(strata: Strata, weights: Float64) -> Float64:
+    """float64 [queries, columns]: values times w_c / n_c, so that their sum over all queries is M.
+
+    A randomization within collections changes the sign of the differences of single queries; of these, as of
+    those of one collection, `pipeline.metrics.randomization.randomize` compares the sums.
+    """
+    return np.vstack(
+        [values * (weight / len(values)) for values, weight in zip(strata, weights, strict=True)]
+    )

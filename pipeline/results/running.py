@@ -1,0 +1,188 @@
+"""Runs of several benchmarks and suites: all are checked, then each is run and its result folder written."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pipeline.config import Config
+from pipeline.config.sweep import refuse_namesakes
+from pipeline.core.errors import InputError
+from pipeline.core.progress import Progress, numbered
+from pipeline.results.folder import Result
+from pipeline.results.suite_folder import check_kind, write_suite
+from pipeline.results.writing import check_folder, write_result
+from pipeline.runner import Benchmark, several
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The outcome of one of several benchmarks.
+
+    Attributes:
+        config: The benchmark's config.
+        result: Its result, of a suite a `pipeline.results.suite_folder.SuiteResult`; None if it failed.
+        error: The exception that stopped it; None if it finished.
+    """
+
+    config: Config
+    result: Result | None
+    error: Exception | None
+
+
+@dataclass
+class Run:
+    """What one config is run as: one benchmark, or one for each collection of a suite.
+
+    Attributes:
+        config: Of the whole.
+        folder: Its result folder.
+        waiting: The benchmarks that have not been run, in order. Each is taken from here first, so that its
+            model can be freed after it.
+        results: Of the collections that were run.
+        errors: What stopped collections of a suite.
+    """
+
+    config: Config
+    folder: Path
+    waiting: list[Benchmark]
+    results: dict[str, Result] = field(default_factory=dict)
+    errors: dict[str, Exception] = field(default_factory=dict)
+
+    @property
+    def is_suite(self) -> bool:
+        """Whether it has several collections."""
+        return self.config.suite is not None
+
+    def folder_of(self, benchmark: Benchmark) -> Path:
+        """The result folder of one of its benchmarks."""
+        return self.folder / benchmark.config.name if self.is_suite else self.folder
+
+    def check(self, check: Callable[[Benchmark], None]) -> None:
+        """Check the benchmarks; a collection of a suite that is refused is left out, unless all are.
+
+        Raises:
+            InputError: The benchmark is refused, or the first collection of a suite of which all are.
+        """
+        refused: dict[str, InputError] = {}
+        for benchmark in self.waiting:
+            try:
+                check(benchmark)
+            except InputError as error:
+                refused[benchmark.config.name] = error
+        if refused and len(refused) == len(self.waiting):
+            name, first = next(iter(refused.items()))
+            where = f"{self.config.name}, collection {name}" if self.is_suite else name
+            raise InputError(f"{where}: {first.found}", allowed=first.allowed, fix=first.fix)
+        for name, why in refused.items():
+            log.warning("%s: collection %s is left out: %s", self.config.name, name, why)
+        self.errors |= refused
+        self.waiting = [each for each in self.waiting if each.config.name not in refused]
+
+    def each(self, progress: Progress, number: int, total: int) -> Outcome:
+        """Run the benchmarks, write the results, and report the outcome of the whole."""
+        if self.is_suite:
+            return self._run_suite(progress)
+        benchmark = self.waiting.pop(0)
+        log.info("%d of %d: %s", number, total, self.config.name)
+        benchmark.progress = numbered(progress, number, total)
+        try:
+            return Outcome(self.config, finish(benchmark, self.folder), None)
+        except Exception as failure:
+            return Outcome(self.config, None, failure)
+
+    def _run_suite(self, progress: Progress) -> Outcome:
+        engines = self.waiting[0].engines
+        try:
+            self._run_collections(progress)
+        finally:
+            engines.close()
+        if not self.results:
+            return Outcome(self.config, None, next(iter(self.errors.values())))
+        return Outcome(self.config, self._write_suite(), None)
+
+    def _run_collections(self, progress: Progress) -> None:
+        """Run every collection; one that fails does not stop those after it."""
+        order = list(self.config.members)
+        while self.waiting:
+            benchmark = self.waiting.pop(0)
+            name = benchmark.config.name
+            number = order.index(name) + 1
+            log.info("%s: collection %d of %d, %s", self.config.name, number, len(order), name)
+            benchmark.progress = numbered(progress, number, len(order))
+            benchmark.keeps_engine = bool(self.waiting)
+            try:
+                self.results[name] = finish(benchmark, self.folder_of(benchmark))
+            except Exception as failure:
+                log.warning("%s: collection %s failed", self.config.name, name)
+                self.errors[name] = failure
+
+    def _write_suite(self) -> Result:
+        suite = self.config.suite
+        assert suite is not None
+        groups = {name: each.group for name, each in suite.collections.items() if each.group}
+        order = tuple(suite.collections)
+        return write_suite(self.folder, self.config.name, groups, self.results, self.errors, order)
+
+
+def prepare(
+    configs: Sequence[Config], output: str | Path | None, progress: Progress, fresh: bool
+) -> list[Run]:
+    """The runs of configs, all of them checked, with their collections read.
+
+    Raises:
+        InputError: One of them cannot run, as far as it can be known beforehand.
+    """
+    folders = [result_folder(config, output) for config in configs]
+    refuse_namesakes((f"config {folder.name}", str(folder)) for folder in folders)
+    members = [list(config.members.values()) or [config] for config in configs]
+    benchmarks = iter(several([one for each in members for one in each], progress, fresh))
+    runs = [
+        Run(config, folder, [next(benchmarks) for _ in each])
+        for config, folder, each in zip(configs, folders, members, strict=True)
+    ]
+    for run in runs:
+        check_kind(run.folder, run.is_suite)
+        for benchmark in run.waiting:
+            check_folder(run.folder_of(benchmark))
+    if sum(map(len, members)) > 1:  # one alone checks itself
+        for run in runs:
+            run.check(Benchmark.check)
+        for run in runs:
+            run.check(_read_collection)
+    return runs
+
+
+def result_folder(config: Config, output: str | Path | None) -> Path:
+    """The result folder of a config; `output` takes the place of its own setting."""
+    return Path(output or config.output) / config.name
+
+
+def _read_collection(benchmark: Benchmark) -> None:
+    """Read the collection of a benchmark that has to search it, and refuse settings that do not fit."""
+    if benchmark.searched:
+        return
+    try:
+        _ = benchmark.collection
+    except Exception:  # it fails again when its turn comes, and does not stop the others
+        return
+    benchmark.check_collection()
+
+
+def run_each(runs: Sequence[Run], progress: Progress) -> Iterator[Outcome]:
+    """Run what was prepared, one after the other."""
+    for number, run in enumerate(runs, start=1):
+        yield run.each(progress, number, len(runs))
+
+
+def finish(benchmark: Benchmark, folder: Path) -> Result:
+    """Run a benchmark and write its result folder."""
+    started = time.perf_counter()
+    outcomes = benchmark.run()
+    seconds = time.perf_counter() - started
+    return write_result(folder, benchmark, outcomes, seconds)

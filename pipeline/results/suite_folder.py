@@ -1,0 +1,230 @@
+"""The result folder `OUTPUT/NAME/` of a suite: a result folder for each collection, and `suite.json`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field
+
+from pipeline.config.suites import SUITE_FILE
+from pipeline.core.errors import InputError
+from pipeline.core.table import Table
+from pipeline.results.folder import METRICS, ROUNDING, Result, SavedResult, read_record, read_result
+from pipeline.results.records import Metrics
+from pipeline.results.stage_rows import Name, Record
+from pipeline.results.suite_tables import suite_table
+from pipeline.storage import whole_files
+
+if TYPE_CHECKING:
+    from pipeline.core.records import Float64
+
+SCORES = "evaluate"  # the stage whose key covers all that shaped a result
+
+
+class SuiteRecord(Record):
+    """The content of `suite.json`.
+
+    Attributes:
+        collections: All of them, in the config's order.
+        groups: The group of each collection that is in one.
+        failed: What stopped each collection that has no result.
+        keys: For each collection that has a result the key of its scores.
+        queries, passages: How many there are in all collections together.
+        metrics: Macro means of the measures that all collections have; empty where one failed.
+        intervals: Their 95% intervals; None where none is shown.
+    """
+
+    name: Name
+    collections: Annotated[tuple[str, ...], Field(min_length=1)]
+    groups: dict[str, str] = Field({})
+    failed: dict[str, str] = Field({})
+    keys: dict[str, str]
+    queries: int
+    passages: int
+    metrics: dict[str, float]
+    intervals: dict[str, tuple[float, float] | None] = Field({})
+
+
+@dataclass(frozen=True)
+class SavedSuite:
+    """A finished suite, read from its folder.
+
+    Attributes:
+        folder: Where it was read.
+        record: The content of `suite.json`.
+        results: The result of each collection that has one.
+    """
+
+    folder: Path
+    record: SuiteRecord
+    results: dict[str, SavedResult]
+
+    @property
+    def measures(self) -> list[str]:
+        """Those that all results have, in the first one's order."""
+        return common_measures(self.results)
+
+    @property
+    def weights(self) -> Float64:
+        """float64 [collections]: what each one's mean counts."""
+        return suite_weights(self.record.collections, self.record.groups)
+
+
+@dataclass(frozen=True, repr=False)
+class SuiteResult(Result):
+    """A finished suite.
+
+    Attributes:
+        folder: Where its files are.
+        metrics: The content of `suite.json`, as plain JSON.
+        results: The result of each collection that was run.
+        errors: What stopped each of the others.
+    """
+
+    results: Mapping[str, Result]
+    errors: Mapping[str, Exception]
+
+    @cached_property
+    def record(self) -> Metrics:
+        """The macro means, and the queries and passages of all collections together; without stages."""
+        kept = {name: self.metrics[name] for name in ("name", "queries", "passages", "metrics", "intervals")}
+        return Metrics.model_validate({**kept, "stages": []})
+
+    @property
+    def reused(self) -> list[str]:
+        """The stages of which every artifact was in the cache, as `COLLECTION/STAGE`."""
+        return [f"{name}/{stage}" for name, result in self.results.items() for stage in result.reused]
+
+    def tables(self) -> list[Table]:
+        """Collections and measures."""
+        table = suite_table(self.metrics, {name: result.record for name, result in self.results.items()})
+        return [replace(table, notes=[*table.notes, f"in {self.folder}"])]
+
+
+def common_measures(results: Mapping[str, SavedResult]) -> list[str]:
+    """The measures that all results have, in the first one's order."""
+    first, *others = results.values()
+    return [name for name in first.measures if all(name in other.measures for other in others)]
+
+
+def suite_weights(collections: tuple[str, ...], groups: Mapping[str, str]) -> Float64:
+    """float64 [collections]: what each one's mean counts in the macro mean."""
+    from pipeline.metrics.macro import weights_of
+
+    return weights_of([groups.get(name) for name in collections])
+
+
+def write_suite(
+    folder: Path,
+    name: str,
+    groups: Mapping[str, str],
+    results: Mapping[str, Result],
+    errors: Mapping[str, Exception],
+    order: tuple[str, ...],
+) -> SuiteResult:
+    """Write `suite.json` from the collections' result folders.
+
+    Args:
+        folder: Of the suite; it holds those of the collections.
+        name: Of the suite.
+        groups: The group of each collection that is in one.
+        results: Of the collections that were run.
+        errors: What stopped each of the others.
+        order: All collections.
+    """
+    saved = {each: read_result(folder / each) for each in order if each in results}
+    document: dict[str, Any] = {
+        "name": name,
+        "collections": list(order),
+        "groups": dict(groups),
+        "failed": {each: str(errors[each]) for each in order if each in errors},
+        "keys": {each: _key(result) for each, result in saved.items()},
+        "queries": sum(result.record.queries for result in saved.values()),
+        "passages": sum(result.record.passages for result in saved.values()),
+        "metrics": {},
+        "intervals": {},
+    }
+    if not errors:
+        document |= _macro(saved, suite_weights(order, groups))
+    text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+    whole_files.write_whole(folder / SUITE_FILE, text.encode())
+    return SuiteResult(folder, json.loads(text), dict(results), dict(errors))
+
+
+def _macro(results: Mapping[str, SavedResult], weights: Float64) -> dict[str, Any]:
+    """Macro means and intervals of the measures that all have."""
+    from pipeline.metrics.macro import macro, macro_intervals
+    from pipeline.metrics.statistics import ends
+
+    measures = common_measures(results)
+    if not measures:
+        return {}
+    strata = [
+        result.values[:, [result.measures.index(name) for name in measures]] for result in results.values()
+    ]
+    means = macro(strata, weights).means.tolist()
+    shown = [ends(low, high) for low, high in zip(*macro_intervals(strata, weights), strict=True)]
+    return {
+        "metrics": dict(zip(measures, means, strict=True)),
+        "intervals": dict(zip(measures, shown, strict=True)),
+    }
+
+
+def is_suite(folder: Path | str) -> bool:
+    """Whether a folder is that of a suite."""
+    return (Path(folder) / SUITE_FILE).is_file()
+
+
+def read_suite_result(folder: Path | str) -> SavedSuite:
+    """Read the result folder of a suite.
+
+    Raises:
+        InputError: It is not one, or its files are damaged, or of several runs.
+    """
+    folder = Path(folder)
+    record = read_record(folder, SUITE_FILE, SuiteRecord)
+    results = {name: read_result(folder / name) for name in record.collections if name not in record.failed}
+    suite = SavedSuite(folder, record, results)
+    if problem := _disagreement(suite):
+        raise InputError(
+            f"suite {folder}: {problem}",
+            allowed="results of one run",
+            fix="run its config again; what is in the cache is not computed again",
+        )
+    return suite
+
+
+def _disagreement(suite: SavedSuite) -> str:
+    """How suite.json and the folders contradict each other; "" where they do not."""
+    for name, result in suite.results.items():
+        if _key(result) != suite.record.keys.get(name):
+            return f"collection {name} has been run with other settings or data since"
+    if suite.record.failed:
+        return ""
+    for measure, mean in suite.record.metrics.items():
+        if any(measure not in result.record.metrics for result in suite.results.values()):
+            return f"not every collection has {measure}"
+        means = [result.record.metrics[measure] for result in suite.results.values()]
+        if not abs(float(suite.weights @ means) - mean) <= ROUNDING * max(1, *map(abs, means)):
+            return f"the macro mean of {measure} is not that of its collections"
+    return ""
+
+
+def _key(result: SavedResult) -> str:
+    return str(result.manifest.recipes.get(SCORES, {}).get("key", ""))
+
+
+def check_kind(folder: Path, suite: bool) -> None:
+    """Refuse a folder with a result of a suite for one of a single collection, and the reverse."""
+    if (folder / (METRICS if suite else SUITE_FILE)).exists():
+        held, wanted = ("one collection", "a suite") if suite else ("a suite", "one collection")
+        raise InputError(
+            f"result folder {folder} holds a result of {held}, and this is one of {wanted}",
+            allowed="a folder of its own for each",
+            fix="name another with --output DIR, or change the config's name",
+        )

@@ -1,0 +1,223 @@
+"""Runs of suites: what is shared, what is written, and what one collection's failure leaves of the others."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from pipeline import load_config, run_benchmark, run_benchmarks
+from pipeline.cli import app
+from pipeline.config import Config
+from pipeline.core.errors import InputError
+from pipeline.encoders import Encoder
+from pipeline.results.suite_folder import SuiteResult, read_suite_result
+from pipeline.runner import Benchmark
+
+NAMES = ("small", "middle", "large")
+MEASURES = ["ndcg@10", "mrr@10"]
+
+
+@pytest.fixture
+def place(three_collections: Path, tmp_path: Path) -> Path:
+    """A folder with copies of the collections and a config of all three, that runs BM25."""
+    shutil.copytree(three_collections, tmp_path, dirs_exist_ok=True)
+    listed = ", ".join(f"{name}: {{source: beir, path: {name}}}" for name in NAMES)
+    (tmp_path / "c.yaml").write_text(
+        f"name: three\ndata: {{collections: {{{listed}}}}}\nmodel: {{backend: bm25}}\n"
+        f"evaluate: {{measures: {json.dumps(MEASURES)}}}\ncache: {tmp_path}/i\noutput: {tmp_path}/out\n",
+        encoding="utf-8",
+    )
+    return tmp_path
+
+
+def config_in(place: Path, *changes: str) -> Config:
+    return load_config(place / "c.yaml", changes)
+
+
+def run(place: Path, *changes: str) -> SuiteResult:
+    result = run_benchmark(config_in(place, *changes))
+    assert isinstance(result, SuiteResult)
+    return result
+
+
+def command(place: Path, *arguments: str) -> Any:
+    return CliRunner().invoke(app, ["run", str(place / "c.yaml"), *arguments])
+
+
+def test_a_macro_mean_is_the_mean_of_the_single_runs(place: Path) -> None:
+    result = run(place)
+    single = {}
+    for name in NAMES:
+        data = f"data={{source: beir, path: {name}}}"
+        single[name] = run_benchmark(config_in(place, f"name=alone-{name}", data)).record
+    for measure in MEASURES:
+        means = [single[name].metrics[measure] for name in NAMES]
+        assert result.metrics["metrics"][measure] == pytest.approx(np.mean(means), abs=1e-12)
+        low, high = result.metrics["intervals"][measure]
+        assert low < np.mean(means) < high
+    for name in NAMES:
+        files = {path.name for path in (place / "out/three" / name).iterdir()}
+        assert files == {"metrics.json", "per_query.csv", "run.trec", "manifest.json"}
+        assert result.results[name].record.metrics == single[name].metrics
+    written = json.loads((place / "out/three/suite.json").read_text(encoding="utf-8"))
+    assert written == result.metrics
+    assert written["collections"] == list(NAMES)
+    assert result.record.queries == 105
+    assert list(read_suite_result(place / "out/three").results) == list(NAMES)
+
+
+def test_collections_of_one_group_count_as_one(place: Path) -> None:
+    listed = [f"  {name}: {{data: {{source: beir, path: {name}}}, group: two}}\n" for name in NAMES[:2]]
+    listed.append("  large: {data: {source: beir, path: large}, main_measure: 'recall@5'}\n")
+    (place / "suite.yaml").write_text(f"collections:\n{''.join(listed)}", encoding="utf-8")
+    result = run(place, "data={suite: ./suite.yaml}")
+    means = [result.results[name].record.metrics["mrr@10"] for name in NAMES]
+    assert result.metrics["metrics"]["mrr@10"] == pytest.approx(
+        (sum(means[:2]) / 2 + means[2]) / 2, abs=1e-12
+    )
+    assert "recall@5" in result.results["large"].record.metrics
+    assert list(result.metrics["metrics"]) == MEASURES  # those that all have
+
+
+def missing(place: Path) -> None:
+    shutil.rmtree(place / "middle")
+
+
+def broken(place: Path) -> None:
+    with open(place / "middle" / "corpus.jsonl", "a", encoding="utf-8") as file:
+        file.write("{not JSON\n")
+
+
+@pytest.mark.parametrize("damage", [missing, broken])
+def test_a_collection_that_cannot_be_read_is_left_out_and_made_by_the_next_run(
+    place: Path, three_collections: Path, damage: Callable[[Path], None]
+) -> None:
+    damage(place)
+    said = command(place)
+    assert said.exit_code == 2
+    assert "middle" in said.stderr
+    assert "No macro mean: 1 of 3 collections failed." in " ".join(said.stdout.split())
+    saved = read_suite_result(place / "out/three")
+    assert list(saved.results) == ["small", "large"]
+    assert list(saved.record.failed) == ["middle"]
+    assert saved.record.metrics == {}
+    shutil.rmtree(place / "middle", ignore_errors=True)
+    shutil.copytree(three_collections / "middle", place / "middle")
+    again = run(place)
+    assert again.metrics["failed"] == {}
+    reused = {name: again.results[name].reused for name in NAMES}
+    assert reused["middle"] == []
+    assert "search" in reused["small"]
+    assert "search" in reused["large"]
+
+
+def test_a_suite_of_which_nothing_can_be_read_is_refused_and_writes_nothing(place: Path) -> None:
+    for name in NAMES:
+        shutil.rmtree(place / name)
+    said = command(place)
+    assert said.exit_code == 2
+    assert "three, collection small" in said.stderr
+    assert not (place / "out").exists()
+
+
+def test_all_are_checked_before_the_first_is_run(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[tuple[str, str]] = []
+    for name in ("check", "run"):
+        whole = getattr(Benchmark, name)
+
+        def noted(self: Benchmark, name: str = name, whole: Any = whole) -> Any:
+            order.append((name, self.config.name))
+            return whole(self)
+
+        monkeypatch.setattr(Benchmark, name, noted)
+    run(place)
+    assert [what for what, _ in order][:4] == ["check", "check", "check", "run"]
+    assert [name for what, name in order if what == "run"] == list(NAMES)
+
+
+def test_a_suite_that_is_interrupted_goes_on_where_it_stopped(
+    place: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    whole = Benchmark.run
+
+    def interrupt(self: Benchmark) -> Any:
+        if self.config.name == "middle":
+            raise KeyboardInterrupt
+        return whole(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Benchmark, "run", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            run(place)
+    assert (place / "out/three/small/manifest.json").is_file()
+    assert not (place / "out/three/suite.json").exists()
+    with caplog.at_level("INFO"):
+        assert "search" in run(place).results["small"].reused
+    assert "three: collection 2 of 3, middle" in caplog.text
+
+
+def test_the_model_is_loaded_once_and_a_corpus_that_is_used_twice_encoded_once(
+    place: Path, bge_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loads = []
+    whole = Encoder.__init__
+
+    def noted(self: Encoder, *arguments: Any) -> None:
+        loads.append(arguments[1].name)
+        whole(self, *arguments)
+
+    monkeypatch.setattr(Encoder, "__init__", noted)
+    shutil.copytree(place / "small", place / "twin")
+    queries = (place / "twin/queries.jsonl").read_text(encoding="utf-8").replace('"text": "', '"text": "and ')
+    (place / "twin/queries.jsonl").write_text(queries, encoding="utf-8")
+    result = run(
+        place,
+        f"model={{backend: flag, name: {bge_folder}}}",
+        "data.collections.twin={source: beir, path: twin}",
+    )
+    assert len(loads) == 1
+    assert "passages" in result.results["twin"].reused
+    assert "queries" not in result.results["twin"].reused
+
+
+def test_suites_and_single_benchmarks_run_beside_each_other(place: Path) -> None:
+    alone = config_in(place, "name=alone", "data={source: beir, path: small}")
+    whole = config_in(place, "data.queries=5")
+    outcomes = list(run_benchmarks([alone, whole]))
+    assert [outcome.error for outcome in outcomes] == [None, None]
+    assert [outcome.result.record.queries for outcome in outcomes if outcome.result] == [25, 15]
+    with pytest.raises(InputError, match="holds a result of a suite"):
+        run_benchmark(config_in(place, "data={source: beir, path: small}"))
+    with pytest.raises(InputError, match="holds a result of one collection"):
+        run_benchmark(config_in(place, "name=alone"))
+
+
+def test_results_of_different_runs_are_no_suite(place: Path) -> None:
+    run(place)
+    folder = place / "out/three"
+    run_benchmark(
+        config_in(place, "name=small", "data={source: beir, path: small, queries: 9}"), output=folder
+    )
+    with pytest.raises(InputError, match="collection small has been run with other settings"):
+        read_suite_result(folder)
+    run(place)
+    written = json.loads((folder / "suite.json").read_text(encoding="utf-8"))
+    written["metrics"]["ndcg@10"] += 1e-6
+    (folder / "suite.json").write_text(json.dumps(written), encoding="utf-8")
+    with pytest.raises(InputError, match="the macro mean of ndcg@10 is not that of its collections"):
+        read_suite_result(folder)
+
+
+def test_plan_data_and_prune_take_suites(place: Path) -> None:
+    (place / "i").mkdir()
+    for arguments in (["plan"], ["data"], ["cache", "prune", "--unused", "--cache", str(place / "i")]):
+        said = CliRunner().invoke(app, [*arguments, str(place / "c.yaml")])
+        assert said.exit_code == 0, said.stderr
+        assert "prune" in arguments or all(f"three/{name}" in said.stdout for name in NAMES)
