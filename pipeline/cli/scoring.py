@@ -67,7 +67,14 @@ def evaluate(
         "short_rankings": scored.short_rankings,
     }
     if as_json:
-        print_json({**counts, "metrics": scored.mean_by_measure, "intervals": scored.interval_by_measure})
+        print_json(
+            {
+                **counts,
+                "metrics": scored.mean_by_measure,
+                "intervals": scored.interval_by_measure,
+                "unjudged_documents": scored.unjudged_documents,
+            }
+        )
         return
     show(*scored.tables())
 

@@ -125,15 +125,36 @@ NO_INTERVAL = (
 )
 
 
+UNJUDGED = "judged: the share of the top k. lowest, highest: what the mean could be if all of it were judged."
+
+
 def measure_table(
-    title: str, means: Mapping[str, float], intervals: Mapping[str, tuple[float, float] | None]
+    title: str,
+    means: Mapping[str, float],
+    intervals: Mapping[str, tuple[float, float] | None],
+    unjudged: Mapping[str, tuple[float, float, float]],
 ) -> Table:
-    """A measure a row, with the 95% interval of its mean where there is one."""
-    ends = {name: intervals.get(name) or (None, None) for name in means}
-    rows = [(name, Cell(rounded(mean), mean), interval(*ends[name])) for name, mean in means.items()]
-    columns = Column("measure"), Column("mean", "right"), Column("95% interval", "right")
-    absent = not all(high for _, _, high in rows)
-    return Table(title, columns, rows, [NO_INTERVAL] if absent else [])
+    """A measure a row, with the 95% interval of its mean where there is one.
+
+    `unjudged` has, for some measures, the share of the top k that is judged, and the least and the most that
+    the mean could be if all were; these columns are shown where something is not judged.
+    """
+    ends = [interval(*(intervals.get(name) or (None, None))) for name in means]
+    columns: list[FilledColumn] = [
+        (Column("measure"), list(means)),
+        (Column("mean", "right", "never"), [Cell(rounded(mean), mean) for mean in means.values()]),
+        (Column("95% interval", "right"), ends),
+    ]
+    notes = [] if all(ends) else [NO_INTERVAL]
+    if any(judged < 1 for judged, _, _ in unjudged.values()):
+        shown = [unjudged.get(name, (None, None, None)) for name in means]
+        for number, name in enumerate(("judged", "lowest", "highest")):
+            cells = [Cell(rounded(each[number]), each[number]) for each in shown]
+            columns.append((Column(name, "right", "never"), cells))
+        notes.append(UNJUDGED)
+    return Table(
+        title, [column for column, _ in columns], list(zip(*(c for _, c in columns), strict=True)), notes
+    )
 
 
 def text_table(table: Table) -> str:

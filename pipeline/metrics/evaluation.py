@@ -13,7 +13,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -33,6 +33,7 @@ from pipeline.metrics.depth import depth_note, short_rankings
 from pipeline.metrics.names import Measure
 from pipeline.metrics.scoring import compute_measures, drop_identical
 from pipeline.metrics.statistics import Interval, ends, mean_interval
+from pipeline.metrics.unjudged import UnjudgedRange, unjudged_ranges
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,7 @@ class Evaluation(Displayed):
         repeated: Number of identical judgments that were merged.
         run: Name of the run's file, for the title; "" where there is none.
         short_rankings: See `pipeline.metrics.depth.short_rankings`.
+        ranges: What unjudged documents could do to each measure, by its name.
     """
 
     query_ids: list[str]
@@ -86,6 +88,7 @@ class Evaluation(Displayed):
     repeated: int = 0
     run: str = ""
     short_rankings: dict[str, Any] | None = None
+    ranges: dict[str, UnjudgedRange] = field(default_factory=dict)
 
     @property
     def mean_by_measure(self) -> dict[str, float]:
@@ -97,6 +100,11 @@ class Evaluation(Displayed):
         """The 95% interval of each mean, by the measure's name; None where none is shown."""
         return dict(zip(map(str, self.measures), map(ends, self.ci_low, self.ci_high), strict=True))
 
+    @property
+    def unjudged_documents(self) -> dict[str, dict[str, float]]:
+        """For each measure in `ranges` the means of its `judged`, `lowest` and `highest`."""
+        return {name: each.means(np.arange(len(self.query_ids))) for name, each in self.ranges.items()}
+
     def tables(self) -> list[Table]:
         """A measure a row; the title says which queries the means are over."""
         merged = counted(self.repeated, "repeated judgment")
@@ -107,9 +115,13 @@ class Evaluation(Displayed):
             f"{counted(self.unjudged, 'query', 'queries')} of the run not judged (left out)"
             + (f", {merged} merged" if self.repeated else "")
         )
-        table = measure_table(title, self.mean_by_measure, self.interval_by_measure)
+        unjudged = {
+            name: (means["judged"], means["lowest"], means["highest"])
+            for name, means in self.unjudged_documents.items()
+        }
+        table = measure_table(title, self.mean_by_measure, self.interval_by_measure, unjudged)
         notes = [f"{depth_note(**self.short_rankings)}."] if self.short_rankings else []
-        return [replace(table, notes=notes)]
+        return [replace(table, notes=[*table.notes, *notes])]
 
 
 def evaluate_files(
@@ -156,6 +168,7 @@ def evaluate_files(
         repeated=qrels.repeated,
         run=Path(run_path).name,
         short_rankings=short_rankings(ranking, measures),
+        ranges=unjudged_ranges(ranking, joined.qrels, len(joined.query_ids), measures),
     )
 
 

@@ -6,9 +6,10 @@ import numpy as np
 
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float64, Int64
-from pipeline.metrics.graded import Definition, Graded, JudgedRanking, ideal_order, ratio
+from pipeline.metrics.graded import Definition, Ends, Graded, JudgedRanking, ideal_order, ratio
 
 MAX_EXP_GRADE = 1000  # 2**1024 overflows a float64
+MOST_ROUNDS, ROUNDING = 100, 1e-12  # of Dinkelbach's method, which takes fewer than 10
 
 
 def cg(judged: JudgedRanking, cutoffs: Int64, gain: str) -> Float64:
@@ -24,6 +25,53 @@ def dcg(judged: JudgedRanking, cutoffs: Int64, gain: str) -> Float64:
 def ndcg(judged: JudgedRanking, cutoffs: Int64, gain: str, ideal: str) -> Float64:
     """DCG over the DCG of the best order of all judged, or of all retrieved, documents (m_ndcg_cut.c)."""
     return ratio(_dcg(judged.found, cutoffs, gain), _dcg(best_order(judged, ideal), cutoffs, gain))
+
+
+def ndcg_ends(judged: JudgedRanking, cutoff: int, grade: int, gain: str, ideal: str) -> Ends:
+    """The lowest and the highest nDCG that unjudged documents in the top k could give.
+
+    A grade adds to DCG and to the ideal DCG, so that nDCG may rise or fall. Both are sums over the steps
+    between grades: a step's part of DCG is its gain times the discounts of the documents of that grade or
+    more, and its part of the ideal that times the discounts of as many first ranks. Of so many documents, the
+    first unjudged ranks give the highest DCG, the last ones the lowest.
+
+    The lowest nDCG gives each document no grade or the highest: in the gain of one document DCG is linear and
+    the ideal convex, and so their quotient lowest at an end. The highest is found by Dinkelbach's method (*On
+    nonlinear fractional programming*, Management Science 13(7), 1967): for a quotient q, maximize DCG less q
+    times the ideal, which each step does by itself, and take the quotient found as the next q, until it does
+    not rise.
+    """
+    best, unjudged = best_order(judged, ideal), judged.unjudged(cutoff)
+    grades = np.unique(np.append(best.grades[best.grades > 0], grade))
+    steps = np.diff(gains(grades, gain), prepend=0)
+    counts = [best.relevant(g).count() for g in grades.tolist()]
+    more = np.arange(unjudged.shape[1] + 1)
+    most = min(cutoff, int(max(count.max() for count in counts)) + len(more))
+    discounts = 1 / np.log2(np.arange(2, most + 2))
+    first = np.append(0, np.cumsum(discounts))  # discounts of the first n ranks
+    ideals = [first[np.minimum(count + more, most)] for count in counts]
+    discounts = discounts[: unjudged.shape[1]]
+    (value,) = _dcg(judged.found, np.array([cutoff]), gain).T
+
+    falling, rising = (
+        -np.sort(np.where(unjudged, -discounts, 0)),
+        np.sort(np.where(unjudged, discounts, np.inf)),
+    )
+    from_top, from_bottom = (np.cumsum(np.insert(d, 0, 0, axis=1), axis=1) for d in (falling, rising))
+    all_steps = sum(step * part for step, part in zip(steps, ideals, strict=True))
+    lowest = ratio(value[:, None] + steps.sum() * from_bottom, all_steps).min(axis=1)
+    rows, highest = np.arange(len(value)), np.zeros(len(value))
+    for _ in range(MOST_ROUNDS):
+        above, below = value.copy(), np.zeros(len(value))
+        for step, part in zip(steps, ideals, strict=True):
+            chosen = (from_top - highest[:, None] * part).argmax(axis=1)
+            above += step * from_top[rows, chosen]
+            below += step * part[rows, chosen]
+        found = ratio(above, below)
+        if (found <= highest + ROUNDING).all():
+            break
+        highest = np.maximum(found, highest)
+    return lowest, highest
 
 
 def best_order(judged: JudgedRanking, ideal: str) -> Graded:
@@ -48,7 +96,7 @@ def _dcg(graded: Graded, cutoffs: Int64, gain: str) -> Float64:
 
 
 MEASURES = {
-    "cg": Definition(cg, ("gain",)),
-    "dcg": Definition(dcg, ("gain",)),
-    "ndcg": Definition(ndcg, ("gain", "ideal")),
+    "cg": Definition(cg, ("gain",), unjudged="raise"),
+    "dcg": Definition(dcg, ("gain",), unjudged="raise"),
+    "ndcg": Definition(ndcg, ("gain", "ideal"), unjudged=ndcg_ends),
 }

@@ -72,7 +72,7 @@ def _still_reading(cells: Graded) -> Float64:
 
 
 MEASURES = {
-    "rbp": Definition(rbp, ("p", "rel"), Cutoff.OPTIONAL),
+    "rbp": Definition(rbp, ("p", "rel"), Cutoff.OPTIONAL, "raise"),
     "rbp_residual": Definition(rbp_residual, ("p",), Cutoff.OPTIONAL),
-    "err": Definition(err, ()),
+    "err": Definition(err, (), unjudged="raise"),
 }

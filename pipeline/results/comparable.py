@@ -103,6 +103,23 @@ def notes(results: Sequence[SavedResult], names: Sequence[str]) -> Iterator[str]
             )
 
 
+def unjudged_notes(
+    results: Sequence[SavedResult], names: Sequence[str], measure: str, pairs: Sequence[tuple[int, int]]
+) -> Iterator[str]:
+    """The pairs whose means differ less than the shares of their top k that are judged."""
+    shares = [result.record.unjudged.get(measure) for result in results]
+    for a, b in pairs:
+        one, other = shares[a], shares[b]
+        if one is None or other is None:
+            continue
+        apart = abs(results[a].record.metrics[measure] - results[b].record.metrics[measure])
+        if apart < abs(one.judged - other.judged):
+            yield (
+                f"{names[a]} and {names[b]} differ by {apart:.4f}, less than the judged shares of what they "
+                f"found, {one.judged:.4f} and {other.judged:.4f}: missing judgments may decide"
+            )
+
+
 def _sources(result: SavedResult) -> dict[str, Any]:
     """Checksums of the files that hold the judgments, and the passages and queries that they judge."""
     sources = result.manifest.recipes.get("evaluate", {}).get("qrels")

@@ -161,7 +161,7 @@ def compare_results(
         chosen,
         entries,
         compared,
-        list(comparable.notes(results, names)),
+        [*comparable.notes(results, names), *comparable.unjudged_notes(results, names, chosen, pairs)],
         measures,
         first.query_ids,
         values,

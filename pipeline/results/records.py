@@ -73,6 +73,19 @@ class MissingTexts(Record):
         return said
 
 
+class Unjudged(Record):
+    """What unjudged documents in the top k could do to a measure; see `pipeline.metrics.unjudged`.
+
+    Attributes:
+        judged: The share of the top k that is judged, mean over queries.
+        lowest, highest: Means over queries of the least and the most that each value could be.
+    """
+
+    judged: float
+    lowest: float
+    highest: float
+
+
 class Metrics(Record):
     """The content of `metrics.json`: means and their 95% intervals by measure, and the stages in order.
 
@@ -82,6 +95,7 @@ class Metrics(Record):
         missing: What was judged and is not in the collection; None in results of earlier versions.
         short_rankings: Only where a ranking ends before the deepest cutoff of a measure.
         intervals: None where none is shown; see `pipeline.metrics.statistics.mean_interval`.
+        unjudged: Of the measures with a cutoff that take unjudged documents for not relevant.
         vectors: Only of a retriever that keeps one vector of each passage.
         index: Only of an approximate index that was measured against exact search; so is `against_exact`.
         sparsity: Only of a sparse result.
@@ -95,6 +109,7 @@ class Metrics(Record):
     missing: MissingTexts | None = None
     metrics: dict[str, float]
     intervals: dict[str, tuple[float, float] | None] = Field({})
+    unjudged: dict[str, Unjudged] = Field({})
     stages: tuple[StageRow, ...]
     short_rankings: ShortRankings | None = None
     vectors: VectorsCost | None = None

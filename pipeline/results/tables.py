@@ -25,7 +25,9 @@ STAGE_COLUMNS = (
 def result_table(record: Metrics) -> Table:
     """A measure a row, under the benchmark's name and size, and what is judged and not in the collection."""
     queries, passages = counted(record.queries, "query", "queries"), counted(record.passages, "passage")
-    table = measure_table(f"{record.name}: {queries}, {passages}", record.metrics, record.intervals)
+    title = f"{record.name}: {queries}, {passages}"
+    unjudged = {name: (each.judged, each.lowest, each.highest) for name, each in record.unjudged.items()}
+    table = measure_table(title, record.metrics, record.intervals, unjudged)
     short = [f"{record.short_rankings.note}."] if record.short_rankings else []
     missing = record.missing.notes if record.missing else []
     return replace(table, notes=[*table.notes, *short, *(f"{note}." for note in missing)])

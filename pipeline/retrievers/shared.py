@@ -21,8 +21,9 @@ from pipeline.storage.artifacts import Artifact, Draft
 
 TAG = "benchmarco"  # the last column of run.trec
 COLLECTION, SCORES = "data", "evaluate"  # roles that every plan has
-REPORTED = ("queries", "passages", "missing", "metrics", "intervals")  # of the scores, in every result
-SCHEMAS = {SCORES: 3}  # that of the data is in `pipeline.data.identity`
+REPORTED = ("queries", "passages", "missing", "metrics", "intervals", "unjudged")
+"""Parts of the scores that are in every result."""
+SCHEMAS = {SCORES: 4}  # that of the data is in `pipeline.data.identity`
 
 
 def whole_plan(
@@ -129,22 +130,26 @@ def _evaluate(
     context: Context,
 ) -> Facts:
     from pipeline.core.arrow import from_numpy
-    from pipeline.metrics import depth, evaluation, scoring, statistics
+    from pipeline.metrics import depth, evaluation, scoring, statistics, unjudged
 
     collection: Collection = inputs[COLLECTION]
     queries = collection.queries
     judged = np.unique(collection.qrels.queries)  # all, unless judgments of missing passages are dropped
 
-    def score(ranking: Ranking) -> Float64:
+    def measured(ranking: Ranking) -> Ranking:
         if config.data.ignored == "negative_grades":
             ranking = scoring.drop_negative(ranking, collection.qrels)
         if config.evaluate.ignore_identical_ids or config.data.ignored == "identical_ids":
             own = evaluation.row_numbers(queries.ids, collection.passages.ids)
             ranking = scoring.drop_identical(ranking, own)
-        return scoring.compute_measures(ranking, collection.qrels, len(queries), measures)[judged]
+        return ranking
+
+    def score(ranking: Ranking) -> Float64:
+        return scoring.compute_measures(measured(ranking), collection.qrels, len(queries), measures)[judged]
 
     judge = Judge(collection, measures, score)
     values = score(inputs[ranking])
+    ranges = unjudged.unjudged_ranges(measured(inputs[ranking]), collection.qrels, len(queries), measures)
     table = io.StringIO(newline="")
     evaluation.write_per_query(table, queries.ids.take(from_numpy(judged)).to_pylist(), measures, values)
     with draft.file("per_query.csv") as path:
@@ -157,6 +162,7 @@ def _evaluate(
         "missing": collection.facts["missing"],
         "metrics": judge.means(values),
         "intervals": dict(zip(names, statistics.shown_intervals(values), strict=True)),
+        "unjudged": {name: each.means(judged) for name, each in ranges.items()},
     }
     if short := depth.short_rankings(inputs[ranking], measures, len(collection.passages)):
         facts["short_rankings"] = short

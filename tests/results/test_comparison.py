@@ -366,7 +366,7 @@ def test_a_result_of_another_version_is_read(finished: Path, tmp_path: Path) -> 
     folder = Path(shutil.copytree(finished / "results" / "t", tmp_path / "t"))
     metrics = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
     recipes = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))["recipes"]
-    del metrics["intervals"]
+    del metrics["intervals"], metrics["unjudged"]
     stages = [{"stage": "index", "bytes": 5, "volts": 230}]
     (folder / "metrics.json").write_text(json.dumps(metrics | {"stages": stages, "weather": ["rain"]}))
     (folder / "manifest.json").write_text(json.dumps({"recipes": recipes}))
@@ -420,6 +420,23 @@ def test_a_folder_s_name_is_printed_as_it_is(
         shutil.copytree(finished / "results" / "t", folder / "t")
     printed = benchmarco(monkeypatch, "compare", *(folder / "t" for folder in folders)).stdout
     assert "[bold]/t - :x:/t" in printed
+
+
+def test_a_difference_below_that_of_what_is_judged_is_noted(make: Callable[..., SavedResult]) -> None:
+    def judged(result: SavedResult, share: float) -> SavedResult:
+        ends = {"ndcg@10": {"judged": share, "lowest": 0.1, "highest": 0.9}}
+        metrics = result.record.model_dump() | {"unjudged": ends}
+        return replace(result, record=Metrics.model_validate(metrics))
+
+    one, other = make("one", 1), make("two", 2)
+    apart = abs(one.values[:, 0].mean() - other.values[:, 0].mean())
+    notes = compare_results([judged(one, 0.9), judged(other, 0.9 - apart * 1.1)]).notes
+    assert notes == [
+        f"one and two differ by {apart:.4f}, less than the judged shares of what they found, 0.9000 and "
+        f"{0.9 - apart * 1.1:.4f}: missing judgments may decide"
+    ]
+    assert compare_results([judged(one, 0.9), judged(other, 0.9 - apart * 0.9)]).notes == []
+    assert compare_results([judged(one, 0.9), judged(other, 0.1)], "mrr").notes == []
 
 
 @pytest.mark.parametrize(
