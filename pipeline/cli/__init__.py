@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from pipeline.cli import cache, fusing, gating, reproducing, running, scoring
+from pipeline.cli import cache, fusing, gating, reproducing, running, scoring, suites
 from pipeline.cli.terminal import end_at_second_interrupt, guarded, open_closed_streams, print_json
 
 HELP = "How well does an embedding model retrieve, and can you trust the number?"
@@ -54,6 +54,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "run": (running.run, "mine.yaml; 'benchmarco example > mine.yaml' writes one"),
     "plan": (running.plan, "mine.yaml"),
     "data": (running.data, "mine.yaml"),
+    "suites": (suites.suites, ""),
     "evaluate": (scoring.evaluate, "--qrels qrels.tsv --run run.trec --measures 'ndcg@10,recall@100'"),
     "compare": (scoring.compare, "results/A results/B --measure ndcg@10"),
     "gate": (gating.gate, "results/new --baseline results/released --margin 0.01"),
@@ -81,7 +82,7 @@ cache_app = typer.Typer(
     help="List, check and prune stored artifacts.", no_args_is_help=True, rich_markup_mode=None
 )
 for _name, (_command, _example) in COMMANDS.items():
-    app.command(_name, epilog=f"Example: benchmarco {_name} {_example}")(guarded(_command))
+    app.command(_name, epilog=f"Example: benchmarco {_name} {_example}".rstrip())(guarded(_command))
 for _name, (_command, _example) in CACHE_COMMANDS.items():
     cache_app.command(_name, epilog=f"Example: benchmarco cache {_name} {_example}".rstrip())(
         guarded(_command)

@@ -21,9 +21,8 @@ from pipeline.config.mistakes import explain
 from pipeline.config.settings import FOLDER, PathOrId, Section, setting
 from pipeline.config.yaml_files import read_yaml
 from pipeline.core.errors import InputError
+from pipeline.core.suite_files import SUITES, suite_names
 
-SUITES = Path(__file__).parents[1] / "suites"
-"""The folder of the lists that come with the package."""
 SHARED = ("queries", "corpus", "missing_passages")
 """Settings of a suite's section that hold for each collection that does not set them itself."""
 
@@ -82,11 +81,6 @@ class Suite(Section):
     def measure_of(self, name: str) -> str | None:
         """The main measure of a collection."""
         return self.collections[name].main_measure or self.main_measure
-
-
-def suite_names() -> list[str]:
-    """The names of the suites that come with the package."""
-    return sorted(path.stem for path in SUITES.glob("*.yaml"))
 
 
 @functools.cache

@@ -6,11 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pipeline.core.display import counted, size
-from pipeline.core.table import Column, Table
+from pipeline.core.suite_files import ListedCollection, ListedSuite
+from pipeline.core.table import Cell, Column, Table
 
 WIDE = 140
 """A terminal of fewer characters shows less of each artifact in a cache."""
 SIZE = Column("size", "right")
+_SIZES = [Column(name, "right", "never") for name in ("collections", "passages", "queries")]
 STATES = {"whole": "complete", "in the making": "in progress"}
 """States of an artifact whose names in JSON differ from those that people read."""
 
@@ -19,6 +21,53 @@ def plan_table(name: str, rows: Iterable[Mapping[str, Any]]) -> Table:
     """A stage a row: whether its artifact is in the cache, and its key."""
     cells = [(row["stage"], "cached" if row["exists"] else "not cached", row["key"]) for row in rows]
     return Table(name, [Column("stage"), Column("artifact"), Column("key")], cells)
+
+
+def suites_table(suites: Sequence[ListedSuite]) -> Table:
+    """A suite a row."""
+    columns = [Column("suite", wrap="never"), *_SIZES, Column("measure"), Column("license"), Column("is")]
+    rows = [
+        (
+            suite.name,
+            _number(len(suite.collections)),
+            *(_total_of(suite, part) for part in ("passages", "queries")),
+            suite.main_measure,
+            suite.license,
+            suite.description,
+        )
+        for suite in suites
+    ]
+    partly = any(each.passages is None for suite in suites for each in suite.collections)
+    notes = ["+: and more; not all sizes are known."] if partly else []
+    notes += ["benchmarco suites NAME lists the collections of one.", "data.suite: NAME runs it."]
+    return Table(counted(len(suites), "suite"), columns, rows, notes)
+
+
+def suite_table(suite: ListedSuite) -> Table:
+    """A collection a row."""
+    grouped = suite.counted_as != len(suite.collections)
+    columns = [Column("collection"), *_SIZES[1:], Column("measure"), Column("license")]
+    columns += [Column("counts with")] if grouped else []
+    columns += [Column("repository", from_width=WIDE), Column("revision", from_width=WIDE)]
+
+    def cells(each: ListedCollection) -> list[str]:
+        sizes = [_number(each.passages), _number(each.queries)]
+        group = [each.group or ""] if grouped else []
+        where = [each.path, (each.revision or "newest")[:12]]
+        return [each.name, *sizes, each.main_measure, each.license, *group, *where]
+
+    title = f"{suite.name}: {suite.description}"
+    notes = [f"The mean is over {suite.counted_as:,}: collections that count with others are one."]
+    return Table(title, columns, [cells(each) for each in suite.collections], notes if grouped else [])
+
+
+def _total_of(suite: ListedSuite, part: str) -> str:
+    whole = all(getattr(each, part) is not None for each in suite.collections)
+    return Cell(f"{suite.total(part):,}{'' if whole else '+'}", suite.total(part))
+
+
+def _number(value: int | None) -> str:
+    return "" if value is None else Cell(f"{value:,}", value)
 
 
 def cache_table(folder: str, rows: Sequence[Mapping[str, Any]]) -> Table:

@@ -1,0 +1,96 @@
+"""The suites that come with the package."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from pipeline.cli import app
+from pipeline.config.files import load_config
+from pipeline.config.suites import read_suite
+from pipeline.core.suite_files import list_suite, suite_names
+from pipeline.metrics.names import parse_measures
+
+PINNED = {
+    "beir",
+    "bright",
+    "bright-long",
+    "miracl",
+    "mldr",
+    "msmarco",
+    "mteb-english",
+    "mteb-multilingual",
+    "nanobeir",
+}
+COUNTS = {"beir": (26, 15), "nanobeir": (13, 13), "miracl": (18, 18), "mldr": (13, 13), "bright": (12, 12),
+          "bright-long": (8, 8), "msmarco": (3, 3), "mteb-english": (10, 10), "mteb-multilingual": (156, 17),
+          "air-bench": (58, 58)}  # fmt: skip
+"""For each suite its collections, and how many numbers its mean is taken over."""
+
+
+def test_every_suite_is_known_here() -> None:
+    assert set(suite_names()) == set(COUNTS)
+
+
+@pytest.mark.parametrize("name", suite_names())
+def test_a_shipped_suite_loads(name: str, tmp_path: Path) -> None:
+    suite, listed = read_suite(name), list_suite(name)
+    assert suite.description == listed.description
+    assert suite.license
+    assert (len(listed.collections), listed.counted_as) == COUNTS[name]
+    assert [each.name for each in listed.collections] == list(suite.collections)
+    for each in listed.collections:
+        read = suite.collections[each.name]
+        assert (each.source, each.group) == (read.data.source, read.group)
+        assert (each.passages, each.queries) == (read.passages, read.queries)
+        assert (each.main_measure, each.license) == (
+            suite.measure_of(each.name),
+            read.license or suite.license,
+        )
+        assert each.query_instruction == read.query_instruction
+        assert [str(measure) for measure in parse_measures([each.main_measure])] == [each.main_measure]
+        unknown = each.group == "MLQARetrieval"  # MTEB states some of its sizes
+        assert unknown or min(each.passages or 0, each.queries or 0) > 0, each.name
+        assert re.fullmatch(r"[0-9a-f]{40}", each.revision or "") if name in PINNED else each.revision is None
+    config = tmp_path / "c.yaml"
+    config.write_text(f"name: t\ndata: {{suite: {name}}}\nmodel: {{backend: bm25}}\n", encoding="utf-8")
+    assert list(load_config(config).members) == list(suite.collections)
+
+
+def test_suites_lists_them_without_heavy_imports() -> None:
+    code = "import sys; from pipeline.cli import app; app(['suites', '--json'], standalone_mode=False); " \
+           "print(*(sorted({name.split('.')[0] for name in sys.modules})), file=sys.stderr)"  # fmt: skip
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert {each["name"] for each in json.loads(done.stdout)} == set(COUNTS)
+    imported = set(done.stderr.split())
+    assert not imported & {"numpy", "pyarrow", "torch", "datasets", "huggingface_hub"}
+
+
+def test_the_lists_that_people_read() -> None:
+    every = CliRunner().invoke(app, ["suites"]).stdout
+    assert "10 suites" in every
+    assert "106,332,152" in every
+    assert "3,054,742+" in every
+    one = CliRunner().invoke(app, ["suites", "beir"]).stdout
+    assert one.count("│ cqadupstack-") == 12
+    assert "The mean is over 15" in one
+    document = json.loads(CliRunner().invoke(app, ["suites", "msmarco", "--json"]).stdout)
+    assert [(each["name"], each["main_measure"]) for each in document["collections"]] == [
+        ("dev", "mrr@10"),
+        ("dl19", "ndcg@10"),
+        ("dl20", "ndcg@10"),
+    ]
+    assert document["queries"] == 6980 + 43 + 54
+
+
+def test_an_unknown_suite_is_refused() -> None:
+    refused = CliRunner().invoke(app, ["suites", "bier"])
+    assert refused.exit_code == 2
+    assert "no suite 'bier'" in refused.stderr
+    assert "beir" in refused.stderr
