@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +13,9 @@ from pipeline.cli.options import Json, check_file
 from pipeline.cli.terminal import print_json, show
 from pipeline.core.errors import InputError
 from pipeline.results.correction import Correction
+
+if TYPE_CHECKING:
+    from pipeline.results.comparison import Comparison
 
 
 class Format(StrEnum):
@@ -28,6 +31,28 @@ Baseline = Annotated[
     Path | None,
     typer.Option(metavar="RESULT_DIR", help="Test the others against this result only, not every pair."),
 ]
+Groups = Annotated[
+    bool | None,
+    typer.Option(
+        "--groups/--no-groups",
+        help="Compare in groups of queries too. A page does so by default, up to 2,000 queries.",
+        show_default=False,
+    ),
+]
+QUERIES_GROUPED = 2_000
+"""Most queries that a page shows in groups unless it is told to."""
+
+
+def _grouped(compared: Comparison, wanted: bool | None, page: bool) -> Comparison:
+    """The comparison with groups of queries, where they are wanted, or can be had soon and a page is made."""
+    if wanted:
+        return compared.with_groups()
+    if wanted is None and page and len(compared.query_ids) <= QUERIES_GROUPED:
+        try:
+            return compared.with_groups()
+        except InputError:  # without the collection; the page says so
+            return compared
+    return compared
 
 
 def evaluate(
@@ -92,6 +117,7 @@ def compare(
     correction: Annotated[
         Correction, typer.Option(help="Which corrected p decides that a difference is shown.")
     ] = Correction.both,
+    groups: Groups = None,
     as_json: Json = False,
 ) -> None:
     """Compare results: intervals, paired tests, cost. The first result is `a` of its pairs."""
@@ -101,7 +127,7 @@ def compare(
         raise InputError(f"--json and --format {form}", allowed="one of them", fix="leave one out")
     if html:
         check_file(html, "--html")
-    compared = comparison.compare(folders, measure, baseline, correction)
+    compared = _grouped(comparison.compare(folders, measure, baseline, correction), groups, bool(html))
     if html:
         from pipeline.report.page.render import write_page
 
@@ -127,11 +153,12 @@ def report(
         str | None, typer.Option(help="What to show by query; by default the result's first measure.")
     ] = None,
     baseline: Baseline = None,
+    groups: Groups = None,
 ) -> None:
     """Write one result as a self-contained HTML page."""
     from pipeline.report.page.render import write_page
     from pipeline.results.comparison import compare
 
     check_file(html, "--html")
-    write_page(compare([folder], measure, baseline), html)
+    write_page(_grouped(compare([folder], measure, baseline), groups, True), html)
     print(f"page written to {html}", file=sys.stderr)

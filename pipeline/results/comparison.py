@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,8 +23,11 @@ from pipeline.results import comparable
 from pipeline.results.correction import Correction
 from pipeline.results.folder import SavedResult, read_result
 from pipeline.results.leaderboard import Entry, leaderboard, pair_table
-from pipeline.results.pairs import Pair, compare_pairs
+from pipeline.results.pairs import Pair, compare_pairs, query_differences
 from pipeline.results.records import Metrics
+
+if TYPE_CHECKING:
+    from pipeline.results.groups import GroupComparison
 
 
 @dataclass(frozen=True, repr=False)
@@ -43,6 +46,7 @@ class Comparison(Displayed):
         query_ids: The queries, in the first result's order.
         values: float64 [queries, results]: the measure, query by query.
         sources: The results as read, in the order given; not part of the JSON form.
+        groups: The same in groups of queries; None where that was not asked for.
     """
 
     measure: str
@@ -55,14 +59,16 @@ class Comparison(Displayed):
     sources: list[SavedResult]
     baseline: str | None = None
     correction: Correction = Correction.both
+    groups: GroupComparison | None = None
 
     def tables(self) -> list[Table]:
-        """The leaderboard and, if there are several results, their pairs; notes come after the last."""
+        """The leaderboard, the pairs of several results with what to know of them, and groups of queries."""
         tables = [leaderboard(self.measure, self.results)]
         if self.pairs:
             tables.append(pair_table(self.measure, self.pairs, self.correction))
         notes = [*tables[-1].notes, *(f"Note: {note}." for note in self.notes)]
-        return [*tables[:-1], replace(tables[-1], notes=notes)]
+        in_groups = self.groups.tables() if self.groups else []
+        return [*tables[:-1], replace(tables[-1], notes=notes), *in_groups]
 
     def figures(self) -> Table:
         """Every figure in full precision, for CSV: a row per result, and a row per pair.
@@ -87,7 +93,25 @@ class Comparison(Displayed):
             "measures": self.measures,
             "baseline": self.baseline,
             "correction": self.correction.value,
+            **({"groups": self.groups.json()} if self.groups else {}),
         }
+
+    def with_groups(self) -> Comparison:
+        """The same comparison with `groups`.
+
+        Raises:
+            InputError: The cache holds the collection of none of the results.
+        """
+        from pipeline.results.groups import compare_groups  # heavy, and not needed without groups
+
+        names = [entry.name for entry in self.results]
+        pairs = [(names.index(pair.a), names.index(pair.b)) for pair in self.pairs]
+        rel = int(parse_measure(self.measure).settings.get("rel", 1))
+        differences = query_differences(self.values, pairs)
+        groups = compare_groups(
+            self.sources, names, pairs, self.measure, self.query_ids, self.values, differences, rel
+        )
+        return replace(self, groups=groups)
 
 
 def compare(

@@ -11,7 +11,8 @@ import numpy as np
 
 from pipeline.core.records import Collection, Float64
 from pipeline.metrics.names import parse_measure
-from pipeline.report.page.rankings import Hit, ResultDetails, examine_result, find_collection, select_texts
+from pipeline.report.page.rankings import Hit, ResultDetails, examine_result, select_texts
+from pipeline.results.cached import find_collection
 from pipeline.results.comparison import Comparison
 from pipeline.results.folder import SavedResult
 

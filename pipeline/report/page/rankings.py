@@ -18,15 +18,12 @@ import pyarrow as pa
 from pipeline.core.arrow import from_numpy
 from pipeline.core.display import counted, cut
 from pipeline.core.records import Collection, Texts
-from pipeline.data import open_collection
 from pipeline.formats.judgments import Judgments
 from pipeline.formats.runs import Run, read_run
 from pipeline.metrics.evaluation import JoinedRun, join_run_and_qrels, row_numbers
 from pipeline.metrics.names import Measure
 from pipeline.metrics.scoring import compute_measures, drop_identical, drop_negative
 from pipeline.results.records import Manifest
-from pipeline.storage.artifacts import Recipe
-from pipeline.storage.store import Store
 
 TOP = 10
 """Number of ranks that are shown, and the cutoff of `judged`."""
@@ -81,17 +78,6 @@ class ResultDetails:
     curves: dict[str, list[float]]
     judged: float
     queries: dict[str, QueryDetails]
-
-
-def find_collection(manifest: Manifest) -> Collection | None:
-    """The collection of a result, or None if it is no longer in the cache that the config names."""
-    recipe = manifest.recipes.get("data")
-    cache = manifest.config.get("cache")
-    if not recipe or not cache:
-        return None
-    plain = {name: value for name, value in recipe.items() if name != "key"}
-    artifact = Store(Path(cache)).find(Recipe("data", plain))
-    return open_collection(artifact) if artifact else None
 
 
 def examine_result(

@@ -61,6 +61,7 @@ def render_page(comparison: Comparison) -> str:
         _frame(comparison, data, bool(forms["form_table"]))
         | _quality_section(comparison, data)
         | _composition(comparison)
+        | {"group_tables": _group_tables(comparison)}
         | exact_section(comparison)
         | forms
         | _cost_section(comparison)
@@ -85,6 +86,7 @@ def _frame(comparison: Comparison, data: QueryData, has_forms: bool) -> dict[str
         "pairs": "Pairs" if several else None,
         "composition": "Made of other rankings" if _composition(comparison)["composition_tables"] else None,
         "curves": "Quality by cutoff",
+        "groups": ("Where they differ" if several else "Where it is weak") if comparison.groups else None,
         "queries": "Query by query",
         "exact": "Against exact search" if measured else None,
         "forms": "Quality against size" if has_forms else None,
@@ -156,6 +158,21 @@ def _composition(comparison: Comparison) -> dict[str, Any]:
         for table in composition_tables(source.record)
     ]
     return {"composition_tables": tables}
+
+
+def _group_tables(comparison: Comparison) -> list[tuple[Table, list[list[int]]]]:
+    """The tables of groups of queries, with the numbers of the results that each row is about."""
+    if comparison.groups is None:
+        return []
+    numbers = {entry.name: number for number, entry in enumerate(comparison.results)}
+    tables: list[tuple[Table, list[list[int]]]] = []
+    for table in comparison.groups.tables():
+        marks: list[list[int]] = [[] for _ in table.rows]
+        if len(tables) == 1:  # of the differences, a pair a row
+            for row, (_, pair) in enumerate(comparison.groups.found):
+                marks[row] = [numbers[pair.a], numbers[pair.b]]
+        tables.append((table, marks))
+    return tables
 
 
 def _cost_section(comparison: Comparison) -> dict[str, Any]:

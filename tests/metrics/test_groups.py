@@ -1,0 +1,64 @@
+"""Tests within groups of queries, and words that set groups apart: worked by hand and against SciPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from pipeline.metrics.distinctive import distinctive_words, log_odds, words_of
+from pipeline.metrics.group_tests import SMALLEST, compare_with_rest, difference_tests
+from pipeline.metrics.statistics import holm
+
+TEXTS = [
+    "the price of bread",
+    "price of a bread oven",
+    "Bread prices",
+    "the cat",
+    "a cat and a dog",
+    "the dog",
+]
+INSIDE = np.array([True, True, True, False, False, False])
+
+
+def test_log_odds() -> None:
+    # inside 3 of "bread" and 1 of "the", outside 2 of "the" and 4 of "cat": prior counts 3, 3, 4
+    inside, outside = np.array([3.0, 1, 0]), np.array([0.0, 2, 4])
+    bread = np.log(6 / (4 + 10 - 6)) - np.log(3 / (6 + 10 - 3))
+    the = np.log(4 / (4 + 10 - 4)) - np.log(5 / (6 + 10 - 5))
+    cat = np.log(4 / (4 + 10 - 4)) - np.log(8 / (6 + 10 - 8))
+    errors = np.sqrt([1 / 6 + 1 / 3, 1 / 4 + 1 / 5, 1 / 4 + 1 / 8])
+    assert log_odds(inside, outside) == pytest.approx(np.array([bread, the, cat]) / errors)
+
+
+def test_distinctive_words() -> None:
+    assert words_of("It's the price, of-bread!") == ["it", "s", "the", "price", "of", "bread"]
+    assert distinctive_words(TEXTS, INSIDE) == ["bread", "of", "price"]
+    assert distinctive_words(TEXTS, INSIDE, {"of"}) == ["bread", "price"]
+    assert distinctive_words(["7 b c", "word", "other"], np.array([True, False, False])) == []
+    assert distinctive_words(["word one", "word"], np.array([True, False])) == ["one"]
+
+
+def test_differences_in_groups_are_tested_as_by_scipy_and_corrected_for_all() -> None:
+    random = np.random.default_rng(3)
+    differences = random.normal([0.0, 0.4], 0.3, (60, 2))
+    groups = [np.arange(60) < 20, np.arange(60) >= 45, np.arange(60) < SMALLEST - 1]
+    found, corrected = difference_tests(differences, groups)
+    assert np.isnan(found[2]).all()
+    for row in range(2):
+        chosen = differences[groups[row]]
+        expected = stats.ttest_1samp(chosen, 0).pvalue
+        assert (found[row] >= expected - 1e-12).all()  # or the randomization test's, which is larger
+        assert found[row] == pytest.approx(expected, abs=0.02)
+    assert corrected[:2].ravel() == pytest.approx(holm(found[:2].ravel()))
+    assert np.isnan(corrected[2]).all()
+
+
+def test_a_group_is_tested_against_the_rest_as_by_scipy() -> None:
+    values = np.random.default_rng(4).beta(2, 1, (50, 2))
+    values[:, 1] = 0.5
+    inside = np.arange(50) < 15
+    (p,) = compare_with_rest(values, [inside])
+    expected = stats.ttest_ind(values[inside, 0], values[~inside, 0], equal_var=False).pvalue
+    assert p == pytest.approx(holm(np.array([expected, 1.0])))
+    assert np.isnan(compare_with_rest(values, [np.arange(50) < 2, np.arange(50) < 48])).all()

@@ -1,0 +1,168 @@
+"""Results in groups of queries: which groups there are, and that one made worse on purpose is found."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from pipeline.api import run_benchmark
+from pipeline.cli import app
+from pipeline.config.files import load_config
+from pipeline.core.errors import InputError
+from pipeline.report.page.render import render_page
+from pipeline.results.cached import find_query_vectors
+from pipeline.results.comparison import Comparison, compare
+from pipeline.results.folder import read_result
+from pipeline.results.grouping import by_number, cluster, groupings_of
+
+CONFIG = """
+name: whole
+data: {source: beir, path: data}
+model: {backend: bm25}
+search: {top_k: 20}
+evaluate: {measures: [ndcg@10]}
+"""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Path:
+    """Two results on the sample: in the second, the words of a tenth of the queries are shuffled.
+
+    These are the queries of one topic, and their words are shuffled among them all.
+    """
+    folder = tmp_path_factory.mktemp("groups")
+    shutil.copytree(root / "pipeline/data/sample", folder / "data")
+    (folder / "c.yaml").write_text(
+        CONFIG + f"cache: {folder}/indexes\noutput: {folder}/results\n", encoding="utf-8"
+    )
+    whole = run_benchmark(load_config(folder / "c.yaml"))
+    found = compare([whole.folder]).with_groups().groups
+    assert found is not None
+    chosen = min(
+        (group for group in found.groups if group.by == "topic"),
+        key=lambda group: abs(len(group.query_ids) - 114 / 10),
+    )
+    (folder / "chosen.json").write_text(json.dumps([chosen.name, chosen.query_ids]), encoding="utf-8")
+    shutil.copytree(folder / "data", folder / "worse")
+    queries = [json.loads(line) for line in (folder / "data/queries.jsonl").read_text("utf-8").splitlines()]
+    mine = [query for query in queries if query["_id"] in chosen.query_ids]
+    words = [word for query in mine for word in query["text"].split()]
+    random.Random(0).shuffle(words)
+    for query in mine:
+        query["text"] = " ".join(words.pop() for _ in query["text"].split())
+    lines = "".join(json.dumps(query) + "\n" for query in queries)
+    (folder / "worse/queries.jsonl").write_text(lines, encoding="utf-8")
+    run_benchmark(load_config(folder / "c.yaml", [f"data.path={folder / 'worse'}", "name=worse"]))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def compared(place: Path) -> Comparison:
+    return compare([place / "results/whole", place / "results/worse"], "ndcg@10").with_groups()
+
+
+def test_a_topic_that_was_made_worse_is_found_and_named(place: Path, compared: Comparison) -> None:
+    name, ids = json.loads((place / "chosen.json").read_text(encoding="utf-8"))
+    assert compared.groups is not None
+    found = {group.by: (group, difference) for group, difference in compared.groups.found}
+    assert set(found) == {"topic", "text"}  # by its topic, and because its queries have another text
+    for group, difference in found.values():
+        assert sorted(group.query_ids) == sorted(ids)
+        assert difference.difference > 0.4
+        assert difference.rest == 0
+        assert difference.p_holm is not None
+        assert difference.p_holm < 0.05
+        assert difference.p_rest_holm is not None
+        assert difference.p_rest_holm < 0.05
+    assert found["topic"][0].name == name
+    page = render_page(compared)
+    assert "Where they differ" in page
+    assert page.count(name) >= 2
+
+
+def test_every_grouping_holds_every_query_once(compared: Comparison) -> None:
+    assert compared.groups is not None
+    by = {group.by for group in compared.groups.groups}
+    assert by == {"topic", "text", "length", "relevant", "overlap"}
+    for each in by:
+        groups = [group for group in compared.groups.groups if group.by == each]
+        assert sorted(query for group in groups for query in group.query_ids) == sorted(compared.query_ids)
+        assert len({group.name for group in groups}) == len(groups)
+        for group in groups:
+            rows = [compared.query_ids.index(query) for query in group.query_ids]
+            means = [mean.mean for mean in group.means]
+            assert means == pytest.approx(compared.values[rows].mean(axis=0))
+
+
+def test_the_command_shows_groups_when_asked(place: Path) -> None:
+    folders = [str(place / "results" / name) for name in ("whole", "worse")]
+    name, _ = json.loads((place / "chosen.json").read_text(encoding="utf-8"))
+    plain = CliRunner().invoke(app, ["compare", *folders, "--json"])
+    assert "groups" not in json.loads(plain.stdout)
+    shown = CliRunner().invoke(app, ["compare", *folders, "--groups"])
+    assert shown.exit_code == 0
+    assert "where ndcg@10 differs" in shown.stdout
+    assert name in shown.stdout
+    as_json = json.loads(CliRunner().invoke(app, ["compare", *folders, "--groups", "--json"]).stdout)
+    assert {"by", "name", "query_ids", "means", "differences"} == set(as_json["groups"]["groups"][0])
+    page = place / "one.html"
+    assert CliRunner().invoke(app, ["report", folders[0], "--html", str(page)]).exit_code == 0
+    assert "Where it is weak" in page.read_text(encoding="utf-8")
+    CliRunner().invoke(app, ["report", folders[0], "--html", str(page), "--no-groups"])
+    assert "Where it is weak" not in page.read_text(encoding="utf-8")
+
+
+def test_without_the_collection_groups_are_refused_and_a_page_goes_without(
+    place: Path, tmp_path: Path
+) -> None:
+    result = Path(shutil.copytree(place / "results/whole", tmp_path / "whole"))
+    manifest = json.loads((result / "manifest.json").read_text(encoding="utf-8"))
+    manifest["config"]["cache"] = str(tmp_path / "nowhere")
+    (result / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    with pytest.raises(InputError, match="is not in its cache"):
+        compare([result]).with_groups()
+    page = CliRunner().invoke(app, ["report", str(result), "--html", str(tmp_path / "page.html")])
+    assert page.exit_code == 0
+    assert CliRunner().invoke(app, ["compare", str(result), "--groups"]).exit_code == 2
+
+
+def test_topics_are_of_the_vectors_of_the_queries_where_there_are_any(finished: Path) -> None:
+    vectors = find_query_vectors(read_result(finished / "results/t").manifest)
+    assert vectors is not None
+    assert vectors.shape == (114, 128)
+    found = compare([finished / "results/t"]).with_groups().groups
+    assert found is not None
+    assert "clusters of the vectors of the queries" in found.notes[0]
+
+
+def test_clusters_are_as_many_as_stand_apart_the_largest_first() -> None:
+    centres = np.eye(5)[[0] * 9 + [1] * 14 + [2] * 11]
+    points = centres + np.random.default_rng(0).normal(0, 0.05, centres.shape)
+    groups, silhouette = cluster(points, 6)
+    assert groups.tolist() == [2] * 9 + [0] * 14 + [1] * 11
+    assert silhouette > 0.8
+
+
+def test_groups_by_a_number_have_about_as_many_queries_and_never_part_equal_ones() -> None:
+    def name(low: float, high: float) -> str:
+        return f"{low:.0f}-{high:.0f}"
+
+    assert by_number("length", np.arange(9), name).names == ["0-2", "3-5", "6-8"]
+    tied = by_number("length", np.array([1, 1, 1, 1, 1, 7]), name)
+    assert (tied.names, tied.groups.tolist()) == (["1-1", "7-7"], [0, 0, 0, 0, 0, 1])
+    assert by_number("length", np.array([4, 4]), name).names == ["4-4"]
+
+
+def test_a_collection_without_topics_or_differences_has_no_such_groups(place: Path) -> None:
+    from pipeline.results.cached import find_collection
+
+    collection = find_collection(read_result(place / "results/whole").manifest)
+    assert collection is not None
+    few = collection.queries.ids.to_pylist()[:7]
+    assert "topic" not in {each.by for each in groupings_of(collection, few, None, 1)}
