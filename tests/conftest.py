@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -334,3 +335,56 @@ def finished(make_once: Callable[..., Path], bge_folder: Path) -> Path:
 def workplace(finished: Path, tmp_path: Path) -> Path:
     """A copy of the finished run, for a test to change."""
     return Path(shutil.copytree(finished, tmp_path / "workplace"))
+
+
+GIVEN_ROWS = "{backend: precomputed, output: KIND, passages: p.npz, queries: q.npz, shard_rows: 200}"
+
+
+@pytest.fixture(scope="session")
+def give_rows() -> Callable[[Path, str], None]:
+    """Makes the config `c.yaml` in a folder one of another kind, `sparse` or `multivector`.
+
+    Its model is then rows from files: counts of characters, or a vector for each character.
+    """
+    import numpy as np
+    from scipy.sparse import csr_array, save_npz
+
+    def give(folder: Path, kind: str) -> None:
+        for name, source in (("p", "corpus"), ("q", "queries")):
+            lines = (folder / "data" / f"{source}.jsonl").read_text(encoding="utf-8").splitlines()
+            texts = [json.loads(line)["text"][:24] for line in lines]
+            if kind == "sparse":
+                counts = [[text.count(chr(word)) for word in range(32, 127)] for text in texts]
+                save_npz(folder / f"{name}.npz", csr_array(np.array(counts, np.float32)))
+            else:
+                tokens = np.frombuffer("".join(texts).encode("ascii", "replace"), np.uint8)
+                vectors = np.random.default_rng(0).normal(size=(256, 16)).astype(np.float32)[tokens]
+                np.savez(folder / f"{name}.npz", vectors=vectors, ends=np.cumsum([*map(len, texts)]))
+        config = (folder / "c.yaml").read_text(encoding="utf-8")
+        line = next(line for line in config.splitlines() if line.startswith("model:"))
+        given = config.replace(line, f"model: {GIVEN_ROWS.replace('KIND', kind)}")
+        (folder / "c.yaml").write_text(given, encoding="utf-8")
+
+    return give
+
+
+@pytest.fixture(scope="session")
+def finished_of(
+    finished: Path, give_rows: Callable[[Path, str], None], make_once: Callable[..., Path]
+) -> Callable[[str], Path]:
+    """As `finished`, of a kind: `dense`, or `sparse` or `multivector` with rows from files."""
+
+    def fill(folder: Path, kind: str) -> None:
+        from pipeline.api import run_benchmark
+        from pipeline.config.files import load_config
+
+        shutil.copytree(ROOT / "pipeline" / "data" / "sample", folder / "data")
+        (folder / "c.yaml").write_text(TRIAL, encoding="utf-8")
+        give_rows(folder, kind)
+        settings = [f"cache={folder}/indexes", f"output={folder}/results"]
+        run_benchmark(load_config(folder / "c.yaml", settings))
+
+    def of(kind: str) -> Path:
+        return finished if kind == "dense" else make_once(f"finished-{kind}", partial(fill, kind=kind))
+
+    return of

@@ -36,7 +36,11 @@ import pipeline.encoders.openvino.backend
 import pipeline.formats.qrels
 import pipeline.metrics.evaluation
 import pipeline.retrievers.dense
-import pipeline.search.exact  # noqa: F401
+import pipeline.retrievers.multivector
+import pipeline.retrievers.sparse
+import pipeline.search.exact
+import pipeline.search.inverted_index
+import pipeline.search.maxsim  # noqa: F401
 from pipeline import cli
 from pipeline.core.openvino_runtime import import_openvino
 
@@ -54,6 +58,8 @@ def watch(name: str, at: dict[str, Any]) -> Callable[..., Any]:
         ):
             return original(*args, **kwargs)
         if name == "Popen" and "pipeline.encoders.openvino.conversion" not in args[0]:
+            return original(*args, **kwargs)
+        if "__pycache__" in str(args[0]):  # where Numba keeps what it has compiled
             return original(*args, **kwargs)
         calls[name] += at.get("path", "") in str(args[0])
         if at.get("call") != name or calls[name] != at["number"]:

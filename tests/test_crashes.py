@@ -15,10 +15,10 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from pipeline.storage.artifacts import read_manifest
@@ -124,36 +124,32 @@ def assert_goes_on(
 
 @pytest.fixture(scope="module")
 def converted(
-    finished: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+    finished: Path,
+    give_rows: Callable[[Path, str], None],
+    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest,
 ) -> Path:
     """Data, config, and a cache that holds the converted model and nothing else; short texts are fast.
 
-    With the parameter `sparse` the model is weights of words in files.
+    With the parameter `sparse` or `multivector` the model is rows from files.
     """
     folder = tmp_path_factory.mktemp("converted") / "w"
     shutil.copytree(finished, folder)
     for part in (*(f"indexes/{stage}" for stage in STAGES), "indexes/.locks", "results"):
         shutil.rmtree(folder / part)
-    config = (folder / "c.yaml").read_text(encoding="utf-8")
-    if getattr(request, "param", "dense") == "sparse":
-        write_weights(folder)
-        given = "{backend: precomputed, output: sparse, passages: p.npz, queries: q.npz, shard_rows: 200}"
-        line = next(line for line in config.splitlines() if line.startswith("model:"))
-        (folder / "c.yaml").write_text(config.replace(line, f"model: {given}"), encoding="utf-8")
+    if getattr(request, "param", "dense") != "dense":
+        give_rows(folder, request.param)
         return folder
+    config = (folder / "c.yaml").read_text(encoding="utf-8")
     short = "backend: openvino, passage_max_length: 16, query_max_length: 16"
     (folder / "c.yaml").write_text(config.replace("backend: openvino", short), encoding="utf-8")
     return folder
 
 
-def write_weights(folder: Path) -> None:
-    """Weights of words, here counts of characters, in SciPy's files."""
-    from scipy.sparse import csr_array, save_npz
-
-    for kind, name in (("p", "corpus"), ("q", "queries")):
-        lines = (folder / "data" / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
-        counts = [[text.count(chr(word)) for word in range(32, 127)] for text in map(str, lines)]
-        save_npz(folder / f"{kind}.npz", csr_array(np.array(counts, np.float32)))
+def kind_of(folder: Path) -> str:
+    """The kind of the config in a folder."""
+    config = (folder / "c.yaml").read_text(encoding="utf-8")
+    return next((kind for kind in ("sparse", "multivector") if f"output: {kind}" in config), "dense")
 
 
 @pytest.fixture(scope="module")
@@ -165,9 +161,9 @@ def undisturbed(
     """The outcome and the files of a run that nothing disturbed, and how many calls it made."""
     folder = Path(shutil.copytree(converted, tmp_path_factory.mktemp("undisturbed") / "w"))
     assert command(folder) == 0, command.stderr
-    if not (folder / "p.npz").exists():
-        assert command.calls["replace"] == CALLS["replace"], "change CALLS and MOMENTS"
-        assert {name: command.calls[name] >= CALLS[name] for name in CALLS} == dict.fromkeys(CALLS, True)
+    least = CALLS[kind_of(folder)]
+    assert command.calls["replace"] == least["replace"], "change CALLS and MOMENTS"
+    assert {name: command.calls[name] >= least[name] for name in least} == dict.fromkeys(least, True)
     return outcome(folder), files(folder)
 
 
@@ -177,26 +173,30 @@ def place(converted: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(converted, tmp_path / "w", copy_function=os.link))
 
 
-CALLS = {"replace": 44, "open": 37, "unlink": 38, "fsync": 88}
-"""Calls of an undisturbed run at least: the runs below end at each, or at one of each few."""
+CALLS = {
+    "dense": {"replace": 44, "open": 37, "unlink": 38, "fsync": 88},
+    "sparse": {"replace": 34, "open": 30},
+    "multivector": {"replace": 31, "open": 27},
+}
+"""Calls of an undisturbed run, at least: the runs below end at one of each few.
+
+The kinds share what writes files, and of every four renames one run at least ends before each."""
 
 MOMENTS = [
-    *[("replace", number) for number in range(1, 45)],  # before each rename
-    *[("open", number) for number in range(1, 38, 4)],  # with half a file written
-    *[("unlink", number) for number in range(6, 38, 16)],
-    *[("fsync", number) for number in range(11, 88, 32)],
+    *[("dense", "replace", number) for number in range(1, 45, 2)],  # before each rename
+    *[("dense", "open", number) for number in range(1, 38, 8)],  # with half a file written
+    *[("dense", "unlink", number) for number in (6, 22)],
+    *[("dense", "fsync", number) for number in (11, 43, 75)],
+    *[("sparse", "replace", number) for number in range(6, 35, 4)],
+    *[("sparse", "open", number) for number in (7, 19)],
+    *[("multivector", "replace", number) for number in range(8, 32, 4)],
+    *[("multivector", "open", number) for number in (9, 21)],
 ]
+of_kinds = partial(pytest.mark.parametrize, indirect=["converted"])
+"""Parametrizes a test by `converted`, the kind, and other arguments."""
 
 
-SPARSE = [("replace", 9), ("replace", 15), ("open", 10), ("replace", 19)]
-"""Moments of a sparse run: while weights are stored, between stages, while its index is written."""
-
-
-@pytest.mark.parametrize(
-    ("converted", "call", "number"),
-    [*(("dense", *moment) for moment in MOMENTS), *(("sparse", *moment) for moment in SPARSE)],
-    indirect=["converted"],
-)
+@of_kinds(("converted", "call", "number"), MOMENTS)
 def test_killed_at_any_write_the_next_run_ends_as_if_nothing_had_happened(
     place: Path, command: Command, undisturbed: tuple[dict[str, Any], set[str]], call: str, number: int
 ) -> None:
@@ -209,7 +209,7 @@ def test_killed_while_it_makes_everything_afresh(
     place: Path, command: Command, undisturbed: tuple[dict[str, Any], set[str]]
 ) -> None:
     assert command(place) == 0
-    for call, number in MOMENTS[5::12]:
+    for _, call, number in MOMENTS[2:30:6]:
         command(place, "--fresh", call=call, number=number, signal=signal.SIGKILL)
         assert_nothing_lies(place, undisturbed[0])
     assert_goes_on(command, place, undisturbed)
@@ -227,16 +227,18 @@ def test_killed_while_the_model_is_converted(
     assert results(place) == undisturbed[0]["results"]
 
 
-@pytest.mark.parametrize("number", [1, 6])
-@pytest.mark.parametrize(("arguments", "without"), [((), ""), (("--fresh",), " without --fresh")])
+@of_kinds(
+    ("converted", "number", "arguments"),
+    [("dense", 1, ("--fresh",)), ("dense", 6, ()), ("sparse", 2, ()), ("multivector", 2, ("--fresh",))],
+)
 def test_ctrl_c_says_in_one_line_how_to_go_on(
     place: Path,
     command: Command,
     undisturbed: tuple[dict[str, Any], set[str]],
     number: int,
     arguments: tuple[str, ...],
-    without: str,
 ) -> None:
+    without = " without --fresh" if arguments else ""
     at = {"call": "replace", "path": "indexes/passages/", "number": number, "signal": signal.SIGINT}
     assert command(place, *arguments, **at) == 130
     lines = command.stderr.splitlines()
@@ -248,9 +250,15 @@ def test_ctrl_c_says_in_one_line_how_to_go_on(
     assert_goes_on(command, place, undisturbed)
 
 
-@pytest.mark.parametrize(
-    ("call", "number"),
-    [("replace", 9), ("replace", 36), ("open", 2), ("open", 14), ("fsync", 30), ("fsync", 60)],
+@of_kinds(
+    ("converted", "call", "number"),
+    [
+        ("dense", "replace", 36),
+        ("dense", "open", 2),
+        ("dense", "fsync", 30),
+        ("sparse", "open", 14),
+        ("multivector", "replace", 12),
+    ],
 )
 def test_a_full_disk_is_said_plainly_and_loses_nothing(
     place: Path, command: Command, undisturbed: tuple[dict[str, Any], set[str]], call: str, number: int
@@ -383,12 +391,16 @@ def test_a_manifest_is_the_last_of_an_artifact_s_files(place: Path, command: Com
 
 
 @contextlib.contextmanager
-def going_on_after(stopped: Any) -> Iterator[None]:
-    """Around what is done while a run stands still; it goes on whatever that came to."""
+def standing_still(command: Command, folder: Path, *arguments: str, **at: Any) -> Iterator[None]:
+    """A run that is stopped at a moment, goes on after the block, whatever that came to, and ends well."""
+    stopped = command(folder, *arguments, **at, signal=signal.SIGSTOP)
+    assert isinstance(stopped, dict), command.stderr
     try:
         yield
     finally:
         os.kill(stopped["stopped"], signal.SIGCONT)
+        code = command.answer()
+    assert code == 0, command.stderr
 
 
 def second(place: Path, *arguments: str) -> subprocess.Popen[str]:
@@ -402,30 +414,34 @@ def second(place: Path, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
-@pytest.mark.parametrize("stage", ["data", "passages", "index", "evaluate"])
+@of_kinds(
+    ("converted", "stage"),
+    [
+        ("dense", "data"),
+        ("dense", "passages"),
+        ("sparse", "index"),
+        ("multivector", "passages"),
+        ("dense", "evaluate"),
+    ],
+)
 def test_of_two_processes_one_computes_and_the_other_waits_and_says_so(
     place: Path, command: Command, undisturbed: tuple[dict[str, Any], set[str]], stage: str
 ) -> None:
-    at = {"call": "replace", "path": f"indexes/{stage}/", "number": 2, "signal": signal.SIGSTOP}
-    first = command(place, "--output", "first", **at)
-    with going_on_after(first):
+    at = {"call": "replace", "path": f"indexes/{stage}/", "number": 2}
+    with standing_still(command, place, "--output", "first", **at):
         other = second(place)
         told = next(line for line in other.stderr if "waiting" in line)
     assert told.startswith(f"benchmarco: waiting: another process is making {stage} ")
-    assert command.answer() == 0
     assert other.wait() == 0
     other.stderr.close()
     assert outcome(place) == undisturbed[0]
-    made = [
-        {
-            each["stage"]
-            for each in json.loads(path.read_text(encoding="utf-8"))["stages"]
-            if not each["reused"]
-        }
+    stages = [
+        json.loads(path.read_text(encoding="utf-8"))["stages"]
         for path in (place / "first/t/metrics.json", place / "results/t/metrics.json")
     ]
+    made = [{each["stage"] for each in of_one if not each["reused"]} for of_one in stages]
     assert stage in made[0]
-    assert made[0] | made[1] == set(STAGES)
+    assert made[0] | made[1] == {each["stage"] for each in stages[0]}
     assert not made[0] & made[1]
     for name in ("per_query.csv", "run.trec"):
         assert (place / "first/t" / name).read_bytes() == (place / "results/t" / name).read_bytes()
@@ -434,13 +450,11 @@ def test_of_two_processes_one_computes_and_the_other_waits_and_says_so(
 def test_of_two_processes_one_writes_the_result_folder_after_the_other(
     place: Path, command: Command, undisturbed: tuple[dict[str, Any], set[str]]
 ) -> None:
-    first = command(place, call="replace", path="results/", number=2, signal=signal.SIGSTOP)
-    with going_on_after(first):
+    with standing_still(command, place, call="replace", path="results/", number=2):
         assert not (place / "results/t/manifest.json").exists()
         other = second(place, "--set", "evaluate.measures=[ndcg@5]")
         told = next(line for line in other.stderr if "waiting" in line)
     assert told == "benchmarco: waiting: another run is writing results/t\n"
-    assert command.answer() == 0
     assert other.wait() == 0
     other.stderr.close()
     metrics = json.loads((place / "results/t/metrics.json").read_text(encoding="utf-8"))["metrics"]
@@ -451,15 +465,13 @@ def test_of_two_processes_one_writes_the_result_folder_after_the_other(
 def test_what_a_running_process_makes_or_uses_is_not_pruned(
     place: Path, command: Command, undisturbed: tuple[dict[str, Any], set[str]]
 ) -> None:
-    first = command(place, call="replace", path="indexes/search/", number=2, signal=signal.SIGSTOP)
-    with going_on_after(first):
+    with standing_still(command, place, call="replace", path="indexes/search/", number=2):
         there = {(kept.stage, kept.busy()) for kept in cache_entries(place / "indexes")}
         removed = prune(place / "indexes", [], PruneLimits(size=0), dry=False)
     assert there == {
         (stage, True) for stage in ("openvino", "data", "passages", "queries", "index", "search")
     }
     assert removed == []
-    assert command.answer() == 0
     assert outcome(place) == undisturbed[0]
     assert len(prune(place / "indexes", [], PruneLimits(size=0), dry=False)) == 7
     assert cache_entries(place / "indexes") == []

@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from huggingface_hub import constants
+from scipy.sparse import csr_array, save_npz
 from typer.testing import CliRunner
 
 from pipeline.cli import app
@@ -44,6 +45,16 @@ FILES = {
         "name: t\n"
         "data: {source: beir, path: data}\n"
         "model: {backend: precomputed, passages: p.npy, queries: q.npy}\n"
+    ),
+    "words.yaml": (
+        "name: t\n"
+        "data: {source: beir, path: data}\n"
+        "model: {backend: precomputed, output: sparse, passages: p.npz, queries: q.npz}\n"
+    ),
+    "tokens.yaml": (
+        "name: t\n"
+        "data: {source: beir, path: data}\n"
+        "model: {backend: precomputed, output: multivector, passages: p.npz, queries: q.npz}\n"
     ),
     "m.yaml": "name: t\ndata: {source: beir, path: data}\nmodel: {name: ./model}\n",
     "model/config.json": '{"model_type": "bert", "max_position_embeddings": 512}',
@@ -95,6 +106,18 @@ def settings(*given: str) -> tuple[str, ...]:
 
 
 VECTORS = both(array("p.npy", np.eye(2), dtype=np.float32), array("q.npy", np.eye(2)[:1], dtype=np.float32))
+
+
+def words(path: str, weights: object) -> Apply:
+    return lambda folder: save_npz(folder / path, csr_array(np.asarray(weights, np.float32)))
+
+
+def tokens(path: str, vectors: object, ends: list[int]) -> Apply:
+    return lambda folder: np.savez(folder / path, vectors=np.asarray(vectors, np.float32), ends=ends)
+
+
+WORDS = both(words("p.npz", np.eye(2)), words("q.npz", np.eye(2)[:1]))
+TOKENS = both(tokens("p.npz", np.eye(3), [1, 3]), tokens("q.npz", np.eye(3), [3]))
 
 
 def nested_aliases(first: str, each: str) -> str:
@@ -671,6 +694,44 @@ MODEL: list[tuple[Apply, tuple[str, ...], list[str]]] = [
     ),
 ]
 
+KINDS: list[tuple[Apply, tuple[str, ...], list[str]]] = [
+    (
+        config("v2}", "v2, backend: openvino, output: sparse}"),
+        RUN,
+        ["backend 'openvino'", "'sparse'", "sentence-transformers"],
+    ),
+    (both(WORDS, words("p.npz", -np.eye(2))), ("run", "words.yaml"), ["word 0 of 'd1' has the weight -1"]),
+    (both(WORDS, words("p.npz", np.eye(3))), ("run", "words.yaml"), ["p.npz has 3 rows", "2, one for each"]),
+    (both(WORDS, words("q.npz", np.eye(1))), ("run", "words.yaml"), ["has 2 columns and model.queries 1"]),
+    (both(WORDS, TOKENS), ("run", "words.yaml"), ["p.npz is not a sparse matrix in CSR", "save_npz"]),
+    (
+        both(WORDS, spoil("words.yaml", "path: data}", "path: data}\nindex: {factory: HNSW8}")),
+        ("run", "words.yaml"),
+        ["model.output 'sparse' makes an index of its own", "leave out the section 'index'"],
+    ),
+    (both(TOKENS, WORDS), ("run", "tokens.yaml"), ["p.npz holds no token vectors", "numpy.savez"]),
+    (
+        both(TOKENS, tokens("p.npz", np.eye(3), [2, 2])),
+        ("run", "tokens.yaml"),
+        ["the `ends` do not cut 3 token vectors into texts"],
+    ),
+    (
+        both(TOKENS, tokens("p.npz", np.full((3, 3), np.nan), [1, 3])),
+        ("run", "tokens.yaml"),
+        ["'d1' holds NaN or infinity"],
+    ),
+    (
+        both(TOKENS, spoil("tokens.yaml", "q.npz}", "q.npz, token_precision: int8}")),
+        ("run", "tokens.yaml"),
+        ["'model.token_precision' is 'int8'", "'fp16'"],
+    ),
+    (
+        both(TOKENS, spoil("tokens.yaml", "path: data}", "path: data}\nindex: {factory: HNSW8}")),
+        ("run", "tokens.yaml"),
+        ["model.output 'multivector' searches the stored vectors themselves"],
+    ),
+]
+
 TREC: list[tuple[Apply, tuple[str, ...], list[str]]] = [
     (spoil("r.trec", "1.5 tag", "high tag"), EVALUATE, ["r.trec, line 2", "high"]),
     (spoil("r.trec", "1.5 tag", "nan tag"), EVALUATE, ["r.trec, line 2", "nan"]),
@@ -688,7 +749,8 @@ TREC: list[tuple[Apply, tuple[str, ...], list[str]]] = [
     (nothing, ("evaluate", "--qrels", "data", "--run", "r.trec"), ["data: cannot be read: Is a directory"]),
 ]
 
-MISTAKES = [(group, number, *mistake) for group in ("CONFIG", "COMMAND_LINE", "DATA", "MODEL", "TREC")
+GROUPS = ("CONFIG", "COMMAND_LINE", "DATA", "MODEL", "KINDS", "TREC")
+MISTAKES = [(group, number, *mistake) for group in GROUPS
             for number, mistake in enumerate(globals()[group])]  # fmt: skip
 NAMES = [f"{group}-{number}-{' '.join(expected)[:50]}" for group, number, *_, expected in MISTAKES]
 
@@ -779,6 +841,10 @@ def test_without_a_mistake_the_same_files_are_taken(folder: Path) -> None:
     VECTORS(folder)
     done = CliRunner().invoke(app, ["run", "pre.yaml"])
     assert done.exit_code == 0, done.stderr
+    for given, name in ((WORDS, "words.yaml"), (TOKENS, "tokens.yaml")):
+        given(folder)
+        done = CliRunner().invoke(app, ["run", name])
+        assert done.exit_code == 0, done.stderr
     assert CliRunner().invoke(app, list(EVALUATE)).exit_code == 0
     assert json.loads((folder / "results/t/metrics.json").read_text(encoding="utf-8"))["passages"] == 2
 
