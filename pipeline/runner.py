@@ -24,7 +24,7 @@ from pipeline.data.collection_files import CORPUS
 from pipeline.engines import Engine
 from pipeline.retrievers import shared
 from pipeline.retrievers.retriever import Identities, Retriever, make_retriever
-from pipeline.retrievers.stage import Context, OpensEngine, Plan, Stage
+from pipeline.retrievers.stage import Beside, Context, OpensEngine, Plan, Stage
 from pipeline.storage import hashing
 from pipeline.storage.artifacts import Artifact, Draft, Recipe
 from pipeline.storage.store import Store
@@ -93,6 +93,8 @@ class Benchmark:
         made_afresh: Keys of the artifacts made in this process, which `fresh` does not make again.
         engines: Holds the engine that is open; those that share it can take over each other's.
         keeps_engine: Whether the engine stays open after the run, for the benchmark that comes next.
+        to_come: The benchmarks of the same call that have not begun (see `leave`), of whose stages one that
+            runs may make parts.
     """
 
     config: Config
@@ -103,6 +105,7 @@ class Benchmark:
     made_afresh: set[str] = field(default_factory=set)
     engines: OpenEngine = field(default_factory=lambda: OpenEngine())
     keeps_engine: bool = False
+    to_come: list[Benchmark] = field(default_factory=list, repr=False, compare=False)
     _recipes: dict[str, Recipe] = field(default_factory=dict, init=False)
     _outcomes: dict[str, StageOutcome] = field(default_factory=dict, init=False)
     _opened: dict[str, Any] = field(default_factory=dict, init=False)
@@ -159,8 +162,13 @@ class Benchmark:
         """Whether the ranking exists, and may be used."""
         return not self.fresh and self.store.find(self.recipe(self.retriever.ranking)) is not None
 
+    def leave(self) -> None:
+        """Be no longer to come, as it begins or is left out."""
+        self.to_come[:] = [each for each in self.to_come if each is not self]
+
     def run(self) -> list[StageOutcome]:
         """Make the missing artifacts, and return what was done about each reported stage, in order."""
+        self.leave()
         self.check()
         self.report_models()
         try:
@@ -273,7 +281,8 @@ class Benchmark:
         stage, meter = self.stages[name], machine.Meter()
         inputs = {needed: self.opened(needed) for needed in stage.needs}
         engine, alike = partial(self._engine_of, stage), partial(self._find_alike, self.recipe(name))
-        context = Context(self.progress, meter, engine, alike, self.store, self.fresh)
+        beside = self._beside(name)
+        context = Context(self.progress, meter, engine, alike, self.store, beside, self.fresh)
         facts = stage.make(inputs, draft, context)
         varying = [needed for needed in stage.needs if not self.stages[needed].exact_bytes]
         return facts, {
@@ -284,6 +293,20 @@ class Benchmark:
             "threads": machine.threads(),
             "versions": machine.versions(),
         }
+
+    def _beside(self, name: str) -> list[Beside]:
+        """Stages with an equal `Stage.shared` that are still to be made, by this benchmark or one to come."""
+        shared, own = self.stages[name].shared, self.recipe(name).key
+        found: dict[str, Beside] = {}
+        for benchmark in (self, *self.to_come) if shared else ():
+            if benchmark.store is not self.store:
+                continue
+            for other in benchmark._missing(benchmark.retriever.ranking):
+                stage, recipe = benchmark.stages[other], benchmark.recipe(other)
+                if stage.shared == shared and recipe.key not in (own, *self.made_afresh):
+                    begin = partial(self.store.begin, recipe, self.fresh)
+                    found[recipe.key] = Beside(stage.shared, partial(self._find_alike, recipe), begin)
+        return list(found.values())
 
     def _find_alike(self, recipe: Recipe, besides: str) -> list[Artifact]:
         return [] if self.fresh else self.store.find_alike(recipe, besides)
@@ -300,12 +323,15 @@ def several(configs: Iterable[Config], progress: Progress = silent, fresh: bool 
     stores: dict[Path, Store] = {}
     made_afresh: defaultdict[Path, set[str]] = defaultdict(set)
     engines = OpenEngine()
-    benchmarks = []
+    to_come: list[Benchmark] = []
     for config in configs:
         root = Path(config.cache)
         store = stores.setdefault(root, Store(root))
-        benchmarks.append(Benchmark(config, store, identities, progress, fresh, made_afresh[root], engines))
-    return benchmarks
+        afresh = made_afresh[root]
+        to_come.append(
+            Benchmark(config, store, identities, progress, fresh, afresh, engines, to_come=to_come)
+        )
+    return list(to_come)
 
 
 def _content(artifact: Artifact) -> str:

@@ -97,6 +97,23 @@ class EncoderSettings(ModelSettings):
         """
         raise NotImplementedError
 
+    def shares_pass(self, model: Any) -> bool:
+        """Whether one pass of the backend over texts can make other outputs of a model besides this one.
+
+        It can if this is true of both outputs, and all else that shapes the pass is the same.
+        """
+        return False
+
+    def with_others(self, backend: Any, model: Any, others: Any) -> Any:
+        """A `Backend` that makes several outputs in one pass: what it makes of texts is a list of them.
+
+        Args:
+            backend: What `load` made of `model`; it goes on to make its own output alone, with the same bits.
+            model: The model.
+            others: The same model, resolved for other outputs, each with `shares_pass`.
+        """
+        raise NotImplementedError
+
     def reference(self, model: Any, prepared: Any) -> Any:
         """The `pipeline.encoders.agreement.Reference` that vectors are compared with while texts are encoded.
 

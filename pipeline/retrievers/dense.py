@@ -17,7 +17,8 @@ from pipeline.engines import Part, jobs
 from pipeline.models.model import Role
 from pipeline.retrievers import quantized_index
 from pipeline.retrievers.assessment import Assessment, Judge
-from pipeline.retrievers.encoding import EncodingRetriever, RowFormat
+from pipeline.retrievers.encoding import EncodingRetriever
+from pipeline.retrievers.row_making import RowFormat
 from pipeline.retrievers.shared import open_ranking
 from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, Plan, Stage
 from pipeline.retrievers.stored_index import StoredIndex, file_name

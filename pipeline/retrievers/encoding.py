@@ -2,33 +2,34 @@
 
 A kind says in a `RowFormat` how the rows of its model are checked and kept; all else is the same for all:
 rows of texts that were encoded before are copied (`known_rows`), and the other texts are encoded in shards,
-by whatever engine. Shards that an interrupted run has finished are kept.
+by whatever engine. Shards that an interrupted run has finished are kept. Where the run wants several outputs
+of one model, a pass over the texts makes them all (`row_making`).
 """
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, TypeVar
 
 import numpy as np
-import pyarrow as pa
 
 from pipeline import encoders, engines
-from pipeline.config import ModelSettings, keyed_settings
-from pipeline.core.records import Array, Collection, Int64, Texts
-from pipeline.encoders import CalibrationCorpus, Model, Precomputed, Source, Usage
+from pipeline.config import EncoderSettings, ModelSettings, keyed_settings
+from pipeline.core.records import Collection, Texts
+from pipeline.encoders import CalibrationCorpus, Model, Output, Precomputed, Source, Usage
 from pipeline.engines import Engine, Part, jobs
 from pipeline.models.model import ROLES, Role
-from pipeline.retrievers.known_rows import KnownRows, find_known_rows
 from pipeline.retrievers.pace import Pace
 from pipeline.retrievers.retriever import Retriever, TokenCounter
+from pipeline.retrievers.row_making import OtherOutputs, RowFormat, RowMaking
 from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, Stage
 from pipeline.retrievers.vector_search import counted_parts
 from pipeline.storage import text_table, vector_shards
-from pipeline.storage.artifacts import Artifact, Draft
+from pipeline.storage.artifacts import Draft
 from pipeline.storage.hashing import hash_json
 from pipeline.storage.store import Store
 
@@ -36,22 +37,20 @@ Settings = TypeVar("Settings", bound=ModelSettings)
 
 
 @dataclass(frozen=True)
-class RowFormat:
-    """How the rows that a model makes of texts, one for each text, are kept.
+class Pass:
+    """One output of a pass of a model over texts; it is equal to the other outputs of the same pass.
 
     Attributes:
-        save: Checks consecutive rows and writes them as one file, `vector_shards.shard_name`; given the
-            draft, the number of the first row, the rows and the texts' ids.
-        open: Opens all rows of a finished artifact.
-        read: Some rows of a finished artifact, by their numbers, int64 [n], in any order, as `save` takes
-            them.
-        join: The rows of several such parts, one after the other, taken in an order, int64 [rows].
+        key: Hash of all that shapes the pass: the texts, the model, its precision, prompt, length and device.
+        output: What the model is loaded for.
+        kept: How the output's rows are kept.
+        shard_rows: Most rows of a shard.
     """
 
-    save: Callable[[Draft, int, Any, list[str]], None]
-    open: Callable[[Artifact], Any]
-    read: Callable[[Artifact, Int64], Any]
-    join: Callable[[Sequence[Any], Int64], Any]
+    key: str
+    output: Output = field(compare=False)
+    kept: RowFormat = field(compare=False)
+    shard_rows: int = field(compare=False)
 
 
 class EncodingRetriever(Retriever[Settings], ABC):
@@ -110,33 +109,54 @@ class EncodingRetriever(Retriever[Settings], ABC):
             settings = keyed_settings(self.settings, role)
             return {"texts": texts, "model": self.model.recipe(role), **prepared, **settings}
 
-        return Stage(role, schema, ("data",), ingredients, partial(self._encode, role, kept), kept.open)
+        make = partial(self._encode, role, kept)
+        shared = self._pass(role, kept)
+        return Stage(role, schema, ("data",), ingredients, make, kept.open, shared=shared)
+
+    def _pass(self, role: Role, kept: RowFormat) -> Pass | None:
+        """The pass that gives the rows of a role; None if it can give no other output."""
+        model, settings = self.model, self.settings
+        if not isinstance(model, Model) or not isinstance(settings, EncoderSettings):
+            return None
+        if not settings.shares_pass(model):
+            return None
+        same = {
+            "role": role,
+            "texts": self.identity.passages if role == "passages" else self.identity.queries,
+            "model": [model.name, model.files.whole_identity, model.trust_remote_code],
+            "computed": [settings.backend, model.precision, model.device, settings.batch_size],
+            "tokens": [list(model.prompts[role]), model.max_lengths[role]],
+            "engine": self.config.engine.model_dump(mode="json"),
+        }
+        shipped = replace(model, corpus=None)
+        return Pass(hash_json(same), Output(settings, shipped), kept, settings.shard_rows)
 
     def _encode(self, role: Role, kept: RowFormat, inputs: Inputs, draft: Draft, context: Context) -> Facts:
         collection: Collection = inputs["data"]
         texts = collection.passages if role == "passages" else collection.queries
-        missing = vector_shards.missing_ranges(len(texts), self.settings.shard_rows, draft.whole)
+        most = self.settings.shard_rows
         if isinstance(self.model, Precomputed):
+            missing = vector_shards.missing_ranges(len(texts), most, draft.whole)
             self._take_given(self.model, role, texts, missing, partial(kept.save, draft), context)
             return {"rows": len(texts)}
-        wanted = np.zeros(len(texts), np.bool_)
-        for start, stop in missing:
-            wanted[start:stop] = True
         hashes = text_table.hash_texts(texts.texts)
-        known = find_known_rows(context.find_alike("texts"), hashes, wanted)
-        making = _Making(role, texts, kept, known, draft, context)
-        left = []
-        for start, stop in missing:
-            if known.new[start:stop].any():
-                left.append((start, stop))
-            else:
-                making.write(start, stop, None)
-        usage = making.encode(left, wanted & known.new, self.settings.shard_rows)
+        own = RowMaking.begin(texts, hashes, kept, draft, most, partial(context.find_alike, "texts"))
+        with contextlib.ExitStack() as drafts:
+            outputs, others = [], []
+            for beside in context.beside if own.new.any() else ():
+                other: Pass = beside.shared
+                begun = drafts.enter_context(beside.begin())
+                if begun is not None:
+                    alike = partial(beside.find_alike, "texts")
+                    others.append(RowMaking.begin(texts, hashes, other.kept, begun, other.shard_rows, alike))
+                    outputs.append(other.output)
+                    most = min(most, other.shard_rows)
+            usage = _Encoding(role, own, outputs, OtherOutputs(others), context).run(most)
         draft.save_array(text_table.NAME, text_table.table_of(hashes))
-        todo = int((wanted & known.new).sum())
+        todo = int(own.new.sum())
         context.meter.count(len(texts), worked=todo)
         context.meter.note("encoding", usage.figures())
-        context.meter.note("found", int(wanted.sum()) - todo)
+        context.meter.note("found", int(own.wanted.sum()) - todo)
         return {"rows": len(texts)}
 
     @staticmethod
@@ -160,66 +180,61 @@ class EncodingRetriever(Retriever[Settings], ABC):
 
 
 @dataclass(frozen=True)
-class _Making:
-    """The rows of one role, of which some are known and the others are made."""
+class _Encoding:
+    """A pass of a model over the texts of one role, for the output of its stage and for others.
+
+    Attributes:
+        role: The role.
+        own: The rows of the stage's own output.
+        outputs: The other outputs.
+        others: The writing of their rows.
+        context: Of the stage.
+    """
 
     role: Role
-    texts: Texts
-    kept: RowFormat
-    known: KnownRows
-    draft: Draft
+    own: RowMaking
+    outputs: Sequence[Output]
+    others: OtherOutputs
     context: Context
 
-    def write(self, start: int, stop: int, made: Any) -> None:
-        """Write rows [start, stop): those that are known, and `made`, those of the other texts in order."""
-        places = self.known.places(start, stop)
-        rows = made
-        if places:
-            parts = [self.kept.read(artifact, found) for artifact, _, found in places]
-            positions = [where for _, where, _ in places]
-            if made is not None:
-                parts.append(made)
-                positions.append(np.flatnonzero(self.known.new[start:stop]))
-            rows = self.kept.join(parts, np.argsort(np.concatenate(positions)))
-        ids: list[str] = self.texts.ids.slice(start, stop - start).to_pylist()
-        self.kept.save(self.draft, start, rows, ids)
-
-    def encode(self, spans: Sequence[tuple[int, int]], new: Array, most: int) -> Usage:
-        """Make the rows of the texts in some spans that are `new`, bool [texts]; returns what it cost.
+    def run(self, most: int) -> Usage:
+        """Write all missing rows, and return what it cost to make those that are not known.
 
         Shards hold at most `most` rows, and fewer new ones if they take long; see `Pace`.
         """
+        own, context, new = self.own, self.context, self.own.new
+        left = []
+        for start, stop in own.missing:
+            if new[start:stop].any():
+                left.append((start, stop))
+            else:
+                own.write(start, stop, None)
         usage, todo = Usage(), int(new.sum())
         if not todo:
             return usage
-        context = self.context
         pace = Pace(most)
         context.engine.load(-(-todo // pace.texts))
         pace.workers = context.engine.workers
-        counts = np.concatenate([[0], np.cumsum(new)])
-
-        def cut() -> Iterator[Part]:
-            for first, last in spans:
-                start = first
-                while start < last:
-                    within = int(np.searchsorted(counts, counts[start] + pace.texts, side="right")) - 1
-                    stop = min(max(within, start + 1), last)
-                    yield Part(start, stop, partial(self._read, start, stop))
-                    start = stop
-
-        job = partial(jobs.encode, self.role)
+        job = partial(jobs.encode, self.role, tuple(self.outputs))
         bar_of = context.progress(f"encode {self.role}", todo, "texts")
         with bar_of as bar, context.meter.working():
             pace.start()
-            for done in counted_parts(context.engine, context.meter, job, cut(), bar):
-                made, cost = done.outputs
-                self.write(done.part.start, done.part.stop, made)
+            for done in counted_parts(context.engine, context.meter, job, self._cut(left, pace), bar):
+                (made, *besides), cost = done.outputs
+                start, stop = done.part.start, done.part.stop
+                own.write(start, stop, made)
+                self.others.write(start, new[start:stop], besides)
                 usage.add(cost)
                 pace.count(cost.texts)
         return usage
 
-    def _read(self, start: int, stop: int) -> list[str]:
-        """The new texts of [start, stop)."""
-        rows = start + np.flatnonzero(self.known.new[start:stop])
-        chosen: list[str] = self.texts.texts.take(pa.array(rows)).to_pylist()
-        return chosen
+    def _cut(self, spans: Sequence[tuple[int, int]], pace: Pace) -> Iterator[Part]:
+        """Parts of some spans, each with as many new texts as the pace allows."""
+        counts = np.concatenate([[0], np.cumsum(self.own.new)])
+        for first, last in spans:
+            start = first
+            while start < last:
+                within = int(np.searchsorted(counts, counts[start] + pace.texts, side="right")) - 1
+                stop = min(max(within, start + 1), last)
+                yield Part(start, stop, partial(self.own.read, start, stop))
+                start = stop

@@ -2,6 +2,11 @@
 
 The scores are Lucene's BM25 ("accurate" in Kamphuis et al., 2020), as Pyserini computes them:
 `log(1 + (N - df + 0.5) / (df + 0.5)) * tf / (tf + k1 * (1 - b + b * length / mean length))`.
+
+The index of learned sparse rows (`pipeline.search.inverted_index`) does not serve here. bm25s adds a query's
+scores in float32, in the order of its words, and hits have those scores, to the last bit, in files that
+bm25s itself reads. That index adds in float64 and rounds once: many passages would have other last bits, and
+near ties another order.
 """
 
 from __future__ import annotations

@@ -55,25 +55,33 @@ class TorchRunner(ABC):
         self.computes_padding = True
 
     @abstractmethod
-    def compute(self, batch: TokenBatch) -> torch.Tensor:
-        """Some numbers for each row of a batch, float32 [b, …] on the device."""
+    def compute(self, batch: TokenBatch) -> torch.Tensor | list[torch.Tensor]:
+        """Some numbers of a batch, float32 on the device, in one array or several."""
 
-    def forward(self, batches: Iterator[TokenBatch]) -> Iterator[tuple[Int64, Float32]]:
+    def finish(self, count: int, *computed: Float32) -> Any:
+        """What is made of a batch's `count` texts, given what `compute` returned for it."""
+        return computed[0]
+
+    def forward(self, batches: Iterator[TokenBatch]) -> Iterator[tuple[Int64, Any]]:
         """See `pipeline.encoders.batching.Backend`."""
         under_way = collections.deque[_Sent]()
         for batch in batches:
             under_way.extend(self._send(batch))
             while len(under_way) > LAG:
-                yield under_way.popleft().fetch()
+                yield self._fetch(under_way.popleft())
         while under_way:
-            yield under_way.popleft().fetch()
+            yield self._fetch(under_way.popleft())
+
+    def _fetch(self, sent: _Sent) -> tuple[Int64, Any]:
+        return sent.rows, self.finish(len(sent.rows), *sent.fetch())
 
     def _send(self, batch: TokenBatch) -> list[_Sent]:
         """Start a batch on the device; in parts if its memory is too small."""
         import torch
 
         try:
-            return [_Sent(batch.rows, self.compute(batch))]
+            computed = self.compute(batch)
+            return [_Sent(batch.rows, computed if isinstance(computed, list) else [computed])]
         except torch.OutOfMemoryError:
             if len(batch.rows) == 1:
                 raise InputError(
@@ -124,22 +132,22 @@ class TorchBackend(TorchRunner):
 
 
 class _Sent:
-    """A batch's rows int64 [b] and vectors float32 [b, dimension], which a GPU may still be computing."""
+    """A batch's rows int64 [b] and arrays float32, which a GPU may still be computing."""
 
-    def __init__(self, rows: Int64, vectors: torch.Tensor) -> None:
+    def __init__(self, rows: Int64, computed: list[torch.Tensor]) -> None:
         import torch
 
-        self.rows, self.host = rows, vectors
+        self.rows, self.host = rows, computed
         self.copied: Any = None
-        if vectors.is_cuda:
-            self.host = torch.empty(vectors.shape, dtype=vectors.dtype, pin_memory=True)
-            self.host.copy_(vectors, non_blocking=True)
+        if computed[0].is_cuda:
+            self.host = [torch.empty(each.shape, dtype=each.dtype, pin_memory=True) for each in computed]
+            for host, each in zip(self.host, computed, strict=True):
+                host.copy_(each, non_blocking=True)
             self.copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            self.copied.record(torch.cuda.current_stream(vectors.device))
+            self.copied.record(torch.cuda.current_stream(computed[0].device))
 
-    def fetch(self) -> tuple[Int64, Float32]:
-        """Rows and vectors, after waiting for the copy."""
+    def fetch(self) -> list[Float32]:
+        """The arrays, after waiting for their copies."""
         if self.copied is not None:
             self.copied.synchronize()
-        vectors: Float32 = self.host.numpy()
-        return self.rows, vectors
+        return [host.numpy() for host in self.host]

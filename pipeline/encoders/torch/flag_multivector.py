@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pipeline.config import EncoderSettings, ModelSettings, MultiVectorEncoderSettings
-from pipeline.encoders.torch.m3 import load_m3
-from pipeline.encoders.torch.token_vectors import TokenVectorBackend
+from pipeline.encoders.torch.m3 import M3Backend, SeveralOutputs
 from pipeline.models.model import Model
-from pipeline.models.tokenizer import fast_tokenizer
-
-if TYPE_CHECKING:
-    import torch
 
 
 class FlagMultiVectorSettings(MultiVectorEncoderSettings):
@@ -21,22 +17,14 @@ class FlagMultiVectorSettings(MultiVectorEncoderSettings):
     backend: Literal["flag"] = ModelSettings.narrowed("backend", "flag")
     precision: Literal["fp32", "fp16", "bf16"] = EncoderSettings.narrowed("precision", "fp32")
 
-    def load(self, model: Model, prepared: Path | None) -> FlagMultiVectorBackend:
+    def load(self, model: Model, prepared: Path | None) -> M3Backend:
         """See `EncoderSettings.load`."""
-        return FlagMultiVectorBackend(model)
+        return M3Backend(model)
 
+    def shares_pass(self, model: Model) -> bool:
+        """See `EncoderSettings.shares_pass`."""
+        return True
 
-class FlagMultiVectorBackend(TokenVectorBackend):
-    """BGE-M3's network and its head for token vectors. The first token, CLS, has none."""
-
-    def __init__(self, model: Model) -> None:
-        super().__init__(model)
-        flag = load_m3(model)
-        module = flag.model.to(device=self.device, dtype=self.dtype).eval()
-        self.network, self.head = module.model, module.colbert_linear
-        self.tokenizer = fast_tokenizer(model.name, flag.tokenizer)
-
-    def token_vectors(self, ids: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """See `TokenVectorBackend.token_vectors`."""
-        hidden = self.network(input_ids=ids, attention_mask=mask, return_dict=True).last_hidden_state
-        return self.head(hidden[:, 1:]), mask[:, 1:]
+    def with_others(self, backend: M3Backend, model: Model, others: Sequence[Model]) -> SeveralOutputs:
+        """See `EncoderSettings.with_others`."""
+        return SeveralOutputs(backend, model, others)

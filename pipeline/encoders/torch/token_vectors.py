@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipeline.core.records import Float32, Int64, Ragged
+from pipeline.core.records import Float32, Ragged
 from pipeline.encoders.batching import TokenBatch
 from pipeline.encoders.torch.backend import TorchRunner
 from pipeline.models.model import Model
@@ -35,23 +34,32 @@ class TokenVectorBackend(TorchRunner):
         """
 
     def compute(self, batch: TokenBatch) -> torch.Tensor:
-        """The vectors of a batch's tokens, float32 [b, n, dimension + 1]; the last number is 1 if kept."""
+        """See `packed`."""
         import torch
 
         with torch.inference_mode():
             vectors, kept = self.token_vectors(self.on_device(batch.ids), self.on_device(batch.mask))
-            vectors = vectors.float()
-            if self.model.normalize:
-                vectors = torch.nn.functional.normalize(vectors, dim=-1)
-            return torch.cat([vectors, kept[..., None].float()], dim=-1)
+            return packed(vectors, kept, self.model.normalize)
 
-    def forward(self, batches: Iterator[TokenBatch]) -> Iterator[tuple[Int64, Ragged]]:  # type: ignore[override]
-        """See `pipeline.encoders.batching.Backend`."""
-        for rows, tokens in super().forward(batches):
-            yield rows, _kept(tokens)
+    def finish(self, count: int, *computed: Float32) -> Ragged:
+        """See `TorchRunner.finish`."""
+        return kept_vectors(computed[0])
 
 
-def _kept(tokens: Float32) -> Ragged:
-    """The vectors that are kept, of what `compute` returns."""
+def packed(vectors: torch.Tensor, kept: torch.Tensor, normalize: bool) -> torch.Tensor:
+    """The vectors of a batch's tokens, float32 [b, n, dimension + 1]; the last number is 1 if kept.
+
+    The arguments are what `TokenVectorBackend.token_vectors` returns, and whether to scale to length 1.
+    """
+    import torch
+
+    vectors = vectors.float()
+    if normalize:
+        vectors = torch.nn.functional.normalize(vectors, dim=-1)
+    return torch.cat([vectors, kept[..., None].float()], dim=-1)
+
+
+def kept_vectors(tokens: Float32) -> Ragged:
+    """The vectors that are kept, of what `packed` returns."""
     kept = tokens[..., -1] > 0
     return Ragged(np.cumsum(kept.sum(axis=1)), (tokens[kept][:, :-1],))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipeline.core.records import Float32, Int64, Ragged
+from pipeline.core.records import Float32, Ragged
 from pipeline.encoders.batching import TokenBatch
 from pipeline.encoders.torch.backend import TorchRunner
 from pipeline.models.model import Model
@@ -47,10 +46,9 @@ class WordWeightBackend(TorchRunner):
             numbers = torch.cat([counts, words]).to(torch.int32).view(torch.float32)
             return torch.cat([numbers, weights[rows, words]])
 
-    def forward(self, batches: Iterator[TokenBatch]) -> Iterator[tuple[Int64, Ragged]]:  # type: ignore[override]
-        """See `pipeline.encoders.batching.Backend`."""
-        for rows, packed in super().forward(batches):
-            yield rows, _unpacked(packed, len(rows))
+    def finish(self, count: int, *computed: Float32) -> Ragged:
+        """See `TorchRunner.finish`."""
+        return _unpacked(computed[0], count)
 
 
 def _unpacked(packed: Float32, count: int) -> Ragged:
