@@ -11,7 +11,7 @@ a row number of their own; all others share one, as no measure needs to know whi
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,14 +24,14 @@ import pyarrow.compute as pc
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 from pipeline.core.order import sort_hits_by_id
-from pipeline.core.records import Float64, Int64, Qrels, Ranking, Scores
+from pipeline.core.records import Collection, Float64, Int64, Qrels, Ranking, Scores
 from pipeline.core.table import Displayed, Table, measure_table
 from pipeline.formats.judgments import Judgments
 from pipeline.formats.qrels import read_qrels
 from pipeline.formats.runs import Run, read_run
 from pipeline.metrics.depth import depth_note, short_rankings
 from pipeline.metrics.names import Measure
-from pipeline.metrics.scoring import compute_measures, drop_identical
+from pipeline.metrics.scoring import compute_measures, drop_identical, drop_negative
 from pipeline.metrics.statistics import Interval, ends, mean_interval
 from pipeline.metrics.unjudged import UnjudgedRange, unjudged_ranges
 
@@ -196,6 +196,15 @@ def join_run_and_qrels(run: Run, qrels: Judgments, single_precision: bool = Fals
     in_both = int((row < n_queries).sum())
     missing, unjudged = n_queries - in_both, len(row) - in_both
     return JoinedRun(Ranking(passages, scores), judged, qrels.query_ids, document_ids, missing, unjudged)
+
+
+def drop_ignored(ranking: Ranking, collection: Collection, ignored: Container[str]) -> Ranking:
+    """A ranking of row numbers of a collection as it is scored; `ignored` holds values of `data.ignored`."""
+    if "negative_grades" in ignored:
+        ranking = drop_negative(ranking, collection.qrels)
+    if "identical_ids" in ignored:
+        ranking = drop_identical(ranking, row_numbers(collection.queries.ids, collection.passages.ids))
+    return ranking
 
 
 def row_numbers(

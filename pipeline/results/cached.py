@@ -32,6 +32,14 @@ def find_query_vectors(manifest: Manifest) -> Float32 | None:
     return None
 
 
+def ignored_hits(manifest: Manifest) -> set[str]:
+    """What was taken out of the rankings before they were scored, as values of `data.ignored`."""
+    ignored = {manifest.config.get("data", {}).get("ignored", "none")}
+    if manifest.config.get("evaluate", {}).get("ignore_identical_ids"):
+        ignored.add("identical_ids")
+    return ignored - {"none"}
+
+
 def _find(manifest: Manifest, stage: str) -> Iterator[Artifact]:
     """The cached artifacts of a stage, one of each part of the result that has the stage."""
     cache = manifest.config.get("cache")

@@ -116,7 +116,8 @@ def unjudged_notes(
         if apart < abs(one.judged - other.judged):
             yield (
                 f"{names[a]} and {names[b]} differ by {apart:.4f}, less than the judged shares of what they "
-                f"found, {one.judged:.4f} and {other.judged:.4f}: missing judgments may decide"
+                f"found, {one.judged:.4f} and {other.judged:.4f}: missing judgments may decide "
+                "(benchmarco pool)"
             )
 
 

@@ -136,13 +136,10 @@ def _evaluate(
     queries = collection.queries
     judged = np.unique(collection.qrels.queries)  # all, unless judgments of missing passages are dropped
 
+    ignored = {config.data.ignored} | ({"identical_ids"} if config.evaluate.ignore_identical_ids else set())
+
     def measured(ranking: Ranking) -> Ranking:
-        if config.data.ignored == "negative_grades":
-            ranking = scoring.drop_negative(ranking, collection.qrels)
-        if config.evaluate.ignore_identical_ids or config.data.ignored == "identical_ids":
-            own = evaluation.row_numbers(queries.ids, collection.passages.ids)
-            ranking = scoring.drop_identical(ranking, own)
-        return ranking
+        return evaluation.drop_ignored(ranking, collection, ignored)
 
     def score(ranking: Ranking) -> Float64:
         return scoring.compute_measures(measured(ranking), collection.qrels, len(queries), measures)[judged]

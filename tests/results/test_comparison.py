@@ -433,7 +433,7 @@ def test_a_difference_below_that_of_what_is_judged_is_noted(make: Callable[..., 
     notes = compare_results([judged(one, 0.9), judged(other, 0.9 - apart * 1.1)]).notes
     assert notes == [
         f"one and two differ by {apart:.4f}, less than the judged shares of what they found, 0.9000 and "
-        f"{0.9 - apart * 1.1:.4f}: missing judgments may decide"
+        f"{0.9 - apart * 1.1:.4f}: missing judgments may decide (benchmarco pool)"
     ]
     assert compare_results([judged(one, 0.9), judged(other, 0.9 - apart * 0.9)]).notes == []
     assert compare_results([judged(one, 0.9), judged(other, 0.1)], "mrr").notes == []

@@ -23,6 +23,7 @@ from pipeline.formats.runs import Run, read_run
 from pipeline.metrics.evaluation import JoinedRun, join_run_and_qrels, row_numbers
 from pipeline.metrics.names import Measure
 from pipeline.metrics.scoring import compute_measures, drop_identical, drop_negative
+from pipeline.results.cached import ignored_hits
 from pipeline.results.records import Manifest
 
 TOP = 10
@@ -94,9 +95,7 @@ def examine_result(
     """
     run = _run(folder / "run.trec")
     judgments = _judgments(collection)
-    ignored = {manifest.config["data"].get("ignored")}
-    if manifest.config["evaluate"]["ignore_identical_ids"]:
-        ignored.add("identical_ids")
+    ignored = ignored_hits(manifest)
     depth = min(manifest.config["search"]["top_k"], len(collection.passages))
     cutoffs = [cutoff for cutoff in CUTOFFS if cutoff <= depth]
     curves = {name: [Measure(name, (), cutoff) for cutoff in cutoffs] for name in CURVES}
@@ -110,7 +109,7 @@ def examine_result(
     )
 
 
-def _means(joined: JoinedRun, measures: Sequence[Measure], ignored: set[str | None]) -> dict[Measure, float]:
+def _means(joined: JoinedRun, measures: Sequence[Measure], ignored: set[str]) -> dict[Measure, float]:
     """The mean of each measure over all queries; `ignored` holds values of `data.ignored`."""
     ranking = joined.ranking
     if "negative_grades" in ignored:
@@ -122,7 +121,7 @@ def _means(joined: JoinedRun, measures: Sequence[Measure], ignored: set[str | No
 
 
 def _query_details(
-    run: Run, judgments: Judgments, selected: Sequence[str], rel: int, ignored: set[str | None]
+    run: Run, judgments: Judgments, selected: Sequence[str], rel: int, ignored: set[str]
 ) -> dict[str, QueryDetails]:
     grades = _grades(judgments, selected)
     details = {}
