@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pipeline.config.files import load_config
     from pipeline.config.sweep import load_configs
     from pipeline.core.errors import InputError
-    from pipeline.results.comparison import compare
+    from pipeline.results.comparing import compare
 
     __version__: str
 
@@ -35,7 +35,7 @@ __all__ = [
 
 _HOMES = {
     "InputError": "core.errors",
-    "compare": "results.comparison",
+    "compare": "results.comparing",
     "evaluate": "api",
     "fuse": "api",
     "load_config": "config.files",

@@ -16,6 +16,7 @@ from pipeline.results.correction import Correction
 
 if TYPE_CHECKING:
     from pipeline.results.comparison import Comparison
+    from pipeline.results.suite_comparison import SuiteComparison
 
 
 class Format(StrEnum):
@@ -43,8 +44,20 @@ QUERIES_GROUPED = 2_000
 """Most queries that a page shows in groups unless it is told to."""
 
 
-def _grouped(compared: Comparison, wanted: bool | None, page: bool) -> Comparison:
+def _grouped(
+    compared: Comparison | SuiteComparison, wanted: bool | None, page: bool
+) -> Comparison | SuiteComparison:
     """The comparison with groups of queries, where they are wanted, or can be had soon and a page is made."""
+    from pipeline.results.suite_comparison import SuiteComparison
+
+    if isinstance(compared, SuiteComparison):
+        if wanted:
+            raise InputError(
+                "--groups with a suite",
+                allowed="results of one collection, whose queries are grouped",
+                fix="name the folder of a collection inside the suite",
+            )
+        return compared
     if wanted:
         return compared.with_groups()
     if wanted is None and page and len(compared.query_ids) <= QUERIES_GROUPED:
@@ -121,13 +134,13 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Compare results: intervals, paired tests, cost. The first result is `a` of its pairs."""
-    from pipeline.results import comparison
+    from pipeline.results import comparing
 
     if as_json and form is not Format.table:
         raise InputError(f"--json and --format {form}", allowed="one of them", fix="leave one out")
     if html:
         check_file(html, "--html")
-    compared = _grouped(comparison.compare(folders, measure, baseline, correction), groups, bool(html))
+    compared = _grouped(comparing.compare(folders, measure, baseline, correction), groups, bool(html))
     if html:
         from pipeline.report.page.render import write_page
 
@@ -157,7 +170,7 @@ def report(
 ) -> None:
     """Write one result as a self-contained HTML page."""
     from pipeline.report.page.render import write_page
-    from pipeline.results.comparison import compare
+    from pipeline.results.comparing import compare
 
     check_file(html, "--html")
     write_page(_grouped(compare([folder], measure, baseline), groups, True), html)

@@ -100,22 +100,22 @@ def macro_intervals(strata: Strata, weights: Float64) -> tuple[Float64, Float64]
         float64 [columns] each: the low and the high end, NaN where no interval is shown.
     """
     low, high = np.full((2, strata[0].shape[1]), np.nan)
-    shown = macro_shown(strata, weights)
-    if shown.any():
+    shown = np.flatnonzero(macro_shown(strata, weights))
+    if shown.size:
         chosen = [values[:, shown] for values in strata]
-        drawn = resampled_macro(chosen, weights)
-        for column, tail in zip(np.flatnonzero(shown), tails(macro(chosen, weights).freedom), strict=True):
-            of_column = drawn[:, np.count_nonzero(shown[:column])]
-            low[column], high[column] = np.quantile(of_column, [tail, 1 - tail])
+        drawn, freedom = resampled_macro(chosen, weights), macro(chosen, weights).freedom
+        for number, column in enumerate(shown):
+            low[column], high[column] = percentile_interval(drawn[:, number], float(freedom[number]))
     return low, high
 
 
-def tails(freedom: Float64) -> Float64:
-    """Φ(-t): the share of resamples beyond each end of an expanded percentile interval."""
+def percentile_interval(drawn: Float64, freedom: float) -> tuple[float, float]:
+    """The ends of an expanded percentile interval, from float64 [resamples] and degrees of freedom."""
     from scipy.special import ndtr, stdtrit
 
-    shares: Float64 = ndtr(-stdtrit(freedom, (1 + CONFIDENCE) / 2))
-    return shares
+    tail = ndtr(-stdtrit(freedom, (1 + CONFIDENCE) / 2))
+    low, high = np.quantile(drawn, [tail, 1 - tail])
+    return float(low), float(high)
 
 
 def resampled_macro(strata: Strata, weights: Float64) -> Float64:

@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 from pipeline.core.display import counted
@@ -53,10 +54,13 @@ def names_of(results: Sequence[SavedResult]) -> list[str]:
 
     What is not UTF-8 in a path is replaced, for a page could not hold it. A folder given twice gets a number.
     """
-    names = [result.record.name for result in results]
-    paths = [
-        tuple(os.fsencode(result.folder.resolve()).decode(errors="replace").split("/")) for result in results
-    ]
+    return distinct_names([result.record.name for result in results], [result.folder for result in results])
+
+
+def distinct_names(names: Sequence[str], folders: Sequence[Path]) -> list[str]:
+    """See `names_of`."""
+    names = list(names)
+    paths = [tuple(os.fsencode(folder.resolve()).decode(errors="replace").split("/")) for folder in folders]
     for name in set(names):
         same = [number for number, other in enumerate(names) if other == name]
         alike = {paths[number] for number in same}

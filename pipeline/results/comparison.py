@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -136,13 +136,27 @@ def compare(
     results = [read_result(folder) for folder in folders]
     if baseline is None:
         return compare_results(results, measure, correction=correction)
-    among = _position(results, baseline)
+    among = position_among(results, baseline)
     if among is None:
         return compare_results([read_result(baseline), *results], measure, 0, correction)
     return compare_results(results, measure, among, correction)
 
 
-def _position(results: Sequence[SavedResult], baseline: Path | str) -> int | None:
+class Saved(Protocol):
+    """A result that was read, of one collection or of a suite."""
+
+    @property
+    def folder(self) -> Path:
+        """Where it was read."""
+        ...
+
+    @property
+    def record(self) -> Any:
+        """Has its name."""
+        ...
+
+
+def position_among(results: Sequence[Saved], baseline: Path | str) -> int | None:
     """The position of the baseline among the results: by its folder, or else by the only one of that name."""
     folder = Path(baseline).resolve()
     folders = [result.folder.resolve() for result in results]

@@ -113,8 +113,17 @@ STARS = {
 }
 
 
-def pair_table(measure: str, pairs: Sequence[Pair], correction: Correction) -> Table:
-    """A pair a row: its difference, and how likely chance alone is to make it as large."""
+def pair_table(
+    measure: str,
+    pairs: Sequence[Pair],
+    correction: Correction,
+    over: str = "query by query",
+    counts: str = COUNTS,
+) -> Table:
+    """A pair a row: its difference, and how likely chance alone is to make it as large.
+
+    `over` ends the title, and `counts` says what w/t/l counts.
+    """
     rows = []
     for pair in pairs:
         star = " *" if pair.shown else ""
@@ -136,8 +145,8 @@ def pair_table(measure: str, pairs: Sequence[Pair], correction: Correction) -> T
             )
         )
     columns = [(column, [row[number] for row in rows]) for number, column in enumerate(PAIRS)]
-    title = f"differences in {measure}, query by query"
-    return table_of(title, columns, [f"{TESTS} {STARS[correction]} {COUNTS}"])
+    title = f"differences in {measure}, {over}"
+    return table_of(title, columns, [f"{TESTS} {STARS[correction]} {counts}"])
 
 
 def _with_interval(pair: Pair) -> str:

@@ -103,7 +103,7 @@ def compare_pairs(
     intervals = shown_intervals(differences)
     reaches = tests.reach(correction) * errors
     together = [
-        _simultaneous(mean, reach, decided) if interval and reach and len(pairs) > 1 else (None, None)
+        simultaneous_interval(mean, reach, decided) if interval and reach and len(pairs) > 1 else (None, None)
         for mean, reach, decided, interval in zip(means, reaches, shown, intervals, strict=True)
     ]
     return [
@@ -144,7 +144,7 @@ def _power(mean: float, error: float, n_queries: int) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class _Tests:
+class PairTests:
     """p-values of pairs, float64 [pairs] each, and the reach of simultaneous intervals in standard errors."""
 
     p_ttest: Float64
@@ -152,8 +152,8 @@ class _Tests:
     p_holm: Float64
     p_maxt: Float64
     p_bh: Float64
-    reach_maxt: float
-    reach_holm: float
+    reach_maxt: float = 0.0
+    reach_holm: float = 0.0
 
     def decisive(self, correction: Correction) -> Float64:
         """The corrected p that decides what is shown."""
@@ -169,10 +169,10 @@ class _Tests:
         return reaches.get(correction, max(self.reach_holm, self.reach_maxt))
 
 
-def _tests(values: Float64, pairs: Sequence[tuple[int, int]], differences: Float64) -> _Tests:
+def _tests(values: Float64, pairs: Sequence[tuple[int, int]], differences: Float64) -> PairTests:
     p_ttest = t_test(differences)
     randomized = randomize(values, pairs, differences, enough_spread(differences))
-    return _Tests(
+    return PairTests(
         p_ttest=p_ttest,
         p_randomization=randomized.p,
         p_holm=holm(p_ttest),
@@ -183,7 +183,7 @@ def _tests(values: Float64, pairs: Sequence[tuple[int, int]], differences: Float
     )
 
 
-def _simultaneous(mean: float, reach: float, shown: bool) -> tuple[float, float]:
+def simultaneous_interval(mean: float, reach: float, shown: bool) -> tuple[float, float]:
     """A simultaneous interval; where the stepwise tests decide otherwise, its end is moved to 0.
 
     They can do so where 0 is near its end: steps after the first are corrected for fewer pairs, and the

@@ -91,14 +91,19 @@ class SuiteResult(Result):
 
     @cached_property
     def record(self) -> Metrics:
-        """The macro means, and the queries and passages of all collections together; without stages."""
+        """The macro means, the queries and passages of all collections together, and all their stages."""
         kept = {name: self.metrics[name] for name in ("name", "queries", "passages", "metrics", "intervals")}
-        return Metrics.model_validate({**kept, "stages": []})
+        stages = [
+            row.model_copy(update={"stage": f"{name}/{row.stage}"})
+            for name, result in self.results.items()
+            for row in result.record.all_stages
+        ]
+        return Metrics.model_validate({**kept, "stages": stages})
 
     @property
     def reused(self) -> list[str]:
-        """The stages of which every artifact was in the cache, as `COLLECTION/STAGE`."""
-        return [f"{name}/{stage}" for name, result in self.results.items() for stage in result.reused]
+        """The stages whose artifacts were in the cache, as `COLLECTION/STAGE`."""
+        return [row.stage for row in self.record.stages if row.reused]
 
     def tables(self) -> list[Table]:
         """Collections and measures."""

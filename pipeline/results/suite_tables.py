@@ -10,6 +10,7 @@ from pipeline.core.table import Cell, Column, Table
 from pipeline.results.records import Metrics
 
 MACRO = "macro mean"
+GROUPED = "Collections of one group count as one in a macro mean: {}."
 NO_MACRO_INTERVAL = (
     "No interval is shown where few queries decide a macro mean: fewer than 24 degrees of freedom, or fewer "
     "than 5 values that differ from the most common one of their collection."
@@ -44,7 +45,7 @@ def suite_table(document: Mapping[str, Any], records: Mapping[str, Metrics]) -> 
         whole = counted(len(document["collections"]), "collection")
         notes.append(f"No macro mean: {len(document['failed']):,} of {whole} failed.")
     if groups := sorted(set(document["groups"].values())):
-        notes.append(f"Collections of one group count as one in a macro mean: {', '.join(groups)}.")
+        notes.append(GROUPED.format(", ".join(groups)))
     title = f"{document['name']}: {counted(len(document['collections']), 'collection')}"
     return Table(title, columns, rows, notes)
 

@@ -103,6 +103,10 @@ class SpeedPoint:
     size: float = 6
 
 
+ForestRow = tuple[str, float, float | None, float | None]
+"""A name, a difference and the ends of its interval; None where none is shown."""
+
+
 @dataclass(frozen=True)
 class Plot:
     """An `<svg>` element and its caption."""
@@ -203,6 +207,27 @@ def draw_speeds(
     return _svg(draw, [point.name for point in points], f"speed {unit} {measure}", title)
 
 
+def draw_forest(rows: Sequence[ForestRow], salt: str, title: str) -> str:
+    """Differences with their intervals, one below the other, as an `<svg>` element.
+
+    The last row is drawn apart: the mean of those above. `salt` and `title` are as of `_svg`.
+    """
+
+    def draw(axes: Axes) -> list[Any]:
+        places = [-float(number) for number in range(len(rows) - 1)] + [-len(rows) + 0.5]
+        for (_, value, low, high), place in zip(rows, places, strict=True):
+            bars = [[abs(value - (value if end is None else end))] for end in (low, high)]
+            last = place == places[-1]
+            style = result_style(0) | {"linestyle": "none", "marker": "D" if last else "o"}
+            axes.errorbar(value, place, xerr=bars, elinewidth=1.6 if last else 1.1, **style)
+        axes.axvline(0, color=_MUTED, linewidth=0.8)
+        axes.set_yticks(places, [fill(name, 24) for name, *_ in rows])
+        axes.set(xlabel="difference")
+        return []
+
+    return _svg(draw, [], f"forest {salt}", title, 1.0 + 0.26 * len(rows))
+
+
 def result_style(number: int) -> dict[str, Any]:
     """Colour, marker and line style of a result, by its position."""
     return {
@@ -212,7 +237,9 @@ def result_style(number: int) -> dict[str, Any]:
     }
 
 
-def _svg(draw: Callable[[Axes], list[Any]], names: Sequence[str], salt: str, title: str) -> str:
+def _svg(
+    draw: Callable[[Axes], list[Any]], names: Sequence[str], salt: str, title: str, height: float = 2.7
+) -> str:
     """Draw one plot with its legend below.
 
     Args:
@@ -220,6 +247,7 @@ def _svg(draw: Callable[[Axes], list[Any]], names: Sequence[str], salt: str, tit
         names: Names of the results for the legend; Matplotlib leaves out names that begin with "_".
         salt: Makes the ids in the SVG reproducible, and different from those of other plots.
         title: Description of the plot for screen readers.
+        height: In inches, without the legend.
     """
     import matplotlib as mpl
     from matplotlib.figure import Figure
@@ -229,12 +257,13 @@ def _svg(draw: Callable[[Axes], list[Any]], names: Sequence[str], salt: str, tit
         figure = Figure(figsize=(4.6, 3.1), layout="constrained")
         axes = figure.add_subplot()
         handles = draw(axes)
-        longest = max(map(len, names))
+        longest = max(map(len, names), default=0)
         columns = 3 if longest < 14 else 2 if longest < 26 else 1
         labels = [fill(name, _LEGEND_WIDTH) for name in names]
         lines = -(-len(labels) // columns) + sum(label.count("\n") for label in labels)
-        figure.set_figheight(2.7 + 0.19 * lines)
-        figure.legend(handles, labels, loc="outside lower center", ncols=columns)
+        figure.set_figheight(height + 0.19 * lines)
+        if names:
+            figure.legend(handles, labels, loc="outside lower center", ncols=columns)
         written = io.StringIO()
         figure.savefig(written, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
     return _themed(written.getvalue(), title)

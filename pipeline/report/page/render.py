@@ -11,6 +11,7 @@ import base64
 import hashlib
 import json
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,27 +24,55 @@ from pipeline.report.page.exact import exact_section
 from pipeline.report.page.forms import forms_section
 from pipeline.report.page.provenance import provenance_section
 from pipeline.report.page.queries import QueryData, read_query_data
+from pipeline.report.page.suite import suite_context
 from pipeline.report.tradeoff import tradeoffs
 from pipeline.results.comparison import Comparison
 from pipeline.results.leaderboard import leaderboard, pair_table
+from pipeline.results.suite_comparison import SuiteComparison
 from pipeline.results.tables import time_table
 from pipeline.storage import whole_files
 
 TEMPLATES = Path(__file__).parent / "templates"
 
 
-def write_page(comparison: Comparison, file: Path) -> None:
+def write_page(comparison: Comparison | SuiteComparison, file: Path) -> None:
     """Write the report.
 
     Args:
-        comparison: One result or several.
+        comparison: One result or several, of one collection or of a suite.
         file: The file to write; it is replaced as a whole.
     """
     whole_files.write_whole(file, render_page(comparison).encode())
 
 
-def render_page(comparison: Comparison) -> str:
+def render_page(comparison: Comparison | SuiteComparison) -> str:
     """The report as HTML."""
+    if isinstance(comparison, SuiteComparison):
+        return _render("suite.html.j2", ["sort.js"], suite_context(comparison))
+    data = read_query_data(comparison)
+    forms = forms_section(comparison)
+    return _render(
+        "page.html.j2",
+        ["sort.js", "page.js"],
+        _frame(comparison, data, bool(forms["form_table"]))
+        | _quality_section(comparison, data)
+        | _composition(comparison)
+        | {"group_tables": _group_tables(comparison)}
+        | exact_section(comparison)
+        | forms
+        | _cost_section(comparison)
+        | provenance_section(comparison)
+        | {
+            "comparison": comparison,
+            "measure": comparison.measure,
+            "several": len(comparison.results) > 1,
+            "data": _markup(_json(data.json(comparison))),
+        },
+    )
+
+
+def _render(template: str, scripts: Sequence[str], context: Mapping[str, Any]) -> str:
+    """A template with the style of the page and one script, made of several files."""
     import jinja2
 
     environment = jinja2.Environment(
@@ -54,25 +83,12 @@ def render_page(comparison: Comparison) -> str:
         lstrip_blocks=True,
     )
     environment.filters.update(breakable=_breakable, counted=display.counted)
-    data = read_query_data(comparison)
-    script = (TEMPLATES / "page.js").read_text(encoding="utf-8")
-    forms = forms_section(comparison)
-    return environment.get_template("page.html.j2").render(
-        _frame(comparison, data, bool(forms["form_table"]))
-        | _quality_section(comparison, data)
-        | _composition(comparison)
-        | {"group_tables": _group_tables(comparison)}
-        | exact_section(comparison)
-        | forms
-        | _cost_section(comparison)
-        | provenance_section(comparison),
-        comparison=comparison,
-        measure=comparison.measure,
-        several=len(comparison.results) > 1,
+    script = "".join((TEMPLATES / name).read_text(encoding="utf-8") for name in scripts)
+    return environment.get_template(template).render(
+        context,
         style=_markup((TEMPLATES / "page.css").read_text(encoding="utf-8")),
         script=_markup(script),
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        data=_markup(_json(data.json(comparison))),
     )
 
 

@@ -1,0 +1,203 @@
+"""Pairs of suites: tests and intervals of the differences of their macro means, and of each collection's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipeline.core.records import Float64
+from pipeline.metrics.macro import (
+    Strata,
+    macro,
+    macro_shown,
+    macro_t_test,
+    percentile_interval,
+    weighted_values,
+)
+from pipeline.metrics.paired import SAME
+from pipeline.metrics.randomization import randomization_test, randomize
+from pipeline.metrics.statistics import CONFIDENCE, benjamini_hochberg, holm, shown_intervals, t_test
+from pipeline.results.correction import Correction
+from pipeline.results.pairs import LEVEL, Pair, PairTests, query_differences, simultaneous_interval
+
+
+@dataclass(frozen=True)
+class CollectionDifference:
+    """A pair on one collection.
+
+    Attributes:
+        collection: Its name.
+        difference: Mean of a minus mean of b.
+        ci_low, ci_high: Ends of the difference's 95% interval; None where none is shown.
+        p_ttest, p_randomization: Of the two-sided paired tests, not corrected.
+        p_holm: The larger of the two, by Holm's correction over the collections.
+        shown: Whether `p_holm` is below 5%.
+    """
+
+    collection: str
+    difference: float
+    ci_low: float | None
+    ci_high: float | None
+    p_ttest: float
+    p_randomization: float
+    p_holm: float
+    shown: bool
+
+
+@dataclass(frozen=True)
+class SuitePair(Pair):
+    """Two results of a suite, by their macro means.
+
+    Attributes are those of `Pair`, of macro means: intervals by the stratified bootstrap, the t-test with
+    Satterthwaite's degrees of freedom, and randomizations within collections. `wins`, `ties` and `losses`
+    count collections. Effect size and numbers of queries are None.
+
+    Attributes:
+        collections: The pair on each collection.
+    """
+
+    collections: tuple[CollectionDifference, ...] = ()
+
+
+def compare_suite_pairs(
+    names: Sequence[str],
+    collections: Sequence[str],
+    strata: Strata,
+    weights: Float64,
+    drawn: Float64,
+    pairs: Sequence[tuple[int, int]],
+    correction: Correction,
+) -> list[SuitePair]:
+    """Test pairs of results.
+
+    Args:
+        names: Of the results.
+        collections: Names of the collections.
+        strata: For each collection float64 [queries, results].
+        weights: float64 [collections].
+        drawn: float64 [resamples, results], of `pipeline.metrics.macro.resampled_macro`.
+        pairs: Positions of the two results of each pair.
+        correction: What decides which differences are shown.
+    """
+    if not pairs:
+        return []
+    differences = [query_differences(values, pairs) for values in strata]
+    made = macro(differences, weights)
+    has_interval = macro_shown(differences, weights)
+    tests = _tests(strata, weights, pairs, differences)
+    shown = tests.decisive(correction) < LEVEL
+    reaches = _reaches(drawn, pairs, differences, weights, correction)
+    alone = _on_each(collections, differences)
+    compared = []
+    for i, (a, b) in enumerate(pairs):
+        ends: tuple[float | None, float | None] = (None, None)
+        together: tuple[float | None, float | None] = (None, None)
+        if has_interval[i]:
+            ends = percentile_interval(drawn[:, a] - drawn[:, b], float(made.freedom[i]))
+            if len(pairs) > 1 and correction is not Correction.bh:
+                mean, reach = float(made.means[i]), float(reaches[i] * made.errors[i])
+                together = simultaneous_interval(mean, reach, bool(shown[i]))
+        signs = [_sign(each.difference) for each in alone[i]]
+        compared.append(
+            SuitePair(
+                a=names[a],
+                b=names[b],
+                difference=float(made.means[i]),
+                ci_low=ends[0],
+                ci_high=ends[1],
+                simultaneous_low=together[0],
+                simultaneous_high=together[1],
+                p_ttest=float(tests.p_ttest[i]),
+                p_randomization=float(tests.p_randomization[i]),
+                p_holm=float(tests.p_holm[i]),
+                p_maxt=float(tests.p_maxt[i]),
+                p_bh=float(tests.p_bh[i]),
+                shown=bool(shown[i]),
+                wins=signs.count(1),
+                ties=signs.count(0),
+                losses=signs.count(-1),
+                collections=tuple(alone[i]),
+            )
+        )
+    return compared
+
+
+def _tests(
+    strata: Strata, weights: Float64, pairs: Sequence[tuple[int, int]], differences: Strata
+) -> PairTests:
+    """The tests of macro means; without the reach of simultaneous intervals, which is `_reaches`."""
+    p_ttest = macro_t_test(differences, weights)
+    nothing = np.zeros(len(pairs), dtype=bool)
+    randomized = randomize(
+        weighted_values(strata, weights), pairs, weighted_values(differences, weights), nothing
+    )
+    return PairTests(
+        p_ttest=p_ttest,
+        p_randomization=randomized.p,
+        p_holm=holm(p_ttest),
+        p_maxt=randomized.p_maxt,
+        p_bh=benjamini_hochberg(p_ttest),
+    )
+
+
+def _reaches(
+    drawn: Float64,
+    pairs: Sequence[tuple[int, int]],
+    differences: Strata,
+    weights: Float64,
+    correction: Correction,
+) -> Float64:
+    """float64 [pairs]: how many standard errors simultaneous intervals reach on either side.
+
+    Bonferroni's is t at 1 - 0.05 / (2 · pairs). MaxT's is the 95% quantile, over resamples, of the largest
+    |M* - M| / standard error among all pairs, widened as t is against the normal distribution.
+    """
+    from scipy.special import ndtri, stdtrit
+
+    made = macro(differences, weights)
+    known = macro_shown(differences, weights)
+    freedom = np.where(known, made.freedom, 1)
+    bonferroni: Float64 = stdtrit(freedom, 1 - LEVEL / (2 * len(pairs)))
+    if correction is Correction.holm or not known.any():
+        return bonferroni
+    largest = np.zeros(len(drawn))
+    for i in np.flatnonzero(known).tolist():
+        a, b = pairs[i]
+        np.maximum(largest, np.abs(drawn[:, a] - drawn[:, b] - made.means[i]) / made.errors[i], out=largest)
+    single: Float64 = stdtrit(freedom, (1 + CONFIDENCE) / 2)
+    widened: Float64 = np.quantile(largest, CONFIDENCE) * single / ndtri((1 + CONFIDENCE) / 2)
+    by_maxt = np.maximum(widened, single)
+    return by_maxt if correction is Correction.maxt else np.maximum(by_maxt, bonferroni)
+
+
+def _on_each(collections: Sequence[str], differences: Strata) -> list[list[CollectionDifference]]:
+    """For each pair its tests on every collection, corrected for the number of collections."""
+    p_ttest = np.stack([t_test(values) for values in differences])
+    p_randomization = np.stack([randomization_test(values) for values in differences])
+    intervals = [shown_intervals(values) for values in differences]
+    made = []
+    for i in range(differences[0].shape[1]):
+        corrected = holm(np.maximum(p_ttest[:, i], p_randomization[:, i]))
+        made.append(
+            [
+                CollectionDifference(
+                    collection=name,
+                    difference=float(differences[c][:, i].mean()),
+                    ci_low=(intervals[c][i] or (None, None))[0],
+                    ci_high=(intervals[c][i] or (None, None))[1],
+                    p_ttest=float(p_ttest[c, i]),
+                    p_randomization=float(p_randomization[c, i]),
+                    p_holm=float(corrected[c]),
+                    shown=bool(corrected[c] < LEVEL),
+                )
+                for c, name in enumerate(collections)
+            ]
+        )
+    return made
+
+
+def _sign(difference: float) -> int:
+    """1, 0 or -1; means that differ by rounding alone are equal."""
+    return 0 if abs(difference) <= SAME else 1 if difference > 0 else -1

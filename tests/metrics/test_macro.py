@@ -1,0 +1,110 @@
+"""Macro means: cases worked by hand, and the same by plain NumPy and SciPy."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from pipeline.metrics import macro as macros
+from pipeline.metrics.macro import macro, macro_intervals, macro_shown, macro_t_test, weights_of
+from pipeline.metrics.randomization import randomization_test
+from pipeline.metrics.ranks import rank_intervals, ranks_of
+
+random = np.random.default_rng(7)
+STRATA = [random.beta(2, 1, (queries, 3)) for queries in (40, 25, 90)]
+
+
+def test_collections_count_alike_and_a_group_counts_as_one() -> None:
+    assert weights_of([None, None]).tolist() == [0.5, 0.5]
+    assert weights_of([None, "cqa", "cqa", None]) == pytest.approx([1 / 3, 1 / 6, 1 / 6, 1 / 3])
+
+
+def test_a_macro_mean_by_hand() -> None:
+    """Means 2 and 6; variances of the values 1 and 4, of the means 1/3 and 4/2; M = (2 + 6) / 2."""
+    strata = [np.array([[1.0], [2.0], [3.0]]), np.array([[6 - 2**0.5], [6 + 2**0.5]])]
+    made = macro(strata, np.array([0.5, 0.5]))
+    assert made.means == pytest.approx([4])
+    shares = np.array([1 / 3, 4 / 2]) / 4
+    assert made.errors == pytest.approx([shares.sum() ** 0.5])
+    assert made.freedom == pytest.approx([shares.sum() ** 2 / (shares[0] ** 2 / 2 + shares[1] ** 2 / 1)])
+
+
+def test_of_one_collection_it_is_the_t_test_of_one_sample() -> None:
+    values = STRATA[0] - 0.6
+    made = macro([values], np.ones(1))
+    assert made.freedom == pytest.approx([39] * 3)
+    assert macro_t_test([values], np.ones(1)) == pytest.approx(stats.ttest_1samp(values, 0).pvalue, abs=1e-12)
+
+
+def test_of_two_collections_the_t_test_is_welch_s() -> None:
+    """M = (m1 + m2) / 2 is 0 just where m1 = -m2, which Welch's test of two samples tests."""
+    one, two = STRATA[0] - 0.7, STRATA[1] - 0.65
+    expected = stats.ttest_ind(one, -two, equal_var=False).pvalue
+    assert macro_t_test([one, two], np.array([0.5, 0.5])) == pytest.approx(expected, abs=1e-12)
+
+
+def test_intervals_are_those_of_plain_numpy() -> None:
+    weights = np.array([0.5, 0.2, 0.3])
+    generator = np.random.default_rng(macros.SEED)
+    drawn = np.zeros((macros.RESAMPLES, 3))
+    for values, weight in zip(STRATA, weights, strict=True):
+        n = len(values)
+        chosen = generator.integers(n, size=(macros.RESAMPLES, n - 1), dtype=np.int32)
+        drawn += weight * values[chosen].mean(axis=1)
+    low, high = macro_intervals(STRATA, weights)
+    variances = np.array(
+        [(w**2 * v.var(axis=0, ddof=1) / len(v)) for w, v in zip(weights, STRATA, strict=True)]
+    )
+    below = (variances**2 / np.array([[39], [24], [89]])).sum(axis=0)
+    tails = stats.norm.cdf(-stats.t.ppf(0.975, variances.sum(axis=0) ** 2 / below))
+    for column, tail in enumerate(tails):
+        expected = np.quantile(drawn[:, column], [tail, 1 - tail])
+        assert (low[column], high[column]) == pytest.approx(expected, abs=1e-12)
+    errors = variances.sum(axis=0) ** 0.5
+    assert drawn.std(axis=0) == pytest.approx(errors, rel=0.03)  # n - 1 draws: not too small by (n - 1) / n
+
+
+def test_blocks_of_resamples_are_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = macros.resampled_macro(STRATA[:1], np.ones(1))
+    monkeypatch.setattr(macros, "BLOCK_DRAWS", 40 * 999)
+    assert macros.resampled_macro(STRATA[:1], np.ones(1)) == pytest.approx(whole, abs=1e-12)
+
+
+def test_a_randomization_within_collections_counts_every_way_of_few_queries() -> None:
+    strata = [np.array([[0.4], [0.1], [0.3], [-0.1]]), np.array([[0.2], [0.5], [0.1]])]
+    weights = np.array([0.5, 0.5])
+    flat = np.concatenate([values[:, 0] * w / len(values) for values, w in zip(strata, weights, strict=True)])
+    sums = [abs(float(np.dot(signs, flat))) for signs in product((-1, 1), repeat=7)]
+    expected = np.mean([each >= abs(flat.sum()) - 1e-12 for each in sums])
+    assert randomization_test(macros.weighted_values(strata, weights)) == pytest.approx([expected], abs=1e-12)
+
+
+def test_no_interval_where_few_queries_decide() -> None:
+    weights = np.array([0.5, 0.5])
+    tied = np.zeros((40, 3))
+    assert macro_shown(STRATA, weights_of([None] * 3)).all()
+    assert not macro_shown([STRATA[0], STRATA[1][:2]], weights).any()  # 2 queries count half
+    assert not macro_shown([STRATA[0], STRATA[1][:1]], weights).any()
+    assert not macro_shown([tied, tied], weights).any()
+    assert np.isnan(macro_intervals([STRATA[0], STRATA[1][:1]], weights)[0]).all()
+
+
+def test_extreme_columns() -> None:
+    equal, one = np.zeros((30, 1)), np.full((30, 1), 0.25)
+    assert macro_t_test([equal, equal], np.array([0.5, 0.5])) == [1]
+    assert macro_t_test([one, one], np.array([0.5, 0.5])) == [0]
+    assert macro_t_test([one, one[:1]], np.array([0.5, 0.5])) == [1]  # its spread is not known
+    tiny = [values * 1e-200 for values in STRATA]
+    weights = weights_of([None] * 3)
+    assert macro_t_test(tiny, weights) == pytest.approx(macro_t_test(STRATA, weights))
+    assert (macro(tiny, weights).errors > 0).all()
+
+
+def test_ranks_by_hand() -> None:
+    means = [0.5, 0.7, 0.6, 0.7]
+    assert ranks_of(means) == [4, 1, 3, 1]
+    assert rank_intervals(means, []) == [(1, 4)] * 4
+    assert rank_intervals(means, [(0, 1), (3, 0), (2, 1)]) == [(3, 4), (1, 2), (2, 4), (1, 3)]

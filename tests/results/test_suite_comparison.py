@@ -1,0 +1,243 @@
+"""Comparisons of suites: what they say, by plain NumPy and SciPy, and which they refuse."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+from typer.testing import CliRunner
+
+from pipeline import compare, load_configs, run_benchmarks
+from pipeline.cli import app
+from pipeline.core.errors import InputError
+from pipeline.metrics.statistics import holm
+from pipeline.report.markup import latex, markdown
+from pipeline.results.correction import Correction
+from pipeline.results.folder import SavedResult
+from pipeline.results.records import Manifest, Metrics
+from pipeline.results.suite_comparison import SuiteComparison, compare_suites
+from pipeline.results.suite_folder import SavedSuite, SuiteRecord
+
+SIZES = {"first": 40, "second": 30, "third": 60}
+
+
+def result(name: str, values: np.ndarray[Any, Any]) -> SavedResult:
+    ids = [f"q{number}" for number in range(len(values))]
+    record = Metrics.model_validate(
+        {
+            "name": name,
+            "queries": len(values),
+            "passages": 9,
+            "metrics": {"ndcg@10": float(values.mean())},
+            "stages": [{"stage": "search", "seconds": 2.0}],
+        }
+    )
+    manifest = Manifest.model_validate({"recipes": {"evaluate": {"qrels": {"qrels": name}}}})
+    return SavedResult(Path("r", name), record, manifest, ids, ["ndcg@10"], values[:, None])
+
+
+@pytest.fixture
+def make() -> Callable[..., SavedSuite]:
+    """Makes suites; `better` is added to the values of each collection."""
+
+    def suite(name: str, seed: int, better: tuple[float, ...] = (0, 0, 0), **changes: Any) -> SavedSuite:
+        hard = np.random.default_rng(0)
+        own = np.random.default_rng(seed)
+        results = {}
+        for (collection, size), more in zip(SIZES.items(), better, strict=True):
+            shared = hard.normal(0.5, 0.2, size)
+            results[collection] = result(collection, np.clip(shared + own.normal(more, 0.1, size), 0, 1))
+        means = [each.record.metrics["ndcg@10"] for each in results.values()]
+        record = {
+            "name": name,
+            "collections": tuple(SIZES),
+            "keys": {},
+            "queries": sum(SIZES.values()),
+            "passages": 27,
+            "metrics": {"ndcg@10": float(np.mean(means))},
+            **changes,
+        }
+        return SavedSuite(Path("results", name), SuiteRecord.model_validate(record), results)
+
+    return suite
+
+
+def test_what_it_says_of_three(make: Callable[..., SavedSuite]) -> None:
+    suites = [make("one", 1), make("two", 2, (0.1, 0.1, 0)), make("three", 3, (0, 0.01, 0))]
+    made = compare_suites(suites)
+    columns = [[s.results[c].values[:, 0] for s in suites] for c in SIZES]
+    by_collection = np.array([[values.mean() for values in row] for row in columns])
+    for number, entry in enumerate(made.results):
+        assert entry.mean == pytest.approx(by_collection[:, number].mean(), abs=1e-12)
+        assert list(entry.by_collection.values()) == pytest.approx(by_collection[:, number])
+        assert entry.best == (by_collection.argmax(axis=1) == number).sum()
+        assert (entry.queries, entry.seconds) == (130, 6.0)
+        assert entry.ci_low is not None
+        assert entry.ci_high is not None
+        spread = sum(row[number].var(ddof=1) / len(row[number]) for row in columns) ** 0.5 / 3
+        assert entry.ci_high - entry.ci_low == pytest.approx(2 * 1.98 * spread, rel=0.05)
+    assert [pair.a + "-" + pair.b for pair in made.pairs] == ["one-two", "one-three", "two-three"]
+    generator = np.random.default_rng(99)
+    for pair, (a, b) in zip(made.pairs, [(0, 1), (0, 2), (1, 2)], strict=True):
+        differences = [row[a] - row[b] for row in columns]
+        mean = float(np.mean([each.mean() for each in differences]))
+        assert pair.difference == pytest.approx(mean, abs=1e-12)
+        variances = np.array([each.var(ddof=1) / len(each) / 9 for each in differences])
+        freedom = variances.sum() ** 2 / sum(
+            v**2 / (len(d) - 1) for v, d in zip(variances, differences, strict=True)
+        )
+        t = abs(mean) / variances.sum() ** 0.5
+        assert pair.p_ttest == pytest.approx(2 * stats.t.sf(t, freedom), abs=1e-12)
+        flat = np.concatenate([each / len(each) / 3 for each in differences])
+        signs = generator.choice([-1.0, 1.0], (20_000, len(flat)))
+        p = (1 + (np.abs(signs @ flat) >= abs(flat.sum())).sum()) / 20_001
+        assert pair.p_randomization == pytest.approx(p, abs=0.012)
+        for each, values in zip(pair.collections, differences, strict=True):
+            assert each.difference == pytest.approx(values.mean(), abs=1e-12)
+            assert each.p_ttest == pytest.approx(stats.ttest_1samp(values, 0).pvalue, abs=1e-9)
+        larger = np.array([max(each.p_ttest, each.p_randomization) for each in pair.collections])
+        assert [each.p_holm for each in pair.collections] == pytest.approx(holm(larger).tolist())
+        signs_of = [np.sign(each.mean()) for each in differences]
+        assert (pair.wins, pair.losses) == (signs_of.count(1), signs_of.count(-1))
+    assert [pair.p_holm for pair in made.pairs] == pytest.approx(
+        holm(np.array([pair.p_ttest for pair in made.pairs])).tolist()
+    )
+
+
+def test_letters_ranks_and_stars_agree(make: Callable[..., SavedSuite]) -> None:
+    suites = [make("one", 1), make("two", 2, (0.1, 0.1, 0)), make("three", 3)]
+    made = compare_suites(suites)
+    assert [pair.shown for pair in made.pairs] == [True, False, True]
+    assert [entry.letters for entry in made.results] == ["b", "a", "b"]
+    assert [(e.rank_low, e.rank_high) for e in made.results] == [(2, 3), (1, 1), (2, 3)]
+    for pair in made.pairs:
+        assert pair.simultaneous_low is not None
+        assert pair.simultaneous_high is not None
+        assert pair.shown == (pair.simultaneous_low >= 0 or pair.simultaneous_high <= 0)
+    shown = [[each.shown for each in pair.collections] for pair in made.pairs]
+    assert shown == [[True, True, False], [False] * 3, [True, True, False]]
+    best, pairs, each = made.tables()
+    assert best.rows[1][4].startswith("1 (1 to 1)")
+    assert "*" in pairs.rows[0][6]
+    assert each.rows[0][1].endswith("*")
+    assert not each.rows[0][3].endswith("*")
+    against = compare_suites(suites, baseline=0)
+    assert [(pair.a, pair.b) for pair in against.pairs] == [("two", "one"), ("three", "one")]
+    assert [entry.letters for entry in against.results] == [None] * 3
+
+
+@pytest.mark.parametrize("correction", list(Correction))
+def test_every_correction_decides(make: Callable[..., SavedSuite], correction: Correction) -> None:
+    made = compare_suites(
+        [make("one", 1), make("two", 2, (0.1, 0.1, 0)), make("same", 1)], correction=correction
+    )
+    assert [pair.shown for pair in made.pairs] == [True, False, True]
+    same = made.pairs[1]
+    assert (same.difference, same.p_ttest, same.p_randomization, same.ties) == (0, 1, 1, 3)
+    assert (same.ci_low, same.simultaneous_low) == (None, None)
+    assert (made.pairs[0].simultaneous_low is None) == (correction is Correction.bh)
+
+
+def test_what_cannot_be_compared_is_refused(make: Callable[..., SavedSuite]) -> None:
+    whole, failed = make("one", 1), make("two", 2, failed={"second": "no such folder"})
+    with pytest.raises(InputError, match="two has no macro mean: second failed"):
+        compare_suites([whole, failed])
+    with pytest.raises(InputError, match="of different collections: 'second' is only in one"):
+        compare_suites([whole, make("two", 2, collections=("first", "third"))])
+    with pytest.raises(InputError, match="their groups differ"):
+        compare_suites([whole, make("two", 2, groups={"first": "g", "third": "g"})])
+    with pytest.raises(InputError, match="recall@5 is not on every collection of one"):
+        compare_suites([whole], "recall@5")
+    other = make("two", 2)
+    results = {
+        **other.results,
+        "first": replace(other.results["first"], query_ids=[str(i) for i in range(40)]),
+    }
+    with pytest.raises(InputError, match="one/first and two/first were scored on different queries"):
+        compare_suites([whole, replace(other, results=results)])
+
+
+@pytest.fixture(scope="module")
+def suites(three_collections: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of two finished suites, `bm25` and `plain`, and of the single result `alone`."""
+    folder = tmp_path_factory.mktemp("suites")
+    listed = {name: {"source": "beir", "path": str(three_collections / name)} for name in ("small", "large")}
+    one, two = ({"name": name, "model.b": b} for name, b in (("bm25", 0.4), ("plain", 0.0)))
+    alone = {"name": "alone", "data": None, "data.source": "sample"}
+    config = {
+        "name": "any",
+        "data": {"collections": listed},
+        "model": {"backend": "bm25"},
+        "evaluate": {"measures": ["ndcg@10", "mrr@10"]},
+        "cache": str(folder / "i"),
+        "output": str(folder),
+        "sweep": [one, two, alone],
+    }
+    (folder / "c.yaml").write_text(json.dumps(config), encoding="utf-8")
+    outcomes = list(run_benchmarks(load_configs(folder / "c.yaml")))
+    assert [outcome.error for outcome in outcomes] == [None] * 3
+    return folder
+
+
+def test_a_suite_is_compared_wherever_a_result_is(suites: Path, tmp_path: Path) -> None:
+    made = compare([suites / "bm25", suites / "plain"])
+    assert isinstance(made, SuiteComparison)
+    page = tmp_path / "page.html"
+    arguments = ["compare", str(suites / "bm25"), str(suites / "plain"), "--html", str(page), "--json"]
+    said = CliRunner().invoke(app, arguments)
+    assert said.exit_code == 0, said.stderr
+    document = json.loads(said.stdout)
+    assert document == json.loads(json.dumps(made.json()))
+    assert document["collections"] == ["small", "large"]
+    assert {"a", "b", "difference", "p_ttest", "p_randomization", "p_holm", "wins", "ties", "losses"} <= set(
+        document["pairs"][0]
+    )
+    text = page.read_text(encoding="utf-8")
+    for shown in ("macro mean", "small", "large", "bm25 - plain", "What was run"):
+        assert shown in text
+    assert not re.search(r"(src|href)=\"(?!data:|#)", text)
+    for form, start in (("csv", "measure,name"), ("markdown", "ndcg@10 over 2"), ("latex", "% Results")):
+        said = CliRunner().invoke(app, [*arguments[:3], "--format", form])
+        assert said.exit_code == 0, said.stderr
+        assert said.stdout.startswith(start)
+    assert "| result | macro mean |" in markdown(made.tables())
+    assert r"\toprule" in latex(made.tables())
+    report = CliRunner().invoke(app, ["report", str(suites / "bm25"), "--html", str(page)])
+    assert report.exit_code == 0, report.stderr
+    assert "Collection by collection" in page.read_text(encoding="utf-8")
+
+
+def test_the_figures_have_a_row_for_each_mean_and_difference(suites: Path) -> None:
+    table = compare([suites / "bm25", suites / "plain"]).figures()
+    names = [column.name for column in table.columns]
+    rows = [dict(zip(names, row, strict=True)) for row in table.rows]
+    assert [(row["name"], row["against"], row["collection"]) for row in rows] == [
+        ("bm25", "", ""), ("bm25", "", "small"), ("bm25", "", "large"),
+        ("plain", "", ""), ("plain", "", "small"), ("plain", "", "large"),
+        ("bm25", "plain", ""), ("bm25", "plain", "small"), ("bm25", "plain", "large"),
+    ]  # fmt: skip
+    assert float(rows[0]["value"]) == pytest.approx((float(rows[1]["value"]) + float(rows[2]["value"])) / 2)
+
+
+def test_baselines_by_name_and_folder(suites: Path, tmp_path: Path) -> None:
+    both = [suites / "bm25", suites / "plain"]
+    assert [pair.b for pair in compare(both, baseline="plain").pairs] == ["plain"]
+    assert [pair.b for pair in compare(both[:1], baseline=suites / "plain").pairs] == ["plain"]
+    copied = shutil.copytree(suites / "bm25", tmp_path / "bm25")
+    assert len({entry.name for entry in compare([*both, copied]).results}) == 3
+
+
+def test_a_suite_and_a_single_result_do_not_compare(suites: Path) -> None:
+    with pytest.raises(InputError, match=r"bm25 is of a suite, and .*alone is not"):
+        compare([suites / "bm25", suites / "alone"])
+    refused = CliRunner().invoke(app, ["compare", str(suites / "bm25"), "--groups"])
+    assert (refused.exit_code, "--groups with a suite" in refused.stderr) == (2, True)
+    assert compare([suites / "bm25" / "small", suites / "plain" / "small"]).measure == "ndcg@10"
