@@ -171,6 +171,7 @@ class Benchmark:
         self.leave()
         self.check()
         self.report_models()
+        self.confirm()
         try:
             if not self.searched:
                 self._connect()
@@ -184,6 +185,15 @@ class Benchmark:
         if not self.keeps_engine:
             self.engines.close()
         return [self._outcomes.get(name) or self._unneeded(name) for name in self.reported]
+
+    def confirm(self) -> None:
+        """Have stages confirm the artifacts of earlier runs that only they can tell to be out of date."""
+        for name, stage in self.stages.items():
+            recipe = self.recipe(name)
+            if stage.confirm and not self.fresh and recipe.key not in self.made_afresh:
+                artifact = self.store.load(recipe)
+                if artifact:
+                    stage.confirm(artifact)
 
     def _connect(self) -> None:
         """Open the engine of the first stage to be made, so that a missing cluster is found before work."""

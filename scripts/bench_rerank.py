@@ -36,7 +36,7 @@ from pipeline import rerankers
 from pipeline.config import RERANKERS
 from pipeline.core.progress import silent
 from pipeline.core.records import Float32
-from pipeline.encoders.batching import Usage
+from pipeline.encoders.usage import Usage
 from pipeline.rerankers import native
 from pipeline.storage.store import Store
 

@@ -264,7 +264,7 @@ def scores(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
     from pipeline import rerankers
     from pipeline.config import RERANKERS
     from pipeline.core.progress import silent
-    from pipeline.encoders.batching import Usage
+    from pipeline.encoders.usage import Usage
     from pipeline.storage.store import Store
 
     store = Store(tmp_path_factory.mktemp("rerankers"))
@@ -301,6 +301,62 @@ def hub_server(root: Path) -> Iterator[Any]:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     server = module.HubServer()
+    yield server
+    server.close()
+
+
+SERVED = """
+name: local
+data: {source: sample, queries: 30, corpus: 200}
+model: {backend: flag, name: all-minilm-l6-v2}
+search: {top_k: 100}
+evaluate: {measures: [ndcg@10, mrr@10, recall@100]}
+"""
+
+
+@pytest.fixture(scope="session")
+def local_run(make_once: Callable[..., Path]) -> Path:
+    """A run of all-MiniLM-L6-v2 on a part of the sample; `vectors.json` has the vector of each text."""
+
+    def fill(folder: Path) -> None:
+        import numpy as np
+
+        from pipeline.api import run_benchmark
+        from pipeline.config.files import load_config
+        from pipeline.runner import Benchmark
+        from pipeline.storage import vector_shards
+        from pipeline.storage.store import Store
+
+        (folder / "c.yaml").write_text(SERVED, encoding="utf-8")
+        config = load_config(folder / "c.yaml", [f"cache={folder}/indexes", f"output={folder}/results"])
+        run_benchmark(config)
+        made = Benchmark(config, Store(folder / "indexes"))
+        collection, vectors = made.collection, {}
+        for role in ("passages", "queries"):
+            texts = getattr(collection, role).texts.to_pylist()
+            rows = vector_shards.read_some_rows(made.ensure(role), np.arange(len(texts)))
+            vectors |= dict(zip(texts, rows.tolist(), strict=True))
+        (folder / "vectors.json").write_text(json.dumps(vectors), encoding="utf-8")
+
+    return make_once("served", fill)
+
+
+def _server_module() -> Any:
+    spec = importlib.util.spec_from_file_location("embedding_server", ROOT / "tests" / "embedding_server.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def embedding_server(local_run: Path) -> Iterator[Any]:
+    """A server of all-MiniLM-L6-v2 on this machine (see `tests/embedding_server.py`)."""
+    import numpy as np
+
+    known = json.loads((local_run / "vectors.json").read_text(encoding="utf-8"))
+    server = _server_module().EmbeddingServer(lambda texts: np.array([known[text] for text in texts]))
     yield server
     server.close()
 

@@ -10,6 +10,7 @@ import contextlib
 import errno
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -27,7 +28,7 @@ from pipeline.storage.hashing import hash_file
 from pipeline.storage.pruning import PruneLimits, prune
 
 STAGES = ("data", "passages", "queries", "index", "search", "evaluate")
-RESULTS = {"ir-metadata.yml", "manifest.json", "metrics.json", "per_query.csv", "run.trec"}
+RESULTS = {"manifest.json", "metrics.json", "per_query.csv", "run.trec"}
 Command = Callable[..., int]
 
 
@@ -476,3 +477,48 @@ def test_what_a_running_process_makes_or_uses_is_not_pruned(
     assert len(prune(place / "indexes", [], PruneLimits(size=0), dry=False)) == 7
     assert cache_entries(place / "indexes") == []
     assert list((place / "indexes" / ".locks").iterdir()) == []
+
+
+SERVED = """
+name: t
+data: {source: sample, queries: 30, corpus: 200}
+model: {backend: http, name: all-minilm-l6-v2, batch_size: 4, concurrency: 3, shard_rows: 8, changed: ignore}
+search: {top_k: 100}
+evaluate: {measures: [ndcg@10, mrr@10, recall@100]}
+"""
+
+
+def stored_texts(folder: Path, texts: dict[str, list[str]]) -> set[str]:
+    """The texts whose vectors are in whole shards."""
+    return {
+        text
+        for path in whole_files(folder)
+        if path.name.startswith("rows-")
+        for text in texts[path.parent.parent.name][slice(*map(int, path.stem.split("-")[1:]))]
+    }
+
+
+def test_a_run_that_is_killed_asks_a_server_for_no_text_of_a_whole_shard_again(
+    command: Command, tmp_path: Path, embedding_server: Any, local_run: Path
+) -> None:
+    (tmp_path / "c.yaml").write_text(SERVED, encoding="utf-8")
+    (tmp_path / "indexes").mkdir()
+    known = list(json.loads((local_run / "vectors.json").read_text(encoding="utf-8")))
+    texts = {"passages": known[:200], "queries": known[200:]}
+    at_random, kept = random.Random(18), []
+    arguments = ("--set", f"model.url={embedding_server.url}")
+    for _ in range(10):
+        before = stored_texts(tmp_path, texts)
+        moment = {"call": "replace", "path": "/passages/", "number": at_random.randint(1, 5)}
+        assert command(tmp_path, *arguments, **moment, signal=signal.SIGKILL) == -signal.SIGKILL
+        assert before.isdisjoint(embedding_server.answered)
+        kept.append(len(before))
+        embedding_server.clear()
+    before = stored_texts(tmp_path, texts)
+    assert kept == sorted(kept)
+    assert 40 <= len(before) < 200  # whole shards of 8
+    assert command(tmp_path, *arguments) == 0, command.stderr
+    assert embedding_server.answered == dict.fromkeys(set(known) - before, 1)
+    metrics = json.loads((tmp_path / "results/t/metrics.json").read_text(encoding="utf-8"))
+    local = json.loads((local_run / "results/local/metrics.json").read_text(encoding="utf-8"))
+    assert metrics["metrics"] == pytest.approx(local["metrics"], abs=1e-12)

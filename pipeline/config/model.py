@@ -239,6 +239,7 @@ BACKENDS = Kinds(
         "sentence-transformers sparse": (
             "pipeline.encoders.torch.sparse_encoder:SentenceTransformersSparseSettings"
         ),
+        "http": "pipeline.encoders.http.backend:HttpSettings",
         "precomputed": "pipeline.encoders.precomputed:PrecomputedSettings",
         "precomputed sparse": "pipeline.encoders.precomputed_sparse:PrecomputedSparseSettings",
         "flag multivector": "pipeline.encoders.torch.flag_multivector:FlagMultiVectorSettings",

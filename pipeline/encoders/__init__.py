@@ -17,8 +17,9 @@ from pipeline.core.progress import Bar
 from pipeline.core.records import VectorForm
 from pipeline.encoders import batching
 from pipeline.encoders.agreement import Watch
-from pipeline.encoders.batching import Usage
 from pipeline.encoders.given import Precomputed
+from pipeline.encoders.http.backend import Served
+from pipeline.encoders.usage import Usage
 from pipeline.models.files import find_model
 from pipeline.models.model import CalibrationCorpus, Model, Role
 from pipeline.models.ready import Ready
@@ -29,12 +30,12 @@ from pipeline.storage.store import Store
 from pipeline.storage.vector_forms import check_dimensions
 
 __all__ = [
-    "CalibrationCorpus", "Encoder", "Model", "Output", "Precomputed", "Role", "Source", "Usage",
-    "open_encoder", "prepare", "prepared_keys", "ready", "resolve", "token_counter", "vector_form",
+    "CalibrationCorpus", "Encoder", "Model", "Output", "Precomputed", "Role", "Served", "Source",
+    "Usage", "open_encoder", "prepare", "prepared_keys", "ready", "resolve", "token_counter", "vector_form",
 ]  # fmt: skip
 
-Source = Model | Precomputed
-"""What a config's model is: one that is run, or vectors that are given."""
+Source = Model | Precomputed | Served
+"""What a config's model is: one that is run here, vectors that are given, or a model behind an address."""
 
 
 def resolve(config: ModelSettings, find: FindModel = find_model) -> Source:
@@ -51,7 +52,7 @@ def vector_form(config: VectorSettings, source: Source) -> VectorForm:
     Vectors from files are not scaled to length 1: they must have it.
     """
     given = isinstance(source, Precomputed)
-    dimensions = config.truncate_dim if isinstance(source, Precomputed) else source.truncate_dim
+    dimensions = source.truncate_dim if isinstance(source, Model) else config.truncate_dim
     return VectorForm(dimensions, config.normalize, given_at_length_1=given and config.normalize)
 
 

@@ -17,13 +17,14 @@ import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from pipeline.core.progress import Bar
 from pipeline.core.records import Int32, Int64, Ragged
+from pipeline.encoders.usage import Usage
 from pipeline.models.files import damaged
 from pipeline.models.model import Role
 from pipeline.storage import ragged_shards
@@ -80,26 +81,6 @@ class RoleDependent(Protocol):
     def for_role(self, role: Role) -> Backend:
         """The model for one of the roles."""
         ...
-
-
-@dataclass
-class Usage:
-    """The cost of encoding texts."""
-
-    texts: int = 0
-    tokens: int = 0  # of these texts, special tokens included
-    padded: int = 0  # tokens computed, padding included
-    tokenize_seconds: float = 0.0
-
-    def add(self, other: Usage) -> None:
-        """Add the cost of encoding other texts."""
-        for name, value in asdict(other).items():
-            setattr(self, name, getattr(self, name) + value)
-
-    def figures(self) -> dict[str, Any]:
-        """The attributes as JSON, with the padding's share of computed tokens."""
-        share = 1 - self.tokens / self.padded if self.padded else 0.0
-        return {**asdict(self), "padding_share": round(share, 4)}
 
 
 def encode(

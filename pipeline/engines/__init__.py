@@ -14,14 +14,17 @@ from functools import partial
 from pipeline import encoders
 from pipeline.config import EncoderSettings, EngineConfig, ModelSettings
 from pipeline.core.errors import InputError
-from pipeline.encoders import Model, Precomputed, Source
+from pipeline.encoders import Model, Precomputed, Served, Source
 from pipeline.engines.engine import Done, Engine, Job, Part
 from pipeline.engines.local import LocalEngine
+from pipeline.engines.server import ServerEngine
 from pipeline.models.ready import Ready
 from pipeline.rerankers import Reranker
 from pipeline.storage.store import Store
 
-__all__ = ["Done", "Engine", "Job", "LocalEngine", "Part", "check", "open_engine", "open_with"]
+__all__ = [
+    "Done", "Engine", "Job", "LocalEngine", "Part", "ServerEngine", "check", "open_engine", "open_with",
+]  # fmt: skip
 
 
 def open_engine(config: EngineConfig, model: ModelSettings, source: Source, store: Store) -> Engine:
@@ -55,7 +58,7 @@ def check(config: EngineConfig, source: Source | Reranker, section: str = "model
             allowed="local, or ray where the extra 'ray' is installed",
             fix="run scripts/setup ray, or pip install 'benchmarco[ray]'",
         )
-    device = "cpu" if isinstance(source, Precomputed) else source.device
+    device = "cpu" if isinstance(source, (Precomputed, Served)) else source.device
     if device not in ("cpu", "cuda:0"):
         raise InputError(
             f"{section}.device: {device} with engine.kind: ray, which gives each worker a GPU of its own",

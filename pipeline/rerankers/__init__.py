@@ -14,7 +14,7 @@ from typing import Protocol
 from pipeline.config import RerankSettings
 from pipeline.core.progress import Bar
 from pipeline.core.records import Float32
-from pipeline.encoders.batching import Usage
+from pipeline.encoders.usage import Usage
 from pipeline.models.ready import Ready
 from pipeline.rerankers.model import Reranker, recipe, resolve, settled
 from pipeline.storage.artifacts import Artifact

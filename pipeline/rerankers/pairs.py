@@ -18,7 +18,8 @@ from pipeline.config.rerank import FlagRerankSettings
 from pipeline.core.progress import Bar
 from pipeline.core.records import Float32, Int32, Int64
 from pipeline.encoders import batching
-from pipeline.encoders.batching import BatchShape, TokenBatch, Usage
+from pipeline.encoders.batching import BatchShape, TokenBatch
+from pipeline.encoders.usage import Usage
 from pipeline.models.files import damaged
 from pipeline.rerankers.model import Reranker
 

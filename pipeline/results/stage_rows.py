@@ -18,10 +18,26 @@ class Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="allow")
 
 
+class SecondsAlone(Record):
+    """Seconds from a request of one text to its answer: of so many `texts` the median and two percentiles."""
+
+    median: float
+    p95: float
+    p99: float
+    texts: int
+
+
 class EncodingUsage(Record):
-    """What encoding texts took; `padded` counts tokens with their padding.
+    """What encoding texts, or scoring pairs, took; `padded` counts tokens with their padding.
 
     The tokenizer works beside the model, in `tokenize_seconds`.
+
+    Attributes:
+        requests: Of a model behind an address: requests that were sent, those sent again included.
+        retries: Requests that were sent again.
+        concurrency: Requests that could be under way at once.
+        price: Of the tokens; None if no price was given, or the server did not count tokens.
+        seconds_alone: Of queries that were asked for alone.
     """
 
     texts: int = 0
@@ -29,6 +45,11 @@ class EncodingUsage(Record):
     padded: int = 0
     tokenize_seconds: float = 0.0
     padding_share: float = 0.0
+    requests: int | None = None
+    retries: int | None = None
+    concurrency: int | None = None
+    price: float | None = None
+    seconds_alone: SecondsAlone | None = None
 
 
 class Hardware(Record):
@@ -74,7 +95,6 @@ class StageRow(Record):
         made_at: When the artifact was begun, as UTC in ISO 8601.
         hardware: The machine that the artifact was made on.
         threads: How many threads libraries could use there.
-        energy_joules: Of the processors of the machine while it was made; None where they do not tell.
         found: How many of its rows were copied, as their texts had been encoded before.
         encoding: What encoding texts, or scoring pairs, cost.
         pairs: Of a reranker, how many pairs were scored before and how many now.
@@ -91,7 +111,6 @@ class StageRow(Record):
     made_at: str | None = None
     hardware: Hardware | None = None
     threads: int | None = None
-    energy_joules: float | None = None
     encoding: EncodingUsage | None = None
     found: int | None = None
     pairs: PairCounts | None = None
@@ -104,9 +123,7 @@ class StageRow(Record):
         figures = {name: made.get(name) for name in copied}
         figures["bytes"] = outcome.artifact.bytes if outcome.artifact else None
         figures["made_at"] = made.get("at")
-        figures |= {
-            name: made[name] for name in ("encoding", "found", "pairs", "energy_joules") if name in made
-        }
+        figures |= {name: made[name] for name in ("encoding", "found", "pairs") if name in made}
         return cls(stage=outcome.stage, key=outcome.key, reused=outcome.reused, **figures)
 
     @property

@@ -90,7 +90,7 @@ def _earlier(record: Metrics) -> Iterator[str]:
 
 def _encoding(row: StageRow) -> list[str]:
     """What encoding took, as a note; the tokenizer works beside the model."""
-    if row.encoding is None:
+    if row.encoding is None or row.encoding.requests is not None:
         return []
     usage = row.encoding
     per_text = (row.items_per_second or 0) / max(usage.texts, 1)

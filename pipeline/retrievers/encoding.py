@@ -20,13 +20,14 @@ import numpy as np
 from pipeline import encoders, engines
 from pipeline.config import EncoderSettings, ModelSettings, keyed_settings
 from pipeline.core.records import Collection, Texts
-from pipeline.encoders import CalibrationCorpus, Model, Output, Precomputed, Source, Usage
+from pipeline.encoders import CalibrationCorpus, Model, Output, Precomputed, Served, Source, Usage
 from pipeline.engines import Engine, Part, jobs
 from pipeline.models.model import ROLES, Role
+from pipeline.retrievers import asked_again
 from pipeline.retrievers.pace import Pace
 from pipeline.retrievers.retriever import Retriever, TokenCounter
 from pipeline.retrievers.row_making import OtherOutputs, RowFormat, RowMaking
-from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, Stage
+from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, OpensEngine, Stage
 from pipeline.retrievers.vector_search import counted_parts
 from pipeline.storage import text_table, vector_shards
 from pipeline.storage.artifacts import Draft
@@ -67,6 +68,8 @@ class EncodingRetriever(Retriever[Settings], ABC):
     def check(self, search_is_cached: bool) -> None:
         """See `Retriever.check`."""
         engines.check(self.config.engine, self.model)
+        if isinstance(self.model, Served) and not search_is_cached:
+            self.model.check()
 
     def models(self) -> list[Model]:
         """See `Retriever.models`."""
@@ -111,7 +114,18 @@ class EncodingRetriever(Retriever[Settings], ABC):
 
         make = partial(self._encode, role, kept)
         shared = self._pass(role, kept)
-        return Stage(role, schema, ("data",), ingredients, make, kept.open, shared=shared)
+        stage = Stage(role, schema, ("data",), ingredients, make, kept.open, shared=shared)
+        if not isinstance(self.model, Served):
+            return stage
+        confirm = partial(asked_again.confirm, self.model, role, kept.read)
+        return replace(
+            stage, open_engine=OpensEngine((self, "server"), self._open_connection), confirm=confirm
+        )
+
+    def _open_connection(self, store: Store) -> Engine:
+        """The engine that encodes, if a server does."""
+        assert isinstance(self.model, Served)
+        return engines.ServerEngine(self.model.load)
 
     def _pass(self, role: Role, kept: RowFormat) -> Pass | None:
         """The pass that gives the rows of a role; None if it can give no other output."""
@@ -141,6 +155,10 @@ class EncodingRetriever(Retriever[Settings], ABC):
             return {"rows": len(texts)}
         hashes = text_table.hash_texts(texts.texts)
         own = RowMaking.begin(texts, hashes, kept, draft, most, partial(context.find_alike, "texts"))
+        facts: Facts = {"rows": len(texts)}
+        if isinstance(self.model, Served):
+            asked_again.confirm_rows(self.model, role, own)
+            facts |= asked_again.sample(texts)
         with contextlib.ExitStack() as drafts:
             outputs, others = [], []
             for beside in context.beside if own.new.any() else ():
@@ -157,7 +175,7 @@ class EncodingRetriever(Retriever[Settings], ABC):
         context.meter.count(len(texts), worked=todo)
         context.meter.note("encoding", usage.figures())
         context.meter.note("found", int(own.wanted.sum()) - todo)
-        return {"rows": len(texts)}
+        return facts
 
     @staticmethod
     def _take_given(

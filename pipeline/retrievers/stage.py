@@ -101,6 +101,8 @@ class Stage:
         shared: Equal for stages whose results can be made in one go, by the first of them; None if it is
             made alone. What the first one leaves of the others is found by them as they find what an
             interrupted run left.
+        confirm: Called before an artifact of an earlier run is used; raises an InputError if it is out of
+            date, which its key cannot say.
     """
 
     name: str
@@ -113,6 +115,7 @@ class Stage:
     listed: bool = True
     open_engine: OpensEngine | None = None
     shared: Any = None
+    confirm: Callable[[Artifact], None] | None = None
 
     def below(self, prefix: str, whole: Collection[str]) -> Stage:
         """The same stage in a plan where the roles of its own plan begin with `prefix`, those of `whole` not.

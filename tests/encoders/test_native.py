@@ -19,12 +19,13 @@ from pipeline.core.errors import InputError
 from pipeline.core.progress import silent
 from pipeline.core.records import Float32
 from pipeline.encoders import Model, prepared_keys, resolve
-from pipeline.encoders.batching import TokenBatch, Usage, encode
+from pipeline.encoders.batching import TokenBatch, encode
 from pipeline.encoders.conversion import Settings
 from pipeline.encoders.native import kernels, packing
 from pipeline.encoders.native.backend import NativeBackend
 from pipeline.encoders.native.packed_model import PackedModel
 from pipeline.encoders.native.reference import Fp32Model
+from pipeline.encoders.usage import Usage
 from pipeline.storage.store import Store
 
 pytestmark = pytest.mark.usefixtures("quick_conversion")

@@ -19,8 +19,9 @@ from pipeline.core.records import Float32, Int32, Int64
 from pipeline.data.collection_files import open_texts
 from pipeline.encoders import conversion
 from pipeline.encoders.agreement import Reference
-from pipeline.encoders.batching import TokenBatch, Usage, batches, tokenize
+from pipeline.encoders.batching import TokenBatch, batches, tokenize
 from pipeline.encoders.openvino import quantization
+from pipeline.encoders.usage import Usage
 from pipeline.models.model import Model, Settled
 from pipeline.storage.artifacts import Artifact, Draft, Recipe
 from pipeline.storage.store import Store

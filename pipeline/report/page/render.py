@@ -25,6 +25,7 @@ from pipeline.report.page.forms import forms_section
 from pipeline.report.page.provenance import provenance_section
 from pipeline.report.page.queries import QueryData, read_query_data
 from pipeline.report.page.suite import suite_context
+from pipeline.report.served import served_tables
 from pipeline.report.tradeoff import tradeoffs
 from pipeline.results.comparison import Comparison
 from pipeline.results.leaderboard import leaderboard, pair_table
@@ -60,6 +61,7 @@ def render_page(comparison: Comparison | SuiteComparison) -> str:
         | {"group_tables": _group_tables(comparison)}
         | exact_section(comparison)
         | forms
+        | _served(comparison)
         | _cost_section(comparison)
         | provenance_section(comparison)
         | {
@@ -106,6 +108,7 @@ def _frame(comparison: Comparison, data: QueryData, has_forms: bool) -> dict[str
         "queries": "Query by query",
         "exact": "Against exact search" if measured else None,
         "forms": "Quality against size" if has_forms else None,
+        "served": "Models behind an address" if _served(comparison)["served_tables"] else None,
         "cost": "Quality against speed" if several else None,
         "time": "Time by stage",
         "provenance": "What was run",
@@ -189,6 +192,16 @@ def _group_tables(comparison: Comparison) -> list[tuple[Table, list[list[int]]]]
                 marks[row] = [numbers[pair.a], numbers[pair.b]]
         tables.append((table, marks))
     return tables
+
+
+def _served(comparison: Comparison) -> dict[str, Any]:
+    """What servers were asked: tables, each with the number of its result."""
+    tables = [
+        (table, number)
+        for number, source in enumerate(comparison.sources)
+        for table in served_tables(source.record)
+    ]
+    return {"served_tables": tables}
 
 
 def _cost_section(comparison: Comparison) -> dict[str, Any]:

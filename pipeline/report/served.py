@@ -1,0 +1,43 @@
+"""Results of models behind an address: what their servers were asked, and what that took."""
+
+from __future__ import annotations
+
+from pipeline.core.display import decimal, rate
+from pipeline.core.table import Cell, Column, FilledColumn, Table, table_of
+from pipeline.results.records import Metrics
+from pipeline.results.stage_rows import EncodingUsage, StageRow
+
+
+def served_tables(record: Metrics) -> list[Table]:
+    """What servers were asked, if any were."""
+    rows = [(row, row.encoding) for row in record.all_stages if row.encoding and row.encoding.requests]
+    return [_requests(record.name, rows)] if rows else []
+
+
+def _requests(name: str, rows: list[tuple[StageRow, EncodingUsage]]) -> Table:
+    """A stage a row: requests, tokens, price and speed, and how long a query takes alone."""
+    uses = [usage for _, usage in rows]
+    columns: list[FilledColumn] = [(Column("stage"), [row.stage for row, _ in rows])]
+    for label in ("requests", "retries", "tokens"):
+        counts = [getattr(usage, label) or 0 for usage in uses]
+        columns.append((Column(label, "right"), [Cell(f"{count:,}", count) for count in counts]))
+    if any(usage.price is not None for usage in uses):
+        prices = [Cell(decimal(usage.price, 4), usage.price) for usage in uses]
+        columns.append((Column("price", "right"), prices))
+    speeds = [row.items_per_second for row, _ in rows]
+    columns.append((Column("items/s", "right"), [Cell(rate(speed), speed) for speed in speeds]))
+    notes = ["Requests include those that were sent again. Figures are those of the run that asked."]
+    if any(usage.seconds_alone for usage in uses):
+        columns += [_seconds(uses, label) for label in ("median", "p95", "p99")]
+        notes += [
+            f"{row.stage}: seconds from a request of one text to its answer, for "
+            f"{usage.seconds_alone.texts:,} texts, with {usage.concurrency} requests under way at once."
+            for row, usage in rows
+            if usage.seconds_alone
+        ]
+    return table_of(f"{name}: what the server was asked", columns, notes)
+
+
+def _seconds(uses: list[EncodingUsage], label: str) -> FilledColumn:
+    values = [getattr(usage.seconds_alone, label, None) for usage in uses]
+    return Column(f"{label} s", "right"), [Cell(decimal(value, 3), value) for value in values]

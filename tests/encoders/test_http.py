@@ -1,0 +1,421 @@
+"""The `http` backend against a server on this machine that serves all-MiniLM-L6-v2."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from pipeline.api import run_benchmark
+from pipeline.cli import app
+from pipeline.config import BACKENDS
+from pipeline.config.files import load_config
+from pipeline.core.errors import InputError
+from pipeline.core.progress import silent
+from pipeline.encoders.http import client
+from pipeline.encoders.http.batches import RequestSize
+from pipeline.encoders.http.limits import Limits
+from pipeline.encoders.usage import Usage
+
+KEY = "sk-loopback-0123456789"
+MODEL = "all-minilm-l6-v2"
+CONFIG = """
+name: served
+data: {source: sample, queries: 30, corpus: 200}
+model: {backend: http, name: all-minilm-l6-v2, batch_size: 16}
+search: {top_k: 100}
+evaluate: {measures: [ndcg@10, mrr@10, recall@100]}
+"""
+Run = Callable[..., Any]
+Ask = Callable[..., Any]
+Fault = Callable[[Any], bool]
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests are sent again at once."""
+    monkeypatch.setattr(client, "FIRST_PAUSE", 0.001)
+
+
+@pytest.fixture
+def run(tmp_path: Path, embedding_server: Any) -> Run:
+    """Runs the config with some settings; returns the result."""
+    (tmp_path / "c.yaml").write_text(CONFIG, encoding="utf-8")
+
+    def start(*settings: str, fresh: bool = False) -> Any:
+        base = [
+            f"cache={tmp_path}/indexes",
+            f"output={tmp_path}/results",
+            f"model.url={embedding_server.url}",
+        ]
+        return run_benchmark(load_config(tmp_path / "c.yaml", [*base, *settings]), fresh=fresh)
+
+    return start
+
+
+def stored_vectors(folder: Path) -> dict[str, Any]:
+    """All stored vectors by role, in order."""
+    return {
+        role: np.concatenate([np.load(p) for p in sorted((folder / "indexes" / role).glob("*/rows-*.npy"))])
+        for role in ("passages", "queries")
+    }
+
+
+def test_a_served_model_gives_the_vectors_and_measures_of_the_local_one(
+    run: Run, embedding_server: Any, local_run: Path, tmp_path: Path
+) -> None:
+    result = run("model.batch_size=7")
+    local = json.loads((local_run / "results" / "local" / "metrics.json").read_text(encoding="utf-8"))
+    assert result.metrics["metrics"] == pytest.approx(local["metrics"], abs=1e-12)
+    ours, theirs = stored_vectors(tmp_path), stored_vectors(local_run)
+    for role, vectors in ours.items():
+        np.testing.assert_array_equal(vectors, theirs[role])
+    assert set(embedding_server.answered.values()) == {1}
+    assert len(embedding_server.answered) == 230
+
+
+def test_figures_of_requests_and_of_their_price_are_in_the_results_and_shown(
+    run: Run, tmp_path: Path
+) -> None:
+    from pipeline.report.page.render import render_page
+    from pipeline.report.served import served_tables
+    from pipeline.results.comparison import compare
+
+    result = run("model.price_per_million_tokens=0.02", "model.concurrency=3")
+    stages = {stage["stage"]: stage for stage in result.metrics["stages"]}
+    asked = stages["passages"]["encoding"]
+    assert (asked["requests"], asked["retries"], asked["concurrency"]) == (-(-128 // 16) + -(-72 // 16), 0, 3)
+    assert asked["price"] == pytest.approx(asked["tokens"] * 0.02 / 1e6)
+    assert asked["tokens"] > 5000
+    alone = stages["queries"]["encoding"]["seconds_alone"]
+    assert alone["texts"] == stages["queries"]["encoding"]["requests"] == 30
+    assert 0 < alone["median"] <= alone["p95"] <= alone["p99"]
+    (table,) = served_tables(result.record)
+    assert [column.name for column in table.columns][:5] == [
+        "stage",
+        "requests",
+        "retries",
+        "tokens",
+        "price",
+    ]
+    assert "3 requests under way at once" in " ".join(table.notes)
+    assert "what the server was asked" in render_page(compare([result.folder], "ndcg@10"))
+
+
+@pytest.fixture
+def ask(embedding_server: Any) -> Iterator[Ask]:
+    """Asks the server for the vectors of texts, with some settings; `ask.usage` is what it took."""
+    encoders = []
+
+    def start(texts: list[str], role: str = "passages", **settings: Any) -> Any:
+        config = BACKENDS.make(**{"backend": "http", "url": embedding_server.url, "name": MODEL, **settings})
+        encoders.append(config.open().load())
+        start.usage = Usage()
+        with silent("", None, "") as bar:
+            return encoders[-1].encode(texts, role, start.usage, bar)
+
+    yield start
+    for encoder in encoders:
+        encoder.close()
+
+
+@pytest.fixture(scope="module")
+def known(local_run: Path) -> dict[str, Any]:
+    """Texts, and their vectors."""
+    vectors = json.loads((local_run / "vectors.json").read_text(encoding="utf-8"))
+    return {text: np.array(vector, np.float32) for text, vector in list(vectors.items())[:24]}
+
+
+def refused(status: int, content: Any, **headers: str) -> Fault:
+    """Answers with an error, or with what is not asked for."""
+
+    def fault(handler: Any) -> bool:
+        handler.send(status, content, {name.replace("_", "-"): value for name, value in headers.items()})
+        return True
+
+    return fault
+
+
+def dropped(handler: Any) -> bool:
+    """Ends the connection without an answer."""
+    handler.close_connection = True
+    return True
+
+
+def broken_off(handler: Any) -> bool:
+    """Ends the connection within an answer."""
+    handler.send_response(200)
+    handler.send_header("Content-Length", "1000")
+    handler.end_headers()
+    handler.wfile.write(b'{"data": [')
+    handler.close_connection = True
+    return True
+
+
+def slow(handler: Any) -> bool:
+    """Answers nothing until the client has gone."""
+    handler.connection.settimeout(30)
+    assert handler.connection.recv(1) == b""
+    handler.close_connection = True
+    return True
+
+
+OVERCOME = {
+    "429": [refused(429, {"error": "slow down"})],
+    "429 with Retry-After": [refused(429, {"error": "slow down"}, Retry_After="0.01")],
+    "429 with a date": [refused(429, "slow down", Retry_After="Wed, 21 Oct 2015 07:28:00 GMT")],
+    "500": [refused(500, "oops")],
+    "503 as a web page": [refused(503, "<html>Service Unavailable</html>")],
+    "a connection that drops": [lambda handler: False, dropped],
+    "an answer that breaks off": [broken_off],
+    "a slow answer": [slow],
+    "several after another": [dropped, refused(502, "bad gateway"), refused(429, {}), broken_off],
+}
+
+
+@pytest.mark.parametrize("name", OVERCOME)
+def test_what_passes_is_overcome_and_every_text_is_answered_once(
+    name: str, ask: Ask, embedding_server: Any, known: dict[str, Any]
+) -> None:
+    faults = embedding_server.faults = list(OVERCOME[name])
+    failures = sum(fault in (dropped, broken_off, slow) or fault.__name__ == "fault" for fault in faults)
+    found = ask(list(known), batch_size=4, concurrency=2, timeout=1 if name == "a slow answer" else 30)
+    np.testing.assert_array_equal(found, np.stack(list(known.values())))
+    assert embedding_server.answered == dict.fromkeys(known, 1)
+    assert ask.usage.server.retries == failures
+    assert ask.usage.server.requests == len(embedding_server.requests) == 6 + failures
+    assert ask.usage.texts == 24
+
+
+@pytest.mark.parametrize("form", ["as_lists", "reverse"])
+def test_lists_and_another_order_give_the_same_vectors(
+    form: str, ask: Ask, embedding_server: Any, known: dict[str, Any]
+) -> None:
+    setattr(embedding_server, form, True)
+    np.testing.assert_array_equal(ask(list(known), batch_size=5), np.stack(list(known.values())))
+
+
+def test_a_request_that_is_too_large_is_halved_and_those_after_it_are_smaller(
+    ask: Ask, embedding_server: Any, known: dict[str, Any]
+) -> None:
+    embedding_server.most_texts = 3
+    found = ask(list(known), batch_size=24, concurrency=1)
+    np.testing.assert_array_equal(found, np.stack(list(known.values())))
+    assert embedding_server.answered == dict.fromkeys(known, 1)
+    sizes = [len(request["body"]["input"]) for request in embedding_server.requests]
+    assert sizes[:4] == [24, 12, 6, 3]
+    assert ask.usage.server.retries == 0
+
+
+def changed(change: Callable[[list[Any]], list[Any]]) -> Fault:
+    """Answers with vectors, of which something is changed."""
+
+    def fault(handler: Any) -> bool:
+        handler.server_of_test.send_vectors(handler, change)
+        return True
+
+    return fault
+
+
+def with_vector(vector: list[float]) -> Fault:
+    return changed(lambda rows: [{**rows[0], "embedding": vector}, *rows[1:]])
+
+
+REFUSED = {
+    "too few vectors": (changed(lambda rows: rows[1:]), "3 vectors for 4 texts"),
+    "too many": (changed(lambda rows: [*rows, rows[0]]), "5 vectors for 4 texts"),
+    "an index twice": (changed(lambda rows: [rows[0], *rows[:-1]]), "not numbered from 0 to 3, each once"),
+    "NaN": (with_vector([float("nan")] * 384), "NaN or infinity"),
+    "a number that is too large": (with_vector([1e300] * 384), "NaN or infinity"),
+    "no direction": (with_vector([0.0] * 384), "length 0"),
+    "another dimension": (with_vector([1.0] * 8), "vectors of 8 and 384 dimensions"),
+    "words": (with_vector(["x"]), "no vector: ['x']"),
+    "a web page": (refused(200, "<html>Welcome</html>"), "no JSON of vectors: '<html>Welcome"),
+    "other JSON": (refused(200, {"hello": 1}), "JSON without a list 'data': {'hello': 1}"),
+    "no credit": (refused(429, {"error": {"code": "insufficient_quota"}}), "insufficient_quota"),
+    "a pause of hours": (refused(429, {}, Retry_After="9999"), "asks to wait for 9,999 seconds"),
+    "a text that is too long": (
+        refused(413, {"error": "inputs must have less than 512 tokens"}),
+        "512 tokens",
+    ),
+    "bad request": (refused(400, {"error": {"message": "no such parameter"}}), "400: no such parameter"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_does_not_pass_is_refused_in_one_sentence_at_once(
+    name: str, ask: Ask, embedding_server: Any, known: dict[str, Any]
+) -> None:
+    fault, said = REFUSED[name]
+    embedding_server.faults = [fault]
+    texts = list(known)[: 1 if "too long" in name else 4]
+    with pytest.raises(InputError) as refusal:
+        ask(texts, batch_size=4)
+    assert said in str(refusal.value)
+    assert len(str(refusal.value).splitlines()) == 1
+    assert len(embedding_server.requests) == 1
+
+
+def test_dimensions_that_the_server_ignores_are_refused(ask: Ask, known: dict[str, Any]) -> None:
+    assert ask(list(known), dimensions=32).shape == (24, 32)
+    with pytest.raises(InputError, match="vectors of 384 and 400 dimensions, and 400 are expected"):
+        ask(list(known), dimensions=400)
+
+
+def test_a_server_that_stays_away_ends_the_run(
+    ask: Ask, embedding_server: Any, known: dict[str, Any]
+) -> None:
+    embedding_server.faults = [refused(500, "oops")] * client.TRIES
+    with pytest.raises(InputError, match=f"answers 500: oops; so it did {client.TRIES} times"):
+        ask(list(known)[:1])
+    embedding_server.faults = [dropped] * client.TRIES
+    with pytest.raises(InputError, match=rf"no answer from .* in {client.TRIES} tries"):
+        ask(list(known)[:1])
+    with pytest.raises(InputError, match=r"no answer from http://127.0.0.1:9/v1: .*Start the server"):
+        ask(list(known)[:1], url="http://127.0.0.1:9/v1/")
+
+
+def test_an_unknown_model_is_refused(ask: Ask, embedding_server: Any) -> None:
+    with pytest.raises(InputError, match="404: The model other does not exist; there is no model 'other'"):
+        ask(["text"], name="other")
+    assert len(embedding_server.requests) == 1
+
+
+def test_a_pause_that_the_server_asks_for_holds_back_all_requests() -> None:
+    limits = Limits(requests_per_minute=60, tokens_per_minute=None)
+    assert [limits.reserve(100, 5.0) for _ in range(3)] == [5.0, 6.0, 7.0]
+    limits.pause(until=100.0)
+    assert limits.paused(70.0) == 30.0
+    assert limits.reserve(100, 10.0) == 100.0
+    assert limits.paused(101.0) == 0.0
+    by_tokens = Limits(requests_per_minute=600, tokens_per_minute=6000)
+    assert [by_tokens.reserve(tokens, 0.0) for tokens in (50, 5, 0)] == pytest.approx([0.0, 0.5, 0.6])
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"retry-after": "2.5"}, 2.5),
+        ({"retry-after-ms": "250", "retry-after": "1"}, 0.25),
+        ({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}, 0.0),
+        ({"retry-after": "soon"}, None),
+        ({}, None),
+    ],
+)
+def test_retry_after_is_a_number_or_a_date(headers: dict[str, str], seconds: float | None) -> None:
+    assert client._retry_after(headers) == seconds
+
+
+def test_requests_are_cut_by_texts_and_by_tokens_that_are_estimated_from_bytes() -> None:
+    size = RequestSize(texts=4, tokens=100)
+    assert size.next([30] * 10) == 4
+    assert size.next([150, 150, 3]) == 2  # 50 tokens each
+    assert size.next([1000, 3]) == 1  # more than the budget, and alone
+    size.count(600, 400)  # the server counts twice as many
+    assert size.next([75, 75, 75]) == 2
+    size.refused([75, 75, 75, 75])
+    assert size.next([3] * 10) == 2
+
+
+def test_stored_vectors_are_compared_with_the_server_s_before_they_are_reused(
+    run: Run, embedding_server: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = run()
+    embedding_server.clear()
+    assert run().metrics["metrics"] == first.metrics["metrics"]
+    assert sum(embedding_server.answered.values()) == 16  # 8 passages and 8 queries again
+    honest = embedding_server.embed
+    embedding_server.embed = lambda texts: honest(texts) + np.linspace(0, 0.02, 384)
+    with pytest.raises(InputError, match=r"no longer gives .* passages: the cosine is 0\.9\d+ at the lowest"):
+        run()
+    with pytest.raises(InputError, match="no longer gives"):
+        run("data.corpus=150")  # rows of another artifact
+    with caplog.at_level(logging.WARNING):
+        run("model.changed=warn")
+    assert "going on with both" in caplog.text
+    embedding_server.clear()
+    run("model.changed=ignore")
+    assert embedding_server.requests == []
+    embedding_server.embed = lambda texts: honest(texts)[:, :100]
+    with pytest.raises(InputError, match="they had 384 dimensions, and have 100"):
+        run()
+    assert run("model.revision=b").metrics["vectors"]["dimension"] == 100
+    embedding_server.embed = honest
+
+
+def test_a_served_model_s_instructions_and_long_texts(ask: Ask, embedding_server: Any) -> None:
+    embedding_server.embed = lambda texts: np.ones((len(texts), 4))
+    ask(["one", "", "a long text"], query_instruction="find: ", max_characters=6, concurrency=1)
+    ask(["one"], role="queries", query_instruction="find: ")
+    sent = [text for request in embedding_server.requests for text in request["body"]["input"]]
+    assert sorted(sent[:3]) == [" ", "a long", "one"]  # OpenAI refuses an empty text
+    assert sent[3:] == ["find: one"]
+
+
+WRONG = {
+    "a key in the config": (f"model.api_key={KEY}", "unknown key 'model.api_key'"),
+    "a key for the name of the variable": (f"model.api_key_env={KEY}", "is not shown"),
+    "a key in capitals for its name": ("model.api_key_env=SECRET0123456789", "is not set"),
+    "a key as the user of the url": (f"model.url=http://{KEY}@localhost/v1", "is not shown"),
+    "a key as a password": (f"model.url=http://user:{KEY}@localhost/v1", "is not shown"),
+    "a key in the query of the url": (f"model.url=http://localhost/v1?key={KEY}", "is not shown"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_key_in_the_config_is_refused_and_not_repeated(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setting, said = WRONG[name]
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "c.yaml").write_text(CONFIG, encoding="utf-8")
+    done = CliRunner().invoke(app, ["run", "c.yaml", "--set", setting])
+    assert done.exit_code == 2
+    assert said in done.output
+    assert "SECRET" not in done.output
+    assert KEY not in done.output
+    assert [path.name for path in tmp_path.iterdir()] == ["c.yaml"]
+
+
+def test_a_key_in_the_environment_is_in_no_file_and_no_output(
+    tmp_path: Path, embedding_server: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    embedding_server.key = KEY
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "c.yaml").write_text(CONFIG, encoding="utf-8")
+    sets = [f"model.url={embedding_server.url}", "model.api_key_env=LOOPBACK_KEY", "data.corpus=60"]
+    command = ["run", "c.yaml", *(part for each in sets for part in ("--set", each))]
+    said = []
+    with caplog.at_level(logging.DEBUG):
+        for key, code in ((f"{KEY}-wrong", 2), (KEY, 0), (KEY, 0)):
+            monkeypatch.setenv("LOOPBACK_KEY", key)
+            done = CliRunner().invoke(app, command)
+            assert done.exit_code == code, done.output
+            said.append(done.output)
+    assert "401: Incorrect API key provided: Bearer [key]" in said[0]
+    sent = [request["headers"]["authorization"] for request in embedding_server.requests]
+    assert sorted(set(sent)) == [f"Bearer {KEY}", f"Bearer {KEY}-wrong"]
+    done = CliRunner().invoke(app, ["report", "results/served", "--html", "page.html"])
+    assert done.exit_code == 0
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(files) > 20
+    assert [path for path in files if KEY.encode() in path.read_bytes()] == []
+    assert KEY not in "".join([*said, done.output, caplog.text])
+
+
+def test_without_a_key_none_is_sent_not_even_that_of_openai(
+    ask: Ask, embedding_server: Any, monkeypatch: pytest.MonkeyPatch, known: dict[str, Any]
+) -> None:
+    for name in ("OPENAI_API_KEY", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID"):
+        monkeypatch.setenv(name, KEY)
+    ask(list(known)[:1])
+    assert KEY not in str(embedding_server.requests)
+    monkeypatch.delenv("OPENAI_API_KEY")
+    with pytest.raises(InputError, match="wants a key, and OPENAI_API_KEY is not set"):
+        ask(list(known)[:1], url="https://api.openai.com/v1")
