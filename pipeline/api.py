@@ -5,13 +5,13 @@ from __future__ import annotations
 import copy
 import logging
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, cast
 
 from pipeline.config import MEASURES, Config, DataSettings, of_each_collection
-from pipeline.config.files import make_config, with_overrides
+from pipeline.config.files import as_config, make_config, with_overrides
 from pipeline.core.errors import InputError
 from pipeline.core.progress import Progress, silent
 from pipeline.results.folder import Result, SavedResult, read_result
@@ -28,12 +28,16 @@ log = logging.getLogger(__name__)
 
 
 def run_benchmark(
-    config: Config, *, output: str | Path | None = None, fresh: bool = False, progress: Progress = silent
+    config: Config | Mapping[str, Any] | str | Path,
+    *,
+    output: str | Path | None = None,
+    fresh: bool = False,
+    progress: Progress = silent,
 ) -> Result:
     """Run one benchmark: load, encode, index, search, evaluate, reusing every artifact whose key matches.
 
     Args:
-        config: From `load_config`.
+        config: From `load_config`; or a config file, or a dictionary of its sections.
         output: Folder of result folders; None is the config's `output`.
         fresh: Ignore the cache and recompute everything.
         progress: Opens progress bars; none by default.
@@ -46,7 +50,7 @@ def run_benchmark(
     Raises:
         InputError: The config, the data or the model does not allow it.
     """
-    (run,) = prepare([config], output, progress, fresh)
+    (run,) = prepare([as_config(config)], output, progress, fresh)
     if not run.is_suite:
         return finish(run.waiting.pop(), run.folder)
     outcome = run.each(progress, 1, 1)

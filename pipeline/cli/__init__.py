@@ -72,15 +72,21 @@ CACHE_COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "prune": (cache.prune, "--older-than 30d --yes"),
 }
 
+HELP_OPTIONS = {"help_option_names": ["--help", "-h"]}
+
 app = typer.Typer(
     name="benchmarco",
     cls=Commands,
+    context_settings=HELP_OPTIONS,
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
 cache_app = typer.Typer(
-    help="List, check and prune stored artifacts.", no_args_is_help=True, rich_markup_mode=None
+    help="List, check and prune stored artifacts.",
+    no_args_is_help=True,
+    context_settings=HELP_OPTIONS,
+    rich_markup_mode=None,
 )
 for _name, (_command, _example) in COMMANDS.items():
     app.command(_name, epilog=f"Example: benchmarco {_name} {_example}".rstrip())(guarded(_command))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pipeline.cli.options import Configs, Json, Sets, load
-from pipeline.cli.terminal import print_each, progress, report_failure, show
+from pipeline.cli.terminal import print_each, print_json, progress, report_failure, show
 from pipeline.core.errors import InputError
+from pipeline.core.progress import Progress, silent
 from pipeline.core.table import transposed
 from pipeline.report.listings import plan_table
 
@@ -29,16 +31,30 @@ def run(
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Ignore the cache and recompute everything.")
     ] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Show no progress on stderr, only warnings and errors.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print metrics.json on stdout; a list for several benchmarks.")
+    ] = False,
 ) -> None:
     """Run benchmarks: load, encode, index, search, evaluate. Reuses what is in the cache."""
     from pipeline.api import run_benchmark
     from pipeline.results.suite_folder import SuiteResult
 
     loaded = load(configs, settings)
+    bars = progress
+    if quiet:
+        bars = silent
+        logging.getLogger("pipeline").setLevel(logging.WARNING)
     if len(loaded) > 1:
-        _run_all(loaded, output, fresh)
+        _run_all(loaded, output, fresh, bars, as_json)
         return
-    result = run_benchmark(loaded[0], output=output, fresh=fresh, progress=progress)
+    result = run_benchmark(loaded[0], output=output, fresh=fresh, progress=bars)
+    if as_json:
+        print_json(result.metrics)
+        _end(_report_failures(result))
+        return
     if isinstance(result, SuiteResult):
         show(*result.tables())
         _end(_report_failures(result))
@@ -57,27 +73,35 @@ def run(
     print(f"written to {result.folder}")
 
 
-def _run_all(configs: list[Config], output: Path | None, fresh: bool) -> None:
+def _run_all(configs: list[Config], output: Path | None, fresh: bool, bars: Progress, as_json: bool) -> None:
     """Run several benchmarks and show a summary; the exit code is the highest of those that failed."""
     from pipeline.api import run_benchmarks
 
     done, codes = [], []
-    for outcome in run_benchmarks(configs, output=output, fresh=fresh, progress=progress):
+    for outcome in run_benchmarks(configs, output=output, fresh=fresh, progress=bars):
         if outcome.result:
             done.append(outcome.result)
             codes += _report_failures(outcome.result)
         elif outcome.error:
             codes.append(report_failure(outcome.config.name, outcome.error))
+    if as_json:
+        print_json([result.metrics for result in done])
+    else:
+        _show_summary(done, len(configs))
+    _end(codes)
+
+
+def _show_summary(done: list[Result], count: int) -> None:
+    """Show the results that are done, of `count` benchmarks, and the command that compares them."""
     if done:
         from pipeline.results.tables import summary_table
 
-        show(summary_table([result.record for result in done], len(configs)))
+        show(summary_table([result.record for result in done], count))
         _show_losses(done)
     for result in done:
         print(f"written to {result.folder}")
     if len(done) > 1:
         print(f"side by side: benchmarco compare {' '.join(str(result.folder) for result in done)}")
-    _end(codes)
 
 
 def _report_failures(result: Result) -> list[int]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pipeline.cli.options import Json, check_file
-from pipeline.cli.terminal import print_json, show
+from pipeline.cli.terminal import print_each, print_json, show
 from pipeline.core.errors import InputError
 from pipeline.results.correction import Correction
 
@@ -70,7 +71,7 @@ def _grouped(
 
 def evaluate(
     qrels: Annotated[Path, typer.Option(help="TREC or BEIR judgments; .gz is accepted.")],
-    run: Annotated[Path, typer.Option(help="TREC run; .gz is accepted.")],
+    runs: Annotated[list[Path], typer.Option("--run", help="TREC run; .gz is accepted. May be repeated.")],
     measures: Annotated[
         str | None, typer.Option(help="Measures, separated by commas; by default those of a config.")
     ] = None,
@@ -86,35 +87,32 @@ def evaluate(
     """Score a TREC run with TREC or BEIR qrels, like trec_eval -c."""
     from pipeline import api
     from pipeline.config import MEASURES
-    from pipeline.metrics.evaluation import write_per_query
+    from pipeline.metrics.evaluation import runs_table, write_per_query
 
     if per_query:
         check_file(per_query, "--per-query")
-    wanted = MEASURES if measures is None else measures
-    scored = api.evaluate(
-        qrels, run, wanted, ignore_identical_ids=ignore_identical_ids, single_precision=single_precision
+    if per_query and len(runs) > 1:
+        found = f"--per-query with {len(runs)} runs"
+        raise InputError(found, allowed="it with one run", fix="score one run after the other")
+    score = partial(
+        api.evaluate,
+        qrels,
+        measures=MEASURES if measures is None else measures,
+        ignore_identical_ids=ignore_identical_ids,
+        single_precision=single_precision,
     )
+    all_scored = list(map(score, runs))
+    if as_json:
+        documents = [scored.json() for scored in all_scored]
+        print_each([{"run": str(run), **each} for run, each in zip(runs, documents, strict=True)])
+    elif len(runs) > 1:
+        show(runs_table(list(map(str, runs)), all_scored))
+    else:
+        show(*all_scored[0].tables())
     if per_query:
+        (scored,) = all_scored
         with open(per_query, "w", encoding="utf-8", newline="") as file:
             write_per_query(file, scored.query_ids, scored.measures, scored.values)
-    counts = {
-        "queries": len(scored.query_ids),
-        "missing": scored.missing,
-        "unjudged": scored.unjudged,
-        "repeated_judgments": scored.repeated,
-        "short_rankings": scored.short_rankings,
-    }
-    if as_json:
-        print_json(
-            {
-                **counts,
-                "metrics": scored.mean_by_measure,
-                "intervals": scored.interval_by_measure,
-                "unjudged_documents": scored.unjudged_documents,
-            }
-        )
-        return
-    show(*scored.tables())
 
 
 def compare(

@@ -21,6 +21,11 @@ class EngineConfig(Section):
         None, "ray only: how many; null is one per GPU, or one per machine without GPUs", shapes="", ge=1
     )
 
+    carbon_intensity: float | None = setting(
+        None, "grams of CO2e per kWh of electricity, for `ir-metadata.yml`; null says nothing of CO2",
+        shapes="", ge=0,
+    )  # fmt: skip
+
     @model_validator(mode="before")
     @classmethod
     def _without_store(cls, given: Any) -> Any:

@@ -14,12 +14,16 @@ from pipeline.config.settings import FOLDER, SWEEP
 from pipeline.config.yaml_files import parse_yaml, read_yaml
 from pipeline.core.errors import InputError
 
+MANIFEST = "manifest.json"
+"""The file of a result folder that holds its config, with all settings."""
+
 
 def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
     """Read a benchmark's YAML file; `pipeline.config.sweep.load_configs` reads one that holds several.
 
     Args:
-        path: The file. Relative paths inside it are taken from its folder.
+        path: The file, or the `manifest.json` of a result, which holds its config. Relative paths inside it
+            are taken from its folder.
         overrides: `key.path=value` strings, as given to `--set`; values are YAML.
 
     Raises:
@@ -41,6 +45,8 @@ def read_config(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
     raw = read_yaml(
         path, "config", tuple(Config.model_fields), "configs/quickstart.yaml", "a benchmark's YAML file"
     )
+    if path.name == MANIFEST and isinstance(raw.get("config"), dict):
+        raw = raw["config"]
     return with_overrides(raw, overrides)
 
 
@@ -55,6 +61,21 @@ def with_overrides(raw: dict[str, Any], overrides: Sequence[str]) -> dict[str, A
         where = f"--set {override}"
         put(raw, setting_path, parse_yaml(value, where), where)
     return raw
+
+
+def as_config(given: Config | Mapping[str, Any] | str | Path) -> Config:
+    """A config as it is, or made from a dictionary of its sections, or read from a file.
+
+    Relative paths in a dictionary are taken from the working directory.
+
+    Raises:
+        InputError: The file cannot be read, or a setting is not allowed.
+    """
+    if isinstance(given, Config):
+        return given
+    if isinstance(given, Mapping):
+        return make_config(given, Path("config"))
+    return load_config(given)
 
 
 def make_config(raw: Mapping[str, Any], path: Path, part: str = "") -> Config:

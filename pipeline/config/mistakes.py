@@ -6,7 +6,7 @@ import difflib
 import re
 import types
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
@@ -15,7 +15,10 @@ from pipeline.config.kinds import Kinds, kinds_of
 from pipeline.config.settings import Section
 from pipeline.core.errors import InputError, short_repr
 
-_TYPE_OF_UNION = re.compile(r"(int|str|bool|PositivesOf)$|tuple\[|literal\[|function-")
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
+_TYPE_OF_UNION = re.compile(r"(int|float|str|bool|PositivesOf)$|tuple\[|literal\[|function-")
 """The names that pydantic puts between the keys of a location for the types of a union."""
 
 _ALLOWED = {
@@ -28,7 +31,9 @@ _ALLOWED = {
 def explain(
     error: ValidationError, where: str, root: type[BaseModel], besides: Sequence[str] = ()
 ) -> InputError:
-    """One of pydantic's errors about a file as a message: an unknown key first, else the deepest.
+    """Pydantic's errors about a file as one message, which names every setting that is wrong.
+
+    A setting whose value can have several types has an error for each of them; only the deepest is shown.
 
     Args:
         error: What pydantic says.
@@ -36,7 +41,29 @@ def explain(
         root: The section that the whole file is.
         besides: Keys of the file that are no settings of `root`.
     """
-    issue = min(error.errors(), key=lambda issue: (issue["type"] != "extra_forbidden", -len(issue["loc"])))
+    issues: dict[str, tuple[ErrorDetails, InputError]] = {}
+    for issue in sorted(error.errors(), key=lambda issue: len(issue["loc"])):
+        keys, *_ = _place(issue["loc"], root)
+        issues[_dotted(keys)] = issue, _explain_one(issue, where, root, besides)
+    for above in [key for key in issues if any(other.startswith(f"{key}.") for other in issues)]:
+        del issues[above]
+    ordered = sorted(issues.values(), key=lambda each: each[0]["type"] != "extra_forbidden")
+    messages = [message for _, message in ordered]
+    if len(messages) == 1:
+        return messages[0]
+    listed, said = "", set()
+    for number, message in enumerate(messages, start=1):
+        allowed = "" if message.allowed in said else message.allowed
+        said.add(message.allowed)
+        mistake = InputError(message.found.removeprefix(f"{where}: "), allowed=allowed, fix=message.fix)
+        listed += f" ({number}) {mistake}"
+    return InputError(f"{where} has {len(messages)} mistakes:{listed.removesuffix('.')}")
+
+
+def _explain_one(
+    issue: ErrorDetails, where: str, root: type[BaseModel], besides: Sequence[str]
+) -> InputError:
+    """One of pydantic's errors as a message."""
     keys, section, kinds, value_kinds = _place(issue["loc"], root)
     at = f"{where}: '{_dotted(keys)}'"
     if issue["type"] == "extra_forbidden":

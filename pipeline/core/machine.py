@@ -16,6 +16,8 @@ from functools import cache
 from importlib import metadata
 from typing import Any
 
+from pipeline.core import energy
+
 INDIRECT = ("faiss-gpu", "faiss-gpu-cu12", "faiss-gpu-cuvs", "llvmlite")
 """Packages that affect results and are not required by name: Faiss for GPUs, and Numba's compiler."""
 
@@ -33,6 +35,7 @@ class Meter:
         self._items = self._worked_on = 0
         self._notes: dict[str, Any] = {}
         self._stopped: tuple[float, float] | None = None
+        self._energy = energy.start()
         with contextlib.suppress(OSError), open("/proc/self/clear_refs", "w", encoding="ascii") as file:
             file.write("5")  # resets the kernel's record of the most memory this process held, VmHWM
 
@@ -62,10 +65,19 @@ class Meter:
     def stop(self) -> None:
         """End the measurement, before work that is not the stage's own, such as timing an index."""
         self._stopped = time.perf_counter(), _status_mb("VmHWM")
+        if self._energy:
+            self.note("energy_joules", round(self._energy.stop(), 1))
+            self._energy = None
 
     def figures(self) -> dict[str, Any]:
-        """Seconds of the stage, items, items per second of work (None without any), peak memory, notes."""
-        ended, peak = self._stopped or (time.perf_counter(), _status_mb("VmHWM"))
+        """Seconds of the stage, items, items per second of work (None without any), peak memory, notes.
+
+        The energy is among the notes where the machine tells it.
+        """
+        if self._stopped is None:
+            self.stop()
+        assert self._stopped is not None
+        ended, peak = self._stopped
         seconds = ended - self._started
         busy = self._working or seconds
         return {

@@ -21,11 +21,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.core.display import counted
+from pipeline.core.display import counted, rounded
 from pipeline.core.errors import InputError
 from pipeline.core.order import sort_hits_by_id
 from pipeline.core.records import Collection, Float64, Int64, Qrels, Ranking, Scores
-from pipeline.core.table import Displayed, Table, measure_table
+from pipeline.core.table import Cell, Column, Displayed, Table, measure_table
 from pipeline.formats.judgments import Judgments
 from pipeline.formats.qrels import read_qrels
 from pipeline.formats.runs import Run, read_run
@@ -105,6 +105,19 @@ class Evaluation(Displayed):
         """For each measure in `ranges` the means of its `judged`, `lowest` and `highest`."""
         return {name: each.means(np.arange(len(self.query_ids))) for name, each in self.ranges.items()}
 
+    def json(self) -> dict[str, Any]:
+        """The document that `evaluate --json` prints."""
+        return {
+            "queries": len(self.query_ids),
+            "missing": self.missing,
+            "unjudged": self.unjudged,
+            "repeated_judgments": self.repeated,
+            "short_rankings": self.short_rankings,
+            "metrics": self.mean_by_measure,
+            "intervals": self.interval_by_measure,
+            "unjudged_documents": self.unjudged_documents,
+        }
+
     def tables(self) -> list[Table]:
         """A measure a row; the title says which queries the means are over."""
         merged = counted(self.repeated, "repeated judgment")
@@ -122,6 +135,17 @@ class Evaluation(Displayed):
         table = measure_table(title, self.mean_by_measure, self.interval_by_measure, unjudged)
         notes = [f"{depth_note(**self.short_rankings)}."] if self.short_rankings else []
         return [replace(table, notes=[*table.notes, *notes])]
+
+
+def runs_table(names: Sequence[str], scored: Sequence[Evaluation]) -> Table:
+    """A run a row: the mean of each measure over all judged queries."""
+    measures = list(scored[0].mean_by_measure)
+    columns = [Column(name, "right", "never") for name in measures]
+    rows = [
+        (name, *(Cell(rounded(mean), mean) for mean in each.mean_by_measure.values()))
+        for name, each in zip(names, scored, strict=True)
+    ]
+    return Table("", [Column("run"), *columns], rows)
 
 
 def evaluate_files(

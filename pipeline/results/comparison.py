@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -115,15 +116,15 @@ class Comparison(Displayed):
 
 
 def compare(
-    folders: Sequence[Path | str],
+    folders: Sequence[PathLike[str] | str],
     measure: str | None = None,
-    baseline: Path | str | None = None,
+    baseline: PathLike[str] | str | None = None,
     correction: Correction = Correction.both,
 ) -> Comparison:
     """Compare finished results.
 
     Args:
-        folders: Result folders, one or more.
+        folders: Result folders, or results of `run_benchmark`; one or more.
         measure: A measure that all of them have; None takes the first one's first such.
         baseline: The result that the others are tested against, and only against it: one of the folders, or
             another, which is put before them, or the name of one of the results. None tests every pair.
@@ -156,7 +157,7 @@ class Saved(Protocol):
         ...
 
 
-def position_among(results: Sequence[Saved], baseline: Path | str) -> int | None:
+def position_among(results: Sequence[Saved], baseline: PathLike[str] | str) -> int | None:
     """The position of the baseline among the results: by its folder, or else by the only one of that name."""
     folder = Path(baseline).resolve()
     folders = [result.folder.resolve() for result in results]

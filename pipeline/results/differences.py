@@ -12,7 +12,7 @@ from pipeline.results.folder import SavedResult
 
 Kind = Literal["input", "model", "precision", "setting", "code", "version", "hardware"]
 
-NOT_COMPARED = ("name", "cache", "output")
+NOT_COMPARED = ("name", "cache", "output", "engine.carbon_intensity")
 """Settings that do not affect what is run."""
 PATHS = ("data.path", "data.corpus_path", "model.passages", "model.queries")
 """Settings that name files; the hashes of the files say whether the content differs."""

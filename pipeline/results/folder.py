@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 from dataclasses import dataclass, replace
 from functools import cached_property
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -49,6 +50,10 @@ class Result(Displayed):
         """The content of `metrics.json`, typed."""
         return Metrics.model_validate(self.metrics)
 
+    def __fspath__(self) -> str:
+        """The folder, so that a result is accepted wherever its folder is."""
+        return str(self.folder)
+
     @property
     def reused(self) -> list[str]:
         """The stages whose artifacts were in the cache."""
@@ -82,7 +87,7 @@ class SavedResult:
     values: Float64
 
 
-def read_result(folder: Path | str) -> SavedResult:
+def read_result(folder: PathLike[str] | str) -> SavedResult:
     """Read a result folder.
 
     Raises:

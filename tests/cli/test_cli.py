@@ -65,6 +65,9 @@ def test_quickstart_runs_then_is_served_from_the_cache_without_heavy_imports(
         "app(standalone_mode=False)\n"
         f"print([name for name in {HEAVY} if name in sys.modules])\n"
     )
+    printed = command("run", root / "configs" / "quickstart.yaml", "--json", "--quiet")
+    assert json.loads(printed.stdout)["metrics"] == metrics["metrics"]
+    assert printed.stderr == ""
     again = subprocess.run(
         [sys.executable, "-c", script, "run", str(root / "configs/quickstart.yaml")],
         capture_output=True,
@@ -97,6 +100,8 @@ def test_evaluate_scores_a_run_file(command: Command, dl19: Path, tmp_path: Path
     scored = json.loads(command(*arguments, "--json").stdout)
     assert scored["metrics"]["ndcg@10"] == pytest.approx(0.5058, abs=5e-5)
     assert scored["queries"] == 43
+    both = command(*arguments, "--run", dl19 / "runs/bm25.trec.gz").stdout.splitlines()
+    assert sum("bm25.trec.gz" in line and "0.5058" in line for line in both) == 2
     shown = command(*arguments, "--measures", "nDCG@10,AP(rel=2)@100", "--per-query", tmp_path / "q.csv")
     assert "0.5058" in shown.stdout
     lines = (tmp_path / "q.csv").read_text(encoding="utf-8").splitlines()

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from pipeline import encoders
 from pipeline.config import STAGES, Config, json_schema
-from pipeline.config.files import load_config
+from pipeline.config.files import as_config, load_config
 from pipeline.config.kinds import kinds_of
 from pipeline.config.sweep import load_configs
 from pipeline.core.errors import InputError
@@ -221,3 +221,24 @@ def test_a_path_that_is_missing_beside_the_config_is_not_taken_from_the_working_
         identify(config.data)
     with pytest.raises(InputError, match="'model'"):
         encoders.resolve(config.model)
+
+
+def test_all_mistakes_are_named_at_once(tmp_path: Path) -> None:
+    path = write(tmp_path, MINIMAL + "serch: {}\nsearch: {top_k: many, batch: 3}\n")
+    with pytest.raises(InputError) as caught:
+        load_config(path)
+    message = str(caught.value)
+    assert message.startswith(f"config {path} has 3 mistakes: (1) ")
+    for part in ("unknown key 'serch'", "unknown key 'search.batch'", "'search.top_k' is 'many'"):
+        assert message.count(part) == 1
+    assert message.count(str(path)) == 1
+
+
+def test_a_manifest_is_the_config_of_its_result(tmp_path: Path) -> None:
+    config = load_config(write(tmp_path, MINIMAL))
+    manifest = tmp_path / "manifest.json"
+    manifest.write_text(json.dumps({"config": config.model_dump(mode="json"), "keys": {}}), encoding="utf-8")
+    assert load_config(manifest, ["search.top_k=7"]) == config.model_copy(
+        update={"search": config.search.model_copy(update={"top_k": 7})}
+    )
+    assert as_config(manifest) == as_config(config) == as_config({**config.model_dump(mode="json")})

@@ -93,7 +93,10 @@ def test_the_schema_has_both_forms_and_demands_one(config: Path) -> None:
         ("data.collections.new={collections: {}}", "'data.collections.new.source' is missing"),
         ("data.source=sample", "data.collections is not a setting of source 'sample' .it belongs to collec"),
         ("data={suite: nowhere}", "no suite 'nowhere'"),
-        ("data={suite: ./c.yaml}", "suite .*c.yaml: unknown key 'name'. Allowed: description, license"),
+        (
+            "data={suite: ./c.yaml}",
+            "suite .*c.yaml has 5 mistakes: .1. unknown key 'name'. Allowed: descr",
+        ),
         (TASKS, "query_instruction has {task}, and there is no query_instruction for collection 'small'"),
     ],
 )

@@ -321,3 +321,20 @@ def test_blocks_are_the_file(tmp_path, content, size):
         numbers = [number for block in whole for number, _ in block.lines()]
         assert numbers == list(range(1, 1 + len(content.removesuffix(b"\n").split(b"\n"))))
         assert sum(block.advance for block in whole) == len(written)
+
+
+@pytest.mark.parametrize(
+    ("source", "files"),
+    [
+        ("beir", ["corpus.jsonl", "queries.jsonl", "qrels/dev.tsv", "qrels/train.tsv.gz"]),
+        ("flag", ["corpus.jsonl", "dev_queries.jsonl", "dev_qrels.jsonl", "train_qrels.jsonl.gz"]),
+        ("msmarco", ["collection.tsv", "qrels.dev.tsv", "qrels.train.tsv"]),
+    ],
+)
+def test_a_missing_split_lists_those_there_are(tmp_path, source, files):
+    for name in files:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    config = SOURCES.make(source=source, path=str(tmp_path), split="test")
+    with pytest.raises(InputError, match="its judgments are of split dev and train"):
+        identify(config)

@@ -59,6 +59,7 @@ class BeirFolder(FolderSource):
 
     layout = "beir"
     expected = "BEIR's layout: corpus.jsonl, queries.jsonl and qrels/<split>.tsv, each plain or .gz"
+    judgments_files = "qrels/*.tsv"
 
     @classmethod
     def of_split(cls, path: str, split: str) -> BeirFolder:

@@ -38,6 +38,7 @@ class FlagFolder(FolderSource):
         "FlagEmbedding's layout: corpus.jsonl, <split>_queries.jsonl and <split>_qrels.jsonl, "
         "each plain or .gz"
     )
+    judgments_files = "*_qrels.jsonl"
 
     def passages(self) -> Iterator[Batch]:
         """The corpus."""

@@ -17,6 +17,7 @@ class FolderSource:
     Attributes:
         layout: Name of the layout, part of the files' identity.
         expected: The files of the layout, for error messages.
+        judgments_files: The files of judgments, with a star for the split.
         corpus_file: The passages.
         queries_file: The queries.
         qrels_file: The judgments of one split.
@@ -24,6 +25,7 @@ class FolderSource:
 
     layout: ClassVar[str]
     expected: ClassVar[str]
+    judgments_files: ClassVar[str]
     corpus_file: Path
     queries_file: Path
     qrels_file: Path
@@ -48,11 +50,21 @@ class FolderSource:
             for path in (folder / name, folder / f"{name}.gz"):
                 if path.is_file():
                     return path
+        splits = cls._splits(folder)
         raise InputError(
-            f"{folder}: no file {' or '.join(names)} (plain or .gz)",
+            f"{folder}: no file {' or '.join(names)} (plain or .gz)"
+            + (f"; its judgments are of split {' and '.join(splits)}" if splits else ""),
             allowed=cls.expected,
             fix="add the file, or check data.path and data.split",
         )
+
+    @classmethod
+    def _splits(cls, folder: Path) -> list[str]:
+        """The names of the splits that a folder has judgments of, sorted."""
+        before, after = str(folder / cls.judgments_files).split("*")
+        files = [*folder.glob(cls.judgments_files), *folder.glob(f"{cls.judgments_files}.gz")]
+        found = {str(path).removesuffix(".gz").removeprefix(before).removesuffix(after) for path in files}
+        return sorted(found)
 
     def identity(self) -> dict[str, dict[str, Any]]:
         """The three files' bytes."""

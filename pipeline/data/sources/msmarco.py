@@ -48,6 +48,7 @@ class MsMarcoFolder(FolderSource):
         "MS MARCO's files: collection.tsv, queries.<split>.tsv and qrels.<split>.tsv, each plain or .gz, "
         "such as queries.dev.small.tsv for split dev.small; or top1000.<split>.tsv for the first two"
     )
+    judgments_files = "qrels.*.tsv"
 
     def identity(self) -> dict[str, dict[str, Any]]:
         """The files' bytes, and whether they are read as a top 1000."""
