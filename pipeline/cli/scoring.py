@@ -128,6 +128,9 @@ def compare(
     correction: Annotated[
         Correction, typer.Option(help="Which corrected p decides that a difference is shown.")
     ] = Correction.both,
+    margin: Annotated[
+        float | None, typer.Option(help="Test as well whether two differ by less than this.")
+    ] = None,
     groups: Groups = None,
     as_json: Json = False,
 ) -> None:
@@ -138,7 +141,8 @@ def compare(
         raise InputError(f"--json and --format {form}", allowed="one of them", fix="leave one out")
     if html:
         check_file(html, "--html")
-    compared = _grouped(comparing.compare(folders, measure, baseline, correction), groups, bool(html))
+    made = comparing.compare(folders, measure, baseline, correction, margin)
+    compared = _grouped(made, groups, bool(html))
     if html:
         from pipeline.report.page.render import write_page
 

@@ -18,6 +18,7 @@ def compare(
     measure: str | None = None,
     baseline: Path | str | None = None,
     correction: Correction = Correction.both,
+    margin: float | None = None,
 ) -> Comparison | SuiteComparison:
     """Compare finished results.
 
@@ -27,6 +28,7 @@ def compare(
         baseline: The result that the others are tested against, and only against it: one of the folders, or
             another, which is put before them, or the name of one of the results. None tests every pair.
         correction: What decides which differences are shown.
+        margin: Within which two results count as equally good; None tests none. Not of suites.
 
     Returns:
         Of suites a comparison of their macro means, and of each collection; see docs/suites.md.
@@ -39,13 +41,19 @@ def compare(
     every = [*folders, *([baseline] if baseline is not None and is_folder else [])]
     suites = [is_suite(folder) for folder in every]
     if not any(suites):
-        return comparison.compare(folders, measure, baseline, correction)
+        return comparison.compare(folders, measure, baseline, correction, margin)
     if not all(suites):
         single = every[suites.index(False)]
         raise InputError(
             f"{every[suites.index(True)]} is of a suite, and {single} is not",
             allowed="results of one suite, or results of one collection",
             fix="name the folder of a collection inside the suite",
+        )
+    if margin is not None:
+        raise InputError(
+            f"--margin {margin} with suites",
+            allowed="--margin with results of one collection",
+            fix="name the folders of a collection inside the suites, or leave it out",
         )
     return _compare_suites(list(folders), measure, baseline, correction)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations
+from math import inf
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -18,13 +19,14 @@ import numpy as np
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float64
 from pipeline.core.table import Column, Displayed, Table
+from pipeline.metrics.equivalence import rank_intervals
 from pipeline.metrics.names import parse_measure
 from pipeline.metrics.statistics import compact_letters, shown_intervals
 from pipeline.results import comparable
 from pipeline.results.correction import Correction
 from pipeline.results.folder import SavedResult, read_result
 from pipeline.results.leaderboard import Entry, leaderboard, pair_table
-from pipeline.results.pairs import Pair, compare_pairs, query_differences
+from pipeline.results.pairs import Pair, compare_pairs, many_queries_notes, query_differences
 from pipeline.results.records import Metrics
 
 if TYPE_CHECKING:
@@ -42,6 +44,7 @@ class Comparison(Displayed):
             baseline as `b`.
         baseline: The name of the result that the others are tested against; None where all pairs are tested.
         correction: The correction that decides which differences are shown.
+        margin: Within which pairs were tested for equivalence; None where they were not.
         notes: What to know before trusting it, a sentence each: other passages, other hardware.
         measures: Those that all results have, in the first one's order.
         query_ids: The queries, in the first result's order.
@@ -60,6 +63,7 @@ class Comparison(Displayed):
     sources: list[SavedResult]
     baseline: str | None = None
     correction: Correction = Correction.both
+    margin: float | None = None
     groups: GroupComparison | None = None
 
     def tables(self) -> list[Table]:
@@ -94,6 +98,7 @@ class Comparison(Displayed):
             "measures": self.measures,
             "baseline": self.baseline,
             "correction": self.correction.value,
+            "margin": self.margin,
             **({"groups": self.groups.json()} if self.groups else {}),
         }
 
@@ -120,6 +125,7 @@ def compare(
     measure: str | None = None,
     baseline: PathLike[str] | str | None = None,
     correction: Correction = Correction.both,
+    margin: float | None = None,
 ) -> Comparison:
     """Compare finished results.
 
@@ -129,6 +135,7 @@ def compare(
         baseline: The result that the others are tested against, and only against it: one of the folders, or
             another, which is put before them, or the name of one of the results. None tests every pair.
         correction: What decides which differences are shown.
+        margin: Within which two results count as equally good; None tests none.
 
     Raises:
         InputError: A folder holds no complete result, the results were scored on different queries or by
@@ -136,11 +143,11 @@ def compare(
     """
     results = [read_result(folder) for folder in folders]
     if baseline is None:
-        return compare_results(results, measure, correction=correction)
+        return compare_results(results, measure, None, correction, margin)
     among = position_among(results, baseline)
     if among is None:
-        return compare_results([read_result(baseline), *results], measure, 0, correction)
-    return compare_results(results, measure, among, correction)
+        return compare_results([read_result(baseline), *results], measure, 0, correction, margin)
+    return compare_results(results, measure, among, correction, margin)
 
 
 class Saved(Protocol):
@@ -172,8 +179,11 @@ def compare_results(
     measure: str | None = None,
     baseline: int | None = None,
     correction: Correction = Correction.both,
+    margin: float | None = None,
 ) -> Comparison:
     """Compare results that have been read; otherwise like `compare`. `baseline` is a position among them."""
+    if margin is not None and not 0 < margin < inf:
+        raise InputError(f"--margin {margin}", allowed="a number above 0, such as 0.01")
     if not results:
         raise InputError("no result to compare", allowed="result folders", fix="name at least one")
     first = results[0]
@@ -186,27 +196,34 @@ def compare_results(
         pairs = list(combinations(range(len(results)), 2))
     else:
         pairs = [(other, baseline) for other in range(len(results)) if other != baseline]
-    compared = compare_pairs(names, values, pairs, correction)
+    compared = compare_pairs(names, values, pairs, correction, margin)
     means = [result.record.metrics[chosen] for result in results]
     shown = [pair for pair, made in zip(pairs, compared, strict=True) if made.shown]
     letters = compact_letters(means, shown) if baseline is None else [None] * len(results)
+    ranks: list[tuple[int, int]] | list[tuple[None, None]] = [(None, None)] * len(results)
+    if baseline is None and correction is not Correction.bh:  # all pairs, with a family-wise error
+        differences = [made.difference for made in compared if made.shown]
+        better = [pair if d > 0 else pair[::-1] for pair, d in zip(shown, differences, strict=True)]
+        ranks = rank_intervals(len(results), better)
     entries = []
-    for interval, name, mean, group, result in zip(
-        shown_intervals(values), names, means, letters, results, strict=True
+    for interval, name, mean, group, result, rank in zip(
+        shown_intervals(values), names, means, letters, results, ranks, strict=True
     ):
         low, high = interval or (None, None)
-        entries.append(Entry(name, mean, low, high, len(values), group, *cost(result.record)))
+        entries.append(Entry(name, mean, low, high, len(values), group, *cost(result.record), *rank))
+    notes = [*comparable.notes(results, names), *comparable.unjudged_notes(results, names, chosen, pairs)]
     return Comparison(
         chosen,
         entries,
         compared,
-        [*comparable.notes(results, names), *comparable.unjudged_notes(results, names, chosen, pairs)],
+        [*notes, *many_queries_notes(compared, len(values))],
         measures,
         first.query_ids,
         values,
         sources=list(results),
         baseline=None if baseline is None else names[baseline],
         correction=correction,
+        margin=margin,
     )
 
 

@@ -29,6 +29,9 @@ class Entry:
         index_bytes: Size of the index on disk.
         seconds: Of all stages, in the runs that finished them: what it costs with an empty cache, unless a
             run was interrupted and resumed.
+        rank_low, rank_high: The best and the worst rank that it may have, of as many as there are results;
+            see `pipeline.metrics.equivalence.rank_intervals`. None where not every two are tested, and with
+            the correction `bh`.
     """
 
     name: str
@@ -41,6 +44,8 @@ class Entry:
     queries_per_second: float | None
     index_bytes: int | None
     seconds: float | None
+    rank_low: int | None = None
+    rank_high: int | None = None
 
 
 COST = {
@@ -53,9 +58,11 @@ LEADERBOARD = (
     Column("result", least=8),
     *(Column(name, "right", "never") for name in ("mean", "95% interval")),
     Column("group", wrap="never"),
+    Column("rank", "right", "never"),
     *(Column(name, "right", "never", section="cost", hint=hint) for name, hint in COST.items()),
 )
 GROUPS = "Results that share a letter under 'group' were not shown to differ."
+RANKS = "'rank' is what a result may have among these, with 95% for all at once."
 
 
 def leaderboard(measure: str, entries: Sequence[Entry]) -> Table:
@@ -68,6 +75,7 @@ def leaderboard(measure: str, entries: Sequence[Entry]) -> Table:
             Cell(rounded(entry.mean), entry.mean, strong=rounded(entry.mean) == best),
             Cell(interval(entry.ci_low, entry.ci_high), entry.ci_low),
             (entry.letters or "") if several else "",
+            _ranks(entry) if several else "",
             Cell(rate(entry.passages_per_second), entry.passages_per_second),
             Cell(rate(entry.queries_per_second), entry.queries_per_second),
             Cell(size(entry.index_bytes), entry.index_bytes),
@@ -79,10 +87,21 @@ def leaderboard(measure: str, entries: Sequence[Entry]) -> Table:
     columns = zip(LEADERBOARD, zip(*rows, strict=True), strict=True)
     absent = any(entry.ci_low is None for entry in entries)
     lettered = several and entries[0].letters
-    notes = [note for note, holds in ((GROUPS, lettered), (NO_INTERVAL, absent)) if holds]
+    ranked = several and entries[0].rank_low
+    said = (GROUPS, lettered), (RANKS, ranked), (NO_INTERVAL, absent)
+    notes = [note for note, holds in said if holds]
     return table_of(f"{measure} over {queries}", columns, notes)
 
 
+def _ranks(entry: Entry) -> str:
+    if entry.rank_low is None:
+        return ""
+    same = entry.rank_low == entry.rank_high
+    return Cell(f"{entry.rank_low}" if same else f"{entry.rank_low} to {entry.rank_high}", entry.rank_low)
+
+
+FEW = 100
+"""Up to so many queries, tables have Wilcoxon's p."""
 PAIRS = (
     Column("a - b", least=13),
     Column("difference [95%]", "right", "words"),
@@ -91,10 +110,12 @@ PAIRS = (
         for name in (
             "[95%, all pairs]",
             "t-test",
+            "Wilcoxon",
             f"random{SOFT_HYPHEN}ization",
             "Holm",
             "MaxT",
             "BH",
+            "equivalence",
             "w/t/l",
         )
     ),
@@ -104,6 +125,7 @@ TESTS = (
     "corrected for the number of pairs, the t-test's by Holm, the randomization's by MaxT. An interval "
     "beside a difference is of that pair alone; '[95%, all pairs]' holds for all pairs at once."
 )
+EQUIVALENCE = "= marks a pair whose means are shown to differ by less than the margin."
 COUNTS = "w/t/l counts the queries where a wins, ties and loses."
 STARS = {
     Correction.both: "* marks a difference shown at 5%, both by Holm's p and by MaxT's.",
@@ -135,18 +157,32 @@ def pair_table(
                 Cell(_with_interval(pair), pair.difference),
                 Cell(_bracketed(pair.simultaneous_low, pair.simultaneous_high), pair.simultaneous_low),
                 Cell(p(pair.p_ttest), pair.p_ttest),
+                _wilcoxon(pair),
                 Cell(p(pair.p_randomization), pair.p_randomization),
                 decisive if correction is Correction.holm else Cell(p(pair.p_holm), pair.p_holm),
                 decisive
                 if correction in (Correction.maxt, Correction.both)
                 else Cell(p(pair.p_maxt), pair.p_maxt),
                 decisive if correction is Correction.bh else "",
+                _equivalence(pair),
                 Cell(f"{pair.wins:,}/{pair.ties:,}/{pair.losses:,}", pair.wins),
             )
         )
     columns = [(column, [row[number] for row in rows]) for number, column in enumerate(PAIRS)]
     title = f"differences in {measure}, {over}"
-    return table_of(title, columns, [f"{TESTS} {STARS[correction]} {counts}"])
+    equivalences = f" {EQUIVALENCE}" if any(pair.p_equivalent is not None for pair in pairs) else ""
+    return table_of(title, columns, [f"{TESTS} {STARS[correction]} {counts}{equivalences}"])
+
+
+def _wilcoxon(pair: Pair) -> str:
+    few = pair.wins + pair.ties + pair.losses <= FEW
+    return Cell(p(pair.p_wilcoxon), pair.p_wilcoxon) if few and pair.p_wilcoxon is not None else ""
+
+
+def _equivalence(pair: Pair) -> str:
+    if pair.p_equivalent is None:
+        return ""
+    return Cell(p(pair.p_equivalent) + (" =" if pair.equivalent else ""), pair.p_equivalent)
 
 
 def _with_interval(pair: Pair) -> str:

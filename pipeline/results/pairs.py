@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import isfinite, sqrt
 from typing import Any
@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 
 from pipeline.core.records import Float64
+from pipeline.metrics.equivalence import equivalence, wilcoxon
 from pipeline.metrics.noninferiority import detectable_effect, queries_for_power
 from pipeline.metrics.paired import with_ties
 from pipeline.metrics.randomization import randomize
 from pipeline.metrics.statistics import (
+    MIN_QUERIES,
     benjamini_hochberg,
     enough_spread,
     holm,
@@ -26,6 +28,8 @@ from pipeline.results.correction import Correction
 
 LEVEL = 0.05
 """A difference counts as shown where its corrected p is below this."""
+MANY = 1000
+"""From so many queries on, a disagreement of Wilcoxon's test and the t-test is noted."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,10 @@ class Pair:
             many queries of the same spread; None without spread.
         queries_needed: With how many queries it would show the difference found with 80% power; None where
             no number would do.
+        p_wilcoxon: Two-sided, of Wilcoxon's signed rank test, not corrected.
+        p_equivalent: Of the test that the true difference is within a margin, by Holm's correction over all
+            pairs; None without a margin.
+        equivalent: Whether that is shown: `p_equivalent` is below 5%, and there are queries enough.
     """
 
     a: str
@@ -73,6 +81,9 @@ class Pair:
     effect_size: float | None = None
     detectable: float | None = None
     queries_needed: int | None = None
+    p_wilcoxon: float | None = None
+    p_equivalent: float | None = None
+    equivalent: bool | None = None
 
 
 def query_differences(values: Float64, pairs: Sequence[tuple[int, int]]) -> Float64:
@@ -84,7 +95,11 @@ def query_differences(values: Float64, pairs: Sequence[tuple[int, int]]) -> Floa
 
 
 def compare_pairs(
-    names: Sequence[str], values: Float64, pairs: Sequence[tuple[int, int]], correction: Correction
+    names: Sequence[str],
+    values: Float64,
+    pairs: Sequence[tuple[int, int]],
+    correction: Correction,
+    margin: float | None = None,
 ) -> list[Pair]:
     """Test pairs of results.
 
@@ -93,6 +108,7 @@ def compare_pairs(
         values: float64 [queries, results].
         pairs: Positions of the two results of each pair.
         correction: What decides which differences are shown.
+        margin: Within which two results count as equally good; None tests none.
     """
     if not pairs:
         return []
@@ -100,6 +116,8 @@ def compare_pairs(
     tests = _tests(values, pairs, differences)
     shown = tests.decisive(correction) < LEVEL
     means, errors = mean_and_error(differences)
+    signed_ranks = wilcoxon(differences)
+    equivalences = _equivalences(differences, margin)
     intervals = shown_intervals(differences)
     reaches = tests.reach(correction) * errors
     together = [
@@ -125,9 +143,32 @@ def compare_pairs(
             ties=int((differences[:, i] == 0).sum()),
             losses=int((differences[:, i] < 0).sum()),
             **_power(float(means[i]), float(errors[i]), len(values)),
+            p_wilcoxon=float(signed_ranks[i]),
+            **equivalences[i],
         )
         for i, (a, b) in enumerate(pairs)
     ]
+
+
+def _equivalences(differences: Float64, margin: float | None) -> list[dict[str, Any]]:
+    """What is said of each pair's equivalence; with fewer than `MIN_QUERIES` queries none is shown."""
+    n_queries, n_pairs = differences.shape
+    if margin is None:
+        return [{}] * n_pairs
+    corrected = holm(equivalence(differences, margin)).tolist()
+    enough = n_queries >= MIN_QUERIES
+    return [{"p_equivalent": p, "equivalent": enough and p < LEVEL} for p in corrected]
+
+
+def many_queries_notes(pairs: Sequence[Pair], n_queries: int) -> Iterator[str]:
+    """A warning of Wilcoxon's test where thousands of queries make it disagree with the t-test."""
+    apart = [pair for pair in pairs if (pair.p_wilcoxon or 1) < LEVEL <= pair.p_ttest]
+    if n_queries >= MANY and apart:
+        named = ", ".join(f"{pair.a} - {pair.b}" for pair in apart)
+        yield (
+            f"{named}: Wilcoxon's test has p below {LEVEL}, the t-test has not; with {n_queries:,} queries "
+            "the first finds differences that are not symmetric where the means are equal"
+        )
 
 
 def _power(mean: float, error: float, n_queries: int) -> dict[str, Any]:

@@ -1,0 +1,55 @@
+"""Equivalence within a margin, Wilcoxon's signed rank test, and intervals of ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from pipeline.core.records import Float64
+from pipeline.metrics.noninferiority import noninferiority
+
+
+def equivalence(differences: Float64, margin: float) -> Float64:
+    """float64 [pairs]: p against "the means differ by the margin or more", of float64 [queries, pairs].
+
+    Two one-sided tests (Schuirmann, J. Pharmacokinetics and Biopharmaceutics 15(6), 1987): that the
+    difference is above -margin, and that it is below the margin. The larger p counts; each is the larger of
+    the t-test's and the studentized paired bootstrap's, as in `pipeline.metrics.noninferiority`.
+    """
+    margins = np.full(differences.shape[1], margin)
+    above, _ = noninferiority(differences, margins)
+    below, _ = noninferiority(-differences, margins)
+    return np.maximum(above, below)
+
+
+def wilcoxon(differences: Float64) -> Float64:
+    """float64 [pairs]: two-sided p of the signed rank test (Wilcoxon, Biometrics Bulletin 1(6), 1945).
+
+    By `scipy.stats.wilcoxon`: queries without a difference are left out; exact for up to 50 queries without
+    equal differences, otherwise by the normal distribution, or by permutation of few. It tests whether
+    differences are symmetric about 0, and so more than their mean. A pair without any has p = 1.
+    """
+    from scipy import stats  # heavy
+
+    some = differences.any(axis=0)
+    p = np.ones(differences.shape[1])
+    for column in np.flatnonzero(some):
+        kept = differences[differences[:, column] != 0, column]
+        p[column] = stats.wilcoxon(kept).pvalue
+    return p
+
+
+def rank_intervals(results: int, better: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The lowest and highest rank that each result may have, from 1 for the best.
+
+    `better` are pairs of results of which the first was shown to be better. The rank of a result is 1 + the
+    number of those with a higher true mean; those shown to be better are among them, those shown to be worse
+    are not. If the pairs are shown with a family-wise error of 5%, all intervals hold the true ranks together
+    in 95% of cases (Mogstad, Romano, Shaikh and Wilhelm, Review of Economic Studies 91(1), 2024).
+    """
+    above, below = np.zeros(results, dtype=int), np.zeros(results, dtype=int)
+    for winner, loser in better:
+        above[loser] += 1
+        below[winner] += 1
+    return list(zip((1 + above).tolist(), (results - below).tolist(), strict=True))
