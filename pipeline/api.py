@@ -22,6 +22,7 @@ from pipeline.storage.artifacts import MANIFEST
 if TYPE_CHECKING:
     from pipeline.data.description import TokenCounter
     from pipeline.metrics.evaluation import Evaluation
+    from pipeline.results.forecast import Forecast
     from pipeline.results.reproduction import Reproduction
 
 log = logging.getLogger(__name__)
@@ -179,6 +180,30 @@ def describe_data(configs: Sequence[Config], progress: Progress = silent) -> dic
     return {
         group[0].config.name: describe(group[0].collection, _token_counter(group)) for group in alike.values()
     }
+
+
+def forecast(configs: Sequence[Config]) -> list[Forecast]:
+    """Say what runs would do: what is cached, must be fetched and encoded, and how long that takes.
+
+    Computes nothing, and fetches nothing but small files that say what a repository on the hub holds.
+
+    Args:
+        configs: From `load_configs`.
+
+    Returns:
+        A forecast for each, of a suite one for each collection. What several of them need is counted for the
+        first.
+
+    Raises:
+        InputError: The data or a model cannot be found, or is not what it should be.
+    """
+    from pipeline.results.forecast import forecast_each
+
+    stated: list[int | None] = []
+    for config in configs:
+        suite = config.suite
+        stated += [each.passages for each in suite.collections.values()] if suite else [None]
+    return forecast_each(zip(several(of_each_collection(configs)), stated, strict=True))
 
 
 def export_data(config: Config, folder: str | Path, progress: Progress = silent) -> list[Path]:

@@ -15,7 +15,7 @@ from pipeline.cli.terminal import print_each, print_json, progress, report_failu
 from pipeline.core.errors import InputError
 from pipeline.core.progress import Progress, silent
 from pipeline.core.table import transposed
-from pipeline.report.listings import plan_table
+from pipeline.report.listings import forecast_table, plan_table
 
 if TYPE_CHECKING:
     from pipeline.config import Config
@@ -131,16 +131,17 @@ def _show_losses(results: Sequence[Result]) -> None:
 
 
 def plan(configs: Configs, settings: Sets = None, as_json: Json = False) -> None:
-    """Show each stage's key and whether it is cached; compute nothing."""
-    from pipeline.config import of_each_collection
-    from pipeline.runner import several
+    """Show what is cached, what must be fetched and encoded, and how long that takes; compute nothing."""
+    from pipeline.api import forecast
 
-    benchmarks = several(of_each_collection(load(configs, settings)))
-    plans = {benchmark.config.name: benchmark.plan() for benchmark in benchmarks}
+    loaded = load(configs, settings)
+    forecasts = forecast(loaded)
     if as_json:
-        print_each([{"name": name, "stages": stages} for name, stages in plans.items()])
+        print_each([each.document() for each in forecasts])
+    elif any(config.suite for config in loaded):
+        show(forecast_table(forecasts))
     else:
-        show(*(plan_table(name, stages) for name, stages in plans.items()))
+        show(*(plan_table(each) for each in forecasts))
 
 
 def data(

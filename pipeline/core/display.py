@@ -55,6 +55,17 @@ def size(count: float | None) -> str:
     return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
 
 
+def duration(seconds: float | None) -> str:
+    """A time that is not exact: 48 s, 12 min, 3.4 h, 2.1 days."""
+    if seconds is None:
+        return ""
+    if seconds < 90:
+        return f"{max(seconds, 1):.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 172800 else f"{seconds / 86400:.1f} days"
+
+
 def counted(count: int, one: str, many: str = "") -> str:
     """A number with its noun: 1 query, 1,234 queries. Without `many`, the plural is `one` with an s."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from fnmatch import fnmatch
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -20,6 +23,37 @@ _DISK = {
 }  # fmt: skip
 """Error numbers of the disk that holds the hub cache; no network error has one of them."""
 _NETWORK_PACKAGES = ("httpx", "httpcore", "requests", "urllib3")
+
+
+_LOOKING: ContextVar[bool] = ContextVar("looking", default=False)
+
+
+class NotHereError(InputError):
+    """Files of a repository are not on this machine.
+
+    Attributes:
+        files: By repository and path, the bytes of each file that is not here; empty if the hub could not be
+            asked.
+    """
+
+    files: Mapping[tuple[str, str], int]
+
+    @staticmethod
+    def of(found: str, files: Mapping[tuple[str, str], int], allowed: str, fix: str) -> NotHereError:
+        """The error, with its files."""
+        error = NotHereError(found, allowed=allowed, fix=fix)
+        error.files = files
+        return error
+
+
+@contextlib.contextmanager
+def only_looking() -> Iterator[None]:
+    """Within, `snapshot` downloads nothing: where a file is not on this machine, it raises `NotHereError`."""
+    before = _LOOKING.set(True)
+    try:
+        yield
+    finally:
+        _LOOKING.reset(before)
 
 
 def resolve_commit(repo: str, revision: str | None, kind: Kind) -> str:
@@ -52,8 +86,40 @@ def snapshot(repo: str, revision: str, kind: Kind, patterns: Sequence[str]) -> P
     """The local folder with a commit's files that match `patterns`; downloads those that are not cached."""
     from huggingface_hub import snapshot_download
 
+    if _LOOKING.get():
+        _refuse_missing(repo, revision, kind, patterns)
     with _input_errors(repo, revision, kind, f"at {revision[:12]} is not whole"):
         return Path(snapshot_download(repo, repo_type=kind, revision=revision, allow_patterns=list(patterns)))
+
+
+def _refuse_missing(repo: str, revision: str, kind: Kind, patterns: Sequence[str]) -> None:
+    """Raise `NotHereError` if files of a commit that match `patterns` are not in the hub's cache."""
+    from huggingface_hub import try_to_load_from_cache
+
+    try:
+        sizes = _sizes(repo, revision, kind)
+    except NotHereError:
+        return  # the hub cannot be asked: what is here is taken for all
+    files = {
+        (repo, name): sizes[name]
+        for name in sizes
+        if any(fnmatch(name, pattern) for pattern in patterns)
+        and not isinstance(try_to_load_from_cache(repo, name, revision=revision, repo_type=kind), str)
+    }
+    if files:
+        found = f"{kind} '{repo}' at {revision[:12]}: {len(files)} of its files are not on this machine"
+        raise NotHereError.of(found, files, "a repository that is here", "run the benchmark to fetch them")
+
+
+@functools.cache
+def _sizes(repo: str, revision: str, kind: Kind) -> dict[str, int]:
+    """The bytes of each file of a commit, as the hub lists them."""
+    from huggingface_hub import HfApi
+    from huggingface_hub.hf_api import RepoFile
+
+    with _input_errors(repo, revision, kind, f"at {revision[:12]} is not whole"):
+        tree = HfApi().list_repo_tree(repo, recursive=True, revision=revision, repo_type=kind)
+        return {entry.path: entry.size for entry in tree if isinstance(entry, RepoFile)}
 
 
 @contextlib.contextmanager
@@ -92,8 +158,9 @@ def _input_errors(repo: str, revision: str, kind: Kind, missing: str) -> Iterato
         if not _is_network_error(error):
             raise
         why = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else "the hub cannot be reached"
-        raise InputError(
+        raise NotHereError.of(
             f"{kind} '{repo}' {missing} on this machine and {why}",
+            {},
             allowed="a local folder, or an id the hub cache holds",
             fix="connect once to download it, or give the path of a local copy",
         ) from None

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from pipeline.core.display import counted, size
+from pipeline.core.display import counted, duration, rate, size
 from pipeline.core.suite_files import ListedCollection, ListedSuite
 from pipeline.core.table import Cell, Column, Table
+from pipeline.results.forecast import Forecast
 
 WIDE = 140
 """A terminal of fewer characters shows less of each artifact in a cache."""
@@ -17,10 +18,65 @@ STATES = {"whole": "complete", "in the making": "in progress"}
 """States of an artifact whose names in JSON differ from those that people read."""
 
 
-def plan_table(name: str, rows: Iterable[Mapping[str, Any]]) -> Table:
-    """A stage a row: whether its artifact is in the cache, and its key."""
-    cells = [(row["stage"], "cached" if row["exists"] else "not cached", row["key"]) for row in rows]
-    return Table(name, [Column("stage"), Column("artifact"), Column("key")], cells)
+def plan_table(plan: Forecast) -> Table:
+    """A stage a row: whether its artifact is in the cache, and its key; what is to be done as notes."""
+    cells = [(row["stage"], "cached" if row["exists"] else "not cached", row["key"]) for row in plan.stages]
+    notes = []
+    if plan.unknown:
+        notes.append(f"To be fetched: {plan.unknown}")
+    elif plan.fetch:
+        where = " and ".join(plan.repositories)
+        notes.append(f"To be fetched: {counted(len(plan.fetch), 'file')} of {where}, {_fetched(plan)}.")
+    if plan.encode is None:
+        notes.append("To be encoded: not known before the collection is read.")
+    elif plan.encode:
+        notes.append(f"To be encoded: {_encoding(plan)}.")
+    return Table(plan.name, [Column("stage"), Column("artifact"), Column("key")], cells, notes)
+
+
+def _encoding(plan: Forecast) -> str:
+    """How many passages are to be encoded, and how long that takes."""
+    todo = counted(plan.encode or 0, "passage")
+    if plan.rate is None:
+        return f"{todo}; how long that takes is known once this model has encoded some here"
+    pace = f"{rate(plan.rate.per_second)} passages/s, as {counted(plan.rate.passages, 'passage')} took here"
+    return f"{todo}, in about {duration(plan.seconds)} at {pace}"
+
+
+def forecast_table(plans: Sequence[Forecast]) -> Table:
+    """A collection a row, and all together."""
+    columns = [Column("collection"), Column("cached stages", "right"), Column("to fetch", "right")]
+    columns += [Column(name, "right", "never") for name in ("passages", "to encode", "time to encode")]
+    rows = [
+        (
+            plan.name,
+            f"{sum(row['exists'] for row in plan.stages)} of {len(plan.stages)}" if plan.stages else "",
+            "?" if plan.unknown else _fetched(plan),
+            _number(plan.passages),
+            "?" if plan.encode is None else _number(plan.encode),
+            "" if plan.encode == 0 else duration(plan.seconds) or "?",
+        )
+        for plan in plans
+    ]
+    encode = sum(plan.encode or 0 for plan in plans)
+    seconds = sum(plan.seconds or 0 for plan in plans)
+    whole = not any(plan.encode and plan.seconds is None for plan in plans)
+    fetched = sum(sum(plan.fetch.values()) for plan in plans)
+    unknown = [plan.unknown for plan in plans if plan.unknown]
+    size_of_all = f"{size(fetched) if fetched else ''}{'?' if unknown else ''}"
+    time = duration(seconds) if seconds else ""
+    rest = "" if whole else " and more" if time else "?"
+    rows.append(("all", "", size_of_all, "", _number(encode), time + rest))
+    notes = [f"?: {counted(len(unknown), 'collection')}, first: {unknown[0]}"] if unknown else []
+    known = [plan.rate for plan in plans if plan.rate]
+    if known:
+        slowest = min(each.per_second for each in known)
+        notes.append(f"Encoding at {rate(slowest)} passages/s or more, as it went here before.")
+    return Table(counted(len(plans), "benchmark"), columns, rows, notes)
+
+
+def _fetched(plan: Forecast) -> str:
+    return size(sum(plan.fetch.values())) if plan.fetch else ""
 
 
 def suites_table(suites: Sequence[ListedSuite]) -> Table:

@@ -1,0 +1,137 @@
+"""Plans: what is said of a run before it is made, and whether the run then does so."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from typer.testing import CliRunner
+
+from pipeline import load_config, run_benchmark
+from pipeline.api import forecast
+from pipeline.cli import app
+from pipeline.core.display import counted, duration
+
+CODE = """
+import json, sys
+from pipeline import load_config
+from pipeline.api import describe_data, forecast
+config = load_config(sys.argv[1])
+before = [each.document() for each in forecast([config])]
+describe_data([config])
+print(json.dumps([before, [each.document() for each in forecast([config])]]))
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path, bge_folder: Path) -> Path:
+    path = tmp_path / "c.yaml"
+    path.write_text(
+        f"name: c\ndata: {{source: sample, corpus: 320}}\ncache: {tmp_path}/i\noutput: {tmp_path}/out\n"
+        f"model: {{backend: native, precision: int16, name: {bge_folder}}}\n",
+        encoding="utf-8",
+    )
+    return path
+
+
+def test_the_time_is_that_of_the_rate_shown_here(config: Path) -> None:
+    (first,) = forecast([load_config(config)])
+    assert (first.passages, first.encode, first.seconds) == (None, None, None)
+    assert not any(stage["exists"] for stage in first.stages)
+    assert not (config.parent / "i").exists()
+    result = run_benchmark(load_config(config))
+    rate = next(row.items_per_second for row in result.record.stages if row.stage == "passages")
+    (again,) = forecast([load_config(config)])
+    assert (again.encode, again.seconds) == (0, 0)
+    assert all(stage["exists"] for stage in again.stages)
+
+    whole = load_config(config, ["data.corpus=null"])
+    CliRunner().invoke(app, ["data", str(config), "--set", "data.corpus=null"])
+    shown = CliRunner().invoke(app, ["plan", str(config), "--set", "data.corpus=null"]).stdout
+    (planned,) = forecast([whole])
+    assert planned.passages == 345
+    kept = result.record.passages
+    assert 300 < kept < 345
+    assert planned.encode == 345 - kept
+    assert planned.rate is not None
+    assert (planned.rate.per_second, planned.rate.passages) == (rate, kept)
+    assert planned.seconds == pytest.approx((345 - kept) / rate)
+    assert f"To be encoded: {counted(345 - kept, 'passage')}, in about 1 s" in shown.replace("\n", " ")
+
+    (other,) = forecast([load_config(config, ["data.corpus=null", "model.passage_max_length=7"])])
+    assert (other.encode, other.rate) == (345, None)
+
+
+def test_what_collections_share_is_counted_once(config: Path) -> None:
+    listed = "data={collections: {a: {source: sample}, b: {source: sample, queries: 5}}}"
+    CliRunner().invoke(app, ["data", str(config), "--set", listed])
+    shown = CliRunner().invoke(app, ["plan", str(config), "--set", listed, "--json"])
+    first, second = json.loads(shown.stdout)
+    assert (first["name"], first["passages"], first["encode"]) == ("c/a", 345, 345)
+    assert (second["name"], second["passages"], second["encode"]) == ("c/b", 345, 0)
+    table = CliRunner().invoke(app, ["plan", str(config), "--set", listed]).stdout
+    assert "c/b" in table
+    assert "345" in table
+    words = ["model={backend: bm25}", listed]
+    assert [each.encode for each in forecast([load_config(config, words)])] == [0, 0]
+
+
+def test_a_suite_that_is_not_here_is_counted_by_its_list(config: Path) -> None:
+    plans = forecast([load_config(config, ["data={suite: msmarco}"])])
+    assert [plan.encode for plan in plans] == [8841823] * 3
+    assert all("not whole on this machine" in plan.unknown for plan in plans)
+    limited = forecast([load_config(config, ["data={suite: msmarco, corpus: 1000}"])])
+    assert [plan.passages for plan in limited] == [1000] * 3
+    words = forecast([load_config(config, ["data={suite: msmarco}", "model={backend: bm25}"])])
+    assert [plan.encode for plan in words] == [0, 0, 0]
+
+
+def test_what_must_be_fetched_is_said_and_not_fetched(hub_server: Any, config: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "repo"
+    columns: dict[str, dict[str, list[Any]]] = {
+        "corpus": {"_id": ["p1", "p2"], "text": ["about owls", "about rain"]},
+        "queries": {"_id": ["q1"], "text": ["birds"]},
+        "qrels": {"query-id": ["q1"], "corpus-id": ["p1"], "score": [1]},
+    }
+    readme = ["---", "configs:"]
+    for part, table in columns.items():
+        (folder / part).mkdir(parents=True)
+        pa.parquet.write_table(pa.table(table), folder / part / "test-0.parquet")
+        readme += [f"- config_name: {part}", "  data_files:", "  - split: test", f"    path: {part}/test-*"]
+    (folder / "README.md").write_text("\n".join([*readme, "---", ""]), encoding="utf-8")
+    hub_server.publish("dataset", "someone/owls", folder)
+    text = config.read_text(encoding="utf-8")
+    config.write_text(text.replace("source: sample, corpus: 320", "source: beir, path: someone/owls"))
+    done = subprocess.run(
+        [sys.executable, "-c", CODE, str(config)],
+        env=hub_server.environment(tmp_path / "home"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    (before,), (after,) = json.loads(done.stdout)
+    sizes = [path.stat().st_size for path in folder.rglob("*.parquet")]
+    assert before["fetch"] == {
+        "files": 3, "bytes": sum(sizes), "repositories": ["someone/owls"], "unknown": None
+    }  # fmt: skip
+    assert (before["passages"], before["encode"]) == (None, None)
+    assert len(before["stages"]) == 6
+    assert after["fetch"]["files"] == 0
+    assert (after["passages"], after["encode"]) == (2, 2)
+    assert sorted(hub_server.downloads()) == sorted(
+        ["README.md", "corpus/test-0.parquet", "qrels/test-0.parquet", "queries/test-0.parquet"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"), [(0.2, "1 s"), (48, "48 s"), (720, "12 min"), (12240, "3.4 h"), (181440, "2.1 days")]
+)
+def test_durations_are_said_in_few_digits(seconds: float, said: str) -> None:
+    assert duration(seconds) == said
