@@ -156,30 +156,41 @@ def _refuse_overwriting(original: Path, folder: Path) -> None:
         )
 
 
-def describe_data(configs: Sequence[Config], progress: Progress = silent) -> dict[str, dict[str, Any]]:
+def describe_data(
+    configs: Sequence[Config], progress: Progress = silent, training_data: Sequence[Path] = ()
+) -> dict[str, dict[str, Any]]:
     """Describe the collections of configs; reads those that are not in the cache, and computes nothing else.
 
     Args:
         configs: From `load_configs`. Those of one collection and one model's name share a description.
         progress: Opens progress bars; none by default.
+        training_data: Files whose texts are searched for those of the collections.
 
     Returns:
         A description by `pipeline.data.describe` for each, under the name of its first config. Tokens are
-        counted by the model's tokenizer, if that can be found.
+        counted by the model's tokenizer, if that can be found. With training data, it has besides what
+        `pipeline.data.training_data.find_training_data` finds in each file, as `training_data`.
 
     Raises:
         InputError: The data cannot be found, or is not what it should be.
     """
     from pipeline.data import describe
+    from pipeline.data.training_data import find_training_data
 
     alike: defaultdict[tuple[DataSettings, str], list[Benchmark]] = defaultdict(list)
     for benchmark in several(of_each_collection(configs), progress):
         config = benchmark.config
         model = config.model.name if config.model else config.label
         alike[config.data, model].append(benchmark)
-    return {
-        group[0].config.name: describe(group[0].collection, _token_counter(group)) for group in alike.values()
-    }
+    described = {}
+    for group in alike.values():
+        collection = group[0].collection
+        facts = describe(collection, _token_counter(group))
+        if training_data:
+            found = [find_training_data(collection, file, progress=progress) for file in training_data]
+            facts["training_data"] = found
+        described[group[0].config.name] = facts
+    return described
 
 
 def forecast(configs: Sequence[Config]) -> list[Forecast]:

@@ -152,6 +152,10 @@ def data(
         Path | None,
         typer.Option(metavar="FOLDER", help="Write its ids and texts here, in the order of given vectors."),
     ] = None,
+    training_data: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Say which of its texts stand in this file; may be given again."),
+    ] = None,
 ) -> None:
     """Show what a collection holds, before anything is computed."""
     from pipeline.api import describe_data, export_data
@@ -167,7 +171,10 @@ def data(
     if export:
         for path in export_data(loaded[0], export, progress):
             print(f"written to {path}", file=sys.stderr)
-    described = describe_data(loaded, progress)
+    for file in training_data or ():
+        if not file.is_file():
+            raise InputError(f"--training-data {file}: no such file", allowed="a file", fix="check the path")
+    described = describe_data(loaded, progress, training_data or ())
     if as_json:
         print_each([{"name": name, **description} for name, description in described.items()])
         return

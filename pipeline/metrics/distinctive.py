@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
 
 from pipeline.core.records import BoolArray, Float64
-
-_WORD = re.compile(r"\w+")
-
-
-def words_of(text: str) -> list[str]:
-    """The words of a text, in lower case: runs of letters, digits and underscores."""
-    return _WORD.findall(text.lower())
+from pipeline.core.words import words_of
 
 
 def log_odds(inside: Float64, outside: Float64) -> Float64:

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.text import Text
 
-from pipeline.core.display import cut
+from pipeline.core.display import counted, cut
 from pipeline.core.table import Column, Table
 
 EXAMPLE_LENGTH = 200  # characters
@@ -23,10 +23,32 @@ def collection_view(name: str, description: Mapping[str, Any]) -> Iterator[Table
     """Tables and examples of what `pipeline.data.describe` found."""
     yield _counts(name, description)
     yield _distributions(description)
+    for found in description.get("training_data", ()):
+        yield from _training_data(found)
     for example in description["examples"]:
         yield Text(f"query {example['id']}: {cut(example['text'], EXAMPLE_LENGTH)}", style="bold")
         for judged in example["judged"]:
             yield Text(f"  grade {judged['grade']}  {judged['id']}: {cut(judged['text'], EXAMPLE_LENGTH)}")
+
+
+def _training_data(found: Mapping[str, Any]) -> Iterator[Table | Text]:
+    """How many texts stand in a file of training data, and some of them."""
+    labels = {"queries": "queries", "passages": "passages", "relevant": "passages of grade 1 or higher"}
+    rows = [
+        (label, *(f"{found[key][kind]:,}" for kind in ("exact", "near"))) for key, label in labels.items()
+    ]
+    columns = [Column("standing in it"), Column("exactly", "right"), Column("nearly", "right")]
+    notes = [
+        f"{counted(found['pairs'], 'query', 'queries')} of these, each with a passage of grade 1 or higher "
+        "that is relevant to it. Exactly: the same words in the same order. Nearly: a Jaccard similarity of "
+        f"the runs of three words of {found['threshold']:g} or more."
+    ]
+    yield Table(f"{found['file']}: {counted(found['texts'], 'text')}", columns, rows, notes)
+    for example in found["examples"]:
+        text = cut(example["text"], EXAMPLE_LENGTH)
+        yield Text(f"{example['role']} {example['id']}, {example['similarity']:.2f}: {text}", style="bold")
+        if example["similarity"] < 1:
+            yield Text(f"  {cut(example['training_text'], EXAMPLE_LENGTH)}")
 
 
 def _counts(name: str, description: Mapping[str, Any]) -> Table:

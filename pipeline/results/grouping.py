@@ -11,7 +11,8 @@ import numpy as np
 from pipeline.core.arrow import from_numpy
 from pipeline.core.display import counted
 from pipeline.core.records import Array, Collection, Float32, Float64, Int64
-from pipeline.metrics.distinctive import distinctive_words, words_of
+from pipeline.core.words import words_of
+from pipeline.metrics.distinctive import distinctive_words
 
 SEED = 0
 MOST_TOPICS = 12

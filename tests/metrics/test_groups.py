@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pipeline.metrics.distinctive import distinctive_words, log_odds, words_of
+from pipeline.core.words import words_of
+from pipeline.metrics.distinctive import distinctive_words, log_odds
 from pipeline.metrics.group_tests import SMALLEST, compare_with_rest, difference_tests
 from pipeline.metrics.statistics import holm
 
