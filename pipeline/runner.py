@@ -17,7 +17,7 @@ from typing import Any
 
 from pipeline.config import Config
 from pipeline.core import machine
-from pipeline.core.errors import InputError
+from pipeline.core.errors import InputError, UnsuitedError
 from pipeline.core.progress import Progress, silent
 from pipeline.core.records import Collection
 from pipeline.data.collection_files import CORPUS
@@ -85,7 +85,7 @@ class Benchmark:
     """The stages of one config.
 
     Args:
-        config: The settings.
+        config: The settings as they were given; `settled` has the backends that are used.
         store: Where artifacts are kept.
         identities: Hashes the files that configs name, once for all benchmarks that share it.
         progress: Opens progress bars.
@@ -111,11 +111,16 @@ class Benchmark:
     _opened: dict[str, Any] = field(default_factory=dict, init=False)
 
     @cached_property
+    def settled(self) -> Config:
+        """The settings, with the backend that `auto` takes in place of `auto`."""
+        return self.identities.settle(self.config, self.store)
+
+    @cached_property
     def retriever(self) -> Retriever[Any]:
         """Makes the ranking; it hashes data and model files, and parses none."""
         identity = self.identities.collection(self.config.data)
         folder = self.store.folder(shared.collection_stage(self.config, identity).recipe({}))
-        return make_retriever(self.config, self.identities, identity, folder.absolute() / CORPUS)
+        return make_retriever(self.settled, self.identities, identity, folder.absolute() / CORPUS)
 
     @cached_property
     def stages(self) -> Plan:
@@ -169,6 +174,28 @@ class Benchmark:
     def run(self) -> list[StageOutcome]:
         """Make the missing artifacts, and return what was done about each reported stage, in order."""
         self.leave()
+        self._settle_again()  # another benchmark may have found a backend unsuited since this one was checked
+        try:
+            return self._run()
+        except UnsuitedError as error:
+            if not self._settle_again():
+                raise
+            log.warning("auto takes another backend, because %s", error.found)
+        return self.run()
+
+    def _settle_again(self) -> bool:
+        """Choose the backends of `auto` again; whether others are taken, so that the plan is a new one."""
+        settled = self.identities.settle(self.config, self.store)
+        if settled == self.settled:
+            return False
+        for name in ("retriever", "stages"):
+            self.__dict__.pop(name, None)
+        for kept in (self._recipes, self._outcomes, self._opened):
+            kept.clear()
+        self.settled = settled
+        return True
+
+    def _run(self) -> list[StageOutcome]:
         self.check()
         self.report_models()
         self.confirm()

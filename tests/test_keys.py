@@ -29,6 +29,9 @@ from pipeline.config import BACKENDS, STAGES, Config
 from pipeline.config.files import load_config
 from pipeline.config.kinds import kinds_of
 from pipeline.config.suites import ManySettings
+from pipeline.encoders.native import abilities
+from pipeline.encoders.openvino import backend as openvino_encoder
+from pipeline.rerankers import openvino as openvino_reranker
 from pipeline.retrievers import bm25, dense, fused, multivector, reranked, shared, sparse
 from pipeline.runner import Benchmark, several
 from pipeline.storage.store import Store
@@ -59,6 +62,21 @@ CONFIGS = {
         name: t
         data: {source: beir, path: data}
         model: {backend: native, precision: int16, name: ./bge-small-en-v1.5}
+    """,
+    "the fastest": """
+        name: t
+        data: {source: beir, path: data}
+        model: {backend: auto, name: ./bge-small-en-v1.5}
+    """,
+    "the fastest for words": """
+        name: t
+        data: {source: beir, path: data}
+        model: {backend: auto, output: sparse, name: ./bge-m3}
+    """,
+    "the fastest for token vectors": """
+        name: t
+        data: {source: beir, path: data}
+        model: {backend: auto, output: multivector, name: ./bge-m3}
     """,
     "tables": """
         name: t
@@ -332,10 +350,7 @@ CHANGES: dict[str, list[Change]] = {
         Change("fuse.tune=nDCG@10", ("fused", "fuse.tune=ndcg@10"), set()),
     ],
     "fuse.folds": [Change("fuse.folds=3", ("fused",))],
-    "rerank.backend": [
-        Change("rerank.backend=flag", ("reranked",)),
-        Change("rerank.backend=auto", ("scored in int16",)),
-    ],
+    "rerank.backend": [Change("rerank.backend=flag", ("reranked",))],
     "rerank.name": [Change("rerank.name=./other-model", ("reranked",))],
     "rerank.revision": [Change("rerank.revision=v1", ("reranked on the hub",))],
     "rerank.precision": [Change("rerank.precision=bf16", ("fused",))],
@@ -679,7 +694,7 @@ NUMBERS = {
     "pipeline.encoders.http.backend.SCHEMA": VECTORS_ON,
     **{
         f"pipeline.rerankers.{module}.SCHEMA": {"rerank", "evaluate"}
-        for module in ("model", "auto", "native", "openvino")
+        for module in ("model", "native", "openvino")
     },
 }
 
@@ -699,7 +714,6 @@ def test_a_schema_number_changes_the_keys_of_what_that_code_makes(
     }
     if "rerankers" in number:
         named = {
-            "auto": "scored by the fastest",
             "native": "scored in int16",
             "openvino": "scored by openvino",
         }
@@ -741,7 +755,7 @@ def test_the_version_that_converted_a_model_is_in_the_keys_of_its_vectors(
 
 @pytest.mark.parametrize(
     ("package", "base"),
-    [("openvino", "scored by openvino"), ("numba", "scored in int16"), ("numba", "scored by the fastest")],
+    [("openvino", "scored by openvino"), ("numba", "scored in int16")],
 )
 def test_the_version_that_converted_a_reranker_is_in_the_keys_of_its_ranking(
     workplace: Path, monkeypatch: pytest.MonkeyPatch, package: str, base: str
@@ -752,6 +766,21 @@ def test_the_version_that_converted_a_reranker_is_in_the_keys_of_its_ranking(
         importlib.metadata, "version", lambda name: "0.0" if name == package else installed(name)
     )
     assert changed(before, keys(workplace, base)) == {"rerank", "evaluate"}
+
+
+@pytest.mark.parametrize("taken", ["native", "openvino", "flag"])
+def test_what_auto_takes_has_the_keys_of_that_backend(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch, taken: str
+) -> None:
+    monkeypatch.setattr(abilities, "has_vnni", lambda: taken == "native")
+    for module in (openvino_encoder, openvino_reranker):
+        monkeypatch.setattr(module, "is_installed", lambda: taken != "flag")
+    for base, section in (("the fastest", "model"), ("scored by the fastest", "rerank")):
+        named = [f"{section}.backend={taken}"]
+        assert keys(workplace, base) == keys(workplace, base, *named)
+        assert keys(workplace, base, f"{section}.precision=fp16") == keys(workplace, base, *named)
+    for base in ("the fastest for words", "the fastest for token vectors"):
+        assert keys(workplace, base) == keys(workplace, base, "model.backend=flag")
 
 
 @pytest.mark.parametrize("package", ["bm25s", "PyStemmer"])

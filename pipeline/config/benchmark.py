@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Any, Self, TypeVar
 
@@ -11,10 +11,11 @@ from pydantic import model_validator
 from pipeline.config.data import DATA, DataSettings
 from pipeline.config.engine import EngineConfig
 from pipeline.config.evaluate import EvaluateConfig
-from pipeline.config.fuse import FuseConfig
+from pipeline.config.fuse import FuseConfig, PartConfig
 from pipeline.config.index import FLAT, IndexConfig
 from pipeline.config.model import BACKENDS, ModelSettings
 from pipeline.config.rerank import RERANKERS, RerankSettings
+from pipeline.config.runs_model import RunsModel
 from pipeline.config.search import SearchConfig
 from pipeline.config.settings import HomePath, Section, setting
 from pipeline.config.suites import ManySettings, PlainName, Suite, SuiteCollection
@@ -135,6 +136,26 @@ class Config(Section):
             )
             made[name] = complete_instructions(one, suite.collections[name], f"collection '{name}'")
         return made
+
+    @property
+    def models(self) -> list[RunsModel]:
+        """The sections `model` and `rerank` of all retrievers, as far as they run a model, in order."""
+        first = self.parts or (self.first_stage,)
+        sections = [*(section for part in first for section in (part.model, part.rerank)), self.rerank]
+        return [section for section in sections if isinstance(section, RunsModel)]
+
+    def with_models(self, take: Callable[[Any], Any]) -> Config:
+        """The same config with `take(section)` in place of each section `model` and `rerank`."""
+
+        def taken(holder: Config | PartConfig) -> dict[str, Any]:
+            given = {name: getattr(holder, name) for name in ("model", "rerank")}
+            return {name: take(section) for name, section in given.items() if section}
+
+        changes = taken(self)
+        if self.fuse:
+            of = tuple(part.model_copy(update=taken(part)) for part in self.fuse.of)
+            changes["fuse"] = self.fuse.model_copy(update={"of": of})
+        return self.model_copy(update=changes)
 
     @property
     def first_stage(self) -> Config:

@@ -122,6 +122,11 @@ class Kinds(Generic[S]):
         """Settings of the kind named in them; raises pydantic's ValidationError if one is not allowed."""
         return self._validate(settings, None)
 
+    def converted(self, settings: S, **choice: Any) -> S:
+        """Settings for another kind, which has all settings of this one: those given, and `choice`."""
+        given = {name: getattr(settings, name) for name in settings.model_fields_set - choice.keys()}
+        return self.make(**{**given, **choice}).model_copy(update=given)  # names are resolved already
+
     @property
     def adapter(self) -> TypeAdapter[S]:
         """The union of all kinds."""

@@ -8,6 +8,7 @@ from pydantic import model_validator
 
 from pipeline.config.index import IndexConfig
 from pipeline.config.kinds import Kinds, Variant
+from pipeline.config.runs_model import RunsModel
 from pipeline.config.search import SearchConfig
 from pipeline.config.settings import PathOrId, Section, setting
 
@@ -51,11 +52,9 @@ class ModelSettings(Section):
         raise NotImplementedError
 
 
-class EncoderSettings(ModelSettings):
+class EncoderSettings(ModelSettings, RunsModel):
     """Settings of all backends that run a model, whatever its output."""
 
-    on_gpu: ClassVar[bool] = True
-    """Whether the backend can compute on GPUs."""
     as_sentence_transformers: ClassVar[bool] = False
     """Whether the backend runs all modules that sentence-transformers runs, with that library's defaults;
     otherwise it runs Transformer, Pooling and Normalize, with FlagEmbedding's defaults."""
@@ -90,13 +89,6 @@ class EncoderSettings(ModelSettings):
             raise ValueError(f"backend '{self.backend}' needs model.name: add it")
         return self
 
-    def load(self, model: Any, prepared: Any) -> Any:
-        """Load a `pipeline.models.model.Model` as a `pipeline.encoders.batching.Backend`.
-
-        `prepared` is the folder that `prepare` made of it, or None.
-        """
-        raise NotImplementedError
-
     def shares_pass(self, model: Any) -> bool:
         """Whether one pass of the backend over texts can make other outputs of a model besides this one.
 
@@ -119,14 +111,6 @@ class EncoderSettings(ModelSettings):
 
         `prepared` is the folder that `prepare` made; None if the backend needs no comparison.
         """
-        return None
-
-    def prepared_recipe(self, model: Any) -> Any:
-        """The recipe of the model's prepared form; None if the backend runs the model's own files."""
-        return None
-
-    def prepare(self, model: Any, store: Any) -> Any:
-        """The artifact of `prepared_recipe`, loaded or made in a `pipeline.storage.store.Store`; or None."""
         return None
 
 
@@ -229,12 +213,14 @@ BACKENDS = Kinds(
     ModelSettings,
     "backend",
     {
+        "auto": "pipeline.encoders.auto:AutoSettings",
         "flag": "pipeline.encoders.torch.flag:FlagSettings",
         "openvino": "pipeline.encoders.openvino.backend:OpenVINOSettings",
         "native": "pipeline.encoders.native.backend:NativeSettings",
         "sentence-transformers": (
             "pipeline.encoders.torch.sentence_transformers:SentenceTransformersSettings"
         ),
+        "auto sparse": "pipeline.encoders.auto:AutoSparseSettings",
         "flag sparse": "pipeline.encoders.torch.flag_sparse:FlagSparseSettings",
         "sentence-transformers sparse": (
             "pipeline.encoders.torch.sparse_encoder:SentenceTransformersSparseSettings"
@@ -242,6 +228,7 @@ BACKENDS = Kinds(
         "http": "pipeline.encoders.http.backend:HttpSettings",
         "precomputed": "pipeline.encoders.precomputed:PrecomputedSettings",
         "precomputed sparse": "pipeline.encoders.precomputed_sparse:PrecomputedSparseSettings",
+        "auto multivector": "pipeline.encoders.auto:AutoMultiVectorSettings",
         "flag multivector": "pipeline.encoders.torch.flag_multivector:FlagMultiVectorSettings",
         "sentence-transformers multivector": (
             "pipeline.encoders.torch.multi_vector_encoder:SentenceTransformersMultiVectorSettings"
@@ -249,7 +236,7 @@ BACKENDS = Kinds(
         "precomputed multivector": "pipeline.encoders.precomputed_multivector:PrecomputedMultiVectorSettings",
         "bm25": "pipeline.retrievers.bm25:Bm25Settings",
     },
-    default="flag",
+    default="auto",
     variant=Variant("output", "dense"),
 )
 """The backends, and what they give besides dense vectors, as "BACKEND OUTPUT".

@@ -7,16 +7,15 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import model_validator
 
 from pipeline.config.kinds import Kinds
-from pipeline.config.settings import PathOrId, Section, keyed_settings, setting
+from pipeline.config.runs_model import RunsModel
+from pipeline.config.settings import PathOrId, keyed_settings, setting
 
 
-class RerankSettings(Section):
+class RerankSettings(RunsModel):
     """A model that scores the best passages of each query anew."""
 
     retriever: ClassVar[Any] = "pipeline.retrievers.reranked:Reranked"
     """The class of the retriever that uses the model, or "module:class" to import it from."""
-    on_gpu: ClassVar[bool] = True
-    """Whether the backend can compute on GPUs."""
 
     backend: str = setting(..., "what runs the model", shapes="rerank")
     name: PathOrId = setting(..., "hub id or local folder", shapes="rerank", keyed=False)
@@ -50,27 +49,8 @@ class RerankSettings(Section):
             if name not in _RANKING and value is not None
         }
 
-    def taken(self, model: Any, store: Any) -> RerankSettings:
-        """The settings of the backend that is used: these, unless the backend chooses another one."""
-        return self
-
-    def load(self, model: Any, prepared: Any) -> Any:
-        """Load a `pipeline.rerankers.Reranker` as a `pipeline.rerankers.Scorer`.
-
-        `prepared` is the folder that `prepare` made of it, or None.
-        """
-        raise NotImplementedError
-
     def check_model(self, model: Any) -> None:
         """Raise an InputError for a resolved model that these settings do not fit; loads nothing."""
-
-    def prepared_recipe(self, model: Any) -> Any:
-        """The recipe of the model's prepared form; None if the backend runs the model's own files."""
-        return None
-
-    def prepare(self, model: Any, store: Any) -> Any:
-        """The artifact of `prepared_recipe`, loaded or made in a `pipeline.storage.store.Store`; or None."""
-        return None
 
 
 _RANKING = ("depth",)  # settings that shape the ranking and not a pair's score

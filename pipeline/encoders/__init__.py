@@ -144,7 +144,7 @@ class Encoder:
             Rows in the order of `texts`: float32 [texts, dimension], whole and not normalized, or `Ragged`.
 
         Raises:
-            InputError: A text's vector is too far from that of the fp32 model.
+            UnsuitedError: A text's vector is too far from that of the fp32 model.
         """
         return self._encode(self.backend, texts, role, usage, bar)
 

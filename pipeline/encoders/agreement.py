@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from pipeline.core.errors import InputError
+from pipeline.core.errors import UnsuitedError
 from pipeline.core.records import Float32, Float64, Int32, Int64
 from pipeline.data.sources.beir import SAMPLE
 from pipeline.encoders.batching import tokenize
@@ -157,7 +157,7 @@ class Watch:
         """Compare some texts, as they were given to the model, with their vectors.
 
         Raises:
-            InputError: The cosine of one is below the limit.
+            UnsuitedError: The cosine of one is below the limit.
         """
         limit = LIMITS[self.reference.precision]
         for row in self._chosen(texts, max_length):
@@ -168,7 +168,7 @@ class Watch:
                 expected = self.reference.vector(ids)
             (cosine,) = _cosines(vectors[row : row + 1], expected[None])
             if not cosine >= limit:
-                raise InputError(
+                raise UnsuitedError(
                     f"in {self.reference.precision}, the vector of a text of {len(ids)} tokens has a cosine "
                     f"of {cosine:.6f} to the one that model '{self.name}' gives in fp32",
                     allowed=f"{limit:g} or more",

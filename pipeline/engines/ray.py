@@ -204,5 +204,5 @@ def _cause(error: Any) -> BaseException:
     """The error that a worker raised; pickling keeps no keywords, so an InputError is made again."""
     cause: BaseException = error.cause
     if isinstance(cause, InputError):
-        return InputError(cause.found, allowed=cause.allowed, fix=cause.fix)
+        return type(cause)(cause.found, allowed=cause.allowed, fix=cause.fix)
     return cause

@@ -13,9 +13,9 @@ Role = Literal["passages", "queries"]
 ROLES: tuple[Role, ...] = ("passages", "queries")
 
 
-Origin = Literal["config", "model", "family", "guess", "device"]
-"""Where a setting of a model comes from: the config, the model's own files, the table of families, a default
-that nothing confirms, or what the device can compute in."""
+Origin = Literal["config", "auto", "model", "family", "guess", "device"]
+"""Where a setting of a model comes from: the config, what `model.backend: auto` took, the model's own files,
+the table of families, a default that nothing confirms, or what the device can compute in."""
 
 
 class Decided(NamedTuple):
@@ -89,6 +89,7 @@ class Model:
         dimension: Number of dimensions of the whole vector, if it is known before the model is loaded.
         trust_remote_code: Whether Python files that come with the model may run.
         corpus: Passages that an int8 model is calibrated on.
+        config: Content of its `config.json`.
         decided: The settings that its files, its family or a default may decide, by name, for reports.
     """
 
@@ -108,6 +109,7 @@ class Model:
     dimension: int | None = None
     trust_remote_code: bool = False
     corpus: CalibrationCorpus | None = None
+    config: dict[str, Any] = field(default_factory=dict, compare=False)
     decided: dict[str, Decided] = field(default_factory=dict)
 
     def describe(self) -> str:

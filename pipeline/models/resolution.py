@@ -51,17 +51,19 @@ def resolve_model(config: EncoderSettings, find: FindModel = find_model) -> Mode
     lengths = {role: _max_tokens(config, role, card, family) for role in ROLES}
     for role, own in (late.max_lengths if late else {}).items():
         lengths[role] = min(lengths[role], Decided(own, "model"), key=lambda each: each.value)
+    given: Origin = "auto" if config.taken_by_auto else "config"
     decided = {
+        "backend": Decided(config.backend, given),
         "query instruction": Decided("…".join(filter(None, prompts["queries"])), sources["queries"]),
         "passage instruction": Decided("…".join(filter(None, prompts["passages"])), sources["passages"]),
         "tokens of a query": lengths["queries"],
         "tokens of a passage": lengths["passages"],
-        "precision": Decided(precision, "config" if precision == config.precision else "device"),
+        "precision": Decided(precision, given if precision == config.precision else "device"),
     }
     of_vectors: dict[str, Any] = {"output": config.output, "pooling": ""}
     if isinstance(config, DenseEncoderSettings):
         pooling = _pooling(config, card, family)
-        decided = {"pooling": pooling, **decided}
+        decided = {"backend": decided["backend"], "pooling": pooling, **decided}
         of_vectors |= _vector_settings(config, card, str(pooling.value))
     elif isinstance(config, MultiVectorEncoderSettings):
         of_vectors |= {"normalize": late is None, "mean_over_tokens": late.mean if late else True}
@@ -75,6 +77,7 @@ def resolve_model(config: EncoderSettings, find: FindModel = find_model) -> Mode
         max_lengths={role: int(lengths[role].value) for role in ROLES},
         pad_id=max(int(card.config.get("pad_token_id") or 0), 0),
         trust_remote_code=config.trust_remote_code,
+        config=card.config,
         decided=decided,
         **of_vectors,
     )

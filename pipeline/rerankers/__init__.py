@@ -16,11 +16,11 @@ from pipeline.core.progress import Bar
 from pipeline.core.records import Float32
 from pipeline.encoders.usage import Usage
 from pipeline.models.ready import Ready
-from pipeline.rerankers.model import Reranker, recipe, resolve, settled
+from pipeline.rerankers.model import Reranker, recipe, resolve
 from pipeline.storage.artifacts import Artifact
 from pipeline.storage.store import Store
 
-__all__ = ["Reranker", "Scorer", "Usage", "choose", "ready", "recipe", "resolve"]
+__all__ = ["Reranker", "Scorer", "Usage", "ready", "recipe", "resolve"]
 
 
 class Scorer(Protocol):
@@ -35,17 +35,10 @@ class Scorer(Protocol):
         ...
 
 
-def choose(config: RerankSettings, model: Reranker, store: Store) -> tuple[RerankSettings, Reranker]:
-    """The settings of the backend that is used, and the model as that one runs it (see `auto`)."""
-    taken = config.taken(model, store)
-    return taken, settled(model, taken)
-
-
 def ready(config: RerankSettings, model: Reranker, store: Store) -> Ready:
     """The model, after its backend has prepared it in `store`, if it needs to."""
-    taken, model = choose(config, model, store)
-    prepared: Artifact | None = taken.prepare(model, store)
-    return Ready(model, prepared, partial(_open, taken))
+    prepared: Artifact | None = config.prepare(model, store)
+    return Ready(model, prepared, partial(_open, config))
 
 
 def _open(config: RerankSettings, model: Reranker, prepared: Path | None) -> Scorer:

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.core.errors import UnsuitedError
 from pipeline.core.records import Float32, Int64
 from pipeline.encoders import conversion
 from pipeline.encoders.native.backend import TOKENIZER
@@ -29,7 +30,7 @@ from pipeline.encoders.torch.first_token import limit_last_layer_to_first_token
 from pipeline.models.card import max_positions
 from pipeline.models.tokenizer import write_tokenizer
 from pipeline.rerankers.classifier import TYPES, load_classifier
-from pipeline.rerankers.model import Reranker, UnsuitedError
+from pipeline.rerankers.model import Reranker
 from pipeline.rerankers.pairs import Pair, PairTokenizer, longest_first, template_of
 from pipeline.storage.artifacts import Recipe
 

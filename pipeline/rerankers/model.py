@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from pipeline.config.rerank import FlagRerankSettings, RerankSettings
@@ -13,10 +13,6 @@ from pipeline.models.json_types import SIZE
 from pipeline.models.resolution import FindModel, choose_device, refuse_adapter
 
 SCHEMA = 1  # of what is computed for a pair
-
-
-class UnsuitedError(InputError):
-    """A model that a backend cannot run, or of which it would give other scores; another backend can."""
 
 
 @dataclass(frozen=True)
@@ -109,8 +105,3 @@ def recipe(config: RerankSettings, model: Reranker) -> dict[str, Any]:
     prepared = config.prepared_recipe(model)
     made_of = {"prepared": prepared.key} if prepared else {}
     return {"schema": SCHEMA, "model": model.recipe(), **made_of, **config.score_settings()}
-
-
-def settled(model: Reranker, config: RerankSettings) -> Reranker:
-    """A model that was resolved for `auto`, as the backend runs it that was chosen."""
-    return replace(model, precision=config.precision if config.precision == "int16" else model.precision)

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pipeline.config import RerankSettings
 from pipeline.config.rerank import FlagRerankSettings
+from pipeline.core.errors import UnsuitedError
 from pipeline.core.records import Float32
 from pipeline.encoders.batching import TokenBatch
 from pipeline.encoders.conversion import keep_files
+from pipeline.encoders.native import abilities
 from pipeline.encoders.native.backend import TOKENIZER, WEIGHTS, NativeRunner, ready_kernels
 from pipeline.rerankers import conversion
-from pipeline.rerankers.model import Reranker, UnsuitedError
+from pipeline.rerankers.model import Reranker
 from pipeline.rerankers.pairs import PairScorer, encoder_tokenizer, token_types
 from pipeline.storage.artifacts import Artifact, Draft, Recipe
 from pipeline.storage.store import Store
@@ -40,6 +42,12 @@ class NativeRerankSettings(FlagRerankSettings):
     device: Literal["auto", "cpu"] = RerankSettings.narrowed(
         "device", "auto", doc="auto or cpu: it computes nowhere else"
     )
+
+    def suits(self, model: Reranker) -> bool:
+        """See `RunsModel.suits`."""
+        is_classifier = model.architecture.endswith("ForSequenceClassification")
+        known = abilities.computes(model.config, model.trust_remote_code)
+        return abilities.has_vnni() and is_classifier and known
 
     def load(self, model: Reranker, prepared: Path) -> PairScorer:
         """See `RerankSettings.load`."""
@@ -77,12 +85,11 @@ class _Backend(NativeRunner):
 
 
 def _pack(model: Reranker, draft: Draft) -> dict[str, Any]:
-    from pipeline.rerankers.packing import ARCHITECTURES, PackedClassifier
+    from pipeline.rerankers.packing import PackedClassifier
 
     log.info("packing %s in int16, once", model.name)
-    allowed = f"{', '.join(ARCHITECTURES)} with GELU, widths in multiples of 64, heads in multiples of 32"
     with draft.scratch() as aside:
-        conversion.convert_in_subprocess(model, "native", aside / WEIGHTS, allowed)
+        conversion.convert_in_subprocess(model, "native", aside / WEIGHTS, abilities.LIMITS)
         ready_kernels()
         packed = PackedClassifier(aside / WEIGHTS)
         difference, span = conversion.largest_difference(packed.scores, aside / conversion.EXPECTED)

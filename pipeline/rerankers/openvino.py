@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 from pipeline.config import RerankSettings
 from pipeline.config.rerank import FlagRerankSettings
-from pipeline.core.openvino_runtime import import_openvino
+from pipeline.core.errors import UnsuitedError
+from pipeline.core.openvino_runtime import import_openvino, is_installed
 from pipeline.core.records import Float32, Int64
 from pipeline.encoders.batching import TokenBatch
 from pipeline.encoders.conversion import keep_files
@@ -22,7 +23,7 @@ from pipeline.encoders.openvino.backend import (
 )
 from pipeline.rerankers import conversion
 from pipeline.rerankers.classifier import TYPES
-from pipeline.rerankers.model import Reranker, UnsuitedError
+from pipeline.rerankers.model import Reranker
 from pipeline.rerankers.pairs import PairScorer, encoder_tokenizer, token_types
 from pipeline.storage.artifacts import Artifact, Draft, Recipe
 from pipeline.storage.store import Store
@@ -43,6 +44,10 @@ class OpenVINORerankSettings(FlagRerankSettings):
     device: Literal["auto", "cpu"] = RerankSettings.narrowed(
         "device", "auto", doc="auto or cpu: it computes nowhere else"
     )
+
+    def suits(self, model: Reranker) -> bool:
+        """See `RunsModel.suits`."""
+        return is_installed() and model.architecture.endswith("ForSequenceClassification")
 
     def load(self, model: Reranker, prepared: Path) -> PairScorer:
         """See `RerankSettings.load`."""

@@ -30,7 +30,6 @@ _HEADS = {
     ),
 }
 """The two linear layers of each class's head."""
-ARCHITECTURES = tuple(name.rpartition(".")[2] for name in _HEADS)
 
 
 def classifier_arrays(network: Any) -> dict[str, Any]:

@@ -86,12 +86,27 @@ class Unjudged(Record):
     highest: float
 
 
+class ModelRun(Record):
+    """What ran a model; `auto` says whether the config left the backend to `auto`."""
+
+    name: str
+    backend: str
+    precision: str
+    auto: bool = False
+
+    @property
+    def note(self) -> str:
+        """What ran it, as a clause."""
+        return f"{self.name}: run by backend {self.backend} in {self.precision}"
+
+
 class Metrics(Record):
     """The content of `metrics.json`: means and their 95% intervals by measure, and the stages in order.
 
     Attributes:
         queries: How many were judged.
         passages: How many were searched.
+        models: What ran each model, rerankers included; empty in results of earlier versions.
         missing: What was judged and is not in the collection; None in results of earlier versions.
         short_rankings: Only where a ranking ends before the deepest cutoff of a measure.
         intervals: None where none is shown; see `pipeline.metrics.statistics.mean_interval`.
@@ -106,6 +121,7 @@ class Metrics(Record):
     name: Name
     queries: int
     passages: Annotated[int, Field(gt=0)]
+    models: tuple[ModelRun, ...] = ()
     missing: MissingTexts | None = None
     metrics: dict[str, float]
     intervals: dict[str, tuple[float, float] | None] = Field({})

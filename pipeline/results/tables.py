@@ -30,7 +30,14 @@ def result_table(record: Metrics) -> Table:
     table = measure_table(title, record.metrics, record.intervals, unjudged)
     short = [f"{record.short_rankings.note}."] if record.short_rankings else []
     missing = record.missing.notes if record.missing else []
-    return replace(table, notes=[*table.notes, *short, *(f"{note}." for note in missing)])
+    notes = [*table.notes, *short, *(f"{note}." for note in missing), *_taken([record])]
+    return replace(table, notes=notes)
+
+
+def _taken(records: Sequence[Metrics]) -> list[str]:
+    """What ran each model whose backend was left to `auto`, as notes."""
+    models = (model for record in records for model in record.models if model.auto)
+    return list(dict.fromkeys(f"{model.note}, which auto took." for model in models))
 
 
 def stage_table(record: Metrics) -> Table:
@@ -113,7 +120,7 @@ def summary_table(records: Sequence[Metrics], total: int) -> Table:
         rows.append((record.name, *figures, f"{computed} of {len(record.all_stages)}"))
     columns = [Column(name, "right", "never") for name in (*measures, "seconds", "computed")]
     title = f"{len(records):,} of {total:,} benchmarks finished"
-    return Table(title, [Column("result"), *columns], rows)
+    return Table(title, [Column("result"), *columns], rows, _taken(records))
 
 
 def time_table(names: Sequence[str], records: Sequence[Metrics]) -> Table:

@@ -47,10 +47,11 @@ def write_result(
     artifacts = {outcome.stage: outcome.artifact for outcome in outcomes if outcome.artifact}
     ranking, evaluate = artifacts[benchmark.retriever.ranking], artifacts["evaluate"]
     scores = benchmark.opened(SCORES)
-    settings = benchmark.config.model_dump(mode="json")
+    settings = benchmark.settled.model_dump(mode="json")
     metrics = {
         "name": benchmark.config.name,
         **{key: scores[key] for key in REPORTED},
+        "models": _models(benchmark),
         "stages": _stage_rows(outcomes, ""),
     }
     for key in ASSESSMENTS:
@@ -88,6 +89,19 @@ def write_result(
     check_folder(folder)
     _write_files(folder, metrics, manifest, described, [evaluate.path(PER_QUERY), ranking.path(RUN)])
     return Result(folder, metrics)
+
+
+def _models(benchmark: Benchmark) -> list[dict[str, Any]]:
+    """What ran each model, and whether that was left to `auto`."""
+    return [
+        {
+            "name": section.label,
+            "backend": section.backend,
+            "precision": benchmark.identities.resolve(section).precision,
+            "auto": section.taken_by_auto,
+        }
+        for section in benchmark.settled.models
+    ]
 
 
 def _speed_of_reranking(outcomes: Sequence[StageOutcome]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ import numpy as np
 from pipeline import encoders, engines
 from pipeline.config import EncoderSettings, ModelSettings, keyed_settings
 from pipeline.core.records import Collection, Texts
-from pipeline.encoders import CalibrationCorpus, Model, Output, Precomputed, Served, Source, Usage
+from pipeline.encoders import CalibrationCorpus, Model, Output, Precomputed, Served, Source, Usage, choice
 from pipeline.engines import Engine, Part, jobs
 from pipeline.models.model import ROLES, Role
 from pipeline.retrievers import asked_again
@@ -169,7 +169,8 @@ class EncodingRetriever(Retriever[Settings], ABC):
                     others.append(RowMaking.begin(texts, hashes, other.kept, begun, other.shard_rows, alike))
                     outputs.append(other.output)
                     most = min(most, other.shard_rows)
-            usage = _Encoding(role, own, outputs, OtherOutputs(others), context).run(most)
+            with choice.remembering(self.settings, self.model, context.store):
+                usage = _Encoding(role, own, outputs, OtherOutputs(others), context).run(most)
         draft.save_array(text_table.NAME, text_table.table_of(hashes))
         todo = int(own.new.sum())
         context.meter.count(len(texts), worked=todo)

@@ -11,6 +11,7 @@ from pipeline import engines, rerankers
 from pipeline.config import RerankSettings, keyed_settings
 from pipeline.core.order import descending_id_rank
 from pipeline.core.records import Collection
+from pipeline.encoders import choice
 from pipeline.engines import Engine
 from pipeline.models.model import Model
 from pipeline.rerankers import Reranker
@@ -96,11 +97,11 @@ class Reranked(Retriever[RerankSettings]):
         passages = first.passages[:, : self.settings.depth]
         query, column = np.nonzero(passages >= 0)
         pairs = Pairs(collection, query, passages[query, column])
-        taken, model = rerankers.choose(self.settings, self.model, context.store)
-        kept = ScoreStore(context.store, rerankers.recipe(taken, model), context.fresh)
+        kept = ScoreStore(context.store, rerankers.recipe(self.settings, self.model), context.fresh)
         scores = np.full(passages.shape, -np.inf, np.float32)
-        scores[query, column] = score_pairs(pairs, kept, context)
+        with choice.remembering(self.settings, self.model, context.store):
+            scores[query, column] = score_pairs(pairs, kept, context)
         ranking = reranking.rerank(first, scores, descending_id_rank(collection.passages.ids))
         facts = save_ranking(draft, collection, ranking)
-        facts |= {"reranked": scores.shape[1], "pairs": len(pairs), "backend": taken.backend}
+        facts |= {"reranked": scores.shape[1], "pairs": len(pairs), "backend": self.settings.backend}
         return {**facts, "scored_in": kept.keys}

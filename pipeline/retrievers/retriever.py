@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
 from pipeline import data, encoders, rerankers
-from pipeline.config import Config
+from pipeline.config import Config, RerankSettings
 from pipeline.config.kinds import named
 from pipeline.config.settings import Section
 from pipeline.core.records import Collection
 from pipeline.data import Identity
+from pipeline.encoders import choice
 from pipeline.engines import Engine, LocalEngine
 from pipeline.models.files import find_model
 from pipeline.models.model import Model
@@ -36,13 +37,21 @@ class Identities:
         self.model = cache(partial(encoders.resolve, find=find))
         self.reranker = cache(partial(rerankers.resolve, find=find))
 
+    def settle(self, config: Config, store: Store) -> Config:
+        """The config with the backends that `auto` takes (see `pipeline.encoders.choice`)."""
+        return config.with_models(lambda section: choice.take(section, self.resolve, store))
+
+    def resolve(self, section: Any) -> Any:
+        """The model, or the given vectors, of a section `model` or `rerank`."""
+        return (self.reranker if isinstance(section, RerankSettings) else self.model)(section)
+
 
 @dataclass(eq=False)
 class Retriever(ABC, Generic[Settings]):
     """Makes a ranking of a collection; a kind names the class of its section, as `Retriever[Settings]`.
 
     Args:
-        config: The benchmark's settings.
+        config: The benchmark's settings, with the backends that are used.
         identities: Looks up and hashes the files that the config names.
         identity: The hashes of the collection's parts.
         corpus: The file of the passages, which exists once the collection is read.

@@ -41,7 +41,7 @@ def test_defaults_are_the_contract_s(tmp_path: Path) -> None:
     config = load_config(write(tmp_path, MINIMAL))
     assert config.search.top_k == 1000
     assert config.index.factory == "Flat"
-    assert config.model.backend == "flag"
+    assert config.model.backend == "auto"
     assert config.model.shard_rows == 16384
     assert config.evaluate.measures == ("ndcg@10", "mrr@10", "recall@100", "map@1000", "precision@10")
     assert (config.cache, config.output) == ("indexes", "results")

@@ -16,7 +16,7 @@ from numba import config, njit, typeof
 from numba.core.caching import CacheImpl
 
 from pipeline.core.records import Float32, Float64
-from pipeline.encoders.native import kernels
+from pipeline.encoders.native import abilities, kernels
 from pipeline.encoders.native.kernels import Linear
 
 
@@ -111,11 +111,11 @@ def test_attention_is_numpy_s(lengths: list[int], heads: int, size: int) -> None
 
 
 def test_two_products_and_their_sum_are_one_instruction() -> None:
-    """Where there is one, as `HAS_VNNI` says; LLVM has to find it in what is written out."""
+    """Where there is one, as `has_vnni` says; LLVM has to find it in what is written out."""
     tile = njit(**kernels._OPTIONS)(kernels.linear.py_func)
     types = tuple(map(typeof, arguments(np.ones((6, 64), np.float32), np.ones((64, 64), np.float32))))
     tile.compile(types)
-    assert ("vpdpwssd" in tile.inspect_asm(types)) == kernels.HAS_VNNI
+    assert ("vpdpwssd" in tile.inspect_asm(types)) == abilities.has_vnni()
 
 
 def test_exponentials_are_close_over_their_whole_range() -> None:

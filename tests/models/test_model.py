@@ -225,7 +225,9 @@ def test_it_is_known_where_each_setting_comes_from(
     if not declared:
         shutil.rmtree(folder / "1_Pooling")
     lengths = {"query_max_length": 9999, "passage_max_length": 128}
-    model = resolve(BACKENDS.make(name=str(folder), **lengths, **settings))
+    model = resolve(BACKENDS.make(name=str(folder), backend="flag", **lengths, **settings))
+    assert next(iter(model.decided.items())) == ("backend", ("flag", "config"))
+    del model.decided["backend"]
     found = ", ".join(f"{used.value}/{used.source}" for used in model.decided.values())
     assert found.replace(BGE_INSTRUCTION, "RELEVANT") == decided
     assert bool(model.guesses()) == ("guess" in decided)
@@ -370,7 +372,7 @@ def test_dimensions_are_known_beforehand_where_nothing_changes_the_network_s(
 
 
 def test_more_dimensions_than_there_are_are_refused(bge_folder: Path, tmp_path: Path) -> None:
-    config = BACKENDS.make(name=str(bge_folder), truncate_dim=129)
+    config = BACKENDS.make(name=str(bge_folder), backend="flag", truncate_dim=129)
     with pytest.raises(InputError, match="makes vectors of 128 dimensions"):
         open_encoder(config, resolve(config), Store(tmp_path))
 

@@ -15,6 +15,7 @@ from pipeline import rerankers
 from pipeline.config import RERANKERS
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float32
+from pipeline.encoders import choice
 from pipeline.rerankers import native
 from pipeline.rerankers.pairs import Pair, longest_first
 from pipeline.storage.store import Store
@@ -56,33 +57,14 @@ def test_converted_models_give_torch_s_scores(
     assert np.abs(scores(pairs, backend="openvino", name=reranker(kind)) - expected).max() < 1e-4
     in_int16 = scores(pairs, backend="native", name=reranker(kind))
     assert 0 < np.abs(in_int16 - expected).max() < native.TOLERANCE * np.ptp(expected)
-    assert (scores(pairs, backend="auto", name=reranker(kind)) == in_int16).all()
 
 
-def test_auto_takes_flag_where_the_kernels_score_otherwise_and_remembers_it(
-    reranker: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = Store(tmp_path)
-    config = RERANKERS.make(backend="auto", name=str(reranker("bert")))
-    model = rerankers.resolve(config)
-    monkeypatch.setattr(native, "TOLERANCE", 1e-12)
-    assert rerankers.choose(config, model, store)[0].backend == "flag"
-    with pytest.raises(InputError, match=r"differ in int16 by .* Set rerank\.backend to flag"):
-        RERANKERS.make(backend="native", name=config.name).prepare(model, store)
-    monkeypatch.undo()
-    assert rerankers.choose(config, model, store)[0].backend == "flag"
-    chosen, settled = rerankers.choose(config, model, Store(tmp_path / "other"))
-    explicit = RERANKERS.make(backend="native", name=config.name)
-    assert rerankers.recipe(chosen, settled) == rerankers.recipe(explicit, rerankers.resolve(explicit))
-
-
-def test_auto_takes_flag_for_models_that_the_kernels_do_not_run(
+def test_auto_takes_flag_for_models_that_the_others_do_not_run(
     reranker: Callable[[str], Path], tmp_path: Path
 ) -> None:
     given = {"name": str(reranker("gemma")), "query_instruction": "Q: ", "batch_size": 3}
-    config = RERANKERS.make(backend="auto", **given)
-    chosen, _ = rerankers.choose(config, rerankers.resolve(config), Store(tmp_path))
-    assert chosen == RERANKERS.make(backend="flag", **given)
+    taken = choice.take(RERANKERS.make(backend="auto", **given), rerankers.resolve, Store(tmp_path))
+    assert taken.model_dump() == RERANKERS.make(backend="flag", **given).model_dump()
 
 
 def test_instructions_and_the_prompt_change_scores(

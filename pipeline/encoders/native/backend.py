@@ -13,11 +13,12 @@ import numpy as np
 
 from pipeline.config import DenseEncoderSettings, EncoderSettings, ModelSettings
 from pipeline.core import machine
-from pipeline.core.errors import InputError
+from pipeline.core.errors import InputError, UnsuitedError
 from pipeline.core.records import Float32, Int64
 from pipeline.encoders import conversion
 from pipeline.encoders.agreement import Reference, TorchVectors, disagreement
 from pipeline.encoders.batching import TokenBatch
+from pipeline.encoders.native import abilities
 from pipeline.models.model import Model
 from pipeline.storage.artifacts import Artifact, Draft, Recipe
 from pipeline.storage.store import Store
@@ -40,11 +41,15 @@ class NativeSettings(DenseEncoderSettings):
 
     backend: Literal["native"] = ModelSettings.narrowed("backend", "native")
     precision: Literal["int16"] = EncoderSettings.narrowed(
-        "precision", doc="number format the model computes in: int16 and no other"
+        "precision", "int16", doc="number format the model computes in: int16 and no other"
     )
     device: Literal["auto", "cpu"] = ModelSettings.narrowed(
         "device", "auto", doc="auto or cpu: it computes nowhere else"
     )
+
+    def suits(self, model: Model) -> bool:
+        """See `RunsModel.suits`."""
+        return abilities.has_vnni() and abilities.computes(model.config, model.trust_remote_code)
 
     def load(self, model: Model, prepared: Path) -> NativeBackend:
         """See `EncoderSettings.load`."""
@@ -135,7 +140,7 @@ def ready_kernels() -> None:
     from pipeline.encoders.native import kernels
 
     kernels.compile_all()
-    if not kernels.HAS_VNNI:
+    if not abilities.has_vnni():
         log.warning("int16 is not native on this CPU, which has no VNNI: slower than fp32 with openvino")
 
 
@@ -146,7 +151,6 @@ def _pack(model: Model, draft: Draft) -> dict[str, Any]:
     from pipeline.encoders.native.reference import LINEAR, matrix_file
 
     log.info("packing %s in int16, once", model.name)
-    allowed = "BERT, RoBERTa and XLM-RoBERTa with GELU, widths in multiples of 64, heads in multiples of 32"
     with draft.scratch() as aside, ThreadPoolExecutor(1) as thread:
         compiling = thread.submit(compile_all)  # while a subprocess packs the model
         conversion.convert_in_subprocess(
@@ -154,7 +158,7 @@ def _pack(model: Model, draft: Draft) -> dict[str, Any]:
             "pipeline.encoders.native.packing",
             aside / WEIGHTS,
             made="packed in int16",
-            allowed=allowed,
+            allowed=abilities.LIMITS,
             fix=INSTEAD,
         )
         compiling.result()
@@ -163,6 +167,6 @@ def _pack(model: Model, draft: Draft) -> dict[str, Any]:
         packed = PackedModel(aside / WEIGHTS, model.pooling)
         differs = disagreement(packed.vectors, expected, "int16")
         if differs:
-            raise InputError(f"model '{model.name}' cannot be computed in int16: {differs}", fix=INSTEAD)
+            raise UnsuitedError(f"model '{model.name}' cannot be computed in int16: {differs}", fix=INSTEAD)
         conversion.keep_files(aside, draft, (WEIGHTS, TOKENIZER, *map(matrix_file, LINEAR)))
     return {"name": model.name}

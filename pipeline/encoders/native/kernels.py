@@ -48,8 +48,6 @@ PANEL = 64  # rows of weights stored side by side
 BLOCK = 96  # tokens computed together in a layer: their activations fit into the processor's cache
 
 _CPU = llvm.get_host_cpu_features()
-HAS_VNNI = any(_CPU.get(name) for name in ("avx512vnni", "avxvnni"))
-"""Whether this processor multiplies and adds int16 in one instruction."""
 LANES = 16 if _CPU.get("avx512f") else 8  # numbers of 32 bits in a register
 TALL = 6  # rows of a tile
 _WIDE = 4 if _CPU.get("avx512f") else 2  # registers in a row of an int16 tile

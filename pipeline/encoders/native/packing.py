@@ -23,13 +23,13 @@ import numpy as np
 from pipeline.core.records import Float32
 from pipeline.encoders.agreement import torch_vectors
 from pipeline.encoders.conversion import Settings, pooled_network
-from pipeline.encoders.native.kernels import PANEL, pack_rows
+from pipeline.encoders.native import abilities
+from pipeline.encoders.native.kernels import pack_rows
 from pipeline.encoders.native.reference import LINEAR, matrix_file
 from pipeline.encoders.torch.first_token import is_standard_bert
 from pipeline.models.tokenizer import write_tokenizer
 
 TORCH_VECTORS = "torch_vectors.npz"  # for the check of the packed model
-HEAD = 32  # a head's width must be a multiple of it
 
 
 def pack_model(folder: Path, target: Path, settings: Settings) -> None:
@@ -59,7 +59,7 @@ def network_arrays(body: Any, of_pairs: bool = False) -> dict[str, Any]:
     if not is_standard_bert(body) or config.hidden_act != "gelu":
         raise ValueError(f"it is a {type(body).__name__} with {getattr(config, 'hidden_act', 'no GELU')}")
     width, inner, heads = config.hidden_size, config.intermediate_size, config.num_attention_heads
-    if width % PANEL or inner % PANEL or width // heads % HEAD:
+    if not abilities.fits(width, inner, heads):
         raise ValueError(f"its layers are {width} and {inner} wide, with {heads} heads")
     embeddings = body.embeddings
     layers = list(body.encoder.layer)

@@ -14,7 +14,7 @@ import numpy as np
 from pipeline.config import DenseEncoderSettings, EncoderSettings, ModelSettings
 from pipeline.core import machine
 from pipeline.core.errors import InputError
-from pipeline.core.openvino_runtime import has_bfloat16, import_openvino
+from pipeline.core.openvino_runtime import has_bfloat16, import_openvino, is_installed
 from pipeline.core.records import Float32, Int32, Int64
 from pipeline.data.collection_files import open_texts
 from pipeline.encoders import conversion
@@ -46,6 +46,10 @@ class OpenVINOSettings(DenseEncoderSettings):
     device: Literal["auto", "cpu"] = ModelSettings.narrowed(
         "device", "auto", doc="auto or cpu: it computes nowhere else"
     )
+
+    def suits(self, model: Model) -> bool:
+        """See `RunsModel.suits`: it is measured for encoders."""
+        return is_installed() and model.pooling != "last_token"
 
     def load(self, model: Model, prepared: Path) -> OpenVINOBackend:
         """See `EncoderSettings.load`."""

@@ -1,0 +1,83 @@
+"""The backend that `auto` takes: the fastest one here that gives FlagEmbedding's vectors or scores.
+
+It is known before any key is computed, so what `auto` makes has the keys of the backend that it took. The
+choice depends on the machine and on the model's files alone, and nothing is loaded for it: of the backends
+that compute in the precision, in the order of their measured speed, it is the first that suits both. One that
+converts a model compares it with torch, when it is first needed; if they differ, that backend is refused.
+The refusal is kept in the cache, and `auto` takes the next one from then on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from pipeline.config.kinds import Kinds
+from pipeline.config.runs_model import RunsModel
+from pipeline.core.errors import UnsuitedError
+from pipeline.models.resolution import choose_device
+from pipeline.storage.artifacts import Recipe
+from pipeline.storage.store import Store
+
+REFUSED = "refused"  # the name, in the cache, of the refusals
+CPU_ALONE = {"int16": {"native": "int16"}, "int8": {"openvino": "int8"}}
+ON_CPU = {
+    "fp32": {"native": "int16", "openvino": "fp32", "flag": "fp32"},
+    "fp16": {"native": "int16", "openvino": "fp32", "flag": "fp16"},  # which a CPU computes in fp32
+    "bf16": {"flag": "bf16"},
+    **CPU_ALONE,
+}
+"""By precision the backends that may be taken on a CPU, the fastest first, and the precision of each.
+
+Those of fp32 equal FlagEmbedding's vectors to a cosine of 0.99999; docs/models.md has their speeds. In bf16
+OpenVINO is closer to fp32 than torch is, and so not equal to it. `CPU_ALONE` has those that no backend
+computes on a GPU; each is computed by one backend."""
+
+
+def candidates(settings: RunsModel, kinds: Kinds[Any]) -> list[RunsModel]:
+    """Settings of the backends that `auto` may take, the fastest first."""
+    on_gpu = choose_device(settings.device, on_gpu=True) != "cpu"
+    precision = settings.precision
+    allowed = ON_CPU[precision]
+    if on_gpu and precision not in CPU_ALONE:
+        allowed = {"flag": precision}
+    return [kinds.converted(settings, backend=name, precision=own) for name, own in allowed.items()]
+
+
+def take(settings: Any, resolve: Callable[[Any], Any], store: Store) -> Any:
+    """The settings of the backend that is used: the first of the candidates that is not ruled out.
+
+    Args:
+        settings: A section `model` or `rerank`; one without a choice is returned as it is.
+        resolve: Gives the resolved model of such a section, loading nothing.
+        store: Where refusals are kept.
+    """
+    if not isinstance(settings, RunsModel):
+        return settings
+    *faster, last = settings.candidates()
+    if last is settings:
+        return settings
+    for candidate in (*faster, last):
+        candidate._taken_by_auto = True
+    resolve(last)  # so that what no backend runs is refused in the name of FlagEmbedding
+    for candidate in faster:
+        model = resolve(candidate)
+        if candidate.suits(model) and store.find(_refusal(candidate, model)) is None:
+            return candidate
+    return last
+
+
+@contextlib.contextmanager
+def remembering(settings: Any, model: Any, store: Store) -> Iterator[None]:
+    """A context around the use of a model: if its backend is found unsuited, that is kept in the cache."""
+    try:
+        yield
+    except UnsuitedError as error:
+        facts = {"name": model.name, "because": error.found}
+        store.make(_refusal(settings, model), lambda draft: (facts, {}))
+        raise
+
+
+def _refusal(settings: RunsModel, model: Any) -> Recipe:
+    return Recipe(REFUSED, {"prepared": settings.prepared_recipe(model).key})

@@ -1,0 +1,120 @@
+"""The backend that `auto` takes, for every precision, machine and kind of model."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from pipeline.config import BACKENDS
+from pipeline.core import machine
+from pipeline.core.errors import InputError, UnsuitedError
+from pipeline.encoders import choice, resolve
+from pipeline.encoders.native import abilities
+from pipeline.encoders.native.kernels import PANEL
+from pipeline.encoders.openvino import backend as openvino
+from pipeline.models import resolution
+from pipeline.storage.store import Store
+
+
+@pytest.fixture
+def take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[str, str]]:
+    """The backend and the precision that are taken for some settings, on a machine with VNNI and OpenVINO."""
+    monkeypatch.setattr(abilities, "has_vnni", lambda: True)
+
+    def take(**settings: Any) -> tuple[str, str]:
+        taken = choice.take(BACKENDS.make(**settings), resolve, Store(tmp_path / "store"))
+        assert taken.taken_by_auto == (settings.get("backend", "auto") == "auto")
+        return taken.backend, taken.precision
+
+    return take
+
+
+FASTEST = [
+    ("fp32", "native", "int16"), ("fp16", "native", "int16"), ("bf16", "flag", "bf16"),
+    ("int16", "native", "int16"), ("int8", "openvino", "int8"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("precision", "backend", "own"), FASTEST)
+def test_each_precision_has_its_backend(
+    take: Callable[..., tuple[str, str]], bge_folder: Path, precision: str, backend: str, own: str
+) -> None:
+    assert take(name=str(bge_folder), precision=precision) == (backend, own)
+
+
+def test_a_named_backend_stays(take: Callable[..., tuple[str, str]], bge_folder: Path) -> None:
+    assert take(name=str(bge_folder), backend="openvino", precision="bf16") == ("openvino", "bf16")
+
+
+def test_on_a_gpu_flag_is_taken(
+    take: Callable[..., tuple[str, str]], bge_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "gpus", lambda: ("a GPU",))
+    monkeypatch.setattr(resolution.metadata, "version", lambda _: "2.0")
+    for precision in ("fp32", "fp16", "bf16"):
+        assert take(name=str(bge_folder), precision=precision) == ("flag", precision)
+    assert take(name=str(bge_folder), precision="int16") == ("native", "int16")
+    assert take(name=str(bge_folder), device="cpu") == ("native", "int16")
+    with pytest.raises(ValidationError, match="int16, which is computed on the CPU alone"):
+        take(name=str(bge_folder), precision="int16", device="cuda")
+
+
+def test_the_next_is_taken_where_this_machine_lacks_something(
+    take: Callable[..., tuple[str, str]], bge_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(abilities, "has_vnni", lambda: False)
+    assert take(name=str(bge_folder)) == ("openvino", "fp32")
+    monkeypatch.setattr(openvino, "is_installed", lambda: False)
+    assert take(name=str(bge_folder)) == ("flag", "fp32")
+
+
+@pytest.mark.parametrize(
+    ("change", "backend"),
+    [
+        ({"hidden_act": "relu"}, "openvino"),
+        ({"model_type": "distilbert"}, "openvino"),
+        ({"intermediate_size": 100}, "openvino"),
+        ({"num_attention_heads": 8}, "openvino"),
+        ({"num_attention_heads": None}, "openvino"),
+        ({"position_embedding_type": "relative_key"}, "openvino"),
+        ({"architectures": ["QwenForCausalLM"], "model_type": "qwen3"}, "flag"),
+    ],
+)
+def test_the_next_is_taken_for_models_that_the_kernels_do_not_compute(
+    take: Callable[..., tuple[str, str]],
+    bge_folder: Path,
+    tmp_path: Path,
+    change: dict[str, Any],
+    backend: str,
+) -> None:
+    folder = Path(shutil.copytree(bge_folder, tmp_path / "model"))
+    described = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    (folder / "config.json").write_text(json.dumps(described | change), encoding="utf-8")
+    if backend == "flag":
+        shutil.rmtree(folder / "1_Pooling")  # then a decoder's vector is that of its last token
+    assert take(name=str(folder)) == (backend, "fp32")
+
+
+def test_a_refusal_is_remembered_for_the_model_that_it_is_of(
+    take: Callable[..., tuple[str, str]], bge_folder: Path, tmp_path: Path
+) -> None:
+    native = BACKENDS.make(name=str(bge_folder), backend="native")
+    store = Store(tmp_path / "store")
+    with pytest.raises(UnsuitedError), choice.remembering(native, resolve(native), store):
+        raise UnsuitedError("it is far off")
+    assert take(name=str(bge_folder)) == ("openvino", "fp32")
+    assert take(name=str(bge_folder), pooling="mean") == ("native", "int16")
+    assert take(name=str(bge_folder), backend="native") == ("native", "int16")
+    with pytest.raises(InputError), choice.remembering(native, resolve(native), store):
+        raise InputError("the disk is full")
+    assert len(list((tmp_path / "store" / choice.REFUSED).glob("*/manifest.json"))) == 1
+
+
+def test_the_widths_that_are_known_are_those_of_the_kernels() -> None:
+    assert abilities.WIDTH == PANEL

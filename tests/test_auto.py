@@ -1,0 +1,130 @@
+"""Runs that leave the backend to `auto`: what they share with others, and backends found unsuited."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline.api import run_benchmark, run_benchmarks
+from pipeline.config.files import load_config
+from pipeline.encoders import choice
+from pipeline.encoders.native import abilities, backend
+from pipeline.rerankers import native as native_reranker
+from pipeline.results.folder import Result
+from pipeline.results.tables import result_table
+from pipeline.runner import Benchmark
+from pipeline.storage.store import Store
+
+pytestmark = pytest.mark.usefixtures("quick_conversion", "_vnni")
+
+
+@pytest.fixture
+def _vnni(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernels count as fast, whatever processor this is."""
+    monkeypatch.setattr(abilities, "has_vnni", lambda: True)
+
+
+@pytest.fixture
+def run(workplace: Path) -> Callable[..., Result]:
+    """Runs the config of a finished benchmark with other settings, beside what that left in the cache."""
+
+    def run(*settings: str) -> Result:
+        return run_benchmark(load_config(workplace / "c.yaml", [*places(workplace), *settings]))
+
+    return run
+
+
+def places(folder: Path) -> list[str]:
+    return [f"cache={folder}/indexes", f"output={folder}/results"]
+
+
+def ran(result: Result) -> list[tuple[str, str, bool]]:
+    """The backend and the precision of each model, and whether `auto` took them."""
+    return [(model.backend, model.precision, model.auto) for model in result.record.models]
+
+
+def computed(result: Result) -> list[str]:
+    return [row.stage for row in result.record.all_stages if row.outcome == "computed"]
+
+
+AUTO = ("name=a", "model.backend=auto")
+
+
+def test_auto_and_the_backend_that_it_takes_share_all_they_compute(
+    run: Callable[..., Result], workplace: Path
+) -> None:
+    first, named = run(*AUTO), run("name=n", "model.backend=native")
+    assert (ran(first), ran(named)) == ([("native", "int16", True)], [("native", "int16", False)])
+    assert computed(first) == ["passages", "queries", "index", "search", "evaluate"]
+    assert computed(named) == []
+    manifest = json.loads((workplace / "results" / "a" / "manifest.json").read_text(encoding="utf-8"))
+    settings, used = manifest["config"]["model"], manifest["models"][0]["settings"]
+    assert (settings["backend"], settings["precision"]) == ("native", "int16")
+    assert used["backend"] == {"value": "native", "source": "auto"}
+    assert used["precision"] == {"value": "int16", "source": "auto"}
+    noted = "bge-small-en-v1.5: run by backend native in int16, which auto took."
+    assert noted in result_table(first.record).notes
+    assert not any("auto" in note for note in result_table(named.record).notes)
+
+
+def test_auto_takes_the_next_one_where_the_packed_model_differs_and_remembers_it(
+    run: Callable[..., Result],
+    workplace: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    packed = []
+
+    def differs(*_: Any) -> str:
+        packed.append(1)
+        return "a text of 9 tokens is far off"
+
+    monkeypatch.setattr(backend, "disagreement", differs)
+    both = [
+        load_config(workplace / "c.yaml", [*places(workplace), "model.backend=auto", f"name={n}"])
+        for n in "ab"
+    ]
+    first, second = (outcome.result for outcome in run_benchmarks(both))
+    assert ran(first) == ran(second) == [("openvino", "fp32", True)]
+    assert computed(first) == computed(second) == []  # the finished benchmark is of openvino
+    (said,) = (line for line in caplog.messages if line.startswith("auto takes another backend"))
+    assert said.endswith("cannot be computed in int16: a text of 9 tokens is far off")
+    assert ran(run(*AUTO)) == ran(first)
+    assert len(packed) == 1
+    monkeypatch.undo()
+    shutil.rmtree(workplace / "indexes" / choice.REFUSED)
+    monkeypatch.setattr(abilities, "has_vnni", lambda: True)
+    benchmark = Benchmark(both[0], Store(workplace / "indexes"))
+    assert benchmark.settled.model.backend == "native"
+
+
+def test_auto_takes_the_next_one_where_a_text_of_the_collection_differs(
+    run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def far_off(self: Any, batch: Any) -> Any:
+        return np.roll(self.network.vectors(batch.ids, batch.mask), 1, axis=1)
+
+    monkeypatch.setattr(backend.NativeBackend, "compute", far_off)
+    assert ran(run(*AUTO)) == [("openvino", "fp32", True)]
+    assert (
+        sum("auto takes another backend, because in int16, the vector" in line for line in caplog.messages)
+        == 1
+    )
+
+
+def test_rerankers_are_chosen_alike(
+    run: Callable[..., Result], reranker: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rerank = f"rerank={{backend: %s, name: {reranker('bert')}, depth: 2}}"
+    monkeypatch.setattr(native_reranker, "TOLERANCE", 1e-12)
+    auto = run("name=a", "model={backend: bm25}", rerank % "auto")
+    assert ran(auto) == [("openvino", "fp32", True)]
+    named = run("name=n", "model={backend: bm25}", rerank % "openvino")
+    assert ran(named) == [("openvino", "fp32", False)]
+    assert computed(named) == []
