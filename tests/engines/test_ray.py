@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from pipeline.engines import Engine, Part, open_engine
 from pipeline.engines import cluster as engine_cluster
 from pipeline.engines.cluster import share_out
 from pipeline.engines.ray import LOSSES
+from pipeline.retrievers import pair_scores
 from pipeline.runner import Benchmark
 from pipeline.storage.store import Store
 
@@ -211,6 +212,25 @@ def test_workers_find_what_an_index_finds(workplace: Path, cluster: str) -> None
     assert (workplace / "results" / "t" / "run.trec").read_bytes() == before
     assert sum(made(workplace, "search")["made"]["engine"]["parts"].values()) == 8
     assert not (workplace / "indexes" / "index").exists()
+
+
+@pytest.mark.usefixtures("quick_conversion")
+def test_workers_score_the_pairs_that_one_process_scores(
+    workplace: Path, cluster: str, reranker: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the int16 kernels, a pair's score is the same to the bit wherever it is computed."""
+    monkeypatch.setattr(pair_scores, "SHARD_PAIRS", 200)
+    rerank = f"rerank={{backend: native, name: {reranker('bert')}, depth: 4}}"
+    run_benchmark(config(workplace, rerank))
+    alone = (workplace / "results" / "t" / "run.trec").read_bytes()
+    for stage in ("scores", "rerank", "evaluate"):
+        shutil.rmtree(workplace / "indexes" / stage)
+    run_benchmark(on_ray(workplace, cluster, rerank))
+    assert (workplace / "results" / "t" / "run.trec").read_bytes() == alone
+    reranked = made(workplace, "rerank")["made"]
+    assert reranked["pairs"] == {"found": 0, "scored": 114 * 4}
+    assert (reranked["engine"]["kind"], reranked["engine"]["workers"]) == ("ray", 2)
+    assert sum(reranked["engine"]["parts"].values()) == 3
 
 
 def test_workers_elsewhere_are_sent_the_model_that_was_calibrated_here(
