@@ -3,6 +3,7 @@
 
     .venv/bin/python scripts/bench_rerank.py --queries 43 --depth 20 --rounds 3
     .venv/bin/python scripts/bench_rerank.py --shape minilm --queries 43 --depth 100
+    .venv/bin/python scripts/bench_rerank.py --trained 300 --depth 40 --rounds 1
 
 The pairs are the 43 queries of TREC DL 2019 and the passages that BM25 finds for them, of
 ../shared/data/msmarco-dl19. The model has the shape of bge-reranker-base (XLM-RoBERTa-base, 12 layers of
@@ -31,6 +32,7 @@ from typing import Any
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import numpy as np
+from random_reranker import write_reranker
 
 from pipeline import rerankers
 from pipeline.config import RERANKERS
@@ -49,6 +51,7 @@ SHAPES: dict[str, dict[str, int]] = {
     },
 }  # fmt: skip
 VOCABULARY = 20_000
+TRAINING_BATCH = 16
 Pairs = list[tuple[str, str]]
 Score = Callable[[Pairs], Any]
 
@@ -58,6 +61,13 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--shape", choices=SHAPES, default="bge-reranker-base")
+    parser.add_argument(
+        "--trained",
+        type=int,
+        metavar="STEPS",
+        help="all-MiniLM-L6-v2 instead, trained for so many steps by the judgments of every other query; "
+        "the queries between them are scored",
+    )
     parser.add_argument("--queries", type=int, default=43)
     parser.add_argument("--depth", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=3)
@@ -69,21 +79,27 @@ def main() -> None:
     groups = real_pairs(arguments.queries, arguments.depth)
     native.TOLERANCE = math.inf  # the scores of random weights span too little to be compared with errors
     with tempfile.TemporaryDirectory() as folder:
-        model = random_model(Path(folder) / "model", SHAPES[arguments.shape], groups)
+        path = Path(folder) / "model"
+        if arguments.trained:
+            groups = groups[::2]
+            model = trained_model(path, {group[0][0] for group in groups}, arguments.trained)
+        else:
+            model = random_model(path, SHAPES[arguments.shape], groups)
         scorers = {"FlagReranker": peer(model, arguments.batch)}
         scorers |= {name: ours(name, model, Store(Path(folder) / "store")) for name in arguments.only}
         compare(scorers, groups, arguments.rounds)
 
 
+def texts_of(name: str) -> dict[str, str]:
+    """The texts of one of the slice's files by their ids."""
+    opened = gzip.open if name.endswith(".gz") else open
+    with opened(SLICE / name, "rt", encoding="utf-8") as file:
+        return {record["_id"]: record["text"] for record in map(json.loads, file)}
+
+
 def real_pairs(queries: int, depth: int) -> list[Pairs]:
     """For each query its pairs with the best passages of BM25 that are in the slice."""
-    texts: dict[str, str] = {}
-    with gzip.open(SLICE / "corpus.jsonl.gz", "rt", encoding="utf-8") as file:
-        for line in file:
-            record = json.loads(line)
-            texts[record["_id"]] = record["text"]
-    with open(SLICE / "queries.jsonl", encoding="utf-8") as file:
-        asked = {record["_id"]: record["text"] for record in map(json.loads, file)}
+    texts, asked = texts_of("corpus.jsonl.gz"), texts_of("queries.jsonl")
     found: dict[str, Pairs] = {}
     with gzip.open(SLICE / "runs" / "bm25.trec.gz", "rt", encoding="utf-8") as file:
         for query, _, passage, *_ in map(str.split, file):
@@ -95,35 +111,49 @@ def real_pairs(queries: int, depth: int) -> list[Pairs]:
 def random_model(folder: Path, shape: dict[str, int], groups: list[Pairs]) -> str:
     """A cross-encoder of the shape of XLM-RoBERTa-base, or another, its weights random."""
     import torch
-    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
-    from transformers import (
-        PreTrainedTokenizerFast,
-        XLMRobertaConfig,
-        XLMRobertaForSequenceClassification,
-    )
 
-    tokenizer = Tokenizer(models.Unigram())
-    tokenizer.normalizer = normalizers.NFKC()
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
-    tokenizer.decoder = decoders.Metaspace()
-    special = ["<s>", "<pad>", "</s>", "<unk>"]
-    trainer = trainers.UnigramTrainer(
-        vocab_size=VOCABULARY, special_tokens=special, unk_token="<unk>", show_progress=False
-    )
-    tokenizer.train_from_iterator((text for pair in itertools.chain(*groups) for text in pair), trainer)
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
-    )
-    PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", pad_token="<pad>", unk_token="<unk>",
-        model_input_names=["input_ids", "attention_mask"], model_max_length=512,
-    ).save_pretrained(folder)  # fmt: skip
     torch.manual_seed(0)
-    config = XLMRobertaConfig(
-        vocab_size=tokenizer.get_vocab_size(), num_labels=1, max_position_embeddings=514, type_vocab_size=1,
-        pad_token_id=1, bos_token_id=0, eos_token_id=2, initializer_range=0.05, **shape,
-    )  # fmt: skip
-    XLMRobertaForSequenceClassification(config).eval().save_pretrained(folder)
+    texts = (text for pair in itertools.chain(*groups) for text in pair)
+    write_reranker(folder, texts, VOCABULARY, 0.05, **shape)
+    return str(folder)
+
+
+def trained_model(folder: Path, held_out: set[str], steps: int) -> str:
+    """all-MiniLM-L6-v2, trained as a cross-encoder by the judgments of queries that are not scored.
+
+    `held_out` are the texts of those that are. The loss is the cross-entropy of a pair's logit and its grade
+    as a share of the highest.
+    """
+    import torch
+    from transformers import AutoTokenizer, BertForSequenceClassification
+
+    from pipeline.models.files import find_model
+
+    source = find_model("all-minilm-l6-v2", None, False).folder()
+    torch.manual_seed(0)
+    network = BertForSequenceClassification.from_pretrained(source, num_labels=1).train()
+    tokenizer = AutoTokenizer.from_pretrained(source)
+    queries, passages = texts_of("queries.jsonl"), texts_of("corpus.jsonl.gz")
+    with open(SLICE / "qrels" / "test.tsv", encoding="utf-8") as file:
+        rows = [line.split() for line in itertools.islice(file, 1, None)]
+    examples = [
+        (queries[query], passages[passage], float(grade) / 3)
+        for query, passage, grade in rows
+        if queries[query] not in held_out
+    ]
+    optimizer = torch.optim.AdamW(network.parameters(), lr=1e-4)
+    draw = np.random.default_rng(0)
+    for _ in range(steps):
+        chosen = [examples[row] for row in draw.choice(len(examples), TRAINING_BATCH, replace=False)]
+        asked, answers, grades = map(list, zip(*chosen, strict=True))
+        inputs = tokenizer(asked, answers, truncation=True, max_length=128, padding=True, return_tensors="pt")
+        logits = network(**inputs).logits[:, 0]
+        loss = torch.nn.functional.binary_cross_entropy_with_logits(logits, torch.tensor(grades))
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    network.eval().save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
     return str(folder)
 
 

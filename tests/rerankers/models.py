@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -26,27 +27,8 @@ def bert(folder: Path, texts: Sequence[str], minilm: Path, labels: int = 1) -> N
 
 def xlm_roberta(folder: Path, texts: Sequence[str], minilm: Path) -> None:
     """As BAAI/bge-reranker-base: a sentencepiece tokenizer, and positions counted from the padding id."""
-    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
-    from transformers import XLMRobertaConfig, XLMRobertaForSequenceClassification
-
-    tokenizer = Tokenizer(models.Unigram())
-    tokenizer.normalizer = normalizers.NFKC()
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
-    tokenizer.decoder = decoders.Metaspace()
-    special = ["<s>", "<pad>", "</s>", "<unk>"]
-    trainer = trainers.UnigramTrainer(
-        vocab_size=VOCABULARY, special_tokens=special, unk_token="<unk>", show_progress=False
-    )
-    tokenizer.train_from_iterator(texts, trainer)
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
-    )
-    _save_tokenizer(tokenizer, folder, bos="<s>", eos="</s>", pad="<pad>", unk="<unk>")
-    config = XLMRobertaConfig(
-        vocab_size=tokenizer.get_vocab_size(), num_labels=1, max_position_embeddings=514, type_vocab_size=1,
-        pad_token_id=1, bos_token_id=0, eos_token_id=2, initializer_range=0.12, **SHAPE,
-    )  # fmt: skip
-    _save(XLMRobertaForSequenceClassification(config), folder)
+    path = Path(__file__).parents[2] / "scripts" / "random_reranker.py"
+    runpy.run_path(str(path))["write_reranker"](folder, texts, VOCABULARY, 0.12, **SHAPE)
 
 
 def gemma(folder: Path, texts: Sequence[str], minilm: Path) -> None:
