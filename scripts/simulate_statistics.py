@@ -8,6 +8,10 @@
 holds the true one: the t interval that is shown, and bootstrap intervals, of which it is the alternative.
 `tests` compares runs that are equally good and counts comparisons in which a difference is shown.
 `gate` gates runs that are worse by exactly the margin, and runs that are equally good, and counts verdicts.
+`needed` takes the number of queries that an undecided gate names, and counts how often so many decide.
+`equivalence` tests runs that differ by exactly the margin, and runs that are equally good, for equivalence.
+`power` compares two runs by the t-test, Wilcoxon's and the randomization test, with and without a difference.
+`ranks` counts how often the intervals of ranks of 10 runs hold all true ranks.
 """
 
 from __future__ import annotations
@@ -23,8 +27,8 @@ import numpy as np
 path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from pipeline.core.records import Float64
-from pipeline.metrics import noninferiority, randomization
-from pipeline.metrics.statistics import enough_spread, mean_and_error, t_quantile
+from pipeline.metrics import equivalence, noninferiority, randomization
+from pipeline.metrics.statistics import enough_spread, mean_and_error, t_quantile, t_test
 from pipeline.results.correction import Correction
 from pipeline.results.pairs import compare_pairs
 
@@ -215,10 +219,107 @@ def simulate_gate(samples: int) -> None:
             print(f"| {name} | {n_queries:,} | {' | '.join(cells)} | {100 * expected:.1f} |", flush=True)
 
 
+def few_differ(samples: int, queries: int) -> Float64:
+    """Differences of a mean of 0 at one query in eight, as between two precisions of one model."""
+    return random.normal(0, 0.1, (samples, queries)) * (random.random((samples, queries)) < 1 / 8)
+
+
+def simulate_needed(samples: int) -> None:
+    """Print the number of queries that a gate names for 43 differences, and how often so many decide.
+
+    The 43 differences are the population: the number takes their mean and spread for the true ones.
+    """
+    margin, alpha = 0.01, 0.05
+    print(
+        "| differences | by the formula | number named | decided with the formula's | with the number named |"
+    )
+    print("|---|---:|---:|---:|---:|")
+    for name, draw in {**DIFFERENCES, "7 of 8 ties": few_differ}.items():
+        for shift in (-0.004, 0.008):
+            found = draw(1, 43)[0]
+            found += shift - found.mean()
+            effect = (found.mean() + margin) / found.std(ddof=1)
+            formula = int(noninferiority.queries_for_power(effect, alpha))
+            named = int(noninferiority.queries_to_decide(found, margin, alpha))
+            drawn = [random.choice(found, (number, samples)) for number in (formula, named)]
+            p = [noninferiority.noninferiority(each, np.full(samples, margin), 1999)[0] for each in drawn]
+            powers = " | ".join(_percent(one < alpha) for one in p)
+            print(f"| {name}, mean {shift} | {formula:,} | {named:,} | {powers} |", flush=True)
+
+
+def simulate_equivalence(samples: int) -> None:
+    """Print how often, in percent, differences are shown to be within a margin of 0.01.
+
+    They are a fifth of those that are gated: of runs that are nearly the same.
+    """
+    noninferiority.RESAMPLES = 999
+    margin, alpha = 0.01, 0.05
+    print("| differences | queries | 0.01 below | 0.01 above | equal |")
+    print("|---|---:|---:|---:|---:|")
+    for name, draw in {**DIFFERENCES, "7 of 8 ties": few_differ}.items():
+        for n_queries in (43, 200, 7000):
+            count = samples if n_queries <= 200 else max(samples // 10, 1)
+            drawn = draw(count, n_queries).T / 5
+            shown = [equivalence.equivalence(drawn + by, margin) < alpha for by in (-margin, margin, 0)]
+            print(f"| {name} | {n_queries:,} | {' | '.join(map(_percent, shown))} |", flush=True)
+
+
+def simulate_power(samples: int) -> None:
+    """Print how often, in percent, each test has p below 5%, where there is a difference and where not."""
+    randomization.PERMUTATIONS = 999
+    print("| values | true difference | queries | t-test | Wilcoxon | randomization |")
+    print("|---|---:|---:|---:|---:|---:|")
+    for name, draw in {**RUNS, "rare large losses": of_skewed}.items():
+        if draw is some_differ:
+            continue
+        for n_queries, better in ((43, 0.1), (200, 0.05), (7000, 0.01)):
+            count = samples if n_queries <= 200 else max(samples // 10, 1)
+            for difference in (0.0, better):
+                values = [draw(n_queries, 2) for _ in range(count)]
+                drawn = np.stack([one[:, 1] - one[:, 0] for one in values], axis=1) + difference
+                tests = (t_test, equivalence.wilcoxon, randomization.randomization_test)
+                p = " | ".join(_percent(test(drawn) < 0.05) for test in tests)
+                print(f"| {name} | {difference or 'none'} | {n_queries:,} | {p} |", flush=True)
+
+
+def of_skewed(n_queries: int, runs: int) -> Float64:
+    """A run that has small gains at most queries, and a large loss at one in ten; and one with neither."""
+    return np.column_stack([np.zeros(n_queries), skewed_losses(1, n_queries)[0]])
+
+
+def simulate_ranks(samples: int) -> None:
+    """Print how often, in percent, all intervals of ranks hold, and how many ranks one has."""
+    randomization.PERMUTATIONS = 999
+    print("| true means | queries | all hold | ranks in an interval |")
+    print("|---|---:|---:|---:|")
+    pairs = list(combinations(range(10), 2))
+    for name, better in {
+        "one of 10 better by 0.1": np.array([0.1, *np.zeros(9)]),
+        "2 groups, apart by 0.1": np.repeat([0.1, 0], 5),
+        "each better by 0.02": 0.02 * np.arange(10),
+    }.items():
+        ranks = 1 + (better[:, None] < better).sum(axis=1)
+        for n_queries in (43, 200):
+            held, widths = [], []
+            for _ in range(samples):
+                values = exchangeable_graded(n_queries, 10) + better
+                names = [str(run) for run in range(10)]
+                shown = [pair for pair in compare_pairs(names, values, pairs, Correction.both) if pair.shown]
+                ordered = [(p.a, p.b) if p.difference > 0 else (p.b, p.a) for p in shown]
+                found = equivalence.rank_intervals(10, [(int(a), int(b)) for a, b in ordered])
+                held.append(all(low <= r <= high for (low, high), r in zip(found, ranks, strict=True)))
+                widths += [high - low + 1 for low, high in found]
+            print(f"| {name} | {n_queries} | {_percent(held)} | {np.mean(widths):.1f} |", flush=True)
+
+
 PARTS: dict[str, Callable[[int], None]] = {
     "intervals": simulate_intervals,
     "tests": simulate_tests,
     "gate": simulate_gate,
+    "needed": simulate_needed,
+    "equivalence": simulate_equivalence,
+    "power": simulate_power,
+    "ranks": simulate_ranks,
 }
 
 

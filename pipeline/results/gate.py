@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from math import isfinite
+from math import inf, isfinite
 from typing import Any, Literal
 
 import numpy as np
@@ -17,8 +17,8 @@ from pipeline.core.errors import InputError
 from pipeline.core.records import Float64
 from pipeline.core.table import Cell, Column, Displayed, Table, table_of
 from pipeline.metrics.names import parse_measures
-from pipeline.metrics.noninferiority import noninferiority, queries_for_power
-from pipeline.metrics.statistics import MIN_QUERIES, ends, holm, mean_and_error, mean_interval
+from pipeline.metrics.noninferiority import noninferiority, queries_to_decide
+from pipeline.metrics.statistics import MIN_QUERIES, ends, holm, mean_interval
 from pipeline.results import comparable
 from pipeline.results.comparison import column_of, cost
 from pipeline.results.folder import SavedResult
@@ -233,17 +233,16 @@ def _gate_measures(
     n_queries = len(differences)
     not_worse, worse = noninferiority(differences, np.full(len(measures), margin))
     p_not_worse, p_worse = holm(not_worse), holm(worse)
-    means, errors = mean_and_error(differences)
+    means = differences.mean(axis=0)
     low, high = mean_interval(differences, 1 - 2 * alpha)
     gated = []
     for i, measure in enumerate(measures):
         verdict: Verdict = "undecided"
         if n_queries >= MIN_QUERIES and min(p_not_worse[i], p_worse[i]) < alpha:
             verdict = "pass" if p_not_worse[i] < alpha else "fail"
-        deviation = errors[i] * np.sqrt(n_queries)
-        distance = abs(float(means[i]) + margin)
-        needed = queries_for_power(distance / deviation if deviation else np.inf, alpha / len(measures))
-        undecided = verdict == "undecided" and isfinite(needed) and distance > 0
+        needed = inf
+        if verdict == "undecided":
+            needed = queries_to_decide(differences[:, i], margin, alpha / len(measures))
         gated.append(
             GatedMeasure(
                 measure=measure,
@@ -254,7 +253,7 @@ def _gate_measures(
                 p_not_worse=float(p_not_worse[i]),
                 verdict=verdict,
                 queries=n_queries,
-                queries_needed=max(int(needed), MIN_QUERIES, n_queries + 1) if undecided else None,
+                queries_needed=max(int(needed), MIN_QUERIES, n_queries + 1) if isfinite(needed) else None,
             )
         )
     return gated

@@ -14,6 +14,8 @@ from typer.testing import CliRunner
 
 from pipeline.cli import app
 from pipeline.core.errors import InputError
+from pipeline.core.records import Float64
+from pipeline.metrics.noninferiority import noninferiority
 from pipeline.results.baseline import read_baseline, write_baseline
 from pipeline.results.folder import SavedResult, read_result
 from pipeline.results.gate import EXIT_CODES, gate
@@ -85,15 +87,23 @@ def test_several_measures_are_corrected_by_holm() -> None:
     assert max(together) == pytest.approx(max(*alone, 2 * min(alone)))
 
 
-def test_the_queries_needed_have_the_power_that_is_said() -> None:
-    new = result("unsure", noise=0.1)
+FEW = np.random.default_rng(3).normal(-0.02, 0.03, 5)
+UNSURE = {
+    "every query differs": result("unsure", noise=0.1).values[:, 1] - BASE.values[:, 1],
+    "few queries differ": np.where(np.arange(43) < 5, np.resize(FEW, 43), 0),  # as of two precisions
+    "one in ten loses much": np.where(np.arange(43) < 4, -0.3, 0.04),
+}
+
+
+@pytest.mark.parametrize("differences", UNSURE.values(), ids=UNSURE)
+def test_the_queries_needed_have_the_power_that_is_said(differences: Float64) -> None:
+    new = replace(BASE, values=BASE.values + np.column_stack([differences, differences]))
     (measure,) = gate(new, BASE, ["mrr"]).measures
+    assert measure.verdict == "undecided"
     assert measure.queries_needed is not None
-    differences = new.values[:, 1] - BASE.values[:, 1]
-    drawn = np.random.default_rng(5).choice(differences, (1000, measure.queries_needed))
-    t = (drawn.mean(axis=1) + 0.01) / (drawn.std(axis=1, ddof=1) / np.sqrt(measure.queries_needed))
-    decided = np.sign(measure.difference + 0.01) * t > 1.645
-    assert decided.mean() == pytest.approx(0.8, abs=0.05)
+    drawn = np.random.default_rng(5).choice(differences, (measure.queries_needed, 1000))
+    p = noninferiority(drawn, np.full(1000, 0.01), 1999)[int(measure.difference < -0.01)]
+    assert (p < 0.05).mean() == pytest.approx(0.8, abs=0.05)
 
 
 def test_a_baseline_s_file_gives_the_folder_s_verdict(tmp_path: Path) -> None:
