@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, cast
 
 from pipeline.config import MEASURES, Config, DataSettings, of_each_collection
-from pipeline.config.files import as_config, make_config, with_overrides
+from pipeline.config.files import as_config
 from pipeline.core.errors import InputError
 from pipeline.core.progress import Progress, silent
-from pipeline.results.folder import Result, SavedResult, read_result
-from pipeline.results.running import Outcome, finish, prepare, result_folder, run_each
+from pipeline.results.folder import Result
+from pipeline.results.running import Outcome, finish, prepare, run_each
 from pipeline.runner import Benchmark, several
-from pipeline.storage.artifacts import MANIFEST
 
 if TYPE_CHECKING:
     from pipeline.data.description import TokenCounter
     from pipeline.metrics.evaluation import Evaluation
     from pipeline.results.forecast import Forecast
-    from pipeline.results.reproduction import Reproduction
+    from pipeline.results.reproduction import Reproduction, SuiteReproduction
 
 log = logging.getLogger(__name__)
 
@@ -97,11 +94,11 @@ def reproduce(
     output: str | Path | None = None,
     cache: str | Path | None = None,
     progress: Progress = silent,
-) -> Reproduction:
+) -> Reproduction | SuiteReproduction:
     """Run the manifest of a result again, with nothing from its cache, and say what differs.
 
     Args:
-        folder: The result folder.
+        folder: The result folder, of one collection or of a suite.
         against: A result that was run again before, perhaps elsewhere; nothing is run then.
         baseline: The result of a baseline, for effect ratios. It is run again as well; with `against`, it is
             taken to be unchanged.
@@ -113,47 +110,17 @@ def reproduce(
     Raises:
         InputError: The folder holds no result, or its manifest cannot be run.
     """
-    originals = [read_result(each) for each in (folder, baseline) if each is not None]
-    if against is not None:
-        return _compare_again(originals, [read_result(against), *originals[1:]])
-    configs = [_config_again(original, overrides) for original in originals]
-    with TemporaryDirectory(prefix="benchmarco-") as place:
-        where = {
-            "cache": str(cache or Path(place, "indexes")),
-            "output": str(output or Path(place, "results")),
-        }
-        placed = [config.model_copy(update=where) for config in configs]
-        for original, config in zip(originals, placed, strict=True):
-            _refuse_overwriting(original.folder, result_folder(config, None))
-        again = []
-        for outcome in run_benchmarks(placed, progress=progress):
-            if outcome.result is None:
-                raise outcome.error or RuntimeError(f"{outcome.config.name} was not run")
-            again.append(read_result(outcome.result.folder))
-        return _compare_again(originals, again)
+    from pipeline.results import running_again
 
-
-def _compare_again(originals: Sequence[SavedResult], again: Sequence[SavedResult]) -> Reproduction:
-    """Compare the first of some results with the first of their reproductions; the second are baselines."""
-    from pipeline.results.reproduction import compare_with_original
-
-    baselines = (originals[1], again[1]) if len(originals) > 1 else None
-    return compare_with_original(originals[0], again[0], baselines)
-
-
-def _config_again(result: SavedResult, overrides: Sequence[str]) -> Config:
-    """The config of a result's manifest, changed by `key.path=value` strings."""
-    raw = copy.deepcopy(result.manifest.config)
-    return make_config(with_overrides(raw, overrides), result.folder / MANIFEST)
-
-
-def _refuse_overwriting(original: Path, folder: Path) -> None:
-    if original.resolve() == folder.resolve():
-        raise InputError(
-            f"output {folder.parent}: the result that is run again is there",
-            allowed="another folder",
-            fix="name one that does not hold it",
-        )
+    return running_again.reproduce(
+        Path(folder),
+        None if against is None else Path(against),
+        None if baseline is None else Path(baseline),
+        overrides,
+        None if output is None else Path(output),
+        None if cache is None else Path(cache),
+        progress,
+    )
 
 
 def describe_data(

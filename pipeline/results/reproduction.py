@@ -125,6 +125,60 @@ class Reproduction(Displayed):
         return f"{'Although these differ' if self.unchanged else 'By what differs'}: {', '.join(named)}."
 
 
+@dataclass(frozen=True, repr=False)
+class SuiteReproduction(Displayed):
+    """A result of a suite and its reproduction.
+
+    Attributes:
+        name: Of the suite's folder.
+        collections: Of each collection that has a result.
+    """
+
+    name: str
+    collections: dict[str, Reproduction]
+
+    @property
+    def unchanged(self) -> bool:
+        """Whether that is so of all collections."""
+        return all(each.unchanged for each in self.collections.values())
+
+    def within(self, tolerance: float | None) -> bool:
+        """Whether that is so of all collections."""
+        return all(each.within(tolerance) for each in self.collections.values())
+
+    def json(self) -> dict[str, Any]:
+        """The document that `reproduce --json` prints."""
+        collections = {name: each.json() for name, each in self.collections.items()}
+        return {"name": self.name, "unchanged": self.unchanged, "collections": collections}
+
+    def tables(self) -> list[Table]:
+        """A collection a row, and then what the tables of the changed ones show."""
+        found = self.collections.values()
+        errors = [max(each.measures, key=lambda measure: measure.rmse) for each in found]
+        columns: list[FilledColumn] = [
+            (Column("collection"), [*self.collections]),
+            (Column("other rankings", "right"), [_of(each.other_rankings, each.queries) for each in found]),
+            (Column("tau union", "right"), [_rounded(each.kendall_tau_union) for each in found]),
+            (Column("RBO", "right"), [_rounded(each.rbo) for each in found]),
+            (Column("largest RMSE", "right"), [Cell(f"{each.rmse:.2g}", each.rmse) for each in errors]),
+            (Column("of"), [each.measure if each.rmse else "" for each in errors]),
+        ]
+        state = "unchanged" if self.unchanged else "changed"
+        changed = [each for each in found if not each.unchanged]
+        return [
+            table_of(f"{self.name}: {state}", columns),
+            *(table for each in changed for table in each.tables()),
+        ]
+
+
+def _of(count: int, total: int) -> Cell:
+    return Cell(f"{count:,} of {total:,}", count)
+
+
+def _rounded(value: float) -> Cell:
+    return Cell(rounded(value), value)
+
+
 def compare_with_original(
     original: SavedResult,
     reproduced: SavedResult,

@@ -78,6 +78,31 @@ def test_the_effect_over_a_baseline(bm25: Path) -> None:
     assert shown.output.count("1.0000") == 2
 
 
+def test_a_suite_is_run_again_collection_by_collection(three_collections: Path, tmp_path: Path) -> None:
+    listed = ", ".join(f"{n}: {{source: beir, path: {three_collections / n}}}" for n in ("small", "large"))
+    (tmp_path / "c.yaml").write_text(
+        f"name: two\ndata: {{collections: {{{listed}}}}}\nmodel: {{backend: bm25}}\n"
+        f"evaluate: {{measures: [mrr@10]}}\ncache: {tmp_path}/indexes\noutput: {tmp_path}/results\n",
+        encoding="utf-8",
+    )
+    suite = run_benchmark(load_config(tmp_path / "c.yaml")).folder
+    done = command(suite)
+    assert done.exit_code == 0
+    assert "two: unchanged" in done.output
+    done = command(
+        suite, "--set", "model.k1=5", "--set", "model.b=1", "--output", tmp_path / "again", "--json"
+    )
+    found = json.loads(done.stdout)
+    assert done.exit_code == 1
+    assert list(found["collections"]) == ["small", "large"]
+    for name, again in found["collections"].items():
+        assert [each["name"] for each in again["differences"]] == ["model.k1", "model.b"]
+        assert read_result(tmp_path / "again/two" / name).record.name == name
+    refused = command(suite, "--against", suite / "small")
+    assert refused.exit_code == 2
+    assert "are not of the same collections" in refused.stderr
+
+
 def test_another_precision_is_named_and_its_error_may_be_tolerated(workplace: Path) -> None:
     where = [f"cache={workplace}/indexes", f"output={workplace}/results", "name=bf16"]
     run_benchmark(load_config(workplace / "c.yaml", [*where, "model.precision=bf16"]))
