@@ -7,6 +7,7 @@
 `intervals` draws values per query from known distributions and counts how often the 95% interval of the mean
 holds the true one: the t interval that is shown, and bootstrap intervals, of which it is the alternative.
 `tests` compares runs that are equally good and counts comparisons in which a difference is shown.
+`suites` does both for macro means: intervals of several collections, and comparisons of equally good runs.
 `gate` gates runs that are worse by exactly the margin, and runs that are equally good, and counts verdicts.
 `needed` takes the number of queries that an undecided gate names, and counts how often so many decide.
 `equivalence` tests runs that differ by exactly the margin, and runs that are equally good, for equivalence.
@@ -23,14 +24,17 @@ from pathlib import Path
 from sys import path
 
 import numpy as np
+from scipy.special import stdtrit
 
 path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from pipeline.core.records import Float64
+from pipeline.core.records import BoolArray, Float64
 from pipeline.metrics import equivalence, noninferiority, randomization
+from pipeline.metrics import macro as macros
 from pipeline.metrics.statistics import enough_spread, mean_and_error, t_quantile, t_test
 from pipeline.results.correction import Correction
-from pipeline.results.pairs import compare_pairs
+from pipeline.results.pairs import Pair, compare_pairs
+from pipeline.results.suite_pairs import compare_suite_pairs
 
 QUERIES = (5, 10, 25, 43, 200, 7000)
 RESAMPLES = 1000
@@ -172,6 +176,11 @@ def simulate_tests(samples: int) -> None:
 def _comparison(values: Float64, pairs: list[tuple[int, int]], truth: Float64) -> list[bool]:
     """Whether a false difference is shown by the t-test, Holm, MaxT, both; whether all intervals hold."""
     tested = compare_pairs([str(run) for run in range(values.shape[1])], values, pairs, Correction.both)
+    return _false(tested, truth)
+
+
+def _false(tested: Sequence[Pair], truth: Float64) -> list[bool]:
+    """See `_comparison`; of pairs whose true differences are `truth`."""
     same = [pair for pair, true in zip(tested, truth, strict=True) if true == 0]
     held = all(
         pair.simultaneous_low is None
@@ -312,9 +321,89 @@ def simulate_ranks(samples: int) -> None:
             print(f"| {name} | {n_queries} | {_percent(held)} | {np.mean(widths):.1f} |", flush=True)
 
 
+SUITES: dict[str, tuple[int, ...]] = {
+    "2 of 25": (25, 25),
+    "25, 43 and 114": (25, 43, 114),
+    "10, 200 and 1,000": (10, 200, 1000),
+    "8 of 10": (10,) * 8,
+    "13 of 50": (50,) * 13,
+    "50, 100, 300, 648 and 1,000": (50, 100, 300, 648, 1000),
+}
+"""Numbers of queries of the collections."""
+MIXED = [name for name in VALUES if name != "differences, 9 of 10 ties"]
+SUITE_VALUES = {name: [name] for name in VALUES} | {"another in every collection": MIXED}
+BATCH = 50  # samples that share their resamples
+
+
+def simulate_suites(samples: int) -> None:
+    """Print the coverage of the intervals of macro means, in percent, and how often differences are false."""
+    macros.RESAMPLES = 2000
+    print("| values | queries | plain percentile | t | expanded percentile | where shown | shown |")
+    print("|---|---|---:|---:|---:|---:|---:|")
+    for name, kinds in SUITE_VALUES.items():
+        for label, sizes in SUITES.items():
+            chosen = [VALUES[kinds[number % len(kinds)]] for number in range(len(sizes))]
+            truth = float(np.mean([mean for _, mean in chosen]))
+            held = []
+            for batch in range(-(-samples // BATCH)):
+                macros.SEED = batch
+                strata = [draw(BATCH, size).T for (draw, _), size in zip(chosen, sizes, strict=True)]
+                held.append(_macro_coverage(strata, truth))
+            plain, by_t, expanded, shown = np.concatenate(held, axis=1)
+            cells = map(_percent, (plain, by_t, expanded, expanded[shown], shown))
+            print(f"| {name} | {label} | {' | '.join(cells)} |", flush=True)
+    print()
+    _simulate_suite_tests(max(samples // 4, 1))
+
+
+def _macro_coverage(strata: list[Float64], truth: float) -> BoolArray:
+    """Bool [4, samples]: whether three intervals hold the truth, and whether one is shown."""
+    weights = macros.weights_of([None] * len(strata))
+    made, drawn = macros.macro(strata, weights), macros.resampled_macro(strata, weights)
+    low, high = np.quantile(drawn, [0.025, 0.975], axis=0)
+    reach = stdtrit(np.maximum(made.freedom, 1), 0.975) * made.errors
+    ends = np.array(
+        [macros.percentile_interval(d, max(f, 1)) for d, f in zip(drawn.T, made.freedom, strict=True)]
+    )
+    return np.array(
+        [
+            (low <= truth) & (truth <= high),
+            np.abs(made.means - truth) <= reach,
+            (ends[:, 0] <= truth) & (truth <= ends[:, 1]),
+            macros.macro_shown(strata, weights),
+        ]
+    )
+
+
+def _simulate_suite_tests(samples: int) -> None:
+    """Print in how many comparisons of equal runs, in percent, a difference of macro means is shown."""
+    macros.RESAMPLES = randomization.PERMUTATIONS = 999
+    print("| values | runs | queries | t-test alone | Holm | MaxT | both | all intervals hold |")
+    print("|---|---:|---|---:|---:|---:|---:|---:|")
+    for name, draw in RUNS.items():
+        if draw is some_differ:
+            continue
+        for runs, label in ((2, "25, 43 and 114"), (5, "25, 43 and 114"), (5, "13 of 50"), (5, "8 of 10")):
+            pairs = list(combinations(range(runs), 2))
+            counted = []
+            for _ in range(samples):
+                strata = [draw(size, runs) for size in SUITES[label]]
+                weights = macros.weights_of([None] * len(strata))
+                drawn = macros.resampled_macro(strata, weights)
+                names = [str(run) for run in range(runs)]
+                collections = [str(size) for size in range(len(strata))]
+                tested = compare_suite_pairs(
+                    names, collections, strata, weights, drawn, pairs, Correction.both
+                )
+                counted.append(_false(tested, np.zeros(len(pairs))))
+            cells = " | ".join(map(_percent, zip(*counted, strict=True)))
+            print(f"| {name} | {runs} | {label} | {cells} |", flush=True)
+
+
 PARTS: dict[str, Callable[[int], None]] = {
     "intervals": simulate_intervals,
     "tests": simulate_tests,
+    "suites": simulate_suites,
     "gate": simulate_gate,
     "needed": simulate_needed,
     "equivalence": simulate_equivalence,

@@ -48,18 +48,29 @@ def gate(
     from pipeline.results import gate as gates
     from pipeline.results.baseline import read_baseline, write_baseline
     from pipeline.results.folder import read_result
+    from pipeline.results.suite_folder import is_suite
+    from pipeline.results.suite_gate import gate_suites, read_both
 
-    result = read_result(folder)
-    code = 0
-    if baseline is not None:
-        made = gates.gate(result, read_baseline(baseline), measures or (), margin, alpha, max_slowdown)
+    def end(made: gates.Gate) -> int:
         if as_json:
             print_json(made.json())
         elif as_markdown:
             print(markdown(made.tables()), end="")
         else:
             show(*made.tables())
-        code = gates.EXIT_CODES[made.verdict]
+        return gates.EXIT_CODES[made.verdict]
+
+    code = 0
+    if is_suite(folder) or (baseline is not None and is_suite(baseline)):
+        _refuse_for_suites(written, max_slowdown)
+        suite, other = read_both(folder, baseline)
+        assert other is not None
+        code = end(gate_suites(suite, other, measures or (), margin, alpha))
+    else:
+        result = read_result(folder)
+        if baseline is not None:
+            before = read_baseline(baseline)
+            code = end(gates.gate(result, before, measures or (), margin, alpha, max_slowdown))
     if written:
         names = [result.record.name] * 2
         kept = gates.choose_measures(result, result, measures, names) if measures else result.measures
@@ -68,3 +79,14 @@ def gate(
     if code:
         sys.stdout.flush()
         raise typer.Exit(code)
+
+
+def _refuse_for_suites(written: Path | None, max_slowdown: float | None) -> None:
+    """Refuse options that are for results of one collection."""
+    for option, value in (("--write-baseline", written), ("--max-slowdown", max_slowdown)):
+        if value is not None:
+            raise InputError(
+                f"{option} with a suite",
+                allowed=f"{option} with a result of one collection",
+                fix="leave it out; the folder of a suite is its own baseline",
+            )

@@ -16,10 +16,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.core.records import BoolArray, Float64
+from pipeline.metrics.noninferiority import ROUNDING
 from pipeline.metrics.statistics import CONFIDENCE, MIN_OTHERS, MIN_QUERIES, mean_and_error
 
 RESAMPLES = 10_000
 SEED = 20192
+RULE_OF_THREE = 3
+HIDDEN = 0.2
+"""The share of a variance that ties may hide at most, where an interval is shown."""
 BLOCK_DRAWS = 1 << 20  # random draws made at once
 
 Strata = Sequence[Float64]
@@ -70,21 +74,44 @@ def macro_shown(strata: Strata, weights: Float64) -> BoolArray:
     """Bool [columns]: whether an interval is shown.
 
     As of one collection: the degrees of freedom are at least those of 25 queries, and 5 values or more differ
-    from the most common one of their collection.
+    from the most common one of their collection. Besides, the variance that ties can hide is small: where a
+    collection has fewer than 3 such values, there may as well be 3 more (the rule of three: Hanley and
+    Lippman-Hand, J. American Medical Association 249(13), 1983), which differ by the widest range of values
+    in any collection. That is a variance of w_c² · (3 / n_c) · range² / n_c, and the sum of it over such
+    collections is at most `HIDDEN` of the variance of M.
     """
-    others = sum(_differing(values) for values in strata)
-    shown: BoolArray = (macro(strata, weights).freedom >= MIN_QUERIES - 1 - 1e-9) & (others >= MIN_OTHERS)
+    made = macro(strata, weights)
+    others, hidden = np.zeros((2, len(made.means)))
+    widest = np.max([np.ptp(values, axis=0) for values in strata], axis=0)
+    spread = np.where(widest > 0, widest, 1)
+    for values, weight in zip(strata, weights, strict=True):
+        few = _others(values)
+        others += few
+        hidden += (few < RULE_OF_THREE) * weight**2 * RULE_OF_THREE / len(values) ** 2
+    enough = (made.freedom >= MIN_QUERIES - 1 - ROUNDING) & (others >= MIN_OTHERS)
+    shown: BoolArray = enough & (hidden <= HIDDEN * (made.errors / spread) ** 2)
     return shown
 
 
-def _differing(values: Float64) -> Float64:
-    """For each column how many of float64 [queries, columns] differ from the most common value."""
-    counts = [np.unique(column, return_counts=True)[1].max() for column in values.T]
-    return len(values) - np.array(counts, dtype=np.float64)
+def _others(values: Float64) -> Float64:
+    """For each column how many values differ from the most common one; `MIN_OTHERS` for more."""
+    n_queries = len(values)
+    others = np.full(values.shape[1], float(MIN_OTHERS))
+    if n_queries < 2 * MIN_OTHERS:
+        tied = np.ones(len(others), dtype=bool)
+    else:  # the most common one of n - 4 or more stands, sorted, in two places n - 5 apart
+        in_order = np.sort(values, axis=0)
+        tied = (in_order[:MIN_OTHERS] == in_order[n_queries - MIN_OTHERS :]).any(axis=0)
+    for column in np.flatnonzero(tied):
+        counts = np.unique(values[:, column], return_counts=True)[1]
+        others[column] = min(n_queries - int(counts.max()), MIN_OTHERS)
+    return others
 
 
-def macro_intervals(strata: Strata, weights: Float64) -> tuple[Float64, Float64]:
-    """95% intervals of macro means by the bootstrap, stratified by collection.
+def macro_intervals(
+    strata: Strata, weights: Float64, confidence: float = CONFIDENCE
+) -> tuple[Float64, Float64]:
+    """Intervals, of 95% if not said otherwise, of macro means by the bootstrap, stratified by collection.
 
     Each of 10,000 resamples draws n_c - 1 of the n_c queries of every collection, with replacement, so that
     its variance is that of M without bias (Rao and Wu, J. American Statistical Association 83(401), 1988;
@@ -95,6 +122,7 @@ def macro_intervals(strata: Strata, weights: Float64) -> tuple[Float64, Float64]
     Args:
         strata: Values of the queries of each collection.
         weights: float64 [collections], of `weights_of`.
+        confidence: The share of intervals that hold the true macro mean.
 
     Returns:
         float64 [columns] each: the low and the high end, NaN where no interval is shown.
@@ -105,15 +133,19 @@ def macro_intervals(strata: Strata, weights: Float64) -> tuple[Float64, Float64]
         chosen = [values[:, shown] for values in strata]
         drawn, freedom = resampled_macro(chosen, weights), macro(chosen, weights).freedom
         for number, column in enumerate(shown):
-            low[column], high[column] = percentile_interval(drawn[:, number], float(freedom[number]))
+            low[column], high[column] = percentile_interval(
+                drawn[:, number], float(freedom[number]), confidence
+            )
     return low, high
 
 
-def percentile_interval(drawn: Float64, freedom: float) -> tuple[float, float]:
+def percentile_interval(
+    drawn: Float64, freedom: float, confidence: float = CONFIDENCE
+) -> tuple[float, float]:
     """The ends of an expanded percentile interval, from float64 [resamples] and degrees of freedom."""
     from scipy.special import ndtr, stdtrit
 
-    tail = ndtr(-stdtrit(freedom, (1 + CONFIDENCE) / 2))
+    tail = ndtr(-stdtrit(freedom, (1 + confidence) / 2))
     low, high = np.quantile(drawn, [tail, 1 - tail])
     return float(low), float(high)
 
@@ -166,3 +198,47 @@ def weighted_values(strata: Strata, weights: Float64) -> Float64:
     return np.vstack(
         [values * (weight / len(values)) for values, weight in zip(strata, weights, strict=True)]
     )
+
+
+def macro_noninferiority(strata: Strata, weights: Float64, margins: Float64) -> tuple[Float64, Float64]:
+    """One-sided p-values of macro means of differences against margins, float64 [columns].
+
+    As `pipeline.metrics.noninferiority.noninferiority`: the first is against "M is `margin` or more below 0",
+    the second against "it is at most `margin` below", each the larger of those of the t-test and of the
+    studentized bootstrap, here stratified by collection. A suite of which a collection has one query shows
+    nothing.
+
+    Returns:
+        float64 [columns] each: p of not being worse, p of being worse.
+    """
+    from scipy.special import stdtr
+
+    if min(len(values) for values in strata) < 2:
+        return np.ones(len(margins)), np.ones(len(margins))
+    made = macro(strata, weights)
+    above = made.means + margins
+    above[np.abs(above) <= ROUNDING] = 0
+    with np.errstate(divide="ignore", invalid="ignore"):
+        t = np.where(above == 0, 0.0, above / made.errors)
+    resampled = _resampled_t(strata, weights)
+    high = (1 + (resampled >= t - ROUNDING).sum(axis=0)) / (1 + RESAMPLES)
+    low = (1 + (resampled <= t + ROUNDING).sum(axis=0)) / (1 + RESAMPLES)
+    freedom = np.maximum(made.freedom, 1)
+    return np.maximum(stdtr(freedom, -t), high), np.maximum(stdtr(freedom, t), low)
+
+
+def _resampled_t(strata: Strata, weights: Float64) -> Float64:
+    """float64 [resamples, columns]: (M* - M) / its standard error in the resample; 0 where both are 0."""
+    generator = np.random.default_rng(SEED)
+    total, variance = np.zeros((2, RESAMPLES, strata[0].shape[1]))
+    for values, weight in zip(strata, weights, strict=True):
+        n_queries = len(values)
+        centred = values - values.mean(axis=0)
+        for start, times in _draws(n_queries, generator):
+            rows = slice(start, start + len(times))
+            means = times @ centred / (n_queries - 1)
+            squares = times @ centred**2 / (n_queries - 1)
+            total[rows] += weight * means
+            variance[rows] += weight**2 * np.maximum(squares - means**2, 0) / max(n_queries - 2, 1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(np.abs(total) <= ROUNDING, 0.0, total / np.sqrt(variance))

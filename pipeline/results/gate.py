@@ -5,16 +5,16 @@ gate(read_result("results/new"), read_baseline(Path("baseline.json")), ["ndcg@10
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from math import inf, isfinite
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
 from pipeline.core.display import counted, p, rate, signed, signed_interval
 from pipeline.core.errors import InputError
-from pipeline.core.records import Float64
+from pipeline.core.records import BoolArray, Float64
 from pipeline.core.table import Cell, Column, Displayed, Table, table_of
 from pipeline.metrics.names import parse_measures
 from pipeline.metrics.noninferiority import noninferiority, queries_to_decide
@@ -27,6 +27,15 @@ from pipeline.results.pairs import query_differences
 Verdict = Literal["pass", "fail", "undecided"]
 EXIT_CODES: dict[Verdict, int] = {"pass": 0, "fail": 3, "undecided": 4}
 MARGIN, ALPHA = 0.01, 0.05
+
+
+class HasMeasures(Protocol):
+    """A result that was read, of one collection or of a suite."""
+
+    @property
+    def measures(self) -> list[str]:
+        """Its measures, in order."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -182,17 +191,18 @@ def gate(
         InputError: They were scored on other queries or judgments, a measure is not in both, a setting is out
             of range, or speeds are gated that were measured on different hardware.
     """
-    _check_settings(margin, alpha, max_slowdown)
+    check_settings(margin, alpha, max_slowdown)
     names = comparable.names_of([baseline, result])
     comparable.check([baseline, result], names)
     chosen = choose_measures(baseline, result, measures, names)
     differences = np.stack([_differences(result, baseline, measure) for measure in chosen], axis=1)
-    gated = _gate_measures(chosen, differences, margin, alpha)
+    gated = gate_measures(chosen, GateFigures.of(differences, margin, alpha), margin, alpha)
     speeds = [] if max_slowdown is None else _gate_speeds(result, baseline, names, max_slowdown)
     return Gate(names[1], names[0], gated, speeds, alpha)
 
 
-def _check_settings(margin: float, alpha: float, max_slowdown: float | None) -> None:
+def check_settings(margin: float, alpha: float, max_slowdown: float | None) -> None:
+    """Refuse settings that are out of range."""
     for value, name, low, high, allowed in (
         (margin, "--margin", 0, float("inf"), "0 or more"),
         (alpha, "--alpha", 1e-6, 0.5, "a share from 0.000001 to 0.5"),
@@ -203,7 +213,7 @@ def _check_settings(margin: float, alpha: float, max_slowdown: float | None) -> 
 
 
 def choose_measures(
-    first: SavedResult, other: SavedResult, measures: Sequence[str], names: Sequence[str]
+    first: HasMeasures, other: HasMeasures, measures: Sequence[str], names: Sequence[str]
 ) -> list[str]:
     """The measures by their canonical names, all of which both results have."""
     if not measures:
@@ -226,23 +236,56 @@ def _differences(result: SavedResult, baseline: SavedResult, measure: str) -> Fl
     return query_differences(np.stack(values, axis=1), [(0, 1)])[:, 0]
 
 
-def _gate_measures(
-    measures: Sequence[str], differences: Float64, margin: float, alpha: float
+@dataclass(frozen=True)
+class GateFigures:
+    """What verdicts are made of, float64 [measures] each.
+
+    Attributes:
+        queries: How many were judged.
+        decides: Bool: whether there are queries enough for a verdict.
+        not_worse, worse: One-sided p, of `pipeline.metrics.noninferiority.noninferiority`.
+        means: Of the differences.
+        low, high: Ends of their intervals of 1 - 2 alpha, NaN where none is shown.
+        needed: For the number of a measure and the level of a single test, how many queries would decide; see
+            `pipeline.metrics.noninferiority.queries_to_decide`.
+    """
+
+    queries: int
+    decides: BoolArray
+    not_worse: Float64
+    worse: Float64
+    means: Float64
+    low: Float64
+    high: Float64
+    needed: Callable[[int, float], float]
+
+    @classmethod
+    def of(cls, differences: Float64, margin: float, alpha: float) -> GateFigures:
+        """The figures of differences, float64 [queries, measures]."""
+        decides = np.full(differences.shape[1], len(differences) >= MIN_QUERIES)
+        tests = noninferiority(differences, np.full(differences.shape[1], margin))
+        interval = mean_interval(differences, 1 - 2 * alpha)
+
+        def needed(measure: int, level: float) -> float:
+            return queries_to_decide(differences[:, measure], margin, level)
+
+        return cls(len(differences), decides, *tests, differences.mean(axis=0), *interval, needed)
+
+
+def gate_measures(
+    measures: Sequence[str], figures: GateFigures, margin: float, alpha: float
 ) -> list[GatedMeasure]:
-    """Verdicts by differences, float64 [queries, measures]; with fewer than `MIN_QUERIES` none is made."""
-    n_queries = len(differences)
-    not_worse, worse = noninferiority(differences, np.full(len(measures), margin))
-    p_not_worse, p_worse = holm(not_worse), holm(worse)
-    means = differences.mean(axis=0)
-    low, high = mean_interval(differences, 1 - 2 * alpha)
+    """The verdicts on measures; none is made where the figures do not decide."""
+    n_queries, means, low, high = figures.queries, figures.means, figures.low, figures.high
+    p_not_worse, p_worse = holm(figures.not_worse), holm(figures.worse)
     gated = []
     for i, measure in enumerate(measures):
         verdict: Verdict = "undecided"
-        if n_queries >= MIN_QUERIES and min(p_not_worse[i], p_worse[i]) < alpha:
+        if figures.decides[i] and min(p_not_worse[i], p_worse[i]) < alpha:
             verdict = "pass" if p_not_worse[i] < alpha else "fail"
         needed = inf
         if verdict == "undecided":
-            needed = queries_to_decide(differences[:, i], margin, alpha / len(measures))
+            needed = figures.needed(i, alpha / len(measures))
         gated.append(
             GatedMeasure(
                 measure=measure,

@@ -12,10 +12,10 @@ import numpy as np
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float64
 from pipeline.core.table import Column, Displayed, Table
+from pipeline.metrics.equivalence import rank_intervals
 from pipeline.metrics.macro import macro, macro_shown, percentile_interval, resampled_macro
 from pipeline.metrics.names import parse_measure
 from pipeline.metrics.paired import SAME
-from pipeline.metrics.ranks import rank_intervals, ranks_of
 from pipeline.metrics.statistics import compact_letters
 from pipeline.results import comparable
 from pipeline.results.comparison import column_of, cost
@@ -128,7 +128,7 @@ def compare_suites(
         chosen,
         collections,
         dict(first.record.groups),
-        _entries(suites, names, strata, drawn, shown if baseline is None else None),
+        _entries(suites, names, strata, drawn, shown if baseline is None else None, correction),
         compared,
         list(_notes(suites, names)),
         measures,
@@ -189,6 +189,7 @@ def _entries(
     strata: list[Float64],
     drawn: Float64,
     shown: list[tuple[int, int]] | None,
+    correction: Correction,
 ) -> list[SuiteEntry]:
     """The results; `shown` are the pairs that were shown to differ, None where not all were tested."""
     collections, weights = suites[0].record.collections, suites[0].weights
@@ -197,9 +198,13 @@ def _entries(
     by_collection = np.stack([values.mean(axis=0) for values in strata])
     best = (by_collection >= by_collection.max(axis=1, keepdims=True) - SAME).sum(axis=0)
     letters = [None] * len(suites) if shown is None else compact_letters(means, shown)
-    ranks = [(None, None)] * len(suites) if shown is None else rank_intervals(means, shown)
+    ranks: list[tuple[int, int]] | list[tuple[None, None]] = [(None, None)] * len(suites)
+    if shown is not None and correction is not Correction.bh:
+        ranks = rank_intervals(len(suites), [(a, b) if means[a] > means[b] else (b, a) for a, b in shown])
     entries = []
-    for i, (suite, rank) in enumerate(zip(suites, ranks_of(means), strict=True)):
+    for i, (suite, rank) in enumerate(
+        zip(suites, [1 + sum(other > mean for other in means) for mean in means], strict=True)
+    ):
         ends: tuple[float | None, float | None] = (None, None)
         if has_interval[i]:
             ends = percentile_interval(drawn[:, i], float(made.freedom[i]))

@@ -25,7 +25,7 @@ class SuiteEntry:
         letters: Two results that share a letter were not shown to differ; None with a baseline.
         rank: Among the results, by macro mean.
         rank_low, rank_high: The best and the worst rank that the tests of all pairs leave; None with a
-            baseline.
+            baseline, and with the correction `bh`.
         best: On how many collections its mean is the highest.
         by_collection: The mean on each collection.
         seconds: Of all stages of all collections, each in the run that finished it.

@@ -11,7 +11,6 @@ from scipy import stats
 from pipeline.metrics import macro as macros
 from pipeline.metrics.macro import macro, macro_intervals, macro_shown, macro_t_test, weights_of
 from pipeline.metrics.randomization import randomization_test
-from pipeline.metrics.ranks import rank_intervals, ranks_of
 
 random = np.random.default_rng(7)
 STRATA = [random.beta(2, 1, (queries, 3)) for queries in (40, 25, 90)]
@@ -89,6 +88,8 @@ def test_no_interval_where_few_queries_decide() -> None:
     assert not macro_shown([STRATA[0], STRATA[1][:2]], weights).any()  # 2 queries count half
     assert not macro_shown([STRATA[0], STRATA[1][:1]], weights).any()
     assert not macro_shown([tied, tied], weights).any()
+    assert not macro_shown([STRATA[2], tied[:12]], weights).any()  # ties of 12 queries can hide much
+    assert macro_shown([STRATA[2], np.zeros((400, 3))], weights).all()  # and those of 400 little
     assert np.isnan(macro_intervals([STRATA[0], STRATA[1][:1]], weights)[0]).all()
 
 
@@ -101,10 +102,3 @@ def test_extreme_columns() -> None:
     weights = weights_of([None] * 3)
     assert macro_t_test(tiny, weights) == pytest.approx(macro_t_test(STRATA, weights))
     assert (macro(tiny, weights).errors > 0).all()
-
-
-def test_ranks_by_hand() -> None:
-    means = [0.5, 0.7, 0.6, 0.7]
-    assert ranks_of(means) == [4, 1, 3, 1]
-    assert rank_intervals(means, []) == [(1, 4)] * 4
-    assert rank_intervals(means, [(0, 1), (3, 0), (2, 1)]) == [(3, 4), (1, 2), (2, 4), (1, 3)]

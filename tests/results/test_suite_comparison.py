@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from pipeline import compare, load_configs, run_benchmarks
 from pipeline.cli import app
 from pipeline.core.errors import InputError
+from pipeline.metrics.macro import macro_noninferiority
 from pipeline.metrics.statistics import holm
 from pipeline.report.markup import latex, markdown
 from pipeline.results.correction import Correction
@@ -25,6 +26,7 @@ from pipeline.results.folder import SavedResult
 from pipeline.results.records import Manifest, Metrics
 from pipeline.results.suite_comparison import SuiteComparison, compare_suites
 from pipeline.results.suite_folder import SavedSuite, SuiteRecord
+from pipeline.results.suite_gate import gate_suites
 
 SIZES = {"first": 40, "second": 30, "third": 60}
 
@@ -165,6 +167,50 @@ def test_what_cannot_be_compared_is_refused(make: Callable[..., SavedSuite]) -> 
         compare_suites([whole, replace(other, results=results)])
 
 
+def test_a_gate_of_macro_means(make: Callable[..., SavedSuite]) -> None:
+    baseline, same, near = make("old", 1), make("new", 1), make("near", 2)
+    worse, better = make("worse", 3, (-0.1, -0.1, 0)), make("better", 4, (0.1, 0.1, 0))
+    verdicts = {
+        name: gate_suites(each, baseline, margin=margin).measures[0]
+        for name, each, margin in (
+            ("same", same, 0.01),
+            ("worse", worse, 0.01),
+            ("better", better, 0.01),
+            ("near", near, 0.03),
+            ("undecided", near, 0.001),
+        )
+    }
+    assert {name: each.verdict for name, each in verdicts.items()} == {
+        "same": "pass", "worse": "fail", "better": "pass", "near": "pass", "undecided": "undecided",
+    }  # fmt: skip
+    differences = [near.results[c].values[:, 0] - baseline.results[c].values[:, 0] for c in SIZES]
+    variances = np.array([each.var(ddof=1) / len(each) / 9 for each in differences])
+    freedom = variances.sum() ** 2 / sum(
+        v**2 / (len(d) - 1) for v, d in zip(variances, differences, strict=True)
+    )
+    mean = float(np.mean([each.mean() for each in differences]))
+    p = float(stats.t.sf((mean + 0.001) / variances.sum() ** 0.5, freedom))
+    found = verdicts["undecided"]
+    assert found.difference == pytest.approx(mean, abs=1e-12)
+    assert p - 1e-12 <= found.p_not_worse <= p + 0.02  # the larger of the t-test's and the bootstrap's
+    assert found.ci_low is not None
+    assert found.ci_high is not None
+    assert found.ci_low < mean < found.ci_high
+    assert found.queries == 130
+    assert found.queries_needed is not None
+    assert found.queries_needed > 130
+    with pytest.raises(InputError, match="recall@5 is not among the measures of old"):
+        gate_suites(near, baseline, ["recall@5"])
+
+
+def test_one_query_of_a_collection_shows_nothing() -> None:
+    strata = [np.full((40, 1), 0.1), np.full((1, 1), 0.1)]
+    assert [p.tolist() for p in macro_noninferiority(strata, np.array([0.5, 0.5]), np.array([0.01]))] == [
+        [1],
+        [1],
+    ]
+
+
 @pytest.fixture(scope="module")
 def suites(three_collections: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of two finished suites, `bm25` and `plain`, and of the single result `alone`."""
@@ -233,6 +279,25 @@ def test_baselines_by_name_and_folder(suites: Path, tmp_path: Path) -> None:
     assert [pair.b for pair in compare(both[:1], baseline=suites / "plain").pairs] == ["plain"]
     copied = shutil.copytree(suites / "bm25", tmp_path / "bm25")
     assert len({entry.name for entry in compare([*both, copied]).results}) == 3
+
+
+def test_the_gate_takes_suites_and_refuses_what_is_for_one_collection(suites: Path) -> None:
+    def gate(*arguments: object) -> tuple[int, str]:
+        said = CliRunner().invoke(app, ["gate", *map(str, arguments)])
+        return said.exit_code, said.stdout + said.stderr
+
+    same = suites / "bm25", "--baseline", suites / "bm25"
+    code, said = gate(*same, "--json")
+    assert (code, json.loads(said)["verdict"]) == (0, "pass")
+    assert gate(*same, "--measure", "mrr@10", "--markdown")[0] == 0
+    for arguments, message in (
+        ((suites / "bm25", "--baseline", suites / "alone"), "alone is not the folder of a suite"),
+        ((suites / "alone", "--baseline", suites / "bm25"), "alone is not the folder of a suite"),
+        ((*same, "--max-slowdown", 0.1), "--max-slowdown with a suite"),
+        ((suites / "bm25", "--write-baseline", suites / "b.json"), "--write-baseline with a suite"),
+    ):
+        code, said = gate(*arguments)
+        assert (code, message in " ".join(said.split())) == (2, True), said
 
 
 def test_a_suite_and_a_single_result_do_not_compare(suites: Path) -> None:
