@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from pipeline.cli import cache, fusing, gating, pooling, reproducing, running, scoring, suites
+from pipeline.cli import cache, exchanging, fusing, gating, pooling, reproducing, running, scoring, suites
 from pipeline.cli.terminal import end_at_second_interrupt, guarded, open_closed_streams, print_json
 
 HELP = "How well does an embedding model retrieve, and can you trust the number?"
@@ -57,6 +57,8 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "suites": (suites.suites, ""),
     "evaluate": (scoring.evaluate, "--qrels qrels.tsv --run run.trec --measures 'ndcg@10,recall@100'"),
     "compare": (scoring.compare, "results/A results/B --measure ndcg@10"),
+    "board": (exchanging.board, "results/A --published mteb-results/results"),
+    "export": (exchanging.export, "results/A --mteb exported"),
     "gate": (gating.gate, "results/new --baseline results/released --margin 0.01"),
     "pool": (pooling.pool, "results/A results/B --output pool.tsv --depth 10"),
     "reproduce": (reproducing.reproduce, "results/A"),

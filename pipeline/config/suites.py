@@ -48,6 +48,16 @@ def _collection_name(value: str) -> str:
 CollectionName = Annotated[PlainName, AfterValidator(_collection_name)]
 
 
+class MtebTask(Section):
+    """What MTEB calls a collection, for results in its format."""
+
+    task: str = setting(..., "the task's name", shapes="")
+    split: str | None = setting(None, "the split's name there; null is that of the data", shapes="")
+    languages: tuple[str, ...] = setting(
+        ..., "language and script, such as eng-Latn", shapes="", strict=False
+    )
+
+
 class SuiteCollection(Section):
     """A collection of a suite, and what the suite says of it.
 
@@ -58,6 +68,7 @@ class SuiteCollection(Section):
         main_measure: None is that of the suite.
         group: Collections with one group count as one: their mean is taken first.
         passages, queries: How many there are, as far as it is known before they are read.
+        mteb: The task of MTEB that it is.
     """
 
     data: Annotated[DataSettings, SOURCES] = setting(..., "the collection", shapes="")
@@ -68,6 +79,7 @@ class SuiteCollection(Section):
     passages: int | None = setting(None, "number of passages", shapes="", ge=1)
     queries: int | None = setting(None, "number of judged queries", shapes="", ge=1)
     license: str | None = setting(None, "of the collection; null is that of the suite", shapes="")
+    mteb: MtebTask | None = setting(None, "the task of MTEB that it is", shapes="")
 
 
 class Suite(Section):

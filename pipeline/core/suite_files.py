@@ -6,7 +6,7 @@ What is here reads all files in a tenth of that time, to list them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,8 @@ class ListedCollection:
         revision: The commit that is read; None is the newest.
         group: Collections of one group count as one.
         passages, queries: How many there are; None where it is not known.
+        data: Its section `data`.
+        mteb: What MTEB calls it: `task`, `languages` and perhaps `split`; None if it is no task of MTEB.
     """
 
     name: str
@@ -36,6 +38,13 @@ class ListedCollection:
     passages: int | None
     queries: int | None
     query_instruction: str | None
+    data: dict[str, Any]
+    mteb: dict[str, Any] | None
+
+    def is_read_by(self, data: Mapping[str, Any]) -> bool:
+        """Whether a config's section `data` names this collection, of whatever revision."""
+        named = {name: value for name, value in self.data.items() if name not in ("revision", "ignored")}
+        return data.get("subset") == named.get("subset") and named.items() <= data.items()
 
 
 @dataclass(frozen=True)
@@ -85,6 +94,8 @@ def list_suite(name: str) -> ListedSuite:
                 passages=given.get("passages"),
                 queries=given.get("queries"),
                 query_instruction=given.get("query_instruction"),
+                data=data,
+                mteb=given.get("mteb"),
             )
         )
     return ListedSuite(name, read["description"], read["license"], read["main_measure"], collections)

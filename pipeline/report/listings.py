@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipeline.core.display import counted, duration, rate, size
 from pipeline.core.suite_files import ListedCollection, ListedSuite
 from pipeline.core.table import Cell, Column, Table
-from pipeline.results.forecast import Forecast
+
+if TYPE_CHECKING:
+    from pipeline.results.forecast import Forecast
 
 WIDE = 140
 """A terminal of fewer characters shows less of each artifact in a cache."""

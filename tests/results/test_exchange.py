@@ -1,0 +1,195 @@
+"""Results in MTEB's format, beside published ones, and in model cards."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from huggingface_hub.repocard_data import model_index_to_eval_results
+from typer.testing import CliRunner
+
+from pipeline import load_config, run_benchmark
+from pipeline.cli import app
+from pipeline.core.errors import InputError
+from pipeline.results.board import make_board
+from pipeline.results.folder import SavedResult, read_result
+from pipeline.results.mteb_results import find_listed, measure_named, mteb_name, read_mteb, write_mteb
+
+MEASURES = ["ndcg@10", "recall@100", "success@5", "ndcg(gain=exp)@10", "map"]
+
+
+@pytest.fixture(scope="module")
+def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The result folder of a suite of two collections, searched with BM25."""
+    folder = tmp_path_factory.mktemp("exchange")
+    config = folder / "c.yaml"
+    config.write_text(
+        "name: mine\ndata: {collections: {whole: {source: sample}, part: {source: sample, queries: 40}}}\n"
+        f"model: {{backend: bm25}}\nevaluate: {{measures: {json.dumps(MEASURES)}}}\n"
+        f"cache: {folder}/i\noutput: {folder}/out\n",
+        encoding="utf-8",
+    )
+    run_benchmark(load_config(config))
+    return folder / "out" / "mine"
+
+
+@pytest.fixture
+def whole(suite: Path) -> SavedResult:
+    return read_result(suite / "whole")
+
+
+def as_published(path: Path, task: str, **scores: float) -> None:
+    """A task's file as MTEB writes it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    entry = {**scores, "main_score": scores["ndcg_at_10"], "hf_subset": "default", "languages": ["eng-Latn"]}
+    document = {
+        "task_name": task,
+        "dataset_revision": "1",
+        "mteb_version": "2.1.0",
+        "scores": {"test": [entry]},
+    }
+    path.write_text(json.dumps(document), encoding="utf-8")
+
+
+def test_what_is_written_is_what_mteb_s_task_result_demands(
+    suite: Path, whole: SavedResult, tmp_path: Path
+) -> None:
+    """The fields of `mteb.results.TaskResult` 2.26, their types, and what its validators demand."""
+    done = CliRunner().invoke(app, ["export", str(suite / "whole"), "--mteb", str(tmp_path)])
+    assert done.exit_code == 0, done.stderr
+    path = tmp_path / "results" / "whole" / "no_revision_available" / "whole.json"
+    assert json.loads((path.parent / "model_meta.json").read_text()) == {
+        "name": "whole", "revision": "no_revision_available"
+    }  # fmt: skip
+    written = json.loads(path.read_text(encoding="utf-8"))
+    seconds = written.pop("evaluation_time")
+    assert isinstance(seconds, float)
+    ((entry,),) = (written["scores"].pop("test"),)
+    assert written == {
+        "dataset_revision": "no_revision_available", "task_name": "whole", "mteb_version": None,
+        "scores": {}, "kg_co2_emissions": None,
+    }  # fmt: skip
+    metrics = whole.record.metrics
+    assert entry == {
+        "ndcg_at_10": metrics["ndcg@10"], "recall_at_100": metrics["recall@100"],
+        "hit_rate_at_5": metrics["success@5"], "main_score": metrics["ndcg@10"],
+        "hf_subset": "default", "languages": [],
+    }  # fmt: skip
+
+
+def test_what_is_written_is_read_again(whole: SavedResult, suite: Path, tmp_path: Path) -> None:
+    (path,) = write_mteb([whole], tmp_path)
+    for found in (read_mteb(tmp_path), read_mteb(path)):
+        assert [(model.name, model.revision) for model in found] == [("whole", "no_revision_available")]
+        scores = found[0].scores["whole", "test", "default"]
+        assert scores == {name: whole.record.metrics[name] for name in ("ndcg@10", "recall@100", "success@5")}
+    with pytest.raises(InputError, match="another result are both of whole/test/default"):
+        write_mteb([whole, whole], tmp_path)
+    with pytest.raises(InputError, match="are of 2 models: part, whole"):
+        write_mteb([whole, read_result(suite / "part")], tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        ("ndcg@10", "ndcg_at_10"),
+        ("success@5", "hit_rate_at_5"),
+        ("map@100", "map_at_100"),
+        ("mrr@3", "mrr_at_3"),
+    ],
+)
+def test_measures_have_one_name_there(ours: str, theirs: str) -> None:
+    assert (mteb_name(ours), measure_named(theirs)) == (theirs, ours)
+
+
+def test_measures_that_mteb_does_not_have() -> None:
+    ours = ("map", "ndcg(gain=exp)@10", "recall(cap=true)@10", "judged@10")
+    theirs = ("main_score", "nauc_ndcg_at_10_max", "cv_recall_at_5")
+    assert not any(map(mteb_name, ours))
+    assert not any(map(measure_named, theirs))
+
+
+def test_shipped_collections_are_tasks_of_mteb() -> None:
+    def task(**data: Any) -> dict[str, Any] | None:
+        found = find_listed(data)
+        return found.mteb if found else None
+
+    swahili = {"source": "beir", "path": "mteb/MIRACLRetrieval", "split": "dev", "queries": None}
+    assert task(**swahili, subset="sw") == {"task": "MIRACLRetrieval", "languages": ["swa-Latn"]}
+    assert task(**swahili, subset=None) is None
+    assert task(**{**swahili, "queries": 50}, subset="sw") is None
+    bright = {
+        "source": "bright",
+        "path": "mteb/BRIGHT",
+        "domain": "pony",
+        "split": "examples",
+        "subset": None,
+    }
+    short, long = task(**bright, documents="short"), task(**bright, documents="long")
+    assert short == {"task": "BrightPonyRetrieval", "split": "standard", "languages": ["eng-Latn"]}
+    assert long == {"task": "BrightPonyLongRetrieval", "split": "long", "languages": ["eng-Latn"]}
+    assert task(source="sample", split="test") is None
+
+
+def test_a_published_board_beside_own_results(suite: Path, whole: SavedResult, tmp_path: Path) -> None:
+    there = tmp_path / "results"
+    for model, ndcg, tasks in (("a/strong", 0.99, ("whole", "part")), ("a/weak", 0.01, ("whole",))):
+        for task in tasks:
+            file = there / model.replace("/", "__") / "1" / f"{task}.json"
+            as_published(file, task, ndcg_at_10=ndcg, nauc_ndcg_at_10_max=1.0)
+    as_published(there / "a__other" / "1" / "Other.json", "Other", ndcg_at_10=0.5)
+    arguments = ["board", str(suite), "--published", str(there), "--measure", "ndcg@10"]
+    document = json.loads(CliRunner().invoke(app, [*arguments, "--json"]).stdout)
+    assert document["tasks"] == ["whole", "part"]
+    assert document["common"] == ["whole"]
+    own = whole.record.metrics["ndcg@10"]
+    assert [(each["name"], each["published"], each["mean"]) for each in document["systems"]] == [
+        ("a/strong", True, 0.99), ("whole", False, pytest.approx(own)), ("a/weak", True, 0.01)
+    ]  # fmt: skip
+    shown = CliRunner().invoke(app, arguments).stdout
+    assert shown.count("published") >= 2
+    assert "run here" in shown
+    assert "no interval and no test" in " ".join(shown.split())
+
+    with pytest.raises(InputError, match=r"no published result of whole with recall@100"):
+        make_board([[whole]], read_mteb(there), "recall@100")
+    with pytest.raises(InputError, match=r"has no mrr@10"):
+        make_board([[whole]], read_mteb(there), "mrr@10")
+
+
+@pytest.mark.parametrize(
+    ("write", "said"),
+    [
+        (lambda path: None, "no such file or folder"),
+        (lambda path: path.mkdir(), "no file of results"),
+        (lambda path: path.write_text("{}"), "not a file of MTEB's results"),
+        (lambda path: path.write_text("no JSON"), "not a file of MTEB's results"),
+        (lambda path: path.write_text('{"task_name": "x", "scores": {"test": [3]}}'), "not a file of MTEB's"),
+    ],
+)
+def test_other_files_are_refused(
+    write: Callable[[Path], object], said: str, suite: Path, tmp_path: Path
+) -> None:
+    write(tmp_path / "there")
+    refused = CliRunner().invoke(app, ["board", str(suite), "--published", str(tmp_path / "there")])
+    assert refused.exit_code == 2
+    assert said in refused.stderr
+
+
+def test_a_model_card_says_the_results(suite: Path, whole: SavedResult) -> None:
+    printed = CliRunner().invoke(app, ["export", str(suite / "whole"), "--model-index"]).stdout
+    _, header, _ = printed.split("---\n")
+    name, results = model_index_to_eval_results(yaml.safe_load(header)["model-index"])
+    assert name == "whole"
+    found = {result.metric_type: result.metric_value for result in results}
+    assert found["ndcg_at_10"] == whole.record.metrics["ndcg@10"]
+    assert {(each.task_type, each.dataset_type, each.dataset_split) for each in results} == {
+        ("Retrieval", "sample", "test")
+    }
+    refused = CliRunner().invoke(app, ["export", str(suite / "whole")])
+    assert refused.exit_code == 2
+    assert "neither --mteb nor --model-index" in refused.stderr
