@@ -181,6 +181,12 @@ CONFIGS = {
         model: {backend: bm25}
         rerank: {backend: native, name: ./reranker}
     """,
+    "scored by a server": """
+        name: t
+        data: {source: beir, path: data}
+        model: {backend: bm25}
+        rerank: {backend: http, name: some-model, url: http://localhost:1}
+    """,
     "scored by openvino": """
         name: t
         data: {source: beir, path: data}
@@ -352,7 +358,10 @@ CHANGES: dict[str, list[Change]] = {
     "fuse.folds": [Change("fuse.folds=3", ("fused",))],
     "rerank.backend": [Change("rerank.backend=flag", ("reranked",))],
     "rerank.name": [Change("rerank.name=./other-model", ("reranked",))],
-    "rerank.revision": [Change("rerank.revision=v1", ("reranked on the hub",))],
+    "rerank.revision": [
+        Change("rerank.revision=v1", ("reranked on the hub",)),
+        Change("rerank.revision=b", ("scored by a server",)),
+    ],
     "rerank.precision": [Change("rerank.precision=bf16", ("fused",))],
     "rerank.depth": [Change("rerank.depth=50", ("reranked",))],
     "rerank.max_length": [Change("rerank.max_length=256", ("reranked",))],
@@ -368,6 +377,22 @@ CHANGES: dict[str, list[Change]] = {
     "rerank.cutoff_layers": [Change("rerank.cutoff_layers=[2]", ("scored by a decoder",))],
     "rerank.compress_layers": [Change("rerank.compress_layers=[1]", ("scored by a decoder",))],
     "rerank.compress_ratio": [Change("rerank.compress_ratio=2", ("scored by a decoder",))],
+    "rerank.url": [
+        Change("rerank.url=http://localhost:2", ("scored by a server",)),
+        Change("rerank.url=http://localhost:1/", ("scored by a server",), set()),
+    ],
+    "rerank.form": [Change("rerank.form=tei", ("scored by a server",))],
+    "rerank.max_characters": [Change("rerank.max_characters=100", ("scored by a server",))],
+    "rerank.api_key_env": [Change("rerank.api_key_env=SOME_KEY", ("scored by a server",))],
+    "rerank.concurrency": [Change("rerank.concurrency=2", ("scored by a server",))],
+    "rerank.timeout": [Change("rerank.timeout=5", ("scored by a server",))],
+    "rerank.batch_tokens": [Change("rerank.batch_tokens=100", ("scored by a server",))],
+    "rerank.requests_per_minute": [Change("rerank.requests_per_minute=100", ("scored by a server",))],
+    "rerank.tokens_per_minute": [Change("rerank.tokens_per_minute=1e6", ("scored by a server",))],
+    "rerank.price_per_million_tokens": [
+        Change("rerank.price_per_million_tokens=0.02", ("scored by a server",))
+    ],
+    "rerank.changed": [Change("rerank.changed=warn", ("scored by a server",))],
     "rerank.trust_remote_code": [Change("rerank.trust_remote_code=true", ("reranked",))],
     "engine.kind": [Change("engine.kind=ray")],
     "engine.address": [Change("engine.address=auto", ("files", "engine.kind=ray"))],
@@ -694,7 +719,7 @@ NUMBERS = {
     "pipeline.encoders.http.backend.SCHEMA": VECTORS_ON,
     **{
         f"pipeline.rerankers.{module}.SCHEMA": {"rerank", "evaluate"}
-        for module in ("model", "native", "openvino")
+        for module in ("model", "native", "openvino", "http")
     },
 }
 
@@ -716,6 +741,7 @@ def test_a_schema_number_changes_the_keys_of_what_that_code_makes(
         named = {
             "native": "scored in int16",
             "openvino": "scored by openvino",
+            "http": "scored by a server",
         }
         named["model"] = "reranked"
     base = next((base for name, base in named.items() if name in number), "files")

@@ -17,7 +17,7 @@ from pipeline.config.model import (
     SparseSettings,
     VectorSettings,
 )
-from pipeline.config.rerank import RERANKERS, RerankSettings
+from pipeline.config.rerank import RERANKERS, RerankSettings, ScorerSettings
 from pipeline.config.search import SearchConfig
 from pipeline.config.settings import STAGES, keyed_settings, setting
 
@@ -25,6 +25,7 @@ __all__ = [
     "BACKENDS", "DATA", "FLAT", "MEASURES", "RERANKERS", "SOURCES", "STAGES", "Config", "DataSettings",
     "DenseEncoderSettings", "EncoderSettings", "EngineConfig", "EvaluateConfig", "FuseConfig", "IndexConfig",
     "ModelSettings", "MultiVectorEncoderSettings", "MultiVectorSettings", "PartConfig", "RerankSettings",
+    "ScorerSettings",
     "SearchConfig", "SparseEncoderSettings", "SparseSettings", "VectorSettings", "json_schema",
     "keyed_settings", "of_each_collection", "setting",
 ]  # fmt: skip

@@ -14,7 +14,7 @@ from pipeline.config.evaluate import EvaluateConfig
 from pipeline.config.fuse import FuseConfig, PartConfig
 from pipeline.config.index import FLAT, IndexConfig
 from pipeline.config.model import BACKENDS, ModelSettings
-from pipeline.config.rerank import RERANKERS, RerankSettings
+from pipeline.config.rerank import RERANKERS, ScorerSettings
 from pipeline.config.runs_model import RunsModel
 from pipeline.config.search import SearchConfig
 from pipeline.config.settings import HomePath, Section, setting
@@ -34,7 +34,7 @@ class Config(Section):
     fuse: FuseConfig | None = setting(None, "instead of `model`: retrievers that are joined", shapes="")
     index: IndexConfig = setting(IndexConfig(), "the index", shapes="")
     search: SearchConfig = setting(SearchConfig(), "the search", shapes="")
-    rerank: Annotated[RerankSettings | None, RERANKERS] = setting(
+    rerank: Annotated[ScorerSettings | None, RERANKERS] = setting(
         None, "the reranker of the ranking; null is none", shapes=""
     )
     engine: EngineConfig = setting(EngineConfig(), "where the work runs", shapes="")
@@ -141,7 +141,8 @@ class Config(Section):
     def models(self) -> list[RunsModel]:
         """The sections `model` and `rerank` of all retrievers, as far as they run a model, in order."""
         first = self.parts or (self.first_stage,)
-        sections = [*(section for part in first for section in (part.model, part.rerank)), self.rerank]
+        own: list[Any] = [section for part in first for section in (part.model, part.rerank)]
+        sections = [*own, self.rerank]
         return [section for section in sections if isinstance(section, RunsModel)]
 
     def with_models(self, take: Callable[[Any], Any]) -> Config:

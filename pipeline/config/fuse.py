@@ -8,7 +8,7 @@ from pydantic import model_validator
 
 from pipeline.config.index import IndexConfig
 from pipeline.config.model import BACKENDS, ModelSettings
-from pipeline.config.rerank import RERANKERS, RerankSettings
+from pipeline.config.rerank import RERANKERS, ScorerSettings
 from pipeline.config.search import SearchConfig
 from pipeline.config.settings import Section, setting
 
@@ -43,7 +43,7 @@ class PartConfig(Section):
     model: Annotated[ModelSettings, BACKENDS] = setting(..., "see `model`", shapes="")
     index: IndexConfig = setting(IndexConfig(), "see `index`", shapes="")
     search: SearchConfig | None = setting(None, "see `search`; null is that section", shapes="")
-    rerank: Annotated[RerankSettings | None, RERANKERS] = setting(None, "see `rerank`", shapes="")
+    rerank: Annotated[ScorerSettings | None, RERANKERS] = setting(None, "see `rerank`", shapes="")
 
 
 class FuseConfig(Section):

@@ -8,33 +8,22 @@ from pydantic import model_validator
 
 from pipeline.config.kinds import Kinds
 from pipeline.config.runs_model import RunsModel
-from pipeline.config.settings import PathOrId, keyed_settings, setting
+from pipeline.config.settings import PathOrId, Section, keyed_settings, setting
 
 
-class RerankSettings(RunsModel):
+class ScorerSettings(Section):
     """A model that scores the best passages of each query anew."""
 
     retriever: ClassVar[Any] = "pipeline.retrievers.reranked:Reranked"
     """The class of the retriever that uses the model, or "module:class" to import it from."""
 
     backend: str = setting(..., "what runs the model", shapes="rerank")
-    name: PathOrId = setting(..., "hub id or local folder", shapes="rerank", keyed=False)
+    name: str = setting(..., "hub id or local folder", shapes="rerank", keyed=False)
     revision: str | None = setting(
         None, "on the hub: branch, tag or commit of the model", shapes="rerank", keyed=False
     )
-    precision: Literal["fp32", "fp16", "bf16", "int16"] = setting(
-        "fp32",
-        "number format the model computes in; fp16 is fp32 on a CPU",
-        shapes="rerank",
-        keyed=False,
-    )
     depth: int = setting(100, "best passages of each query that are scored", shapes="rerank", ge=1)
-    max_length: int = setting(
-        512, "tokens kept of a query and a passage together", shapes="rerank", keyed=False, ge=32
-    )
     batch_size: int | None = setting(None, "pairs per batch; null lets the backend choose", shapes="", ge=1)
-    device: str = setting("auto", "auto, cpu, cuda or cuda:N", shapes="", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
-    trust_remote_code: bool = setting(False, "run the Python files that come with the model", shapes="rerank")
 
     @property
     def label(self) -> str:
@@ -48,6 +37,27 @@ class RerankSettings(RunsModel):
             for name, value in keyed_settings(self, "rerank").items()
             if name not in _RANKING and value is not None
         }
+
+    def open(self) -> Any:
+        """The model of a backend that runs none here, a `pipeline.rerankers.http.ServedReranker`."""
+        raise NotImplementedError
+
+
+class RerankSettings(ScorerSettings, RunsModel):
+    """Settings of all backends that run a model."""
+
+    name: PathOrId = ScorerSettings.narrowed("name")
+    precision: Literal["fp32", "fp16", "bf16", "int16"] = setting(
+        "fp32",
+        "number format the model computes in; fp16 is fp32 on a CPU",
+        shapes="rerank",
+        keyed=False,
+    )
+    max_length: int = setting(
+        512, "tokens kept of a query and a passage together", shapes="rerank", keyed=False, ge=32
+    )
+    device: str = setting("auto", "auto, cpu, cuda or cuda:N", shapes="", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
+    trust_remote_code: bool = setting(False, "run the Python files that come with the model", shapes="rerank")
 
     def check_model(self, model: Any) -> None:
         """Raise an InputError for a resolved model that these settings do not fit; loads nothing."""
@@ -87,7 +97,7 @@ ROOM = 8  # tokens of a pair that no query may take
 
 
 RERANKERS = Kinds(
-    RerankSettings,
+    ScorerSettings,
     "backend",
     {
         "auto": "pipeline.rerankers.auto:AutoRerankSettings",
@@ -97,6 +107,7 @@ RERANKERS = Kinds(
         "sentence-transformers": (
             "pipeline.rerankers.sentence_transformers:SentenceTransformersRerankSettings"
         ),
+        "http": "pipeline.rerankers.http:HttpRerankSettings",
     },
     default="auto",
 )

@@ -7,7 +7,7 @@ mistake is not repeated in messages (`repr=False`, see `pipeline.config.mistakes
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator
@@ -66,6 +66,9 @@ class ServerSettings(Section):
     batch_tokens: int = setting(8192, "tokens of a request, estimated from the texts' bytes", shapes="", ge=1)
     requests_per_minute: float | None = setting(None, "most requests a minute", shapes="", gt=0, strict=False)
     tokens_per_minute: float | None = setting(None, "most tokens a minute", shapes="", gt=0, strict=False)
+    changed: Literal["stop", "warn", "ignore"] = setting(
+        "stop", "if the server no longer answers what is stored; ignore does not ask", shapes=""
+    )
     price_per_million_tokens: float | None = setting(
         None, "price of 1,000,000 tokens, in any currency, for results", shapes="", ge=0, strict=False
     )

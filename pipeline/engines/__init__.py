@@ -14,12 +14,12 @@ from functools import partial
 from pipeline import encoders
 from pipeline.config import EncoderSettings, EngineConfig, ModelSettings
 from pipeline.core.errors import InputError
-from pipeline.encoders import Model, Precomputed, Served, Source
+from pipeline.encoders import Model, Precomputed, Source
 from pipeline.engines.engine import Done, Engine, Job, Part
 from pipeline.engines.local import LocalEngine
 from pipeline.engines.server import ServerEngine
 from pipeline.models.ready import Ready
-from pipeline.rerankers import Reranker
+from pipeline.rerankers import Reranker, ServedReranker
 from pipeline.storage.store import Store
 
 __all__ = [
@@ -45,7 +45,7 @@ def open_with(
     return RayEngine(config, ready, device, store)
 
 
-def check(config: EngineConfig, source: Source | Reranker, section: str = "model") -> None:
+def check(config: EngineConfig, source: Source | Reranker | ServedReranker, section: str = "model") -> None:
     """Refuse an engine that cannot start on this machine, without starting anything.
 
     `source` is what the `section` of the config names.
@@ -58,7 +58,7 @@ def check(config: EngineConfig, source: Source | Reranker, section: str = "model
             allowed="local, or ray where the extra 'ray' is installed",
             fix="run scripts/setup ray, or pip install 'benchmarco[ray]'",
         )
-    device = "cpu" if isinstance(source, (Precomputed, Served)) else source.device
+    device = "cpu" if isinstance(source, Precomputed) else source.device
     if device not in ("cpu", "cuda:0"):
         raise InputError(
             f"{section}.device: {device} with engine.kind: ray, which gives each worker a GPU of its own",

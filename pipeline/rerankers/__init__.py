@@ -11,16 +11,17 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from pipeline.config import RerankSettings
+from pipeline.config import RerankSettings, ScorerSettings
 from pipeline.core.progress import Bar
 from pipeline.core.records import Float32
 from pipeline.encoders.usage import Usage
 from pipeline.models.ready import Ready
+from pipeline.rerankers.http import ServedReranker
 from pipeline.rerankers.model import Reranker, recipe, resolve
 from pipeline.storage.artifacts import Artifact
 from pipeline.storage.store import Store
 
-__all__ = ["Reranker", "Scorer", "Usage", "ready", "recipe", "resolve"]
+__all__ = ["Reranker", "Scorer", "ServedReranker", "Usage", "ready", "recipe", "resolve"]
 
 
 class Scorer(Protocol):
@@ -35,8 +36,9 @@ class Scorer(Protocol):
         ...
 
 
-def ready(config: RerankSettings, model: Reranker, store: Store) -> Ready:
-    """The model, after its backend has prepared it in `store`, if it needs to."""
+def ready(config: ScorerSettings, model: Reranker | ServedReranker, store: Store) -> Ready:
+    """A model that runs here, after its backend has prepared it in `store`, if it needs to."""
+    assert isinstance(config, RerankSettings)
     prepared: Artifact | None = config.prepare(model, store)
     return Ready(model, prepared, partial(_open, config))
 

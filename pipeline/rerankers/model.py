@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from pipeline.config.rerank import FlagRerankSettings, RerankSettings
+from pipeline.config.rerank import FlagRerankSettings, RerankSettings, ScorerSettings
 from pipeline.core.errors import InputError
 from pipeline.models.card import CONFIG_TYPES, max_positions
 from pipeline.models.files import Files, find_model
 from pipeline.models.json_types import SIZE
 from pipeline.models.resolution import FindModel, choose_device, refuse_adapter
+from pipeline.rerankers.http import ServedReranker
 
 SCHEMA = 1  # of what is computed for a pair
 
@@ -56,8 +57,11 @@ class Reranker:
         }
 
 
-def resolve(config: RerankSettings, find: FindModel = find_model) -> Reranker:
+def resolve(config: ScorerSettings, find: FindModel = find_model) -> Reranker | ServedReranker:
     """The reranker that a config names, without loading anything; `find` finds and hashes its files."""
+    if not isinstance(config, RerankSettings):
+        served: ServedReranker = config.open()
+        return served
     device = choose_device(config.device, config.on_gpu)
     files = find(config.name, config.revision, config.trust_remote_code)
     refuse_adapter(config.name, files)
@@ -100,8 +104,8 @@ def check_labels(name: str, labels: int) -> None:
         )
 
 
-def recipe(config: RerankSettings, model: Reranker) -> dict[str, Any]:
+def recipe(config: ScorerSettings, model: Reranker | ServedReranker) -> dict[str, Any]:
     """All that shapes the score of a pair, besides its texts."""
-    prepared = config.prepared_recipe(model)
+    prepared = config.prepared_recipe(model) if isinstance(config, RerankSettings) else None
     made_of = {"prepared": prepared.key} if prepared else {}
     return {"schema": SCHEMA, "model": model.recipe(), **made_of, **config.score_settings()}

@@ -1,4 +1,4 @@
-"""A few texts asked for again, before vectors are reused that a server gave: is it still the same model?
+"""A few texts asked for again, before what a server gave is reused: is it still the same model?
 
 Each stage keeps the texts that will be asked for in its artifact. For a draft that an interrupted run left,
 and for artifacts of other texts, the texts are taken from the collection.
@@ -16,6 +16,7 @@ from pipeline.core.records import Float32, Int64, Texts
 from pipeline.encoders import Served
 from pipeline.encoders.http.backend import ASKED_AGAIN
 from pipeline.models.model import Role
+from pipeline.rerankers import ServedReranker
 from pipeline.retrievers.row_making import RowMaking
 from pipeline.storage import vector_shards
 from pipeline.storage.artifacts import Artifact
@@ -27,7 +28,7 @@ Read = Callable[[Artifact, Int64], Float32]
 
 def sample(texts: Texts) -> dict[str, Any]:
     """The fact of an artifact that names the texts to ask for again, spread over all."""
-    rows = _spread(np.arange(len(texts)))
+    rows = spread(np.arange(len(texts)))
     return {FACT: {"rows": rows.tolist(), "texts": texts.texts.take(pa.array(rows)).to_pylist()}}
 
 
@@ -39,13 +40,30 @@ def confirm(model: Served, role: Role, read: Read, artifact: Artifact) -> None:
 
 def confirm_rows(model: Served, role: Role, making: RowMaking) -> None:
     """Compare vectors that are about to be reused with what the server gives now; see `Served.confirm`."""
-    rows = _spread(np.flatnonzero(~making.new))
+    rows = spread(np.flatnonzero(~making.new))
     if len(rows):
         texts = making.texts.texts.take(pa.array(rows)).to_pylist()
         model.confirm(role, texts, np.stack([_stored(row, making) for row in rows.tolist()]))
 
 
-def _spread(rows: Int64) -> Int64:
+def sample_of_pairs(pairs: Any, scores: Float32) -> dict[str, Any]:
+    """The fact of a reranked ranking that names pairs to ask for again, with their scores, float32 [pairs].
+
+    `pairs` are `pipeline.retrievers.pair_scores.Pairs`.
+    """
+    rows = spread(np.arange(len(scores)))
+    return {FACT: {"pairs": pairs.texts(rows), "scores": scores[rows].tolist()}}
+
+
+def confirm_scores(model: ServedReranker, artifact: Artifact) -> None:
+    """Compare scores of a finished ranking with what the server gives now; see `ServedReranker.confirm`."""
+    asked = artifact.facts[FACT]
+    model.confirm(
+        [(query, passage) for query, passage in asked["pairs"]], np.array(asked["scores"], np.float32)
+    )
+
+
+def spread(rows: Int64) -> Int64:
     """A few of some rows, spread over all."""
     return rows[np.unique(np.linspace(0, len(rows) - 1, min(len(rows), ASKED_AGAIN)).astype(np.int64))]
 

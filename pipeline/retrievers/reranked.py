@@ -8,14 +8,15 @@ from typing import Any, cast
 import numpy as np
 
 from pipeline import engines, rerankers
-from pipeline.config import RerankSettings, keyed_settings
+from pipeline.config import ScorerSettings, keyed_settings
 from pipeline.core.order import descending_id_rank
 from pipeline.core.records import Collection
 from pipeline.encoders import choice
 from pipeline.engines import Engine
 from pipeline.models.model import Model
-from pipeline.rerankers import Reranker
+from pipeline.rerankers import Reranker, ServedReranker
 from pipeline.rerankers.score_store import ScoreStore
+from pipeline.retrievers import asked_again
 from pipeline.retrievers.assessment import Assessment
 from pipeline.retrievers.before_and_after import assess_reranking
 from pipeline.retrievers.pair_scores import Pairs, score_pairs
@@ -30,13 +31,13 @@ RERANK = "rerank"
 SCHEMAS = {RERANK: 1}
 
 
-class Reranked(Retriever[RerankSettings]):
+class Reranked(Retriever[ScorerSettings]):
     """See `pipeline.retrievers.retriever.Retriever`; `first` is the retriever whose ranking is reranked."""
 
     @property
-    def settings(self) -> RerankSettings:
+    def settings(self) -> ScorerSettings:
         """The section `rerank`."""
-        return cast("RerankSettings", self.config.rerank)
+        return cast("ScorerSettings", self.config.rerank)
 
     @property
     def ranking(self) -> str:
@@ -49,7 +50,7 @@ class Reranked(Retriever[RerankSettings]):
         return make_retriever(self.config.first_stage, self.identities, self.identity, self.corpus)
 
     @cached_property
-    def model(self) -> Reranker:
+    def model(self) -> Reranker | ServedReranker:
         """The reranker that `rerank.name` names."""
         return self.identities.reranker(self.settings)
 
@@ -62,7 +63,12 @@ class Reranked(Retriever[RerankSettings]):
             return {**made_of, **keyed_settings(self.settings, RERANK)}
 
         needs = (COLLECTION, self.first.ranking)
-        stage = Stage(RERANK, SCHEMAS[RERANK], needs, ingredients, self._rerank, open_ranking)
+        confirm = None
+        if isinstance(self.model, ServedReranker):
+            confirm = partial(asked_again.confirm_scores, self.model)
+        stage = Stage(
+            RERANK, SCHEMAS[RERANK], needs, ingredients, self._rerank, open_ranking, confirm=confirm
+        )
         return {**self.first.plan(), RERANK: stage}
 
     def assessments(self) -> list[Assessment]:
@@ -74,6 +80,8 @@ class Reranked(Retriever[RerankSettings]):
         """See `Retriever.check`."""
         self.first.check(search_is_cached)
         engines.check(self.config.engine, self.model, "rerank")
+        if isinstance(self.model, ServedReranker) and not search_is_cached:
+            self.model.check()
 
     def check_collection(self, collection: Collection) -> None:
         """See `Retriever.check_collection`."""
@@ -85,8 +93,11 @@ class Reranked(Retriever[RerankSettings]):
 
     def open_engine(self, store: Store) -> Engine:
         """See `Retriever.open_engine`: it scores pairs."""
-        ready = partial(rerankers.ready, self.settings, self.model)
-        return engines.open_with(self.config.engine, ready, self.model.device, store)
+        model = self.model
+        if isinstance(model, ServedReranker):
+            return engines.ServerEngine(model.load)
+        ready = partial(rerankers.ready, self.settings, model)
+        return engines.open_with(self.config.engine, ready, model.device, store)
 
     def token_counter(self) -> TokenCounter | None:
         """See `Retriever.token_counter`: that of the first stage."""
@@ -99,9 +110,12 @@ class Reranked(Retriever[RerankSettings]):
         pairs = Pairs(collection, query, passages[query, column])
         kept = ScoreStore(context.store, rerankers.recipe(self.settings, self.model), context.fresh)
         scores = np.full(passages.shape, -np.inf, np.float32)
+        confirm = self.model.confirm if isinstance(self.model, ServedReranker) else None
         with choice.remembering(self.settings, self.model, context.store):
-            scores[query, column] = score_pairs(pairs, kept, context)
+            scores[query, column] = found = score_pairs(pairs, kept, context, confirm)
         ranking = reranking.rerank(first, scores, descending_id_rank(collection.passages.ids))
         facts = save_ranking(draft, collection, ranking)
         facts |= {"reranked": scores.shape[1], "pairs": len(pairs), "backend": self.settings.backend}
+        if confirm:
+            facts |= asked_again.sample_of_pairs(pairs, found)
         return {**facts, "scored_in": kept.keys}

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
 from pipeline import data, encoders, rerankers
-from pipeline.config import Config, RerankSettings
+from pipeline.config import Config, ScorerSettings
 from pipeline.config.kinds import named
 from pipeline.config.settings import Section
 from pipeline.core.records import Collection
@@ -43,7 +43,7 @@ class Identities:
 
     def resolve(self, section: Any) -> Any:
         """The model, or the given vectors, of a section `model` or `rerank`."""
-        return (self.reranker if isinstance(section, RerankSettings) else self.model)(section)
+        return (self.reranker if isinstance(section, ScorerSettings) else self.model)(section)
 
 
 @dataclass(eq=False)

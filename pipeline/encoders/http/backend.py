@@ -7,12 +7,10 @@ model behind the address does. Before stored vectors are reused, a few texts are
 
 from __future__ import annotations
 
-import asyncio
-import itertools
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -20,17 +18,16 @@ from pipeline.config import ModelSettings, VectorSettings, setting
 from pipeline.config.server import OPENAI, ServerSettings, ServerUrl
 from pipeline.core.errors import InputError
 from pipeline.core.progress import Bar, silent
-from pipeline.core.records import Array, Float32
-from pipeline.encoders.http.answers import tokens_of, vectors_of
-from pipeline.encoders.http.batches import RequestSize
-from pipeline.encoders.http.client import Client, TooLargeError, key_of
-from pipeline.encoders.usage import ServerUse, Usage
+from pipeline.core.records import Float32
+from pipeline.encoders.http.answers import vectors_of
+from pipeline.encoders.http.asking import TEXTS, Asking, Line
+from pipeline.encoders.http.client import key_of
+from pipeline.encoders.usage import Usage
 from pipeline.models.model import Role
 
 log = logging.getLogger(__name__)
 
 SCHEMA = 1  # of what is asked for a text
-TEXTS = 32  # of a request: what TEI allows unless it is told otherwise
 ALONE = 256  # queries that are asked for alone, to measure how long one takes
 ASKED_AGAIN = 8  # texts of a stage whose stored vectors are compared with what the server gives now
 SAME = 0.999  # the lowest cosine of such vectors: bf16 keeps 0.9999, other weights or int8 do not
@@ -75,9 +72,6 @@ class HttpSettings(ServerSettings, VectorSettings):
     batch_size: int | None = ModelSettings.narrowed(
         "batch_size", None, f"most texts of a request; null is {TEXTS}", ge=1
     )
-    changed: Literal["stop", "warn", "ignore"] = setting(
-        "stop", "if the server no longer gives the stored vectors; ignore does not ask", shapes=""
-    )
 
     def open(self) -> Served:
         """See `ModelSettings.open`."""
@@ -88,6 +82,7 @@ class HttpSettings(ServerSettings, VectorSettings):
 class Served:
     """A model behind an address; nothing of it is known but its settings."""
 
+    device: ClassVar[str] = "cpu"  # of this machine: it computes nothing
     config: HttpSettings
 
     def recipe(self, role: Role) -> dict[str, Any]:
@@ -147,14 +142,19 @@ class Served:
             f"{self.config.url} no longer gives the stored vectors of the {role}: {difference} "
             f"when {len(texts)} texts were asked for again"
         )
-        if self.config.changed == "warn":
-            log.warning("%s; going on with both (model.changed: warn)", found)
-            return
-        raise InputError(
-            found,
-            allowed=f"a cosine of {SAME} at least",
-            fix="change model.revision to encode all texts anew, or go on by model.changed: warn",
-        )
+        refuse_or_warn(self.config, "model", found, f"a cosine of {SAME} at least")
+
+
+def refuse_or_warn(config: ServerSettings, section: str, found: str, allowed: str) -> None:
+    """Say that a server no longer answers what is stored: by an InputError, or a warning if that is set."""
+    if config.changed == "warn":
+        log.warning("%s; going on with both (%s.changed: warn)", found, section)
+        return
+    raise InputError(
+        found,
+        allowed=allowed,
+        fix=f"change {section}.revision to ask for all anew, or go on by {section}.changed: warn",
+    )
 
 
 def _difference(now: Float32, stored: Float32) -> str | None:
@@ -174,13 +174,12 @@ class ServedEncoder:
     def __init__(self, model: Served) -> None:
         self.model, self.config = model, model.config
         self.dimension = self.config.dimensions
+        self.line = Line(self.config, self.config.url, self.config.name, self.config.batch_size)
         self._alone = ALONE
-        self._size = RequestSize(self.config.batch_size or TEXTS, self.config.batch_tokens)
-        self._client = Client(self.config, self.config.url, self.config.name)
 
     def close(self) -> None:
         """Cancel what is under way."""
-        self._client.close()
+        self.line.client.close()
 
     def encode(self, texts: list[str], role: Role, usage: Usage, bar: Bar) -> Float32:
         """See `pipeline.encoders.Encoder.encode`; several threads may call it at once.
@@ -191,9 +190,10 @@ class ServedEncoder:
         """
         before = self.model.instruction(role)
         sent = [before + text[: self.config.max_characters] or " " for text in texts]  # OpenAI refuses ""
-        asking = _Asking(self, sent, usage, bar)
+        asking = _AskForVectors(self, sent, usage, bar)
         alone = self._choose_alone(len(sent)) if role == "queries" else []
-        return self._client.run(asking.all(alone))
+        self.line.client.run(asking.all(alone))
+        return asking.vectors
 
     def encode_several(
         self, others: Sequence[Any], texts: list[str], role: Role, usage: Usage, bar: Bar
@@ -208,81 +208,28 @@ class ServedEncoder:
         return [number * texts // count for number in range(count)]
 
 
-class _Asking:
-    """The requests for some texts, of which many are under way at once."""
+class _AskForVectors(Asking):
+    """The requests for the vectors of some texts."""
+
+    path = "/embeddings"
 
     def __init__(self, encoder: ServedEncoder, texts: Sequence[str], usage: Usage, bar: Bar) -> None:
-        self.encoder, self.texts, self.bar = encoder, texts, bar
-        config = encoder.config
-        self.usage = usage
-        self.use = usage.server = ServerUse(
-            price_per_million=config.price_per_million_tokens, concurrency=config.concurrency
-        )
-        self.sizes = [len(text.encode()) for text in texts]
-        self.vectors: Array | None = None
+        super().__init__(encoder.line, [len(text.encode()) for text in texts], usage, bar)
+        self.encoder, self.texts = encoder, texts
+        self.vectors: Float32 = np.empty((0, 0), np.float32)
 
-    async def all(self, alone: Sequence[int]) -> Float32:
-        """The vectors of all texts, float32 [texts, dimension]; those of `alone` in requests of their own."""
-        requests = itertools.chain((([row], True) for row in alone), self._batches(set(alone)))
-
-        async def work() -> None:
-            for rows, timed in requests:
-                await self._ask(rows, timed)
-
-        tasks = [asyncio.ensure_future(work()) for _ in range(self.encoder.config.concurrency)]
-        try:
-            await asyncio.gather(*tasks)
-        finally:
-            for task in tasks:
-                task.cancel()
-        self.usage.texts += len(self.texts)
-        self.usage.padded = self.usage.tokens
-        return np.empty((0, 0), np.float32) if self.vectors is None else self.vectors
-
-    def _batches(self, alone: set[int]) -> Iterator[tuple[list[int], bool]]:
-        """Rows of texts of similar length, the longest first, cut when a request is about to be sent."""
-        order = sorted(set(range(len(self.texts))) - alone, key=lambda row: -self.sizes[row])
-        start = 0
-        while start < len(order):
-            size = self.encoder._size
-            count = size.next([self.sizes[row] for row in order[start : start + size.texts]])
-            yield order[start : start + count], False
-            start += count
-
-    async def _ask(self, rows: list[int], timed: bool = False) -> None:
-        """Ask for some texts in one request; in two halves if the server refuses so many."""
-        encoder = self.encoder
+    def body(self, rows: Sequence[int]) -> dict[str, Any]:
+        """See `Asking.body`."""
+        config = self.encoder.config
         texts = [self.texts[row] for row in rows]
-        body: dict[str, Any] = {"model": encoder.config.name, "input": texts, "encoding_format": "base64"}
-        if encoder.config.dimensions:
-            body["dimensions"] = encoder.config.dimensions
-        sizes = [self.sizes[row] for row in rows]
-        estimate = encoder._size.estimate(sum(sizes))
-        try:
-            answer, seconds = await encoder._client.post("/embeddings", body, estimate, self.use)
-        except TooLargeError as error:
-            if len(rows) == 1:
-                raise InputError(
-                    f"model.url: {encoder.config.url} refuses a text of {sizes[0]:,} bytes: {error}",
-                    fix="set model.max_characters, or let the server cut texts that are too long",
-                ) from None
-            encoder._size.refused(sizes)
-            half = (len(rows) + 1) // 2
-            await self._ask(rows[:half])
-            await self._ask(rows[half:])
-            return
-        self._keep(rows, vectors_of(answer, len(rows), encoder.dimension, encoder._client.bad_answer))
-        if timed:
-            self.use.seconds.append(seconds)
-        tokens = tokens_of(answer)
-        if tokens is not None:
-            self.usage.tokens += tokens
-            self.use.tokens_counted = True
-            encoder._size.count(sum(sizes), tokens)
+        asked = {"dimensions": config.dimensions} if config.dimensions else {}
+        return {"model": config.name, "input": texts, "encoding_format": "base64", **asked}
 
-    def _keep(self, rows: list[int], vectors: Float32) -> None:
-        self.encoder.dimension = vectors.shape[1]
-        if self.vectors is None:
-            self.vectors = np.empty((len(self.texts), vectors.shape[1]), np.float32)
+    def keep(self, rows: Sequence[int], answer: Any) -> None:
+        """See `Asking.keep`."""
+        encoder = self.encoder
+        vectors = vectors_of(answer, len(rows), encoder.dimension, encoder.line.client.bad_answer)
+        encoder.dimension = vectors.shape[1]
+        if not len(self.vectors):
+            self.vectors = np.empty((len(self.texts), encoder.dimension), np.float32)
         self.vectors[rows] = vectors
-        self.bar.update(len(rows))

@@ -1,0 +1,160 @@
+"""The `http` reranker: scores of a model that a server runs, by `/rerank`.
+
+Cohere, Jina, vLLM and Infinity take one form of it; TEI takes another. A request holds one query and some of
+its passages.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from pipeline.config import ScorerSettings, setting
+from pipeline.config.server import ServerSettings, ServerUrl
+from pipeline.core.errors import InputError
+from pipeline.core.progress import Bar, silent
+from pipeline.core.records import Float32
+from pipeline.encoders.http.answers import scores_of
+from pipeline.encoders.http.asking import TEXTS, Asking, Line
+from pipeline.encoders.http.backend import refuse_or_warn
+from pipeline.encoders.http.client import key_of
+from pipeline.encoders.usage import Usage
+
+SCHEMA = 1  # of what is asked for a pair
+SAME = 0.02  # the largest difference of a score, relative or absolute, that other batches may make
+
+
+class HttpRerankSettings(ServerSettings, ScorerSettings):
+    """A reranker that a server runs."""
+
+    backend: Literal["http"] = ScorerSettings.narrowed("backend", "http")
+    name: str = ScorerSettings.narrowed("name", doc="the model, as the server knows it", min_length=1)
+    revision: str | None = ScorerSettings.narrowed(
+        "revision", None, doc="any text; change it when the model behind the address changes"
+    )
+    url: ServerUrl = setting(
+        ..., "the server's address, up to and without /rerank", shapes="rerank", keyed=False, repr=False
+    )
+    form: Literal["cohere", "tei"] = setting(
+        "cohere",
+        "form of requests: that of Cohere, Jina, vLLM and Infinity, or TEI's",
+        shapes="rerank",
+        keyed=False,
+    )
+    max_characters: int | None = setting(
+        None, "characters kept of a query and of a passage; null is all", shapes="rerank", keyed=False, ge=1
+    )
+    batch_size: int | None = ScorerSettings.narrowed(
+        "batch_size", None, doc=f"most passages of a request; null is {TEXTS}", ge=1
+    )
+
+    def open(self) -> ServedReranker:
+        """See `ScorerSettings.open`."""
+        return ServedReranker(self)
+
+
+@dataclass(frozen=True)
+class ServedReranker:
+    """A reranker behind an address; nothing of it is known but its settings."""
+
+    device: ClassVar[str] = "cpu"  # of this machine: it computes nothing
+    config: HttpRerankSettings
+
+    def recipe(self) -> dict[str, Any]:
+        """The model's part of the key of its scores."""
+        config = self.config
+        return {
+            "served": SCHEMA,
+            "url": config.url,
+            "name": config.name,
+            "revision": config.revision,
+            "form": config.form,
+            "max_characters": config.max_characters,
+        }
+
+    def check(self) -> None:
+        """Refuse a missing package or key; asks the server nothing."""
+        key_of(self.config, self.config.url, "rerank")
+
+    def load(self) -> ServedScorer:
+        """The connection to the server."""
+        return ServedScorer(self.config)
+
+    def confirm(self, pairs: Sequence[tuple[str, str]], stored: Float32) -> None:
+        """Ask for some pairs again, and compare their scores with those that are stored, float32 [pairs].
+
+        Raises:
+            InputError: They differ, and `rerank.changed` is `stop`; or the server cannot be asked.
+        """
+        if self.config.changed == "ignore" or not pairs:
+            return
+        scorer = self.load()
+        try:
+            with silent("", None, "") as bar:
+                now = scorer.score(pairs, Usage(), bar)
+        except InputError as error:
+            raise InputError(
+                f"stored scores could not be compared with the server's: {error.found}",
+                fix=f"{error.fix}; or go on with what is stored by rerank.changed: ignore",
+            ) from None
+        finally:
+            scorer.close()
+        if not np.allclose(now, stored, rtol=SAME, atol=SAME):
+            found = (
+                f"{self.config.url} no longer gives the stored scores: they differ by up to "
+                f"{np.abs(now - stored).max():.4g} for {len(pairs)} pairs that were asked for again"
+            )
+            refuse_or_warn(self.config, "rerank", found, f"differences of {SAME}, of a score or of 1")
+
+
+class ServedScorer:
+    """See `pipeline.rerankers.Scorer`; several threads may use it at once."""
+
+    def __init__(self, config: HttpRerankSettings) -> None:
+        self.config = config
+        self.line = Line(config, config.url, config.name, config.batch_size, "rerank")
+
+    def close(self) -> None:
+        """Cancel what is under way."""
+        self.line.client.close()
+
+    def score(self, pairs: Sequence[tuple[str, str]], usage: Usage, bar: Bar) -> Float32:
+        """See `pipeline.rerankers.Scorer.score`."""
+        most = self.config.max_characters
+        asking = _AskForScores(self, [(query[:most], passage[:most]) for query, passage in pairs], usage, bar)
+        self.line.client.run(asking.all())
+        return asking.scores
+
+
+class _AskForScores(Asking):
+    """The requests for the scores of some pairs."""
+
+    path = "/rerank"
+
+    def __init__(
+        self, scorer: ServedScorer, pairs: Sequence[tuple[str, str]], usage: Usage, bar: Bar
+    ) -> None:
+        sizes = [len(query.encode()) + len(passage.encode()) for query, passage in pairs]
+        super().__init__(scorer.line, sizes, usage, bar)
+        self.config, self.pairs = scorer.config, pairs
+        self.scores: Float32 = np.empty(len(pairs), np.float32)
+
+    def groups(self, rows: Iterable[int]) -> Iterator[list[int]]:
+        """See `Asking.groups`: pairs of one query that follow each other."""
+        for _, group in itertools.groupby(rows, key=lambda row: self.pairs[row][0]):
+            yield list(group)
+
+    def body(self, rows: Sequence[int]) -> dict[str, Any]:
+        """See `Asking.body`."""
+        query, passages = self.pairs[rows[0]][0], [self.pairs[row][1] for row in rows]
+        if self.config.form == "tei":
+            return {"query": query, "texts": passages, "raw_scores": True, "return_text": False}
+        return {"model": self.config.name, "query": query, "documents": passages, "top_n": len(passages)}
+
+    def keep(self, rows: Sequence[int], answer: Any) -> None:
+        """See `Asking.keep`."""
+        self.scores[rows] = scores_of(answer, len(rows), self.line.client.bad_answer)
