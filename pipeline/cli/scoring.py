@@ -139,6 +139,12 @@ def compare(
 
     if as_json and form is not Format.table:
         raise InputError(f"--json and --format {form}", allowed="one of them", fix="leave one out")
+    if groups and form is Format.csv:
+        raise InputError(
+            "--groups with --format csv",
+            allowed="--groups with a table, markdown, latex or --json",
+            fix="take another format",
+        )
     if html:
         check_file(html, "--html")
     made = comparing.compare(folders, measure, baseline, correction, margin)

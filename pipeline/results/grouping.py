@@ -16,7 +16,7 @@ from pipeline.metrics.distinctive import distinctive_words
 
 SEED = 0
 MOST_TOPICS = 12
-QUERIES_OF_A_TOPIC = 6
+QUERIES_OF_A_TOPIC = 10
 """There are at most as many topics as leave so many queries to each, on average."""
 SILHOUETTE_SAMPLE = 2_000
 """Most queries that a silhouette is computed from."""

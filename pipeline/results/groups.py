@@ -13,7 +13,7 @@ from pipeline.core.display import p, rounded, signed, signed_interval
 from pipeline.core.errors import InputError
 from pipeline.core.records import BoolArray, Collection, Float64
 from pipeline.core.table import Cell, Column, FilledColumn, Table, table_of
-from pipeline.metrics.group_tests import SMALLEST, compare_with_rest, difference_tests
+from pipeline.metrics.group_tests import compare_with_rest, difference_tests, smallest_shown
 from pipeline.metrics.statistics import shown_intervals
 from pipeline.results.cached import find_collection, find_query_vectors
 from pipeline.results.folder import SavedResult
@@ -98,11 +98,13 @@ class GroupComparison:
         measure: The measure.
         groups: All groups of all groupings.
         notes: How they were made, a sentence each without its full stop.
+        smallest: Fewest queries of a group whose differences were tested.
     """
 
     measure: str
     groups: list[Group]
     notes: list[str]
+    smallest: int
 
     @property
     def found(self) -> list[tuple[Group, GroupDifference]]:
@@ -112,7 +114,11 @@ class GroupComparison:
 
     def json(self) -> dict[str, Any]:
         """The part `groups` of what `compare --json` prints."""
-        return {"notes": self.notes, "groups": [asdict(group) for group in self.groups]}
+        return {
+            "notes": self.notes,
+            "smallest": self.smallest,
+            "groups": [asdict(group) for group in self.groups],
+        }
 
     def tables(self) -> list[Table]:
         """The mean of each result in each group; and of several results, the groups where two differ."""
@@ -154,7 +160,7 @@ class GroupComparison:
         tested = sum(each.p is not None for group in self.groups for each in group.differences)
         notes = [
             "p is the larger of the paired t-test and the randomization test in the group, corrected for "
-            f"all {tested:,} tests of groups and pairs; groups of fewer than {SMALLEST} queries are not "
+            f"all {tested:,} tests of groups and pairs; groups of fewer than {self.smallest} queries are not "
             "tested. The last column is p that the difference is that of the other queries."
         ]
         if not found:
@@ -196,7 +202,8 @@ def compare_groups(
     ]
     inside = [row[2] for row in rows]
     p_rest = compare_with_rest(values, inside)
-    tests = [*difference_tests(differences, inside), compare_with_rest(differences, inside)]
+    smallest = smallest_shown([int(chosen.sum()) for chosen in inside], len(pairs))
+    tests = [*difference_tests(differences, inside, smallest), compare_with_rest(differences, inside)]
     groups = []
     for row, (by, name, chosen) in enumerate(rows):
         means = [
@@ -210,7 +217,7 @@ def compare_groups(
             compared.append(GroupDifference(names[a], names[b], *figures, alone, holm, _below(holm), rest))
         ids = [query_ids[query] for query in np.flatnonzero(chosen).tolist()]
         groups.append(Group(by, name, ids, means, compared))
-    return GroupComparison(measure, groups, [each.note for each in groupings if each.note])
+    return GroupComparison(measure, groups, [each.note for each in groupings if each.note], smallest)
 
 
 def _group(sources: Sequence[SavedResult], query_ids: Sequence[str], rel: int) -> list[Grouping]:

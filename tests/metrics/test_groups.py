@@ -8,7 +8,7 @@ from scipy import stats
 
 from pipeline.core.words import words_of
 from pipeline.metrics.distinctive import distinctive_words, log_odds
-from pipeline.metrics.group_tests import SMALLEST, compare_with_rest, difference_tests
+from pipeline.metrics.group_tests import SMALLEST, compare_with_rest, difference_tests, smallest_shown
 from pipeline.metrics.statistics import holm
 
 TEXTS = [
@@ -53,6 +53,15 @@ def test_differences_in_groups_are_tested_as_by_scipy_and_corrected_for_all() ->
         assert found[row] == pytest.approx(expected, abs=0.02)
     assert corrected[:2].ravel() == pytest.approx(holm(found[:2].ravel()))
     assert np.isnan(corrected[2]).all()
+
+
+def test_groups_that_could_not_show_a_difference_are_not_tested() -> None:
+    assert smallest_shown([40], 1) == 6  # 2 / 2^6 is 3%
+    assert smallest_shown([40, 6], 1) == 7  # twice that is 6%, and of the larger group alone 3%
+    assert smallest_shown([40] * 10 + [9], 1) == 9  # 11 · 2 / 2^9 = 4.3%
+    assert smallest_shown([40] * 10 + [8], 1) == 9
+    assert smallest_shown([40] * 10, 10) == 12
+    assert smallest_shown([], 1) == 6
 
 
 def test_a_group_is_tested_against_the_rest_as_by_scipy() -> None:
