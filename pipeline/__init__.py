@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pipeline.api import evaluate, fuse, run_benchmark, run_benchmarks
+    from pipeline.api import evaluate, fuse, reproduce, run_benchmark, run_benchmarks
     from pipeline.config.files import load_config
     from pipeline.config.sweep import load_configs
     from pipeline.core.errors import InputError
@@ -29,6 +29,7 @@ __all__ = [
     "fuse",
     "load_config",
     "load_configs",
+    "reproduce",
     "run_benchmark",
     "run_benchmarks",
 ]
@@ -40,6 +41,7 @@ _HOMES = {
     "fuse": "api",
     "load_config": "config.files",
     "load_configs": "config.sweep",
+    "reproduce": "api",
     "run_benchmark": "api",
     "run_benchmarks": "api",
 }

@@ -10,7 +10,16 @@ import pytest
 
 import pipeline
 
-FUNCTIONS = {"compare", "evaluate", "fuse", "load_config", "load_configs", "run_benchmark", "run_benchmarks"}
+FUNCTIONS = {
+    "compare",
+    "evaluate",
+    "fuse",
+    "load_config",
+    "load_configs",
+    "reproduce",
+    "run_benchmark",
+    "run_benchmarks",
+}
 
 
 def test_the_public_names_are_these_and_no_others() -> None:
