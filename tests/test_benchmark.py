@@ -348,7 +348,8 @@ def test_what_a_model_uses_is_logged_written_and_shown(
     with caplog.at_level(logging.INFO):
         run(workplace)
     result = workplace / "results" / "t"
-    assert f"model {folder}: pooling cls (model), query instruction 'Represent this" in caplog.text
+    said = "backend openvino (config), pooling cls (model), query instruction 'Represent this"
+    assert f"model {folder}: {said}" in caplog.text
     assert "(family), tokens of a query 512 (config)" in caplog.text
     assert "is a guess" not in caplog.text
     (model,) = read_result(result).manifest.models

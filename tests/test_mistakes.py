@@ -208,7 +208,7 @@ CONFIG: list[tuple[Apply, tuple[str, ...], list[str]]] = [
     (
         config("v2}", "v2, k1: 1.2}"),
         RUN,
-        ["model.k1 is not a setting of backend 'flag' (it belongs to bm25)", "Allowed: backend"],
+        ["model.k1 is not a setting of backend 'auto' (it belongs to bm25)", "Allowed: backend"],
     ),
     (
         config("v2}", "v2, backend: bm25, pooling: cls}"),
@@ -240,7 +240,7 @@ CONFIG: list[tuple[Apply, tuple[str, ...], list[str]]] = [
     (
         config("v2}", "v2, passages: p.npy}"),
         RUN,
-        ["model.passages is not a setting of backend 'flag' (it belongs to precomputed)"],
+        ["model.passages is not a setting of backend 'auto' (it belongs to precomputed)"],
     ),
     (
         config("v2}", "v2, backend: openvino, queries: q.npy}"),
@@ -502,7 +502,7 @@ DATA: list[tuple[Apply, tuple[str, ...], list[str]]] = [
 ]
 
 MODEL: list[tuple[Apply, tuple[str, ...], list[str]]] = [
-    (config("all-minilm-l6-v2", "''"), RUN, ["c.yaml: backend 'flag' needs model.name: add it."]),
+    (config("all-minilm-l6-v2", "''"), RUN, ["c.yaml: backend 'auto' needs model.name: add it."]),
     (
         config("all-minilm-l6-v2", "./no-model"),
         RUN,
@@ -528,7 +528,11 @@ MODEL: list[tuple[Apply, tuple[str, ...], list[str]]] = [
         RUN,
         ["'model.device' is 'cuda' (auto or cpu: it computes nowhere else)", "'auto' or 'cpu'"],
     ),
-    (config("v2}", "v2, precision: int8}"), RUN, ["'model.precision' is 'int8'", "'fp32', 'fp16' or 'bf16'"]),
+    (
+        config("v2}", "v2, backend: flag, precision: int8}"),
+        RUN,
+        ["'model.precision' is 'int8'", "'fp32', 'fp16' or 'bf16'"],
+    ),
     (remove("model/config.json"), ("run", "m.yaml"), ["model folder", "no config.json"]),
     (
         content("model/adapter_config.json", b'{"base_model_name_or_path": "org/base"}'),
@@ -628,7 +632,11 @@ MODEL: list[tuple[Apply, tuple[str, ...], list[str]]] = [
         )
         for backend in ("flag", "openvino", "native, precision: int16", "sentence-transformers")
     ),
-    (nothing, ("run", "m.yaml"), ["weights of model", "cannot be read"]),
+    (
+        spoil("m.yaml", "./model", "./model, backend: flag"),
+        ("run", "m.yaml"),
+        ["weights of model", "cannot be read"],
+    ),
     (remove("pre.yaml"), ("run", "pre.yaml"), ["no such file"]),
     (nothing, ("run", "pre.yaml"), ["model.passages: no file", "p.npy"]),
     (
