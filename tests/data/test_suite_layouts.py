@@ -15,9 +15,11 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from pipeline.config import SOURCES, DataSettings
+from pipeline.api import run_benchmark
+from pipeline.config import BACKENDS, SOURCES, Config, DataSettings, EvaluateConfig
 from pipeline.core.records import Qrels, Ranking
 from pipeline.metrics.scoring import drop_negative
+from pipeline.results.folder import read_result
 
 CODE = """
 import dataclasses, json, sys
@@ -244,6 +246,23 @@ def test_a_local_copy_gives_the_same(
     texts = zip(made.passages.ids.to_pylist(), made.passages.texts.to_pylist(), strict=True)
     assert dict(texts) == expected["passages"]
     assert sorted(made.qrels.grades.tolist()) == sorted(grade for _, _, grade in expected["qrels"])
+
+
+def test_excluded_documents_do_not_count(tmp_path: Path) -> None:
+    """Question 0 finds p2 and p3, which are excluded, before its gold document."""
+    (folder,) = bright(tmp_path)[0].values()
+    columns = pa.parquet.read_table(folder / "examples/biology-0.parquet").to_pydict()
+    columns["query"] = ["rain and tea, or owls", "rain"]
+    write_parquet(folder / "examples/biology-0.parquet", **columns)
+    ranks = {}
+    for ignored in ("negative_grades", "none"):
+        data = SOURCES.make(source="bright", path=str(folder), domain="biology", ignored=ignored)
+        model, evaluate = BACKENDS.make(backend="bm25"), EvaluateConfig(measures=("mrr@10",))
+        config = Config(name="t", data=data, model=model, evaluate=evaluate, cache=str(tmp_path / "i"))
+        result = read_result(run_benchmark(config, output=tmp_path / "out").folder)
+        ranks[ignored] = dict(zip(result.query_ids, result.values[:, 0].tolist(), strict=True))
+    assert ranks["negative_grades"] == {"0": 1.0, "1": 1.0}
+    assert ranks["none"]["0"] < 1
 
 
 def test_passages_judged_below_zero_leave_the_ranking() -> None:
