@@ -98,6 +98,11 @@ CONFIGS = {
         data: {source: air-bench, path: qa_wiki_en}
         model: {backend: flag, name: ./bge-small-en-v1.5}
     """,
+    "belebele": """
+        name: t
+        data: {source: belebele, path: belebele, language: sw}
+        model: {backend: flag, name: ./bge-small-en-v1.5}
+    """,
     "mldr": """
         name: t
         data: {source: mldr, path: mldr, language: sw}
@@ -256,6 +261,7 @@ CHANGES: dict[str, list[Change]] = {
     "data.domain": [Change("data.domain=biology", ("bright",), PASSAGES_ON | QUERIES_ON)],
     "data.documents": [Change("data.documents=long", ("bright",), PASSAGES_ON | QUERIES_ON)],
     "data.dataset": [Change("data.dataset=other", ("air-bench",), PASSAGES_ON | QUERIES_ON)],
+    "data.corpus_language": [Change("data.corpus_language=en", ("belebele",), PASSAGES_ON | QUERIES_ON)],
     "data.language": [Change("data.language=en", ("mldr",), PASSAGES_ON | QUERIES_ON)],
     "data.query_column": [Change("data.query_column=question", ("tables",), QUERIES_ON)],
     "data.positives_column": [
@@ -423,6 +429,7 @@ def write_suite_layouts(folder: Path) -> None:
     names += [
         f"mldr/mldr-v1.0-{name}/{part}.jsonl.gz" for name in ("sw", "en") for part in ("corpus", "test")
     ]
+    names += [f"belebele/{language}/test-0.parquet" for language in ("sw", "en")]
     for name in names:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(name, encoding="utf-8")

@@ -62,6 +62,7 @@ SOURCES = Kinds(
         "hub": "pipeline.data.sources.hub:HubSettings",
         "ir_datasets": "pipeline.data.sources.ir_datasets:CatalogueSettings",
         "air-bench": "pipeline.data.sources.air_bench:AirBenchSettings",
+        "belebele": "pipeline.data.sources.belebele:BelebeleSettings",
         "bright": "pipeline.data.sources.bright:BrightSettings",
         "miracl": "pipeline.data.sources.miracl:MiraclSettings",
         "mldr": "pipeline.data.sources.mldr:MldrSettings",

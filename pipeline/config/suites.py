@@ -53,6 +53,7 @@ class MtebTask(Section):
 
     task: str = setting(..., "the task's name", shapes="")
     split: str | None = setting(None, "the split's name there; null is that of the data", shapes="")
+    subset: str | None = setting(None, "the subset's name there; null is that of the data", shapes="")
     languages: tuple[str, ...] = setting(
         ..., "language and script, such as eng-Latn", shapes="", strict=False
     )

@@ -25,7 +25,8 @@ class ListedCollection:
         group: Collections of one group count as one.
         passages, queries: How many there are; None where it is not known.
         data: Its section `data`.
-        mteb: What MTEB calls it: `task`, `languages` and perhaps `split`; None if it is no task of MTEB.
+        mteb: What MTEB calls it: `task`, `languages`, perhaps `split` and `subset`; None if it is no task
+            of MTEB.
     """
 
     name: str

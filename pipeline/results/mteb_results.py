@@ -102,7 +102,8 @@ def task_scores(result: SavedResult) -> TaskScores:
     listed = find_listed(data)
     main = mteb_name(listed.main_measure) if listed else None
     known: dict[str, Any] = (listed.mteb if listed else None) or {"task": record.name, "languages": []}
-    split, subset = known.get("split") or data.get("split") or "test", data.get("subset") or "default"
+    split = known.get("split") or data.get("split") or "test"
+    subset = known.get("subset") or data.get("subset") or "default"
     return TaskScores(
         entry=(known["task"], split, subset),
         path=str(data.get("path", data.get("source", ""))),

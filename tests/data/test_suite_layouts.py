@@ -205,7 +205,29 @@ def mldr(folder: Path) -> tuple[dict[str, Path], dict[str, Any], dict[str, Any]]
     return {"Shitao/MLDR": folder}, {"source": "mldr", "language": "en"}, found
 
 
-LAYOUTS: list[Layout] = [subsets, nano, bright, bright_long, air_bench, miracl, mldr]
+def belebele(folder: Path) -> tuple[dict[str, Path], dict[str, Any], dict[str, Any]]:
+    """`mteb/belebele`: Swahili questions, of which one comes twice, and English passages by their links."""
+    links = ["b", "a", "b", "a"]
+    texts = {"eng_Latn": ["about owls", "about rain"] * 2, "swh_Latn": ["bundi", "mvua"] * 2}
+    questions = {
+        "eng_Latn": ["who?", "what?", "why?", "when?"],
+        "swh_Latn": ["nani?", "nini?", "kwa nini?", "nini?"],
+    }
+    for name, passages in texts.items():
+        columns = {"link": links, "flores_passage": passages, "question": questions[name]}
+        write_parquet(folder / name / "test-0.parquet", **columns)
+    write_readme(folder, {name: {"test": f"{name}/test-*"} for name in texts})
+    found = {
+        "passages": {"C0": "about owls", "C1": "about rain"},
+        "queries": {"Q0": "nani?", "Q1": "nini?", "Q2": "kwa nini?"},
+        "qrels": [["Q0", "C0", 1], ["Q1", "C1", 1], ["Q2", "C0", 1]],
+    }
+    return {"mteb/belebele": folder}, {
+        "source": "belebele", "language": "swh_Latn", "corpus_language": "eng_Latn"
+    }, found  # fmt: skip
+
+
+LAYOUTS: list[Layout] = [subsets, nano, bright, bright_long, air_bench, miracl, mldr, belebele]
 
 
 def test_each_layout_is_read_from_the_hub(hub_server: Any, tmp_path: Path) -> None:
@@ -229,7 +251,7 @@ def test_each_layout_is_read_from_the_hub(hub_server: Any, tmp_path: Path) -> No
     assert not [path for path in fetched if path.startswith(others)]
 
 
-@pytest.mark.parametrize("write", [bright, air_bench, miracl, mldr])
+@pytest.mark.parametrize("write", [bright, air_bench, miracl, mldr, belebele])
 def test_a_local_copy_gives_the_same(
     write: Layout, tmp_path: Path, loaded: Callable[[DataSettings], Any]
 ) -> None:
