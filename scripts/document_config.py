@@ -49,8 +49,18 @@ def page() -> str:
         if model := section(field.annotation):
             kinds = kinds_of(field)
             parts += [f"\n## `{name}`: {first_line(model)}\n", table(name, model.model_fields, kinds)]
+            parts += inner_tables(name, model)
             parts += kind_tables(name, kinds) if kinds else []
     return HEAD + "\n## Top level\n" + "".join(parts)
+
+
+def inner_tables(name: str, model: type[BaseModel]) -> list[str]:
+    """A table for each section inside a section, but for those that are written out in its table."""
+    return [
+        f"\n### `{name}.{key}`\n{first_line(inner)}\n\n{table(f'{name}.{key}', inner.model_fields)}"
+        for key, field in model.model_fields.items()
+        if (inner := section(field.annotation)) and len(inner.model_fields) > 1
+    ]
 
 
 def kind_tables(name: str, kinds: Kinds[Any]) -> list[str]:
@@ -159,7 +169,7 @@ def allowed(annotation: Any) -> str:
             f"{key}: …" if section(field.annotation) else f"{key}: {allowed(field.annotation)}"
             for key, field in fields(annotation)
         )
-        return "`{" + ", ".join(inside) + "}`"
+        return "`{" + ", ".join(inside).replace("`", "") + "}`"
     names = {str: "text", int: "whole number", float: "number", bool: "true or false", type(None): "null"}
     return names.get(annotation, "any")
 

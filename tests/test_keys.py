@@ -32,20 +32,22 @@ from pipeline.config.suites import ManySettings
 from pipeline.encoders.native import abilities
 from pipeline.encoders.openvino import backend as openvino_encoder
 from pipeline.rerankers import openvino as openvino_reranker
-from pipeline.retrievers import bm25, dense, fused, multivector, reranked, shared, sparse
+from pipeline.retrievers import bm25, dense, fused, multivector, reranked, shared, sparse, texts
 from pipeline.runner import Benchmark, several
 from pipeline.storage.store import Store
 
 ALL = set(STAGES)
 QUERIES_ON = {"data", "queries", "search", "evaluate"}
-PASSAGES_ON = {"data", "passages", "index", "search", "evaluate"}
-VECTORS_ON = ALL - {"data"}
+PASSAGES_ON = {"data", "chunks", "passages", "index", "search", "evaluate"}
+VECTORS_ON = ALL - {"data", "chunks"}
+CHUNKS_ON = VECTORS_ON - {"queries"} | {"chunks"}
 NEEDS: dict[str, set[str]] = {
     "data": set(),
-    "passages": {"data"},
+    "chunks": {"data"},
+    "passages": {"data", "chunks"},
     "queries": {"data"},
     "index": {"passages"},
-    "search": {"data", "index", "queries"},
+    "search": {"data", "chunks", "index", "queries"},
     "fuse": {"data", "search"},
     "rerank": {"data", "search", "fuse"},
     "evaluate": {"data", "search", "fuse", "rerank"},
@@ -57,6 +59,16 @@ CONFIGS = {
         name: t
         data: {source: beir, path: data}
         model: {backend: openvino, name: ./bge-small-en-v1.5}
+    """,
+    "cut": """
+        name: t
+        data: {source: beir, path: data, chunks: {tokens: 64}}
+        model: {backend: openvino, name: ./bge-small-en-v1.5}
+    """,
+    "cut by words": """
+        name: t
+        data: {source: beir, path: data, chunks: {tokens: 64}}
+        model: {backend: bm25}
     """,
     "packed": """
         name: t
@@ -263,6 +275,12 @@ CHANGES: dict[str, list[Change]] = {
     "data.dataset": [Change("data.dataset=other", ("air-bench",), PASSAGES_ON | QUERIES_ON)],
     "data.corpus_language": [Change("data.corpus_language=en", ("belebele",), PASSAGES_ON | QUERIES_ON)],
     "data.language": [Change("data.language=en", ("mldr",), PASSAGES_ON | QUERIES_ON)],
+    "data.chunks.tokens": [
+        Change("data.chunks.tokens=65", ("cut",)),
+        Change("data.chunks.tokens=65", ("cut by words",)),
+    ],
+    "data.chunks.overlap": [Change("data.chunks.overlap=31", ("cut",))],
+    "data.chunks.boundary": [Change("data.chunks.boundary=token", ("cut",))],
     "data.query_column": [Change("data.query_column=question", ("tables",), QUERIES_ON)],
     "data.positives_column": [
         Change("data.positives_column=also", ("tables",), ALL),
@@ -341,6 +359,7 @@ CHANGES: dict[str, list[Change]] = {
     "search.batch_size": [Change("search.batch_size=5")],
     "search.memory_mb": [Change("search.memory_mb=64")],
     "search.rescore": [Change("search.rescore=4", ("files", "model.vector_precision=binary"))],
+    "search.aggregate": [Change("search.aggregate=first", ("cut",))],
     "search.parameters": [Change("search.parameters={efSearch: 9}", ("files", "index.factory=HNSW8"))],
     "search.against_exact": [
         Change("search.against_exact=false", ("files", "index.factory=HNSW8")),
@@ -632,6 +651,17 @@ MODEL_FILES = (
 )  # fmt: skip
 
 FACTS: dict[str, tuple[str, Callable[[Path], object], set[str]]] = {
+    "a byte of passages that are cut": ("cut", lambda w: flip(w / "data/corpus.jsonl"), PASSAGES_ON),
+    "a byte of the weights": (
+        "cut",
+        lambda w: flip(w / "bge-small-en-v1.5/model.safetensors"),
+        VECTORS_ON,
+    ),
+    "a byte of the tokenizer that cuts": (
+        "cut",
+        lambda w: touch_up(w / "bge-small-en-v1.5/tokenizer.json"),
+        CHUNKS_ON | VECTORS_ON,
+    ),
     "a byte of the corpus": ("files", lambda w: flip(w / "data/corpus.jsonl"), PASSAGES_ON),
     "a byte of the queries": ("files", lambda w: flip(w / "data/queries.jsonl"), QUERIES_ON),
     "a byte of the judgments": ("files", lambda w: append(w / "data/qrels/test.tsv", b"\n"), QUERIES_ON),
@@ -716,7 +746,7 @@ def test_the_model_s_files_are_all_in_the_table(bge_folder: Path) -> None:
 NUMBERS = {
     **{
         f"{kind.__name__}.SCHEMAS[{stage}]": after({stage})
-        for kind in (shared, dense, sparse, multivector, bm25, fused, reranked)
+        for kind in (shared, texts, dense, sparse, multivector, bm25, fused, reranked)
         for stage in kind.SCHEMAS
     },
     "pipeline.data.identity.SCHEMA": ALL,
@@ -743,6 +773,7 @@ def test_a_schema_number_changes_the_keys_of_what_that_code_makes(
         "bm25": "bm25",
         "fused": "fused",
         "reranked": "reranked",
+        "texts": "cut",
     }
     if "rerankers" in number:
         named = {

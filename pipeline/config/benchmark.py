@@ -8,6 +8,7 @@ from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import model_validator
 
+from pipeline.config.chunks import check_chunks
 from pipeline.config.data import DATA, DataSettings
 from pipeline.config.engine import EngineConfig
 from pipeline.config.evaluate import EvaluateConfig
@@ -81,6 +82,7 @@ class Config(Section):
         index, search = self.index, self.search
         assert self.model is not None
         self.model.check(index, search)
+        check_chunks(self.data.chunks, self.model, index, search)
         if search.rescore is not None and not getattr(self.model, "is_quantized", False):
             raise ValueError(
                 "search.rescore scores the hits of quantized vectors again: "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from pipeline.config.chunks import ChunkSettings
 from pipeline.config.kinds import Kinds
 from pipeline.config.settings import PathOrId, Section, setting
 
@@ -30,6 +31,9 @@ class DataSettings(Section):
         "passages that are removed from a ranking before it is scored: those with the query's own id, or "
         "those judged below 0 for it",
         shapes="evaluate",
+    )
+    chunks: ChunkSettings | None = setting(
+        None, "cuts passages into chunks, which are searched; null keeps them whole", shapes="chunks"
     )
 
     @property

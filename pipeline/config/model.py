@@ -19,6 +19,9 @@ class ModelSettings(Section):
     retriever: ClassVar[Any] = "pipeline.retrievers.dense:Dense"
     """The class of the retriever that uses the model, or "module:class" to import it from."""
 
+    cuts_texts: ClassVar[bool] = False
+    """Whether the retriever reads texts itself, and can cut passages into chunks."""
+
     backend: str = setting(..., "what runs the model", shapes="passages queries")
     name: PathOrId = setting(
         "", "hub id, local folder, or a bundled alias", shapes="passages queries", keyed=False
@@ -55,6 +58,7 @@ class ModelSettings(Section):
 class EncoderSettings(ModelSettings, RunsModel):
     """Settings of all backends that run a model, whatever its output."""
 
+    cuts_texts = True
     as_sentence_transformers: ClassVar[bool] = False
     """Whether the backend runs all modules that sentence-transformers runs, with that library's defaults;
     otherwise it runs Transformer, Pooling and Normalize, with FlagEmbedding's defaults."""

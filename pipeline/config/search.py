@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pipeline.config.settings import Section, setting
 
 
@@ -31,6 +33,12 @@ class SearchConfig(Section):
         True,
         "any factory but Flat: also measure speed, and what is lost to exact search",
         shapes="search evaluate",
+        keyed=False,
+    )
+    aggregate: Literal["max", "mean", "first"] = setting(
+        "max",
+        "data.chunks only: the score of a document, made of those of its chunks",
+        shapes="chunks search",
         keyed=False,
     )
     device: str = setting(

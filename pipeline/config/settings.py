@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo
 
 SWEEP = "sweep"  # the key of a file that holds several benchmarks; see `pipeline.config.sweep`
-STAGES = ("data", "passages", "queries", "index", "search", "fuse", "rerank", "evaluate")
+STAGES = ("data", "chunks", "passages", "queries", "index", "search", "fuse", "rerank", "evaluate")
 FOLDER = "folder"  # key of a validation's context: the folder that relative paths are taken from
 
 

@@ -78,6 +78,24 @@ class Collection:
 
 
 @dataclass(frozen=True)
+class Chunks:
+    """Parts of a collection's passages, in the order of the passages and of each one's text.
+
+    Attributes:
+        texts: The chunks; a chunk's id is that of its passage, "#" and its number, from 0.
+        places: int64 [2, chunks], the characters of its passage that a chunk begins with and ends before.
+        bounds: int64 [passages + 1], the first chunk of each passage, and the end; each has one at least.
+    """
+
+    texts: Texts
+    places: Int64
+    bounds: Int64
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+
+@dataclass(frozen=True)
 class VectorForm:
     """What is made of each stored vector when it is read; see `pipeline.storage.vector_forms`.
 
@@ -158,10 +176,12 @@ class Ranking:
         passages: int64 [queries, k], row of the passage at each rank; -1 pads a row with fewer hits.
         scores: float32 or float64 [queries, k], never increasing along a row; -inf where `passages` is -1.
             Equal scores are in descending order of passage id (`pipeline.core.order`).
+        chunks: int64 [queries, k], where chunks were searched: the best one of each passage; -1 for padding.
     """
 
     passages: Int64
     scores: Scores
+    chunks: Int64 | None = None
 
 
 @dataclass(frozen=True)

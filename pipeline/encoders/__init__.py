@@ -20,18 +20,19 @@ from pipeline.encoders.agreement import Watch
 from pipeline.encoders.given import Precomputed
 from pipeline.encoders.http.backend import Served
 from pipeline.encoders.usage import Usage
+from pipeline.models import tokenizer
 from pipeline.models.files import find_model
 from pipeline.models.model import CalibrationCorpus, Model, Role
 from pipeline.models.ready import Ready
 from pipeline.models.resolution import FindModel, resolve_model
-from pipeline.models.tokenizer import load_tokenizer
 from pipeline.storage.artifacts import Artifact
 from pipeline.storage.store import Store
 from pipeline.storage.vector_forms import check_dimensions
 
 __all__ = [
     "CalibrationCorpus", "Encoder", "Model", "Output", "Precomputed", "Role", "Served", "Source",
-    "Usage", "open_encoder", "prepare", "prepared_keys", "ready", "resolve", "token_counter", "vector_form",
+    "Usage", "open_encoder", "prepare", "prepared_keys", "ready", "resolve", "room_for_text",
+    "token_counter", "token_spans", "vector_form",
 ]  # fmt: skip
 
 Source = Model | Precomputed | Served
@@ -85,10 +86,24 @@ def token_counter(source: Source) -> Callable[[list[str]], list[int]] | None:
     """A function that counts the tokens of whole texts with the model's tokenizer; None without a model."""
     if not isinstance(source, Model):
         return None
-    tokenizer = load_tokenizer(source, source.files.tokenizer_folder())
-    tokenizer.no_padding()
-    tokenizer.no_truncation()
-    return lambda texts: [len(encoding.ids) for encoding in tokenizer.encode_batch_fast(texts)]
+    found = tokenizer.load_tokenizer(source, source.files.tokenizer_folder())
+    found.no_padding()
+    found.no_truncation()
+    return lambda texts: [len(encoding.ids) for encoding in found.encode_batch_fast(texts)]
+
+
+def token_spans(model: Model) -> Callable[[list[str], int], list[list[tuple[int, int]] | None]]:
+    """A function that finds the tokens of whole texts; see `pipeline.models.tokenizer.token_spans`."""
+    return tokenizer.token_spans(tokenizer.load_tokenizer(model, model.files.tokenizer_folder()))
+
+
+def room_for_text(model: Model) -> int:
+    """How many tokens a model reads of a passage, besides special tokens and the passage instruction."""
+    found = tokenizer.load_tokenizer(model, model.files.tokenizer_folder())
+    found.no_padding()
+    found.no_truncation()
+    around = found.encode("".join(model.prompts["passages"])).ids
+    return model.max_lengths["passages"] - len(around)
 
 
 class Output(NamedTuple):

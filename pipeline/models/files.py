@@ -7,7 +7,7 @@ import json
 import os
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from pipeline.core import hub
@@ -76,6 +76,20 @@ class Files:
     def whole_identity(self) -> dict[str, Any]:
         """What identifies the content of all files, in keys of artifacts of other outputs."""
         return self._identity(self.hashes)
+
+    @property
+    def tokenizer_identity(self) -> dict[str, Any]:
+        """What identifies the tokenizer in artifact keys: its file, or all that it is built from."""
+        if not self.local:
+            return self._identity({})
+        folder = PurePath(self.network_folder())
+        beside = {name: hash_ for name, hash_ in self.hashes.items() if PurePath(name).parent == folder}
+        whole = str(folder / "tokenizer.json")
+        if whole in beside:
+            return {"files": {"tokenizer.json": beside[whole]}}
+        return {
+            "files": {PurePath(name).name: hash_ for name, hash_ in beside.items() if _of_tokenizer(name)}
+        }
 
     def _identity(self, hashes: dict[str, str]) -> dict[str, Any]:
         own = {"files": hashes} if self.local else {"hub": self.repo, "commit": self.commit}
@@ -169,6 +183,10 @@ class Files:
 def _expect(expected: JsonType, value: Any, where: str) -> None:
     if not expected.accepts(value):
         raise damaged(f"{where} is {short_repr(value)}", expected.description)
+
+
+def _of_tokenizer(name: str) -> bool:
+    return any(PurePath(name).match(pattern) for pattern in TOKENIZER)
 
 
 def damaged(found: str, allowed: str = "") -> InputError:

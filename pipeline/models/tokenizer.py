@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,21 @@ def load_tokenizer(model: Settled, folder: Path) -> Tokenizer:
     from transformers import AutoTokenizer
 
     return fast_tokenizer(model.name, AutoTokenizer.from_pretrained(folder))
+
+
+def token_spans(tokenizer: Tokenizer) -> Callable[[list[str], int], list[list[tuple[int, int]] | None]]:
+    """A function that gives the characters [start, stop) of each token of whole texts, special ones left out.
+
+    Its second argument is a number of tokens: of a text that has no more, it gives None.
+    """
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+
+    def spans(texts: list[str], most: int) -> list[list[tuple[int, int]] | None]:
+        found = tokenizer.encode_batch(texts, add_special_tokens=False)
+        return [encoding.offsets if len(encoding) > most else None for encoding in found]
+
+    return spans
 
 
 def fast_tokenizer(name: str, tokenizer: Any) -> Tokenizer:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.core.records import Collection, Float32
+import numpy as np
+
+from pipeline.core.records import Chunks, Collection, Float32, Int64
 from pipeline.data import open_collection
+from pipeline.data.chunk_files import open_chunks
 from pipeline.results.records import Manifest
 from pipeline.storage import vector_shards
 from pipeline.storage.artifacts import Artifact, Recipe
@@ -38,6 +42,46 @@ def ignored_hits(manifest: Manifest) -> set[str]:
     if manifest.config.get("evaluate", {}).get("ignore_identical_ids"):
         ignored.add("identical_ids")
     return ignored - {"none"}
+
+
+@dataclass(frozen=True)
+class FoundChunks:
+    """The best chunk of each document of a ranking.
+
+    Attributes:
+        chunks: All chunks.
+        documents: int64 [queries, k], the documents at each rank.
+        best: int64 [queries, k], the chunk that each was found by.
+    """
+
+    chunks: Chunks
+    documents: Int64
+    best: Int64
+
+    def of(self, query: int, document: int) -> tuple[int, int, str] | None:
+        """The characters [start, stop) of a document's best chunk for a query, and its text.
+
+        Both are rows of the collection; None if the document was not found.
+        """
+        ranks = np.flatnonzero(self.documents[query] == document)
+        if document < 0 or not len(ranks):
+            return None
+        chunk = int(self.best[query, ranks[0]])
+        start, stop = self.chunks.places[:, chunk].tolist()
+        return start, stop, self.chunks.texts.texts[chunk].as_py()
+
+
+def find_chunks(manifest: Manifest) -> FoundChunks | None:
+    """The chunks that a result's documents were found by; of a reranked result, those of its first stage.
+
+    None where passages are whole, where several rankings are joined, or if they are not in the cache.
+    """
+    if "chunks" not in manifest.recipes:
+        return None
+    chunks, search = (next(_find(manifest, stage), None) for stage in ("chunks", "search"))
+    if chunks is None or search is None:
+        return None
+    return FoundChunks(open_chunks(chunks), search.array("passages.npy"), search.array("chunks.npy"))
 
 
 def _find(manifest: Manifest, stage: str) -> Iterator[Artifact]:

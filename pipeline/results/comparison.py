@@ -23,6 +23,7 @@ from pipeline.metrics.equivalence import rank_intervals
 from pipeline.metrics.names import parse_measure
 from pipeline.metrics.statistics import compact_letters, shown_intervals
 from pipeline.results import comparable
+from pipeline.results.chunk_table import chunk_table
 from pipeline.results.correction import Correction
 from pipeline.results.folder import SavedResult, read_result
 from pipeline.results.leaderboard import Entry, leaderboard, pair_table
@@ -67,13 +68,19 @@ class Comparison(Displayed):
     groups: GroupComparison | None = None
 
     def tables(self) -> list[Table]:
-        """The leaderboard, the pairs of several results with what to know of them, and groups of queries."""
+        """The leaderboard, the pairs of several results with what to know of them, chunks, and groups."""
         tables = [leaderboard(self.measure, self.results)]
         if self.pairs:
             tables.append(pair_table(self.measure, self.pairs, self.correction))
         notes = [*tables[-1].notes, *(f"Note: {note}." for note in self.notes)]
         in_groups = self.groups.tables() if self.groups else []
-        return [*tables[:-1], replace(tables[-1], notes=notes), *in_groups]
+        cut = self.chunk_table()
+        return [*tables[:-1], replace(tables[-1], notes=notes), *([cut] if cut else []), *in_groups]
+
+    def chunk_table(self) -> Table | None:
+        """The results by how their passages were cut; None if none were."""
+        names = [entry.name for entry in self.results]
+        return chunk_table(self.measure, names, [source.record for source in self.sources])
 
     def figures(self) -> Table:
         """Every figure in full precision, for CSV: a row per result, and a row per pair.
@@ -259,8 +266,11 @@ def cost(record: Metrics) -> tuple[float | None, float | None, int | None, float
     Where there is no index, the bytes are those of what is searched, the stored passages.
     """
     seconds = [row.seconds for row in record.all_stages if row.seconds is not None]
+    encoded = _rate(record, "passages", "index")
+    if encoded and record.chunks:  # these stages count chunks
+        encoded *= record.passages / record.chunks.chunks
     return (
-        _rate(record, "passages", "index"),
+        encoded,
         _queries_per_second(record),
         record.stage("index").bytes or record.stage("passages").bytes,
         sum(seconds) if seconds else None,

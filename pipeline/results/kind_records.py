@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from pipeline.core.display import counted
 from pipeline.results.stage_rows import Name, Record, StageRow
 
 
@@ -69,6 +70,31 @@ class VectorsCost(Record):
     def label(self) -> str:
         """The form in words."""
         return f"{self.dimension} x {self.precision}"
+
+
+class Chunking(Record):
+    """How passages were cut, and how they were ranked by their chunks; see docs/long-documents.md.
+
+    Attributes:
+        chunks: How many were made of all passages.
+        cut: How many passages were cut in two or more.
+    """
+
+    tokens: int
+    overlap: int
+    boundary: str
+    aggregate: str
+    chunks: int
+    cut: int
+
+    @property
+    def note(self) -> str:
+        """What a reader should know, as a sentence without its full stop."""
+        ranked = {"max": "by its best one", "mean": "by their mean", "first": "by its first one"}
+        return (
+            f"{counted(self.cut, 'passage')} cut at {self.tokens:,} tokens: {counted(self.chunks, 'chunk')} "
+            f"searched, and a passage is ranked {ranked[self.aggregate]}"
+        )
 
 
 class Change(Record):

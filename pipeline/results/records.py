@@ -14,6 +14,7 @@ from pipeline.core.display import counted
 from pipeline.metrics.depth import depth_note
 from pipeline.results.kind_records import (
     AgainstExact,
+    Chunking,
     FirstStage,
     FusionFacts,
     IndexCost,
@@ -112,6 +113,7 @@ class Metrics(Record):
         intervals: None where none is shown; see `pipeline.metrics.statistics.mean_interval`.
         unjudged: Of the measures with a cutoff that take unjudged documents for not relevant.
         vectors: Only of a retriever that keeps one vector of each passage.
+        chunks: Only where passages were cut.
         index: Only of an approximate index that was measured against exact search; so is `against_exact`.
         sparsity: Only of a sparse result.
         first_stage: Only of a reranked result; so is `reranking`.
@@ -129,6 +131,7 @@ class Metrics(Record):
     stages: tuple[StageRow, ...]
     short_rankings: ShortRankings | None = None
     vectors: VectorsCost | None = None
+    chunks: Chunking | None = None
     index: IndexCost | None = None
     against_exact: AgainstExact | None = None
     sparsity: Sparsity | None = None

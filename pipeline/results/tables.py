@@ -30,7 +30,8 @@ def result_table(record: Metrics) -> Table:
     table = measure_table(title, record.metrics, record.intervals, unjudged)
     short = [f"{record.short_rankings.note}."] if record.short_rankings else []
     missing = record.missing.notes if record.missing else []
-    notes = [*table.notes, *short, *(f"{note}." for note in missing), *_taken([record])]
+    cut = [f"{record.chunks.note}."] if record.chunks else []
+    notes = [*table.notes, *cut, *short, *(f"{note}." for note in missing), *_taken([record])]
     return replace(table, notes=notes)
 
 

@@ -59,6 +59,12 @@ def write_result(
             metrics[key] = scores[key]
     if "search" in artifacts and "vectors" in artifacts["search"].facts:
         metrics["vectors"] = artifacts["search"].facts["vectors"]
+    if "chunks" in artifacts:
+        metrics["chunks"] = {
+            **settings["data"]["chunks"],
+            "aggregate": settings["search"]["aggregate"],
+            **{name: artifacts["chunks"].facts[name] for name in ("chunks", "cut")},
+        }
     if "against_exact" in scores:
         given = {**settings["index"], "parameters": settings["search"]["parameters"]}
         metrics["index"] = {**given, **artifacts["search"].facts.get("index", {})}

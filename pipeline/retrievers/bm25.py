@@ -9,9 +9,9 @@ from typing import Any, ClassVar, Literal
 from pipeline.config import IndexConfig, ModelSettings, SearchConfig, keyed_settings, setting
 from pipeline.config.model import refuse_index_settings
 from pipeline.models.model import Role
-from pipeline.retrievers.retriever import Retriever
 from pipeline.retrievers.shared import open_ranking, save_ranking
 from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, Plan, Stage
+from pipeline.retrievers.texts import TextRetriever, Tokens
 from pipeline.search import tokenized_texts
 from pipeline.search.tokenized_texts import Tokenization
 from pipeline.storage.artifacts import Artifact, Draft
@@ -34,6 +34,7 @@ class Bm25Settings(ModelSettings):
     """BM25: no model and no vectors."""
 
     retriever: ClassVar[str] = "pipeline.retrievers.bm25:Bm25"
+    cuts_texts = True
 
     backend: Literal["bm25"] = ModelSettings.narrowed("backend", "bm25")
     k1: float = setting(0.9, "how soon repeats of a word stop adding to a score", shapes="index", ge=0)
@@ -58,12 +59,18 @@ class Bm25Settings(ModelSettings):
 SCHEMAS = {"passages": 4, "queries": 4, "index": 1, "search": 3}
 
 
-class Bm25(Retriever[Bm25Settings]):
+class Bm25(TextRetriever[Bm25Settings]):
     """See `pipeline.retrievers.retriever.Retriever`."""
 
     @property
     def _tokenization(self) -> Tokenization:
         return Tokenization(self.settings.stop_words, self.settings.stemmer)
+
+    def tokens(self) -> Tokens:
+        """See `TextRetriever.tokens`: words."""
+        from pipeline.data.chunking import word_spans
+
+        return Tokens({"words": 1}, lambda: word_spans)
 
     def stages(self) -> Plan:
         """See `Retriever.stages`."""
@@ -78,15 +85,16 @@ class Bm25(Retriever[Bm25Settings]):
         """Cuts the passages or the queries into words."""
 
         def ingredients(keys: Keys) -> dict[str, Any]:
-            texts = self.identity.passages if role == "passages" else self.identity.queries
+            texts = self.texts_key(role, keys)
             settings = keyed_settings(self.settings, role)
             return {"texts": texts, "model": self._tokenization.recipe(), **settings}
 
         make = partial(self._tokenize, role)
-        return Stage(role, SCHEMAS[role], ("data",), ingredients, make, tokenized_texts.open_tokenized)
+        needs = (self.source_of(role),)
+        return Stage(role, SCHEMAS[role], needs, ingredients, make, tokenized_texts.open_tokenized)
 
     def _tokenize(self, role: Role, inputs: Inputs, draft: Draft, context: Context) -> Facts:
-        texts = inputs["data"].passages if role == "passages" else inputs["data"].queries
+        texts = self.texts_of(role, inputs)
         bar_of = context.progress(f"tokenize {role}", len(texts), "texts")
         with bar_of as bar, context.meter.working("bm25s.tokenization", "Stemmer"):
             found = self._tokenization.tokenize(texts, bar)
@@ -122,9 +130,9 @@ class Bm25(Retriever[Bm25Settings]):
 
         def ingredients(keys: Keys) -> dict[str, Any]:
             made_of = {"index": keys["index"], "queries": keys["queries"]}
-            return {**made_of, **keyed_settings(self.config.search, "search")}
+            return {**made_of, **self.aggregation, **keyed_settings(self.config.search, "search")}
 
-        needs = ("data", "index", "queries")
+        needs = (*self.searched, "index", "queries")
         return Stage("search", SCHEMAS["search"], needs, ingredients, self._search, open_ranking)
 
     def _search(self, inputs: Inputs, draft: Draft, context: Context) -> Facts:
@@ -134,7 +142,8 @@ class Bm25(Retriever[Bm25Settings]):
         collection, queries = inputs["data"], inputs["queries"]
         id_rank = descending_id_rank(collection.passages.ids)
         with context.progress("search", len(queries), "queries") as bar, context.meter.working():
-            ranking = postings.search(inputs["index"], queries, self.config.search.top_k, id_rank, bar)
+            top_k, documents = self.config.search.top_k, self.documents(inputs)
+            ranking = postings.search(inputs["index"], queries, top_k, id_rank, bar, documents)
         context.meter.count(len(queries))
         return save_ranking(draft, collection, ranking)
 

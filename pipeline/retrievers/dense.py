@@ -38,11 +38,12 @@ class Dense(EncodingRetriever[VectorSettings]):
         """See `Retriever.stages`; with `exact` if an approximate index is compared with exact search."""
         index, search = self.config.index, self.config.search
         measured = self._measured
+        spread = self.config.engine.kind != "local" and not self.cuts
         plan: Plan = {
             "passages": self._vectors("passages", partial(vector_shards.open_embeddings, form=self._form)),
             "queries": self._vectors("queries", partial(vector_shards.read_all_rows, form=self._query_form)),
             "index": self._index(index),
-            "search": self._search(index, search, measured, spread=self.config.engine.kind != "local"),
+            "search": self._search(index, search, measured, spread=spread),
         }
         if measured:
             exact = SearchConfig(top_k=search.top_k, batch_size=search.batch_size, memory_mb=EXACT_MEMORY_MB)
@@ -77,6 +78,8 @@ class Dense(EncodingRetriever[VectorSettings]):
         """See `Retriever.check_collection`: every shard of the index needs passages to be trained on."""
         self._check_shards(collection)
         super().check_collection(collection)
+        if self.cuts:  # there are more chunks than passages, and how many is not known yet
+            return
         from pipeline.search import faiss_index
 
         index, dimension = self.config.index, self._known_dimension
@@ -184,7 +187,8 @@ class Dense(EncodingRetriever[VectorSettings]):
 
         def ingredients(keys: Keys) -> dict[str, Any]:
             made_of = {"index": self._index(index).recipe(keys).key, "queries": keys["queries"]}
-            return {**made_of, **({"measured": True} if measured else {}), **keyed_settings(search, "search")}
+            kept = {**self.aggregation, **keyed_settings(search, "search")}
+            return {**made_of, **({"measured": True} if measured else {}), **kept}
 
         def make(inputs: Inputs, draft: Draft, context: Context) -> Facts:
             facts = search_them(inputs, draft, context)
@@ -192,13 +196,15 @@ class Dense(EncodingRetriever[VectorSettings]):
 
         search_them: Callable[[Inputs, Draft, Context], Facts]
         if self.settings.is_quantized:
-            search_them = partial(quantized_index.search, search)
-            needs = ("data", "index", "queries")
+            search_them = partial(quantized_index.search, search, self.documents)
+            needs = (*self.searched, "index", "queries")
             return Stage("search", SCHEMAS["search"], needs, ingredients, make, open_ranking)
         by_vectors = search.memory_mb is not None or (spread and index.factory == FLAT)
-        needs = ("data", "passages" if by_vectors else "index", "queries")
+        needs = (*self.searched, "passages" if by_vectors else "index", "queries")
         in_parts = index.shards > 1 or (spread and by_vectors)
-        search_them = partial(search_parts if in_parts else search_whole, index, search, measured)
+        search_them = partial(search_whole, index, search, measured, self.documents)
+        if in_parts:
+            search_them = partial(search_parts, index, search, measured)
         return Stage("search", SCHEMAS["search"], needs, ingredients, make, open_ranking)
 
 

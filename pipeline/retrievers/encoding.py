@@ -19,15 +19,17 @@ import numpy as np
 
 from pipeline import encoders, engines
 from pipeline.config import EncoderSettings, ModelSettings, keyed_settings
+from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Texts
 from pipeline.encoders import CalibrationCorpus, Model, Output, Precomputed, Served, Source, Usage, choice
 from pipeline.engines import Engine, Part, jobs
 from pipeline.models.model import ROLES, Role
 from pipeline.retrievers import asked_again
 from pipeline.retrievers.pace import Pace
-from pipeline.retrievers.retriever import Retriever, TokenCounter
+from pipeline.retrievers.retriever import TokenCounter
 from pipeline.retrievers.row_making import OtherOutputs, RowFormat, RowMaking
 from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, OpensEngine, Stage
+from pipeline.retrievers.texts import TextRetriever, Tokens
 from pipeline.retrievers.vector_search import counted_parts
 from pipeline.storage import text_table, vector_shards
 from pipeline.storage.artifacts import Draft
@@ -54,7 +56,7 @@ class Pass:
     shard_rows: int = field(compare=False)
 
 
-class EncodingRetriever(Retriever[Settings], ABC):
+class EncodingRetriever(TextRetriever[Settings], ABC):
     """A retriever that keeps rows that a model makes of texts, or that are given in files."""
 
     @cached_property
@@ -68,8 +70,31 @@ class EncodingRetriever(Retriever[Settings], ABC):
     def check(self, search_is_cached: bool) -> None:
         """See `Retriever.check`."""
         engines.check(self.config.engine, self.model)
-        if isinstance(self.model, Served) and not search_is_cached:
+        if search_is_cached:
+            return
+        if isinstance(self.model, Served):
             self.model.check()
+        self._check_chunks()
+
+    def _check_chunks(self) -> None:
+        """Refuse chunks that are longer than what the model reads: the end of each would not be searched."""
+        chunks = self.config.data.chunks
+        if chunks is None or not isinstance(self.model, Model):
+            return
+        room = encoders.room_for_text(self.model)
+        if chunks.tokens > room:
+            raise InputError(
+                f"data.chunks.tokens is {chunks.tokens:,}, and model '{self.model.name}' reads {room:,} "
+                "tokens of a passage, besides special tokens and the instruction",
+                allowed=f"1 to {room:,}",
+                fix="lower it, or raise model.passage_max_length if the model can read more",
+            )
+
+    def tokens(self) -> Tokens:
+        """See `TextRetriever.tokens`: those of the model's own tokenizer."""
+        if not isinstance(self.model, Model):
+            raise RuntimeError("rows from files have no tokenizer")
+        return Tokens(self.model.files.tokenizer_identity, partial(encoders.token_spans, self.model))
 
     def models(self) -> list[Model]:
         """See `Retriever.models`."""
@@ -107,14 +132,14 @@ class EncodingRetriever(Retriever[Settings], ABC):
         """Encodes the passages or the queries; shards that an interrupted run has finished are kept."""
 
         def ingredients(keys: Keys) -> dict[str, Any]:
-            texts = self.identity.passages if role == "passages" else self.identity.queries
+            texts = self.texts_key(role, keys)
             prepared = encoders.prepared_keys(self.settings, self.model)
             settings = keyed_settings(self.settings, role)
             return {"texts": texts, "model": self.model.recipe(role), **prepared, **settings}
 
         make = partial(self._encode, role, kept)
         shared = self._pass(role, kept)
-        stage = Stage(role, schema, ("data",), ingredients, make, kept.open, shared=shared)
+        stage = Stage(role, schema, (self.source_of(role),), ingredients, make, kept.open, shared=shared)
         if not isinstance(self.model, Served):
             return stage
         confirm = partial(asked_again.confirm, self.model, role, kept.read)
@@ -136,7 +161,7 @@ class EncodingRetriever(Retriever[Settings], ABC):
             return None
         same = {
             "role": role,
-            "texts": self.identity.passages if role == "passages" else self.identity.queries,
+            "texts": self.pass_texts(role),
             "model": [model.name, model.files.whole_identity, model.trust_remote_code],
             "computed": [settings.backend, model.precision, model.device, settings.batch_size],
             "tokens": [list(model.prompts[role]), model.max_lengths[role]],
@@ -146,9 +171,7 @@ class EncodingRetriever(Retriever[Settings], ABC):
         return Pass(hash_json(same), Output(settings, shipped), kept, settings.shard_rows)
 
     def _encode(self, role: Role, kept: RowFormat, inputs: Inputs, draft: Draft, context: Context) -> Facts:
-        collection: Collection = inputs["data"]
-        texts = collection.passages if role == "passages" else collection.queries
-        most = self.settings.shard_rows
+        texts, most = self.texts_of(role, inputs), self.settings.shard_rows
         if isinstance(self.model, Precomputed):
             missing = vector_shards.missing_ranges(len(texts), most, draft.whole)
             self._take_given(self.model, role, texts, missing, partial(kept.save, draft), context)

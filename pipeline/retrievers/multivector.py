@@ -58,9 +58,9 @@ class MultiVector(EncodingRetriever[MultiVectorSettings]):
 
         def ingredients(keys: Keys) -> dict[str, Any]:
             made_of = {"passages": keys["passages"], "queries": keys["queries"], "mean": self._mean}
-            return {**made_of, **keyed_settings(self.config.search, "search")}
+            return {**made_of, **self.aggregation, **keyed_settings(self.config.search, "search")}
 
-        needs = ("data", "passages", "queries")
+        needs = (*self.searched, "passages", "queries")
         return Stage("search", SCHEMAS["search"], needs, ingredients, self._search, open_ranking)
 
     def _search(self, inputs: Inputs, draft: Draft, context: Context) -> Facts:
@@ -77,6 +77,7 @@ class MultiVector(EncodingRetriever[MultiVectorSettings]):
                 bar,
                 mean=self._mean,
                 memory_mb=search.memory_mb,
+                documents=self.documents(inputs),
             )
         context.meter.count(len(queries))
         return save_ranking(draft, collection, ranking)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pipeline.config import SearchConfig
-from pipeline.core.records import Array, Embeddings, Float32
+from pipeline.core.progress import Bar
+from pipeline.core.records import Array, Embeddings, Float32, Int64, Ranking
 from pipeline.retrievers.shared import save_ranking
 from pipeline.retrievers.stage import Context, Facts, Inputs
 from pipeline.storage import vector_forms, vector_shards
 from pipeline.storage.artifacts import Artifact, Draft
 
 if TYPE_CHECKING:
+    from pipeline.search.documents import Documents
     from pipeline.search.quantized import QuantizedVectors
 
 SHARD_ROWS = 1 << 18  # rows of a file
@@ -71,19 +74,35 @@ def open_vectors(artifact: Artifact) -> QuantizedVectors:
     return QuantizedVectors(stored.shards, artifact.facts["dimension"], ranges)
 
 
-def search(config: SearchConfig, inputs: Inputs, draft: Draft, context: Context) -> Facts:
-    """Search in this process."""
+def search(
+    config: SearchConfig,
+    documents_of: Callable[[Inputs], Documents | None],
+    inputs: Inputs,
+    draft: Draft,
+    context: Context,
+) -> Facts:
+    """Search in this process; `documents_of` as of `vector_search.search_whole`."""
     from pipeline.search import hamming, product
+    from pipeline.search.documents import rank_by_search
 
     collection, queries = inputs["data"], inputs["queries"]
     vectors: QuantizedVectors = inputs["index"]
-    ids = collection.passages.ids
-    vector_shards.check_counts(len(vectors), vectors.dimension, len(ids), queries)
+    ids, documents = collection.passages.ids, documents_of(inputs)
+    count = len(ids) if documents is None else documents.chunks
+    vector_shards.check_counts(len(vectors), vectors.dimension, count, queries)
     if vectors.ranges is None:  # what is compiled or imported first is not timed
         hamming.compile_all()
     else:
         product.fastest_kind(queries, len(vectors))
     with context.progress("search", len(queries), "queries") as bar, context.meter.working():
-        ranking = vectors.search(queries, config.top_k, config.rescore, ids, bar, config.memory_mb)
+        if documents is None:
+            ranking = vectors.search(queries, config.top_k, config.rescore, ids, bar, config.memory_mb)
+        else:
+            chunk_ids = documents.chunk_ids
+
+            def find(chosen: Int64, k: int, bar: Bar) -> Ranking:
+                return vectors.search(queries[chosen], k, config.rescore, chunk_ids, bar, config.memory_mb)
+
+            ranking = rank_by_search(find, len(queries), documents, config.top_k, ids, bar)
     context.meter.count(len(queries))
     return save_ranking(draft, collection, ranking)

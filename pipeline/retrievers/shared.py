@@ -24,6 +24,8 @@ COLLECTION, SCORES = "data", "evaluate"  # roles that every plan has
 REPORTED = ("queries", "passages", "missing", "metrics", "intervals", "unjudged")
 """Parts of the scores that are in every result."""
 SCHEMAS = {SCORES: 4}  # that of the data is in `pipeline.data.identity`
+BEST_CHUNKS = "chunks.npy"
+"""Beside a ranking of documents: int64 [queries, k], the best chunk of each."""
 
 
 def whole_plan(
@@ -61,6 +63,8 @@ def save_ranking(draft: Draft, collection: Collection, ranking: Ranking) -> Fact
 
     draft.save_array("passages.npy", ranking.passages)
     draft.save_array("scores.npy", ranking.scores)
+    if ranking.chunks is not None:
+        draft.save_array(BEST_CHUNKS, ranking.chunks)
     with draft.file("run.trec") as path, open(path, "wb") as file:
         write_run(file, collection.queries.ids, collection.passages.ids, ranking, TAG)
     return {"queries": len(ranking.passages), "depth": int(ranking.passages.shape[1])}

@@ -9,7 +9,8 @@ import numpy as np
 
 from pipeline.config import SparseSettings, keyed_settings
 from pipeline.core.errors import InputError
-from pipeline.core.records import Ragged
+from pipeline.core.progress import Bar
+from pipeline.core.records import Int64, Ragged, Ranking
 from pipeline.models.model import Role
 from pipeline.retrievers.encoding import EncodingRetriever
 from pipeline.retrievers.row_making import RowFormat
@@ -58,26 +59,38 @@ class Sparse(EncodingRetriever[SparseSettings]):
 
         def ingredients(keys: Keys) -> dict[str, Any]:
             made_of = {"index": keys["index"], "queries": keys["queries"]}
-            return {**made_of, **keyed_settings(self.config.search, "search")}
+            return {**made_of, **self.aggregation, **keyed_settings(self.config.search, "search")}
 
         searched = "index" if self.config.search.memory_mb is None else "passages"
-        needs = ("data", searched, "queries")
+        needs = (*self.searched, searched, "queries")
         return Stage("search", SCHEMAS["search"], needs, ingredients, self._search, open_ranking)
 
     def _search(self, inputs: Inputs, draft: Draft, context: Context) -> Facts:
         from pipeline.core.order import descending_id_rank
         from pipeline.search import inverted_index
+        from pipeline.search.documents import rank_by_search
 
         collection, queries, search = inputs["data"], inputs["queries"], self.config.search
         segments = inputs["index"] if "index" in inputs else inverted_index.Inverted(inputs["passages"])
         memory = inverted_index.QUERY_BYTES if search.memory_mb is None else search.memory_mb << 18
         inverted_index.compile_all()
+        ids, documents = collection.passages.ids, self.documents(inputs)
         with context.progress("search", len(queries), "queries") as bar, context.meter.working():
-            id_rank = descending_id_rank(collection.passages.ids)
-            ranking = inverted_index.search(segments, queries, search.top_k, id_rank, bar, memory)
+            if documents is None:
+                id_rank = descending_id_rank(ids)
+                ranking = inverted_index.search(segments, queries, search.top_k, id_rank, bar, memory)
+            else:
+                in_order = np.arange(documents.chunks)  # equal chunks decide nothing
+
+                def find(chosen: Int64, k: int, bar: Bar) -> Ranking:
+                    rows = ragged_shards.take_rows(queries, chosen)
+                    return inverted_index.search(segments, rows, k, in_order, bar, memory)
+
+                ranking = rank_by_search(find, len(queries), documents, search.top_k, ids, bar)
         context.meter.count(len(queries))
+        rows = len(ids) if documents is None else documents.chunks
         facts = save_ranking(draft, collection, ranking)
-        return {**facts, "sparsity": inverted_index.sparsity(segments, len(id_rank), queries)}
+        return {**facts, "sparsity": inverted_index.sparsity(segments, rows, queries)}
 
 
 def check_weights(rows: Ragged, ids: list[str]) -> None:

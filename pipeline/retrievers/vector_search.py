@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipeline.config import IndexConfig, SearchConfig
 from pipeline.core.machine import Meter
@@ -20,26 +20,40 @@ from pipeline.retrievers.stored_index import StoredIndex
 from pipeline.storage import vector_shards
 from pipeline.storage.artifacts import Draft
 
+if TYPE_CHECKING:
+    from pipeline.search.documents import Documents
+
 PARTS = 4  # parts of the vectors for each worker to search: small ones end at about the same time
 PART_BYTES = 256 << 20  # largest size of a part of the vectors that another process searches
 
 
 def search_whole(
-    index: IndexConfig, search: SearchConfig, measured: bool, inputs: Inputs, draft: Draft, context: Context
+    index: IndexConfig,
+    search: SearchConfig,
+    measured: bool,
+    documents_of: Callable[[Inputs], Documents | None],
+    inputs: Inputs,
+    draft: Draft,
+    context: Context,
 ) -> Facts:
-    """Search in this process: the index, or the stored vectors if the inputs have no index."""
+    """Search in this process: the index, or the stored vectors if the inputs have no index.
+
+    Where the vectors are those of chunks, `documents_of` gives the documents that are ranked.
+    """
     from pipeline.search import product, searchers
 
     collection, queries, meter = inputs["data"], inputs["queries"], context.meter
+    documents = documents_of(inputs)
     searcher: searchers.Searcher
     if "index" in inputs:
         searcher = searchers.open_searcher(index, search, inputs["index"].file(0))
     else:
         searcher = searchers.StreamingSearcher(index, search, inputs["passages"])
-    vector_shards.check_counts(searcher.count, searcher.dimension, len(collection.passages), queries)
+    count = len(collection.passages) if documents is None else documents.chunks
+    vector_shards.check_counts(searcher.count, searcher.dimension, count, queries)
     product.fastest_kind(queries, searcher.count)  # imports what it needs before the search is timed
     with context.progress("search", len(queries), "queries") as bar, meter.working():
-        ranking = searcher.search(queries, collection.passages.ids, bar)
+        ranking = searcher.search(queries, collection.passages.ids, bar, documents)
     meter.count(len(queries))
     facts = save_ranking(draft, collection, ranking)
     meter.stop()

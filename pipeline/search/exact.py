@@ -16,6 +16,7 @@ import pyarrow as pa
 from pipeline.core.progress import Bar, silent
 from pipeline.core.records import Embeddings, Float32, Int64, Ranking
 from pipeline.search import rescoring
+from pipeline.search.documents import Documents, empty_ranking, set_rows
 from pipeline.search.product import Float32Product, error_bound, norm_bounds
 from pipeline.search.similarity import Metric, for_metric
 from pipeline.search.streaming_scan import StreamingScan, block_and_group_sizes
@@ -36,31 +37,32 @@ def exact_search(
     bar: Bar,
     *,
     memory_mb: int | None = None,
+    documents: Documents | None = None,
 ) -> Ranking:
     """The best passages of each query.
 
     Args:
-        embeddings: Vectors of n passages.
+        embeddings: Vectors of n passages, or of the chunks of n documents.
         queries: float32 [queries, dimension].
         top_k: Hits kept for each query.
         ids: Arrow strings [n], the passages' ids, by which ties are ordered.
         metric: The metric.
         bar: Counts queries, in proportion to the rows read.
         memory_mb: Limit of the memory used, in 10^6 bytes; None reads all vectors once.
+        documents: Where the vectors are those of chunks: the documents that are ranked.
 
     Returns:
         [queries, min(top_k, n)], ties in the contract's order.
     """
     queries = np.ascontiguousarray(for_metric(queries, metric))
-    k = min(top_k, len(embeddings))
+    k = min(top_k, len(embeddings if documents is None else documents))
     block, group = block_and_group_sizes(embeddings.dimension, k, len(queries), memory_mb)
-    ranking = Ranking(np.empty((len(queries), k), np.int64), np.empty((len(queries), k), np.float32))
+    ranking = empty_ranking(len(queries), k, documents)
     for start in range(0, len(queries), group):
         part = slice(start, start + group)
-        scan = StreamingScan(embeddings, queries[part], k, ids, metric)
+        scan = StreamingScan(embeddings, queries[part], k, ids, metric, documents)
         scan.collect(block, bar)
-        found = scan.candidates.best_hits()
-        ranking.passages[part], ranking.scores[part] = found.passages, found.scores
+        set_rows(ranking, part, scan.candidates.best_hits())
     return ranking
 
 

@@ -24,7 +24,7 @@ from pipeline.core import machine
 from pipeline.core.progress import Bar
 from pipeline.core.records import Float32, Float64, Int64, Ranking, TokenEmbeddings
 from pipeline.search import candidates, maxsim_kernels
-from pipeline.search.candidates import Candidates
+from pipeline.search.documents import Documents, candidates_of, empty_ranking, set_rows
 from pipeline.search.maxsim_kernels import PackedQueries
 from pipeline.search.product import norm_bounds
 from pipeline.search.streaming_scan import growing_blocks
@@ -47,32 +47,35 @@ def maxsim_search(
     *,
     mean: bool = False,
     memory_mb: int | None = None,
+    documents: Documents | None = None,
 ) -> Ranking:
     """The best passages of each query.
 
     Args:
-        passages: Token vectors of n passages.
+        passages: Token vectors of n passages, or of the chunks of n documents.
         queries: Token vectors of the queries.
         top_k: Hits kept for each query.
         ids: Arrow strings [n], the passages' ids, by which ties are ordered.
         bar: Counts queries, in proportion to the passages read.
         mean: Whether a score is the mean over the query's tokens, not the sum.
         memory_mb: Limit of the memory used, in 10^6 bytes; None reads all vectors once.
+        documents: Where the vectors are those of chunks: the documents that are ranked.
 
     Returns:
         [queries, min(top_k, n)], ties in the contract's order.
     """
-    k = min(top_k, len(passages))
+    k = min(top_k, len(passages if documents is None else documents))
     block, group = _block_and_group_sizes(passages, queries, k, memory_mb)
     bounds = queries.bounds
-    ranking = Ranking(np.empty((len(queries), k), np.int64), np.empty((len(queries), k), np.float32))
+    ranking = empty_ranking(len(queries), k, documents)
     for start in range(0, len(queries), group):
         stop = min(start + group, len(queries))
         vectors = vector_shards.read_rows(queries.vectors, bounds[start], bounds[stop])
-        scan = MaxSimScan(passages, vectors, bounds[start : stop + 1] - bounds[start], k, ids, mean)
+        scan = MaxSimScan(
+            passages, vectors, bounds[start : stop + 1] - bounds[start], k, ids, mean, documents
+        )
         scan.collect(block, bar)
-        found = scan.candidates.best_hits()
-        ranking.passages[start:stop], ranking.scores[start:stop] = found.passages, found.scores
+        set_rows(ranking, slice(start, stop), scan.candidates.best_hits())
     return ranking
 
 
@@ -106,6 +109,7 @@ class MaxSimScan:
         k: Hits kept for each query.
         ids: Arrow strings, the ids of the passages.
         mean: Whether a score is the mean over the query's tokens, not the sum.
+        documents: Where the vectors are those of chunks: the passages that hits and `ids` are of.
     """
 
     def __init__(
@@ -116,6 +120,7 @@ class MaxSimScan:
         k: int,
         ids: pa.ChunkedArray,
         mean: bool,
+        documents: Documents | None = None,
     ) -> None:
         self.passages, self.starts = passages, passages.bounds
         self.n_queries, self.k = len(bounds) - 1, k
@@ -130,7 +135,9 @@ class MaxSimScan:
             [error_bound(vectors[bounds[a] : bounds[b]], queries) for a, b, queries in self.parts]
         )
         self.longest = 0.0  # length of the longest token vector so far
-        self.candidates = Candidates(self.n_queries, len(passages), k, ids, self._error, self._score)
+        self.candidates = candidates_of(
+            documents, self.n_queries, len(passages), k, ids, self._error, self._score
+        )
 
     def collect(self, block: int, bar: Bar) -> None:
         """Read all passages and collect the candidates.

@@ -21,6 +21,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.order import sort_hits
 from pipeline.core.progress import Bar
 from pipeline.core.records import Float32, Int64, Ranking
+from pipeline.search.documents import Documents, empty_ranking
 from pipeline.search.tokenized_texts import TokenizedTexts
 
 
@@ -51,29 +52,41 @@ def open_postings(folder: Path) -> Any:
     return _import().BM25.load(folder, mmap=True)
 
 
-def search(index: Any, queries: TokenizedTexts, top_k: int, id_rank: Int64, bar: Bar) -> Ranking:
+def search(
+    index: Any,
+    queries: TokenizedTexts,
+    top_k: int,
+    id_rank: Int64,
+    bar: Bar,
+    documents: Documents | None = None,
+) -> Ranking:
     """The best passages of each query, among those that share a word with it.
 
     Args:
-        index: The index of n passages.
+        index: The index of n passages, or of the chunks of n documents.
         queries: A word that occurs twice counts twice; a word that no passage has is left out.
         top_k: Hits kept for each query; fewer where fewer passages share a word.
         id_rank: int64 [n], `pipeline.core.order.descending_id_rank` of the passage ids.
         bar: Counts queries.
+        documents: Where the index is of chunks: the documents that are ranked.
 
     Returns:
         [queries, min(top_k, n)], ties in the contract's order, also those across the last rank.
     """
-    k = min(top_k, len(id_rank))
-    passages = np.full((len(queries), k), -1, np.int64)
-    scores = np.full((len(queries), k), -np.inf, np.float32)
+    ranking = empty_ranking(len(queries), min(top_k, len(id_rank)), documents)
     number = np.array([index.vocab_dict.get(word, -1) for word in queries.vocabulary], np.int64)
     for row, words in enumerate(queries):
         known = number[np.array(words, np.int64)]
-        hits, found = _best(index.get_scores_from_ids(known[known >= 0]), k, id_rank)
-        passages[row, : len(hits)], scores[row, : len(hits)] = hits, found
+        scores = index.get_scores_from_ids(known[known >= 0])
+        best_chunks = None
+        if documents is not None:
+            scores, best_chunks = documents.aggregate_all(scores)
+        hits, found = _best(scores, ranking.passages.shape[1], id_rank)
+        ranking.passages[row, : len(hits)], ranking.scores[row, : len(hits)] = hits, found
+        if ranking.chunks is not None and best_chunks is not None:
+            ranking.chunks[row, : len(hits)] = best_chunks[hits]
         bar.update()
-    return Ranking(passages, scores)
+    return ranking
 
 
 def _import() -> Any:

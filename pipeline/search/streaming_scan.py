@@ -19,7 +19,7 @@ import pyarrow as pa
 from pipeline.core.progress import Bar
 from pipeline.core.records import Array, Embeddings, Float32, Float64, Int64
 from pipeline.search import candidates, rescoring
-from pipeline.search.candidates import Candidates
+from pipeline.search.documents import Documents, candidates_of
 from pipeline.search.product import error_bound, tile_products
 from pipeline.search.similarity import Metric, for_metric
 from pipeline.storage import vector_shards
@@ -64,16 +64,25 @@ class StreamingScan:
         k: Hits kept for each query.
         ids: Arrow strings, the ids of the passages.
         metric: The metric.
+        documents: Where the vectors are those of chunks: the passages that hits and `ids` are of.
     """
 
     def __init__(
-        self, embeddings: Embeddings, queries: Float32, k: int, ids: pa.ChunkedArray, metric: Metric
+        self,
+        embeddings: Embeddings,
+        queries: Float32,
+        k: int,
+        ids: pa.ChunkedArray,
+        metric: Metric,
+        documents: Documents | None = None,
     ) -> None:
         self.embeddings, self.queries, self.k, self.metric = embeddings, queries, k, metric
         self.tiles = tile_products(queries, QUERIES, len(embeddings))
         self.longest = 0.0  # length of the longest vector so far
         self.row_error = 0.0  # largest distance of a vector so far to its operand, see `error_bound`
-        self.candidates = Candidates(len(queries), len(embeddings), k, ids, self._error, self._score)
+        self.candidates = candidates_of(
+            documents, len(queries), len(embeddings), k, ids, self._error, self._score
+        )
 
     def collect(self, block: int, bar: Bar) -> None:
         """Read all vectors and collect the candidates.

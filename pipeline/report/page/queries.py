@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, combinations
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
+from pipeline.core.display import cut
 from pipeline.core.records import Collection, Float64
+from pipeline.metrics.evaluation import row_numbers
 from pipeline.metrics.names import parse_measure
 from pipeline.report.page.rankings import Hit, ResultDetails, examine_result, select_texts
-from pipeline.results.cached import find_collection
+from pipeline.results.cached import find_chunks, find_collection
 from pipeline.results.comparison import Comparison
 from pipeline.results.folder import SavedResult
 
@@ -24,6 +27,9 @@ QUERY_LENGTH = 200
 PASSAGE_LENGTH = 300
 """Texts are cut at these numbers of characters."""
 
+Excerpt = tuple[int, int, str]
+"""The first character of a chunk, the one after its last, and its text."""
+
 
 @dataclass(frozen=True)
 class QueryData:
@@ -34,6 +40,8 @@ class QueryData:
         selected: Ids of the queries shown with their passages.
         queries: Text of each query that has one.
         passages: Text of each passage shown.
+        excerpts: One per result: by query and passage the chunk that the passage was found by, where passages
+            are cut.
         notes: Sentences about missing collections.
     """
 
@@ -41,6 +49,7 @@ class QueryData:
     selected: list[str]
     queries: dict[str, str]
     passages: dict[str, str]
+    excerpts: list[dict[tuple[str, str], Excerpt]]
     notes: list[str]
 
     def json(self, comparison: Comparison) -> dict[str, Any]:
@@ -71,7 +80,10 @@ class QueryData:
             "texts": [self.queries.get(query, "") for query in comparison.query_ids],
             "passages": list(self.passages.items()),
             "details": {
-                query_rows[query]: [_query_json(details, query, passage_rows) for details in self.details]
+                query_rows[query]: [
+                    _query_json(details, query, passage_rows, excerpts)
+                    for details, excerpts in zip(self.details, self.excerpts, strict=True)
+                ]
                 for query in self.selected
             },
         }
@@ -91,6 +103,7 @@ def read_query_data(comparison: Comparison) -> QueryData:
     details: list[ResultDetails | None] = []
     queries: dict[str, str] = {}
     passages: dict[str, str] = {}
+    excerpts: list[dict[tuple[str, str], Excerpt]] = []
     for source in comparison.sources:
         place = _cache(source), str(source.manifest.recipes.get("data", {}).get("key"))
         if place not in opened:
@@ -98,15 +111,41 @@ def read_query_data(comparison: Comparison) -> QueryData:
         collection = opened[place]
         if collection is None:
             details.append(None)
+            excerpts.append({})
             continue
         examined = examine_result(source.folder, source.manifest, collection, ids, rel)
         details.append(examined)
+        excerpts.append(_excerpts(source, collection, examined))
         queries = queries or select_texts(collection.queries, comparison.query_ids, QUERY_LENGTH)
         hits = chain.from_iterable((*query.top, *query.missed) for query in examined.queries.values())
         new = [name for name in dict.fromkeys(hit.passage for hit in hits) if name not in passages]
         passages |= dict.fromkeys(new, "") | select_texts(collection.passages, new, PASSAGE_LENGTH)
     selected = ids if any(details) else []
-    return QueryData(details, selected, queries, passages, list(_notes(comparison, details)))
+    notes = list(_notes(comparison, details))
+    return QueryData(details, selected, queries, passages, excerpts, notes)
+
+
+def _excerpts(
+    source: SavedResult, collection: Collection, examined: ResultDetails
+) -> dict[tuple[str, str], Excerpt]:
+    """See `QueryData.excerpts`."""
+    found = find_chunks(source.manifest)
+    wanted = [
+        (query, hit.passage)
+        for query, details in examined.queries.items()
+        for hit in (*details.top, *details.missed)
+    ]
+    if found is None or not wanted:
+        return {}
+    query_ids, passage_ids = (pa.array(ids, pa.string()) for ids in zip(*wanted, strict=True))
+    queries = row_numbers(query_ids, collection.queries.ids)
+    documents = row_numbers(passage_ids, collection.passages.ids)
+    excerpts = {}
+    for pair, query, document in zip(wanted, queries.tolist(), documents.tolist(), strict=True):
+        if chunk := found.of(query, document):
+            start, stop, text = chunk
+            excerpts[pair] = start, stop, cut(text, PASSAGE_LENGTH)
+    return excerpts
 
 
 def select_queries(values: Float64, limit: int) -> list[int]:
@@ -146,15 +185,21 @@ def _notes(comparison: Comparison, details: Sequence[ResultDetails | None]) -> I
     )
 
 
-def _query_json(details: ResultDetails | None, query: str, rows: dict[str, int]) -> dict[str, Any] | None:
-    """One query in one result; `rows` gives the number of each passage."""
+def _query_json(
+    details: ResultDetails | None,
+    query: str,
+    rows: dict[str, int],
+    excerpts: Mapping[tuple[str, str], Excerpt],
+) -> dict[str, Any] | None:
+    """One query in one result; `rows` gives the number of each passage, `excerpts` its chunk."""
     explained = details.queries.get(query) if details else None
     if explained is None:
         return None
 
     def compact(hit: Hit) -> list[Any]:
         score = None if hit.score is None else float(f"{hit.score:.5g}")
-        return [rows[hit.passage], hit.rank, score, hit.grade]
+        excerpt = excerpts.get((query, hit.passage))
+        return [rows[hit.passage], hit.rank, score, hit.grade, *([excerpt] if excerpt else [])]
 
     return {
         "why": explained.why,

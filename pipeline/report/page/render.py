@@ -20,6 +20,7 @@ from pipeline.core import display, machine
 from pipeline.core.table import Cell, Column, Table, table_of
 from pipeline.report.composition import composition_tables
 from pipeline.report.page import plots, sentences
+from pipeline.report.page.chunks import chunks_section
 from pipeline.report.page.exact import exact_section
 from pipeline.report.page.forms import forms_section
 from pipeline.report.page.provenance import provenance_section
@@ -62,6 +63,7 @@ def render_page(comparison: Comparison | SuiteComparison) -> str:
         | exact_section(comparison)
         | forms
         | _served(comparison)
+        | chunks_section(comparison)
         | _cost_section(comparison)
         | provenance_section(comparison)
         | {
@@ -109,6 +111,7 @@ def _frame(comparison: Comparison, data: QueryData, has_forms: bool) -> dict[str
         "exact": "Against exact search" if measured else None,
         "forms": "Quality against size" if has_forms else None,
         "served": "Models behind an address" if _served(comparison)["served_tables"] else None,
+        "chunks": "Quality against chunk size" if comparison.chunk_table() else None,
         "cost": "Quality against speed" if several else None,
         "time": "Time by stage",
         "provenance": "What was run",

@@ -20,6 +20,7 @@
   const number = (value) => value.toFixed(4);
   const signed = (value) => (Math.abs(value) < 5e-5 ? "0.0000" : (value > 0 ? "+" : "-") + number(Math.abs(value)));
   const whole = (value) => value.toLocaleString("en");
+  const wholeRange = ([start, stop]) => `${whole(start + 1)} to ${whole(stop)}`;
   const counted = (count, one, many) => `${whole(count)} ${count === 1 ? one : many}`;
 
   // The list of queries: `rows` in order, of which the first `drawn` are in the page.
@@ -140,11 +141,13 @@
 
   // A list of passages, each with its rank in the other result.
   function hits(list, otherDetails, other) {
-    return make("ol", { class: "hits" }, ...list.map(([passage, rank, score, grade]) => {
-      const [id, text] = data.passages[passage];
+    return make("ol", { class: "hits" }, ...list.map(([passage, rank, score, grade, chunk]) => {
+      const [id, start] = data.passages[passage];
+      const text = chunk ? chunk[2] : start;
       const kind = grade === null ? "unknown" : grade >= data.rel ? "yes" : "no";
       const meaning = grade === null ? "not judged" : `grade ${grade}`;
       const facts = [score === null ? "not retrieved" : `score ${score}`];
+      if (chunk) facts.push(`its best chunk, characters ${wholeRange(chunk)}`);
       if (otherDetails) {
         const found = [...otherDetails.top, ...otherDetails.missed].find((hit) => hit[0] === passage);
         const place = !found ? "not in the top 10" : found[1] ? `rank ${found[1]}` : "not retrieved";

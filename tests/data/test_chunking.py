@@ -1,0 +1,124 @@
+"""Where texts are cut: worked by hand, and what holds for any text and any tokens."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.config.chunks import ChunkSettings
+from pipeline.data.chunking import Span, cut, word_spans
+
+TEXT = 'One two. Three four five. "Six seven?" Dr. A. Eight nine ten, e.g. eleven twelve. Thirteen'
+
+
+def words(text: str) -> list[Span]:
+    """Every run of letters and every other mark is a token."""
+    return [match.span() for match in re.finditer(r"\w+|[^\w\s]", text)]
+
+
+def chunks(text: str, tokens: int, overlap: int, boundary: str) -> list[str]:
+    settings = ChunkSettings(tokens=tokens, overlap=overlap, boundary=boundary)
+    return [text[start:stop] for start, stop in cut(text, words(text), settings)]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "overlap", "boundary", "expected"),
+    [
+        (100, 50, "sentence", [TEXT]),
+        # marks are tokens too; initials and "e.g." end no sentence
+        (13, 0, "sentence", ['One two. Three four five. "Six seven?"', "Dr.",
+                             "A. Eight nine ten, e.g. eleven twelve.", "Thirteen"]),
+        # the four tokens of "Three four five." come again, the five of the next sentence do not; that of
+        # thirteen is cut between words, and ends rather than repeats all that it may
+        (9, 4, "sentence", ["One two. Three four five.", 'Three four five. "Six seven?"', "Dr.",
+                            "A. Eight nine ten,", "ten, e.g. eleven twelve.", "Thirteen"]),
+        (6, 0, "token", ["One two. Three four", 'five. "Six', 'seven?" Dr.', "A. Eight nine ten,",
+                         "e.g. eleven", "twelve. Thirteen"]),
+        (6, 2, "token", ["One two. Three four", 'Three four five. "Six', '"Six seven?"', "Dr. A. Eight nine",
+                         "Eight nine ten,", "ten, e.g.", "eleven twelve. Thirteen"]),
+    ],
+)  # fmt: skip
+def test_cuts_by_hand(tokens: int, overlap: int, boundary: str, expected: list[str]) -> None:
+    assert chunks(TEXT, tokens, overlap, boundary) == expected
+
+
+def test_a_sentence_or_a_word_that_is_too_long_is_cut_inside() -> None:
+    long = "Short one. " + " ".join(f"W{n}" for n in range(7)) + ". Last words here."
+    assert chunks(long, 4, 1, "sentence") == [
+        "Short one.", "W0 W1 W2 W3", "W4 W5 W6.", "Last words here.",
+    ]  # fmt: skip
+    letters = [(n, n + 1) for n in range(10)]
+    settings = ChunkSettings(tokens=4, overlap=1, boundary="sentence")
+    assert cut("abcdefghij", letters, settings) == [(0, 4), (3, 7), (6, 10)]
+
+
+def test_sentences_of_other_scripts_and_lines_end_too() -> None:
+    text = "第一句。第二句！Третье предложение. Четвёртое один\nЛиния два"
+    assert chunks(text, 3, 0, "sentence") == [
+        "第一句。",
+        "第二句！",
+        "Третье предложение.",
+        "Четвёртое один",
+        "Линия два",
+    ]
+
+
+def test_words_are_those_of_bm25() -> None:
+    from bm25s.tokenization import Tokenizer
+
+    text = "It's a small-scale test, isn't it? Größe 42 x"
+    tokenizer = Tokenizer(stopwords=None, lower=False)
+    tokenizer.tokenize([text], show_progress=False)
+    (spans,) = word_spans([text], 0)
+    assert spans is not None
+    assert sorted({text[start:stop] for start, stop in spans}) == sorted(
+        set(tokenizer.get_vocab_dict()) - {""}
+    )
+    assert word_spans([text], len(spans)) == [None]
+
+
+@given(
+    st.text(alphabet="ab .?\nC", max_size=120),
+    st.integers(1, 12),
+    st.integers(0, 11),
+    st.sampled_from(["sentence", "token"]),
+)
+def test_chunks_cover_all_tokens_in_order_within_their_limits(
+    text: str, tokens: int, overlap: int, boundary: str
+) -> None:
+    overlap = min(overlap, tokens - 1)
+    spans = words(text)
+    settings = ChunkSettings(tokens=tokens, overlap=overlap, boundary=boundary)
+    found = cut(text, spans, settings)
+    held = [[n for n, (a, b) in enumerate(spans) if start <= a and b <= stop] for start, stop in found]
+    assert set(itertools.chain(*held)) == set(range(len(spans)))
+    if len(spans) <= tokens:
+        assert found == [(0, len(text))]
+        return
+    assert all(0 < len(each) <= tokens for each in held)
+    for before, after in itertools.pairwise(held):
+        assert before[0] < after[0]
+        assert before[-1] < after[-1]
+        assert len({*before} & {*after}) <= overlap
+
+
+def test_the_tokens_of_a_model_are_found_in_its_text(minilm_folder: Path) -> None:
+    from tokenizers import Tokenizer
+
+    from pipeline.models.tokenizer import token_spans
+
+    tokenizer = Tokenizer.from_file(str(minilm_folder / "tokenizer.json"))
+    text = "Unbelievable   Größe, 東京. Then more words follow here. " * 30
+    (whole, short) = token_spans(tokenizer)([text, "two words"], 5)
+    assert short is None
+    assert whole is not None
+    settings = ChunkSettings(tokens=20, overlap=5)
+    for start, stop in cut(text, whole, settings):
+        part = text[start:stop]
+        assert part == part.strip() or stop == len(text)
+        assert len(tokenizer.encode(part, add_special_tokens=False).ids) <= 20
