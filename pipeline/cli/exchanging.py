@@ -59,7 +59,10 @@ def board(
     measure: Annotated[str, typer.Option(help="The measure that is shown.")] = "ndcg@10",
     as_json: Json = False,
 ) -> None:
-    """Show results beside published ones, which are marked: no test is possible with them."""
+    """Show results beside published ones.
+
+    Those are marked: no test is possible with them.
+    """
     from pipeline.metrics.names import parse_measures
     from pipeline.results.board import make_board
     from pipeline.results.mteb_results import read_mteb

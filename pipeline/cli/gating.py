@@ -33,7 +33,7 @@ def gate(
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown, for a comment.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Exit with 0, 3 or 4: as good as a baseline, worse, or undecided."""
+    """Exit with 0 if as good as a baseline, 3 if worse, 4 else."""
     if baseline is None and written is None:
         raise InputError(
             "neither --baseline nor --write-baseline",

@@ -131,7 +131,10 @@ def _show_losses(results: Sequence[Result]) -> None:
 
 
 def plan(configs: Configs, settings: Sets = None, as_json: Json = False) -> None:
-    """Show what is cached, what must be fetched and encoded, and how long that takes; compute nothing."""
+    """Show what is cached, and what a run would take.
+
+    That is what must be fetched and encoded, and how long it takes; nothing is computed.
+    """
     from pipeline.api import forecast
 
     loaded = load(configs, settings)

@@ -84,7 +84,7 @@ def evaluate(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Score a TREC run with TREC or BEIR qrels, like trec_eval -c."""
+    """Score TREC runs with TREC or BEIR qrels, like trec_eval."""
     from pipeline import api
     from pipeline.config import MEASURES
     from pipeline.metrics.evaluation import runs_table, write_per_query

@@ -18,7 +18,7 @@ def suites(
     name: Annotated[str | None, typer.Argument(help="List the collections of this suite.")] = None,
     as_json: Json = False,
 ) -> None:
-    """List the suites that come with the package: their sizes and licenses."""
+    """List the suites that are built in: sizes and licenses."""
     names = suite_names()
     if name is not None and name not in names:
         raise InputError(f"no suite '{name}'", allowed=", ".join(names), fix="name one of them")
