@@ -17,8 +17,11 @@ from pipeline.cli import app
 from pipeline.config import Config
 from pipeline.core.errors import InputError
 from pipeline.encoders import Encoder
+from pipeline.engines import LocalEngine
 from pipeline.results.suite_folder import SuiteResult, read_suite_result
-from pipeline.runner import Benchmark
+from pipeline.retrievers.stage import OpensEngine
+from pipeline.runner import Benchmark, OpenEngine
+from pipeline.storage.store import Store
 
 NAMES = ("small", "middle", "large")
 MEASURES = ["ndcg@10", "mrr@10"]
@@ -221,3 +224,24 @@ def test_plan_data_and_prune_take_suites(place: Path) -> None:
         said = CliRunner().invoke(app, [*arguments, str(place / "c.yaml")])
         assert said.exit_code == 0, said.stderr
         assert "prune" in arguments or all(f"three/{name}" in said.stdout for name in NAMES)
+
+
+def test_an_engine_is_taken_over_by_those_with_an_equal_key_and_closed_before_another() -> None:
+    said: list[str] = []
+
+    class Noted(LocalEngine):
+        def close(self) -> None:
+            said.append("close")
+
+    def opened(store: Store) -> LocalEngine:
+        said.append("open")
+        return Noted()
+
+    engines, store = OpenEngine(), Store(Path("nowhere"))
+    first = engines.of(OpensEngine("a model", opened), store)
+    assert engines.of(OpensEngine("a model", opened), store) is first
+    assert said == ["open"]
+    assert engines.of(OpensEngine("another", opened), store) is not first
+    engines.close()
+    engines.close()
+    assert said == ["open", "close", "open", "close"]
