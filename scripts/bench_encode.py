@@ -29,6 +29,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,15 @@ from pipeline.config import BACKENDS, SOURCES, EncoderSettings
 from pipeline.core import machine
 from pipeline.core.progress import silent
 from pipeline.data.collection_files import CORPUS
-from pipeline.encoders import CalibrationCorpus, Model, Usage, open_encoder, resolve, token_counter
+from pipeline.encoders import (
+    CalibrationCorpus,
+    Encoder,
+    Model,
+    Usage,
+    open_encoder,
+    resolve,
+    token_counter,
+)
 from pipeline.storage.artifacts import Recipe
 from pipeline.storage.store import Store
 
@@ -221,39 +230,48 @@ def compare_sparse(folder: str, texts: list[str], rounds: int, store: Store) -> 
     from sentence_transformers import SparseEncoder
 
     peer = SparseEncoder(folder, device="cpu")
-    seconds: dict[str, list[float]] = {"SparseEncoder": [], "sentence-transformers": []}
-    config = BACKENDS.make(name=folder, backend="sentence-transformers", output="sparse")
-    assert isinstance(config, EncoderSettings)
-    model = resolve(config)
-    assert isinstance(model, Model)
-    peer.max_seq_length = model.max_lengths["passages"]
-    encoder = open_encoder(config, model, store)
-
-    def mine(part: list[str]) -> Any:
-        with silent("", None, "") as bar:
-            return encoder.encode(part, "passages", Usage(), bar)
-
-    both: dict[str, Encode] = {"SparseEncoder": peer.encode_document, "sentence-transformers": mine}
+    encoders: dict[str, Encode] = {"SparseEncoder": peer.encode_document}
+    for backend, precision in (("sentence-transformers", "fp32"), ("native", "int16")):
+        config = BACKENDS.make(name=folder, backend=backend, output="sparse", precision=precision)
+        assert isinstance(config, EncoderSettings)
+        model = resolve(config)
+        assert isinstance(model, Model)
+        peer.max_seq_length = model.max_lengths["passages"]
+        encoders[f"{backend}-{precision}"] = partial(words_of, open_encoder(config, model, store))
+    seconds: dict[str, list[float]] = {name: [] for name in encoders}
     made: dict[str, Any] = {}
     for number in range(rounds + 1):
-        for name, encode in both.items():
+        for name, encode in encoders.items():
             part = texts if number else texts[: len(texts) // 8]  # round 0 warms up
             started = time.perf_counter()
             made[name] = encode(part)
             if number:
                 seconds[name].append(time.perf_counter() - started)
-    theirs = made["SparseEncoder"].coalesce()
+    theirs = made.pop("SparseEncoder").coalesce()
     shape = tuple(theirs.shape)
-    expected = csr_array((theirs.values().numpy(), tuple(theirs.indices().numpy())), shape=shape)
-    rows = made["sentence-transformers"]
-    found = csr_array((rows.columns[1], rows.columns[0], np.concatenate([[0], rows.ends])), shape=shape)
-    print(f"{len(texts)} passages, {found.nnz / len(texts):.1f} words each, {rounds} rounds; "
-          f"largest difference of a weight {abs(found - expected).max():.1e}")  # fmt: skip
+    weights = {"SparseEncoder": csr_array((theirs.values().numpy(), tuple(theirs.indices().numpy())), shape)}
+    for name, rows in made.items():
+        starts = np.concatenate([[0], rows.ends])
+        weights[name] = csr_array((rows.columns[1], rows.columns[0], starts), shape)
+    expected = weights["SparseEncoder"]
+    print(f"{len(texts)} passages, {expected.nnz / len(texts):.1f} words each, {rounds} rounds")
+    print(f"{'encoder':<28}{'passages/s':>11}{'x SparseEncoder':>17}{'range':>16}{'lowest cosine':>15}"
+          f"{'largest difference':>20}")  # fmt: skip
     for name, times in seconds.items():
         ratios = [base / own for base, own in zip(seconds["SparseEncoder"], times, strict=True)]
         rate = len(texts) / statistics.median(times)
-        print(f"{name:<24}{rate:>9.1f} passages/s {statistics.median(ratios):>6.2f} x SparseEncoder "
-              f"({min(ratios):.2f} to {max(ratios):.2f})")  # fmt: skip
+        found = weights[name]
+        lengths = [np.sqrt((each * each).sum(axis=1)) for each in (found, expected)]
+        cosine = ((found * expected).sum(axis=1) / (lengths[0] * lengths[1])).min()
+        spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
+        print(f"{name:<28}{rate:>11.1f}{statistics.median(ratios):>17.2f}{spread:>16}{cosine:>15.6f}"
+              f"{abs(found - expected).max():>20.1e}")  # fmt: skip
+
+
+def words_of(encoder: Encoder, texts: list[str]) -> Any:
+    """The weights of words of passages, as `Ragged`."""
+    with silent("", None, "") as bar:
+        return encoder.encode(texts, "passages", Usage(), bar)
 
 
 def matrix_rates(

@@ -160,6 +160,11 @@ CONFIGS = {
         data: {source: beir, path: data}
         model: {backend: sentence-transformers, output: sparse, name: ./masked}
     """,
+    "packed words": """
+        name: t
+        data: {source: beir, path: data}
+        model: {backend: native, output: sparse, precision: int16, name: ./masked}
+    """,
     "m3": """
         name: t
         data: {source: beir, path: data}

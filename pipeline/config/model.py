@@ -225,6 +225,7 @@ BACKENDS = Kinds(
             "pipeline.encoders.torch.sentence_transformers:SentenceTransformersSettings"
         ),
         "auto sparse": "pipeline.encoders.auto:AutoSparseSettings",
+        "native sparse": "pipeline.encoders.native.backend:NativeSparseSettings",
         "flag sparse": "pipeline.encoders.torch.flag_sparse:FlagSparseSettings",
         "sentence-transformers sparse": (
             "pipeline.encoders.torch.sparse_encoder:SentenceTransformersSparseSettings"

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from pipeline.core.errors import UnsuitedError
-from pipeline.core.records import Float32, Float64, Int32, Int64
+from pipeline.core.records import Array, Float32, Float64, Int32, Int64, Ragged
 from pipeline.data.sources.beir import SAMPLE
 from pipeline.encoders.batching import tokenize
 from pipeline.models.card import max_positions
@@ -153,8 +153,14 @@ class Watch:
         self._random = np.random.default_rng(0)
         self._libraries = ThreadpoolController()
 
-    def check(self, texts: Sequence[str], max_length: int, vectors: Float32) -> None:
-        """Compare some texts, as they were given to the model, with their vectors.
+    def check(self, texts: Sequence[str], max_length: int, rows: Any) -> None:
+        """Compare some texts, as they were given to the model, with their rows.
+
+        Args:
+            texts: The texts.
+            max_length: Tokens kept of each.
+            rows: Their vectors, float32 [texts, dimension], or weights of words, which are compared as
+                vectors with a number for each word.
 
         Raises:
             UnsuitedError: The cosine of one is below the limit.
@@ -166,7 +172,10 @@ class Watch:
                 continue
             with self._libraries.limit(limits=1, user_api="blas"):  # waiting threads take more than they give
                 expected = self.reference.vector(ids)
-            (cosine,) = _cosines(vectors[row : row + 1], expected[None])
+            found = _vector(rows, row, len(expected))
+            if not expected.any() and not found.any():  # a text without words
+                continue
+            (cosine,) = _cosines(found[None], expected[None])
             if not cosine >= limit:
                 raise UnsuitedError(
                     f"in {self.reference.precision}, the vector of a text of {len(ids)} tokens has a cosine "
@@ -187,3 +196,15 @@ class Watch:
             rows = np.concatenate([[longest], rows[rows != longest]])
         few = int((np.cumsum(lengths[rows]) <= left).sum())
         return sorted(rows[: max(few, 1)].tolist())
+
+
+def _vector(rows: Any, row: int, dimension: int) -> Array:
+    """A row as a vector [dimension]: itself, or its weights at the places of their words."""
+    if not isinstance(rows, Ragged):
+        found: Array = rows[row]
+        return found
+    entries = slice(int(rows.ends[row - 1]) if row else 0, int(rows.ends[row]))
+    words, weights = (column[entries] for column in rows.columns)
+    vector = np.zeros(dimension, np.float32)
+    vector[words] = weights
+    return vector

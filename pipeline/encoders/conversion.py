@@ -40,6 +40,7 @@ class Settings(NamedTuple):
     pooling: str
     pad_id: int
     trust_remote_code: bool
+    output: str = "dense"
 
 
 def conversion_recipe(model: Model, backend: str, schema: int, package: str) -> Recipe:
@@ -50,6 +51,7 @@ def conversion_recipe(model: Model, backend: str, schema: int, package: str) -> 
         "pooling": model.pooling,
         "trust_remote_code": model.trust_remote_code,
         package: metadata.version(package),
+        **({} if model.output == "dense" else {"output": model.output}),
     }
     return Recipe(backend, plain)
 
@@ -135,7 +137,7 @@ def pooled_network(folder: Path, settings: Settings) -> Any:
     import torch
     from transformers import AutoModel
 
-    name, pooling, _, trust = settings
+    name, pooling, trust = settings.name, settings.pooling, settings.trust_remote_code
 
     class Network(torch.nn.Module):
         def __init__(self) -> None:

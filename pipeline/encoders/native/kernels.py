@@ -491,6 +491,72 @@ def forward(
     return x[:queries]
 
 
+@compiled
+def largest_logits(
+    hidden: Float32, owners: Int64, texts: int, transform: Linear, norm: LayerNorm, decoder: Linear,
+    epsilon: float,
+) -> Float32:  # fmt: skip
+    """For each text and each word of the vocabulary the largest logit of a masked language model.
+
+    Logits are made for BLOCK tokens and 64 words at a time, and the largest of each text are kept: they stay
+    in the processor's cache, and the matrix of all tokens and words never exists.
+
+    Args:
+        hidden: float32 [tokens, width], the last hidden states of all texts' tokens.
+        owners: int64 [tokens], the text of each token.
+        texts: How many texts there are.
+        transform: The head's first layer, before GELU, as the one layer of a `Linear`.
+        norm: Its normalization, float32 [1, width].
+        decoder: The layer from there to words, their number rounded up to a multiple of 64.
+        epsilon: float32, of the normalization.
+
+    Returns:
+        float32 [texts, words].
+    """
+    tokens, width = hidden.shape
+    words = decoder.factors.shape[1]
+    out = np.full((texts, words), np.float32(-1e30), np.float32)
+    space = Workspace(
+        np.zeros(BLOCK * width, np.int16),
+        np.empty(BLOCK, np.float32),
+        np.empty(BLOCK * max(width, PANEL), np.int32),
+    )
+    made, nothing = np.empty((BLOCK, width), np.float32), np.zeros((BLOCK, width), np.float32)
+    pairs = width // 2
+    weights, factors, bias = decoder.pairs[0], decoder.factors[0], decoder.bias[0]
+    for start in range(0, tokens, BLOCK):
+        n = min(BLOCK, tokens - start)
+        rows = made[:n]
+        linear(hidden[start : start + n], transform, 0, True, space, rows)
+        add_and_normalize(rows, nothing[:n], norm.weight[0], norm.bias[0], epsilon)
+        round_rows(rows, space)
+        packed = space.rows.view(np.int32)
+        for panel in range(0, words, PANEL):
+            for i in range(0, n, TALL):
+                for j in range(0, PANEL, INT16_WIDTH):
+                    int16_tile(
+                        space.sums, i * PANEL + j, PANEL, packed, i * pairs, pairs,
+                        weights, panel * pairs + j, PANEL, pairs,
+                    )  # fmt: skip
+            for i in range(n):
+                sums, factor = space.sums[i * PANEL : (i + 1) * PANEL], space.factors[i]
+                best = out[owners[start + i], panel : panel + PANEL]
+                for j in range(PANEL):
+                    best[j] = larger(best[j], float32(sums[j]) * factor)
+    for text in range(texts):
+        for j in range(words):
+            out[text, j] = out[text, j] * factors[j] + bias[j]
+    return out
+
+
+def compile_logits() -> None:
+    """Compile `largest_logits`, or load it from disk."""
+    ones = np.ones((1, PANEL), np.float32)
+    layer = Linear(np.zeros((1, PANEL * PANEL // 2), np.int32), ones, ones)
+    owners = np.zeros(1, np.int64)
+    largest_logits(ones, owners, 1, layer, LayerNorm(ones, ones), layer, np.float32(1))
+
+
 def compile_all() -> None:
     """Compile `forward`, or load it from disk, by computing one token with one layer."""
 

@@ -1,14 +1,15 @@
-"""A packed network of the native backend: token ids in, hidden states or vectors out."""
+"""A packed network of the native backend: token ids in, hidden states, vectors or weights of words out."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_type_hints
 
 import numpy as np
 
 from pipeline.core.records import Float32, Int64
-from pipeline.encoders.native.kernels import Weights, forward
+from pipeline.encoders.native.kernels import LayerNorm, Linear, Weights, forward, largest_logits
 
 
 class PackedNetwork:
@@ -23,6 +24,7 @@ class PackedNetwork:
                 return kind(*(stored[f"{name}.{field}"] for field in kind._fields))
 
             self.weights = Weights(*(load(name, kind) for name, kind in get_type_hints(Weights).items()))
+            self.read(stored, load)
             self.heads = int(stored["heads"])
             self.epsilon = np.float32(stored["epsilon"])
             self.padding = int(stored["padding"])  # -1 unless positions are counted from the padding id
@@ -30,6 +32,9 @@ class PackedNetwork:
         self.vocabulary, self.dimension = self.weights.words.shape
         self.positions = len(self.weights.positions) // self.types  # rows for each token type
         self.longest = self.positions - self.padding - 1  # largest number of tokens of a text
+
+    def read(self, stored: Any, load: Callable[[str, Any], Any]) -> None:
+        """Read what a subclass needs besides, from the file or by `load(name, type)`."""
 
     def hidden(
         self, ids: Int64, mask: Int64, only_first: bool, types: Int64 | None = None
@@ -82,3 +87,30 @@ class PackedModel(PackedNetwork):
         elif self.pooling == "last_token":
             hidden = hidden[texts[1:] - 1]
         return hidden
+
+
+class PackedSplade(PackedNetwork):
+    """A masked language model read from the `.npz` that `packing.pack_model` wrote, as a SPLADE."""
+
+    def read(self, stored: Any, load: Callable[[str, Any], Any]) -> None:
+        """See `PackedNetwork.read`."""
+        self.transform, self.norm = load("transform", Linear), load("transformed", LayerNorm)
+        self.decoder = load("decoder", Linear)
+        self.logarithms = int(stored["logarithms"])
+
+    def vectors(self, ids: Int64, mask: Int64) -> Float32:
+        """Token ids and mask [b, tokens] to weights float32 [b, words], most of them 0.
+
+        A word's weight is log(1 + max(logit, 0)) of its largest logit over a text's tokens, of which some
+        models take the logarithm twice.
+        """
+        hidden, texts = self.hidden(ids, mask, only_first=False)
+        owners = np.repeat(np.arange(len(ids)), np.diff(texts))
+        found = largest_logits(
+            hidden, owners, len(ids), self.transform, self.norm, self.decoder, self.epsilon
+        )
+        weights: Float32 = found[:, : self.vocabulary]
+        np.maximum(weights, 0, out=weights)
+        for _ in range(self.logarithms):
+            np.log1p(weights, out=weights, where=weights > 0)
+        return weights

@@ -24,8 +24,9 @@ from pipeline.core.records import Float32
 from pipeline.encoders.agreement import torch_vectors
 from pipeline.encoders.conversion import Settings, pooled_network
 from pipeline.encoders.native import abilities
-from pipeline.encoders.native.kernels import pack_rows
+from pipeline.encoders.native.kernels import PANEL, pack_rows
 from pipeline.encoders.native.reference import LINEAR, matrix_file
+from pipeline.encoders.native.splade import splade_network
 from pipeline.encoders.torch.first_token import is_standard_bert
 from pipeline.models.tokenizer import write_tokenizer
 
@@ -40,8 +41,12 @@ def pack_model(folder: Path, target: Path, settings: Settings) -> None:
     """
     name, pad_id = settings.name, settings.pad_id
     tokenizer = write_tokenizer(folder, target.with_name("tokenizer.json"), name, settings.trust_remote_code)
-    network = pooled_network(folder, settings)
-    np.savez(target, **network_arrays(network.body))
+    if settings.output == "sparse":
+        network = splade_network(folder, settings)
+        np.savez(target, **network_arrays(network.body), **splade_arrays(network))
+    else:
+        network = pooled_network(folder, settings)
+        np.savez(target, **network_arrays(network.body))
     for kind in LINEAR:
         matrices = _matrices(kind, list(network.body.encoder.layer))
         np.save(target.with_name(matrix_file(kind)), matrices, allow_pickle=False)
@@ -84,6 +89,32 @@ def network_arrays(body: Any, of_pairs: bool = False) -> dict[str, Any]:
         **_linear("down", layers),
         **_norm("output", layers, lambda layer: layer.output.LayerNorm),
     }
+
+
+def splade_arrays(network: Any) -> dict[str, Any]:
+    """The arrays of a `splade_network`'s head, by the names that `PackedSplade` and `Fp32Splade` read."""
+    transform, norm, decoder = network.head
+    words = _array(decoder)
+    padded = np.pad(words, ((0, -len(words) % PANEL), (0, 0)))
+    bias = np.pad(_array(decoder, "bias"), (0, -len(words) % PANEL))
+    layers = {
+        "transform": (_array(transform), _array(transform, "bias")),
+        "decoder": (padded, bias),
+    }
+    found: dict[str, Any] = {
+        "logarithms": np.int64(network.logarithms),
+        "transformed.weight": _array(norm)[None],
+        "transformed.bias": _array(norm, "bias")[None],
+        "transform.fp32": _array(transform),
+    }
+    for name, (matrix, own_bias) in layers.items():
+        pairs, factors = pack_rows(matrix)
+        found |= {
+            f"{name}.pairs": pairs[None],
+            f"{name}.factors": factors[None],
+            f"{name}.bias": own_bias[None],
+        }
+    return found
 
 
 _MODULES: dict[str, Callable[[Any], list[Any]]] = {

@@ -50,6 +50,10 @@ class Fp32Model:
         hidden = self._normalized(hidden, self.small["embedded.weight"], self.small["embedded.bias"])
         for layer in range(len(self.matrices["query"])):
             hidden = self._layer(hidden, layer)
+        return self._read(hidden)
+
+    def _read(self, hidden: Float32) -> Float32:
+        """The vector, of the last hidden states [tokens, width]."""
         pooled: Float32 = {
             "cls": lambda: hidden[0],
             "last_token": lambda: hidden[-1],
@@ -99,6 +103,23 @@ class Fp32Model:
         variance = (centred * centred).mean(axis=1, keepdims=True)
         normalized: Float32 = centred / np.sqrt(variance + self.small["epsilon"]) * weight + bias
         return normalized
+
+
+class Fp32Splade(Fp32Model):
+    """The same of a SPLADE; its vector has a weight for each word of the vocabulary."""
+
+    def __init__(self, weights: Path) -> None:
+        super().__init__(weights, "")
+
+    def _read(self, hidden: Float32) -> Float32:
+        small = self.small
+        made = self._gelu(hidden @ small["transform.fp32"].T + small["transform.bias"][0])
+        made = self._normalized(made, small["transformed.weight"][0], small["transformed.bias"][0])
+        found: Float32 = (made @ self.words.T).max(axis=0)
+        found = np.maximum(found + small["decoder.bias"][0, : len(found)], 0)
+        for _ in range(int(small["logarithms"])):
+            found = np.log1p(found)
+        return found
 
 
 def _mapped(path: Path, name: str) -> Any:
