@@ -23,7 +23,7 @@ Interval = tuple[float, float] | None
 def mean_interval(values: Float64, confidence: float = CONFIDENCE) -> tuple[Float64, Float64]:
     """Student's t interval of each mean over queries: mean ± t · s / √n, with n - 1 degrees of freedom.
 
-    In the simulation of `scripts/simulate_intervals.py` it holds the mean as often as it says, where
+    In the simulation of `scripts/simulate_statistics.py` it holds the mean as often as it says, where
     percentile, BCa and studentized bootstrap intervals do not. No interval is shown for fewer than
     `MIN_QUERIES` queries, or where fewer than `MIN_OTHERS` values differ from the most common one.
 

@@ -45,6 +45,9 @@ def test_wilcoxon_is_scipy_s_and_by_hand() -> None:
     with_ties = np.vstack([drawn, np.zeros((50, 3))])
     assert wilcoxon(with_ties) == pytest.approx(wilcoxon(drawn))
     assert wilcoxon(np.zeros((30, 2))).tolist() == [1, 1]
+    few = np.random.default_rng(6).choice([-0.5, 0.25, 0.5, 0.75], (9, 6))  # with equal differences
+    for count in (9, 5, 1):
+        assert wilcoxon(few[:count]) == pytest.approx(stats.wilcoxon(few[:count]).pvalue)
 
 
 def test_ranks_by_hand() -> None:
