@@ -30,7 +30,8 @@ def plan_table(plan: Forecast) -> Table:
         where = " and ".join(plan.repositories)
         notes.append(f"To be fetched: {counted(len(plan.fetch), 'file')} of {where}, {_fetched(plan)}.")
     if plan.encode is None:
-        notes.append("To be encoded: not known before the collection is read.")
+        unread = "the collection is read" if plan.passages is None else "passages are cut"
+        notes.append(f"To be encoded: not known before {unread}.")
     elif plan.encode:
         notes.append(f"To be encoded: {_encoding(plan)}.")
     return Table(plan.name, [Column("stage"), Column("artifact"), Column("key")], cells, notes)

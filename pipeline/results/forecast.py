@@ -14,8 +14,7 @@ import numpy as np
 from pipeline.config import SOURCES
 from pipeline.core import hub, machine
 from pipeline.core.errors import InputError
-from pipeline.core.records import Collection
-from pipeline.data.collection_files import open_collection
+from pipeline.core.records import Chunks, Collection, Texts
 from pipeline.retrievers import shared
 from pipeline.retrievers.known_rows import find_known_rows
 from pipeline.runner import Benchmark
@@ -49,7 +48,7 @@ class Forecast:
         fetch: By repository and path, the bytes of the files that must be fetched.
         unknown: Why what must be fetched cannot be said; "" if it can.
         passages: Passages of the collection; None if that is not known before it is read.
-        encode: How many passages must be encoded, at most; None if it is not known.
+        encode: How many passages, or chunks of them, must be encoded, at most; None if it is not known.
         rate: None if nothing was encoded like this here.
     """
 
@@ -122,7 +121,7 @@ def _forecast(
     fetched |= fetch.keys()
     read = _read_passages(benchmark, collection)
     passages = passages if read is None else read
-    encode, rate = _encoding(benchmark, collection, passages, encoded)
+    encode, rate = _encoding(benchmark, passages, encoded)
     return Forecast(name, stages, fetch, unknown, passages, encode, rate)
 
 
@@ -164,9 +163,9 @@ def _lacking(probes: Iterable[Callable[[], object]]) -> tuple[dict[tuple[str, st
 
 
 def _encoding(
-    benchmark: Benchmark, collection: Recipe, passages: int | None, encoded: set[str]
+    benchmark: Benchmark, passages: int | None, encoded: set[str]
 ) -> tuple[int | None, Rate | None]:
-    """How many passages all parts of the retriever must encode, and the rate of the slowest."""
+    """How many passages or chunks all parts of the retriever must encode, and the rate of the slowest."""
     total, rates = 0, []
     if not benchmark.retriever.models():
         return 0, None  # vectors from files, or none
@@ -177,10 +176,11 @@ def _encoding(
         if recipe.key in encoded or benchmark.store.find(recipe):
             continue
         encoded.add(recipe.key)
-        if passages is None:
-            return None, None
+        texts = _texts(benchmark, stage.needs[0])
+        if texts is None and (passages is None or stage.needs[0] != shared.COLLECTION):
+            return None, None  # how many chunks there are is not known before passages are cut
         rates.append(_rate(benchmark, recipe))
-        total += _unknown_texts(benchmark, recipe, collection, passages)
+        total += _unknown_texts(benchmark, recipe, texts) if texts else passages or 0
     known = [rate for rate in rates if rate]
     slowest = min(known, key=lambda rate: rate.per_second) if known and len(known) == len(rates) else None
     return total, slowest
@@ -210,12 +210,19 @@ def _rate(benchmark: Benchmark, recipe: Recipe) -> Rate | None:
     return max(found, key=lambda rate: rate.passages, default=None)
 
 
-def _unknown_texts(benchmark: Benchmark, recipe: Recipe, collection: Recipe, passages: int) -> int:
-    """How many of a collection's passages are in no artifact of the same model."""
-    artifact = benchmark.store.find(collection)
+def _texts(benchmark: Benchmark, role: str) -> Texts | None:
+    """The passages of a collection that has been read, or their chunks if they have been cut."""
+    artifact = benchmark.store.find(benchmark.recipe(role))
+    if artifact is None:
+        return None
+    opened: Collection | Chunks = benchmark.stages[role].open(artifact)
+    return opened.texts if isinstance(opened, Chunks) else opened.passages
+
+
+def _unknown_texts(benchmark: Benchmark, recipe: Recipe, texts: Texts) -> int:
+    """How many of some texts are in no artifact of the same model."""
     alike = benchmark.store.find_alike(recipe, TEXTS)
-    if artifact is None or not alike:
-        return passages
-    read: Collection = open_collection(artifact)
-    hashes = text_table.hash_texts(read.passages.texts)
-    return int(find_known_rows(alike, hashes, np.ones(passages, np.bool_)).new.sum())
+    if not alike:
+        return len(texts)
+    hashes = text_table.hash_texts(texts.texts)
+    return int(find_known_rows(alike, hashes, np.ones(len(texts), np.bool_)).new.sum())

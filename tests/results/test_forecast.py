@@ -17,6 +17,8 @@ from pipeline import load_config, run_benchmark
 from pipeline.api import forecast
 from pipeline.cli import app
 from pipeline.core.display import counted, duration
+from pipeline.runner import Benchmark
+from pipeline.storage.store import Store
 
 CODE = """
 import json, sys
@@ -63,6 +65,13 @@ def test_the_time_is_that_of_the_rate_shown_here(config: Path) -> None:
     assert (planned.rate.per_second, planned.rate.passages) == (rate, kept)
     assert planned.seconds == pytest.approx((345 - kept) / rate)
     assert f"To be encoded: {counted(345 - kept, 'passage')}, in about 1 s" in shown.replace("\n", " ")
+
+    cut = load_config(config, ["data.corpus=null", "data.chunks={tokens: 300}"])
+    (uncut,) = forecast([cut])
+    assert (uncut.passages, uncut.encode) == (345, None)
+    Benchmark(cut, Store(Path(cut.cache))).ensure("chunks")
+    (counted_again,) = forecast([cut])
+    assert counted_again.encode == 345 - kept  # no passage is longer than a chunk
 
     (other,) = forecast([load_config(config, ["data.corpus=null", "model.passage_max_length=7"])])
     assert (other.encode, other.rate) == (345, None)
