@@ -107,7 +107,7 @@ CONFIGS = {
     """,
     "air-bench": """
         name: t
-        data: {source: air-bench, path: qa_wiki_en}
+        data: {source: air-bench, path: qa_wiki_en, split: dev}
         model: {backend: flag, name: ./bge-small-en-v1.5}
     """,
     "belebele": """

@@ -256,7 +256,7 @@ CONFIG: list[tuple[Apply, tuple[str, ...], list[str]]] = [
     (
         spoil("ms.yaml", "path: ms", "path: ms, revision: v1"),
         ("plan", "ms.yaml"),
-        ["data.revision is not a setting of source 'msmarco' (it belongs to beir, hub)"],
+        ["data.revision is not a setting of source 'msmarco' (it belongs to beir, hub, "],
     ),
     (
         config("beir, path: data", "ir_datasets, path: cranfield, split: dev"),

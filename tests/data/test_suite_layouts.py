@@ -166,7 +166,8 @@ def air_bench(folder: Path) -> tuple[dict[str, Path], dict[str, Any], dict[str, 
     write_readme(texts, {version: {name: f"{version}/{name}-*" for name in names}})
     write_readme(qrels, {version: {"qrels_llm_survey_dev": f"{version}/qrels_llm_survey_dev-*"}})
     repos = {"AIR-Bench/long-doc_arxiv_en": texts, "AIR-Bench/qrels-long-doc_arxiv_en-dev": qrels}
-    data = {"source": "air-bench", "path": "AIR-Bench/long-doc_arxiv_en", "dataset": "llm-survey"}
+    data = {"source": "air-bench", "path": "AIR-Bench/long-doc_arxiv_en", "split": "dev"}
+    data["dataset"] = "llm-survey"
     return repos, data, WHOLE
 
 
@@ -182,7 +183,7 @@ def miracl(folder: Path) -> tuple[dict[str, Path], dict[str, Any], dict[str, Any
     write_text(topics / "miracl-v1.0-sw/qrels/qrels.miracl-v1.0-sw-dev.tsv", rows)
     titled = {**WHOLE, "passages": {name: f"On it: {text}" for name, text in PASSAGES.items()}}
     repos = {"miracl/miracl-corpus": corpus, "miracl/miracl": topics}
-    return repos, {"source": "miracl", "language": "sw"}, titled
+    return repos, {"source": "miracl", "language": "sw", "split": "dev"}, titled
 
 
 def mldr(folder: Path) -> tuple[dict[str, Path], dict[str, Any], dict[str, Any]]:

@@ -27,7 +27,7 @@ class AirBenchSettings(LocatedSettings):
     """One dataset of AIR-Bench."""
 
     source: Literal["air-bench"] = DataSettings.narrowed("source", "air-bench")
-    split: str = LocatedSettings.narrowed("split", "dev")
+    split: str = LocatedSettings.narrowed("split", doc="which judgments: dev, or test where one has them")
     revision: str | None = setting(None, "branch, tag or commit of the texts", shapes="data", keyed=False)
     dataset: str = setting("default", "a name of AIR-Bench's task table", shapes="data", keyed=False)
 

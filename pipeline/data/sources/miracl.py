@@ -30,7 +30,7 @@ class MiraclSettings(LocatedSettings):
 
     source: Literal["miracl"] = DataSettings.narrowed("source", "miracl")
     path: PathOrId = LocatedSettings.narrowed("path", "miracl/miracl")
-    split: str = LocatedSettings.narrowed("split", "dev")
+    split: str = LocatedSettings.narrowed("split", doc="which questions: train or dev")
     revision: str | None = setting(None, "branch, tag or commit of the questions", shapes="data", keyed=False)
     corpus_path: PathOrId = setting(
         "miracl/miracl-corpus", "the repository or folder of the passages", shapes="data", keyed=False
