@@ -25,6 +25,8 @@ RULE_OF_THREE = 3
 HIDDEN = 0.2
 """The share of a variance that ties may hide at most, where an interval is shown."""
 BLOCK_DRAWS = 1 << 20  # random draws made at once
+MOST_DRAWN = 1000
+"""Queries of a collection up to which resamples are drawn query by query."""
 
 Strata = Sequence[Float64]
 
@@ -151,15 +153,33 @@ def percentile_interval(
 
 
 def resampled_macro(strata: Strata, weights: Float64) -> Float64:
-    """float64 [resamples, columns]: macro means of resamples, drawn from a fixed seed within collections."""
+    """float64 [resamples, columns]: macro means of resamples, drawn from a fixed seed within collections.
+
+    The means of a collection with more than `MOST_DRAWN` queries are drawn from the normal distribution of
+    their covariance instead of query by query: they do not differ from it any more, and take a hundredth of
+    the time.
+    """
     generator = np.random.default_rng(SEED)
     total = np.zeros((RESAMPLES, strata[0].shape[1]))
     for values, weight in zip(strata, weights, strict=True):
         centre = values.mean(axis=0)  # sums of small numbers round less
+        if len(values) > MOST_DRAWN:
+            total += weight * (centre + _normal_means(values - centre, generator))
+            continue
         for start, times in _draws(len(values), generator):
             means = times @ (values - centre) / (len(values) - 1)
             total[start : start + len(times)] += weight * (centre + means)
     return total
+
+
+def _normal_means(centred: Float64, generator: np.random.Generator) -> Float64:
+    """float64 [resamples, columns]: means of resamples of n - 1 of float64 [queries, columns] around 0."""
+    n_queries = len(centred)
+    widest = np.abs(centred).max() or 1.0
+    shares, axes = np.linalg.eigh((centred / widest).T @ (centred / widest) / n_queries)
+    root = axes * np.sqrt(np.maximum(shares, 0) / (n_queries - 1))
+    drawn: Float64 = generator.standard_normal((RESAMPLES, len(shares))) @ root.T * widest
+    return drawn
 
 
 def _draws(n_queries: int, generator: np.random.Generator) -> Iterator[tuple[int, Float64]]:

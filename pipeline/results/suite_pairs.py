@@ -17,7 +17,7 @@ from pipeline.metrics.macro import (
     weighted_values,
 )
 from pipeline.metrics.paired import SAME
-from pipeline.metrics.randomization import randomization_test, randomize
+from pipeline.metrics.randomization import randomize
 from pipeline.metrics.statistics import CONFIDENCE, benjamini_hochberg, holm, shown_intervals, t_test
 from pipeline.results.correction import Correction
 from pipeline.results.pairs import LEVEL, Pair, PairTests, query_differences, simultaneous_interval
@@ -89,7 +89,7 @@ def compare_suite_pairs(
     tests = _tests(strata, weights, pairs, differences)
     shown = tests.decisive(correction) < LEVEL
     reaches = _reaches(drawn, pairs, differences, weights, correction)
-    alone = _on_each(collections, differences)
+    alone = _on_each(collections, strata, pairs, differences)
     compared = []
     for i, (a, b) in enumerate(pairs):
         ends: tuple[float | None, float | None] = (None, None)
@@ -172,10 +172,15 @@ def _reaches(
     return by_maxt if correction is Correction.maxt else np.maximum(by_maxt, bonferroni)
 
 
-def _on_each(collections: Sequence[str], differences: Strata) -> list[list[CollectionDifference]]:
+def _on_each(
+    collections: Sequence[str], strata: Strata, pairs: Sequence[tuple[int, int]], differences: Strata
+) -> list[list[CollectionDifference]]:
     """For each pair its tests on every collection, corrected for the number of collections."""
+    nothing = np.zeros(len(pairs), dtype=bool)
     p_ttest = np.stack([t_test(values) for values in differences])
-    p_randomization = np.stack([randomization_test(values) for values in differences])
+    p_randomization = np.stack(
+        [randomize(values, pairs, each, nothing).p for values, each in zip(strata, differences, strict=True)]
+    )
     intervals = [shown_intervals(values) for values in differences]
     made = []
     for i in range(differences[0].shape[1]):

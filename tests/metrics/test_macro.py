@@ -72,6 +72,20 @@ def test_blocks_of_resamples_are_as_one(monkeypatch: pytest.MonkeyPatch) -> None
     assert macros.resampled_macro(STRATA[:1], np.ones(1)) == pytest.approx(whole, abs=1e-12)
 
 
+def test_means_of_many_queries_are_drawn_as_those_of_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    strata = [np.column_stack([STRATA[2], STRATA[2][:, 0]])]  # one column twice
+    whole = macros.resampled_macro(strata, np.ones(1))
+    monkeypatch.setattr(macros, "MOST_DRAWN", 89)
+    normal = macros.resampled_macro(strata, np.ones(1))
+    error = whole.std(axis=0)
+    assert normal.mean(axis=0) == pytest.approx(whole.mean(axis=0), abs=0.05 * error.max())
+    assert np.cov(normal.T) == pytest.approx(np.cov(whole.T), abs=0.06 * error.max() ** 2)
+    for tail in (0.025, 0.975):
+        there, here = np.quantile(whole, tail, axis=0), np.quantile(normal, tail, axis=0)
+        assert (np.abs(there - here) < 0.15 * error).all()
+    assert normal[:, 3] == pytest.approx(normal[:, 0], abs=1e-7)
+
+
 def test_a_randomization_within_collections_counts_every_way_of_few_queries() -> None:
     strata = [np.array([[0.4], [0.1], [0.3], [-0.1]]), np.array([[0.2], [0.5], [0.1]])]
     weights = np.array([0.5, 0.5])
