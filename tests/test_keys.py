@@ -28,6 +28,7 @@ from pydantic import BaseModel
 from pipeline.config import BACKENDS, STAGES, Config
 from pipeline.config.files import load_config
 from pipeline.config.kinds import kinds_of
+from pipeline.config.model import RUN_HERE
 from pipeline.config.suites import ManySettings
 from pipeline.encoders.native import abilities
 from pipeline.encoders.openvino import backend as openvino_encoder
@@ -342,6 +343,7 @@ CHANGES: dict[str, list[Change]] = {
         Change("model.url=http://LOCALHOST:1/v1/", ("served",), set()),
     ],
     "model.dimensions": [Change("model.dimensions=64", ("served",))],
+    "model.same_as": [Change("model.same_as={name: ./bge-small-en-v1.5}", ("served",))],
     "model.max_characters": [Change("model.max_characters=100", ("served",))],
     "model.api_key_env": [Change("model.api_key_env=SOME_KEY", ("served",))],
     "model.concurrency": [Change("model.concurrency=2", ("served",))],
@@ -564,7 +566,9 @@ def changed(before: dict[str, str], after: dict[str, str]) -> set[str]:
 def walk(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Every field of a model that holds a value, sections opened: all kinds, and those that are an option."""
     for name, field in model.model_fields.items():
-        if kinds := kinds_of(field):
+        if kinds_of(field) is RUN_HERE:  # the settings are those of `model`
+            yield prefix + name, field
+        elif kinds := kinds_of(field):
             for kind in kinds:
                 if issubclass(kinds[kind], ManySettings):
                     continue  # each of the collections is a benchmark, whose settings are those below

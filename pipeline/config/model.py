@@ -213,6 +213,21 @@ class DenseEncoderSettings(VectorSettings, EncoderSettings):
     )
 
 
+RUN_HERE = Kinds(
+    ModelSettings,
+    "backend",
+    {
+        "flag": "pipeline.encoders.torch.flag:FlagSettings",
+        "openvino": "pipeline.encoders.openvino.backend:OpenVINOSettings",
+        "native": "pipeline.encoders.native.backend:NativeSettings",
+        "sentence-transformers": (
+            "pipeline.encoders.torch.sentence_transformers:SentenceTransformersSettings"
+        ),
+    },
+    default="flag",
+)
+"""The backends that a served model may be compared with: those that run a model for its dense vectors."""
+
 BACKENDS = Kinds(
     ModelSettings,
     "backend",

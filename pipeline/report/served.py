@@ -2,16 +2,40 @@
 
 from __future__ import annotations
 
-from pipeline.core.display import decimal, rate
+from pipeline.core.display import counted, decimal, rate, rounded, signed
 from pipeline.core.table import Cell, Column, FilledColumn, Table, table_of
+from pipeline.results.kind_records import Parity
 from pipeline.results.records import Metrics
 from pipeline.results.stage_rows import EncodingUsage, StageRow
 
 
 def served_tables(record: Metrics) -> list[Table]:
-    """What servers were asked, if any were."""
+    """What servers were asked, if any were, and how what they gave compares with the model run here."""
     rows = [(row, row.encoding) for row in record.all_stages if row.encoding and row.encoding.requests]
-    return [_requests(record.name, rows)] if rows else []
+    requests = [_requests(record.name, rows)] if rows else []
+    return [*requests, *([_parity(record.name, record.parity)] if record.parity else [])]
+
+
+def _parity(name: str, parity: Parity) -> Table:
+    """A measure a row, on a sample: its mean by the model that runs here and by the served one."""
+    changes = list(parity.change.values())
+    columns: list[FilledColumn] = [
+        (Column("measure"), list(parity.change)),
+        (Column("run here", "right"), [Cell(rounded(each.exact), each.exact) for each in changes]),
+        (
+            Column("served", "right"),
+            [Cell(rounded(each.exact + each.difference), each.exact + each.difference) for each in changes],
+        ),
+        (Column("difference", "right"), [Cell(signed(each.difference), each.difference) for each in changes]),
+    ]
+    shares = ", ".join(f"{share:.1%} of the top {cutoff}" for cutoff, share in parity.overlap.items())
+    notes = [
+        f"Of {parity.passages:,} passages, ranked for {counted(parity.queries, 'query', 'queries')}: vectors "
+        f"of the server beside those of {parity.name}, run here by {parity.backend}.",
+        f"The cosine of a text's two vectors is {parity.lowest_cosine:.6f} at the lowest and "
+        f"{parity.mean_cosine:.6f} in the mean. Hits in common: {shares}.",
+    ]
+    return table_of(f"{name}: is what is served what was trained?", columns, notes)
 
 
 def _requests(name: str, rows: list[tuple[StageRow, EncodingUsage]]) -> Table:

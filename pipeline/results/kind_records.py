@@ -116,6 +116,27 @@ class AgainstExact(Record):
     change: dict[str, Change]
 
 
+class Parity(Record):
+    """A served model beside the one that it is said to be, on a sample of the collection.
+
+    Attributes:
+        backend: What ran the second one, of that `name`.
+        passages: How many of them, and of `queries`, were encoded by both.
+        lowest_cosine: Of the two vectors of a text; `mean_cosine` is the mean.
+        overlap: The share of the second one's top hits that the served one finds, by cutoff.
+        change: By measure; `exact` is the mean of the second one.
+    """
+
+    backend: str
+    name: str
+    passages: int
+    queries: int
+    lowest_cosine: float
+    mean_cosine: float
+    overlap: dict[str, float]
+    change: dict[str, Change]
+
+
 class PairedChange(Record):
     """What became of a measure, query by query; see `pipeline.metrics.paired.changes`."""
 

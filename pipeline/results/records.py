@@ -18,6 +18,7 @@ from pipeline.results.kind_records import (
     FirstStage,
     FusionFacts,
     IndexCost,
+    Parity,
     PartOfFusion,
     Reranking,
     Sparsity,
@@ -115,6 +116,7 @@ class Metrics(Record):
         vectors: Only of a retriever that keeps one vector of each passage.
         chunks: Only where passages were cut.
         index: Only of an approximate index that was measured against exact search; so is `against_exact`.
+        parity: Only of a served model that was compared with one that runs here.
         sparsity: Only of a sparse result.
         first_stage: Only of a reranked result; so is `reranking`.
         of: The parts of a fused result; `fusion` says how they were joined.
@@ -134,6 +136,7 @@ class Metrics(Record):
     chunks: Chunking | None = None
     index: IndexCost | None = None
     against_exact: AgainstExact | None = None
+    parity: Parity | None = None
     sparsity: Sparsity | None = None
     first_stage: FirstStage | None = None
     reranking: Reranking | None = None

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pipeline.runner import Benchmark, StageOutcome
 
 SCORES = "evaluate"  # the stage whose key covers all that shaped a result
-ASSESSMENTS = ("short_rankings", "against_exact", "first_stage", "reranking", "of")
+ASSESSMENTS = ("short_rankings", "against_exact", "parity", "first_stage", "reranking", "of")
 """Sections that not all results have."""
 
 log = logging.getLogger(__name__)

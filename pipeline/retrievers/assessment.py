@@ -34,9 +34,9 @@ class Assessment:
     """What is measured of some rankings of a plan, for `metrics.json`.
 
     Attributes:
-        rankings: The roles of the stages that make them.
+        rankings: The roles of the stages that make them, or what is compared besides.
         assess: Gets the judge and the rankings; returns JSON by its key in `metrics.json`.
     """
 
     rankings: tuple[str, ...]
-    assess: Callable[[Judge, Sequence[Ranking]], dict[str, Any]]
+    assess: Callable[[Judge, Sequence[Any]], dict[str, Any]]

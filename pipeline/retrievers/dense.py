@@ -8,14 +8,15 @@ from functools import cached_property, partial
 from typing import Any
 
 from pipeline import encoders
-from pipeline.config import FLAT, IndexConfig, SearchConfig, VectorSettings, keyed_settings
+from pipeline.config import FLAT, EncoderSettings, IndexConfig, SearchConfig, VectorSettings, keyed_settings
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Float32, Ranking, VectorForm
 from pipeline.encoders import Model
+from pipeline.encoders.http.backend import HttpSettings
 from pipeline.engines import Part, jobs
 from pipeline.models.model import Role
-from pipeline.retrievers import quantized_index
+from pipeline.retrievers import parity, quantized_index
 from pipeline.retrievers.assessment import Assessment, Judge
 from pipeline.retrievers.encoding import EncodingRetriever
 from pipeline.retrievers.row_making import RowFormat
@@ -27,7 +28,8 @@ from pipeline.storage import vector_forms, vector_shards
 from pipeline.storage.artifacts import Artifact, Draft
 
 EXACT = "exact"  # the role of the exact search that an approximate index is compared with
-SCHEMAS = {"passages": 5, "queries": 5, "index": 2, "search": 4}
+PARITY = "parity"  # the role of the comparison of a served model with one that runs here
+SCHEMAS = {PARITY: 1, "passages": 5, "queries": 5, "index": 2, "search": 4}
 EXACT_MEMORY_MB = 1024  # for the exact search that an approximate index is compared with
 
 
@@ -49,11 +51,39 @@ class Dense(EncodingRetriever[VectorSettings]):
             exact = SearchConfig(top_k=search.top_k, batch_size=search.batch_size, memory_mb=EXACT_MEMORY_MB)
             exact_search = self._search(IndexConfig(factory=FLAT, metric=index.metric), exact)
             plan[EXACT] = replace(exact_search, listed=False)
+        if self._same_as:
+            plan[PARITY] = self._parity(self._same_as)
         return plan
 
     def assessments(self) -> list[Assessment]:
-        """See `Retriever.assessments`: what an approximate index loses."""
-        return [Assessment((self.ranking, EXACT), _compare_with_exact)] if self._measured else []
+        """See `Retriever.assessments`: what an approximate index loses; whether a served model is another."""
+        found = [Assessment((self.ranking, EXACT), _compare_with_exact)] if self._measured else []
+        return [*found, Assessment((PARITY,), parity.assess)] if self._same_as else found
+
+    @property
+    def _same_as(self) -> EncoderSettings | None:
+        """The model that a served one is compared with."""
+        same_as = self.settings.same_as if isinstance(self.settings, HttpSettings) else None
+        return same_as if isinstance(same_as, EncoderSettings) else None
+
+    def _parity(self, settings: EncoderSettings) -> Stage:
+        """Compares the served vectors of a sample with those of a model that runs here."""
+        model = self.identities.model(settings)
+        assert isinstance(model, Model)
+        form, metric = self._query_form, self.config.index.metric
+
+        def ingredients(keys: Keys) -> dict[str, Any]:
+            roles: tuple[Role, ...] = ("passages", "queries")
+            compared: dict[str, Any] = {
+                role: [keys[role], model.recipe(role), keyed_settings(settings, role)] for role in roles
+            }
+            prepared = encoders.prepared_keys(settings, model)
+            shapes = {"truncate_dim": form.dimensions, "normalize": form.normalize, "metric": metric}
+            return {"data": keys["data"], **compared, **prepared, **shapes, "sample": parity.SAMPLE}
+
+        make = partial(parity.make, settings, model, form, metric)
+        needs = ("data", "passages", "queries")
+        return Stage(PARITY, SCHEMAS[PARITY], needs, ingredients, make, parity.open_sides, listed=False)
 
     @property
     def _measured(self) -> bool:

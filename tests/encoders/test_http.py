@@ -22,6 +22,8 @@ from pipeline.encoders.http import client
 from pipeline.encoders.http.batches import RequestSize
 from pipeline.encoders.http.limits import Limits
 from pipeline.encoders.usage import Usage
+from pipeline.report.served import served_tables
+from pipeline.retrievers import parity
 
 KEY = "sk-loopback-0123456789"
 MODEL = "all-minilm-l6-v2"
@@ -84,7 +86,6 @@ def test_figures_of_requests_and_of_their_price_are_in_the_results_and_shown(
     run: Run, tmp_path: Path
 ) -> None:
     from pipeline.report.page.render import render_page
-    from pipeline.report.served import served_tables
     from pipeline.results.comparison import compare
 
     result = run("model.price_per_million_tokens=0.02", "model.concurrency=3")
@@ -106,6 +107,31 @@ def test_figures_of_requests_and_of_their_price_are_in_the_results_and_shown(
     ]
     assert "3 requests under way at once" in " ".join(table.notes)
     assert "what the server was asked" in render_page(compare([result.folder], "ndcg@10"))
+
+
+def test_what_is_served_is_compared_with_what_was_trained(
+    run: Run, embedding_server: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(parity, "SAMPLE", {"passages": 40, "queries": 12})
+    same = ("data.corpus=100", f"model.same_as={{backend: flag, name: {MODEL}}}")
+    found = run(*same).record.parity
+    assert (found.backend, found.name, found.passages, found.queries) == ("flag", MODEL, 40, 12)
+    assert found.lowest_cosine > 0.999999
+    assert set(found.overlap.values()) == {1.0}
+    assert {change.difference for change in found.change.values()} == {0.0}
+    assert found.change["ndcg@10"].exact > 0.5
+    honest = embedding_server.embed
+    embedding_server.embed = lambda texts: honest(texts)[:, ::-1] + 0.3 * honest(texts)
+    result = run(*same, "model.revision=b")
+    assert result.record.parity.lowest_cosine < 0.9
+    assert result.record.parity.overlap["10"] < 1.0
+    assert "the server's vectors are not those of all-minilm-l6-v2: the lowest cosine of 52" in caplog.text
+    table = served_tables(result.record)[-1]
+    assert table.title == "served: is what is served what was trained?"
+    assert [row[0] for row in table.rows] == ["ndcg@10", "mrr@10", "recall@100"]
+    embedding_server.embed = lambda texts: honest(texts)[:, :64]
+    with pytest.raises(InputError, match="the server gives 64 dimensions, and the model 384"):
+        run(*same, "model.revision=c")
 
 
 @pytest.fixture

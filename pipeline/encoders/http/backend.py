@@ -10,11 +10,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
 from pipeline.config import ModelSettings, VectorSettings, setting
+from pipeline.config.model import RUN_HERE
 from pipeline.config.server import OPENAI, ServerSettings, ServerUrl
 from pipeline.core.errors import InputError
 from pipeline.core.progress import Bar, silent
@@ -65,6 +66,12 @@ class HttpSettings(ServerSettings, VectorSettings):
     )
     passage_instruction: str | None = setting(
         None, "put before each passage; null is none", shapes="passages", keyed=False
+    )
+    same_as: Annotated[ModelSettings | None, RUN_HERE] = setting(
+        None,
+        "a section `model` that runs here, which the served vectors of a sample are compared with",
+        shapes="evaluate",
+        keyed=False,
     )
     max_characters: int | None = setting(
         None, "characters kept of a text; null is all", shapes="passages queries", keyed=False, ge=1
