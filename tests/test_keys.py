@@ -568,7 +568,8 @@ def walk(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for name, field in model.model_fields.items():
         if kinds_of(field) is RUN_HERE:  # the settings are those of `model`
             yield prefix + name, field
-        elif kinds := kinds_of(field):
+            continue
+        if kinds := kinds_of(field):
             for kind in kinds:
                 if issubclass(kinds[kind], ManySettings):
                     continue  # each of the collections is a benchmark, whose settings are those below

@@ -35,7 +35,7 @@ def vectors_of(answer: Any, texts: int, dimension: int | None, refuse: Refuse) -
         found = " and ".join(f"{each:,}" for each in sorted(dimensions))
         expected = f", and {dimension:,} are expected" if dimension else ""
         raise refuse(f"vectors of {found} dimensions{expected}")
-    joined = np.stack(vectors)
+    joined = np.stack(vectors, dtype=np.float32)
     if not np.isfinite(joined).all():
         raise refuse("a vector that holds NaN or infinity")
     if not joined.any(axis=1).all():
@@ -100,7 +100,7 @@ def _vector(given: Any, refuse: Refuse) -> Float32:
     vector: Float32
     try:
         if isinstance(given, str):
-            vector = np.frombuffer(base64.b64decode(given, validate=True), "<f4").astype(np.float32)
+            vector = np.frombuffer(base64.b64decode(given, validate=True), "<f4")
         else:
             with np.errstate(over="ignore"):  # infinite numbers are refused after it
                 vector = np.array(given, np.float64).astype(np.float32)
