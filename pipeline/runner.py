@@ -185,6 +185,8 @@ class Benchmark:
 
     def _settle_again(self) -> bool:
         """Choose the backends of `auto` again; whether others are taken, so that the plan is a new one."""
+        if "settled" not in self.__dict__:
+            return False
         settled = self.identities.settle(self.config, self.store)
         if settled == self.settled:
             return False
