@@ -3,12 +3,13 @@
 
     .venv/bin/python scripts/bench_rerank.py --queries 43 --depth 20 --rounds 3
     .venv/bin/python scripts/bench_rerank.py --shape minilm --queries 43 --depth 100
-    .venv/bin/python scripts/bench_rerank.py --trained 300 --depth 40 --rounds 1
+    .venv/bin/python scripts/bench_rerank.py --trained 400 --depth 40 --rounds 1
 
 The pairs are the 43 queries of TREC DL 2019 and the passages that BM25 finds for them, of
 ../shared/data/msmarco-dl19. The model has the shape of bge-reranker-base (XLM-RoBERTa-base, 12 layers of
 768), or of ms-marco-MiniLM-L6, its weights random, and a tokenizer trained on these passages, so that a token
-is about as long as the real one's. Every reranker scores the same pairs in turn, round after round, in one
+is about as long as the real one's. With --trained it is all-MiniLM-L6-v2 with a trained head, so that scores
+have the range of a reranker's. Every reranker scores the same pairs in turn, round after round, in one
 process; loading and one warming pass are not counted. The ratio is to `FlagReranker.compute_score` in the
 same round, as median and range over the rounds. The largest difference of scores is given as a share of their
 range, and with it how many neighbours in FlagReranker's order of each query are in the same order.
@@ -51,7 +52,7 @@ SHAPES: dict[str, dict[str, int]] = {
     },
 }  # fmt: skip
 VOCABULARY = 20_000
-TRAINING_BATCH = 16
+TRAINING_BATCH, TRAINING_PAIRS = 16, 48  # pairs computed at once, and pairs of each grade
 Pairs = list[tuple[str, str]]
 Score = Callable[[Pairs], Any]
 
@@ -65,8 +66,8 @@ def main() -> None:
         "--trained",
         type=int,
         metavar="STEPS",
-        help="all-MiniLM-L6-v2 instead, trained for so many steps by the judgments of every other query; "
-        "the queries between them are scored",
+        help="all-MiniLM-L6-v2 instead, its head trained for so many steps by the judgments of every other "
+        "query; the queries between them are scored",
     )
     parser.add_argument("--queries", type=int, default=43)
     parser.add_argument("--depth", type=int, default=20)
@@ -119,10 +120,10 @@ def random_model(folder: Path, shape: dict[str, int], groups: list[Pairs]) -> st
 
 
 def trained_model(folder: Path, held_out: set[str], steps: int) -> str:
-    """all-MiniLM-L6-v2, trained as a cross-encoder by the judgments of queries that are not scored.
+    """all-MiniLM-L6-v2 with a head that is trained by the judgments of queries that are not scored.
 
-    `held_out` are the texts of those that are. The loss is the cross-entropy of a pair's logit and its grade
-    as a share of the highest.
+    `held_out` are the texts of those that are. The network below the head stays as it is. The loss is the
+    cross-entropy of a pair's logit and its grade as a share of the highest; each grade has as many pairs.
     """
     import torch
     from transformers import AutoTokenizer, BertForSequenceClassification
@@ -131,30 +132,48 @@ def trained_model(folder: Path, held_out: set[str], steps: int) -> str:
 
     source = find_model("all-minilm-l6-v2", None, False).folder()
     torch.manual_seed(0)
-    network = BertForSequenceClassification.from_pretrained(source, num_labels=1).train()
+    network = BertForSequenceClassification.from_pretrained(source, num_labels=1).eval()
     tokenizer = AutoTokenizer.from_pretrained(source)
-    queries, passages = texts_of("queries.jsonl"), texts_of("corpus.jsonl.gz")
-    with open(SLICE / "qrels" / "test.tsv", encoding="utf-8") as file:
-        rows = [line.split() for line in itertools.islice(file, 1, None)]
-    examples = [
-        (queries[query], passages[passage], float(grade) / 3)
-        for query, passage, grade in rows
-        if queries[query] not in held_out
-    ]
-    optimizer = torch.optim.AdamW(network.parameters(), lr=1e-4)
-    draw = np.random.default_rng(0)
+    first, grades = [], []
+    pairs = judged_pairs(held_out)
+    for start in range(0, len(pairs), TRAINING_BATCH):
+        chosen = pairs[start : start + TRAINING_BATCH]
+        asked, answers, given = zip(*chosen, strict=True)
+        inputs = tokenizer(
+            list(asked), list(answers), truncation=True, max_length=112, padding=True, return_tensors="pt"
+        )
+        with torch.no_grad():
+            first.append(network.bert(**inputs).last_hidden_state[:, :1])
+        grades += given
+    states, wanted = torch.cat(first), torch.tensor(grades)
+    head = [*network.bert.pooler.parameters(), *network.classifier.parameters()]
+    optimizer = torch.optim.AdamW(head, lr=1e-3)
     for _ in range(steps):
-        chosen = [examples[row] for row in draw.choice(len(examples), TRAINING_BATCH, replace=False)]
-        asked, answers, grades = map(list, zip(*chosen, strict=True))
-        inputs = tokenizer(asked, answers, truncation=True, max_length=128, padding=True, return_tensors="pt")
-        logits = network(**inputs).logits[:, 0]
-        loss = torch.nn.functional.binary_cross_entropy_with_logits(logits, torch.tensor(grades))
+        logits = network.classifier(network.bert.pooler(states))[:, 0]
+        loss = torch.nn.functional.binary_cross_entropy_with_logits(logits, wanted)
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
-    network.eval().save_pretrained(folder)
+    network.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return str(folder)
+
+
+def judged_pairs(held_out: set[str]) -> list[tuple[str, str, float]]:
+    """Queries, passages and grades as a share of the highest; no query with one of the texts `held_out`."""
+    queries, passages = texts_of("queries.jsonl"), texts_of("corpus.jsonl.gz")
+    by_grade: dict[int, list[tuple[str, str, float]]] = {}
+    with open(SLICE / "qrels" / "test.tsv", encoding="utf-8") as file:
+        for query, passage, grade in map(str.split, itertools.islice(file, 1, None)):
+            if queries[query] not in held_out:
+                pair = (queries[query], passages[passage], int(grade) / 3)
+                by_grade.setdefault(int(grade), []).append(pair)
+    draw = np.random.default_rng(0)
+    return [
+        pairs[row]
+        for pairs in by_grade.values()
+        for row in draw.choice(len(pairs), TRAINING_PAIRS, replace=False)
+    ]
 
 
 def peer(model: str, batch: int) -> Score:
