@@ -46,7 +46,7 @@ def _requests(name: str, rows: list[tuple[StageRow, EncodingUsage]]) -> Table:
         counts = [getattr(usage, label) or 0 for usage in uses]
         columns.append((Column(label, "right"), [Cell(f"{count:,}", count) for count in counts]))
     if any(usage.price is not None for usage in uses):
-        prices = [Cell(decimal(usage.price, 4), usage.price) for usage in uses]
+        prices = [Cell("" if usage.price is None else f"{usage.price:,.4g}", usage.price) for usage in uses]
         columns.append((Column("price", "right"), prices))
     speeds = [row.items_per_second for row, _ in rows]
     columns.append((Column("items/s", "right"), [Cell(rate(speed), speed) for speed in speeds]))
