@@ -134,7 +134,8 @@ def trained_model(folder: Path, held_out: set[str], steps: int) -> str:
     torch.manual_seed(0)
     network = BertForSequenceClassification.from_pretrained(source, num_labels=1).eval()
     tokenizer = AutoTokenizer.from_pretrained(source)
-    first, grades = [], []
+    first: list[torch.Tensor] = []
+    grades: list[float] = []
     pairs = judged_pairs(held_out)
     for start in range(0, len(pairs), TRAINING_BATCH):
         chosen = pairs[start : start + TRAINING_BATCH]
