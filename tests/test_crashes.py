@@ -181,17 +181,17 @@ CALLS = {
 }
 """Calls of an undisturbed run, at least: the runs below end at one of each few.
 
-The kinds share what writes files, and of every four renames one run at least ends before each."""
+The kinds share what writes files, so that fewer runs of sparse and multi-vector ones are killed."""
 
 MOMENTS = [
-    *[("dense", "replace", number) for number in range(1, 46, 2)],  # before each rename
-    *[("dense", "open", number) for number in range(1, 38, 8)],  # with half a file written
+    *[("dense", "replace", number) for number in range(1, 46, 4)],  # before a rename
+    *[("dense", "open", number) for number in range(1, 38, 12)],  # with half a file written
     *[("dense", "unlink", number) for number in (6, 22)],
-    *[("dense", "fsync", number) for number in (11, 43, 75)],
-    *[("sparse", "replace", number) for number in range(6, 36, 4)],
-    *[("sparse", "open", number) for number in (7, 19)],
-    *[("multivector", "replace", number) for number in range(8, 33, 4)],
-    *[("multivector", "open", number) for number in (9, 21)],
+    *[("dense", "fsync", number) for number in (11, 75)],
+    *[("sparse", "replace", number) for number in range(6, 36, 8)],
+    *[("sparse", "open", number) for number in (7,)],
+    *[("multivector", "replace", number) for number in range(8, 33, 8)],
+    *[("multivector", "open", number) for number in (9,)],
 ]
 of_kinds = partial(pytest.mark.parametrize, indirect=["converted"])
 """Parametrizes a test by `converted`, the kind, and other arguments."""
@@ -210,7 +210,8 @@ def test_killed_while_it_makes_everything_afresh(
     place: Path, command: Command, undisturbed: tuple[dict[str, Any], set[str]]
 ) -> None:
     assert command(place) == 0
-    for _, call, number in MOMENTS[2:30:6]:
+    moments = [("replace", 5), ("open", 9), ("replace", 29), ("fsync", 43), ("replace", 35)]
+    for call, number in moments:  # the last is late: a run takes what is finished, and needs no data for it
         command(place, "--fresh", call=call, number=number, signal=signal.SIGKILL)
         assert_nothing_lies(place, undisturbed[0])
     assert_goes_on(command, place, undisturbed)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from huggingface_hub import constants
+from typer.testing import CliRunner
+
+from pipeline.cli import app
 
 SCRIPTS = {"scripts/quickstart", "scripts/test"}
 
@@ -29,33 +32,28 @@ def copy(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run(arguments: list[str], folder: Path) -> str:
-    """Its output; `-P` keeps the copy's own `pipeline` folder, which has no code, from being imported."""
-    done = subprocess.run(
-        arguments,
-        cwd=folder,
-        check=False,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "HF_HUB_OFFLINE": "1"},
-    )
-    assert done.returncode == 0, done.stderr
+def run(arguments: list[str]) -> str:
+    """The output of a command, which runs in this process."""
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 0, done.stderr
     return done.stdout
 
 
-def test_commands_and_snippets_run_as_shown(root: Path, copy: Path) -> None:
+def test_commands_and_snippets_run_as_shown(
+    root: Path, copy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(logging, "basicConfig", lambda **_: None)  # it would keep this test's stderr for ever
+    monkeypatch.chdir(copy)
     lines = [line for block in blocks(root, "bash") for line in block.replace("\\\n", " ").splitlines()]
     commands = [shlex.split(line, comments=True) for line in lines]
     assert {command[0] for command in commands} == SCRIPTS | {".venv/bin/benchmarco"}
-    outputs = [
-        run([sys.executable, "-P", "-m", "pipeline", *command[1:]], copy)
-        for command in commands
-        if command[0] not in SCRIPTS
-    ]
+    outputs = [run(command[1:]) for command in commands if command[0] not in SCRIPTS]
     assert sum("ndcg@10" in output for output in outputs) >= 5
     snippets = blocks(root, "python")
     assert len(snippets) == 1
-    shown = run([sys.executable, "-P", "-c", snippets[0]], copy).splitlines()
+    exec(snippets[0], {})
+    shown = capsys.readouterr().out.splitlines()
     assert float(shown[0]) == pytest.approx(0.8633, abs=5e-4)
     assert "'ndcg@10'" in shown[1]
 

@@ -77,8 +77,8 @@ def list_suite(name: str) -> ListedSuite:
     """The content of a suite's file."""
     import yaml
 
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    read: dict[str, Any] = yaml.load((SUITES / f"{name}.yaml").read_text(encoding="utf-8"), loader)
+    text = (SUITES / f"{name}.yaml").read_text(encoding="utf-8")
+    read: dict[str, Any] = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     shared = {"main_measure": read["main_measure"], "license": read["license"]}
     collections = []
     for collection, given in read["collections"].items():

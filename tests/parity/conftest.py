@@ -30,7 +30,7 @@ def encode(tmp_path_factory: pytest.TempPathFactory) -> Encode:
     store = Store(tmp_path_factory.mktemp("store"))
 
     def encode(texts: list[str], role: Role = "passages", **settings: Any) -> Any:
-        config = BACKENDS.make(**settings)
+        config = BACKENDS.make(**{"backend": "flag", **settings})
         with silent("", None, "") as bar:
             model = resolve(config)
             vectors = open_encoder(config, model, store).encode(texts, role, Usage(), bar)

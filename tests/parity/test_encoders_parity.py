@@ -122,8 +122,8 @@ def test_a_folder_s_name_shapes_no_vector(
 ) -> None:
     named = tmp_path / "bge-m3"  # FlagEmbedding has a class of its own for models of that name
     named.symlink_to(bge_folder)
-    config = BACKENDS.make(name=str(bge_folder), query_instruction="")
-    same = BACKENDS.make(name=str(named), query_instruction="")
+    config = BACKENDS.make(name=str(bge_folder), backend="flag", query_instruction="")
+    same = BACKENDS.make(name=str(named), backend="flag", query_instruction="")
     assert resolve(config).recipe("queries") == resolve(same).recipe("queries")
     assert (ours(config, texts[:20], store) == ours(same, texts[:20], store)).all()
 

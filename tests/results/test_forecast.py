@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from huggingface_hub import constants
 from typer.testing import CliRunner
 
 from pipeline import load_config, run_benchmark
@@ -91,7 +92,10 @@ def test_what_collections_share_is_counted_once(config: Path) -> None:
     assert [each.encode for each in forecast([load_config(config, words)])] == [0, 0]
 
 
-def test_a_suite_that_is_not_here_is_counted_by_its_list(config: Path) -> None:
+def test_a_suite_that_is_not_here_is_counted_by_its_list(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     plans = forecast([load_config(config, ["data={suite: msmarco}"])])
     assert [plan.encode for plan in plans] == [8841823] * 3
     assert all("not whole on this machine" in plan.unknown for plan in plans)
