@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import combinations
 from math import inf
 from os import PathLike
 from pathlib import Path
@@ -18,7 +17,7 @@ import numpy as np
 
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float64
-from pipeline.core.table import Column, Displayed, Table
+from pipeline.core.table import Displayed, Table
 from pipeline.metrics.equivalence import rank_intervals
 from pipeline.metrics.names import parse_measure
 from pipeline.metrics.statistics import compact_letters, shown_intervals
@@ -27,8 +26,9 @@ from pipeline.results.chunk_table import chunk_table
 from pipeline.results.correction import Correction
 from pipeline.results.folder import SavedResult, read_result
 from pipeline.results.leaderboard import Entry, leaderboard, pair_table
-from pipeline.results.pairs import Pair, compare_pairs, many_queries_notes, query_differences
+from pipeline.results.pairs import Pair, compare_pairs, many_queries_notes, query_differences, tested_pairs
 from pipeline.results.records import Metrics
+from pipeline.results.tables import figures_table
 
 if TYPE_CHECKING:
     from pipeline.results.groups import GroupComparison
@@ -88,12 +88,8 @@ class Comparison(Displayed):
         The column `against` holds the second result of a pair; `value` is the mean of a result, or the
         difference of a pair.
         """
-        renamed = {"mean": "value", "difference": "value", "a": "name", "b": "against"}
         both: list[Entry | Pair] = [*self.results, *self.pairs]
-        rows = [{renamed.get(name, name): value for name, value in asdict(each).items()} for each in both]
-        names = dict.fromkeys(["name", "against", *(name for row in rows for name in row)])
-        cells = [["" if row.get(name) is None else str(row[name]) for name in names] for row in rows]
-        return Table("", [Column("measure"), *map(Column, names)], [[self.measure, *row] for row in cells])
+        return figures_table(self.measure, ["name", "against"], map(asdict, both))
 
     def json(self) -> dict[str, Any]:
         """The document that `compare --json` prints."""
@@ -199,10 +195,7 @@ def compare_results(
     measures = [name for name in first.measures if all(name in result.measures for result in results)]
     chosen = _choose(results, names, measures, measure)
     values = np.stack([column_of(result, chosen, first.query_ids) for result in results], axis=1)
-    if baseline is None:
-        pairs = list(combinations(range(len(results)), 2))
-    else:
-        pairs = [(other, baseline) for other in range(len(results)) if other != baseline]
+    pairs = tested_pairs(len(results), baseline)
     compared = compare_pairs(names, values, pairs, correction, margin)
     means = [result.record.metrics[chosen] for result in results]
     shown = [pair for pair, made in zip(pairs, compared, strict=True) if made.shown]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import combinations
 from math import isfinite, sqrt
 from typing import Any
 
@@ -13,7 +14,7 @@ from pipeline.core.records import Float64
 from pipeline.metrics.equivalence import equivalence, wilcoxon
 from pipeline.metrics.noninferiority import detectable_effect, queries_for_power
 from pipeline.metrics.paired import with_ties
-from pipeline.metrics.randomization import randomize
+from pipeline.metrics.randomization import Randomized, randomize
 from pipeline.metrics.statistics import (
     MIN_QUERIES,
     benjamini_hochberg,
@@ -86,6 +87,13 @@ class Pair:
     equivalent: bool | None = None
 
 
+def tested_pairs(count: int, baseline: int | None) -> list[tuple[int, int]]:
+    """The positions of the results of each pair that is tested: every two, or each with the baseline."""
+    if baseline is None:
+        return list(combinations(range(count), 2))
+    return [(other, baseline) for other in range(count) if other != baseline]
+
+
 def query_differences(values: Float64, pairs: Sequence[tuple[int, int]]) -> Float64:
     """float64 [queries, pairs]: the differences of columns of float64 [queries, results]; 0 for ties."""
     differences = np.empty((len(values), len(pairs)))
@@ -133,11 +141,7 @@ def compare_pairs(
             ci_high=(intervals[i] or (None, None))[1],
             simultaneous_low=together[i][0],
             simultaneous_high=together[i][1],
-            p_ttest=float(tests.p_ttest[i]),
-            p_randomization=float(tests.p_randomization[i]),
-            p_holm=float(tests.p_holm[i]),
-            p_maxt=float(tests.p_maxt[i]),
-            p_bh=float(tests.p_bh[i]),
+            **tests.of(i),
             shown=bool(shown[i]),
             wins=int((differences[:, i] > 0).sum()),
             ties=int((differences[:, i] == 0).sum()),
@@ -196,6 +200,22 @@ class PairTests:
     reach_maxt: float = 0.0
     reach_holm: float = 0.0
 
+    @classmethod
+    def corrected(cls, p_ttest: Float64, randomized: Randomized) -> PairTests:
+        """The p-values with their corrections for the number of pairs; without reaches."""
+        return cls(
+            p_ttest=p_ttest,
+            p_randomization=randomized.p,
+            p_holm=holm(p_ttest),
+            p_maxt=randomized.p_maxt,
+            p_bh=benjamini_hochberg(p_ttest),
+        )
+
+    def of(self, number: int) -> dict[str, Any]:
+        """The p-values of one pair, as the attributes of `Pair` that hold them."""
+        names = ("p_ttest", "p_randomization", "p_holm", "p_maxt", "p_bh")
+        return {name: float(getattr(self, name)[number]) for name in names}
+
     def decisive(self, correction: Correction) -> Float64:
         """The corrected p that decides what is shown."""
         if correction is Correction.both:
@@ -213,12 +233,8 @@ class PairTests:
 def _tests(values: Float64, pairs: Sequence[tuple[int, int]], differences: Float64) -> PairTests:
     p_ttest = t_test(differences)
     randomized = randomize(values, pairs, differences, enough_spread(differences))
-    return PairTests(
-        p_ttest=p_ttest,
-        p_randomization=randomized.p,
-        p_holm=holm(p_ttest),
-        p_maxt=randomized.p_maxt,
-        p_bh=benjamini_hochberg(p_ttest),
+    return replace(
+        PairTests.corrected(p_ttest, randomized),
         reach_maxt=randomized.reach,
         reach_holm=t_quantile(len(values), 1 - LEVEL / (2 * len(pairs))),  # Bonferroni's
     )

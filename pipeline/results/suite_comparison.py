@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from itertools import combinations
 from typing import Any
 
 import numpy as np
 
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float64
-from pipeline.core.table import Column, Displayed, Table
+from pipeline.core.table import Displayed, Table
 from pipeline.metrics.equivalence import rank_intervals
 from pipeline.metrics.macro import macro, macro_shown, percentile_interval, resampled_macro
 from pipeline.metrics.names import parse_measure
@@ -20,9 +19,11 @@ from pipeline.metrics.statistics import compact_letters
 from pipeline.results import comparable
 from pipeline.results.comparison import column_of, cost
 from pipeline.results.correction import Correction
+from pipeline.results.pairs import tested_pairs
 from pipeline.results.suite_folder import SavedSuite
 from pipeline.results.suite_leaderboard import SuiteEntry, suite_tables
 from pipeline.results.suite_pairs import SuitePair, compare_suite_pairs
+from pipeline.results.tables import figures_table
 
 
 @dataclass(frozen=True, repr=False)
@@ -66,7 +67,6 @@ class SuiteComparison(Displayed):
         The column `against` holds the second result of a pair, `collection` is empty in rows of macro means,
         and `value` is a mean or a difference.
         """
-        renamed = {"mean": "value", "difference": "value", "a": "name", "b": "against"}
         rows: list[dict[str, Any]] = []
         for entry in self.results:
             rows.append({key: value for key, value in asdict(entry).items() if key != "by_collection"})
@@ -77,10 +77,7 @@ class SuiteComparison(Displayed):
         for pair in self.pairs:
             inner = asdict(pair)
             rows += [inner, *({"a": pair.a, "b": pair.b, **each} for each in inner.pop("collections"))]
-        named = [{renamed.get(key, key): value for key, value in row.items()} for row in rows]
-        keys = dict.fromkeys(["name", "against", "collection", *(key for row in named for key in row)])
-        cells = [["" if row.get(key) is None else str(row[key]) for key in keys] for row in named]
-        return Table("", [Column("measure"), *map(Column, keys)], [[self.measure, *row] for row in cells])
+        return figures_table(self.measure, ["name", "against", "collection"], rows)
 
     def json(self) -> dict[str, Any]:
         """The document that `compare --json` prints."""
@@ -118,9 +115,7 @@ def compare_suites(
     chosen = choose_measure(measures, measure, names)
     collections, weights = list(first.record.collections), first.weights
     strata = strata_of(suites, chosen)
-    pairs = list(combinations(range(len(suites)), 2))
-    if baseline is not None:
-        pairs = [(other, baseline) for other in range(len(suites)) if other != baseline]
+    pairs = tested_pairs(len(suites), baseline)
     drawn = resampled_macro(strata, weights)
     compared = compare_suite_pairs(names, collections, strata, weights, drawn, pairs, correction)
     shown = [pair for pair, made in zip(pairs, compared, strict=True) if made.shown]

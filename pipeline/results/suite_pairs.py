@@ -18,7 +18,7 @@ from pipeline.metrics.macro import (
 )
 from pipeline.metrics.paired import SAME
 from pipeline.metrics.randomization import randomize
-from pipeline.metrics.statistics import CONFIDENCE, benjamini_hochberg, holm, shown_intervals, t_test
+from pipeline.metrics.statistics import CONFIDENCE, holm, shown_intervals, t_test
 from pipeline.results.correction import Correction
 from pipeline.results.pairs import LEVEL, Pair, PairTests, query_differences, simultaneous_interval
 
@@ -109,11 +109,7 @@ def compare_suite_pairs(
                 ci_high=ends[1],
                 simultaneous_low=together[0],
                 simultaneous_high=together[1],
-                p_ttest=float(tests.p_ttest[i]),
-                p_randomization=float(tests.p_randomization[i]),
-                p_holm=float(tests.p_holm[i]),
-                p_maxt=float(tests.p_maxt[i]),
-                p_bh=float(tests.p_bh[i]),
+                **tests.of(i),
                 shown=bool(shown[i]),
                 wins=signs.count(1),
                 ties=signs.count(0),
@@ -133,13 +129,7 @@ def _tests(
     randomized = randomize(
         weighted_values(strata, weights), pairs, weighted_values(differences, weights), nothing
     )
-    return PairTests(
-        p_ttest=p_ttest,
-        p_randomization=randomized.p,
-        p_holm=holm(p_ttest),
-        p_maxt=randomized.p_maxt,
-        p_bh=benjamini_hochberg(p_ttest),
-    )
+    return PairTests.corrected(p_ttest, randomized)
 
 
 def _reaches(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from pipeline.core.display import counted, decimal, rate, rounded
 from pipeline.core.table import Cell, Column, Table, measure_table
@@ -122,6 +123,19 @@ def summary_table(records: Sequence[Metrics], total: int) -> Table:
     columns = [Column(name, "right", "never") for name in (*measures, "seconds", "computed")]
     title = f"{len(records):,} of {total:,} benchmarks finished"
     return Table(title, [Column("result"), *columns], rows, _taken(records))
+
+
+def figures_table(measure: str, first: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Table:
+    """Figures in full precision, for CSV; the columns `first` come before those that rows have besides.
+
+    A result's `mean` and a pair's `difference` share the column `value`; `a` of a pair is in `name`, `b` in
+    `against`.
+    """
+    renamed = {"mean": "value", "difference": "value", "a": "name", "b": "against"}
+    named = [{renamed.get(key, key): value for key, value in row.items()} for row in rows]
+    keys = dict.fromkeys([*first, *(key for row in named for key in row)])
+    cells = [["" if row.get(key) is None else str(row[key]) for key in keys] for row in named]
+    return Table("", [Column("measure"), *map(Column, keys)], [[measure, *row] for row in cells])
 
 
 def time_table(names: Sequence[str], records: Sequence[Metrics]) -> Table:
