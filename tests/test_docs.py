@@ -20,7 +20,7 @@ from pipeline.metrics.names import parse_measure
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), ROOT / "indexes" / "README.md"])
-LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)]*))?\)")
 
 
 def names(page: Path) -> str:
@@ -54,8 +54,17 @@ def section_of(field: FieldInfo) -> Any:
 
 @pytest.mark.parametrize("page", PAGES, ids=names)
 def test_links_lead_to_files(page: Path) -> None:
-    linked = [link for link in LINK.findall(page.read_text(encoding="utf-8")) if "://" not in link]
-    assert [link for link in linked if not (page.parent / link).exists()] == []
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    linked = [link for link in LINK.findall(text) if "://" not in link[0]]
+    assert [file for file, _ in linked if not (page.parent / file).exists()] == []
+    to_headings = [(page.parent / file if file else page, heading) for file, heading in linked if heading]
+    assert [heading for target, heading in to_headings if heading not in anchors(target)] == []
+
+
+def anchors(page: Path) -> set[str]:
+    """What a link may have after '#': the headings of a page as GitHub names them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=names)

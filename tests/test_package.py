@@ -12,6 +12,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 
 KEPT = ("pipeline", "configs", "pyproject.toml", "README.md", "LICENSE")
 
@@ -81,5 +82,7 @@ def test_quickstart_runs_from_the_wheel(built: Path, tmp_path: Path) -> None:
 def test_supported_pythons_are_named(root: Path) -> None:
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     named = {line.rpartition(" ")[2] for line in project["classifiers"] if "Python :: 3." in line}
-    assert {"3.11", "3.12", "3.13"} <= named
+    assert named == {"3.11", "3.12", "3.13"}
     assert project["requires-python"] == ">=3.11"
+    workflow = yaml.safe_load((root / ".github/workflows/test.yml").read_text(encoding="utf-8"))
+    assert set(workflow["jobs"]["test"]["strategy"]["matrix"]["python"]) == named
