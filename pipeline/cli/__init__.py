@@ -9,7 +9,18 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from pipeline.cli import cache, exchanging, fusing, gating, pooling, reproducing, running, scoring, suites
+from pipeline.cli import (
+    cache,
+    checking,
+    exchanging,
+    fusing,
+    gating,
+    pooling,
+    reproducing,
+    running,
+    scoring,
+    suites,
+)
 from pipeline.cli.terminal import end_at_second_interrupt, guarded, open_closed_streams, print_json
 
 HELP = "How well does an embedding model retrieve, and can you trust the number?"
@@ -66,6 +77,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "fuse": (fusing.fuse, "a.trec b.trec --output fused.trec --method rrf"),
     "example": (example, "> mine.yaml"),
     "schema": (schema, "> schema.json"),
+    "doctor": (checking.doctor, ""),
 }
 """Each command's function, and the arguments of its example."""
 CACHE_COMMANDS: dict[str, tuple[Callable[..., None], str]] = {

@@ -1,0 +1,132 @@
+"""What an installation has: packages, extras, room on its disks, and whether the hub answers."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import time
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+DISTRIBUTION = "benchmarco"
+FOR_DEVELOPERS = ("test",)
+"""Extras that no benchmark needs."""
+HUB_SECONDS = 2.0  # that the hub may take to answer
+
+_EXTRA = re.compile(r"""extra\s*==\s*["']([\w.-]+)["']""")
+
+
+@dataclass(frozen=True)
+class Package:
+    """A package that this one needs, or uses if it is there.
+
+    Attributes:
+        name: As on the index of packages.
+        extra: The extra that installs it; "" if every installation has it.
+        version: The installed version; None if it is not installed.
+    """
+
+    name: str
+    extra: str
+    version: str | None
+
+    @property
+    def command(self) -> str:
+        """The command that installs it; "" if it is installed."""
+        if self.version is not None:
+            return ""
+        return f"pip install '{DISTRIBUTION}[{self.extra}]'" if self.extra else f"pip install '{self.name}'"
+
+
+@dataclass(frozen=True)
+class Disk:
+    """The disk of a folder.
+
+    Attributes:
+        folder: The folder, which need not exist yet.
+        free: Bytes that can be written.
+        writable: Whether files can be written there.
+    """
+
+    folder: Path
+    free: int
+    writable: bool
+
+
+@dataclass(frozen=True)
+class Hub:
+    """What the hub answered.
+
+    Attributes:
+        address: Where it was asked.
+        reachable: Whether it answered.
+        said: The time it took, or why it was not reached.
+    """
+
+    address: str
+    reachable: bool
+    said: str
+
+
+def installed_packages() -> list[Package]:
+    """Python, this package, and those that it requires, extras for users included."""
+    found = [
+        Package("python", "", platform.python_version()),
+        Package(DISTRIBUTION, "", _version(DISTRIBUTION)),
+    ]
+    try:
+        required = metadata.requires(DISTRIBUTION) or []
+    except metadata.PackageNotFoundError:  # run from a folder, without an installation
+        return found
+    for line in required:
+        name = re.split(r"[^\w.-]", line)[0]
+        extra = _EXTRA.search(line)
+        if extra is None or extra[1] not in FOR_DEVELOPERS:
+            found.append(Package(name, extra[1] if extra else "", _version(name)))
+    return found
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def disk_of(folder: Path) -> Disk:
+    """The disk that a folder is on, or will be on once it is made."""
+    folder = folder.expanduser().absolute()
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    can_hold = existing.is_dir() and os.access(existing, os.W_OK)
+    return Disk(folder, shutil.disk_usage(existing).free, can_hold)
+
+
+def hub_cache() -> Path:
+    """The folder of what was downloaded from the hub."""
+    from huggingface_hub import constants
+
+    return Path(constants.HF_HUB_CACHE)
+
+
+def ask_hub(seconds: float = HUB_SECONDS) -> Hub:
+    """Ask the hub for nothing but an answer.
+
+    Args:
+        seconds: How long it may take to connect, and then to answer.
+    """
+    from huggingface_hub import constants, get_session
+
+    address = constants.ENDPOINT
+    if constants.HF_HUB_OFFLINE:
+        return Hub(address, False, "HF_HUB_OFFLINE is set")
+    started = time.perf_counter()
+    try:
+        answer = get_session().head(address, timeout=seconds)
+    except Exception as error:  # of whichever client the hub's package uses
+        return Hub(address, False, " ".join(f"{type(error).__name__}: {error}".split()))
+    if answer.status_code >= 500:
+        return Hub(address, False, f"it answers with status {answer.status_code}")
+    return Hub(address, True, f"answered in {time.perf_counter() - started:.2f} s")

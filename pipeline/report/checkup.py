@@ -1,0 +1,73 @@
+"""What `benchmarco doctor` shows: the machine, the packages, the backends and their speeds, hub and disks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pipeline.core.display import counted, decimal, size
+from pipeline.core.table import Cell, Column, Table
+
+SHOWN = (
+    "python", "benchmarco", "FlagEmbedding", "faiss-cpu", "numba", "openvino", "sentence-transformers",
+    "torch", "transformers",
+)  # fmt: skip
+"""Packages that are shown even if they are installed."""
+
+
+def checkup_tables(found: Mapping[str, Any]) -> list[Table]:
+    """The document of `doctor --json` as tables."""
+    return [_machine(found), _packages(found), _backends(found)]
+
+
+def _machine(found: Mapping[str, Any]) -> Table:
+    """What the machine is and what it reaches, a fact a row."""
+    hardware, hub = found["hardware"], found["hub"]
+    rows = [
+        ("processor", f"{hardware['cpu']}, {counted(hardware['cores'], 'core')}, {found['threads']} used"),
+        ("its features", " ".join(hardware["features"]) or "none of those that the backends use"),
+        ("memory", f"{hardware['memory_gb']} GB"),
+        ("GPU", ", ".join(hardware["gpus"]) or "none"),
+        ("system", hardware["system"]),
+        ("hub", f"{hub['address']}: {hub['said']}" if hub["reachable"] else f"not reached: {hub['said']}"),
+        *((f"disk of the {name}", _disk(disk)) for name, disk in found["disks"].items()),
+    ]
+    notes = []
+    if not hub["reachable"]:
+        notes.append("Offline: only models and data that are on this machine can be used.")
+    return Table("this machine", [Column("what"), Column("is", wrap="words")], rows, notes)
+
+
+def _disk(disk: Mapping[str, Any]) -> str:
+    state = f"{size(disk['free_bytes'])} free" if disk["writable"] else "cannot be written"
+    return f"{disk['folder']}: {state}"
+
+
+def _packages(found: Mapping[str, Any]) -> Table:
+    """The packages that decide speeds and results, extras, and what is missing with its command."""
+    shown = [
+        each
+        for each in found["packages"]
+        if each["name"] in SHOWN or each["extra"] or each["version"] is None
+    ]
+    columns = [Column("package"), Column("version"), Column("extra")]
+    rows = [[each["name"], each["version"] or "not installed", each["extra"] or ""] for each in shown]
+    if any(each["install"] for each in shown):
+        columns.append(Column("command that installs it", wrap="words"))
+        rows = [[*row, each["install"] or ""] for row, each in zip(rows, shown, strict=True)]
+    others = len(found["packages"]) - len(shown)
+    notes = [f"{counted(others, 'other package')}: all installed; --json lists them."] if others else []
+    return Table("packages", columns, rows, notes)
+
+
+def _backends(found: Mapping[str, Any]) -> Table:
+    """The backends, and how fast each multiplies matrices here."""
+    rows = []
+    for each in found["backends"]:
+        speed = each["gflops"]
+        cell = Cell(decimal(speed, 0), speed) if speed is not None else ""
+        rows.append((each["backend"], each["precision"] or "", each["device"] or "", cell, each["state"]))
+    columns = [Column("backend", wrap="never"), Column("precision"), Column("device")]
+    columns += [Column("GFLOP/s", "right", "never"), Column("state", wrap="words")]
+    notes = ["GFLOP/s: 10^9 operations a second in a matrix product of BERT-base's size, 512 tokens at once."]
+    return Table("backends", columns, rows, notes)

@@ -1,0 +1,80 @@
+"""`benchmarco doctor` says what is installed, what runs and how fast, and what it cannot reach."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from huggingface_hub import close_session, constants
+from typer.testing import CliRunner
+
+from pipeline.cli import app
+from pipeline.config import BACKENDS
+from pipeline.core import installation
+from pipeline.encoders import products
+from pipeline.encoders.native.product import packed, product
+
+
+@pytest.fixture(autouse=True)
+def _brief(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One product of each kind is enough to see that it is measured."""
+    monkeypatch.setattr(products, "SECONDS", 0.0)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+
+
+def test_it_names_every_backend_and_measures_those_that_multiply(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["doctor", "--json", "--cache", str(tmp_path / "not" / "there")])
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    rows = found["backends"]
+    assert {row["backend"] for row in rows} == {name.split()[0] for name in BACKENDS} - {"auto"}
+    measured = [row for row in rows if row["precision"]]
+    assert [row for row in measured if not row["gflops"] or not row["state"].startswith("runs")] == []
+    assert {"flag", "sentence-transformers", "openvino", "native"} == {row["backend"] for row in measured}
+    assert found["disks"]["cache"]["folder"] == str(tmp_path / "not" / "there")
+    assert found["disks"]["cache"]["free_bytes"] > 0
+    assert found["hub"] == {
+        "address": constants.ENDPOINT,
+        "reachable": False,
+        "said": "HF_HUB_OFFLINE is set",
+    }
+    assert {each["extra"] for each in found["packages"]} == {None, "http", "int8", "ray"}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_missing_is_said_with_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "openvino", None)  # as if it were not installed
+    monkeypatch.setattr(
+        installation, "_version", lambda name: None if name in ("openvino", "ray", "openai") else "1"
+    )
+    done = CliRunner().invoke(app, ["doctor"])
+    assert done.exit_code == 0, done.output
+    lines = done.stdout.splitlines()
+    assert any("openvino" in line and "needs pip install" in line for line in lines)
+    assert any("http" in line and "needs pip install 'benchmarco[http]'" in line for line in lines)
+    assert any(
+        "ray" in line and "not installed" in line and "pip install 'benchmarco[ray]'" in line
+        for line in lines
+    )
+    assert "Offline: only models and data" in done.stdout
+
+
+def test_a_hub_that_does_not_answer_is_given_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    close_session()
+    asked = installation.ask_hub(0.2)
+    close_session()
+    assert not asked.reachable
+    assert "Connect" in asked.said
+
+
+def test_the_product_that_is_timed_is_the_product() -> None:
+    random = np.random.default_rng(1)
+    x = random.standard_normal((100, 128), np.float32)
+    weights = random.standard_normal((192, 128), np.float32)
+    np.testing.assert_allclose(product(x, *packed(weights)), x @ weights.T, atol=0.01)
