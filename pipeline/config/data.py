@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pipeline.config.chunks import ChunkSettings
 from pipeline.config.kinds import Kinds
@@ -11,6 +11,9 @@ from pipeline.config.settings import PathOrId, Section, setting
 
 class DataSettings(Section):
     """Where the collection comes from, and which part of it is used."""
+
+    has_answers: ClassVar[bool] = False
+    """Whether passages are judged by the answers that they contain, in place of judgments."""
 
     source: str = setting(..., "layout of the collection", shapes="data", keyed=False)
     queries: int | None = setting(None, "keep the first N queries; null is all", shapes="data", ge=1)
@@ -69,6 +72,7 @@ SOURCES = Kinds(
         "belebele": "pipeline.data.sources.belebele:BelebeleSettings",
         "bright": "pipeline.data.sources.bright:BrightSettings",
         "miracl": "pipeline.data.sources.miracl:MiraclSettings",
+        "mkqa": "pipeline.data.sources.mkqa:MkqaSettings",
         "mldr": "pipeline.data.sources.mldr:MldrSettings",
     },
 )

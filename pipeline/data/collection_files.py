@@ -3,7 +3,8 @@
 `corpus.arrow` and `queries.arrow` hold the columns `id` and `text` in record batches of `BATCH_ROWS`;
 `datasets.Dataset.from_file` opens them too. `missing.arrow` has the same form, and the ids of the judged
 passages that the corpus lacks. `qrels.npy` is int64 [3, j]: query row, passage row, grade; the rows of
-missing passages follow those of the corpus.
+missing passages follow those of the corpus. Where passages are judged by answers, `answers.arrow` has the
+answers of each query, lists of strings, and there are no judgments.
 Arrow pads its buffers by how a batch was made, so equal collections have equal content hashes
 (`TextsHash`), but not always equal file bytes.
 """
@@ -11,6 +12,7 @@ Arrow pads its buffers by how a batch was made, so equal collections have equal 
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 CORPUS, QUERIES, MISSING, QRELS = "corpus.arrow", "queries.arrow", "missing.arrow", "qrels.npy"
+ANSWERS = "answers.arrow"
 
 
 class TextsWriter:
@@ -109,23 +112,45 @@ def write_qrels(path: Path, qrels: Qrels) -> str:
     return hashlib.sha256(table.tobytes()).hexdigest()
 
 
+def write_answers(path: Path, answers: pa.ListArray) -> str:
+    """Write lists of strings, and return a SHA-256 of them."""
+    import pyarrow as pa
+
+    table = pa.table({"answers": answers})
+    with pa.ipc.new_stream(str(path), table.schema) as stream:
+        stream.write_table(table)
+    return hashlib.sha256(json.dumps(answers.to_pylist()).encode()).hexdigest()
+
+
 def open_collection(artifact: Artifact) -> Collection:
     """The collection of a data artifact, memory-mapped."""
-    rows: Int64 = artifact.array(QRELS)
     passages, queries = open_texts(artifact.path(CORPUS)), open_texts(artifact.path(QUERIES))
     missing = open_texts(artifact.path(MISSING)).ids
+    qrels = open_qrels(artifact, len(queries), len(passages) + len(missing))
+    answers = open_table(artifact.path(ANSWERS)).column("answers") if ANSWERS in artifact.files else None
+    return Collection(passages, queries, missing, qrels, artifact.facts, answers)
+
+
+def open_qrels(artifact: Artifact, queries: int, passages: int) -> Qrels:
+    """The judgments in an artifact, of so many queries and passages."""
+    rows: Int64 = artifact.array(QRELS)
     if rows.ndim != 2 or len(rows) != 3 or rows.dtype != np.int64:
         raise ValueError(f"{QRELS} holds {rows.dtype} of shape {list(rows.shape)}")
-    for row, limit in ((rows[0], len(queries)), (rows[1], len(passages) + len(missing))):
+    for row, limit in ((rows[0], queries), (rows[1], passages)):
         if row.min(initial=0) < 0 or row.max(initial=-1) >= limit:
             raise ValueError(f"{QRELS} judges texts that are not there")
-    return Collection(passages, queries, missing, Qrels(rows[0], rows[1], rows[2]), artifact.facts)
+    return Qrels(rows[0], rows[1], rows[2])
 
 
 def open_texts(path: Path) -> Texts:
     """The texts of an Arrow stream file, memory-mapped."""
+    table = open_table(path)
+    return Texts(ids=table.column("id"), texts=table.column("text"))
+
+
+def open_table(path: Path) -> pa.Table:
+    """The table of an Arrow stream file, memory-mapped."""
     import pyarrow as pa
 
     with pa.memory_map(str(path)) as source:
-        table = pa.ipc.open_stream(source).read_all()
-    return Texts(ids=table.column("id"), texts=table.column("text"))
+        return pa.ipc.open_stream(source).read_all()

@@ -2,7 +2,8 @@
 
 The rules, for every source:
 
-* Queries are those with at least one judgment, of whatever grade, in their own order; then the first N.
+* Queries are those with at least one judgment, of whatever grade, in their own order; then the first N. Where
+  passages are judged by answers, they are those with answers.
 * A slice of N passages keeps all that are judged for these queries; see `pipeline.data.slices`.
 * Judgments of queries that the collection does not have are dropped and counted: without a text, a query
   cannot be run.
@@ -23,7 +24,17 @@ from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 from pipeline.core.progress import Progress, silent
 from pipeline.core.records import Qrels
-from pipeline.data.collection_files import CORPUS, MISSING, QRELS, QUERIES, TextsWriter, blank, write_qrels
+from pipeline.data.collection_files import (
+    ANSWERS,
+    CORPUS,
+    MISSING,
+    QRELS,
+    QUERIES,
+    TextsWriter,
+    blank,
+    write_answers,
+    write_qrels,
+)
 from pipeline.data.corpus import WrittenCorpus, write_corpus
 from pipeline.data.queries import SelectedQueries, select_queries
 from pipeline.data.sources.protocol import Source
@@ -45,36 +56,41 @@ def load(config: DataSettings, draft: Draft, progress: Progress = silent) -> dic
         progress: Shows how much of the corpus is read.
 
     Returns:
-        Facts, as plain JSON: counts of `passages`, `queries`, `judgments`, `titles` (passages with one),
+        Facts, as plain JSON: counts of `passages`, `queries`, `judgments` (and `answers`, where passages are
+        judged by these), `titles` (passages with one),
         `empty_texts`, `empty_queries`; `missing` (how the judged passages that the corpus lacks are handled,
         how many there are, their judgments, those of at least grade 1, and how many judged queries have no
         text); `dropped` and `outside_slice` (name -> count); `content` (SHA-256 of `passages`, `queries`,
         `missing` and `qrels`, the same for the same data from any source).
     """
+    import pyarrow as pa
+
     source: Source = config.open()
     judgments = source.judgments()
     queries = select_queries(source, judgments, config.queries)
     of_kept_query = queries.kept[judgments.queries]
-    if not of_kept_query.any():
+    if not queries.kept.any():
         raise _nothing_left(judgments, "query", judgments.query_ids[0].as_py())
     with draft.file(CORPUS) as path:
         corpus = write_corpus(source, judgments, of_kept_query, config.passages_kept, path, progress)
         lacking = of_kept_query & (corpus.rows[judgments.passages] < 0)
-        if lacking.sum() == of_kept_query.sum():
+        if of_kept_query.any() and not (of_kept_query & ~lacking).any():
             raise _nothing_left(judgments, "passage", judgments.passage_ids[0].as_py())
         if lacking.any() and config.missing_passages == "refuse":
             raise _lacking(judgments, lacking)
     kept = of_kept_query & ~lacking if config.missing_passages == "drop" else of_kept_query
     missing = _add_missing(judgments, kept & lacking, corpus)
     qrels = _resolve(queries, judgments, corpus, kept)
+    answers = None if judgments.answers is None else judgments.answers.take(pa.array(queries.numbers))
     return {
         "passages": corpus.kept,
         "queries": len(queries.table),
         "judgments": len(qrels.grades),
+        **({} if answers is None else {"answers": len(answers.flatten())}),
         "titles": corpus.titles,
         "empty_texts": corpus.empty,
         "empty_queries": blank(queries.table.column("text")),
-        "content": {"passages": corpus.content, **_write(draft, queries.table, missing, qrels)},
+        "content": {"passages": corpus.content, **_write(draft, queries.table, missing, qrels, answers)},
         "missing": {
             "handling": config.missing_passages,
             "passages": len(np.unique(judgments.passages[lacking])),
@@ -84,7 +100,8 @@ def load(config: DataSettings, draft: Draft, progress: Progress = silent) -> dic
         },
         "dropped": {
             "queries_without_judgments": queries.unjudged,
-            "queries_without_judged_passages": len(queries.table) - len(np.unique(qrels.queries)),
+            "queries_without_judged_passages": len(np.unique(judgments.queries[of_kept_query]))
+            - len(np.unique(qrels.queries)),
             "judgments_of_unknown_queries": int((~queries.seen[judgments.queries]).sum()),
             "judgments_of_unknown_passages": int((of_kept_query & ~kept).sum()),
             "repeated_judgments": judgments.repeated,
@@ -122,8 +139,10 @@ def _resolve(selected: SelectedQueries, judgments: Judgments, corpus: WrittenCor
     return Qrels(queries[order], passages[order], judgments.grades[kept][order])
 
 
-def _write(draft: Draft, queries: pa.Table, missing: pa.Array, qrels: Qrels) -> dict[str, str]:
-    """Write queries, ids of missing passages and judgments, and return the content hash of each."""
+def _write(
+    draft: Draft, queries: pa.Table, missing: pa.Array, qrels: Qrels, answers: pa.ListArray | None
+) -> dict[str, str]:
+    """Write queries, ids of missing passages, judgments and answers; return the content hash of each."""
     import pyarrow as pa
 
     with draft.file(QUERIES) as path, TextsWriter(path) as writer:
@@ -133,7 +152,11 @@ def _write(draft: Draft, queries: pa.Table, missing: pa.Array, qrels: Qrels) -> 
         missing_writer.write(missing, pa.repeat("", len(missing)))
     with draft.file(QRELS) as path:
         qrels_hash = write_qrels(path, qrels)
-    return {"queries": writer.content(), "missing": missing_writer.content(), "qrels": qrels_hash}
+    content = {"queries": writer.content(), "missing": missing_writer.content(), "qrels": qrels_hash}
+    if answers is not None:
+        with draft.file(ANSWERS) as path:
+            content["answers"] = write_answers(path, answers)
+    return content
 
 
 def _lacking(judgments: Judgments, lacking: Mask) -> InputError:

@@ -11,7 +11,7 @@ import numpy as np
 
 from pipeline.core.errors import InputError
 from pipeline.core.records import Array, Int64
-from pipeline.formats.blocks import read_blocks
+from pipeline.formats.blocks import Block, read_blocks
 from pipeline.formats.jsonl import parse_lines
 from pipeline.formats.judgments import Judgments, make_judgments
 from pipeline.formats.records import BATCH_ROWS, Batch, Located
@@ -214,17 +214,25 @@ def _parquet(path: Path, columns: Sequence[str], optional: Sequence[str]) -> Ite
 
 def _json_lines(path: Path, columns: Sequence[str], optional: Sequence[str]) -> Iterator[Rows]:
     for block in read_blocks(path):
-        numbers, records = [], []
-        for number, place, record in parse_lines(block, (*columns, *optional)):
-            for name in columns:
-                if name not in record:
-                    raise _missing(place, name, list(record))
-            numbers.append(number)
-            records.append(record)
-        names = [*columns, *(name for name in optional if any(name in record for record in records))]
-        arrays = {name: _column(path, name, numbers, [each.get(name) for each in records]) for name in names}
-        if records:
-            yield Rows(arrays, str(path), "line", numbers, block.advance)
+        rows = rows_of_lines(block, columns, optional)
+        if len(rows):
+            yield rows
+
+
+def rows_of_lines(block: Block, columns: Sequence[str], optional: Sequence[str] = ()) -> Rows:
+    """The rows of some JSON lines; `columns` are required."""
+    numbers, records = [], []
+    for number, place, record in parse_lines(block, (*columns, *optional)):
+        for name in columns:
+            if name not in record:
+                raise _missing(place, name, list(record))
+        numbers.append(number)
+        records.append(record)
+    names = [*columns, *(name for name in optional if any(name in record for record in records))]
+    arrays = {
+        name: _column(block.path, name, numbers, [each.get(name) for each in records]) for name in names
+    }
+    return Rows(arrays, str(block.path), "line", numbers, block.advance)
 
 
 def _column(path: Path, name: str, numbers: Sequence[int], values: Sequence[Any]) -> pa.Array:

@@ -89,9 +89,11 @@ def r_precision(judged: JudgedRanking, cutoffs: Int64, rel: int) -> Float64:
 
 MEASURES = {
     "precision": Definition(precision, unjudged="raise"),
-    "recall": Definition(recall, ("cap", "rel"), unjudged="raise"),
+    "recall": Definition(recall, ("cap", "rel"), unjudged="raise", complete=True),
     "mrr": Definition(mrr, cutoff=Cutoff.OPTIONAL, unjudged="raise"),
-    "map": Definition(average_precision, ("norm", "rel"), Cutoff.OPTIONAL, average_precision_ends),
+    "map": Definition(
+        average_precision, ("norm", "rel"), Cutoff.OPTIONAL, average_precision_ends, complete=True
+    ),
     "success": Definition(success, unjudged="raise"),
-    "r_precision": Definition(r_precision, cutoff=Cutoff.NONE),
+    "r_precision": Definition(r_precision, cutoff=Cutoff.NONE, complete=True),
 }

@@ -98,5 +98,5 @@ def _dcg(graded: Graded, cutoffs: Int64, gain: str) -> Float64:
 MEASURES = {
     "cg": Definition(cg, ("gain",), unjudged="raise"),
     "dcg": Definition(dcg, ("gain",), unjudged="raise"),
-    "ndcg": Definition(ndcg, ("gain", "ideal"), unjudged=ndcg_ends),
+    "ndcg": Definition(ndcg, ("gain", "ideal"), unjudged=ndcg_ends, complete=True),
 }

@@ -165,9 +165,12 @@ class Definition:
         unjudged: What grades of the unjudged documents in the top k would do. "raise": the higher their
             grades, the higher the value. Else (judged, cutoff, highest grade, **params) -> `Ends`. None: the
             measure does not count them as not relevant, or looks at more than the top k.
+        complete: Whether it compares with all judged documents, and so needs judgments of those that were
+            not retrieved.
     """
 
     compute: Callable[..., Float64]
     params: tuple[str, ...] = ("rel",)
     cutoff: Cutoff = Cutoff.REQUIRED
     unjudged: Callable[..., Ends] | Literal["raise"] | None = None
+    complete: bool = False

@@ -52,6 +52,6 @@ def _non_relevant_above(judged: JudgedRanking, rel: int) -> tuple[Graded, Int64]
 
 MEASURES = {
     "judged": Definition(judged_share, ()),
-    "bpref": Definition(bpref, cutoff=Cutoff.NONE),
-    "infap": Definition(infap, cutoff=Cutoff.NONE),
+    "bpref": Definition(bpref, cutoff=Cutoff.NONE, complete=True),
+    "infap": Definition(infap, cutoff=Cutoff.NONE, complete=True),
 }

@@ -38,6 +38,7 @@ ALIASES = {
     "ap": "map",
     "p": "precision",
     "prec": "precision",
+    "qa_recall": "success",
     "r": "recall",
     "recip_rank": "mrr",
     "rr": "mrr",

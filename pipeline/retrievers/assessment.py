@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.core.records import Collection, Float64, Ranking
+from pipeline.core.records import Collection, Float64, Int64, Qrels, Ranking
 from pipeline.metrics.names import Measure
 
 
@@ -17,11 +17,18 @@ class Judge:
     Attributes:
         collection: The passages, queries and judgments.
         measures: Those of the config.
+        queries: int64 [judged queries], the rows of the queries that are scored.
+        judgments: The judgments that a ranking is scored by, down to some rank; None is the deepest that the
+            measures look at.
+        counted: A ranking without the passages that `data.ignored` names.
         score: The measures of a ranking, float64 [judged queries, measures].
     """
 
     collection: Collection
     measures: Sequence[Measure]
+    queries: Int64
+    judgments: Callable[[Ranking, int | None], Qrels]
+    counted: Callable[[Ranking], Ranking]
     score: Callable[[Ranking], Float64]
 
     def means(self, values: Float64) -> dict[str, float]:

@@ -122,7 +122,7 @@ def assess(judge: Judge, results: Sequence[Any]) -> dict[str, Any]:
     from pipeline.search.against_exact import compare_with_exact
 
     (sides,) = results
-    judged = np.isin(np.unique(judge.collection.qrels.queries), sides.queries)
+    judged = np.isin(judge.queries, sides.queries)
     values: list[Float64] = [judge.score(ranking)[judged] for ranking in (sides.served, sides.trained)]
     compared = compare_with_exact(
         sides.served.passages[sides.queries], sides.trained.passages[sides.queries], judge.measures, *values

@@ -41,7 +41,10 @@ def judge() -> Judge:
         return compute_measures(ranking, QRELS, 2, measures)
 
     missing = pa.chunked_array([], pa.string())
-    return Judge(Collection(Texts(IDS, IDS), queries, missing, QRELS, {}), measures, score)
+    collection = Collection(Texts(IDS, IDS), queries, missing, QRELS, {})
+    return Judge(
+        collection, measures, np.arange(2), lambda ranking, depth: QRELS, lambda ranking: ranking, score
+    )
 
 
 def test_the_best_are_ordered_anew_and_the_others_keep_their_order_beneath() -> None:

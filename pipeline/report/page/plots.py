@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.core.display import rate, rounded
 from pipeline.report.page.queries import QueryData
-from pipeline.report.page.rankings import CURVES
 from pipeline.results.comparison import Comparison
 
 if TYPE_CHECKING:
@@ -116,7 +115,7 @@ class Plot:
 
 
 def cutoff_plots(comparison: Comparison, data: QueryData) -> list[Plot]:
-    """Each measure of `rankings.CURVES` by cutoff, for the results whose judgments are in the cache."""
+    """Each of the curves' measures by cutoff, for the results whose judgments are in the cache."""
     examined = [
         (entry.name, number, details)
         for number, (entry, details) in enumerate(zip(comparison.results, data.details, strict=True))
@@ -125,7 +124,7 @@ def cutoff_plots(comparison: Comparison, data: QueryData) -> list[Plot]:
     if not examined:
         return []
     plots = []
-    for measure in CURVES:
+    for measure in examined[0][2].curves:
         lines = [
             Curve(name, number, details.cutoffs, details.curves[measure])
             for name, number, details in examined
