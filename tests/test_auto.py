@@ -14,7 +14,7 @@ import pytest
 from pipeline.api import run_benchmark, run_benchmarks
 from pipeline.config.files import load_config
 from pipeline.encoders import choice
-from pipeline.encoders.native import abilities, backend
+from pipeline.encoders.native import abilities, backend, prepared
 from pipeline.rerankers import native as native_reranker
 from pipeline.results.folder import Result
 from pipeline.results.tables import result_table
@@ -85,7 +85,7 @@ def test_auto_takes_the_next_one_where_the_packed_model_differs_and_remembers_it
         packed.append(1)
         return "a text of 9 tokens is far off"
 
-    monkeypatch.setattr(backend, "disagreement", differs)
+    monkeypatch.setattr(prepared, "disagreement", differs)
     both = [
         load_config(workplace / "c.yaml", [*places(workplace), "model.backend=auto", f"name={n}"])
         for n in "ab"

@@ -81,6 +81,11 @@ CONFIGS = {
         data: {source: beir, path: data}
         model: {backend: auto, name: ./bge-small-en-v1.5}
     """,
+    "packed for token vectors": """
+        name: t
+        data: {source: beir, path: data}
+        model: {backend: native, output: multivector, name: ./bge-m3}
+    """,
     "the fastest for words": """
         name: t
         data: {source: beir, path: data}
@@ -762,7 +767,7 @@ NUMBERS = {
     "pipeline.data.identity.SCHEMA": ALL,
     "pipeline.data.identity.JUDGED_SCHEMA": QUERIES_ON,
     "pipeline.encoders.openvino.backend.SCHEMA": VECTORS_ON,
-    "pipeline.encoders.native.backend.SCHEMA": VECTORS_ON,
+    "pipeline.encoders.native.prepared.SCHEMA": VECTORS_ON,
     "pipeline.encoders.http.backend.SCHEMA": VECTORS_ON,
     **{
         f"pipeline.rerankers.{module}.SCHEMA": {"rerank", "evaluate"}
@@ -854,7 +859,8 @@ def test_what_auto_takes_has_the_keys_of_that_backend(
         assert keys(workplace, base) == keys(workplace, base, *named)
         assert keys(workplace, base, f"{section}.precision=fp16") == keys(workplace, base, *named)
     for base in ("the fastest for words", "the fastest for token vectors"):
-        assert keys(workplace, base) == keys(workplace, base, "model.backend=flag")
+        other = "native" if taken == "native" else "flag"
+        assert keys(workplace, base) == keys(workplace, base, f"model.backend={other}")
 
 
 @pytest.mark.parametrize("package", ["bm25s", "PyStemmer"])

@@ -87,6 +87,10 @@ class EncoderSettings(ModelSettings, RunsModel):
         False, "run the Python files that come with the model", shapes="passages queries"
     )
 
+    def follows_sentence_transformers(self, files: Any) -> bool:
+        """Whether a model with these files is run `as_sentence_transformers`."""
+        return self.as_sentence_transformers
+
     @model_validator(mode="after")
     def _is_named(self) -> Self:
         if not self.name:
@@ -240,7 +244,7 @@ BACKENDS = Kinds(
             "pipeline.encoders.torch.sentence_transformers:SentenceTransformersSettings"
         ),
         "auto sparse": "pipeline.encoders.auto:AutoSparseSettings",
-        "native sparse": "pipeline.encoders.native.backend:NativeSparseSettings",
+        "native sparse": "pipeline.encoders.native.outputs:NativeSparseSettings",
         "flag sparse": "pipeline.encoders.torch.flag_sparse:FlagSparseSettings",
         "sentence-transformers sparse": (
             "pipeline.encoders.torch.sparse_encoder:SentenceTransformersSparseSettings"
@@ -249,6 +253,7 @@ BACKENDS = Kinds(
         "precomputed": "pipeline.encoders.precomputed:PrecomputedSettings",
         "precomputed sparse": "pipeline.encoders.precomputed_sparse:PrecomputedSparseSettings",
         "auto multivector": "pipeline.encoders.auto:AutoMultiVectorSettings",
+        "native multivector": "pipeline.encoders.native.outputs:NativeMultiVectorSettings",
         "flag multivector": "pipeline.encoders.torch.flag_multivector:FlagMultiVectorSettings",
         "sentence-transformers multivector": (
             "pipeline.encoders.torch.multi_vector_encoder:SentenceTransformersMultiVectorSettings"

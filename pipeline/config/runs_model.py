@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import PrivateAttr
@@ -31,8 +31,11 @@ class RunsModel(Section):
         """Whether the config leaves the backend to `auto`, which took this one."""
         return self._taken_by_auto
 
-    def candidates(self) -> Sequence[RunsModel]:
-        """Settings of the backends that may be used, the fastest first: these, unless there is a choice."""
+    def candidates(self, resolve: Callable[[Any], Any]) -> Sequence[RunsModel]:
+        """Settings of the backends that may be used, the fastest first: these, unless there is a choice.
+
+        `resolve` gives the resolved model of settings, loading nothing.
+        """
         return [self]
 
     def suits(self, model: Any) -> bool:

@@ -171,5 +171,5 @@ class Encoder:
             backend = backend.for_role(role)
         rows = batching.encode(backend, prompted, length, usage, bar, self.config.batch_size)
         if self.watch:
-            self.watch.check(prompted, length, rows)
+            self.watch.check(prompted, length, rows[0] if isinstance(rows, list) else rows)
         return rows

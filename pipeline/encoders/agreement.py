@@ -159,8 +159,8 @@ class Watch:
         Args:
             texts: The texts.
             max_length: Tokens kept of each.
-            rows: Their vectors, float32 [texts, dimension], or weights of words, which are compared as
-                vectors with a number for each word.
+            rows: Their vectors, float32 [texts, dimension]; or weights of words, which are compared as
+                vectors with a number for each word; or token vectors, which are compared as one long vector.
 
         Raises:
             UnsuitedError: The cosine of one is below the limit.
@@ -199,11 +199,14 @@ class Watch:
 
 
 def _vector(rows: Any, row: int, dimension: int) -> Array:
-    """A row as a vector [dimension]: itself, or its weights at the places of their words."""
+    """A row as a vector [dimension]: itself, its weights at the places of their words, or all its vectors."""
     if not isinstance(rows, Ragged):
         found: Array = rows[row]
         return found
     entries = slice(int(rows.ends[row - 1]) if row else 0, int(rows.ends[row]))
+    if len(rows.columns) == 1:
+        whole: Array = rows.columns[0][entries].reshape(-1)
+        return whole
     words, weights = (column[entries] for column in rows.columns)
     vector = np.zeros(dimension, np.float32)
     vector[words] = weights

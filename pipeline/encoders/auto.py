@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal, Self, cast
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, Self
 
 from pydantic import model_validator
 
@@ -38,28 +38,28 @@ class AutoSettings(DenseEncoderSettings):
             )
         return self
 
-    def candidates(self) -> Sequence[RunsModel]:
+    def candidates(self, resolve: Callable[[Any], Any]) -> Sequence[RunsModel]:
         """See `RunsModel.candidates`."""
         return choice.candidates(self, BACKENDS)
 
 
 class AutoSparseSettings(SparseEncoderSettings):
-    """The backend `flag`."""
+    """The fastest backend here that gives FlagEmbedding's weights, or those of sentence-transformers."""
 
     backend: Literal["auto"] = ModelSettings.narrowed("backend", "auto")
     precision: Literal["fp32", "fp16", "bf16"] = EncoderSettings.narrowed("precision", "fp32")
 
-    def candidates(self) -> Sequence[RunsModel]:
+    def candidates(self, resolve: Callable[[Any], Any]) -> Sequence[RunsModel]:
         """See `RunsModel.candidates`."""
-        return [cast("RunsModel", BACKENDS.converted(self, backend="flag"))]
+        return choice.candidates_of_output(self, BACKENDS, resolve)
 
 
 class AutoMultiVectorSettings(MultiVectorEncoderSettings):
-    """The backend `flag`."""
+    """The fastest backend here that gives FlagEmbedding's vectors, or those of sentence-transformers."""
 
     backend: Literal["auto"] = ModelSettings.narrowed("backend", "auto")
     precision: Literal["fp32", "fp16", "bf16"] = EncoderSettings.narrowed("precision", "fp32")
 
-    def candidates(self) -> Sequence[RunsModel]:
+    def candidates(self, resolve: Callable[[Any], Any]) -> Sequence[RunsModel]:
         """See `RunsModel.candidates`."""
-        return [cast("RunsModel", BACKENDS.converted(self, backend="flag"))]
+        return choice.candidates_of_output(self, BACKENDS, resolve)

@@ -13,6 +13,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from pipeline.config import EncoderSettings
 from pipeline.config.kinds import Kinds
 from pipeline.config.runs_model import RunsModel
 from pipeline.core.errors import UnsuitedError
@@ -45,6 +46,25 @@ def candidates(settings: RunsModel, kinds: Kinds[Any]) -> list[RunsModel]:
     return [kinds.converted(settings, backend=name, precision=own) for name, own in allowed.items()]
 
 
+def candidates_of_output(
+    settings: EncoderSettings, kinds: Kinds[Any], resolve: Callable[[Any], Any]
+) -> list[RunsModel]:
+    """Settings of the backends that `auto` may take for another output than dense, the fastest first.
+
+    The last is FlagEmbedding for BGE-M3 and sentence-transformers for all others, which FlagEmbedding does
+    not run. Before it comes `native`, where it computes that in the precision: BGE-M3's outputs, and weights
+    of words.
+    """
+    by_flag = kinds.converted(settings, backend="flag")
+    of_m3 = resolve(by_flag).files.has_m3_heads
+    last = by_flag if of_m3 else kinds.converted(settings, backend="sentence-transformers")
+    on_gpu = choose_device(settings.device, on_gpu=True) != "cpu"
+    own = ON_CPU[settings.precision].get("native")
+    if on_gpu or own is None or not (of_m3 or settings.output == "sparse"):
+        return [last]
+    return [kinds.converted(settings, backend="native", precision=own), last]
+
+
 def take(settings: Any, resolve: Callable[[Any], Any], store: Store) -> Any:
     """The settings of the backend that is used: the first of the candidates that is not ruled out.
 
@@ -55,7 +75,7 @@ def take(settings: Any, resolve: Callable[[Any], Any], store: Store) -> Any:
     """
     if not isinstance(settings, RunsModel):
         return settings
-    *faster, last = settings.candidates()
+    *faster, last = settings.candidates(resolve)
     if last is settings:
         return settings
     for candidate in (*faster, last):

@@ -77,6 +77,13 @@ class Files:
         """What identifies the content of all files, in keys of artifacts of other outputs."""
         return self._identity(self.hashes)
 
+    @cached_property
+    def has_m3_heads(self) -> bool:
+        """Whether FlagEmbedding reads weights of words and token vectors from these files, as of BGE-M3."""
+        name = HEADS[1]
+        folder = self.local or hub.snapshot(self.repo, self.commit, "model", (name,))
+        return (folder / name).is_file()
+
     @property
     def tokenizer_identity(self) -> dict[str, Any]:
         """What identifies the tokenizer in artifact keys: its file, or all that it is built from."""

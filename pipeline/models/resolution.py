@@ -45,10 +45,11 @@ def resolve_model(config: EncoderSettings, find: FindModel = find_model) -> Mode
     if late:
         card = replace(card, prompts={role: prompt for role, prompt in late.prompts.items() if prompt})
     family = family_of(config.name)
-    _check_modules(config, card)
-    _check_architecture(config, card, family)
+    chain = config.follows_sentence_transformers(files)
+    _check_modules(config, card, chain)
+    _check_architecture(config, card, family, chain)
     prompts, sources = _prompts(config, card, family)
-    lengths = {role: _max_tokens(config, role, card, family) for role in ROLES}
+    lengths = {role: _max_tokens(config, role, card, family, chain) for role in ROLES}
     for role, own in (late.max_lengths if late else {}).items():
         lengths[role] = min(lengths[role], Decided(own, "model"), key=lambda each: each.value)
     given: Origin = "auto" if config.taken_by_auto else "config"
@@ -141,19 +142,22 @@ def _refuse_quantized(config: EncoderSettings, card: ModelCard) -> None:
         )
 
 
-def _check_modules(config: EncoderSettings, card: ModelCard) -> None:
-    """Refuse a model if the backend would leave out some of its modules."""
+def _check_modules(config: EncoderSettings, card: ModelCard, chain: bool) -> None:
+    """Refuse a model if the backend would leave out some of its modules.
+
+    `chain` tells whether the backend runs the model as sentence-transformers does, here and below.
+    """
     known = ("sentence_transformers.", *(PYLATE if isinstance(config, MultiVectorEncoderSettings) else ()))
     own = [module for module in card.modules if not module.startswith(known)]
     if own and not config.trust_remote_code:
         raise untrusted_code(config.name, f", such as {own[0]}")
     names = card.module_names
     if config.output == "sparse":
-        if config.as_sentence_transformers:
+        if chain:
             check_sparse_modules(config, card)
         return
     refuse_sparse_modules(config, card)
-    if config.as_sentence_transformers:
+    if chain:
         if names and names[0] not in ("Transformer", "StaticEmbedding"):
             raise InputError(
                 f"model '{config.name}' begins with the module {names[0]}",
@@ -181,7 +185,7 @@ def _check_activations(config: EncoderSettings, card: ModelCard) -> None:
         )
 
 
-def _check_architecture(config: EncoderSettings, card: ModelCard, family: Family | None) -> None:
+def _check_architecture(config: EncoderSettings, card: ModelCard, family: Family | None, chain: bool) -> None:
     """Refuse a network that would run otherwise than it was trained.
 
     That is a decoder trained with bidirectional attention if transformers would run it as causal, and an
@@ -195,7 +199,7 @@ def _check_architecture(config: EncoderSettings, card: ModelCard, family: Family
             fix="read those files, then set model.trust_remote_code to true",
         )
     model_type = card.config.get("model_type")
-    if model_type in ("t5", "mt5", "umt5", "longt5") and not config.as_sentence_transformers:
+    if model_type in ("t5", "mt5", "umt5", "longt5") and not chain:
         raise InputError(
             f"model '{config.name}' is of the type {model_type}, "
             f"and backend '{config.backend}' does not run its encoder alone",
@@ -236,7 +240,9 @@ def _prompt(
     return prompt_parts(template, own if given is None else given), "family" if given is None else "config"
 
 
-def _max_tokens(config: EncoderSettings, role: Role, card: ModelCard, family: Family | None) -> Decided:
+def _max_tokens(
+    config: EncoderSettings, role: Role, card: ModelCard, family: Family | None, chain: bool
+) -> Decided:
     """The largest number of tokens of a text, by the config, the model's positions, its family and its card.
 
     Only sentence-transformers applies the card's `max_length`: FlagEmbedding does not read it.
@@ -246,7 +252,7 @@ def _max_tokens(config: EncoderSettings, role: Role, card: ModelCard, family: Fa
         (given, "config"),
         (max_positions(card.config), "model"),
         (family.max_length if family else None, "family"),
-        (card.max_length if config.as_sentence_transformers else None, "model"),
+        (card.max_length if chain else None, "model"),
     ]
     return min((Decided(limit, source) for limit, source in limits if limit), key=lambda each: each.value)
 

@@ -5,8 +5,8 @@ See `pipeline.encoders.choice`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
 
 from pipeline.config import RERANKERS, RerankSettings
 from pipeline.config.rerank import FlagRerankSettings
@@ -24,6 +24,6 @@ class AutoRerankSettings(FlagRerankSettings):
         doc="number format the model computes in; fp16 is fp32 on a CPU, and int16 may be taken for fp32",
     )
 
-    def candidates(self) -> Sequence[RunsModel]:
+    def candidates(self, resolve: Callable[[Any], Any]) -> Sequence[RunsModel]:
         """See `RunsModel.candidates`."""
         return choice.candidates(self, RERANKERS)

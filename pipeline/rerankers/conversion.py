@@ -25,7 +25,7 @@ import numpy as np
 from pipeline.core.errors import UnsuitedError
 from pipeline.core.records import Float32, Int64
 from pipeline.encoders import conversion
-from pipeline.encoders.native.backend import TOKENIZER
+from pipeline.encoders.native.prepared import TOKENIZER
 from pipeline.encoders.torch.first_token import limit_last_layer_to_first_token
 from pipeline.models.card import max_positions
 from pipeline.models.tokenizer import write_tokenizer

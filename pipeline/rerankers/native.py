@@ -14,7 +14,8 @@ from pipeline.core.records import Float32
 from pipeline.encoders.batching import TokenBatch
 from pipeline.encoders.conversion import keep_files
 from pipeline.encoders.native import abilities
-from pipeline.encoders.native.backend import TOKENIZER, WEIGHTS, NativeRunner, ready_kernels
+from pipeline.encoders.native.prepared import TOKENIZER, WEIGHTS
+from pipeline.encoders.native.running import NativeRunner, ready_kernels
 from pipeline.rerankers import conversion
 from pipeline.rerankers.model import Reranker
 from pipeline.rerankers.pairs import PairScorer, encoder_tokenizer, token_types

@@ -48,6 +48,35 @@ def test_each_precision_has_its_backend(
     assert take(name=str(bge_folder), precision=precision) == (backend, own)
 
 
+def test_other_outputs_of_bge_m3_have_theirs(
+    take: Callable[..., tuple[str, str]], m3_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for output in ("sparse", "multivector"):
+        assert take(name=str(m3_folder), output=output) == ("native", "int16")
+        assert take(name=str(m3_folder), output=output, precision="bf16") == ("flag", "bf16")
+    monkeypatch.setattr(abilities, "has_vnni", lambda: False)
+    for output in ("sparse", "multivector"):
+        assert take(name=str(m3_folder), output=output) == ("flag", "fp32")
+
+
+def test_other_outputs_of_other_models_are_sentence_transformers_(
+    take: Callable[..., tuple[str, str]], bge_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(InputError, match="no multi-vector model"):
+        take(name=str(bge_folder), output="multivector")
+    with pytest.raises(InputError, match="not a masked language model"):
+        take(name=str(bge_folder), output="sparse")
+    masked = Path(shutil.copytree(bge_folder, tmp_path / "masked"))
+    described = json.loads((masked / "config.json").read_text(encoding="utf-8"))
+    described["architectures"] = ["BertForMaskedLM"]
+    (masked / "config.json").write_text(json.dumps(described), encoding="utf-8")
+    assert take(name=str(masked), output="sparse") == ("native", "int16")
+    assert take(name=str(masked), output="sparse", precision="bf16") == ("sentence-transformers", "bf16")
+    monkeypatch.setattr(machine, "gpus", lambda: ("a GPU",))
+    monkeypatch.setattr(resolution.metadata, "version", lambda _: "2.0")
+    assert take(name=str(masked), output="sparse") == ("sentence-transformers", "fp32")
+
+
 def test_a_named_backend_stays(take: Callable[..., tuple[str, str]], bge_folder: Path) -> None:
     assert take(name=str(bge_folder), backend="openvino", precision="bf16") == ("openvino", "bf16")
 

@@ -11,6 +11,9 @@ import pytest
 from pipeline.api import run_benchmarks
 from pipeline.config import Config
 from pipeline.config.sweep import load_configs
+from pipeline.encoders.native.backend import NativeBackend
+from pipeline.encoders.native.outputs import NativeM3Backend
+from pipeline.encoders.native.running import NativeSeveralOutputs
 from pipeline.storage.cache import cache_entries
 from pipeline.storage.store import Store
 
@@ -74,6 +77,30 @@ def test_a_sweep_over_outputs_encodes_each_text_once(
         alone |= run(configs([output], cache=f"alone-{number}"))
     assert sum(encoded) == 4 * texts
     assert together == alone
+
+
+@pytest.mark.usefixtures("quick_conversion")
+def test_in_int16_too_outputs_of_one_pass_have_the_bytes_of_each_made_alone(
+    configs: Callable[..., list[Config]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted: list[int] = []
+    for kind in (NativeBackend, NativeM3Backend, NativeSeveralOutputs):
+
+        def compute(self: Any, batch: Any, original: Any = kind.compute) -> Any:
+            counted.append(len(batch.rows))
+            return original(self, batch)
+
+        monkeypatch.setattr(kind, "compute", compute)
+    native = "model.backend=native"
+    alone: dict[tuple[str, str], Any] = {}
+    for output in OUTPUTS:
+        alone |= run(configs([output], native, cache=f"alone-{output}"))
+    texts = sum(counted)
+    for order in (OUTPUTS, OUTPUTS[::-1]):
+        together = run(configs(order, native, cache=f"{order[0]}-first"))
+        kept = {key: files for key, files in alone.items() if key[0] != "native"}
+        assert {key: files for key, files in together.items() if key[0] != "native"} == kept
+    assert sum(counted) == texts + 2 * texts // 3
 
 
 def test_afresh_each_text_is_encoded_once(configs: Callable[..., list[Config]], encoded: list[int]) -> None:

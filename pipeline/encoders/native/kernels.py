@@ -549,6 +549,27 @@ def largest_logits(
     return out
 
 
+@compiled
+def project(x: Float32, layer: Linear) -> Float32:
+    """The one layer of a `Linear` applied to x float32 [tokens, k]: float32 [tokens, n]."""
+    tokens, width = x.shape
+    n = layer.factors.shape[1]
+    out = np.empty((tokens, n), np.float32)
+    space = Workspace(
+        np.zeros(BLOCK * width, np.int16), np.empty(BLOCK, np.float32), np.empty(BLOCK * n, np.int32)
+    )
+    for start in range(0, tokens, BLOCK):
+        end = min(start + BLOCK, tokens)
+        linear(x[start:end], layer, 0, False, space, out[start:end])
+    return out
+
+
+def compile_projection() -> None:
+    """Compile `project`, or load it from disk."""
+    ones = np.ones((1, PANEL), np.float32)
+    project(ones, Linear(np.zeros((1, PANEL * PANEL // 2), np.int32), ones, ones))
+
+
 def compile_logits() -> None:
     """Compile `largest_logits`, or load it from disk."""
     ones = np.ones((1, PANEL), np.float32)

@@ -51,8 +51,7 @@ class PackedNetwork:
             The states float32 [n, dimension], one text after another, and the row in them of each text's
             first token with the end, int64 [b + 1]; or float32 [b, dimension] with `only_first`.
         """
-        kept = mask.astype(bool)
-        kept[:, 0] = True  # a text without tokens keeps one
+        kept = _kept(mask)
         texts: Int64 = np.concatenate([[0], np.cumsum(kept.sum(axis=1))])
         positions = self._positions(ids)
         if types is not None and self.types > 1:
@@ -62,6 +61,15 @@ class PackedNetwork:
         )
         return hidden, texts
 
+    def kept_ids(self, ids: Int64, mask: Int64) -> Int64:
+        """The ids of a batch's tokens, int64 [n], in the order of `hidden`."""
+        kept: Int64 = ids[_kept(mask)]
+        return kept
+
+    def compared(self, ids: Int64, mask: Int64) -> Float32:
+        """What is compared with torch of each text of a batch, float32 [b, numbers], when it is packed."""
+        raise NotImplementedError
+
     def _positions(self, ids: Int64) -> Int64:
         """Positions int64 [b, tokens]: BERT's from 0, RoBERTa's from the padding id + 1, skipping padding."""
         if self.padding < 0:
@@ -69,6 +77,13 @@ class PackedNetwork:
         real = (ids != self.padding).astype(np.int64)
         counted: Int64 = np.cumsum(real, axis=1) * real + self.padding
         return counted
+
+
+def _kept(mask: Int64) -> Any:
+    """The tokens that are computed, bool [b, tokens]: a text without tokens keeps one."""
+    kept = mask.astype(bool)
+    kept[:, 0] = True
+    return kept
 
 
 class PackedModel(PackedNetwork):
@@ -87,6 +102,8 @@ class PackedModel(PackedNetwork):
         elif self.pooling == "last_token":
             hidden = hidden[texts[1:] - 1]
         return hidden
+
+    compared = vectors
 
 
 class PackedSplade(PackedNetwork):
@@ -114,3 +131,5 @@ class PackedSplade(PackedNetwork):
         for _ in range(self.logarithms):
             np.log1p(weights, out=weights, where=weights > 0)
         return weights
+
+    compared = vectors

@@ -25,9 +25,11 @@ from pipeline.encoders.agreement import torch_vectors
 from pipeline.encoders.conversion import Settings, pooled_network
 from pipeline.encoders.native import abilities
 from pipeline.encoders.native.kernels import PANEL, pack_rows
+from pipeline.encoders.native.m3 import m3_network
 from pipeline.encoders.native.reference import LINEAR, matrix_file
 from pipeline.encoders.native.splade import splade_network
 from pipeline.encoders.torch.first_token import is_standard_bert
+from pipeline.encoders.torch.m3 import WORD_HEAD
 from pipeline.models.tokenizer import write_tokenizer
 
 TORCH_VECTORS = "torch_vectors.npz"  # for the check of the packed model
@@ -41,17 +43,24 @@ def pack_model(folder: Path, target: Path, settings: Settings) -> None:
     """
     name, pad_id = settings.name, settings.pad_id
     tokenizer = write_tokenizer(folder, target.with_name("tokenizer.json"), name, settings.trust_remote_code)
-    if settings.output == "sparse":
-        network = splade_network(folder, settings)
-        np.savez(target, **network_arrays(network.body), **splade_arrays(network))
-    else:
-        network = pooled_network(folder, settings)
-        np.savez(target, **network_arrays(network.body))
+    network, more = _network(folder, settings)
+    np.savez(target, **network_arrays(network.body), **more)
     for kind in LINEAR:
         matrices = _matrices(kind, list(network.body.encoder.layer))
         np.save(target.with_name(matrix_file(kind)), matrices, allow_pickle=False)
     expected = torch_vectors(network, name, tokenizer, pad_id)
     np.savez(target.with_name(TORCH_VECTORS), **expected._asdict())
+
+
+def _network(folder: Path, settings: Settings) -> tuple[Any, dict[str, Any]]:
+    """The network of an output in torch, and the arrays of its head."""
+    if settings.output == "dense":
+        return pooled_network(folder, settings), {}
+    if (folder / WORD_HEAD).is_file():
+        of_m3 = m3_network(folder, settings)
+        return of_m3, of_m3.arrays
+    splade = splade_network(folder, settings)
+    return splade, splade_arrays(splade)
 
 
 def network_arrays(body: Any, of_pairs: bool = False) -> dict[str, Any]:

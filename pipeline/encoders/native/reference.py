@@ -50,10 +50,10 @@ class Fp32Model:
         hidden = self._normalized(hidden, self.small["embedded.weight"], self.small["embedded.bias"])
         for layer in range(len(self.matrices["query"])):
             hidden = self._layer(hidden, layer)
-        return self._read(hidden)
+        return self._read(hidden, ids)
 
-    def _read(self, hidden: Float32) -> Float32:
-        """The vector, of the last hidden states [tokens, width]."""
+    def _read(self, hidden: Float32, ids: Int32) -> Float32:
+        """The vector, of the last hidden states [tokens, width] of some tokens."""
         pooled: Float32 = {
             "cls": lambda: hidden[0],
             "last_token": lambda: hidden[-1],
@@ -111,7 +111,7 @@ class Fp32Splade(Fp32Model):
     def __init__(self, weights: Path) -> None:
         super().__init__(weights, "")
 
-    def _read(self, hidden: Float32) -> Float32:
+    def _read(self, hidden: Float32, ids: Int32) -> Float32:
         small = self.small
         made = self._gelu(hidden @ small["transform.fp32"].T + small["transform.bias"][0])
         made = self._normalized(made, small["transformed.weight"][0], small["transformed.bias"][0])
@@ -120,6 +120,26 @@ class Fp32Splade(Fp32Model):
         for _ in range(int(small["logarithms"])):
             found = np.log1p(found)
         return found
+
+
+class Fp32M3(Fp32Model):
+    """The same of BGE-M3; its vector has a weight for each word, or is all tokens' vectors in one row."""
+
+    def __init__(self, weights: Path, output: str, normalize: bool) -> None:
+        super().__init__(weights, "")
+        self.output, self.normalize = output, normalize
+
+    def _read(self, hidden: Float32, ids: Int32) -> Float32:
+        numbers: Float32 = hidden @ self.small["head.weight"].T + self.small["head.bias"]
+        if self.output == "sparse":
+            words = np.zeros(len(self.words), np.float32)
+            np.maximum.at(words, ids, numbers[:, 0])
+            words[self.small["head.unused"]] = 0
+            return words
+        vectors = numbers[1:]
+        if self.normalize:
+            vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+        return vectors.reshape(-1)
 
 
 def _mapped(path: Path, name: str) -> Any:

@@ -79,15 +79,8 @@ class WordWeights(Head):
         """See `Head.finish`."""
         words = np.ascontiguousarray(numbers[:, 0]).view(np.int32)
         weights = numbers[:, 1]
-        rows, places = np.nonzero((weights > 0) & ~np.isin(words, self.unused))
-        pairs = rows * (1 << 32) + words[rows, places]
-        order = np.argsort(pairs, kind="stable")
-        firsts = np.flatnonzero(np.diff(pairs[order], prepend=-1))
-        chosen = pairs[order][firsts]
-        largest = weights[rows, places][order]
-        largest = np.maximum.reduceat(largest, firsts) if len(firsts) else largest
-        lengths = np.bincount(chosen >> 32, minlength=len(numbers))
-        return Ragged(np.cumsum(lengths), ((chosen & 0xFFFFFFFF).astype(np.int32), largest))
+        rows, places = np.nonzero(weights > 0)
+        return largest_weights(rows, words[rows, places], weights[rows, places], self.unused, len(numbers))
 
 
 class TokenVectors(Head):
@@ -103,6 +96,27 @@ class TokenVectors(Head):
     def finish(self, numbers: Float32) -> Ragged:
         """See `Head.finish`."""
         return kept_vectors(numbers)
+
+
+def largest_weights(rows: Int64, words: Any, weights: Float32, unused: Int64, count: int) -> Ragged:
+    """The words of each text, ascending, and of each word the largest weight.
+
+    Args:
+        rows: int64 [n], the text of each token, of `count` texts.
+        words: [n], the number of each token.
+        weights: float32 [n], above 0.
+        unused: The tokens that have no weight.
+        count: How many texts there are.
+    """
+    used = ~np.isin(words, unused)
+    pairs = rows[used] * (1 << 32) + words[used]
+    order = np.argsort(pairs, kind="stable")
+    firsts = np.flatnonzero(np.diff(pairs[order], prepend=-1))
+    chosen = pairs[order][firsts]
+    largest = weights[used][order]
+    largest = np.maximum.reduceat(largest, firsts) if len(firsts) else largest
+    lengths = np.bincount(chosen >> 32, minlength=count)
+    return Ragged(np.cumsum(lengths), ((chosen & 0xFFFFFFFF).astype(np.int32), largest))
 
 
 class M3Backend(TorchRunner):
@@ -203,6 +217,16 @@ def load_m3(model: Model) -> Any:
 
     Its `model` is the network; `colbert_linear` and `sparse_linear` are the heads.
     """
+    refuse_missing_heads(model)
+    folder = model.files.folder()
+    with explain_loading_errors(model, "FlagEmbedding"):
+        flag = _load(model, folder)
+    refuse_missing_weights(model, folder, flag.model.model)
+    return flag
+
+
+def refuse_missing_heads(model: Model) -> None:
+    """Raise an `InputError` if a model is without the files of BGE-M3's heads."""
     folder = model.files.folder()
     missing = [name for name in (TOKEN_HEAD, WORD_HEAD) if not (folder / name).is_file()]
     if missing:
@@ -211,10 +235,6 @@ def load_m3(model: Model) -> Any:
             allowed="BGE-M3, or a model that was fine-tuned from it by FlagEmbedding",
             fix="choose such a model, backend sentence-transformers, or model.output: dense",
         )
-    with explain_loading_errors(model, "FlagEmbedding"):
-        flag = _load(model, folder)
-    refuse_missing_weights(model, folder, flag.model.model)
-    return flag
 
 
 def _load(model: Model, folder: Path) -> Any:
@@ -230,7 +250,7 @@ def _load(model: Model, folder: Path) -> Any:
         pooling_method="cls",
         trust_remote_code=model.trust_remote_code,
         query_instruction_format="{}{}",
-        colbert_dim=len(_weights(folder / TOKEN_HEAD)["weight"]),
+        colbert_dim=len(read_head(folder, "multivector")["weight"]),
     )
 
 
@@ -243,14 +263,16 @@ def _read_linear(model: Model) -> Any:
     """The linear layer of a model's output, from its file."""
     import torch
 
-    weights = _weights(model.files.folder() / (WORD_HEAD if model.output == "sparse" else TOKEN_HEAD))
+    weights = read_head(model.files.folder(), model.output)
     height, width = weights["weight"].shape
     linear = torch.nn.Linear(width, height)
     linear.load_state_dict(weights)
     return linear
 
 
-def _weights(path: Path) -> Any:
+def read_head(folder: Path, output: str) -> Any:
+    """The weights of a linear head, `weight` and `bias`, by the output that it makes."""
     import torch
 
+    path = folder / (WORD_HEAD if output == "sparse" else TOKEN_HEAD)
     return torch.load(path, map_location="cpu", weights_only=True)
