@@ -86,7 +86,9 @@ def conversion_server(root: Path, tmp_path_factory: pytest.TempPathFactory) -> I
 
     def run(command: list[str], *, env: dict[str, str], **_: Any) -> subprocess.CompletedProcess[str]:
         assert command[:3] == [sys.executable, "-P", "-m"]
-        line = {"arguments": command[3:], "environment": env, "stderr": str(stderr)}
+        line = {
+            "arguments": command[3:], "environment": env, "folder": os.getcwd(), "stderr": str(stderr),
+        }  # fmt: skip
         process.stdin.write(json.dumps(line) + "\n")
         process.stdin.flush()
         code = json.loads(process.stdout.readline())

@@ -1,8 +1,8 @@
 """A process that has imported torch, transformers and OpenVINO, from which conversions of models fork.
 
-It reads a JSON line for each on stdin: the `arguments` of Python after `-P -m`, its `environment`, and the
-file for its `stderr`. It answers with the exit code. What runs is the real module in a process of its own;
-only the imports, which take seconds, are made once.
+It reads a JSON line for each on stdin: the `arguments` of Python after `-P -m`, its `environment`, its
+working `folder`, and the file for its `stderr`. It answers with the exit code. What runs is the real module
+in a process of its own; only the imports, which take seconds, are made once.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ def convert(wanted: dict[str, Any]) -> None:
     """Become the conversion; does not return."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     os.dup2(os.open(wanted["stderr"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
+    os.chdir(wanted["folder"])
     os.environ.clear()
     os.environ.update(wanted["environment"])
     module, *arguments = wanted["arguments"]
