@@ -48,6 +48,8 @@ def test_the_page_s_snippets_run_as_shown(
     root: Path, workplace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (workplace / "c.yaml").rename(workplace / "mine.yaml")
+    (workplace / "pipeline" / "data").mkdir(parents=True)
+    (workplace / "pipeline" / "data" / "sample").symlink_to(workplace / "data")
     monkeypatch.chdir(workplace)
     page = (root / "docs" / "api.md").read_text(encoding="utf-8")
     names: dict[str, object] = {}

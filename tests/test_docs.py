@@ -15,6 +15,7 @@ from pydantic.fields import FieldInfo
 from pipeline.cli import app
 from pipeline.config import Config
 from pipeline.config.kinds import kinds_of
+from pipeline.config.sweep import load_configs
 from pipeline.metrics.measures import MEASURES
 from pipeline.metrics.names import parse_measure
 
@@ -120,3 +121,13 @@ def test_measures_that_are_explained_can_be_asked_for() -> None:
     assert len(names) > 10
     explained = {parse_measure(name.replace("@k", "@10")).name for name in names}
     assert explained == set(MEASURES)
+
+
+@pytest.mark.parametrize("config", sorted(ROOT.glob("configs/*.yaml")), ids=names)
+def test_a_config_whose_data_is_elsewhere_says_how_to_get_it(config: Path) -> None:
+    text = config.read_text(encoding="utf-8")
+    overrides = re.findall(r"--set (data\.\S+)", "".join(re.findall(r"^#.*$", text, re.MULTILINE)))
+    assert bool(overrides) == ("../../shared/data" in text)
+    if overrides:
+        made = load_configs([config], overrides)
+        assert {each.data.source for each in made} == {"ir_datasets"}

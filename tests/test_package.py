@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
 import tomllib
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -74,9 +77,33 @@ def test_quickstart_runs_from_the_wheel(built: Path, tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(command("example"), encoding="utf-8")
     assert "ndcg@10" in command("run", "mine.yaml", "--set", "model.backend=openvino")
     assert (tmp_path / "results/quickstart/metrics.json").is_file()
-    where = [sys.executable, "-P", "-c", "import pipeline; print(pipeline.__file__)"]
-    found = subprocess.run(where, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
-    assert found.stdout.startswith(str(site))
+    script = (
+        "import pipeline; from pipeline.core.extras import install_command\n"
+        "print(pipeline.__file__, install_command('ray'), sep='\\n')"
+    )
+    asked = [sys.executable, "-P", "-c", script]
+    found = subprocess.run(asked, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    place, installs = found.stdout.splitlines()
+    assert place.startswith(str(site))
+    assert installs == "pip install 'benchmarco[ray]'"
+
+
+def test_no_message_names_a_file_that_the_wheel_lacks(root: Path) -> None:
+    named = {
+        f"{path.relative_to(root)}: {text}"
+        for path in (root / "pipeline").rglob("*.py")
+        for text in messages(ast.parse(path.read_text(encoding="utf-8")))
+        if re.search(r"\b(configs|scripts|tests)/", text)
+    }
+    assert {name for name in named if "core/extras.py: scripts/setup" not in name} == set()
+
+
+def messages(tree: ast.AST) -> Iterator[str]:
+    """The texts in a module that are not docstrings."""
+    statements = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in statements:
+            yield node.value
 
 
 def test_supported_pythons_are_named(root: Path) -> None:

@@ -1,4 +1,4 @@
-"""Every command and snippet the README shows, run in its order in a copy of the project."""
+"""Commands and snippets of the README, and commands of docs/, run in their order in a copy of the project."""
 
 from __future__ import annotations
 
@@ -16,11 +16,22 @@ from typer.testing import CliRunner
 from pipeline.cli import app
 
 SCRIPTS = {"scripts/quickstart", "scripts/test"}
+BROUGHT = re.compile(r"results/(A|B|new|minilm)\b|\.trec|configs/(dl19|msmarco|served)|results/dl19")
+"""What commands in docs/ name that a reader has, or that is too large for a test."""
+OTHERS = ("how-do-i", "releasing")
+"""Pages with a test of their own, or of commands that nobody tries."""
+SLOW = ("reproduce",)
+"""Commands that compute everything anew; `tests/test_how_do_i.py` runs them with a small model."""
 
 
-def blocks(root: Path, language: str) -> list[str]:
-    text = (root / "README.md").read_text(encoding="utf-8")
-    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+
+
+def commands(page: Path) -> list[list[str]]:
+    """The words of each command in a page's blocks."""
+    lines = [line for block in blocks(page, "bash") for line in block.replace("\\\n", " ").splitlines()]
+    return [words for line in lines if (words := shlex.split(line, comments=True))]
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +43,13 @@ def copy(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(autouse=True)
+def _in_the_copy(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(logging, "basicConfig", lambda **_: None)  # it would keep this test's stderr for ever
+    monkeypatch.chdir(copy)
+
+
 def run(arguments: list[str]) -> str:
     """The output of a command, which runs in this process."""
     done = CliRunner().invoke(app, arguments)
@@ -39,23 +57,26 @@ def run(arguments: list[str]) -> str:
     return done.stdout
 
 
-def test_commands_and_snippets_run_as_shown(
-    root: Path, copy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    monkeypatch.setattr(logging, "basicConfig", lambda **_: None)  # it would keep this test's stderr for ever
-    monkeypatch.chdir(copy)
-    lines = [line for block in blocks(root, "bash") for line in block.replace("\\\n", " ").splitlines()]
-    commands = [shlex.split(line, comments=True) for line in lines]
-    assert {command[0] for command in commands} == SCRIPTS | {".venv/bin/benchmarco"}
-    outputs = [run(command[1:]) for command in commands if command[0] not in SCRIPTS]
+def test_commands_and_snippets_run_as_shown(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shown = commands(root / "README.md")
+    assert {command[0] for command in shown} == SCRIPTS | {".venv/bin/benchmarco"}
+    outputs = [run(command[1:]) for command in shown if command[0] not in SCRIPTS]
     assert sum("ndcg@10" in output for output in outputs) >= 5
-    snippets = blocks(root, "python")
+    snippets = blocks(root / "README.md", "python")
     assert len(snippets) == 1
     exec(snippets[0], {})
-    shown = capsys.readouterr().out.splitlines()
-    assert float(shown[0]) == pytest.approx(0.8633, abs=5e-4)
-    assert "'ndcg@10'" in shown[1]
+    printed = capsys.readouterr().out.splitlines()
+    assert float(printed[0]) == pytest.approx(0.8633, abs=5e-4)
+    assert "'ndcg@10'" in printed[1]
+
+
+def test_commands_of_other_pages_run_as_shown(root: Path) -> None:
+    pages = [path for path in sorted((root / "docs").glob("*.md")) if path.stem not in OTHERS]
+    shown = [words[1:] for page in pages for words in commands(page) if words[0].endswith("benchmarco")]
+    ours = [words for words in shown if words[0] not in SLOW and not BROUGHT.search(" ".join(words))]
+    assert len(ours) >= 20
+    for words in dict.fromkeys(map(tuple, ours)):
+        run(list(words))
 
 
 def test_the_two_scripts_are_there_to_be_run(root: Path) -> None:

@@ -26,8 +26,10 @@ def list_artifacts(folder: Folder = Path("indexes"), as_json: Json = False) -> N
     rows = stored.describe_entries(folder)
     if as_json:
         print_json({"cache": str(folder), "bytes": sum(row["bytes"] for row in rows), "artifacts": rows})
-    else:
+    elif folder.exists():
         show(cache_table(str(folder), rows))
+    else:
+        _say_empty(folder)
 
 
 def verify(folder: Folder = Path("indexes"), as_json: Json = False) -> None:
@@ -38,8 +40,10 @@ def verify(folder: Folder = Path("indexes"), as_json: Json = False) -> None:
     damaged = sum(bool(row["files"]) for row in rows)
     if as_json:
         print_json({"cache": str(folder), "damaged": damaged, "artifacts": rows})
-    else:
+    elif folder.exists():
         show(verify_table(str(folder), rows))
+    else:
+        _say_empty(folder)
     if damaged:
         raise typer.Exit(FAILED)
 
@@ -89,8 +93,14 @@ def prune(
         print_json({"cache": str(folder), "bytes": sum(row["bytes"] for row in rows), "artifacts": rows})
     elif rows:
         show(prune_table(str(folder), rows, dry=not yes))
+    elif not folder.exists():
+        _say_empty(folder)
     else:
         print(f"{folder}: nothing to prune")
+
+
+def _say_empty(folder: Path) -> None:
+    print(f"{folder} does not exist yet: nothing is cached")
 
 
 def parse_age(text: str) -> float:

@@ -51,7 +51,7 @@ class Config(Section):
                 found = "'model' and 'fuse' are both given"
             raise ValueError(
                 f"{found}: a benchmark has one encoder, or retrievers that are joined; "
-                "see configs/quickstart.yaml"
+                "see what 'benchmarco example' prints"
             )
         if self.fuse and self.index != IndexConfig():
             raise ValueError("each of the retrievers in fuse.of has its own index: move 'index' there")

@@ -42,9 +42,8 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
 
 def read_config(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
     """The file's YAML with the overrides applied, not yet checked; arguments as for `load_config`."""
-    raw = read_yaml(
-        path, "config", tuple(Config.model_fields), "configs/quickstart.yaml", "a benchmark's YAML file"
-    )
+    example = "what 'benchmarco example' prints"
+    raw = read_yaml(path, "config", tuple(Config.model_fields), example, "a benchmark's YAML file")
     if path.name == MANIFEST and isinstance(raw.get("config"), dict):
         raw = raw["config"]
     return with_overrides(raw, overrides)

@@ -74,7 +74,7 @@ def _explain_one(
     field = section.model_fields.get(str(keys[-1])) if section and keys else None
     doc = f" ({field.description})" if field and field.description else ""
     if issue["type"] == "missing":
-        return InputError(f"{at} is missing{doc}", fix="add it; see configs/quickstart.yaml")
+        return InputError(f"{at} is missing{doc}", fix="add it; see what 'benchmarco example' prints")
     message = issue["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
     if issue["type"] == "value_error" and isinstance(issue["input"], Mapping):
         return InputError(f"{where}: {message}")  # about a whole section; it says what to do

@@ -15,6 +15,8 @@ class RunsModel(Section):
 
     on_gpu: ClassVar[bool] = True
     """Whether the backend can compute on GPUs."""
+    extra: ClassVar[str] = ""
+    """The extra that installs the package of this name, which only this backend needs; "" if none does."""
     _taken_by_auto: bool = PrivateAttr(False)
     if TYPE_CHECKING:  # settings of every such section, each with a text of its own
         backend: str

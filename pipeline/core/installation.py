@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-DISTRIBUTION = "benchmarco"
-FOR_DEVELOPERS = ("test",)
+from pipeline.core.extras import DISTRIBUTION, install_command
+
+FOR_DEVELOPERS = ("docs", "test")
 """Extras that no benchmark needs."""
 HUB_SECONDS = 2.0  # that the hub may take to answer
 
@@ -38,7 +39,7 @@ class Package:
         """The command that installs it; "" if it is installed."""
         if self.version is not None:
             return ""
-        return f"pip install '{DISTRIBUTION}[{self.extra}]'" if self.extra else f"pip install '{self.name}'"
+        return install_command(self.extra) if self.extra else f"pip install '{self.name}'"
 
 
 @dataclass(frozen=True)
@@ -81,12 +82,14 @@ def installed_packages() -> list[Package]:
         required = metadata.requires(DISTRIBUTION) or []
     except metadata.PackageNotFoundError:  # run from a folder, without an installation
         return found
+    extras: dict[str, str] = {}  # of each package; one with an extra of its own name counts under that
     for line in required:
         name = re.split(r"[^\w.-]", line)[0]
-        extra = _EXTRA.search(line)
-        if extra is None or extra[1] not in FOR_DEVELOPERS:
-            found.append(Package(name, extra[1] if extra else "", _version(name)))
-    return found
+        match = _EXTRA.search(line)
+        extra = match[1] if match else ""
+        if extra not in FOR_DEVELOPERS and (name not in extras or extra == name):
+            extras[name] = extra
+    return found + [Package(name, extra, _version(name)) for name, extra in extras.items()]
 
 
 def _version(package: str) -> str | None:

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from typing import Any
-
-
-def is_installed() -> bool:
-    """Whether OpenVINO can be imported; does not import it."""
-    return importlib.util.find_spec("openvino") is not None
 
 
 def import_openvino() -> Any:

@@ -10,6 +10,8 @@ The refusal is kept in the cache, and `auto` takes the next one from then on.
 from __future__ import annotations
 
 import contextlib
+import functools
+import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,9 +19,12 @@ from pipeline.config import EncoderSettings
 from pipeline.config.kinds import Kinds
 from pipeline.config.runs_model import RunsModel
 from pipeline.core.errors import UnsuitedError
+from pipeline.core.extras import install_command, is_installed
 from pipeline.models.resolution import choose_device
 from pipeline.storage.artifacts import Recipe
 from pipeline.storage.store import Store
+
+log = logging.getLogger(__name__)
 
 REFUSED = "refused"  # the name, in the cache, of the refusals
 CPU_ALONE = {"int16": {"native": "int16"}, "int8": {"openvino": "int8"}}
@@ -82,10 +87,18 @@ def take(settings: Any, resolve: Callable[[Any], Any], store: Store) -> Any:
         candidate._taken_by_auto = True
     resolve(last)  # so that what no backend runs is refused in the name of FlagEmbedding
     for candidate in faster:
+        if candidate.extra and not is_installed(candidate.extra):
+            _pass_over(candidate.backend, candidate.extra)
+            continue
         model = resolve(candidate)
         if candidate.suits(model) and store.find(_refusal(candidate, model)) is None:
             return candidate
     return last
+
+
+@functools.cache  # so that it is said once
+def _pass_over(backend: str, extra: str) -> None:
+    log.info("auto does not take backend %s, which is not installed: %s", backend, install_command(extra))
 
 
 @contextlib.contextmanager

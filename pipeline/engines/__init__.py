@@ -7,13 +7,13 @@ one that dies leaves nothing that looks finished.
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from functools import partial
 
 from pipeline import encoders
 from pipeline.config import EncoderSettings, EngineConfig, ModelSettings
 from pipeline.core.errors import InputError
+from pipeline.core.extras import require
 from pipeline.encoders import Model, Precomputed, Source
 from pipeline.engines.engine import Done, Engine, Job, Part
 from pipeline.engines.local import LocalEngine
@@ -52,12 +52,7 @@ def check(config: EngineConfig, source: Source | Reranker | ServedReranker, sect
     """
     if config.kind == "local":
         return
-    if importlib.util.find_spec("ray") is None:
-        raise InputError(
-            "engine.kind: ray, which is not installed here",
-            allowed="local, or ray where the extra 'ray' is installed",
-            fix="run scripts/setup ray, or pip install 'benchmarco[ray]'",
-        )
+    require("ray", "ray", "engine.kind: ray")
     device = "cpu" if isinstance(source, Precomputed) else source.device
     if device not in ("cpu", "cuda:0"):
         raise InputError(

@@ -102,7 +102,7 @@ def compare(node: str, versions: dict[str, str]) -> None:
             raise InputError(
                 f"engine: node {node} has {package} {there}, and this machine {here}",
                 allowed="the same versions everywhere",
-                fix="run scripts/setup of the same checkout on every node",
+                fix="install the same versions of all packages on every node",
             )
 
 

@@ -10,7 +10,8 @@ from typing import Any, Literal
 from pipeline.config import RerankSettings
 from pipeline.config.rerank import FlagRerankSettings
 from pipeline.core.errors import UnsuitedError
-from pipeline.core.openvino_runtime import import_openvino, is_installed
+from pipeline.core.extras import require
+from pipeline.core.openvino_runtime import import_openvino
 from pipeline.core.records import Float32, Int64
 from pipeline.encoders.batching import TokenBatch
 from pipeline.encoders.conversion import keep_files
@@ -38,6 +39,7 @@ class OpenVINORerankSettings(FlagRerankSettings):
     """OpenVINO, on the CPU."""
 
     on_gpu = False
+    extra = "openvino"
 
     backend: Literal["openvino"] = RerankSettings.narrowed("backend", "openvino")
     precision: Literal["fp32", "bf16"] = RerankSettings.narrowed("precision", "fp32")
@@ -47,7 +49,7 @@ class OpenVINORerankSettings(FlagRerankSettings):
 
     def suits(self, model: Reranker) -> bool:
         """See `RunsModel.suits`."""
-        return is_installed() and model.architecture.endswith("ForSequenceClassification")
+        return model.architecture.endswith("ForSequenceClassification")
 
     def load(self, model: Reranker, prepared: Path) -> PairScorer:
         """See `RerankSettings.load`."""
@@ -55,6 +57,7 @@ class OpenVINORerankSettings(FlagRerankSettings):
 
     def prepared_recipe(self, model: Reranker) -> Recipe:
         """See `RerankSettings.prepared_recipe`."""
+        require("openvino", "openvino", "rerank.backend: openvino")
         return conversion.conversion_recipe(model, "openvino", SCHEMA, "openvino")
 
     def prepare(self, model: Reranker, store: Store) -> Artifact:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.core.extras import is_installed
 from pipeline.core.openvino_runtime import has_bfloat16, import_openvino
 from pipeline.core.records import Array, Float32, Float64
 from pipeline.search.similarity import Metric
@@ -107,9 +108,13 @@ def tile_products(queries: Float32, tile: int, n_rows: int) -> list[Float32Produ
 
 
 def fastest_kind(queries: Float32, n_rows: int) -> type[Float32Product]:
-    """The kind of product for `n_rows` rows. The first call for many of them imports OpenVINO."""
+    """The kind of product for `n_rows` rows. The first call for many of them imports OpenVINO.
+
+    Without OpenVINO it is float32.
+    """
     large = 2.0 * n_rows * queries.size > ENOUGH
-    return BFloat16Product if large and has_bfloat16() else Float32Product
+    fast = large and is_installed("openvino") and has_bfloat16()
+    return BFloat16Product if fast else Float32Product
 
 
 def error_bound(

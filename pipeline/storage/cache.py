@@ -91,10 +91,15 @@ class CacheEntry:
 
 
 def cache_entries(root: Path) -> list[CacheEntry]:
-    """Every artifact in a cache, finished or not, sorted by stage and key; links are not followed."""
+    """Every artifact in a cache, finished or not, sorted by stage and key; links are not followed.
+
+    A folder that does not exist is empty: the first run makes it.
+    """
+    if not root.exists():
+        return []
     if not root.is_dir():
         raise InputError(
-            f"cache {root}: no such folder",
+            f"cache {root} is a file",
             allowed="a folder with the artifacts of benchmarks",
             fix="name it with --cache DIR",
         )

@@ -12,12 +12,11 @@ import pytest
 from pydantic import ValidationError
 
 from pipeline.config import BACKENDS
-from pipeline.core import machine
+from pipeline.core import extras, machine
 from pipeline.core.errors import InputError, UnsuitedError
 from pipeline.encoders import choice, resolve
 from pipeline.encoders.native import abilities
 from pipeline.encoders.native.kernels import PANEL
-from pipeline.encoders.openvino import backend as openvino
 from pipeline.models import resolution
 from pipeline.storage.store import Store
 
@@ -99,8 +98,20 @@ def test_the_next_is_taken_where_this_machine_lacks_something(
 ) -> None:
     monkeypatch.setattr(abilities, "has_vnni", lambda: False)
     assert take(name=str(bge_folder)) == ("openvino", "fp32")
-    monkeypatch.setattr(openvino, "is_installed", lambda: False)
+    monkeypatch.setattr(choice, "is_installed", lambda package: package != "openvino")
     assert take(name=str(bge_folder)) == ("flag", "fp32")
+
+
+def test_an_extra_that_a_setting_needs_is_named(
+    bge_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(extras, "is_installed", lambda package: False)
+    settings = BACKENDS.make(name=str(bge_folder), backend="openvino")
+    with pytest.raises(InputError, match=r"openvino needs the package openvino.*scripts/setup openvino"):
+        settings.prepared_recipe(resolve(settings))
+    monkeypatch.setattr(extras, "_SETUP", tmp_path / "setup")
+    with pytest.raises(InputError, match=r"Run pip install 'benchmarco\[ray\]'"):
+        extras.require("ray", "ray", "engine.kind: ray")
 
 
 @pytest.mark.parametrize(

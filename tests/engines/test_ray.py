@@ -555,7 +555,7 @@ def test_without_ray_the_extra_and_the_command_are_named(
 
     found = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "ray" else found(name))
-    with pytest.raises(InputError, match=r"scripts/setup ray, or pip install 'benchmarco\[ray\]'"):
+    with pytest.raises(InputError, match=r"ray, which is not installed\. Run scripts/setup ray"):
         Benchmark(config(finished, "engine.kind=ray"), Store(finished / "indexes")).check()
 
 

@@ -331,12 +331,21 @@ def test_other_files_in_the_cache_are_left_alone(workplace: Path, tmp_path: Path
     assert (outside / "precious").exists()
 
 
+@pytest.mark.parametrize("arguments", [["list"], ["verify"], ["prune", "--older-than", "30d", "--yes"]])
+def test_a_cache_that_is_not_there_yet_is_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, ["cache", *arguments])
+    assert (done.exit_code, done.stdout) == (0, "indexes does not exist yet: nothing is cached\n")
+    assert json.loads(CliRunner().invoke(app, ["cache", *arguments, "--json"]).stdout)["artifacts"] == []
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["list", "--cache", "none"], "cache none: no such folder"),
-        (["verify", "--cache", "none"], "cache none: no such folder"),
-        (["prune", "--cache", "none", "--size", "1GB"], "cache none: no such folder"),
+        (["list", "--cache", "/dev/null"], "cache /dev/null is a file"),
         (["prune"], "no option says what to prune"),
         (["prune", "--unused"], "--unused without a config"),
         (["prune", "--older-than", "30"], "--older-than 30: not a number with a unit"),

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib.util
 import os
 import random
 import threading
@@ -22,6 +21,7 @@ from typing import Any, TypeVar
 
 from pipeline.config.server import OPENAI, ServerSettings
 from pipeline.core.errors import InputError
+from pipeline.core.extras import require
 from pipeline.encoders.http.limits import Limits
 from pipeline.encoders.usage import ServerUse
 
@@ -225,11 +225,7 @@ def key_of(settings: ServerSettings, url: str, section: str) -> str | None:
     Raises:
         InputError: It is not there, or the package `openai` is not.
     """
-    if importlib.util.find_spec("openai") is None:
-        raise InputError(
-            f"{section}.backend: http, whose package 'openai' is not installed here",
-            fix="run scripts/setup http, or pip install 'benchmarco[http]'",
-        )
+    require("openai", "http", f"{section}.backend: http")
     name = settings.api_key_env or ("OPENAI_API_KEY" if url == OPENAI else None)
     key = os.environ.get(name, "").strip() if name else None
     if key == "":

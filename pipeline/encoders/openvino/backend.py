@@ -14,7 +14,8 @@ import numpy as np
 from pipeline.config import DenseEncoderSettings, EncoderSettings, ModelSettings
 from pipeline.core import machine
 from pipeline.core.errors import InputError
-from pipeline.core.openvino_runtime import has_bfloat16, import_openvino, is_installed
+from pipeline.core.extras import require
+from pipeline.core.openvino_runtime import has_bfloat16, import_openvino
 from pipeline.core.records import Float32, Int32, Int64
 from pipeline.data.collection_files import open_texts
 from pipeline.encoders import conversion
@@ -40,6 +41,7 @@ class OpenVINOSettings(DenseEncoderSettings):
     """OpenVINO, on the CPU."""
 
     on_gpu = False
+    extra = "openvino"
 
     backend: Literal["openvino"] = ModelSettings.narrowed("backend", "openvino")
     precision: Literal["fp32", "fp16", "bf16", "int8"] = EncoderSettings.narrowed("precision", "fp32")
@@ -49,7 +51,7 @@ class OpenVINOSettings(DenseEncoderSettings):
 
     def suits(self, model: Model) -> bool:
         """See `RunsModel.suits`: it is measured for encoders."""
-        return is_installed() and model.pooling != "last_token"
+        return model.pooling != "last_token"
 
     def load(self, model: Model, prepared: Path) -> OpenVINOBackend:
         """See `EncoderSettings.load`."""
@@ -205,11 +207,13 @@ def _threads() -> dict[str, Any]:
 
 
 def _recipe(model: Model) -> Recipe:
+    require("openvino", "openvino", "model.backend: openvino")
     return conversion.conversion_recipe(model, "openvino", SCHEMA, "openvino")
 
 
 def _int8_recipe(model: Model) -> Recipe:
     """Everything that shapes the int8 model: the converted one, and the passages it is calibrated on."""
+    nncf = quantization.nncf_version()  # whose extra installs OpenVINO too
     plain = {
         "schema": INT8_SCHEMA,
         "converted": _recipe(model).key,
@@ -217,7 +221,7 @@ def _int8_recipe(model: Model) -> Recipe:
         "prompt": list(model.prompts["passages"]),
         "max_length": model.max_lengths["passages"],
         "sample": [quantization.SAMPLE, quantization.SEED],
-        "nncf": quantization.nncf_version(),
+        "nncf": nncf,
     }
     return Recipe("openvino", plain)
 

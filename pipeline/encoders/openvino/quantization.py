@@ -8,12 +8,12 @@ The batches are arrays `ids-N` and `mask-N`, int64 [b, tokens].
 from __future__ import annotations
 
 import sys
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 
-from pipeline.core.errors import InputError
+from pipeline.core.extras import require
 from pipeline.core.openvino_runtime import import_openvino
 from pipeline.core.records import Int64, Texts
 
@@ -23,13 +23,8 @@ SEED = 0  # for drawing them
 
 def nncf_version() -> str:
     """The version of the installed package nncf, which is part of the key."""
-    try:
-        return version("nncf")
-    except PackageNotFoundError:
-        raise InputError(
-            "model.precision: int8 needs the package nncf, which is not installed",
-            fix="scripts/setup int8, or pip install 'benchmarco[int8]'",
-        ) from None
+    require("nncf", "int8", "model.precision: int8")
+    return version("nncf")
 
 
 def calibration_texts(passages: Texts) -> list[str]:
