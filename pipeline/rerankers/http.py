@@ -18,10 +18,10 @@ from pipeline.config.server import ServerSettings, ServerUrl
 from pipeline.core.errors import InputError
 from pipeline.core.progress import Bar, silent
 from pipeline.core.records import Float32
+from pipeline.encoders.http.access import key_of
 from pipeline.encoders.http.answers import scores_of
 from pipeline.encoders.http.asking import TEXTS, Asking, Line
 from pipeline.encoders.http.backend import refuse_or_warn
-from pipeline.encoders.http.client import key_of
 from pipeline.encoders.usage import Usage
 
 SCHEMA = 1  # of what is asked for a pair
@@ -99,7 +99,7 @@ class ServedReranker:
         except InputError as error:
             raise InputError(
                 f"stored scores could not be compared with the server's: {error.found}",
-                fix=f"{error.fix}; or go on with what is stored by rerank.changed: ignore",
+                fix=f"{error.fix}; or use what is stored, with rerank.changed: ignore",
             ) from None
         finally:
             scorer.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,8 +11,7 @@ from pipeline.config.server import ServerSettings
 from pipeline.core.errors import InputError
 from pipeline.core.progress import Bar
 from pipeline.encoders.http.answers import tokens_of
-from pipeline.encoders.http.batches import RequestSize
-from pipeline.encoders.http.client import Client, TooLargeError
+from pipeline.encoders.http.batches import RequestSize, TooLargeError
 from pipeline.encoders.usage import ServerUse, Usage
 
 TEXTS = 32  # of a request: what TEI allows unless it is told otherwise
@@ -30,6 +28,8 @@ class Line:
     ) -> None:
         self.settings, self.section = settings, section
         self.size = RequestSize(batch_size or TEXTS, settings.batch_tokens)
+        from pipeline.encoders.http.client import Client  # imports asyncio, which takes 30 ms
+
         self.client = Client(settings, url, name, section)
 
 
@@ -65,6 +65,8 @@ class Asking(ABC):
 
     async def all(self, alone: Sequence[int] = ()) -> None:
         """Ask for all texts; for those of `alone` in requests of their own, which are timed."""
+        import asyncio
+
         requests = itertools.chain((([row], True) for row in alone), self._batches(set(alone)))
 
         async def work() -> None:

@@ -20,9 +20,9 @@ from pipeline.config.server import OPENAI, ServerSettings, ServerUrl
 from pipeline.core.errors import InputError
 from pipeline.core.progress import Bar, silent
 from pipeline.core.records import Float32
+from pipeline.encoders.http.access import key_of
 from pipeline.encoders.http.answers import vectors_of
 from pipeline.encoders.http.asking import TEXTS, Asking, Line
-from pipeline.encoders.http.client import key_of
 from pipeline.encoders.usage import Usage
 from pipeline.models.model import Role
 
@@ -138,7 +138,7 @@ class Served:
         except InputError as error:
             raise InputError(
                 f"stored vectors of {role} could not be compared with the server's: {error.found}",
-                fix=f"{error.fix}; or go on with what is stored by model.changed: ignore",
+                fix=f"{error.fix}; or use what is stored, with model.changed: ignore",
             ) from None
         finally:
             encoder.close()
@@ -155,12 +155,12 @@ class Served:
 def refuse_or_warn(config: ServerSettings, section: str, found: str, allowed: str) -> None:
     """Say that a server no longer answers what is stored: by an InputError, or a warning if that is set."""
     if config.changed == "warn":
-        log.warning("%s; going on with both (%s.changed: warn)", found, section)
+        log.warning("%s; continuing with both (%s.changed: warn)", found, section)
         return
     raise InputError(
         found,
         allowed=allowed,
-        fix=f"change {section}.revision to ask for all anew, or go on by {section}.changed: warn",
+        fix=f"change {section}.revision to request all again, or continue with {section}.changed: warn",
     )
 
 

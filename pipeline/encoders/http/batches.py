@@ -7,6 +7,10 @@ from collections.abc import Sequence
 BYTES_PER_TOKEN = 3.0  # until a server has said how many tokens it counted; English has about four
 
 
+class TooLargeError(Exception):
+    """A request that the server refuses for its size; the message is the server's."""
+
+
 class RequestSize:
     """The most texts and tokens of a request, lowered where the server refuses one.
 

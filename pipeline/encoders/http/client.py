@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import random
 import threading
 import time
@@ -21,7 +20,8 @@ from typing import Any, TypeVar
 
 from pipeline.config.server import OPENAI, ServerSettings
 from pipeline.core.errors import InputError
-from pipeline.core.extras import require
+from pipeline.encoders.http.access import key_of
+from pipeline.encoders.http.batches import TooLargeError
 from pipeline.encoders.http.limits import Limits
 from pipeline.encoders.usage import ServerUse
 
@@ -32,10 +32,6 @@ LONGEST_ASKED = 600.0  # seconds of a pause that a server may ask for; a longer 
 SHOWN = 300  # characters of a server's own message
 
 T = TypeVar("T")
-
-
-class TooLargeError(Exception):
-    """A request that the server refuses for its size; the message is the server's."""
 
 
 class Client:
@@ -178,18 +174,20 @@ class Client:
                 fix=f"check {self._section}.name and {self._section}.url, which often ends in /v1",
             ) from None
         if status == 429 and "insufficient_quota" in said:
-            raise InputError(at, fix="pay the bill, or use another key; the run resumes") from None
+            raise InputError(
+                at, fix="check the credit or use another key, and run again: it resumes"
+            ) from None
         if status not in (408, 409, 425, 429) and status < 500:
             raise InputError(at, fix="change the config as the server says") from None
         if number == TRIES:
             raise InputError(
-                f"{at}; so it did {TRIES} times",
-                fix=f"run again later, which resumes; or lower {self._section}.concurrency",
+                f"{at}; {TRIES} attempts failed",
+                fix=f"run again later, the run resumes; or lower {self._section}.concurrency",
             ) from None
         asked = _retry_after(error.response.headers)
         if asked is not None and asked > LONGEST_ASKED:
             raise InputError(
-                f"{at}; it asks to wait for {asked:,.0f} seconds", fix="run again then, which resumes"
+                f"{at}; it asks to wait for {asked:,.0f} seconds", fix="run again then; the run resumes"
             ) from None
         return asked
 
@@ -203,7 +201,7 @@ class Client:
         if number == TRIES:
             raise InputError(
                 f"{at} in {TRIES} tries: {why}",
-                fix=f"run again, which resumes; if answers take long, raise {self._section}.timeout",
+                fix=f"run again, the run resumes; if answers take long, raise {self._section}.timeout",
             ) from None
 
     def bad_answer(self, what: str) -> InputError:
@@ -217,25 +215,6 @@ class Client:
         """A server's text for a message: one line, not long, and without the key."""
         shown = " ".join(text.replace(self._key, "[key]").split() if self._key else text.split())
         return shown if len(shown) <= SHOWN else f"{shown[:SHOWN]}..."
-
-
-def key_of(settings: ServerSettings, url: str, section: str) -> str | None:
-    """The key from the environment; None if none is needed.
-
-    Raises:
-        InputError: It is not there, or the package `openai` is not.
-    """
-    require("openai", "http", f"{section}.backend: http")
-    name = settings.api_key_env or ("OPENAI_API_KEY" if url == OPENAI else None)
-    key = os.environ.get(name, "").strip() if name else None
-    if key == "":
-        raise InputError(
-            f"{section}.api_key_env: the environment variable that it names is not set"
-            if settings.api_key_env
-            else f"{section}.url: {OPENAI} wants a key, and OPENAI_API_KEY is not set",
-            fix="export it before the run; the key itself belongs into no config",
-        )
-    return key
 
 
 def _message(error: Any) -> str:
