@@ -1,0 +1,115 @@
+#!/usr/bin/env python
+"""The whole benchmark at MS MARCO's size, with given vectors: seconds and peak memory of each stage.
+
+    .venv/bin/python scripts/bench_full_size.py                   # 1, 3 and 8.8 million passages
+    .venv/bin/python scripts/bench_full_size.py --rows 1000000    # one size
+
+Passages are generated as long as MS MARCO's, by `bench_data.py`, and vectors are drawn at random. A query is
+the vector of the passage that is judged relevant for it, with noise, so that the measures are known: nearly
+all of those passages come first. `benchmarco run` then does what it does for any benchmark: it reads and
+hashes the collection, stores the vectors, searches them exactly within --memory-mb and scores the ranking,
+in a process of its own for each size. The largest size needs about 40 GB of disk in `--folder`, which is
+emptied afterwards.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+from bench_data import generate
+
+from pipeline.core.machine import hardware
+
+ROOT = Path(__file__).resolve().parent.parent
+SIZES = [1_000_000, 3_000_000, 8_841_823]
+NOISE = 1.0  # length of the noise that is added to a passage's vector of length 1 to make its query
+BLOCK = 1 << 16
+
+
+def draw_vectors(folder: Path, rows: int, dimension: int) -> None:
+    """Write `passages.npy`, fp16 of length 1, and `queries.npy`, one for each judged passage."""
+    generator = np.random.default_rng(1)
+    path, shape = folder / "passages.npy", (rows, dimension)
+    passages = np.lib.format.open_memmap(path, mode="w+", dtype=np.float16, shape=shape)
+    for start in range(0, rows, BLOCK):
+        made = generator.standard_normal((min(BLOCK, rows - start), dimension), np.float32)
+        passages[start : start + BLOCK] = made / np.linalg.norm(made, axis=1, keepdims=True)
+    judged = np.loadtxt(folder / "qrels.test.tsv", dtype=np.int64, delimiter="\t", usecols=2)
+    noise = generator.standard_normal((len(judged), dimension), np.float32) * (NOISE / dimension**0.5)
+    queries = passages[judged] + noise
+    np.save(folder / "queries.npy", queries / np.linalg.norm(queries, axis=1, keepdims=True))
+
+
+def write_config(folder: Path, memory_mb: int) -> Path:
+    """A benchmark of the generated files."""
+    config = {
+        "name": "full",
+        "data": {"source": "beir", "path": str(folder)},
+        "model": {
+            "backend": "precomputed",
+            "passages": str(folder / "passages.npy"),
+            "queries": str(folder / "queries.npy"),
+            "vector_precision": "fp16",
+        },
+        "search": {"top_k": 1000, "memory_mb": memory_mb},
+        "evaluate": {"measures": ["mrr@10", "ndcg@10", "recall@1000"]},
+        "cache": str(folder / "indexes"),
+        "output": str(folder / "results"),
+    }
+    path = folder / "full.yaml"
+    path.write_text(yaml.safe_dump(config), encoding="utf-8")
+    return path
+
+
+def run(folder: Path, rows: int, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Generate a collection, run the benchmark on it, and give its `metrics.json`."""
+    size = ["--rows", str(rows), "--dimension", str(arguments.dimension)]
+    subprocess.run([sys.executable, __file__, "--generate", str(folder), *size], check=True)
+    command = [sys.executable, "-m", "pipeline", "run", str(write_config(folder, arguments.memory_mb))]
+    subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
+    metrics = folder / "results" / "full" / "metrics.json"
+    result: dict[str, Any] = json.loads(metrics.read_text(encoding="utf-8"))
+    return result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rows", type=int, nargs="+", default=SIZES)
+    parser.add_argument("--dimension", type=int, default=384)
+    parser.add_argument("--memory-mb", type=int, default=2000)
+    parser.add_argument("--folder", type=Path, help="where to generate; a temporary folder inside it is used")
+    parser.add_argument("--generate", type=Path, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.generate:
+        generate(arguments.generate, arguments.rows[0])
+        draw_vectors(arguments.generate, arguments.rows[0], arguments.dimension)
+        return
+    machine = hardware()
+    print(f"{machine['cpu']}, {machine['cores']} cores; {arguments.dimension} dimensions, stored as fp16")
+    print(f"{'passages':>10} {'queries':>8}  {'stage':<9}{'seconds':>9}{'peak MB':>9}{'on disk MB':>12}")
+    for rows in arguments.rows:
+        with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
+            result = run(Path(folder), rows, arguments)
+        queries = next(row["items"] for row in result["stages"] if row["stage"] == "queries")
+        for row in (row for row in result["stages"] if row["seconds"] is not None):
+            print(
+                f"{rows:>10,} {queries:>8,}  {row['stage']:<9}{row['seconds']:>9.1f}"
+                f"{row['peak_rss_mb']:>9,.0f}{row['bytes'] / 1e6:>12,.0f}",
+                flush=True,
+            )
+        measures = ", ".join(f"{name} {value:.4f}" for name, value in result["metrics"].items())
+        print(f"{rows:>10,} {queries:>8,}  {measures}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
