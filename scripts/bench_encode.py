@@ -6,6 +6,10 @@
     .venv/bin/python scripts/bench_encode.py --memory
     .venv/bin/python scripts/bench_encode.py --sparse --passages 1000
 
+ONNX Runtime, CTranslate2 and fastembed are measured too where they are installed (`encode_peers.py`):
+
+    pip install onnxruntime onnx onnxscript ctranslate2 fastembed
+
 Every encoder encodes the same texts in turn, round after round, in one process; loading and one warming
 pass are not counted. The ratio is to FlagModel in the same round, as median and range over the rounds.
 `of limit` is the arithmetic of the model's linear layers alone, as a share of the rate that PyTorch's own
@@ -36,6 +40,7 @@ from typing import Any
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import numpy as np
+from encode_peers import installed_peers
 
 from pipeline import data
 from pipeline.config import BACKENDS, SOURCES, EncoderSettings
@@ -96,6 +101,9 @@ def main() -> None:
             return
         name = random_model(Path(folder) / SHAPE) if arguments.model == SHAPE else arguments.model
         encoders = build(name, store, corpus, arguments.only)
+        resolved = resolve(BACKENDS.make(name=name))
+        peers = installed_peers(model_folder(name), resolved.pooling, Path(folder))
+        encoders |= {peer: peers[peer] for peer in peers if arguments.only is None or peer in arguments.only}
         compare(encoders, texts, arguments.rounds, work(name, texts), layer_shape(name))
 
 
@@ -205,8 +213,10 @@ def compare(
             part = texts if number else texts[: len(texts) // 8]  # round 0 warms up
             started = time.perf_counter()
             vectors = np.asarray(encode(part))
+            took = time.perf_counter() - started
+            vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
             if number:
-                seconds[name].append(time.perf_counter() - started)
+                seconds[name].append(took)
                 reference = vectors if reference is None else reference
                 lowest[name] = float((vectors * reference).sum(1).min())
     tokens, operations = work

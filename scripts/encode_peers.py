@@ -1,0 +1,185 @@
+"""Other programs that run an encoder on a CPU, for `bench_encode.py`: each only if it is installed.
+
+ONNX Runtime in fp32 and, by its own dynamic quantization, in int8; CTranslate2 in int8; fastembed, with the
+same ONNX file. Texts are sorted by length and encoded 32 at a time; fastembed makes its batches itself.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+Encode = Callable[[list[str]], Any]
+
+BATCH = 32  # texts
+LONGEST = 512  # tokens
+
+
+def installed_peers(folder: Path, pooling: str, work: Path) -> dict[str, Encode]:
+    """Encoders of the packages that are installed, each giving vectors of length 1.
+
+    Args:
+        folder: The model, as on the hub.
+        pooling: "cls" or "mean".
+        work: Where converted models are written.
+    """
+    peers: dict[str, Encode] = {}
+    if _installed("onnxruntime", "onnx", "onnxscript"):
+        path = _export(folder, work)
+        peers["onnxruntime-fp32"] = _onnx_runtime(folder, path, pooling)
+        peers["onnxruntime-int8"] = _onnx_runtime(folder, _quantize(path), pooling)
+        if _installed("fastembed"):
+            peers["fastembed-fp32"] = _fastembed(folder, path, pooling)
+    if _installed("ctranslate2"):
+        peers["ctranslate2-int8"] = _ctranslate2(folder, work, pooling)
+    return peers
+
+
+def _installed(*packages: str) -> bool:
+    return all(importlib.util.find_spec(package) for package in packages)
+
+
+def _export(folder: Path, work: Path) -> Path:
+    """The network as an ONNX file, in a folder with the tokenizer's files."""
+    import torch
+    from transformers import AutoModel
+
+    class LastLayer(torch.nn.Module):
+        """The network with its last hidden states as the only output."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
+
+        def forward(self, input_ids: Any, attention_mask: Any, token_type_ids: Any) -> Any:
+            return self.network(
+                input_ids=input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids
+            ).last_hidden_state
+
+    target = work / "onnx"
+    target.mkdir()
+    for path in folder.glob("*.json"):
+        shutil.copy(path, target)
+    shutil.copy(folder / "vocab.txt", target)
+    names = ["input_ids", "attention_mask", "token_type_ids"]
+    sample = tuple(torch.ones((2, 8), dtype=torch.int64) for _ in names)
+    axes = {name: {0: "texts", 1: "tokens"} for name in (*names, "last_hidden_state")}
+    torch.onnx.export(
+        LastLayer().eval(),
+        sample,
+        str(target / "model.onnx"),
+        input_names=names,
+        output_names=["last_hidden_state"],
+        dynamic_axes=axes,
+        dynamo=False,
+    )
+    return target / "model.onnx"
+
+
+def _quantize(path: Path) -> Path:
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    target = path.with_name("model-int8.onnx")
+    quantize_dynamic(path, target, weight_type=QuantType.QInt8, per_channel=True)
+    return target
+
+
+def _tokenizer(folder: Path) -> Any:
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.enable_truncation(LONGEST)
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def _batches(tokenizer: Any, texts: list[str]) -> Iterator[tuple[Any, Any, Any]]:
+    """Rows of the texts, and token ids and mask, int64 [texts, tokens]: the longest texts first."""
+    encoded = [each.ids for each in tokenizer.encode_batch(texts)]
+    order = np.argsort([-len(each) for each in encoded], kind="stable")
+    for start in range(0, len(order), BATCH):
+        rows = order[start : start + BATCH]
+        ids = np.zeros((len(rows), len(encoded[rows[0]])), np.int64)
+        for place, row in enumerate(rows):
+            ids[place, : len(encoded[row])] = encoded[row]
+        lengths = np.array([len(encoded[row]) for row in rows])
+        yield rows, ids, (np.arange(ids.shape[1]) < lengths[:, None]).astype(np.int64)
+
+
+def _pooled(hidden: Any, mask: Any, pooling: str) -> Any:
+    if pooling == "cls":
+        vectors = hidden[:, 0]
+    else:
+        weights = mask[:, :, None].astype(np.float32)
+        vectors = (hidden * weights).sum(1) / weights.sum(1)
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def _encode(tokenizer: Any, pooling: str, hidden_of: Callable[[Any, Any], Any]) -> Encode:
+    def encode(texts: list[str]) -> Any:
+        out: Any = None
+        for rows, ids, mask in _batches(tokenizer, texts):
+            vectors = _pooled(hidden_of(ids, mask), mask, pooling)
+            if out is None:
+                out = np.empty((len(texts), vectors.shape[1]), np.float32)
+            out[rows] = vectors
+        return out
+
+    return encode
+
+
+def _onnx_runtime(folder: Path, path: Path, pooling: str) -> Encode:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = os.cpu_count() or 1
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+    def hidden_of(ids: Any, mask: Any) -> Any:
+        given = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
+        return session.run(["last_hidden_state"], given)[0]
+
+    return _encode(_tokenizer(folder), pooling, hidden_of)
+
+
+def _ctranslate2(folder: Path, work: Path, pooling: str) -> Encode:
+    import ctranslate2
+
+    target = work / "ctranslate2"
+    ctranslate2.converters.TransformersConverter(str(folder)).convert(str(target), quantization="int8")
+    encoder = ctranslate2.Encoder(str(target), device="cpu", intra_threads=os.cpu_count() or 1)
+
+    def hidden_of(ids: Any, mask: Any) -> Any:
+        lengths = mask.sum(1).astype(np.int32)
+        given = (
+            ctranslate2.StorageView.from_array(np.ascontiguousarray(ids, np.int32)),
+            ctranslate2.StorageView.from_array(lengths),
+        )
+        return np.array(encoder.forward_batch(*given).last_hidden_state)
+
+    return _encode(_tokenizer(folder), pooling, hidden_of)
+
+
+def _fastembed(folder: Path, path: Path, pooling: str) -> Encode:
+    import json
+
+    from fastembed import TextEmbedding
+    from fastembed.common.model_description import ModelSource, PoolingType
+
+    width = json.loads((folder / "config.json").read_text(encoding="utf-8"))["hidden_size"]
+    TextEmbedding.add_custom_model(
+        model="bench/encode",
+        pooling=PoolingType.CLS if pooling == "cls" else PoolingType.MEAN,
+        normalization=True,
+        sources=ModelSource(hf="bench/encode"),
+        dim=width,
+        model_file=path.name,
+    )
+    model = TextEmbedding("bench/encode", specific_model_path=str(path.parent), threads=os.cpu_count())
+    return lambda texts: np.stack(list(model.embed(texts, batch_size=BATCH)))
