@@ -108,7 +108,7 @@ def reproduce(
         progress: Opens progress bars; none by default.
 
     Raises:
-        InputError: The folder holds no result, or its manifest cannot be run.
+        InputError: The folder has no result, or its manifest cannot be run.
     """
     from pipeline.results import running_again
 

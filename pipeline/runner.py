@@ -266,7 +266,7 @@ class Benchmark:
             artifact = None if fresh else self.store.load(recipe)
             reused = True
             if artifact and (other := self._changed_since(artifact)):
-                log.warning("%s: made from another %s than there is now; making it again", name, other)
+                log.warning("%s: made from another version of %s; recomputing it", name, other)
                 artifact, fresh = None, True
             if artifact is None:
                 for needed in self.stages[name].needs:
@@ -287,7 +287,7 @@ class Benchmark:
                 self._opened[name] = self.stages[name].open(artifact)
             except (EOFError, LookupError, RuntimeError, TypeError, ValueError) as error:
                 raise InputError(
-                    f"{artifact.folder} holds other content than a finished stage {name}: {error}",
+                    f"{artifact.folder} is not a complete artifact of stage {name}: {error}",
                     allowed="artifacts that a run wrote",
                     fix="remove that folder, or run again with --fresh",
                 ) from error

@@ -30,9 +30,9 @@ another kind is refused, except with its default value. `data.collections` and `
 collections, and need no `data.source`: see [suites](suites.md). Retrievers in `fuse.of` are numbered from 1:
 `--set fuse.of.2.model.precision=bf16`.
 
-*Makes again* names the stages that the setting itself shapes. What is made from them follows; everything else
-is reused. Of a changed `data` the passages' vectors stay if the passages do. Settings with none there are
-recorded and change no result.
+*Recomputes* names the stages whose output the setting changes directly. Stages that depend on those are
+recomputed too; everything else is reused. If `data` changes but not its passages, their vectors are reused.
+A setting with nothing in that column is recorded and changes no result.
 
 This page is made by `scripts/document_config.py`.
 """
@@ -121,7 +121,7 @@ def table(name: str, settings: Mapping[str, Any], kinds: Kinds[Any] | None = Non
         else:
             default = "required" if field.is_required() else f"`{plain(field.default)}`"
             rows.append(row(name, key, field, default, allowed(field.annotation)))
-    head = "| key | default | allowed | what it is | makes again |\n|---|---|---|---|---|\n"
+    head = "| key | default | allowed | what it is | recomputes |\n|---|---|---|---|---|\n"
     return head + "".join(rows)
 
 

@@ -160,7 +160,7 @@ def test_damage_is_found_told_and_mended(
     ]
     assert found == [(stage, folder.name, [file])]
     run(workplace)
-    (told,) = [message for message in caplog.messages if "making it again" in message]
+    (told,) = [message for message in caplog.messages if "recomputing it" in message]
     assert str(folder) in told
     assert state(workplace) == before
     assert {row["state"] for row in verify(workplace / "indexes")} == {"whole"}
@@ -243,7 +243,7 @@ def test_an_artifact_that_agrees_with_its_manifest_and_holds_nonsense_is_one_mes
     remove_what_is_made_of(workplace, stage)
     (folder,) = (workplace / "indexes" / stage).iterdir()
     rewrite(folder, corrupt(folder))
-    with pytest.raises(InputError, match=rf"{folder} holds other content .*Remove that folder"):
+    with pytest.raises(InputError, match=rf"{folder} is not a complete .*Remove that folder"):
         run(workplace)
 
 

@@ -717,7 +717,7 @@ KINDS: list[tuple[Apply, tuple[str, ...], list[str]]] = [
         ("run", "words.yaml"),
         ["model.output 'sparse' makes an index of its own", "leave out the section 'index'"],
     ),
-    (both(TOKENS, WORDS), ("run", "tokens.yaml"), ["p.npz holds no token vectors", "numpy.savez"]),
+    (both(TOKENS, WORDS), ("run", "tokens.yaml"), ["p.npz has no token vectors", "numpy.savez"]),
     (
         both(TOKENS, tokens("p.npz", np.eye(3), [2, 2])),
         ("run", "tokens.yaml"),

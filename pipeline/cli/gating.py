@@ -20,12 +20,13 @@ def gate(
     ] = None,
     measures: Annotated[
         list[str] | None,
-        typer.Option("--measure", help="A measure; may be given again. By default the baseline's first."),
+        typer.Option("--measure", help="A measure; may be repeated. By default the baseline's first."),
     ] = None,
     margin: Annotated[float, typer.Option(help="How far below the baseline a mean may be.")] = 0.01,
     alpha: Annotated[float, typer.Option(help="The chance to pass a result that is worse.")] = 0.05,
     max_slowdown: Annotated[
-        float | None, typer.Option(metavar="SHARE", help="Fail if a speed is lower by more, such as 0.1.")
+        float | None,
+        typer.Option(metavar="SHARE", help="Fail if slower by more than this share, such as 0.1."),
     ] = None,
     written: Annotated[
         Path | None, typer.Option("--write-baseline", metavar="FILE", help="Keep the result as a baseline.")
@@ -33,7 +34,7 @@ def gate(
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown, for a comment.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Exit with 0 if as good as a baseline, 3 if worse, 4 else."""
+    """Check a result: exit 0 as good as a baseline, 3 worse, 4 unclear."""
     if baseline is None and written is None:
         raise InputError(
             "neither --baseline nor --write-baseline",

@@ -25,7 +25,7 @@ def pool(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """List what several results found and nobody judged."""
+    """List retrieved passages without judgments, to judge them."""
     if output and added:
         raise InputError(
             "--output and --add",

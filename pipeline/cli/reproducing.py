@@ -35,7 +35,7 @@ def reproduce(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Run a result again from nothing; say what differs.
+    """Rerun a result from scratch and show what differs.
 
     The exit code is 1 if the result is not the same.
     """

@@ -131,7 +131,7 @@ def _show_losses(results: Sequence[Result]) -> None:
 
 
 def plan(configs: Configs, settings: Sets = None, as_json: Json = False) -> None:
-    """Show what is cached, and what a run would take.
+    """Show what is cached, and what a run would compute.
 
     That is what must be fetched and encoded, and how long it takes; nothing is computed.
     """
@@ -157,10 +157,10 @@ def data(
     ] = None,
     training_data: Annotated[
         list[Path] | None,
-        typer.Option(metavar="FILE", help="Say which of its texts stand in this file; may be given again."),
+        typer.Option(metavar="FILE", help="Report which of its texts occur in this file; may be repeated."),
     ] = None,
 ) -> None:
-    """Show what a collection holds, before anything is computed."""
+    """Show what a collection contains; nothing is computed."""
     from pipeline.api import describe_data, export_data
     from pipeline.config import of_each_collection
 

@@ -119,7 +119,7 @@ def _place_in(holder: dict[str, Any] | list[Any], key: str, keys: Sequence[str],
     if key.isdecimal() and 1 <= int(key) <= len(holder):
         return int(key) - 1
     raise InputError(
-        f"{where}: '{key}' in '{'.'.join(keys)}' is not a place in a list",
+        f"{where}: '{key}' in '{'.'.join(keys)}' is not a position in that list",
         allowed=f"1 to {len(holder)}",
         fix="name one of them",
     )

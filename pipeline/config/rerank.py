@@ -12,7 +12,7 @@ from pipeline.config.settings import PathOrId, Section, keyed_settings, setting
 
 
 class ScorerSettings(Section):
-    """A model that scores the best passages of each query anew."""
+    """A model that scores the best passages of each query again."""
 
     retriever: ClassVar[Any] = "pipeline.retrievers.reranked:Reranked"
     """The class of the retriever that uses the model, or "module:class" to import it from."""

@@ -29,7 +29,7 @@ def checked(read: Callable[[], Iterator[Batch]], what: str) -> Iterator[Batch]:
         origin = batch.origin
         yield batch
     if not any(map(len, hashes)):
-        raise InputError(f"{origin or 'the source'}: holds no {what}", fix="check data.path and data.split")
+        raise InputError(f"{origin or 'the source'}: has no {what}", fix="check data.path and data.split")
     _refuse_duplicates(np.concatenate(hashes), read, what)
 
 

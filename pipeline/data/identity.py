@@ -17,7 +17,7 @@ JUDGED_SCHEMA = 2  # of choosing queries and storing judgments; raise it when pa
 class Identity:
     """For each part of a collection, plain JSON that changes whenever the part's content can.
 
-    It holds no paths: the same files elsewhere are the same collection.
+    It has no paths: the same files elsewhere are the same collection.
 
     Attributes:
         passages: Identity of the corpus.

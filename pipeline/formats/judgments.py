@@ -69,7 +69,7 @@ def make_judgments(
 ) -> Judgments:
     """Judgments from columns of equal length: ids, plain or dictionary-encoded, and any type of number."""
     if not len(grades):
-        raise InputError(f"{origin}: holds no judgment", fix="check the path and the split")
+        raise InputError(f"{origin}: has no judgments", fix="check the path and the split")
     queries, passages = queries.dictionary_encode(), passages.dictionary_encode()
     query_rows, passage_rows = queries.indices.to_numpy(), passages.indices.to_numpy()
     given = Judgments(

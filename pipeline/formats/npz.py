@@ -24,7 +24,7 @@ def map_token_vectors(path: Path, setting: str) -> TokenEmbeddings:
         vectors = ends = np.empty(0)
     if vectors.ndim != 2 or not vectors.shape[1] or vectors.dtype not in (np.float16, np.float32, np.float64):
         raise InputError(
-            f"{setting}: {path} holds no token vectors",
+            f"{setting}: {path} has no token vectors",
             allowed="a file that numpy.savez wrote of `vectors`, floats [tokens, dimension], and `ends`, "
             "whole numbers [texts]: where each text ends in the vectors",
             fix="save the vectors again",

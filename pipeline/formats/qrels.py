@@ -62,7 +62,7 @@ def read_qrels(path: Path | str) -> Judgments:
         break
     if columns is None:
         allowed = f"lines of {' '.join(TREC.columns)} or {' '.join(BEIR.columns)}"
-        raise InputError(f"{path}: holds no judgment", allowed=allowed, fix="check the file")
+        raise InputError(f"{path}: has no judgments", allowed=allowed, fix="check the file")
     queries = pa.DictionaryArray.from_arrays(columns.queries, columns.query_ids)
     passages = columns.documents.combine_chunks()
     return make_judgments(queries, passages, columns.values, str(path), "line", columns.numbers)

@@ -58,7 +58,7 @@ def read_run(path: Path | str) -> Run:
     columns = read_columns(column_blocks(path), RUN)
     if columns is None:
         allowed = f"lines of {' '.join(RUN.columns)}"
-        raise InputError(f"{path}: holds no line of a run", allowed=allowed, fix="check what wrote this file")
+        raise InputError(f"{path}: has no line of a run", allowed=allowed, fix="check what wrote this file")
     earlier, later = repeated_pairs(columns.queries, columns.documents, columns.fingerprints)
     if later.size:
         query, document = columns.query_ids[int(columns.queries[later[0]])], columns.documents[int(later[0])]

@@ -165,7 +165,7 @@ def read_judgments(
     required = [query, passage] if grade_is_optional else [query, passage, grade]
     rows = list(read_rows(files, required, [grade]))
     if not rows:
-        raise InputError(f"{files[0]}: holds no judgment", fix="check data.split")
+        raise InputError(f"{files[0]}: has no judgments", fix="check data.split")
     return make_judgments(
         pa.concat_arrays([part.strings(query, integers=True) for part in rows]),
         pa.concat_arrays([part.strings(passage, integers=True) for part in rows]),

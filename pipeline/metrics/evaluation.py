@@ -212,7 +212,7 @@ def join_run_and_qrels(run: Run, qrels: Judgments, single_precision: bool = Fals
 
     n_queries = len(qrels.query_ids)
     row = row_numbers(run.query_ids, qrels.query_ids, absent=n_queries)
-    with ThreadPoolExecutor(1) as beside:  # takes as long as the sorting, and holds no GIL
+    with ThreadPoolExecutor(1) as beside:  # takes as long as the sorting, and has no GIL
         numbering = beside.submit(row_numbers, run.documents, document_ids, absent=len(document_ids))
         hits, scores = sort_hits_by_id(*lines_by_query(row, run, n_queries), run.documents)
     passages = numbering.result()[hits]

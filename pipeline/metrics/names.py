@@ -101,7 +101,7 @@ def parse_measures(texts: str | Iterable[str]) -> list[Measure]:
     names = _LIST_COMMA.split(texts) if isinstance(texts, str) else texts
     measures = list(dict.fromkeys(parse_measure(name) for name in names))
     if not measures:
-        raise InputError("no measure is named", allowed=", ".join(MEASURES), fix="name one, such as ndcg@10")
+        raise InputError("no measure is given", allowed=", ".join(MEASURES), fix="name one, such as ndcg@10")
     return measures
 
 

@@ -59,7 +59,7 @@ def read_late_interaction(files: Files, name: str) -> LateInteraction:
     architectures = files.read_json("config.json", architectures=TEXTS).get("architectures") or []
     if not by_library and "HF_ColBERT" not in architectures:
         raise InputError(
-            f"model '{name}' is no multi-vector model: its files do not say how a token becomes a vector",
+            f"model '{name}' is not a multi-vector model: its files do not define a vector for each token",
             allowed="a model of sentence-transformers' MultiVectorEncoder, of PyLate or of Stanford's "
             "ColBERT; with backend flag BGE-M3",
             fix="choose another model, or set model.output: dense",

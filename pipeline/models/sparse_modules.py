@@ -24,7 +24,7 @@ def check_sparse_modules(config: EncoderSettings, card: ModelCard) -> None:
     if not known:
         what = f"its modules are {', '.join(names)}" if names else "it is not a masked language model"
         raise InputError(
-            f"model '{config.name}' gives no weights of words: {what}",
+            f"model '{config.name}' gives no word weights: {what}",
             allowed="a model of sentence-transformers' SparseEncoder, or a masked language model",
             fix="set model.output to dense, or choose another model",
         )
@@ -35,6 +35,6 @@ def refuse_sparse_modules(config: EncoderSettings, card: ModelCard) -> None:
     found = [name for name in card.module_names if name in SPARSE]
     if found:
         raise InputError(
-            f"model '{config.name}' has a module {found[0]}: it gives weights of words and no vectors",
+            f"model '{config.name}' has a module {found[0]}: it gives word weights and no vectors",
             fix="set model.output to sparse and model.backend to sentence-transformers",
         )

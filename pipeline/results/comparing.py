@@ -34,7 +34,7 @@ def compare(
         Of suites a comparison of their macro means, and of each collection; see docs/suites.md.
 
     Raises:
-        InputError: A folder holds no complete result, the results were scored on different queries or by
+        InputError: A folder has no complete result, the results were scored on different queries or by
             different judgments, the measure is not in all of them, or some are suites and some are not.
     """
     is_folder = baseline is not None and Path(baseline).exists()

@@ -141,7 +141,7 @@ def compare(
         margin: Within which two results count as equally good; None tests none.
 
     Raises:
-        InputError: A folder holds no complete result, the results were scored on different queries or by
+        InputError: A folder has no complete result, the results were scored on different queries or by
             different judgments, or the measure is not in all of them.
     """
     results = [read_result(folder) for folder in folders]

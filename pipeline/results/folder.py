@@ -169,7 +169,7 @@ def _not_a_result(folder: Path) -> InputError:
     return InputError(
         f"{folder} {found}",
         allowed="a folder that benchmarco run wrote, such as results/quickstart",
-        fix=f"name those in it: {', '.join(below)}" if below else "check the path",
+        fix=f"it contains results; name one of them: {', '.join(below)}" if below else "check the path",
     )
 
 

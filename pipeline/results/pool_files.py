@@ -58,7 +58,7 @@ def check_pool_file(path: Path, option: str, new: bool = False) -> None:
         raise InputError(f"{option} {path}", allowed="a file whose name ends in .tsv or .jsonl")
     if new and path.exists():
         raise InputError(
-            f"{option} {path} is there already, and may hold grades",
+            f"{option} {path} exists already, and may contain grades",
             allowed="a new file",
             fix="name another, or remove it",
         )
@@ -103,7 +103,7 @@ def read_grades(path: Path) -> Grades:
                 f"{path}, line {number}: grade {row.grade} for passage {row.passage_id} of query "
                 f"{row.query_id}, which has {earlier.grade} before",
                 allowed="one grade for each",
-                fix="agree on one",
+                fix="keep one of them",
             )
     if not rows:
         raise InputError(

@@ -174,7 +174,7 @@ def _keep_other(folder: Path, recipes: Mapping[str, Any]) -> None:
                 os.link(folder / name, kept / name)
             except OSError:  # a file system without links
                 shutil.copy2(folder / name, kept / name)
-    log.warning("%s held a result of other settings or data; it is kept as %s", folder, kept)
+    log.warning("%s held a result of other settings or data; that one is now %s", folder, kept)
 
 
 def _json(value: Any) -> bytes:

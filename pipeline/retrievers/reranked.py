@@ -1,4 +1,4 @@
-"""The `reranked` kind: another retriever's ranking, the best passages of which are scored anew."""
+"""The `reranked` kind: another retriever's ranking, whose best passages are scored again by a reranker."""
 
 from __future__ import annotations
 

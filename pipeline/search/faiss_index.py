@@ -195,7 +195,7 @@ def read_index(stored: Path | UInt8, *, mapped: bool = True) -> Any:
             return faiss.read_index(str(stored), faiss.IO_FLAG_MMAP_IFC if mapped else 0)
         except RuntimeError as error:
             raise InputError(
-                f"{stored.parent} holds other content than a finished index: {str(error).splitlines()[-1]}",
+                f"{stored.parent} is not a complete index: {str(error).splitlines()[-1]}",
                 fix="remove that folder, or run again with --fresh",
             ) from None
     source, position = stored.data, 0

@@ -111,7 +111,7 @@ def _sample(handle: int) -> bytes:
 
 
 def _hash_blocks(path: Path) -> tuple[bytes, ...]:
-    """As `hash_blocks`, on all cores: hashing holds no lock of Python's."""
+    """As `hash_blocks`, on all cores: hashing has no lock of Python's."""
     with open(path, "rb") as file:
         handle, size = file.fileno(), os.fstat(file.fileno()).st_size
 
@@ -125,7 +125,7 @@ def _hash_blocks(path: Path) -> tuple[bytes, ...]:
 def file_changed(what: str) -> InputError:
     """The error for a user's files whose hash differs from the one at the start of this run."""
     return InputError(
-        f"{what} was changed after this run had looked at it",
+        f"{what} changed while the run was reading it",
         allowed="files that stay as they are while a run reads them",
         fix="run again",
     )

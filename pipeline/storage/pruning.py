@@ -47,7 +47,7 @@ def prune(root: Path, recipes: Collection[Recipe], limits: PruneLimits, dry: boo
     rows = []
     for entry in everything:
         if not entry.readable:
-            log.warning("%s: cannot be read, and stays", entry.folder)
+            log.warning("%s: cannot be read, so it is kept", entry.folder)
             continue
         why = _reason(entry, limits, left)
         if why is None or entry.key in needed or entry.busy():

@@ -57,7 +57,7 @@ class Store:
         _refuse_links(folder)
         if os.path.lexists(folder) and not is_own(folder):
             raise InputError(
-                f"{folder} was not made by benchmarco, and an artifact belongs there",
+                f"{folder} was not created by benchmarco, and an artifact has to be stored there",
                 allowed="a cache that only benchmarco writes to",
                 fix="move that elsewhere, or name another folder with --set cache=DIR",
             )
@@ -87,7 +87,7 @@ class Store:
         if artifact is None or damaged:
             if folder not in self._reported:
                 what = f"damaged: {', '.join(damaged)}" if damaged else "not whole"
-                log.warning("%s: %s; making it again", folder, what)
+                log.warning("%s: %s; recomputing it", folder, what)
             self._reported.add(folder)
             return None
         self._in_use[recipe.key] = lock

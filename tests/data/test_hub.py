@@ -226,7 +226,7 @@ def test_titles_are_texts_or_null(tmp_path, plain, write_beir_hub, loaded):
 
 def test_no_positive_at_all(tmp_path, loaded):
     config = bad(tmp_path, {"query": ["a"], "positive": pa.array([[]], pa.list_(pa.string()))})
-    refused(loaded, config, "holds no judgment")
+    refused(loaded, config, "has no judgments")
 
 
 def test_broken_parquet(folder, loaded):

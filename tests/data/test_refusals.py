@@ -208,12 +208,12 @@ def test_no_judged_passage_left(tmp_path, refused):
 @pytest.mark.parametrize("content", [b"", b"\n\n"])
 def test_empty_file(tmp_path, name, content, refused):
     (tmp_path / "collection" / name).write_bytes(content)
-    refused(str(tmp_path / "collection" / name), "the file is empty" if not content else "holds no")
+    refused(str(tmp_path / "collection" / name), "the file is empty" if not content else "has no")
 
 
 def test_header_alone(tmp_path, refused):
     (tmp_path / "collection" / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n")
-    refused("test.tsv: holds no judgment")
+    refused("test.tsv: has no judgments")
 
 
 def test_empty_texts_are_allowed_and_counted(replace, config, loaded):

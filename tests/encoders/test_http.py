@@ -364,7 +364,7 @@ def test_stored_vectors_are_compared_with_the_server_s_before_they_are_reused(
         run("data.corpus=150")  # rows of another artifact
     with caplog.at_level(logging.WARNING):
         run("model.changed=warn")
-    assert "going on with both" in caplog.text
+    assert "continuing with both" in caplog.text
     embedding_server.clear()
     run("model.changed=ignore")
     assert embedding_server.requests == []

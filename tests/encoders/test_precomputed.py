@@ -147,7 +147,7 @@ def test_vectors_written_through_memory_during_a_run_are_refused(
     benchmark = Benchmark(config, Store(Path(config.cache)))
     benchmark.check()
     mapped[0] = mapped[2]
-    with pytest.raises(InputError, match="was changed after this run had looked at it"):
+    with pytest.raises(InputError, match="changed while the run was reading it"):
         benchmark.run()
     assert not list(Path(config.cache).glob("passages/*/rows-*"))
 

@@ -53,8 +53,8 @@ ACCEPTED = {
 }
 REFUSED = {
     "empty": (b"", "the file is empty"),
-    "only comments": (b"# nothing\n\n# here\n", ": holds no judgment"),
-    "only a header": (HEADER, ": holds no judgment"),
+    "only comments": (b"# nothing\n\n# here\n", ": has no judgments"),
+    "only a header": (HEADER, ": has no judgments"),
     "contradiction": (TREC + b"q1 0 d1 2\n", ", line 4: query 'q1' and passage 'd1' have grade 2, but -2 at"),
     "contradiction after a comment": (
         b"#\n" + BEIR + b"\nq1 d2 0\n",

@@ -118,7 +118,7 @@ GOOD = b"q1 Q0 d1 1 2.5 tag\n"
     ("data", "parts"),
     [
         (b"", ["the file is empty"]),
-        (b"\n \n# only a comment\n", ["holds no line", "query Q0 document rank score tag"]),
+        (b"\n \n# only a comment\n", ["has no line", "query Q0 document rank score tag"]),
         (GOOD + b"q1 Q0 d2 2 1.0\n", ["line 2: expected 6 fields (query Q0", "found 5"]),
         (b"# c\n\n" + GOOD + b"q1 Q0 d2 2 1.0 my tag\n", ["line 4: expected 6 fields", "found 7"]),
         (GOOD + b"q1  d2 2 1.0 tag\n", ["line 2: expected 6 fields", "found 5"]),

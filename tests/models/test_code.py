@@ -73,7 +73,7 @@ def test_code_of_another_repository_is_in_the_identity_by_its_commit(
     files.check()
     hub_main("org/impl", "b" * 40)
     assert identity(copy) != files.identity
-    with pytest.raises(InputError, match="the Python files of org/impl was changed after this run"):
+    with pytest.raises(InputError, match="the Python files of org/impl changed while the run"):
         files.check()
     assert "code" not in find_model(str(copy), None, False).identity  # it does not run
 

@@ -330,7 +330,7 @@ def test_a_folder_that_changes_between_its_hash_and_its_loading_is_refused(
     files = find_model(str(copy), None, False)
     files.check()
     change(copy)
-    with pytest.raises(InputError, match=f"bge-small-en-v1.5: {name} was changed after this run"):
+    with pytest.raises(InputError, match=f"bge-small-en-v1.5: {name} changed while the run"):
         files.check()
 
 

@@ -240,7 +240,7 @@ def test_generated_runs_without_ties_equal_ir_measures(
 
 
 def test_ir_measures_breaks_ties_the_other_way(tmp_path: Path) -> None:
-    """Why ties are taken out above: within ir_measures, RR@1 and P@1 disagree on one run."""
+    """Why ties are taken out above: within ir_measures, RR@1 and P@1 diskeep one of them run."""
     qrels, run = {"q": {"a": 1}}, {"q": {"a": 1.0, "b": 1.0}}
     theirs = ir_measures_values(qrels, run, {"p": "P@1", "rr": "RR@1", "judged": "Judged@1"})
     assert theirs == {"q": {"p": 0.0, "rr": 1.0, "judged": 1.0}}

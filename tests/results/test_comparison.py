@@ -388,7 +388,7 @@ def _edit(folder: Path, change: Callable[[str], str]) -> None:
 
 
 def test_a_folder_of_results_names_them(finished: Path) -> None:
-    with pytest.raises(InputError, match=r"not a result folder.*Name those in it: t"):
+    with pytest.raises(InputError, match=r"not a result folder.*It contains results; name one of them: t"):
         read_result(finished / "results")
 
 

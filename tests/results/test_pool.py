@@ -112,7 +112,7 @@ def test_people_judge_what_was_found_and_the_scores_stand_side_by_side(
     assert f"with {len(grades)} additional judgments" in printed
 
     refused = {
-        "is there already": (*results, "--output", file),
+        "exists already": (*results, "--output", file),
         "ends in .tsv or .jsonl": (*results, "--output", tmp_path / "pool.txt"),
         "--output and --add": (*results, "--output", again, "--add", file),
         "has no grade in": (*results, "--add", again),

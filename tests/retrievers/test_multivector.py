@@ -140,7 +140,7 @@ def with_nan(vectors: Array, ends: Array) -> tuple[Array, Array]:
         (with_an_empty_text, "do not cut"),
         (lambda vectors, ends: (vectors[:-1], ends), "do not cut"),
         (lambda vectors, ends: (vectors, ends.astype(float)), "do not cut"),
-        (lambda vectors, ends: (vectors.ravel(), ends), "holds no token vectors"),
+        (lambda vectors, ends: (vectors.ravel(), ends), "has no token vectors"),
         (lambda vectors, ends: (vectors[:, :15], ends), "dimensions"),
         (with_nan, "NaN"),
     ],

@@ -160,6 +160,6 @@ def test_an_approximate_index_is_compared_with_the_ranking_of_a_flat_one(
     before = (flat / "manifest.json").read_bytes()
     for nprobe in (1, 4):
         run(workplace, "index.factory='IVF4,Flat'", f"search.parameters={{nprobe: {nprobe}}}")
-    assert "making it again" not in caplog.text
+    assert "recomputing it" not in caplog.text
     assert (flat / "manifest.json").read_bytes() == before
     assert len(stored(workplace, "search")) == 3

@@ -113,12 +113,12 @@ def test_damage_is_noticed_told_and_mended_keeping_what_is_whole(
     path.unlink() if harm == "remove" else path.write_bytes(harmed[harm])
     assert (store.find(RECIPE) is None) == (harm != "flip")  # it looks at sizes, and reads no bytes
     assert store.load(RECIPE) is None
-    assert "making it again" in caplog.text
+    assert "recomputing it" in caplog.text
     mended = make(store)
     assert mended.path("a.bin").read_bytes() == original
     assert mended.path("b.bin").stat().st_ino == whole
     assert mended.damaged() == []
-    assert caplog.text.count("making it again") == 1
+    assert caplog.text.count("recomputing it") == 1
 
 
 def test_a_file_that_cannot_be_read_is_damage(tmp_path: Path) -> None:
@@ -307,7 +307,7 @@ def test_what_carries_no_manifest_of_ours_is_neither_filled_nor_removed(tmp_path
     folder = store.folder(RECIPE)
     folder.mkdir(parents=True)
     (folder / "layer.tar").write_text("another program's", encoding="utf-8")
-    with pytest.raises(InputError, match="was not made by benchmarco"):
+    with pytest.raises(InputError, match="was not created by benchmarco"):
         make(store)
     assert prune(tmp_path, [], PruneLimits(size=0), dry=False) == []
     assert [path.name for path in folder.iterdir()] == ["layer.tar"]

@@ -127,7 +127,7 @@ def test_an_artifact_that_cannot_be_read_is_named_and_the_others_are_looked_at(
     ]
     assert cache("prune", "--size", "0B", "--yes").exit_code == 0
     assert stages(workplace) == ["passages"]
-    assert caplog.messages == [f"{folder}: cannot be read, and stays"]
+    assert caplog.messages == [f"{folder}: cannot be read, so it is kept"]
 
 
 def a_folder(manifest: Path, _: pytest.MonkeyPatch) -> None:
