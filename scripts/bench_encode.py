@@ -100,10 +100,7 @@ def main() -> None:
             compare_sparse(folder_of, texts, arguments.rounds, store)
             return
         name = random_model(Path(folder) / SHAPE) if arguments.model == SHAPE else arguments.model
-        encoders = build(name, store, corpus, arguments.only)
-        resolved = resolve(BACKENDS.make(name=name))
-        peers = installed_peers(model_folder(name), resolved.pooling, Path(folder))
-        encoders |= {peer: peers[peer] for peer in peers if arguments.only is None or peer in arguments.only}
+        encoders = build(name, store, corpus, arguments.only, Path(folder))
         compare(encoders, texts, arguments.rounds, work(name, texts), layer_shape(name))
 
 
@@ -160,7 +157,9 @@ def work(name: str, texts: list[str]) -> tuple[int, float]:
     return tokens, 2.0 * layers * (4 * width * width + 2 * width * inner) * tokens
 
 
-def build(name: str, store: Store, corpus: CalibrationCorpus, only: list[str] | None) -> dict[str, Encode]:
+def build(
+    name: str, store: Store, corpus: CalibrationCorpus, only: list[str] | None, work: Path
+) -> dict[str, Encode]:
     """Every encoder that is asked for, loaded."""
     from FlagEmbedding import FlagModel
     from sentence_transformers import SentenceTransformer
@@ -181,7 +180,8 @@ def build(name: str, store: Store, corpus: CalibrationCorpus, only: list[str] | 
             continue
         if precision != "int8" or importlib.util.find_spec("nncf"):
             encoders[f"{backend}-{precision}"] = ours(name, backend, precision, store, corpus)
-    return encoders
+    peers = installed_peers(model.files.folder(), model.pooling, work)
+    return encoders | {peer: peers[peer] for peer in peers if only is None or peer in only}
 
 
 def ours(name: str, backend: str, precision: str, store: Store, corpus: CalibrationCorpus) -> Encode:

@@ -62,6 +62,10 @@ _STYLE: dict[Any, Any] = {
 }
 
 
+HALO: dict[str, Any] = {"linewidth": 5.0, "markersize": 9.0}
+"""A curve under another one is drawn wider, so that both are seen."""
+
+
 @dataclass(frozen=True)
 class Curve:
     """The line of one result.
@@ -162,9 +166,13 @@ def speed_plot(points: Sequence[SpeedPoint], measure: str, unit: str, caption: s
 
 def draw_curves(lines: Sequence[Curve], measure: str, title: str) -> str:
     """A measure by cutoff with one line per result, as an `<svg>` element."""
+    hidden = [any(_same(line, above) for above in lines[number + 1 :]) for number, line in enumerate(lines)]
 
     def draw(axes: Axes) -> list[Any]:
-        drawn = [axes.plot(line.x, line.y, **result_style(line.number))[0] for line in lines]
+        drawn = []
+        for line, is_hidden in zip(lines, hidden, strict=True):
+            wider = HALO if is_hidden else {}
+            drawn += axes.plot(line.x, line.y, **result_style(line.number), **wider)
         deepest = max(line.x[-1] for line in lines)
         ticks = [k for k in (1, 3, 10, 30, 100, 300, 1000) if k <= deepest]
         axes.set_xscale("log")
@@ -174,6 +182,14 @@ def draw_curves(lines: Sequence[Curve], measure: str, title: str) -> str:
         return drawn
 
     return _svg(draw, [line.name for line in lines], f"curve {measure}", title)
+
+
+def _same(line: Curve, other: Curve) -> bool:
+    """Whether two curves are the same to the eye, so that the later one hides the earlier."""
+    return (
+        tuple(line.x) == tuple(other.x)
+        and max(abs(a - b) for a, b in zip(line.y, other.y, strict=True)) < 2e-3
+    )
 
 
 def draw_speeds(

@@ -31,6 +31,13 @@ def test_the_deepest_result_gives_the_ticks() -> None:
     assert ">100</text>" in drawn
 
 
+def test_a_curve_under_an_equal_one_is_drawn_wider() -> None:
+    equal = [Curve("fp32", 0, [1, 10], [0.5, 1]), Curve("int16", 1, [1, 10], [0.5, 1])]
+    apart = [equal[0], Curve("bm25", 1, [1, 10], [0.4, 0.9])]
+    assert "stroke-width: 5" in draw_curves(equal, "recall", "")
+    assert "stroke-width: 5" not in draw_curves(apart, "recall", "")
+
+
 def test_the_legend_has_every_name() -> None:
     names = ["_one", "two", "__three"]
     lines = [Curve(name, number, [1, 10], [0.5, 1]) for number, name in enumerate(names)]
