@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import typer.main
+import yaml
 from pydantic.fields import FieldInfo
 
 from pipeline.cli import app
@@ -131,3 +132,20 @@ def test_a_config_whose_data_is_elsewhere_says_how_to_get_it(config: Path) -> No
     if overrides:
         made = load_configs([config], overrides)
         assert {each.data.source for each in made} == {"ir_datasets"}
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if "```yaml" in page.read_text("utf-8")], ids=names)
+def test_configs_on_the_pages_are_accepted(page: Path, tmp_path: Path) -> None:
+    blocks = re.findall(r"^```yaml\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    for number, block in enumerate(blocks):
+        shown = yaml.safe_load(block)
+        if "collections" in shown:  # a suite's own file
+            (tmp_path / f"suite-{number}.yaml").write_text(block, encoding="utf-8")
+            shown = {"data": {"suite": f"suite-{number}.yaml"}}
+        whole = {"name": "shown", "data": {"source": "sample"}, **shown}
+        if "fuse" not in whole and not any("fuse" in each for each in whole.get("sweep", ())):
+            model = whole.get("model", {})
+            whole["model"] = model if "backend" in model else {"name": "all-minilm-l6-v2", **model}
+        file = tmp_path / f"{number}.yaml"
+        file.write_text(yaml.safe_dump(whole), encoding="utf-8")
+        assert load_configs([file]), block
