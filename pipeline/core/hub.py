@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from pipeline.core.errors import InputError
+from pipeline.core.installation import ask_hub
 
 Kind = Literal["model", "dataset"]
 _ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
@@ -54,6 +55,47 @@ def only_looking() -> Iterator[None]:
         yield
     finally:
         _LOOKING.reset(before)
+
+
+class _Asked:
+    """What is known of the hub within `asked_once`.
+
+    Attributes:
+        answers: Whether it can be reached; None until that matters.
+    """
+
+    answers: bool | None = None
+
+
+_ASKED: ContextVar[_Asked | None] = ContextVar("asked", default=None)
+
+
+@contextlib.contextmanager
+def asked_once() -> Iterator[None]:
+    """Within, the hub is first asked for an answer, once and for a short time; without one it is left alone.
+
+    Then all is taken from its cache on this machine, as with HF_HUB_OFFLINE. Otherwise each file would wait
+    for itself.
+    """
+    from huggingface_hub import constants
+
+    asked, offline = _Asked(), constants.HF_HUB_OFFLINE
+    before = _ASKED.set(asked)
+    try:
+        yield
+    finally:
+        _ASKED.reset(before)
+        constants.HF_HUB_OFFLINE = offline
+
+
+def _ask_first() -> None:
+    """Within `asked_once`, before the first request: see whether the hub can be reached."""
+    from huggingface_hub import constants
+
+    asked = _ASKED.get()
+    if asked is not None and asked.answers is None and not constants.HF_HUB_OFFLINE:
+        asked.answers = ask_hub().reachable
+        constants.HF_HUB_OFFLINE = not asked.answers
 
 
 def resolve_commit(repo: str, revision: str | None, kind: Kind) -> str:
@@ -131,6 +173,7 @@ def _input_errors(repo: str, revision: str, kind: Kind, missing: str) -> Iterato
     from huggingface_hub import constants
     from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
 
+    _ask_first()
     try:
         yield
     except GatedRepoError:
@@ -157,7 +200,9 @@ def _input_errors(repo: str, revision: str, kind: Kind, missing: str) -> Iterato
             raise
         if not _is_network_error(error):
             raise
-        why = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else "the hub cannot be reached"
+        asked = _ASKED.get()
+        left_alone = constants.HF_HUB_OFFLINE and not (asked and asked.answers is False)
+        why = "HF_HUB_OFFLINE is set" if left_alone else "the hub cannot be reached"
         raise NotHereError.of(
             f"{kind} '{repo}' {missing} on this machine and {why}",
             {},

@@ -93,12 +93,15 @@ class Forecast:
 def forecast_each(benchmarks: Iterable[tuple[Benchmark, int | None]]) -> list[Forecast]:
     """Forecasts of benchmarks that run one after the other; what several share is counted for the first.
 
+    A hub that cannot be reached is asked once for all.
+
     Args:
         benchmarks: Each with the number of passages that a suite states, or None.
     """
     fetched: set[tuple[str, str]] = set()
     encoded: set[str] = set()
-    return [_forecast(benchmark, stated, fetched, encoded) for benchmark, stated in benchmarks]
+    with hub.asked_once():
+        return [_forecast(benchmark, stated, fetched, encoded) for benchmark, stated in benchmarks]
 
 
 def _forecast(

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -103,6 +105,43 @@ def test_a_suite_that_is_not_here_is_counted_by_its_list(
     assert [plan.passages for plan in limited] == [1000] * 3
     words = forecast([load_config(config, ["data={suite: msmarco}", "model={backend: bm25}"])])
     assert [plan.encode for plan in words] == [0, 0, 0]
+
+
+class Unwell(BaseHTTPRequestHandler):
+    """A hub that has an answer for nothing, and remembers who asked."""
+
+    asked: ClassVar[list[str]] = []
+
+    def do_HEAD(self) -> None:
+        self.asked.append(self.path)
+        self.send_response(503)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def do_GET(self) -> None:
+        self.do_HEAD()
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+def test_a_hub_that_cannot_be_reached_is_asked_once_for_all(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Unwell) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{server.server_address[1]}")
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+        forecast([load_config(config)])
+        assert Unwell.asked == []  # nothing of it is on the hub
+        plans = forecast([load_config(config, ["data={suite: air-bench}", "model={backend: bm25}"])])
+        server.shutdown()
+    assert Unwell.asked == ["/"]
+    assert len(plans) == 58
+    assert all("the hub cannot be reached" in plan.unknown for plan in plans)
+    assert not constants.HF_HUB_OFFLINE
 
 
 def test_what_must_be_fetched_is_said_and_not_fetched(hub_server: Any, config: Path, tmp_path: Path) -> None:
