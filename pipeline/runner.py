@@ -8,6 +8,7 @@ else is opened. It knows no stage by name: the plan says what each needs, and ho
 from __future__ import annotations
 
 import logging
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -95,6 +96,9 @@ class Benchmark:
         keeps_engine: Whether the engine stays open after the run, for the benchmark that comes next.
         to_come: The benchmarks of the same call that have not begun (see `leave`), of whose stages one that
             runs may make parts.
+
+    Attributes:
+        seconds_ahead: What stages took that were made before `run`, by `make_with`.
     """
 
     config: Config
@@ -106,6 +110,7 @@ class Benchmark:
     engines: OpenEngine = field(default_factory=lambda: OpenEngine())
     keeps_engine: bool = False
     to_come: list[Benchmark] = field(default_factory=list, repr=False, compare=False)
+    seconds_ahead: float = field(default=0.0, init=False)
     _recipes: dict[str, Recipe] = field(default_factory=dict, init=False)
     _outcomes: dict[str, StageOutcome] = field(default_factory=dict, init=False)
     _opened: dict[str, Any] = field(default_factory=dict, init=False)
@@ -165,7 +170,10 @@ class Benchmark:
     @property
     def searched(self) -> bool:
         """Whether the ranking exists, and may be used."""
-        return not self.fresh and self.store.find(self.recipe(self.retriever.ranking)) is not None
+        ranking = self.retriever.ranking
+        return ranking in self._outcomes or (
+            not self.fresh and self.store.find(self.recipe(ranking)) is not None
+        )
 
     def leave(self) -> None:
         """Be no longer to come, as it begins or is left out."""
@@ -231,8 +239,26 @@ class Benchmark:
                 self.engines.of(opens, self.store)
                 return
 
+    @property
+    def engines_to_open(self) -> list[OpensEngine]:
+        """The engines of the stages that have to be made, in order; none if artifacts are to be confirmed."""
+        if any(stage.confirm for stage in self.stages.values()):
+            return []
+        stages = (self.stages[name] for name in self._missing(self.retriever.ranking))
+        return list(dict.fromkeys(stage.open_engine for stage in stages if stage.open_engine))
+
+    def make_with(self, opens: OpensEngine) -> None:
+        """Make the missing stages of one engine, ahead of `run`, so that it is opened once for several."""
+        started = time.perf_counter()
+        for name in dict.fromkeys(self._missing(self.retriever.ranking)):
+            if self.stages[name].open_engine == opens:
+                self.ensure(name)
+        self.seconds_ahead += time.perf_counter() - started
+
     def _missing(self, name: str) -> Iterator[str]:
         """A stage that has to be made, after those it needs that have to be made before it."""
+        if name in self._outcomes:
+            return
         if self.fresh or self.store.find(self.recipe(name)) is None:
             for needed in self.stages[name].needs:
                 yield from self._missing(needed)

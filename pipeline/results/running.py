@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 from pipeline.config import Config
@@ -110,18 +112,34 @@ class Run:
     def _run_collections(self, progress: Progress) -> None:
         """Run every collection; one that fails does not stop those after it."""
         order = list(self.config.members)
+        for benchmark in self.waiting:
+            benchmark.progress = numbered(progress, order.index(benchmark.config.name) + 1, len(order))
+        self._make_by_engine()
         while self.waiting:
             benchmark = self.waiting.pop(0)
             name = benchmark.config.name
             number = order.index(name) + 1
             log.info("%s: collection %d of %d, %s", self.config.name, number, len(order), name)
-            benchmark.progress = numbered(progress, number, len(order))
             benchmark.keeps_engine = bool(self.waiting)
             try:
                 self.results[name] = finish(benchmark, self.folder_of(benchmark))
             except Exception as failure:
                 log.warning("%s: collection %s failed", self.config.name, name)
                 self.errors[name] = failure
+
+    def _make_by_engine(self) -> None:
+        """Where collections use several engines, make for all what one of them does, then open the next.
+
+        One engine is open at a time. So an encoder and a reranker, or the encoders of a fusion, would be
+        loaded again for each collection. What fails here fails again when the collection's turn comes.
+        """
+        used = {benchmark.config.name: benchmark.engines_to_open for benchmark in self.waiting}
+        if max(map(len, used.values()), default=0) < 2:
+            return
+        for opens in dict.fromkeys(chain.from_iterable(used.values())):
+            for benchmark in self.waiting:
+                with contextlib.suppress(Exception):
+                    benchmark.make_with(opens)
 
     def _write_suite(self) -> Result:
         suite = self.config.suite
@@ -185,5 +203,5 @@ def finish(benchmark: Benchmark, folder: Path) -> Result:
     """Run a benchmark and write its result folder."""
     started = time.perf_counter()
     outcomes = benchmark.run()
-    seconds = time.perf_counter() - started
+    seconds = benchmark.seconds_ahead + time.perf_counter() - started
     return write_result(folder, benchmark, outcomes, seconds)

@@ -91,6 +91,10 @@ class Fused(Retriever[FuseConfig]):
         """See `Retriever.open_engine`: that of the first part."""
         return self.parts[0].open_engine(store)
 
+    def engine_key(self) -> Any:
+        """See `Retriever.engine_key`: that of the first part."""
+        return self.parts[0].engine_key()
+
     def token_counter(self) -> TokenCounter | None:
         """See `Retriever.token_counter`: that of the first part with a model."""
         return next(filter(None, (part.token_counter() for part in self.parts)), None)

@@ -25,6 +25,7 @@ from pipeline.retrievers.shared import COLLECTION, open_ranking, save_ranking
 from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, Plan, Stage
 from pipeline.search import reranking
 from pipeline.storage.artifacts import Draft
+from pipeline.storage.hashing import hash_json
 from pipeline.storage.store import Store
 
 RERANK = "rerank"
@@ -98,6 +99,19 @@ class Reranked(Retriever[ScorerSettings]):
             return engines.ServerEngine(model.load)
         ready = partial(rerankers.ready, self.settings, model)
         return engines.open_with(self.config.engine, ready, model.device, store)
+
+    def engine_key(self) -> Any:
+        """See `Retriever.engine_key`: the engine's settings and the reranker's, with its files' bytes."""
+        if isinstance(self.model, ServedReranker):
+            return self
+        return hash_json(
+            {
+                "engine": self.config.engine.model_dump(mode="json"),
+                "settings": self.settings.model_dump(mode="json"),
+                "device": self.model.device,
+                "scorer": rerankers.recipe(self.settings, self.model),
+            }
+        )
 
     def token_counter(self) -> TokenCounter | None:
         """See `Retriever.token_counter`: that of the first stage."""
