@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from pipeline.core.records import Float64
+from pipeline.metrics.macro import Strata, macro_noninferiority
 from pipeline.metrics.noninferiority import noninferiority
 
 FEW_SIGNS = 13
@@ -41,6 +42,37 @@ def wilcoxon(differences: Float64) -> Float64:
     for column in np.flatnonzero(some):
         kept = differences[differences[:, column] != 0, column]
         p[column] = _every_way(kept) if len(kept) <= FEW_SIGNS else stats.wilcoxon(kept).pvalue
+    return p
+
+
+def macro_equivalence(strata: Strata, weights: Float64, margin: float) -> Float64:
+    """float64 [pairs]: as `equivalence`, of macro means; `strata` as in `pipeline.metrics.macro`."""
+    margins = np.full(strata[0].shape[1], margin)
+    above, _ = macro_noninferiority(strata, weights, margins)
+    below, _ = macro_noninferiority([-values for values in strata], weights, margins)
+    return np.maximum(above, below)
+
+
+def macro_wilcoxon(strata: Strata, weights: Float64) -> Float64:
+    """float64 [pairs]: two-sided p of Wilcoxon's signed rank test within collections.
+
+    Its statistic is Σ w_c · T_c / (n_c (n_c + 1) / 2): T_c is the sum of the ranks of the differences of
+    collection c, each with the sign of its difference, as a share of the largest sum that n_c queries can
+    have. Where signs are random, its variance is Σ w_c² · Σ ranks² over the same squares, by which p is that
+    of the normal distribution. Queries without a difference have no rank. A pair without any has p = 1.
+    """
+    from scipy.special import ndtr
+    from scipy.stats import rankdata  # heavy
+
+    total, variance = np.zeros((2, strata[0].shape[1]))
+    for values, weight in zip(strata, weights, strict=True):
+        counted = weight * 2 / (len(values) * (len(values) + 1))
+        sizes = np.where(values == 0, np.nan, np.abs(values))
+        ranks = np.nan_to_num(rankdata(sizes, axis=0, nan_policy="omit"))
+        total += counted * (np.sign(values) * ranks).sum(axis=0)
+        variance += counted**2 * (ranks**2).sum(axis=0)
+    z = np.divide(total, np.sqrt(variance), out=np.zeros_like(total), where=variance > 0)
+    p: Float64 = 2 * ndtr(-np.abs(z))
     return p
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +100,17 @@ def notes(results: Sequence[SavedResult], names: Sequence[str]) -> Iterator[str]
         for setting in ("evaluate.ignore_identical_ids", "data.ignored"):
             if _scored_with(setting, first) != _scored_with(setting, result):
                 yield f"{names[0]} and {name} were scored with different values of {setting}"
-        if apart := computed_elsewhere(first, result):
+
+
+def speed_notes(results: Sequence[Sequence[SavedResult]], names: Sequence[str]) -> Iterator[str]:
+    """The stages whose speeds do not compare, a sentence for each result after the first.
+
+    A result is one of a single collection, or those of all collections of a suite, in one order.
+    """
+    first = results[0]
+    for result, name in zip(results[1:], names[1:], strict=True):
+        found = chain.from_iterable(map(computed_elsewhere, first, result))
+        if apart := list(dict.fromkeys(found)):
             yield (
                 f"{names[0]} and {name} computed {', '.join(apart)} on different hardware "
                 "or with other numbers of threads: these speeds do not compare"

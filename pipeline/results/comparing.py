@@ -28,7 +28,7 @@ def compare(
         baseline: The result that the others are tested against, and only against it: one of the folders, or
             another, which is put before them, or the name of one of the results. None tests every pair.
         correction: What decides which differences are shown.
-        margin: Within which two results count as equally good; None tests none. Not of suites.
+        margin: Within which two results count as equally good; None tests none.
 
     Returns:
         Of suites a comparison of their macro means, and of each collection; see docs/suites.md.
@@ -49,22 +49,11 @@ def compare(
             allowed="results of one suite, or results of one collection",
             fix="name the folder of a collection inside the suite",
         )
-    if margin is not None:
-        raise InputError(
-            f"--margin {margin} with suites",
-            allowed="--margin with results of one collection",
-            fix="name the folders of a collection inside the suites, or leave it out",
-        )
-    return _compare_suites(list(folders), measure, baseline, correction)
-
-
-def _compare_suites(
-    folders: list[Path | str], measure: str | None, baseline: Path | str | None, correction: Correction
-) -> SuiteComparison:
     read = [read_suite_result(folder) for folder in folders]
-    if baseline is None:
-        return compare_suites(read, measure, correction=correction)
-    place = comparison.position_among(read, baseline)
-    if place is None:
-        return compare_suites([read_suite_result(baseline), *read], measure, 0, correction)
-    return compare_suites(read, measure, place, correction)
+    place = None
+    if baseline is not None:
+        place = comparison.position_among(read, baseline)
+        if place is None:
+            place = 0
+            read.insert(0, read_suite_result(baseline))
+    return compare_suites(read, measure, place, correction, margin)

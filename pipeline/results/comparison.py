@@ -177,6 +177,12 @@ def position_among(results: Sequence[Saved], baseline: PathLike[str] | str) -> i
     return named[0] if len(named) == 1 and not folder.exists() else None
 
 
+def check_margin(margin: float | None) -> None:
+    """Refuse a margin that is out of range."""
+    if margin is not None and not 0 < margin < inf:
+        raise InputError(f"--margin {margin}", allowed="a number above 0, such as 0.01")
+
+
 def compare_results(
     results: Sequence[SavedResult],
     measure: str | None = None,
@@ -185,8 +191,7 @@ def compare_results(
     margin: float | None = None,
 ) -> Comparison:
     """Compare results that have been read; otherwise like `compare`. `baseline` is a position among them."""
-    if margin is not None and not 0 < margin < inf:
-        raise InputError(f"--margin {margin}", allowed="a number above 0, such as 0.01")
+    check_margin(margin)
     if not results:
         raise InputError("no result to compare", allowed="result folders", fix="name at least one")
     first = results[0]
@@ -211,7 +216,11 @@ def compare_results(
     ):
         low, high = interval or (None, None)
         entries.append(Entry(name, mean, low, high, len(values), group, *cost(result.record), *rank))
-    notes = [*comparable.notes(results, names), *comparable.unjudged_notes(results, names, chosen, pairs)]
+    notes = [
+        *comparable.notes(results, names),
+        *comparable.speed_notes([[result] for result in results], names),
+        *comparable.unjudged_notes(results, names, chosen, pairs),
+    ]
     return Comparison(
         chosen,
         entries,

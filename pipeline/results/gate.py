@@ -16,12 +16,12 @@ from pipeline.core.display import counted, p, rate, signed, signed_interval
 from pipeline.core.errors import InputError
 from pipeline.core.records import BoolArray, Float64
 from pipeline.core.table import Cell, Column, Displayed, Table, table_of
-from pipeline.metrics.names import parse_measures
 from pipeline.metrics.noninferiority import noninferiority, queries_to_decide
 from pipeline.metrics.statistics import MIN_QUERIES, ends, holm, mean_interval
 from pipeline.results import comparable
 from pipeline.results.comparison import column_of, cost
 from pipeline.results.folder import SavedResult
+from pipeline.results.main_measures import canonical_measure
 from pipeline.results.pairs import query_differences
 
 Verdict = Literal["pass", "fail", "undecided"]
@@ -218,7 +218,7 @@ def choose_measures(
     """The measures by their canonical names, all of which both results have."""
     if not measures:
         measures = [name for name in first.measures if name in other.measures][:1]
-    chosen = [str(measure) for measure in parse_measures(",".join(measures))] if measures else []
+    chosen = list(dict.fromkeys(map(canonical_measure, measures)))
     for result, name in zip((first, other), names, strict=True):
         lacking = [measure for measure in chosen if measure not in result.measures]
         if lacking or not chosen:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.core.records import Float64
+from pipeline.core.records import BoolArray, Float64
 from pipeline.metrics.equivalence import equivalence, wilcoxon
 from pipeline.metrics.noninferiority import detectable_effect, queries_for_power
 from pipeline.metrics.paired import with_ties
@@ -125,7 +125,10 @@ def compare_pairs(
     shown = tests.decisive(correction) < LEVEL
     means, errors = mean_and_error(differences)
     signed_ranks = wilcoxon(differences)
-    equivalences = _equivalences(differences, margin)
+    equivalences: list[dict[str, Any]] = [{}] * len(pairs)
+    if margin is not None:
+        enough = np.full(len(pairs), len(values) >= MIN_QUERIES)
+        equivalences = equivalence_figures(equivalence(differences, margin), enough)
     intervals = shown_intervals(differences)
     reaches = tests.reach(correction) * errors
     together = [
@@ -146,7 +149,7 @@ def compare_pairs(
             wins=int((differences[:, i] > 0).sum()),
             ties=int((differences[:, i] == 0).sum()),
             losses=int((differences[:, i] < 0).sum()),
-            **_power(float(means[i]), float(errors[i]), len(values)),
+            **power_figures(float(means[i]), float(errors[i]), len(values)),
             p_wilcoxon=float(signed_ranks[i]),
             **equivalences[i],
         )
@@ -154,14 +157,12 @@ def compare_pairs(
     ]
 
 
-def _equivalences(differences: Float64, margin: float | None) -> list[dict[str, Any]]:
-    """What is said of each pair's equivalence; with fewer than `MIN_QUERIES` queries none is shown."""
-    n_queries, n_pairs = differences.shape
-    if margin is None:
-        return [{}] * n_pairs
-    corrected = holm(equivalence(differences, margin)).tolist()
-    enough = n_queries >= MIN_QUERIES
-    return [{"p_equivalent": p, "equivalent": enough and p < LEVEL} for p in corrected]
+def equivalence_figures(p_values: Float64, enough: BoolArray) -> list[dict[str, Any]]:
+    """What is said of each pair's equivalence: float64 [pairs], and whether each has queries enough."""
+    return [
+        {"p_equivalent": p, "equivalent": bool(can and p < LEVEL)}
+        for p, can in zip(holm(p_values).tolist(), enough, strict=True)
+    ]
 
 
 def many_queries_notes(pairs: Sequence[Pair], n_queries: int) -> Iterator[str]:
@@ -175,7 +176,7 @@ def many_queries_notes(pairs: Sequence[Pair], n_queries: int) -> Iterator[str]:
         )
 
 
-def _power(mean: float, error: float, n_queries: int) -> dict[str, Any]:
+def power_figures(mean: float, error: float, n_queries: int) -> dict[str, Any]:
     """Effect size, smallest detectable difference and queries needed of a pair; nothing without spread."""
     if not error > 0:
         return {}

@@ -14,6 +14,7 @@ from pipeline.config import Config
 from pipeline.config.sweep import refuse_namesakes
 from pipeline.core.errors import InputError
 from pipeline.core.progress import Progress, numbered
+from pipeline.metrics.names import parse_measure
 from pipeline.results.folder import Result
 from pipeline.results.suite_folder import check_kind, write_suite
 from pipeline.results.writing import check_folder, write_result
@@ -146,7 +147,10 @@ class Run:
         assert suite is not None
         groups = {name: each.group for name, each in suite.collections.items() if each.group}
         order = tuple(suite.collections)
-        return write_suite(self.folder, self.config.name, groups, self.results, self.errors, order)
+        main = {name: suite.measure_of(name) for name in order}
+        known = {name: str(parse_measure(measure)) for name, measure in main.items() if measure}
+        known = known if len(known) == len(order) else {}
+        return write_suite(self.folder, self.config.name, groups, self.results, self.errors, order, known)
 
 
 def prepare(

@@ -13,12 +13,12 @@ from pipeline.core.records import Float64
 from pipeline.core.table import Displayed, Table
 from pipeline.metrics.equivalence import rank_intervals
 from pipeline.metrics.macro import macro, macro_shown, percentile_interval, resampled_macro
-from pipeline.metrics.names import parse_measure
 from pipeline.metrics.paired import SAME
 from pipeline.metrics.statistics import compact_letters
 from pipeline.results import comparable
-from pipeline.results.comparison import column_of, cost
+from pipeline.results.comparison import check_margin, column_of, cost
 from pipeline.results.correction import Correction
+from pipeline.results.main_measures import MAIN, canonical_measure, main_measures_note, measure_in
 from pipeline.results.pairs import tested_pairs
 from pipeline.results.suite_folder import SavedSuite
 from pipeline.results.suite_leaderboard import SuiteEntry, suite_tables
@@ -99,6 +99,7 @@ def compare_suites(
     measure: str | None = None,
     baseline: int | None = None,
     correction: Correction = Correction.both,
+    margin: float | None = None,
 ) -> SuiteComparison:
     """Compare suites that have been read; like `pipeline.results.comparison.compare`.
 
@@ -106,18 +107,19 @@ def compare_suites(
         InputError: A collection failed in one of them, they have other collections, or a collection of them
             was scored on other queries or by other judgments; or the measure is not in all.
     """
+    check_margin(margin)
     first = suites[0]
     names = comparable.distinct_names(
         [suite.record.name for suite in suites], [suite.folder for suite in suites]
     )
     check_suites(suites, names)
-    measures = [name for name in first.measures if all(name in suite.measures for suite in suites)]
+    measures = shared_measures(suites)
     chosen = choose_measure(measures, measure, names)
     collections, weights = list(first.record.collections), first.weights
     strata = strata_of(suites, chosen)
     pairs = tested_pairs(len(suites), baseline)
     drawn = resampled_macro(strata, weights)
-    compared = compare_suite_pairs(names, collections, strata, weights, drawn, pairs, correction)
+    compared = compare_suite_pairs(names, collections, strata, weights, drawn, pairs, correction, margin)
     shown = [pair for pair, made in zip(pairs, compared, strict=True) if made.shown]
     return SuiteComparison(
         chosen,
@@ -125,7 +127,7 @@ def compare_suites(
         dict(first.record.groups),
         _entries(suites, names, strata, drawn, shown if baseline is None else None, correction),
         compared,
-        list(_notes(suites, names)),
+        _notes(suites, names, chosen),
         measures,
         strata,
         list(suites),
@@ -134,12 +136,22 @@ def compare_suites(
     )
 
 
+def shared_measures(suites: Sequence[SavedSuite]) -> list[str]:
+    """The measures that all suites have; their main measures only if those are the same in all."""
+    first = suites[0]
+    same = all(suite.record.main_measures == first.record.main_measures for suite in suites)
+    kept = [name for name in first.measures if all(name in suite.measures for suite in suites)]
+    return [name for name in kept if name != MAIN or same]
+
+
 def strata_of(suites: Sequence[SavedSuite], measure: str) -> list[Float64]:
     """For each collection float64 [queries, suites]: a measure, query by query in the first one's order."""
-    return [
-        np.stack([column_of(suite.results[name], measure, result.query_ids) for suite in suites], axis=1)
-        for name, result in suites[0].results.items()
-    ]
+    strata = []
+    for collection, result in suites[0].results.items():
+        name = measure_in(collection, measure, suites[0].record.main_measures)
+        columns = [column_of(suite.results[collection], name, result.query_ids) for suite in suites]
+        strata.append(np.stack(columns, axis=1))
+    return strata
 
 
 def check_suites(suites: Sequence[SavedSuite], names: Sequence[str]) -> None:
@@ -168,7 +180,7 @@ def check_suites(suites: Sequence[SavedSuite], names: Sequence[str]) -> None:
 
 def choose_measure(measures: Sequence[str], wanted: str | None, names: Sequence[str]) -> str:
     """The measure to compare by: the one that is wanted, or the first that all have."""
-    chosen = str(parse_measure(wanted)) if wanted else next(iter(measures), None)
+    chosen = canonical_measure(wanted) if wanted else next(iter(measures), None)
     if chosen is None or chosen not in measures:
         raise InputError(
             f"{chosen or 'no measure'} is not on every collection of {', '.join(names)}",
@@ -223,11 +235,19 @@ def _entries(
     return entries
 
 
-def _notes(suites: Sequence[SavedSuite], names: Sequence[str]) -> list[str]:
-    """What to know of each collection, with its name; a note that is the same of all is said once."""
-    said: dict[str, list[str]] = {}
+def _notes(suites: Sequence[SavedSuite], names: Sequence[str], measure: str) -> list[str]:
+    """Which main measures there are, and what to know of each collection, with its name.
+
+    A note that is the same of all collections is said once.
+    """
+    found: dict[str, list[str]] = {}
     for collection in suites[0].record.collections:
         for note in comparable.notes([suite.results[collection] for suite in suites], names):
-            said.setdefault(note, []).append(collection)
+            found.setdefault(note, []).append(collection)
     every = len(suites[0].record.collections)
-    return [note if len(where) == every else f"{', '.join(where)}: {note}" for note, where in said.items()]
+    main = [main_measures_note(suites[0].record.main_measures)] if measure == MAIN else []
+    of_some = (
+        note if len(where) == every else f"{', '.join(where)}: {note}" for note, where in found.items()
+    )
+    speeds = comparable.speed_notes([list(suite.results.values()) for suite in suites], names)
+    return [*main, *of_some, *speeds]

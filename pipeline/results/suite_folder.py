@@ -15,6 +15,7 @@ from pipeline.config.suites import SUITE_FILE
 from pipeline.core.errors import InputError
 from pipeline.core.table import Table
 from pipeline.results.folder import METRICS, ROUNDING, Result, SavedResult, read_record, read_result
+from pipeline.results.main_measures import MAIN, measure_in
 from pipeline.results.records import Metrics
 from pipeline.results.stage_rows import Name, Record
 from pipeline.results.suite_tables import suite_table
@@ -32,16 +33,19 @@ class SuiteRecord(Record):
     Attributes:
         collections: All of them, in the config's order.
         groups: The group of each collection that is in one.
+        main_measures: What each collection is judged by, where the suite says so of all.
         failed: What stopped each collection that has no result.
         keys: For each collection that has a result the key of its scores.
         queries, passages: How many there are in all collections together.
-        metrics: Macro means of the measures that all collections have; empty where one failed.
+        metrics: Macro means of the measures that all collections have, and of their main measures where
+            these differ; empty where one failed.
         intervals: Their 95% intervals; None where none is shown.
     """
 
     name: Name
     collections: Annotated[tuple[str, ...], Field(min_length=1)]
     groups: dict[str, str] = Field({})
+    main_measures: dict[str, str] = Field({})
     failed: dict[str, str] = Field({})
     keys: dict[str, str]
     queries: int
@@ -66,8 +70,14 @@ class SavedSuite:
 
     @property
     def measures(self) -> list[str]:
-        """Those that all results have, in the first one's order."""
-        return common_measures(self.results)
+        """Those that all results have, in the first one's order, and `MAIN` where main measures differ."""
+        return common_measures(self.results, self.record.main_measures)
+
+    def values_of(self, collection: str, measure: str) -> Float64:
+        """float64 [queries]: a measure of a collection's queries, in its own order."""
+        result = self.results[collection]
+        name = measure_in(collection, measure, self.record.main_measures)
+        return result.values[:, result.measures.index(name)]
 
     @property
     def weights(self) -> Float64:
@@ -107,14 +117,18 @@ class SuiteResult(Result):
 
     def tables(self) -> list[Table]:
         """Collections and measures."""
-        table = suite_table(self.metrics, {name: result.record for name, result in self.results.items()})
+        records = {name: result.record for name, result in self.results.items()}
+        table = suite_table(self.metrics, records)
         return [replace(table, notes=[*table.notes, f"in {self.folder}"])]
 
 
-def common_measures(results: Mapping[str, SavedResult]) -> list[str]:
-    """The measures that all results have, in the first one's order."""
+def common_measures(results: Mapping[str, SavedResult], main_measures: Mapping[str, str]) -> list[str]:
+    """The measures that all results have, in the first one's order, and `MAIN` where main measures differ."""
     first, *others = results.values()
-    return [name for name in first.measures if all(name in other.measures for other in others)]
+    common = [name for name in first.measures if all(name in other.measures for other in others)]
+    differ = len(set(main_measures.values())) > 1
+    has_main = all(main_measures.get(name) in result.measures for name, result in results.items())
+    return [*common, MAIN] if differ and has_main else common
 
 
 def suite_weights(collections: tuple[str, ...], groups: Mapping[str, str]) -> Float64:
@@ -131,6 +145,7 @@ def write_suite(
     results: Mapping[str, Result],
     errors: Mapping[str, Exception],
     order: tuple[str, ...],
+    main_measures: Mapping[str, str],
 ) -> SuiteResult:
     """Write `suite.json` from the collections' result folders.
 
@@ -141,12 +156,14 @@ def write_suite(
         results: Of the collections that were run.
         errors: What stopped each of the others.
         order: All collections.
+        main_measures: What each is judged by; empty where the suite does not say so of all.
     """
     saved = {each: read_result(folder / each) for each in order if each in results}
     document: dict[str, Any] = {
         "name": name,
         "collections": list(order),
         "groups": dict(groups),
+        "main_measures": dict(main_measures),
         "failed": {each: str(errors[each]) for each in order if each in errors},
         "keys": {each: _key(result) for each, result in saved.items()},
         "queries": sum(result.record.queries for result in saved.values()),
@@ -155,23 +172,26 @@ def write_suite(
         "intervals": {},
     }
     if not errors:
-        document |= _macro(saved, suite_weights(order, groups))
+        document |= _macro(saved, suite_weights(order, groups), main_measures)
     text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
     whole_files.write_whole(folder / SUITE_FILE, text.encode())
     return SuiteResult(folder, json.loads(text), dict(results), dict(errors))
 
 
-def _macro(results: Mapping[str, SavedResult], weights: Float64) -> dict[str, Any]:
+def _macro(
+    results: Mapping[str, SavedResult], weights: Float64, main_measures: Mapping[str, str]
+) -> dict[str, Any]:
     """Macro means and intervals of the measures that all have."""
     from pipeline.metrics.macro import macro, macro_intervals
     from pipeline.metrics.statistics import ends
 
-    measures = common_measures(results)
+    measures = common_measures(results, main_measures)
     if not measures:
         return {}
-    strata = [
-        result.values[:, [result.measures.index(name) for name in measures]] for result in results.values()
-    ]
+    strata = []
+    for collection, result in results.items():
+        columns = [measure_in(collection, measure, main_measures) for measure in measures]
+        strata.append(result.values[:, [result.measures.index(name) for name in columns]])
     means = macro(strata, weights).means.tolist()
     shown = [ends(low, high) for low, high in zip(*macro_intervals(strata, weights), strict=True)]
     return {
@@ -212,9 +232,12 @@ def _disagreement(suite: SavedSuite) -> str:
     if suite.record.failed:
         return ""
     for measure, mean in suite.record.metrics.items():
-        if any(measure not in result.record.metrics for result in suite.results.values()):
+        if measure not in suite.measures:
             return f"not every collection has {measure}"
-        means = [result.record.metrics[measure] for result in suite.results.values()]
+        means = [
+            result.record.metrics[measure_in(name, measure, suite.record.main_measures)]
+            for name, result in suite.results.items()
+        ]
         if not abs(float(suite.weights @ means) - mean) <= ROUNDING * max(1, *map(abs, means)):
             return f"the macro mean of {measure} is not that of its collections"
     return ""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from pipeline.core.records import Float64
+from pipeline.metrics.equivalence import macro_equivalence, macro_wilcoxon
 from pipeline.metrics.macro import (
     Strata,
     macro,
@@ -16,11 +18,20 @@ from pipeline.metrics.macro import (
     percentile_interval,
     weighted_values,
 )
+from pipeline.metrics.noninferiority import ROUNDING
 from pipeline.metrics.paired import SAME
 from pipeline.metrics.randomization import randomize
-from pipeline.metrics.statistics import CONFIDENCE, holm, shown_intervals, t_test
+from pipeline.metrics.statistics import CONFIDENCE, MIN_QUERIES, holm, shown_intervals, t_test
 from pipeline.results.correction import Correction
-from pipeline.results.pairs import LEVEL, Pair, PairTests, query_differences, simultaneous_interval
+from pipeline.results.pairs import (
+    LEVEL,
+    Pair,
+    PairTests,
+    equivalence_figures,
+    power_figures,
+    query_differences,
+    simultaneous_interval,
+)
 
 
 @dataclass(frozen=True)
@@ -51,8 +62,9 @@ class SuitePair(Pair):
     """Two results of a suite, by their macro means.
 
     Attributes are those of `Pair`, of macro means: intervals by the stratified bootstrap, the t-test with
-    Satterthwaite's degrees of freedom, and randomizations within collections. `wins`, `ties` and `losses`
-    count collections. Effect size and numbers of queries are None.
+    Satterthwaite's degrees of freedom, randomizations within collections, and Wilcoxon's ranks within them.
+    `wins`, `ties` and `losses` count collections. Effect size, detectable difference and queries needed are
+    those of one collection of all the queries that has the standard error of the macro mean.
 
     Attributes:
         collections: The pair on each collection.
@@ -69,6 +81,7 @@ def compare_suite_pairs(
     drawn: Float64,
     pairs: Sequence[tuple[int, int]],
     correction: Correction,
+    margin: float | None = None,
 ) -> list[SuitePair]:
     """Test pairs of results.
 
@@ -80,6 +93,7 @@ def compare_suite_pairs(
         drawn: float64 [resamples, results], of `pipeline.metrics.macro.resampled_macro`.
         pairs: Positions of the two results of each pair.
         correction: What decides which differences are shown.
+        margin: Within which two results count as equally good; None tests none.
     """
     if not pairs:
         return []
@@ -88,6 +102,12 @@ def compare_suite_pairs(
     has_interval = macro_shown(differences, weights)
     tests = _tests(strata, weights, pairs, differences)
     shown = tests.decisive(correction) < LEVEL
+    signed_ranks = macro_wilcoxon(differences, weights)
+    equivalences: list[dict[str, Any]] = [{}] * len(pairs)
+    if margin is not None:
+        enough = made.freedom >= MIN_QUERIES - 1 - ROUNDING
+        equivalences = equivalence_figures(macro_equivalence(differences, weights, margin), enough)
+    queries = sum(map(len, strata))
     reaches = _reaches(drawn, pairs, differences, weights, correction)
     alone = _on_each(collections, strata, pairs, differences)
     compared = []
@@ -114,6 +134,9 @@ def compare_suite_pairs(
                 wins=signs.count(1),
                 ties=signs.count(0),
                 losses=signs.count(-1),
+                **power_figures(float(made.means[i]), float(made.errors[i]), queries),
+                p_wilcoxon=float(signed_ranks[i]),
+                **equivalences[i],
                 collections=tuple(alone[i]),
             )
         )

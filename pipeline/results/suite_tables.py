@@ -7,6 +7,7 @@ from typing import Any
 
 from pipeline.core.display import counted, interval, rounded
 from pipeline.core.table import Cell, Column, Table
+from pipeline.results.main_measures import MAIN, main_measures_note, measure_in
 from pipeline.results.records import Metrics
 
 MACRO = "macro mean"
@@ -25,13 +26,16 @@ def suite_table(document: Mapping[str, Any], records: Mapping[str, Metrics]) -> 
         records: Of the collections that were run.
     """
     measures = list(dict.fromkeys(name for record in records.values() for name in record.metrics))
+    main_measures = document.get("main_measures", {})
+    measures += [MAIN] if MAIN in document["metrics"] else []
     columns = [Column("collection"), Column("queries", "right"), Column("passages", "right")]
     columns += [Column(name, "right") for name in measures]
     rows: list[list[str]] = []
     for name in document["collections"]:
         if record := records.get(name):
             sizes = [Cell(f"{size:,}", size) for size in (record.queries, record.passages)]
-            rows.append([name, *sizes, *(_mean(record.metrics, measure) for measure in measures)])
+            means = (_mean(record.metrics, measure_in(name, each, main_measures)) for each in measures)
+            rows.append([name, *sizes, *means])
         else:
             rows.append([name, "failed", *[""] * (len(measures) + 1)])
     notes = [f"{name} failed: {why}" for name, why in document["failed"].items()]
@@ -44,6 +48,8 @@ def suite_table(document: Mapping[str, Any], records: Mapping[str, Metrics]) -> 
     else:
         whole = counted(len(document["collections"]), "collection")
         notes.append(f"No macro mean: {len(document['failed']):,} of {whole} failed.")
+    if MAIN in measures:
+        notes.append(f"{main_measures_note(main_measures)}.")
     if groups := sorted(set(document["groups"].values())):
         notes.append(GROUPED.format(", ".join(groups)))
     title = f"{document['name']}: {counted(len(document['collections']), 'collection')}"

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from pipeline.metrics import noninferiority
-from pipeline.metrics.equivalence import equivalence, rank_intervals, wilcoxon
+from pipeline.metrics.equivalence import equivalence, macro_wilcoxon, rank_intervals, wilcoxon
 from pipeline.results.correction import Correction
 from pipeline.results.pairs import MANY, Pair, compare_pairs, many_queries_notes
 
@@ -45,6 +45,9 @@ def test_wilcoxon_is_scipy_s_and_by_hand() -> None:
     with_ties = np.vstack([drawn, np.zeros((50, 3))])
     assert wilcoxon(with_ties) == pytest.approx(wilcoxon(drawn))
     assert wilcoxon(np.zeros((30, 2))).tolist() == [1, 1]
+    one = np.ones(1)
+    assert macro_wilcoxon([with_ties], one) == pytest.approx(stats.wilcoxon(drawn, method="approx").pvalue)
+    assert macro_wilcoxon([np.zeros((30, 2)), np.zeros((9, 2))], np.array([0.5, 0.5])).tolist() == [1, 1]
     few = np.random.default_rng(6).choice([-0.5, 0.25, 0.5, 0.75], (9, 6))  # with equal differences
     for count in (9, 5, 1):
         assert wilcoxon(few[:count]) == pytest.approx(stats.wilcoxon(few[:count]).pvalue)

@@ -102,6 +102,14 @@ def test_what_it_says_of_three(make: Callable[..., SavedSuite]) -> None:
         signs = generator.choice([-1.0, 1.0], (20_000, len(flat)))
         p = (1 + (np.abs(signs @ flat) >= abs(flat.sum())).sum()) / 20_001
         assert pair.p_randomization == pytest.approx(p, abs=0.012)
+        deviation = (variances.sum() * 130) ** 0.5  # of one collection with this error and all queries
+        assert pair.effect_size == pytest.approx(mean / deviation)
+        assert pair.detectable == pytest.approx(2.83 * deviation / 130**0.5, rel=0.01)
+        ranked = [(np.sign(d) * stats.rankdata(np.abs(d)), len(d)) for d in differences]
+        shares = [ranks / (n * (n + 1) / 2) / 3 for ranks, n in ranked]
+        z = sum(share.sum() for share in shares) / sum((share**2).sum() for share in shares) ** 0.5
+        assert pair.p_wilcoxon == pytest.approx(2 * stats.norm.sf(abs(z)))
+        assert (pair.p_equivalent, pair.equivalent) == (None, None)
         for each, values in zip(pair.collections, differences, strict=True):
             assert each.difference == pytest.approx(values.mean(), abs=1e-12)
             assert each.p_ttest == pytest.approx(stats.ttest_1samp(values, 0).pvalue, abs=1e-9)
@@ -128,12 +136,42 @@ def test_letters_ranks_and_stars_agree(make: Callable[..., SavedSuite]) -> None:
     assert shown == [[True, True, False], [False] * 3, [True, True, False]]
     best, pairs, each = made.tables()
     assert best.rows[1][4].startswith("1 (1 to 1)")
-    assert "*" in pairs.rows[0][6]
+    assert "*" in pairs.rows[0][7]
     assert each.rows[0][1].endswith("*")
     assert not each.rows[0][3].endswith("*")
     against = compare_suites(suites, baseline=0)
     assert [(pair.a, pair.b) for pair in against.pairs] == [("two", "one"), ("three", "one")]
     assert [entry.letters for entry in against.results] == [None] * 3
+
+
+def test_speeds_that_do_not_compare_are_said_once(make: Callable[..., SavedSuite]) -> None:
+    one, other = make("one", 1), make("other", 2)
+    for number, collection in enumerate(SIZES):
+        for name in ("search", "index")[: 1 + number]:
+            for suite, threads in ((one, 2), (other, 4)):
+                saved = suite.results[collection]
+                row = {"stage": name, "seconds": 2.0, "threads": threads}
+                kept = [each.model_dump() for each in saved.record.stages if each.stage != name]
+                record = saved.record.model_dump() | {"stages": [*kept, row]}
+                suite.results[collection] = replace(saved, record=Metrics.model_validate(record))
+    (note,) = compare_suites([one, other]).notes
+    assert note.startswith("one and other computed search, index on different hardware")
+
+
+def test_macro_means_within_a_margin(make: Callable[..., SavedSuite]) -> None:
+    suites = [make("one", 1), make("near", 2), make("far", 3, (0.1, 0.1, 0))]
+    near, far, _ = compare_suites(suites, margin=0.04).pairs
+    assert (near.equivalent, far.equivalent) == (True, False)
+    differences = [suites[0].results[c].values - suites[1].results[c].values for c in SIZES]
+    weights = np.full(3, 1 / 3)
+    sides = [
+        macro_noninferiority([sign * each for each in differences], weights, np.array([0.04]))[0]
+        for sign in (1, -1)
+    ]
+    assert near.p_equivalent == pytest.approx(3 * max(sides).item())  # Holm's, of three pairs
+    assert compare_suites(suites, margin=0.04).tables()[1].rows[0][8].endswith("=")
+    with pytest.raises(InputError, match="--margin 0"):
+        compare_suites(suites, margin=0)
 
 
 @pytest.mark.parametrize("correction", list(Correction))

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from pipeline import load_config, run_benchmark, run_benchmarks
+from pipeline import compare, load_config, run_benchmark, run_benchmarks
 from pipeline.cli import app
 from pipeline.config import Config
 from pipeline.core.errors import InputError
@@ -74,6 +74,33 @@ def test_a_macro_mean_is_the_mean_of_the_single_runs(place: Path) -> None:
     assert written["collections"] == list(NAMES)
     assert result.record.queries == 105
     assert list(read_suite_result(place / "out/three").results) == list(NAMES)
+
+
+def test_main_measures_that_differ_have_a_mean_of_their_own(place: Path) -> None:
+    listed = [f"  {name}: {{data: {{source: beir, path: {name}}}}}\n" for name in NAMES[:2]]
+    listed.append("  large: {data: {source: beir, path: large}, main_measure: R@5}\n")
+    text = f"main_measure: mrr@10\ncollections:\n{''.join(listed)}"
+    (place / "suite.yaml").write_text(text, encoding="utf-8")
+    result = run(place, "data={suite: ./suite.yaml}")
+    main = dict.fromkeys(NAMES[:2], "mrr@10") | {"large": "recall@5"}
+    assert result.metrics["main_measures"] == main
+    assert list(result.metrics["metrics"]) == [*MEASURES, "main measures"]
+    means = [result.results[name].record.metrics[measure] for name, measure in main.items()]
+    assert result.metrics["metrics"]["main measures"] == pytest.approx(np.mean(means), abs=1e-12)
+    (table,) = result.tables()
+    assert table.columns[-1].name == "main measures"
+    assert "main measures: mrr@10 of small, middle; recall@5 of large." in table.notes
+    made = compare([result.folder, result.folder], "main", margin=0.1)
+    assert (made.measure, made.results[0].mean) == ("main measures", pytest.approx(np.mean(means)))
+    assert list(made.results[0].by_collection.values()) == pytest.approx(means)
+    assert made.notes[0].startswith("main measures: mrr@10 of small")
+    said = CliRunner().invoke(app, ["gate", str(result.folder), "--baseline", str(result.folder),
+                                    "--measure", "main measures", "--json"])  # fmt: skip
+    assert json.loads(said.stdout)["measures"][0]["measure"] == "main measures"
+    page = place / "page.html"
+    said = CliRunner().invoke(app, ["report", str(result.folder), "--html", str(page)])
+    assert said.exit_code == 0, said.stderr
+    assert "main measures" in page.read_text(encoding="utf-8")
 
 
 def test_collections_of_one_group_count_as_one(place: Path) -> None:
@@ -188,6 +215,35 @@ def test_the_model_is_loaded_once_and_a_corpus_that_is_used_twice_encoded_once(
     assert len(loads) == 1
     assert "passages" in result.results["twin"].reused
     assert "queries" not in result.results["twin"].reused
+
+
+@pytest.mark.usefixtures("quick_conversion")
+def test_an_encoder_and_a_reranker_are_loaded_once_for_all_collections(
+    place: Path, bge_folder: Path, reranker: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    whole = OpensEngine.__call__
+
+    def noted(self: OpensEngine, store: Store) -> Any:
+        opened.append(str(self.key))
+        return whole(self, store)
+
+    monkeypatch.setattr(OpensEngine, "__call__", noted)
+    settings = (
+        f"model={{backend: native, precision: int16, name: {bge_folder}}}",
+        f"rerank={{backend: native, name: {reranker('bert')}, depth: 3}}",
+    )
+    result = run(place, *settings)
+    assert len(opened) == len(set(opened)) == 2
+    for name in NAMES:
+        assert result.results[name].reused == []
+        assert result.results[name].record.stage("rerank").seconds is not None
+    again = config_in(place, *settings, "name=again")
+    assert run_benchmark(again, fresh=True).metrics["metrics"] == result.metrics["metrics"]
+    assert len(opened) == 4
+    alone = run_benchmark(config_in(place, "data={source: beir, path: small}", "name=alone", *settings))
+    assert alone.metrics["metrics"] == result.results["small"].record.metrics
+    assert len(opened) == 4
 
 
 def test_suites_and_single_benchmarks_run_beside_each_other(place: Path) -> None:

@@ -71,7 +71,7 @@ def _measure_tables(comparison: SuiteComparison) -> Iterator[Table]:
         ):
             columns.append((Column(label, "right"), [Cell(f"{size:,}", size) for size in sizes]))
         for measure in comparison.measures:
-            means = [each.record.metrics[measure] for each in suite.results.values()]
+            means = [float(suite.values_of(name, measure).mean()) for name in comparison.collections]
             columns.append((Column(measure, "right"), [Cell(rounded(mean), mean) for mean in means]))
         yield table_of(entry.name, columns)
 
