@@ -15,7 +15,7 @@ from pipeline.encoders.batching import TokenBatch
 from pipeline.encoders.conversion import keep_files
 from pipeline.encoders.native import abilities
 from pipeline.encoders.native.prepared import TOKENIZER, WEIGHTS
-from pipeline.encoders.native.running import NativeRunner, ready_kernels
+from pipeline.encoders.native.running import NativeRunner
 from pipeline.rerankers import conversion
 from pipeline.rerankers.model import Reranker
 from pipeline.rerankers.pairs import PairScorer, encoder_tokenizer, token_types
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SCHEMA = 1
+SCHEMA = 2
+ARCHITECTURES = tuple(f"{kind}ForSequenceClassification" for kind in ("Bert", "Roberta", "XLMRoberta"))
 TOLERANCE = 1e-3  # largest difference from torch's scores, as a share of their range
 
 
@@ -46,7 +47,7 @@ class NativeRerankSettings(FlagRerankSettings):
 
     def suits(self, model: Reranker) -> bool:
         """See `RunsModel.suits`."""
-        is_classifier = model.architecture.endswith("ForSequenceClassification")
+        is_classifier = model.architecture in ARCHITECTURES
         known = abilities.computes(model.config, model.trust_remote_code)
         return abilities.has_vnni() and is_classifier and known
 
@@ -74,7 +75,6 @@ class _Backend(NativeRunner):
 
         from pipeline.rerankers.packing import PackedClassifier
 
-        ready_kernels()
         super().__init__(model.name, model.pad_id, PackedClassifier(prepared / WEIGHTS))
         inputs = json.loads((prepared / conversion.INPUTS).read_text(encoding="utf-8"))
         tokenizer = Tokenizer.from_file(str(prepared / TOKENIZER))
@@ -91,7 +91,6 @@ def _pack(model: Reranker, draft: Draft) -> dict[str, Any]:
     log.info("packing %s in int16, once", model.name)
     with draft.scratch() as aside:
         conversion.convert_in_subprocess(model, "native", aside / WEIGHTS, abilities.LIMITS)
-        ready_kernels()
         packed = PackedClassifier(aside / WEIGHTS)
         difference, span = conversion.largest_difference(packed.scores, aside / conversion.EXPECTED)
         if not difference <= TOLERANCE * span:  # also if one is NaN

@@ -118,10 +118,8 @@ def test_an_extra_that_a_setting_needs_is_named(
     ("change", "backend"),
     [
         ({"hidden_act": "relu"}, "openvino"),
-        ({"model_type": "distilbert"}, "openvino"),
-        ({"intermediate_size": 100}, "openvino"),
-        ({"num_attention_heads": 8}, "openvino"),
-        ({"num_attention_heads": None}, "openvino"),
+        ({"model_type": "electra"}, "openvino"),
+        ({"is_decoder": True}, "openvino"),
         ({"position_embedding_type": "relative_key"}, "openvino"),
         ({"architectures": ["QwenForCausalLM"], "model_type": "qwen3"}, "flag"),
     ],

@@ -87,26 +87,34 @@ def test_what_stands_in_other_rows_moves_no_bit() -> None:
 
 
 @pytest.mark.parametrize("lengths", [[1], [5, 6, 7], [31, 1, 33, 16], [100, 64]], ids=str)
-@pytest.mark.parametrize(("heads", "size"), [(2, 32), (1, 64)])
-def test_attention_is_numpy_s(lengths: list[int], heads: int, size: int) -> None:
+@pytest.mark.parametrize(
+    ("heads", "size", "window", "biased"),
+    [(2, 32, 999, False), (1, 64, 999, True), (2, 32, 20, False), (2, 32, 0, True)],
+)
+def test_attention_is_numpy_s(lengths: list[int], heads: int, size: int, window: int, biased: bool) -> None:
     generator, tokens, width = np.random.default_rng(2), sum(lengths), heads * size
     query = (generator.standard_normal((tokens + 6, width)) * 2).astype(np.float32)
     key_value = generator.standard_normal((tokens, 2 * width)).astype(np.float32)
     texts = np.concatenate([[0], np.cumsum(lengths)])
     out = np.empty_like(query)
-    kernels.attend(query, texts, key_value, texts, heads, out)
+    drawn = generator.standard_normal((heads, 2 * max(lengths) - 1)).astype(np.float32)
+    biases = drawn if biased else None
+    kernels.attend(query, texts, key_value, texts, heads, size, window, biases, out)
     first = np.empty_like(query)
-    kernels.attend(
-        np.concatenate([query[texts[:-1]], query]), np.arange(len(texts)), key_value, texts, heads, first
-    )
+    firsts = np.concatenate([query[texts[:-1]], query])
+    kernels.attend(firsts, np.arange(len(texts)), key_value, texts, heads, size, window, biases, first)
     for text, (start, end) in enumerate(itertools.pairwise(texts)):
         for head in range(heads):
             part = slice(head * size, (head + 1) * size)
             keys, values = key_value[start:end, part], key_value[start:end, width:][:, part]
             scores = query[start:end, part].astype(np.float64) @ keys.T
+            ahead = np.arange(end - start) - np.arange(end - start)[:, None]
+            if biased:
+                scores += drawn[head, ahead + max(lengths) - 1]
+            scores[np.abs(ahead) > window] = -np.inf
             shares = np.exp(scores - scores.max(1, keepdims=True))
             expected = shares / shares.sum(1, keepdims=True) @ values
-            assert np.abs(out[start:end, part] - expected).max() < 1e-5
+            assert np.abs(out[start:end, part] - expected).max() < 2e-5
             assert np.abs(first[text, part] - expected[0]).max() < 1e-5
 
 

@@ -16,7 +16,7 @@ from pipeline.encoders.agreement import Reference
 from pipeline.encoders.batching import TokenBatch
 from pipeline.encoders.native import abilities
 from pipeline.encoders.native.prepared import CPU, INT16, TOKENIZER, WEIGHTS, prepared_model, recipe
-from pipeline.encoders.native.running import NativeRunner, NativeSeveralOutputs, ready_kernels
+from pipeline.encoders.native.running import NativeRunner, NativeSeveralOutputs
 from pipeline.models.model import Model
 from pipeline.storage.artifacts import Artifact, Recipe
 from pipeline.storage.store import Store
@@ -78,7 +78,6 @@ class NativeBackend(NativeRunner):
     def __init__(self, model: Model, prepared: Path) -> None:
         from tokenizers import Tokenizer
 
-        ready_kernels()
         network = _read(model, prepared / WEIGHTS)
         super().__init__(model.name, model.pad_id, network)
         self.tokenizer = Tokenizer.from_file(str(prepared / TOKENIZER))

@@ -1,4 +1,4 @@
-"""Kernels of the native backend: a BERT network whose matrix products are computed in int16.
+"""Kernels of the native backend: an encoder whose matrix products are computed in int16.
 
 Speed: processors with VNNI have an instruction, `vpdpwssd`, that takes two registers of int16 pairs,
 multiplies them number by number, adds the two products of each pair, and adds that to a register of int32
@@ -14,6 +14,11 @@ the point; bfloat16 has 8 for any number.
 No padding: the tokens of all texts lie one after another, in arrays [tokens, width]. Integer sums are exact,
 whatever their order, and everything else is computed token by token or text by text, in one order. So a
 text's vector is the same, bit by bit, whichever texts are computed beside it.
+
+Layers: one forward pass computes all networks. It reads from a `Layout` how a network's layers are made, and
+leaves out what they have not; `pipeline.encoders.native.architectures` says it of each architecture. Where a
+width is no multiple of what the tiles need, arrays have more columns. These hold zeros, which change no sum,
+and everything that counts the numbers of a row leaves them out.
 
 Compilation: Numba translates the functions below to LLVM's intermediate representation, a typed assembler
 without real registers, and LLVM makes machine code of it for the processor it runs on. Plain loops over
@@ -272,10 +277,40 @@ class Weights(NamedTuple):
     query: Linear  # divided by the square root of a head's width
     key_value: Linear  # keys and below them values
     mixed: Linear  # output projection of attention
-    attended: LayerNorm  # of its output plus the attention's input
-    up: Linear  # first feed-forward layer, before GELU
+    attended: LayerNorm  # of its output plus the attention's input; with `Parts.before`, of that input alone
+    up: Linear  # first feed-forward layer; with `Parts.gate` what is activated, and below it the other half
     down: Linear  # second feed-forward layer
-    output: LayerNorm  # of its output plus the input of `up`
+    output: LayerNorm  # of its output plus the input of `up`; with `Parts.before`, of that input alone
+
+
+GELU, SILU = 0, 1  # activations
+EVERYWHERE = 1 << 30  # the window of a layer whose tokens all see each other
+
+
+class Layout(NamedTuple):
+    """Sizes of a network's layers."""
+
+    width: int  # numbers of a hidden state, without the columns that were added
+    heads: int  # of attention
+    size: int  # columns of a head
+    epsilon: Any  # float32, of every normalization
+
+
+class Parts(NamedTuple):
+    """How the layers of a network differ from BERT's; a field is empty or negative where they do not.
+
+    BERT and its kin have None in place of it, which is a type of its own for Numba. What the condition `parts
+    is None` makes unreachable is left out: `forward` is compiled for them without code that they do not need.
+    """
+
+    before: bool  # normalization comes before attention and feed-forward, and not after their sum with input
+    normalized: Any  # int64 [layers]: whether the input of attention is normalized, with `before`
+    last: LayerNorm  # of the last hidden states, with `before`; [1, width]
+    gate: int  # GELU or SILU: so activated, one half of `up` is multiplied by the other; -1 is plain GELU
+    windows: Any  # int64 [layers]: the largest distance of two tokens that see each other
+    turns: Any  # float32 [tables, positions, size of a head]: cosines, then sines, for `rotate`
+    tables: Any  # int64 [layers]: which table of `turns` gives a layer the angles of positions
+    biases: Any  # float32 [heads, 2 positions - 1]: added to scores, by how far a key is ahead
 
 
 class Workspace(NamedTuple):
@@ -357,83 +392,174 @@ def copy_rows(rows: Float32, numbers: Int64, out: Float32) -> None:
 
 
 @_part_of_forward
-def add_and_normalize(x: Float32, more: Float32, weight: Float32, bias: Float32, epsilon: float) -> None:
-    """Add `more` to x [n, width] in place, then apply a layer normalization to each row."""
-    n, width = x.shape
-    for i in range(n):
-        total = float32(0)
-        for j in range(width):
+def add(x: Float32, more: Float32) -> None:
+    """Add `more` to x [n, width] in place."""
+    for i in range(x.shape[0]):
+        for j in range(x.shape[1]):
             x[i, j] += more[i, j]
-            total += x[i, j]
-        mean, square = total / float32(width), float32(0)
-        for j in range(width):
-            x[i, j] -= mean
-            square += x[i, j] * x[i, j]
-        factor = float32(1) / np.sqrt(square / float32(width) + epsilon)
-        for j in range(width):
-            x[i, j] = x[i, j] * factor * weight[j] + bias[j]
 
 
 @_inlined
-def _softmax(scores: Float32) -> None:
-    """Softmax in place; the largest score is subtracted first, so `_exp` is given x <= 0."""
-    most, total = scores[0], float32(0)
-    for j in range(len(scores)):
-        most = larger(most, scores[j])
-    for j in range(len(scores)):
-        scores[j] = _exp(scores[j] - most)
-        total += scores[j]
-    for j in range(len(scores)):
-        scores[j] /= total
+def _normalize_row(
+    x: Float32, weight: Float32, bias: Float32, width: int, epsilon: float, out: Float32
+) -> None:
+    total = float32(0)
+    for j in range(width):
+        total += x[j]
+    mean, square = total / float32(width), float32(0)
+    for j in range(width):
+        out[j] = x[j] - mean
+        square += out[j] * out[j]
+    factor = float32(1) / np.sqrt(square / float32(width) + epsilon)
+    for j in range(width):
+        out[j] = out[j] * factor * weight[j] + bias[j]
 
 
 @_part_of_forward
-def attend(query: Float32, starts: Int64, key_value: Float32, texts: Int64, heads: int, out: Float32) -> None:
+def normalize(x: Float32, weight: Float32, bias: Float32, width: int, epsilon: float, out: Float32) -> None:
+    """Set `out` to x [n, columns] with the first `width` numbers of each row normalized; it may be x."""
+    for i in range(x.shape[0]):
+        _normalize_row(x[i], weight, bias, width, epsilon, out[i])
+
+
+@_part_of_forward
+def add_and_normalize(
+    x: Float32, more: Float32, weight: Float32, bias: Float32, width: int, epsilon: float
+) -> None:
+    """Add `more` to x in place, then normalize it; see `normalize`."""
+    for i in range(x.shape[0]):
+        row = x[i]
+        for j in range(width):
+            row[j] += more[i, j]
+        _normalize_row(row, weight, bias, width, epsilon, row)
+
+
+@_part_of_forward
+def gate(made: Float32, activation: int, out: Float32) -> None:
+    """Set out [n, inner] to the left half of `made` [n, 2 inner], activated, times its right half.
+
+    SiLU is x / (1 + e^-x); with e^-|x|, which `_exp` gives, that is x / (1 + e) or x e / (1 + e).
+    """
+    inner = out.shape[1]
+    for i in range(out.shape[0]):
+        if activation == GELU:
+            for j in range(inner):
+                out[i, j] = _gelu(made[i, j]) * made[i, inner + j]
+        else:
+            for j in range(inner):
+                x = made[i, j]
+                small = _exp(-abs(x))
+                share = (float32(1) if x >= float32(0) else small) / (float32(1) + small)
+                out[i, j] = x * share * made[i, inner + j]
+
+
+@_part_of_forward
+def rotate(x: Float32, places: Int64, turns: Float32, heads: int, size: int) -> None:
+    """Turn the heads of x [n, columns] in place, by angles of each row's place in its text (RoPE).
+
+    Numbers j and j + half of a head are a point in the plane, turned by the angle number j of the place: so
+    the product of a query and a key depends on how far apart they are, and not on where.
+
+    Args:
+        x: float32, with heads of `size` columns, one beside the other.
+        places: int64 [n].
+        turns: float32 [positions, width of a head]: cosines of the angles, then their sines.
+        heads: Number of heads.
+        size: Columns of a head.
+    """
+    half = turns.shape[1] // 2
+    for i in range(x.shape[0]):
+        turn = turns[places[i]]
+        for head in range(0, heads * size, size):
+            for j in range(half):
+                left, right = x[i, head + j], x[i, head + half + j]
+                x[i, head + j] = left * turn[j] - right * turn[half + j]
+                x[i, head + half + j] = right * turn[j] + left * turn[half + j]
+
+
+@_inlined
+def _softmax(scores: Float32, first: int, end: int) -> None:
+    """Softmax in place of scores[first:end], the others become 0.
+
+    The largest score is subtracted first, so `_exp` is given x <= 0.
+    """
+    most, total = scores[first], float32(0)
+    for j in range(first, end):
+        most = larger(most, scores[j])
+    for j in range(first, end):
+        scores[j] = _exp(scores[j] - most)
+        total += scores[j]
+    for j in range(first, end):
+        scores[j] /= total
+    for j in range(first):
+        scores[j] = float32(0)
+    for j in range(end, len(scores)):
+        scores[j] = float32(0)
+
+
+@_part_of_forward
+def attend(
+    query: Float32, starts: Int64, key_value: Float32, texts: Int64, heads: int, size: int, window: int,
+    biases: Any, out: Float32,
+) -> None:  # fmt: skip
     """Attention within each text, in fp32, for one text and one head at a time.
 
     A head's keys are first copied to [size, tokens], transposed, so that a tile multiplies a query with the
-    keys of neighbouring tokens, one per lane. Six queries' scores are computed together, become shares by
-    softmax, and are multiplied with the values, which are one per lane as they lie. Widths are rounded up to
-    whole tiles: what is computed beyond a text's tokens is never read. A tile may also write rows below a
-    text's last one; those are the next text's, which are written later, or the 6 spare ones at the end.
+    keys of neighbouring tokens, one per lane. Six queries' scores are computed together, with the keys that
+    at least one of them sees, become shares by softmax, and are multiplied with the values, which are one per
+    lane as they lie. Keys that one of the six does not see have the share 0. Widths are rounded up to whole
+    tiles: what is computed beyond a text's tokens is never read. A tile may also write rows below a text's
+    last one; those are the next text's, which are written later, or the 6 spare ones at the end.
 
     Args:
-        query: float32 [n + 6, width]; the queries of text t are the rows `starts[t]` to `starts[t + 1]`.
+        query: float32 [n + 6, columns]; the queries of text t are the rows `starts[t]` to `starts[t + 1]`,
+            and the first of them is the text's first token.
         starts: int64 [texts + 1].
-        key_value: float32 [tokens, 2 width], keys first.
+        key_value: float32 [tokens, 2 columns], keys first.
         texts: int64 [texts + 1], the first row of each text in `key_value`, and the end.
-        heads: Number of heads.
-        out: float32 [n + 6, width].
+        heads: Number of heads, one beside the other.
+        size: Columns of a head.
+        window: The largest distance of a key that a query sees.
+        biases: See `Parts`.
+        out: float32 [n + 6, columns].
     """
-    width = query.shape[1]
-    size, most = width // heads, 0
+    width, most = query.shape[1], 0
     for text in range(len(texts) - 1):
         most = max(most, texts[text + 1] - texts[text])
     most = -(-most // _FLOAT_WIDTH) * _FLOAT_WIDTH
-    keys, shares = np.empty(size * most, np.float32), np.empty(TALL * most, np.float32)
+    keys, shares = np.empty(size * most + _FLOAT_WIDTH, np.float32), np.empty(TALL * most, np.float32)
     for text in range(len(texts) - 1):
         start, length = texts[text], texts[text + 1] - texts[text]
         wide = -(-length // _FLOAT_WIDTH) * _FLOAT_WIDTH
-        for head in range(0, width, size):
+        for head in range(heads):
+            column = head * size
             for k in range(size):
                 for j in range(length):
-                    keys[k * wide + j] = key_value[start + j, head + k]
+                    keys[k * wide + j] = key_value[start + j, column + k]
             for i in range(starts[text], starts[text + 1], TALL):
-                for j in range(0, wide, _FLOAT_WIDTH):
-                    _float_tile(shares, j, wide, query, i * width + head, width, keys, j, wide, size)
-                for row in range(min(TALL, starts[text + 1] - i)):
-                    _softmax(shares[row * wide : row * wide + length])
+                place, rows = i - starts[text], min(TALL, starts[text + 1] - i)
+                low, high = max(place - window, 0), min(place + rows + window, length)
+                seen = high - low
+                for j in range(0, seen, _FLOAT_WIDTH):
+                    _float_tile(shares, j, wide, query, i * width + column, width, keys, low + j, wide, size)
+                for row in range(rows):
+                    share = shares[row * wide : row * wide + seen]
+                    if biases is not None and len(biases):
+                        behind = biases.shape[1] // 2 - (place + row) + low
+                        for j in range(seen):
+                            share[j] += biases[head, behind + j]
+                    first = max(place + row - window, 0) - low
+                    _softmax(share, first, min(place + row + window + 1, length) - low)
                 for j in range(0, size, _FLOAT_WIDTH):
-                    value = start * 2 * width + width + head + j
+                    value = (start + low) * 2 * width + width + column + j
                     _float_tile(
-                        out, i * width + head + j, width, shares, 0, wide,
-                        key_value, value, 2 * width, length,
-                    )  # fmt: skip
+                        out, i * width + column + j, width, shares, 0, wide, key_value, value, 2 * width, seen
+                    )
 
 
 @compiled
 def forward(
-    ids: Int64, positions: Int64, texts: Int64, weights: Weights, heads: int, epsilon: float, only_first: bool
+    ids: Int64, positions: Int64, texts: Int64, weights: Weights, layout: Layout, parts: Any, only_first: bool
 ) -> Float32:
     """The last hidden state of some texts' tokens.
 
@@ -442,59 +568,106 @@ def forward(
         positions: int64 [tokens], each token's row of the position embeddings.
         texts: int64 [texts + 1], the first token of each text, and the end.
         weights: The network's weights.
-        heads: Number of attention heads.
-        epsilon: float32, of every normalization.
+        layout: Sizes of its layers.
+        parts: `Parts`, or None.
         only_first: Whether the last layer computes the first token of each text alone (see
             `encoders.torch.first_token`).
 
     Returns:
-        float32 [tokens, width], or [texts, width].
+        float32 [tokens, columns], or [texts, columns].
     """
-    tokens, width = len(ids), weights.words.shape[1]
-    layers, inner = weights.up.factors.shape
-    x = np.empty((tokens, width), np.float32)
-    position_rows = np.empty((tokens, width), np.float32)
+    tokens, width, epsilon = len(ids), layout.width, layout.epsilon
+    heads, size = layout.heads, layout.size
+    layers, columns = weights.down.factors.shape
+    both = weights.key_value.factors.shape[1]
+    made_up = weights.up.factors.shape[1]
+    x = np.empty((tokens, columns), np.float32)
+    position_rows = np.empty((tokens, columns), np.float32)
     copy_rows(weights.words, ids, x)
     copy_rows(weights.positions, positions, position_rows)
-    add_and_normalize(x, position_rows, weights.embedded.weight, weights.embedded.bias, epsilon)
-    query = np.zeros((tokens + TALL, width), np.float32)
-    attended = np.empty((tokens + TALL, width), np.float32)
-    key_value = np.empty((tokens, 2 * width), np.float32)
-    widest = max(inner, 2 * width)
+    add_and_normalize(x, position_rows, weights.embedded.weight, weights.embedded.bias, width, epsilon)
+    query = np.zeros((tokens + TALL, both // 2), np.float32)
+    attended = np.zeros((tokens + TALL, both // 2), np.float32)
+    key_value = np.empty((tokens, both), np.float32)
+    widest = max(made_up, both, columns)
     space = Workspace(
         np.zeros(BLOCK * widest, np.int16), np.empty(BLOCK, np.float32), np.empty(BLOCK * widest, np.int32)
     )
-    inner_rows, added_rows = np.empty((BLOCK, inner), np.float32), np.empty((BLOCK, width), np.float32)
+    up_rows, added_rows = np.empty((BLOCK, made_up), np.float32), np.empty((BLOCK, columns), np.float32)
     starts, queries = texts, tokens
+    if parts is not None:
+        gated_rows = np.empty((BLOCK, made_up // 2), np.float32)
+        normal = np.zeros((tokens if parts.before else 0, columns), np.float32)
+        places = np.empty(tokens, np.int64)
+        for text in range(len(texts) - 1):
+            for token in range(texts[text], texts[text + 1]):
+                places[token] = token - texts[text]
     for layer in range(layers):
+        norm, bias = weights.attended.weight[layer], weights.attended.bias[layer]
+        given = x
+        if parts is not None and parts.before:
+            given = normal
+            if parts.normalized[layer] == 1:
+                normalize(x, norm, bias, width, epsilon, normal)
+            else:
+                normal[:] = x
         for start in range(0, tokens, BLOCK):
             end = min(start + BLOCK, tokens)
-            linear(x[start:end], weights.key_value, layer, False, space, key_value[start:end])
+            linear(given[start:end], weights.key_value, layer, False, space, key_value[start:end])
+            if parts is not None and len(parts.turns):
+                turns = parts.turns[parts.tables[layer]]
+                rotate(key_value[start:end], places[start:end], turns, heads, size)
         if only_first and layer == layers - 1:
             queries = len(texts) - 1
             starts = np.arange(queries + 1)
             copy_rows(x, texts[:-1], x)
+            if parts is not None:
+                places[:queries] = 0
+            if parts is not None and parts.before:
+                copy_rows(normal, texts[:-1], normal)
         for start in range(0, queries, BLOCK):
             end = min(start + BLOCK, queries)
-            linear(x[start:end], weights.query, layer, False, space, query[start:end])
-        attend(query, starts, key_value, texts, heads, attended)
+            linear(given[start:end], weights.query, layer, False, space, query[start:end])
+            if parts is not None and len(parts.turns):
+                turns = parts.turns[parts.tables[layer]]
+                rotate(query[start:end], places[start:end], turns, heads, size)
+        if parts is None:
+            attend(query, starts, key_value, texts, heads, size, EVERYWHERE, None, attended)
+        else:
+            window = parts.windows[layer]
+            attend(query, starts, key_value, texts, heads, size, window, parts.biases, attended)
+        feed_norm, feed_bias = weights.output.weight[layer], weights.output.bias[layer]
         for start in range(0, queries, BLOCK):
             end = min(start + BLOCK, queries)
-            rows, up, down = x[start:end], inner_rows[: end - start], added_rows[: end - start]
+            n = end - start
+            rows, up, down = x[start:end], up_rows[:n], added_rows[:n]
             linear(attended[start:end], weights.mixed, layer, False, space, down)
-            add_and_normalize(
-                rows, down, weights.attended.weight[layer], weights.attended.bias[layer], epsilon
-            )
-            linear(rows, weights.up, layer, True, space, up)
+            seen = rows
+            if parts is None or not parts.before:
+                add_and_normalize(rows, down, norm, bias, width, epsilon)
+            else:
+                add(rows, down)
+                seen = normal[start:end]
+                normalize(rows, feed_norm, feed_bias, width, epsilon, seen)
+            linear(seen, weights.up, layer, parts is None or parts.gate < 0, space, up)
+            if parts is not None and parts.gate >= 0:
+                left, up = up, gated_rows[:n]
+                gate(left, parts.gate, up)
             linear(up, weights.down, layer, False, space, down)
-            add_and_normalize(rows, down, weights.output.weight[layer], weights.output.bias[layer], epsilon)
+            if parts is None or not parts.before:
+                add_and_normalize(rows, down, feed_norm, feed_bias, width, epsilon)
+            else:
+                add(rows, down)
+    if parts is not None and parts.before:
+        last = parts.last
+        normalize(x[:queries], last.weight[0], last.bias[0], width, epsilon, x[:queries])
     return x[:queries]
 
 
 @compiled
 def largest_logits(
     hidden: Float32, owners: Int64, texts: int, transform: Linear, norm: LayerNorm, decoder: Linear,
-    epsilon: float,
+    width: int, epsilon: float,
 ) -> Float32:  # fmt: skip
     """For each text and each word of the vocabulary the largest logit of a masked language model.
 
@@ -502,33 +675,33 @@ def largest_logits(
     in the processor's cache, and the matrix of all tokens and words never exists.
 
     Args:
-        hidden: float32 [tokens, width], the last hidden states of all texts' tokens.
+        hidden: float32 [tokens, k], the last hidden states of all texts' tokens.
         owners: int64 [tokens], the text of each token.
         texts: How many texts there are.
         transform: The head's first layer, before GELU, as the one layer of a `Linear`.
-        norm: Its normalization, float32 [1, width].
+        norm: Its normalization, float32 [1, columns].
         decoder: The layer from there to words, their number rounded up to a multiple of 64.
+        width: The number of outputs of the first layer; its columns are rounded up to a multiple of 64.
         epsilon: float32, of the normalization.
 
     Returns:
         float32 [texts, words].
     """
-    tokens, width = hidden.shape
+    tokens, columns = len(hidden), transform.factors.shape[1]
     words = decoder.factors.shape[1]
     out = np.full((texts, words), np.float32(-1e30), np.float32)
     space = Workspace(
-        np.zeros(BLOCK * width, np.int16),
+        np.zeros(BLOCK * columns, np.int16),
         np.empty(BLOCK, np.float32),
-        np.empty(BLOCK * max(width, PANEL), np.int32),
+        np.empty(BLOCK * max(columns, PANEL), np.int32),
     )
-    made, nothing = np.empty((BLOCK, width), np.float32), np.zeros((BLOCK, width), np.float32)
-    pairs = width // 2
+    made, pairs = np.empty((BLOCK, columns), np.float32), columns // 2
     weights, factors, bias = decoder.pairs[0], decoder.factors[0], decoder.bias[0]
     for start in range(0, tokens, BLOCK):
         n = min(BLOCK, tokens - start)
         rows = made[:n]
         linear(hidden[start : start + n], transform, 0, True, space, rows)
-        add_and_normalize(rows, nothing[:n], norm.weight[0], norm.bias[0], epsilon)
+        normalize(rows, norm.weight[0], norm.bias[0], width, epsilon, rows)
         round_rows(rows, space)
         packed = space.rows.view(np.int32)
         for panel in range(0, words, PANEL):
@@ -575,11 +748,11 @@ def compile_logits() -> None:
     ones = np.ones((1, PANEL), np.float32)
     layer = Linear(np.zeros((1, PANEL * PANEL // 2), np.int32), ones, ones)
     owners = np.zeros(1, np.int64)
-    largest_logits(ones, owners, 1, layer, LayerNorm(ones, ones), layer, np.float32(1))
+    largest_logits(ones, owners, 1, layer, LayerNorm(ones, ones), layer, PANEL, np.float32(1))
 
 
 def compile_all() -> None:
-    """Compile `forward`, or load it from disk, by computing one token with one layer."""
+    """Compile `forward` for BERT, or load it from disk, by computing one token with one layer."""
 
     def linear(rows: int) -> Linear:
         ones = np.ones((1, rows), np.float32)
@@ -591,4 +764,5 @@ def compile_all() -> None:
         linear(PANEL), linear(PANEL), norm,
     )  # fmt: skip
     one = np.zeros(1, np.int64)
-    forward(one, one, np.array([0, 1]), weights, 1, np.float32(1), False)
+    layout = Layout(PANEL, 1, PANEL, np.float32(1))
+    forward(one, one, np.array([0, 1]), weights, layout, None, False)

@@ -23,7 +23,7 @@ from pipeline.encoders.agreement import Reference
 from pipeline.encoders.batching import TokenBatch
 from pipeline.encoders.native import abilities
 from pipeline.encoders.native.prepared import CPU, INT16, TOKENIZER, WEIGHTS, prepared_model, recipe
-from pipeline.encoders.native.running import NativeRunner, NativeSeveralOutputs, ready_kernels
+from pipeline.encoders.native.running import NativeRunner, NativeSeveralOutputs
 from pipeline.encoders.torch.m3 import refuse_missing_heads
 from pipeline.models.files import Files
 from pipeline.models.model import Model
@@ -141,7 +141,6 @@ class NativeSpladeBackend(NativeRunner):
 
         from pipeline.encoders.native.kernels import compile_logits
 
-        ready_kernels()
         compile_logits()
         super().__init__(model.name, model.pad_id, _read_splade(prepared / WEIGHTS))
         self.tokenizer = Tokenizer.from_file(str(prepared / TOKENIZER))
@@ -164,7 +163,6 @@ class NativeM3Backend(NativeRunner):
 
         from pipeline.encoders.native.kernels import compile_projection
 
-        ready_kernels()
         compile_projection()
         super().__init__(model.name, model.pad_id, _read_m3(model, prepared / WEIGHTS))
         self.tokenizer = Tokenizer.from_file(str(prepared / TOKENIZER))

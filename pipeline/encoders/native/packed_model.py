@@ -9,7 +9,15 @@ from typing import Any, get_type_hints
 import numpy as np
 
 from pipeline.core.records import Float32, Int64
-from pipeline.encoders.native.kernels import LayerNorm, Linear, Weights, forward, largest_logits
+from pipeline.encoders.native.kernels import (
+    LayerNorm,
+    Layout,
+    Linear,
+    Parts,
+    Weights,
+    forward,
+    largest_logits,
+)
 
 
 class PackedNetwork:
@@ -19,19 +27,22 @@ class PackedNetwork:
         with np.load(path, allow_pickle=False) as stored:
 
             def load(name: str, kind: Any) -> Any:
-                if kind is Any:
-                    return stored[name]
-                return kind(*(stored[f"{name}.{field}"] for field in kind._fields))
+                if kind not in (Layout, LayerNorm, Linear, Parts):
+                    value = stored[name]
+                    is_array = value.ndim or kind is Any  # a float32 stays one
+                    return value[()] if is_array else value.item()
+                kinds = get_type_hints(kind).items()
+                return kind(*(load(f"{name}.{field}", field_kind) for field, field_kind in kinds))
 
             self.weights = Weights(*(load(name, kind) for name, kind in get_type_hints(Weights).items()))
+            self.layout: Layout = load("layout", Layout)
+            self.parts: Parts | None = load("parts", Parts) if "parts.gate" in stored else None
             self.read(stored, load)
-            self.heads = int(stored["heads"])
-            self.epsilon = np.float32(stored["epsilon"])
             self.padding = int(stored["padding"])  # -1 unless positions are counted from the padding id
             self.types = int(stored["types"]) if "types" in stored else 1
-        self.vocabulary, self.dimension = self.weights.words.shape
+            self.longest = int(stored["longest"])  # largest number of tokens of a text
+        self.vocabulary, self.dimension = len(self.weights.words), self.layout.width
         self.positions = len(self.weights.positions) // self.types  # rows for each token type
-        self.longest = self.positions - self.padding - 1  # largest number of tokens of a text
 
     def read(self, stored: Any, load: Callable[[str, Any], Any]) -> None:
         """Read what a subclass needs besides, from the file or by `load(name, type)`."""
@@ -57,9 +68,14 @@ class PackedNetwork:
         if types is not None and self.types > 1:
             positions = positions + types * self.positions
         hidden: Float32 = forward(
-            ids[kept], positions[kept], texts, self.weights, self.heads, self.epsilon, only_first
+            ids[kept], positions[kept], texts, self.weights, self.layout, self.parts, only_first
         )
-        return hidden, texts
+        return np.ascontiguousarray(hidden[:, : self.dimension]), texts
+
+    def compile(self) -> None:
+        """Compile `forward` for this network, or load it from disk, by computing one token."""
+        one = np.ones((1, 1), np.int64)
+        self.hidden(one - 1, one, only_first=False)
 
     def kept_ids(self, ids: Int64, mask: Int64) -> Int64:
         """The ids of a batch's tokens, int64 [n], in the order of `hidden`."""
@@ -72,6 +88,8 @@ class PackedNetwork:
 
     def _positions(self, ids: Int64) -> Int64:
         """Positions int64 [b, tokens]: BERT's from 0, RoBERTa's from the padding id + 1, skipping padding."""
+        if self.positions == 1:  # a row of zeros, for a network without position embeddings
+            return np.zeros_like(ids)
         if self.padding < 0:
             return np.broadcast_to(np.arange(ids.shape[1]), ids.shape)
         real = (ids != self.padding).astype(np.int64)
@@ -124,8 +142,9 @@ class PackedSplade(PackedNetwork):
         hidden, texts = self.hidden(ids, mask, only_first=False)
         owners = np.repeat(np.arange(len(ids)), np.diff(texts))
         found = largest_logits(
-            hidden, owners, len(ids), self.transform, self.norm, self.decoder, self.epsilon
-        )
+            hidden, owners, len(ids), self.transform, self.norm, self.decoder, self.dimension,
+            self.layout.epsilon,
+        )  # fmt: skip
         weights: Float32 = found[:, : self.vocabulary]
         np.maximum(weights, 0, out=weights)
         for _ in range(self.logarithms):

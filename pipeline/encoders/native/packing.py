@@ -2,8 +2,9 @@
 
 Matrices of all layers are scaled, rounded and reordered by `kernels.pack_rows`, and written together with
 the embeddings, biases and normalizations, in fp32, to one `.npz`. Linear layers of the same input are joined
-(keys and values), and constants are folded in: 1 / sqrt(width of a head) into the query projection, and the
-embedding of token type 0, which every token has, into the position embeddings.
+(keys and values, both halves of a gated feed-forward), and constants are folded in: 1 / sqrt(width of a head)
+into the query projection, and the embedding of token type 0, which every token has, into the position
+embeddings. To widths that the kernels do not compute, columns of zeros are added.
 
 python -m pipeline.encoders.native.packing FOLDER OUT.npz SETTINGS
 
@@ -23,15 +24,16 @@ import numpy as np
 from pipeline.core.records import Float32
 from pipeline.encoders.agreement import torch_vectors
 from pipeline.encoders.conversion import Settings, pooled_network
-from pipeline.encoders.native import abilities
-from pipeline.encoders.native.kernels import PANEL, pack_rows
+from pipeline.encoders.native.abilities import HEAD, WIDTH
+from pipeline.encoders.native.architectures import Layer, Matrix, Network, Norm, take_apart
+from pipeline.encoders.native.kernels import EVERYWHERE, GELU, PANEL, SILU, pack_rows
 from pipeline.encoders.native.m3 import m3_network
 from pipeline.encoders.native.reference import LINEAR, matrix_file
 from pipeline.encoders.native.splade import splade_network
-from pipeline.encoders.torch.first_token import is_standard_bert
 from pipeline.encoders.torch.m3 import WORD_HEAD
 from pipeline.models.tokenizer import write_tokenizer
 
+ACTIVATIONS = {"gelu": GELU, "silu": SILU}
 TORCH_VECTORS = "torch_vectors.npz"  # for the check of the packed model
 
 
@@ -46,7 +48,7 @@ def pack_model(folder: Path, target: Path, settings: Settings) -> None:
     network, more = _network(folder, settings)
     np.savez(target, **network_arrays(network.body), **more)
     for kind in LINEAR:
-        matrices = _matrices(kind, list(network.body.encoder.layer))
+        matrices = np.stack([matrix.weight for matrix in _matrices(kind, take_apart(network.body))])
         np.save(target.with_name(matrix_file(kind)), matrices, allow_pickle=False)
     expected = torch_vectors(network, name, tokenizer, pad_id)
     np.savez(target.with_name(TORCH_VECTORS), **expected._asdict())
@@ -64,57 +66,83 @@ def _network(folder: Path, settings: Settings) -> tuple[Any, dict[str, Any]]:
 
 
 def network_arrays(body: Any, of_pairs: bool = False) -> dict[str, Any]:
-    """All arrays of a network, by the names that `PackedNetwork` reads.
+    """All arrays of a network, by the names that `PackedNetwork` and `Fp32Model` read.
 
     With `of_pairs` tokens may be of any type: the position embeddings are stored once for each type, with
     that type's embedding added.
     """
-    config = body.config
-    if not is_standard_bert(body) or config.hidden_act != "gelu":
-        raise ValueError(f"it is a {type(body).__name__} with {getattr(config, 'hidden_act', 'no GELU')}")
-    width, inner, heads = config.hidden_size, config.intermediate_size, config.num_attention_heads
-    if not abilities.fits(width, inner, heads):
-        raise ValueError(f"its layers are {width} and {inner} wide, with {heads} heads")
-    embeddings = body.embeddings
-    layers = list(body.encoder.layer)
-    types = _array(embeddings.token_type_embeddings)
-    positions = _array(embeddings.position_embeddings)
-    every_type = {"types": np.int64(len(types))} if of_pairs else {}
-    is_roberta = "Roberta" in type(body).__name__
-    return {
-        "words": _array(embeddings.word_embeddings),
-        "positions": np.concatenate([positions + each for each in (types if of_pairs else types[:1])]),
-        **every_type,
-        "heads": np.int64(heads),
-        "epsilon": np.float32(config.layer_norm_eps),
-        "padding": np.int64(embeddings.padding_idx if is_roberta else -1),
-        "embedded.weight": _array(embeddings.LayerNorm),
-        "embedded.bias": _array(embeddings.LayerNorm, "bias"),
-        **_linear("query", layers),
-        **_linear("key_value", layers),
-        **_linear("mixed", layers),
-        **_norm("attended", layers, lambda layer: layer.attention.output.LayerNorm),
-        **_linear("up", layers),
-        **_linear("down", layers),
-        **_norm("output", layers, lambda layer: layer.output.LayerNorm),
+    network = take_apart(body)
+    width, size = network.words.shape[1], len(network.layers[0].query.weight) // network.heads
+    types = network.types if of_pairs else network.types[:1]
+    positions = network.positions if len(network.positions) else np.zeros((1, width), np.float32)
+    norms = {
+        "attended": [layer.attended or _nothing(width) for layer in network.layers],
+        "output": [layer.output for layer in network.layers],
     }
+    return {
+        "words": _columns(network.words, WIDTH),
+        "positions": _columns(np.concatenate([positions + each for each in types]), WIDTH),
+        **({"types": np.int64(len(types))} if of_pairs else {}),
+        "padding": np.int64(network.padding),
+        "longest": np.int64(network.longest),
+        "embedded.weight": _columns(network.embedded.weight, WIDTH),
+        "embedded.bias": _columns(network.embedded.bias, WIDTH),
+        **{name: array for kind, each in norms.items() for name, array in _norms(kind, each).items()},
+        **{name: array for kind in LINEAR for name, array in _linear(kind, network).items()},
+        "layout.width": np.int64(width),
+        "layout.heads": np.int64(network.heads),
+        "layout.size": np.int64(size + -size % HEAD),
+        "layout.epsilon": np.float32(network.epsilon),
+        **_parts(network),
+    }
+
+
+def _parts(network: Network) -> dict[str, Any]:
+    """The arrays of `kernels.Parts`; none for a network whose layers are BERT's."""
+    layers = network.layers
+    gated, windowed = layers[0].other is not None, any(layer.window < EVERYWHERE for layer in layers)
+    more = [part for part in (network.last, network.turns, network.biases) if part is not None]
+    if not (gated or windowed or more):
+        return {}
+    turns, biases = network.turns, network.biases
+    return {
+        "parts.before": np.bool_(network.last is not None),
+        "parts.normalized": np.array([layer.attended is not None for layer in layers], np.int64),
+        **_norms("parts.last", [network.last or _nothing(network.words.shape[1])]),
+        "parts.gate": np.int64(ACTIVATIONS[network.activation] if gated else -1),
+        "parts.windows": np.array([layer.window for layer in layers], np.int64),
+        "parts.turns": np.ones((0, 1, 2), np.float32) if turns is None else turns,
+        "parts.tables": np.array([layer.table for layer in layers], np.int64),
+        "parts.biases": np.ones((0, 1), np.float32) if biases is None else biases,
+    }
+
+
+def _norms(name: str, norms: list[Norm]) -> dict[str, Any]:
+    """One kind of normalization, of all layers."""
+    return {
+        f"{name}.{part}": np.stack([_columns(getattr(norm, part), WIDTH) for norm in norms])
+        for part in Norm._fields
+    }
+
+
+def _nothing(width: int) -> Norm:
+    """Stands where there is no normalization."""
+    return Norm(*np.zeros((2, width), np.float32))
 
 
 def splade_arrays(network: Any) -> dict[str, Any]:
     """The arrays of a `splade_network`'s head, by the names that `PackedSplade` and `Fp32Splade` read."""
     transform, norm, decoder = network.head
-    words = _array(decoder)
-    padded = np.pad(words, ((0, -len(words) % PANEL), (0, 0)))
-    bias = np.pad(_array(decoder, "bias"), (0, -len(words) % PANEL))
+    first = Matrix(_array(transform), _array(transform, "bias"))
     layers = {
-        "transform": (_array(transform), _array(transform, "bias")),
-        "decoder": (padded, bias),
+        "transform": Matrix(_columns(first.weight.T, PANEL).T, _columns(first.bias, PANEL)),
+        "decoder": _rounded(Matrix(_array(decoder), _array(decoder, "bias"))),
     }
     found: dict[str, Any] = {
         "logarithms": np.int64(network.logarithms),
         "transformed.weight": _array(norm)[None],
         "transformed.bias": _array(norm, "bias")[None],
-        "transform.fp32": _array(transform),
+        "transform.fp32": first.weight,
     }
     for name, (matrix, own_bias) in layers.items():
         pairs, factors = pack_rows(matrix)
@@ -126,43 +154,70 @@ def splade_arrays(network: Any) -> dict[str, Any]:
     return found
 
 
-_MODULES: dict[str, Callable[[Any], list[Any]]] = {
-    "query": lambda layer: [layer.attention.self.query],
-    "key_value": lambda layer: [layer.attention.self.key, layer.attention.self.value],
-    "mixed": lambda layer: [layer.attention.output.dense],
-    "up": lambda layer: [layer.intermediate.dense],
-    "down": lambda layer: [layer.output.dense],
+def _query(layer: Layer, heads: int) -> Matrix:
+    size = len(layer.query.weight) // heads
+    divided = Matrix(*(part * np.float32(size**-0.5) for part in layer.query))
+    return _rounded(_of_heads(divided, heads))
+
+
+def _mixed(layer: Layer, heads: int) -> Matrix:
+    turned = Matrix(layer.mixed.weight.T, np.zeros(layer.mixed.weight.shape[1], np.float32))
+    return _rounded(Matrix(_of_heads(turned, heads).weight.T, layer.mixed.bias))
+
+
+_JOINED: dict[str, Callable[[Layer, int], Matrix]] = {
+    "query": _query,
+    "key_value": lambda layer, heads: _stacked(
+        [_rounded(_of_heads(each, heads)) for each in (layer.key, layer.value)]
+    ),
+    "mixed": _mixed,
+    "up": lambda layer, heads: _stacked(
+        [_rounded(each) for each in (layer.up, layer.other) if each is not None]
+    ),
+    "down": lambda layer, heads: _rounded(layer.down),
 }
-"""By kind of linear layer the modules of a layer that are joined, one below the other."""
+"""By kind of linear layer what it is of a layer with a number of heads: several joined, columns added."""
 
 
-def _joined(kind: str, layer: Any, part: str) -> Float32:
-    """The weights or biases of one kind of linear layer; a query is divided by the root of a head's width."""
-    joined: Float32 = np.concatenate([_array(module, part) for module in _MODULES[kind](layer)])
-    if kind == "query":
-        joined = joined * np.float32(layer.attention.self.attention_head_size**-0.5)
-    return joined
+def _matrices(kind: str, network: Network) -> list[Matrix]:
+    """One kind of linear layer, of all layers."""
+    return [_JOINED[kind](layer, network.heads) for layer in network.layers]
 
 
-def _matrices(kind: str, layers: list[Any]) -> Float32:
-    """The weights of one kind of linear layer, float32 [layers, n, k]."""
-    return np.stack([_joined(kind, layer, "weight") for layer in layers])
+def _of_heads(matrix: Matrix, heads: int) -> Matrix:
+    """A matrix with heads of rows, to each of which rows of zeros are added, to a multiple of `HEAD`."""
+    weight, bias = (part.reshape(heads, -1, *part.shape[1:]) for part in matrix)
+    more = -weight.shape[1] % HEAD
+    weight, bias = np.pad(weight, ((0, 0), (0, more), (0, 0))), np.pad(bias, ((0, 0), (0, more)))
+    return Matrix(weight.reshape(-1, weight.shape[2]), bias.reshape(-1))
 
 
-def _linear(name: str, layers: list[Any]) -> dict[str, Any]:
+def _rounded(matrix: Matrix) -> Matrix:
+    """A matrix with rows and columns of zeros added, to multiples of `WIDTH`."""
+    weight = _columns(_columns(matrix.weight, WIDTH).T, WIDTH).T
+    return Matrix(np.ascontiguousarray(weight), _columns(matrix.bias, WIDTH))
+
+
+def _stacked(matrices: list[Matrix]) -> Matrix:
+    """Matrices with the same inputs, one below the other."""
+    return Matrix(*(np.concatenate(parts) for parts in zip(*matrices, strict=True)))
+
+
+def _columns(array: Float32, multiple: int) -> Float32:
+    """An array [..., n] with zeros added at the end of each row, to a multiple of a number."""
+    more = [(0, 0)] * (array.ndim - 1) + [(0, -array.shape[-1] % multiple)]
+    padded: Float32 = np.pad(array, more) if more[-1][1] else array
+    return padded
+
+
+def _linear(name: str, network: Network) -> dict[str, Any]:
     """One kind of linear layer, packed, of all layers."""
-    packed = [pack_rows(matrix) for matrix in _matrices(name, layers)]
+    layers = _matrices(name, network)
+    packed = [pack_rows(matrix.weight) for matrix in layers]
     return {
         f"{name}.pairs": np.stack([pairs for pairs, _ in packed]),
         f"{name}.factors": np.stack([factors for _, factors in packed]),
-        f"{name}.bias": np.stack([_joined(name, layer, "bias") for layer in layers]),
-    }
-
-
-def _norm(name: str, layers: list[Any], module: Callable[[Any], Any]) -> dict[str, Any]:
-    return {
-        f"{name}.{part}": np.stack([_array(module(layer), part) for layer in layers])
-        for part in ("weight", "bias")
+        f"{name}.bias": np.stack([matrix.bias for matrix in layers]),
     }
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SCHEMA = 3
+SCHEMA = 4
 WEIGHTS, TOKENIZER = "weights.npz", "tokenizer.json"
 INT16 = "number format the model computes in: int16 and no other"
 CPU = "auto or cpu: it computes nowhere else"
@@ -59,7 +59,8 @@ def _pack(model: Model, draft: Draft, read: Callable[[Path], PackedNetwork], ins
 
     log.info("packing %s in int16, once", model.name)
     with draft.scratch() as aside, ThreadPoolExecutor(1) as thread:
-        compiling = thread.submit(compile_all)  # while a subprocess packs the model
+        if model.config.get("model_type") in abilities.PLAIN:
+            thread.submit(compile_all)  # while a subprocess packs the model
         conversion.convert_in_subprocess(
             model,
             "pipeline.encoders.native.packing",
@@ -68,7 +69,6 @@ def _pack(model: Model, draft: Draft, read: Callable[[Path], PackedNetwork], ins
             allowed=abilities.LIMITS,
             fix=instead,
         )
-        compiling.result()
         with np.load(aside / TORCH_VECTORS, allow_pickle=False) as stored:
             expected = TorchVectors(**stored)
         differs = disagreement(read(aside / WEIGHTS).compared, expected, "int16")

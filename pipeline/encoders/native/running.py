@@ -29,6 +29,7 @@ class NativeRunner:
     length_settings = "model.passage_max_length and model.query_max_length"  # for messages
 
     def __init__(self, name: str, pad_id: int, network: PackedNetwork) -> None:
+        ready_kernels(network)
         self.name, self.pad_id, self.network = name, pad_id, network
         self.token_budget, self.width_multiple, self.computes_padding = TOKENS, 1, False
         self.threads = machine.threads_allowed() or machine.cores()
@@ -92,10 +93,8 @@ class NativeSeveralOutputs(NativeRunner):
         return [head.rows(hidden, texts, ids) for head in self.heads]
 
 
-def ready_kernels() -> None:
-    """Compile the kernels or load them from disk, and warn if they are slow on this CPU."""
-    from pipeline.encoders.native import kernels
-
-    kernels.compile_all()
+def ready_kernels(network: PackedNetwork) -> None:
+    """Compile a network's kernels or load them from disk, and warn if they are slow on this CPU."""
+    network.compile()
     if not abilities.has_vnni():
         log.warning("int16 is not native on this CPU, which has no VNNI: slower than fp32 with openvino")

@@ -59,12 +59,14 @@ def splade_network(folder: Path, settings: Settings) -> Any:
 
 
 def _head(masked: Any) -> tuple[Any, Any, Any]:
-    """The head's layers, which must be those of BERT or RoBERTa, tied to the embeddings of words."""
+    """The head's layers, which must be those of BERT and its kin, tied to the embeddings of words."""
     kind = type(masked).__name__
     if kind == "BertForMaskedLM":
         head = masked.cls.predictions
         layers = head.transform.dense, head.transform.LayerNorm, head.decoder
-    elif kind in ("RobertaForMaskedLM", "XLMRobertaForMaskedLM"):
+    elif kind == "DistilBertForMaskedLM":
+        layers = masked.vocab_transform, masked.vocab_layer_norm, masked.vocab_projector
+    elif kind in ("RobertaForMaskedLM", "XLMRobertaForMaskedLM", "MPNetForMaskedLM"):
         head = masked.lm_head
         layers = head.dense, head.layer_norm, head.decoder
     else:
