@@ -314,9 +314,10 @@ OURS = {
     "benchmarco openvino fp32": ("openvino", "fp32"),
     "benchmarco openvino bf16": ("openvino", "bf16"),
     "benchmarco native int16": ("native", "int16"),
-    "benchmarco again": ("native", "int16"),
+    "benchmarco auto": ("auto", "fp32"),
+    "benchmarco again": ("auto", "fp32"),
 }
-"""Backend and precision; `again` is the second run of the same config, from the cache."""
+"""Backend and precision; `again` is the second run of the config before it, from the cache."""
 
 
 def ours(name: str, data: Path, model: str, folder: Path) -> Row:
