@@ -19,8 +19,8 @@ from pipeline.runner import Benchmark, several
 if TYPE_CHECKING:
     from pipeline.data.description import TokenCounter
     from pipeline.metrics.evaluation import Evaluation
-    from pipeline.results.forecast import Forecast
     from pipeline.results.reproduction import Reproduction, SuiteReproduction
+    from pipeline.results.workload import Forecast
 
 log = logging.getLogger(__name__)
 

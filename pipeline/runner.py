@@ -94,6 +94,7 @@ class Benchmark:
         made_afresh: Keys of the artifacts made in this process, which `fresh` does not make again.
         engines: Holds the engine that is open; those that share it can take over each other's.
         keeps_engine: Whether the engine stays open after the run, for the benchmark that comes next.
+        before_work: Called by `run` when the collection has been read, before anything else is computed.
         to_come: The benchmarks of the same call that have not begun (see `leave`), of whose stages one that
             runs may make parts.
 
@@ -109,6 +110,7 @@ class Benchmark:
     made_afresh: set[str] = field(default_factory=set)
     engines: OpenEngine = field(default_factory=lambda: OpenEngine())
     keeps_engine: bool = False
+    before_work: Callable[[Benchmark], None] | None = None
     to_come: list[Benchmark] = field(default_factory=list, repr=False, compare=False)
     seconds_ahead: float = field(default=0.0, init=False)
     _recipes: dict[str, Recipe] = field(default_factory=dict, init=False)
@@ -155,6 +157,12 @@ class Benchmark:
             {"stage": name, "key": recipe.key, "exists": self.store.find(recipe) is not None}
             for name, recipe in self.recipes.items()
         ]
+
+    def has(self, name: str) -> bool:
+        """Whether a stage's artifact exists, and may be used."""
+        recipe = self.recipe(name)
+        fresh = self.fresh and recipe.key not in self.made_afresh
+        return not fresh and self.store.find(recipe) is not None
 
     def check(self) -> None:
         """Refuse wrong settings, data and models, as far as they can be seen before anything is computed."""
@@ -213,6 +221,8 @@ class Benchmark:
             if not self.searched:
                 self._connect()
                 self.check_collection()
+            if self.before_work:
+                self.before_work(self)
             results = (self.retriever.ranking, shared.SCORES)
             for name in self._needed_for(results) if self.fresh else results:
                 self.ensure(name)

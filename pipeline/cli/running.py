@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pipeline.cli.next_steps import next_steps
 from pipeline.cli.options import Configs, Json, Sets, load
 from pipeline.cli.terminal import print_each, print_json, progress, report_failure, show
 from pipeline.core.errors import InputError
@@ -48,17 +49,24 @@ def run(
         bars = silent
         logging.getLogger("pipeline").setLevel(logging.WARNING)
     if len(loaded) > 1:
-        _run_all(loaded, output, fresh, bars, as_json)
-        return
-    result = run_benchmark(loaded[0], output=output, fresh=fresh, progress=bars)
-    if as_json:
-        print_json(result.metrics)
-        _end(_report_failures(result))
-        return
-    if isinstance(result, SuiteResult):
-        show(*result.tables())
-        _end(_report_failures(result))
-        return
+        done, codes = _run_all(loaded, output, fresh, bars, as_json)
+    else:
+        done = [run_benchmark(loaded[0], output=output, fresh=fresh, progress=bars)]
+        codes = _report_failures(done[0])
+        if as_json:
+            print_json(done[0].metrics)
+        elif isinstance(done[0], SuiteResult):
+            show(*done[0].tables())
+        else:
+            _show_result(done[0])
+    if done and not quiet and not as_json:
+        print("\n".join(next_steps(done)))
+    if codes:
+        raise typer.Exit(max(codes))
+
+
+def _show_result(result: Result) -> None:
+    """Show the measures and the stages of one result."""
     from pipeline.report.composition import composition_tables
     from pipeline.report.served import served_tables
     from pipeline.report.tradeoff import loss_tables, tradeoffs
@@ -73,8 +81,10 @@ def run(
     print(f"written to {result.folder}")
 
 
-def _run_all(configs: list[Config], output: Path | None, fresh: bool, bars: Progress, as_json: bool) -> None:
-    """Run several benchmarks and show a summary; the exit code is the highest of those that failed."""
+def _run_all(
+    configs: list[Config], output: Path | None, fresh: bool, bars: Progress, as_json: bool
+) -> tuple[list[Result], list[int]]:
+    """Run several benchmarks and show a summary; the results, and an exit code for each failure."""
     from pipeline.api import run_benchmarks
 
     done, codes = [], []
@@ -88,11 +98,11 @@ def _run_all(configs: list[Config], output: Path | None, fresh: bool, bars: Prog
         print_json([result.metrics for result in done])
     else:
         _show_summary(done, len(configs))
-    _end(codes)
+    return done, codes
 
 
 def _show_summary(done: list[Result], count: int) -> None:
-    """Show the results that are done, of `count` benchmarks, and the command that compares them."""
+    """Show the results that are done, of `count` benchmarks."""
     if done:
         from pipeline.results.tables import summary_table
 
@@ -100,8 +110,6 @@ def _show_summary(done: list[Result], count: int) -> None:
         _show_losses(done)
     for result in done:
         print(f"written to {result.folder}")
-    if len(done) > 1:
-        print(f"side by side: benchmarco compare {' '.join(str(result.folder) for result in done)}")
 
 
 def _report_failures(result: Result) -> list[int]:
@@ -111,12 +119,6 @@ def _report_failures(result: Result) -> list[int]:
     if not isinstance(result, SuiteResult):
         return []
     return [report_failure(f"{result.folder.name}, {name}", error) for name, error in result.errors.items()]
-
-
-def _end(codes: Sequence[int]) -> None:
-    """End the command with the highest of the exit codes of what failed, if anything did."""
-    if codes:
-        raise typer.Exit(max(codes))
 
 
 def _show_losses(results: Sequence[Result]) -> None:

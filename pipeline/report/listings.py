@@ -10,7 +10,7 @@ from pipeline.core.suite_files import ListedCollection, ListedSuite
 from pipeline.core.table import Cell, Column, Table
 
 if TYPE_CHECKING:
-    from pipeline.results.forecast import Forecast
+    from pipeline.results.workload import Forecast
 
 WIDE = 140
 """A terminal of fewer characters shows less of each artifact in a cache."""
@@ -23,27 +23,18 @@ STATES = {"whole": "complete", "in the making": "in progress"}
 def plan_table(plan: Forecast) -> Table:
     """A stage a row: whether its artifact is in the cache, and its key; what is to be done as notes."""
     cells = [(row["stage"], "cached" if row["exists"] else "not cached", row["key"]) for row in plan.stages]
-    notes = []
+    notes = [
+        f"model {model['name']}: auto takes {model['backend']} in {model['precision']}."
+        for model in plan.models
+        if model["auto"]
+    ]
     if plan.unknown:
         notes.append(f"To be fetched: {plan.unknown}")
     elif plan.fetch:
         where = " and ".join(plan.repositories)
         notes.append(f"To be fetched: {counted(len(plan.fetch), 'file')} of {where}, {_fetched(plan)}.")
-    if plan.encode is None:
-        unread = "the collection is read" if plan.passages is None else "passages are cut"
-        notes.append(f"To be encoded: not known before {unread}.")
-    elif plan.encode:
-        notes.append(f"To be encoded: {_encoding(plan)}.")
+    notes += [f"{said}." for said in plan.work()]
     return Table(plan.name, [Column("stage"), Column("artifact"), Column("key")], cells, notes)
-
-
-def _encoding(plan: Forecast) -> str:
-    """How many passages are to be encoded, and how long that takes."""
-    todo = counted(plan.encode or 0, "passage")
-    if plan.rate is None:
-        return f"{todo}; how long that takes is known once this model has encoded some here"
-    pace = f"{rate(plan.rate.per_second)} passages/s, as {counted(plan.rate.passages, 'passage')} took here"
-    return f"{todo}, in about {duration(plan.seconds)} at {pace}"
 
 
 def forecast_table(plans: Sequence[Forecast]) -> Table:

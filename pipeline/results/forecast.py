@@ -6,15 +6,15 @@ Nothing is computed, and nothing is fetched but small files that say what a repo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from pipeline.config import SOURCES
+from pipeline.config import SOURCES, Config
 from pipeline.core import hub, machine
 from pipeline.core.errors import InputError
 from pipeline.core.records import Chunks, Collection, Texts
+from pipeline.results.workload import Forecast, Rate, models_used
 from pipeline.retrievers import shared
 from pipeline.retrievers.known_rows import find_known_rows
 from pipeline.runner import Benchmark
@@ -23,71 +23,7 @@ from pipeline.storage.artifacts import Recipe
 
 ENCODED = "passages"  # the stage, of every kind of retriever that has one, that encodes the passages
 TEXTS = "texts"  # its ingredient that says which
-
-
-@dataclass(frozen=True)
-class Rate:
-    """How fast passages were encoded here, by the same model with the same settings.
-
-    Attributes:
-        per_second: Passages per second.
-        passages: How many were encoded then.
-    """
-
-    per_second: float
-    passages: int
-
-
-@dataclass(frozen=True)
-class Forecast:
-    """What the run of one benchmark would do.
-
-    Attributes:
-        name: Of the benchmark.
-        stages: Each reported stage's `stage`, `key` and `exists`; empty where keys cannot be known yet.
-        fetch: By repository and path, the bytes of the files that must be fetched.
-        unknown: Why what must be fetched cannot be said; "" if it can.
-        passages: Passages of the collection; None if that is not known before it is read.
-        encode: How many passages, or chunks of them, must be encoded, at most; None if it is not known.
-        rate: None if nothing was encoded like this here.
-    """
-
-    name: str
-    stages: Sequence[dict[str, Any]]
-    fetch: dict[tuple[str, str], int] = field(default_factory=dict)
-    unknown: str = ""
-    passages: int | None = None
-    encode: int | None = None
-    rate: Rate | None = None
-
-    @property
-    def seconds(self) -> float | None:
-        """How long encoding takes; None if it is not known."""
-        if self.encode == 0:
-            return 0.0
-        return self.encode / self.rate.per_second if self.encode and self.rate else None
-
-    @property
-    def repositories(self) -> list[str]:
-        """The repositories that files must be fetched from."""
-        return list(dict.fromkeys(repository for repository, _ in self.fetch))
-
-    def document(self) -> dict[str, Any]:
-        """The forecast as JSON."""
-        return {
-            "name": self.name,
-            "stages": list(self.stages),
-            "fetch": {
-                "files": len(self.fetch),
-                "bytes": sum(self.fetch.values()),
-                "repositories": self.repositories,
-                "unknown": self.unknown or None,
-            },
-            "passages": self.passages,
-            "encode": self.encode,
-            "items_per_second": self.rate.per_second if self.rate else None,
-            "seconds": self.seconds,
-        }
+RERANKED, FIRST = "rerank", "first_stage"  # the stage that scores pairs, and its ingredient that says which
 
 
 def forecast_each(benchmarks: Iterable[tuple[Benchmark, int | None]]) -> list[Forecast]:
@@ -110,22 +46,41 @@ def _forecast(
     """The forecast of one; `fetched` and `encoded` hold what those before it do, and are added to."""
     config, name = benchmark.config, benchmark.config.name
     passages = _within(config.data.passages_kept, stated)
+    models: list[dict[str, Any]] = []
     try:
         identity = benchmark.identities.collection(config.data)
         collection = shared.collection_stage(config, identity).recipe({})
         stages = benchmark.plan()
+        models = models_used(benchmark)
     except hub.NotHereError as error:
-        encode, rate = _encoding_unseen(benchmark, passages)
-        return Forecast(name, [], {}, str(error), passages, encode, rate)
+        encode, pace = _encoding_unseen(benchmark, passages)
+        return Forecast(name, [], {}, str(error), passages, encode, pace, None if _reranks(config) else 0)
     if all(stage["exists"] for stage in stages) or benchmark.searched:
-        return Forecast(name, stages, passages=_read_passages(benchmark, collection) or passages, encode=0)
+        known = _read_passages(benchmark, collection) or passages
+        return Forecast(name, stages, passages=known, encode=0, models=models)
     lacking, unknown = _lacking(_probes(benchmark, collection, identity.passages["corpus"]))
     fetch = {file: size for file, size in lacking.items() if file not in fetched}
     fetched |= fetch.keys()
     read = _read_passages(benchmark, collection)
     passages = passages if read is None else read
-    encode, rate = _encoding(benchmark, passages, encoded)
-    return Forecast(name, stages, fetch, unknown, passages, encode, rate)
+    encode, pace = _encoding(benchmark, passages, encoded)
+    pairs, pair_rate = _scoring(benchmark, collection)
+    return Forecast(name, stages, fetch, unknown, passages, encode, pace, pairs, pair_rate, models)
+
+
+def work_ahead(benchmark: Benchmark) -> Forecast:
+    """The forecast of a benchmark that is about to run, whose collection has been read; asks no hub."""
+    identity = benchmark.identities.collection(benchmark.config.data)
+    collection = shared.collection_stage(benchmark.config, identity).recipe({})
+    stages, models = benchmark.plan(), models_used(benchmark)
+    passages = _read_passages(benchmark, collection)
+    if benchmark.searched:
+        return Forecast(benchmark.config.name, stages, passages=passages, encode=0, models=models)
+    encode, pace = _encoding(benchmark, passages, set())
+    pairs, pair_rate = _scoring(benchmark, collection)
+    return Forecast(
+        benchmark.config.name, stages, {}, "", passages, encode, pace, pairs, pair_rate, models
+    )  # fmt: skip
 
 
 def _within(limit: int | None, stated: int | None) -> int | None:
@@ -176,17 +131,41 @@ def _encoding(
         recipe = benchmark.recipe(role) if stage.name == ENCODED else None
         if recipe is None or not {TEXTS, "model"} <= recipe.plain.keys():
             continue
-        if recipe.key in encoded or benchmark.store.find(recipe):
+        if recipe.key in encoded or benchmark.has(role):
             continue
         encoded.add(recipe.key)
         texts = _texts(benchmark, stage.needs[0])
         if texts is None and (passages is None or stage.needs[0] != shared.COLLECTION):
             return None, None  # how many chunks there are is not known before passages are cut
-        rates.append(_rate(benchmark, recipe))
+        rates.append(_rate(benchmark, recipe, TEXTS))
         total += _unknown_texts(benchmark, recipe, texts) if texts else passages or 0
-    known = [rate for rate in rates if rate]
-    slowest = min(known, key=lambda rate: rate.per_second) if known and len(known) == len(rates) else None
-    return total, slowest
+    return total, _slowest(rates)
+
+
+def _slowest(rates: Sequence[Rate | None]) -> Rate | None:
+    """The slowest of some rates; None if one of them is not known."""
+    known = [each for each in rates if each]
+    return min(known, key=lambda each: each.per_second) if known and len(known) == len(rates) else None
+
+
+def _scoring(benchmark: Benchmark, collection: Recipe) -> tuple[int | None, Rate | None]:
+    """How many pairs all rerankers must score at most, and the rate of the slowest."""
+    read = benchmark.store.find(collection)
+    total, rates = 0, []
+    for role, stage in benchmark.stages.items():
+        if stage.name != RERANKED or benchmark.has(role):
+            continue
+        if read is None:
+            return None, None
+        recipe = benchmark.recipe(role)
+        total += int(read.facts["queries"]) * min(recipe.plain["depth"], benchmark.config.search.top_k)
+        rates.append(_rate(benchmark, recipe, FIRST))
+    return total, _slowest(rates)
+
+
+def _reranks(config: Config) -> bool:
+    """Whether a config has a reranker anywhere."""
+    return any(each.rerank for each in (config, *config.parts))
 
 
 def _encoding_unseen(benchmark: Benchmark, passages: int | None) -> tuple[int | None, Rate | None]:
@@ -199,14 +178,14 @@ def _encoding_unseen(benchmark: Benchmark, passages: int | None) -> tuple[int | 
         recipes = [twin.recipe(role) for role, stage in twin.stages.items() if stage.name == ENCODED]
     except InputError:
         return passages, None  # the model is not here either
-    return passages, _rate(twin, recipes[0]) if len(recipes) == 1 else None
+    return passages, _rate(twin, recipes[0], TEXTS) if len(recipes) == 1 else None
 
 
-def _rate(benchmark: Benchmark, recipe: Recipe) -> Rate | None:
-    """The rate of the largest artifact that was made here by the same model with the same settings."""
+def _rate(benchmark: Benchmark, recipe: Recipe, besides: str) -> Rate | None:
+    """The rate of the largest artifact made here in the same way, `besides` aside."""
     here, found = machine.hardware(), []
     itself = benchmark.store.find(recipe)
-    for artifact in (*([itself] if itself else []), *benchmark.store.find_alike(recipe, TEXTS)):
+    for artifact in (*([itself] if itself else []), *benchmark.store.find_alike(recipe, besides)):
         made = artifact.manifest["made"]
         if made.get("hardware") == here and made.get("items_per_second"):
             found.append(Rate(made["items_per_second"], made["items"] - made.get("found", 0)))
@@ -224,7 +203,7 @@ def _texts(benchmark: Benchmark, role: str) -> Texts | None:
 
 def _unknown_texts(benchmark: Benchmark, recipe: Recipe, texts: Texts) -> int:
     """How many of some texts are in no artifact of the same model."""
-    alike = benchmark.store.find_alike(recipe, TEXTS)
+    alike = [] if benchmark.fresh else benchmark.store.find_alike(recipe, TEXTS)
     if not alike:
         return len(texts)
     hashes = text_table.hash_texts(texts.texts)

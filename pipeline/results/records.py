@@ -173,7 +173,11 @@ class ModelUse(Record):
 
 
 class Manifest(Record):
-    """The content of `manifest.json`; `recipes` holds all that shaped each stage's artifact, and its key."""
+    """The content of `manifest.json`; `recipes` holds all that shaped each stage's artifact, and its key.
+
+    Attributes:
+        created: When the run ended, as UTC in ISO 8601; None in results of earlier versions.
+    """
 
     config: dict[str, Any] = Field({})
     recipes: Annotated[dict[str, dict[str, Any]], Field(min_length=1)]
@@ -181,3 +185,9 @@ class Manifest(Record):
     versions: dict[str, str] = Field({})
     hardware: Hardware = Hardware()
     wall_seconds: float | None = None
+    created: str | None = None
+
+    @property
+    def day(self) -> str:
+        """The date of the run, as YYYY-MM-DD; "" where it is not known."""
+        return (self.created or "")[:10]

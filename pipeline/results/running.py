@@ -16,6 +16,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.progress import Progress, numbered
 from pipeline.metrics.names import parse_measure
 from pipeline.results.folder import Result
+from pipeline.results.forecast import work_ahead
 from pipeline.results.suite_folder import check_kind, write_suite
 from pipeline.results.writing import check_folder, write_result
 from pipeline.runner import Benchmark, several
@@ -205,7 +206,21 @@ def run_each(runs: Sequence[Run], progress: Progress) -> Iterator[Outcome]:
 
 def finish(benchmark: Benchmark, folder: Path) -> Result:
     """Run a benchmark and write its result folder."""
+    benchmark.before_work = _log_work
     started = time.perf_counter()
     outcomes = benchmark.run()
     seconds = benchmark.seconds_ahead + time.perf_counter() - started
     return write_result(folder, benchmark, outcomes, seconds)
+
+
+def _log_work(benchmark: Benchmark) -> None:
+    """Log what a benchmark is about to compute, and how long that takes."""
+    if not log.isEnabledFor(logging.INFO):
+        return
+    missing = [name for name in benchmark.reported if not benchmark.has(name)]
+    if not missing or benchmark.searched:
+        scored = "everything is in the cache" if not missing else f"in the cache but for {', '.join(missing)}"
+        log.info("%s: %s", benchmark.config.name, scored)
+        return
+    said = [f"computes {', '.join(missing)}", *work_ahead(benchmark).work()]
+    log.info("%s: %s.", benchmark.config.name, ". ".join(said))

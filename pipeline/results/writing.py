@@ -8,6 +8,7 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from pipeline.results import ir_metadata
 from pipeline.results.folder import FILES, METRICS, PER_QUERY, RUN, Result, read_record
 from pipeline.results.records import Manifest, Metrics
 from pipeline.results.stage_rows import StageRow
+from pipeline.results.workload import models_used
 from pipeline.storage import locks, whole_files
 from pipeline.storage.artifacts import MANIFEST
 
@@ -51,7 +53,7 @@ def write_result(
     metrics = {
         "name": benchmark.config.name,
         **{key: scores[key] for key in REPORTED},
-        "models": _models(benchmark),
+        "models": models_used(benchmark),
         "stages": _stage_rows(outcomes, ""),
     }
     for key in ASSESSMENTS:
@@ -88,6 +90,7 @@ def write_result(
         "versions": machine.versions(),
         "hardware": machine.hardware(),
         "wall_seconds": round(seconds, 3),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     described = ir_metadata.ir_metadata(
         benchmark.config, Metrics.model_validate(metrics), Manifest.model_validate(manifest)
@@ -95,19 +98,6 @@ def write_result(
     check_folder(folder)
     _write_files(folder, metrics, manifest, described, [evaluate.path(PER_QUERY), ranking.path(RUN)])
     return Result(folder, metrics)
-
-
-def _models(benchmark: Benchmark) -> list[dict[str, Any]]:
-    """What ran each model, and whether that was left to `auto`."""
-    return [
-        {
-            "name": section.label,
-            "backend": section.backend,
-            "precision": benchmark.identities.resolve(section).precision,
-            "auto": section.taken_by_auto,
-        }
-        for section in benchmark.settled.models
-    ]
 
 
 def _speed_of_reranking(outcomes: Sequence[StageOutcome]) -> dict[str, Any]:

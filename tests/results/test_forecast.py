@@ -182,6 +182,32 @@ def test_what_must_be_fetched_is_said_and_not_fetched(hub_server: Any, config: P
     )
 
 
+def test_a_run_says_what_it_computes_before_it_does(
+    config: Path, reranker: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "pipeline")
+    scorer = f"rerank={{backend: flag, name: {reranker('bert')}, depth: 5}}"
+    words = ["model={backend: bm25}", "data.queries=30", scorer]
+
+    def said(*settings: str, **given: Any) -> str:
+        caplog.clear()
+        run_benchmark(load_config(config, [*words, *settings]), **given)
+        (line,) = [each for each in caplog.messages if each.startswith("c: ")]
+        return line
+
+    first = said()
+    assert first.startswith(
+        "c: computes passages, queries, index, search, rerank, evaluate. To be reranked: "
+    )
+    assert "at most 150 pairs; how long that takes is known once this model has done some here" in first
+    assert said() == "c: everything is in the cache"
+    assert said("evaluate.measures=[mrr@5]") == "c: in the cache but for evaluate"
+    again = said("data.queries=31")
+    assert "at most 155 pairs, in about 1 s at " in again
+    assert "as 150 pairs took here" in again
+    assert "c: computes passages, queries," in said(fresh=True)
+
+
 @pytest.mark.parametrize(
     ("seconds", "said"), [(0.2, "1 s"), (48, "48 s"), (720, "12 min"), (12240, "3.4 h"), (181440, "2.1 days")]
 )

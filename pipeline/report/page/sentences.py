@@ -73,6 +73,7 @@ def facts(comparison: Comparison) -> list[tuple[str, str]]:
     cores = hardware.cores or "?"
     processor = f"{hardware.cpu}, {cores} core{'' if cores == 1 else 's'}"
     gpus = Counter(hardware.gpus)
+    days = sorted({source.manifest.day for source in comparison.sources} - {""})
     values = {
         "collection": folder or ("sample" if data.get("source") == "sample" else ""),
         "queries": f"{len(comparison.query_ids):,}",
@@ -81,6 +82,7 @@ def facts(comparison: Comparison) -> list[tuple[str, str]]:
         **_model_settings(comparison),
         "processor": processor if hardware.found() else "",
         "GPU": ", ".join(f"{number} × {name}" for name, number in gpus.items()),
+        "run on": " to ".join(dict.fromkeys((days[0], days[-1]))) if days else "",
     }
     return [(term, value) for term, value in values.items() if value]
 
