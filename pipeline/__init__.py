@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pipeline.api import evaluate, fuse, reproduce, run_benchmark, run_benchmarks
+    from pipeline.api import evaluate, evaluate_model, fuse, reproduce, run_benchmark, run_benchmarks
     from pipeline.config.files import load_config
     from pipeline.config.sweep import load_configs
     from pipeline.core.errors import InputError
@@ -26,6 +26,7 @@ __all__ = [
     "__version__",
     "compare",
     "evaluate",
+    "evaluate_model",
     "fuse",
     "load_config",
     "load_configs",
@@ -38,6 +39,7 @@ _HOMES = {
     "InputError": "core.errors",
     "compare": "results.comparing",
     "evaluate": "api",
+    "evaluate_model": "api",
     "fuse": "api",
     "load_config": "config.files",
     "load_configs": "config.sweep",

@@ -58,6 +58,43 @@ def run_benchmark(
     return outcome.result
 
 
+def evaluate_model(
+    config: Config | Mapping[str, Any] | str | Path,
+    model: Any,
+    *,
+    name: str | None = None,
+    output: str | Path | None = None,
+    progress: Progress = silent,
+) -> Result:
+    """Run one benchmark with a model that is an object of this process, such as one that is being trained.
+
+    Its vectors are computed by every call and never cached, so that no result is of an earlier state of it.
+    Each of its PyTorch modules is left in the mode, training or not, in which it was.
+
+    Args:
+        config: As for `run_benchmark`, of one collection. Of the section `model`, which a dictionary may
+            leave out, `normalize`, `truncate_dim` and `vector_precision` are used. Instructions and lengths
+            are the object's own.
+        model: Has the methods `encode_queries` and `encode_corpus`, as FlagEmbedding's models; or
+            `encode_query` and `encode_document`, or `encode`, as those of sentence-transformers. Each takes a
+            list of texts and returns an array or tensor [texts, dimension].
+        name: Of the result, in place of the config's: `step-1000`, for example.
+        output: Folder of result folders; None is the config's `output`.
+        progress: Opens progress bars; none by default.
+
+    Returns:
+        The result folder and what is in its `metrics.json`.
+
+    Raises:
+        InputError: The config, the data or the object does not allow it.
+    """
+    from pipeline.results.model_object import run_model
+
+    if isinstance(config, Mapping) and not config.keys() & {"model", "fuse"}:
+        config = {**config, "model": {"backend": "bm25"}}  # which reads the collection and no model
+    return run_model(as_config(config), model, name, output, progress)
+
+
 def run_benchmarks(
     configs: Sequence[Config],
     *,

@@ -13,6 +13,7 @@ import pipeline
 FUNCTIONS = {
     "compare",
     "evaluate",
+    "evaluate_model",
     "fuse",
     "load_config",
     "load_configs",

@@ -1,0 +1,189 @@
+"""The benchmark of a model that is an object in this process, such as one that is being trained.
+
+Nothing of it is kept in the cache, for nothing there could tell one state of the object from another: its
+vectors and what is made of them lie in a temporary folder, as files of the backend `precomputed`, and go with
+it. The collection, which does not depend on the model, is read once and cached as ever.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import ValidationError
+
+from pipeline.config import BACKENDS, Config, VectorSettings
+from pipeline.config.index import IndexConfig
+from pipeline.config.mistakes import explain
+from pipeline.core.errors import InputError, short_repr
+from pipeline.core.progress import Bar, Progress
+from pipeline.core.records import Float32, Texts
+from pipeline.results.folder import Result
+from pipeline.results.running import finish, result_folder
+from pipeline.results.writing import check_folder
+from pipeline.retrievers.shared import COLLECTION
+from pipeline.runner import Benchmark
+from pipeline.storage.store import Store
+from pipeline.storage.vector_forms import unit_vectors
+
+AT_ONCE = 8192  # texts that the object is given at once: it makes batches of them itself
+METHODS = (("encode_queries", "encode_corpus"), ("encode_query", "encode_document"), ("encode", "encode"))
+"""Methods for queries and for passages, of FlagEmbedding, of sentence-transformers and of others, in the
+order in which they are looked for."""
+KEPT = ("normalize", "truncate_dim", "vector_precision", "shard_rows")
+"""Settings of the section `model` that hold for the vectors of an object too."""
+INSTEAD = ("query_instruction", "passage_instruction")
+"""Settings that the object has to honour itself, and that are refused so that nobody relies on them."""
+
+
+def run_model(
+    config: Config, model: Any, name: str | None, output: str | Path | None, progress: Progress
+) -> Result:
+    """Encode a collection by an object, search, evaluate, and write the result folder.
+
+    `name` is that of the result; None is the config's.
+
+    Raises:
+        InputError: The object has no method that encodes texts, or gives no vectors; or the config is one of
+            a suite, of other retrievers than dense ones, or has settings that the object cannot honour.
+    """
+    encode_queries, encode_passages = _methods(model)
+    _check(config)
+    config = _changed(config, name=name or config.name)
+    folder = result_folder(config, output)
+    check_folder(folder)
+    plain = _changed(config, model=BACKENDS.make(backend="bm25"), rerank=None, index=IndexConfig())
+    reading = Benchmark(plain, Store(Path(config.cache)), progress=progress)
+    collection = reading.collection
+    normalize = getattr(config.model, "normalize", True)
+    with tempfile.TemporaryDirectory(prefix="benchmarco-") as temporary:
+        files = {role: Path(temporary) / f"{role}.npy" for role in ("passages", "queries")}
+        texts = {"passages": collection.passages, "queries": collection.queries}
+        encode = {"passages": encode_passages, "queries": encode_queries}
+        with _in_the_same_mode(model):
+            for role, path in files.items():
+                with progress(f"encode {role}", len(texts[role]), "texts") as bar:
+                    _write_vectors(path, texts[role], encode[role], normalize, bar)
+        kept = {name: getattr(config.model, name) for name in KEPT if hasattr(config.model, name)}
+        paths = {role: str(path) for role, path in files.items()}
+        given = BACKENDS.make(backend="precomputed", name=type(model).__name__, **kept, **paths)
+        store = Store(Path(temporary) / "indexes")
+        benchmark = Benchmark(_changed(config, model=given), store, reading.identities, progress)
+        _bring(reading, store)
+        return finish(benchmark, folder)
+
+
+def _methods(model: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """The methods of the object that encode queries and passages."""
+    for names in METHODS:
+        found = [getattr(model, name, None) for name in names]
+        if all(map(callable, found)):
+            return found[0], found[1]  # type: ignore[return-value]
+    raise InputError(
+        f"an object of type {type(model).__name__} has no method that encodes texts",
+        allowed="; ".join(" and ".join(dict.fromkeys(names)) for names in METHODS),
+        fix="give one of these methods: it takes a list of texts, and returns a vector for each",
+    )
+
+
+def _check(config: Config) -> None:
+    """Refuse configs that ask for what an object does not give."""
+    asked = config.model
+    if config.suite:
+        found, allowed = "a suite", "a config of one collection"
+    elif asked is None:
+        found, allowed = "fuse", "a config with one dense retriever"
+    elif not isinstance(asked, VectorSettings) and asked.backend != "bm25":
+        found, allowed = f"model.output: {getattr(asked, 'output', '')}", "dense vectors"
+    elif config.data.chunks:
+        found, allowed = "data.chunks", "a collection whose passages are the chunks"
+    elif set_here := [name for name in INSTEAD if getattr(asked, name, None)]:
+        found, allowed = f"model.{set_here[0]}", "an object that adds its instructions itself"
+    else:
+        return
+    raise InputError(f"{found} in the config of a model object", allowed=allowed, fix="change the config")
+
+
+def _changed(config: Config, **changes: Any) -> Config:
+    """The config with other settings, checked again."""
+    settings = {name: getattr(config, name) for name in Config.model_fields}
+    try:
+        return Config(**{**settings, **changes})
+    except ValidationError as error:
+        raise explain(error, "the config of a model object", Config) from None
+
+
+@contextlib.contextmanager
+def _in_the_same_mode(model: Any) -> Iterator[None]:
+    """Around the use of an object: afterwards each PyTorch module of it trains if it trained before."""
+    inner: Any = getattr(model, "model", None)  # FlagEmbedding's objects hold their module
+    owners: list[Any] = [each for each in (model, inner) if hasattr(each, "modules")]
+    modes = [(module, module.training) for owner in owners for module in owner.modules()]
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+def _write_vectors(path: Path, texts: Texts, encode: Callable[..., Any], normalize: bool, bar: Bar) -> None:
+    """Write the vectors of texts, float32 [texts, dimension], as a `.npy` file."""
+    stored: Any = None
+    for start in range(0, len(texts), AT_ONCE):
+        chosen: list[str] = texts.texts.slice(start, AT_ONCE).to_pylist()
+        vectors = _as_vectors(encode(chosen), len(chosen))
+        if stored is None:
+            shape = (len(texts), vectors.shape[1])
+            stored = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=shape)
+        elif vectors.shape[1] != stored.shape[1]:
+            raise _no_vectors(f"vectors of {vectors.shape[1]} dimensions after {stored.shape[1]}")
+        stored[start : start + len(chosen)] = unit_vectors(vectors) if normalize else vectors
+        bar.update(len(chosen))
+    stored.flush()
+
+
+def _as_vectors(made: Any, count: int) -> Float32:
+    """What a method returned, as float32 [count, dimension]."""
+    if isinstance(made, dict):  # of BGE-M3
+        made = made.get("dense_vecs")
+    rows = [made] if hasattr(made, "detach") else made
+    if isinstance(rows, list | tuple) and rows and all(hasattr(row, "detach") for row in rows):  # tensors
+        arrays = [row.detach().float().cpu().numpy() for row in rows]
+        made = arrays[0] if rows is not made else np.stack(arrays)
+    try:
+        vectors = np.asarray(made, np.float32)
+    except (TypeError, ValueError):
+        raise _no_vectors(short_repr(type(made).__name__)) from None
+    if vectors.ndim != 2 or len(vectors) != count:
+        raise _no_vectors(f"an array of shape {list(vectors.shape)} for {count} texts")
+    if not np.isfinite(vectors).all():
+        raise _no_vectors("numbers that are infinite or not a number")
+    return vectors
+
+
+def _no_vectors(found: str) -> InputError:
+    return InputError(
+        f"the model object returned {found}",
+        allowed="an array or tensor [texts, dimension] of finite numbers",
+        fix="change the method",
+    )
+
+
+def _bring(reading: Benchmark, store: Store) -> None:
+    """Give another store the collection that was read: the same files where the disk is the same."""
+    artifact = reading.ensure(COLLECTION)
+
+    def link(source: str, target: str) -> None:
+        try:
+            os.link(source, target)
+        except OSError:  # another disk, or one without links
+            shutil.copy2(source, target)
+
+    target = store.root / artifact.folder.parent.name / artifact.folder.name
+    shutil.copytree(artifact.folder, target, copy_function=link)
