@@ -56,8 +56,17 @@ def schema() -> None:
     print_json(file_schema())
 
 
-def example() -> None:
+def example(
+    template: Annotated[
+        bool, typer.Option("--template", help="Print every setting with its default and what it is.")
+    ] = False,
+) -> None:
     """Print a config that runs as it is, to start from."""
+    if template:
+        from pipeline.config.template import config_template
+
+        print(config_template(), end="")
+        return
     print((Path(__file__).parents[1] / "example.yaml").read_text(encoding="utf-8"), end="")
 
 
@@ -92,7 +101,6 @@ app = typer.Typer(
     name="benchmarco",
     cls=Commands,
     context_settings=HELP_OPTIONS,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pipeline.cli.completing import complete_measure, complete_result
 from pipeline.cli.options import Json
 from pipeline.cli.terminal import print_json, show
 from pipeline.core.errors import InputError
@@ -15,7 +16,12 @@ if TYPE_CHECKING:
     from pipeline.results.folder import SavedResult
 
 Results = Annotated[
-    list[Path], typer.Argument(metavar="RESULT", help="A result folder, of a collection or of a suite.")
+    list[Path],
+    typer.Argument(
+        metavar="RESULT",
+        help="A result folder, of a collection or of a suite.",
+        autocompletion=complete_result,
+    ),
 ]
 
 
@@ -56,7 +62,9 @@ def board(
     published: Annotated[
         list[Path], typer.Option(help="Results in MTEB's format: a file, or a folder; may be given again.")
     ],
-    measure: Annotated[str, typer.Option(help="The measure that is shown.")] = "ndcg@10",
+    measure: Annotated[
+        str, typer.Option(help="The measure that is shown.", autocompletion=complete_measure)
+    ] = "ndcg@10",
     as_json: Json = False,
 ) -> None:
     """Show results beside published ones.

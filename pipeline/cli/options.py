@@ -7,14 +7,24 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pipeline.cli.completing import complete_config, complete_setting
 from pipeline.core.errors import InputError
 
 if TYPE_CHECKING:
     from pipeline.config import Config
 
-Configs = Annotated[list[Path], typer.Argument(metavar="CONFIG", help="A benchmark's YAML file.")]
+Configs = Annotated[
+    list[Path],
+    typer.Argument(metavar="CONFIG", help="A benchmark's YAML file.", autocompletion=complete_config),
+]
 Sets = Annotated[
-    list[str] | None, typer.Option("--set", metavar="key.path=value", help="Change a setting of the config.")
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="key.path=value",
+        help="Change a setting of the config.",
+        autocompletion=complete_setting,
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 

@@ -84,7 +84,19 @@ def _explain_one(
             "one or more" if issue["ctx"]["min_length"] == 1 else f"{issue['ctx']['min_length']} or more"
         )
     shown = "not shown" if field and not field.repr else short_repr(issue["input"])  # it may hold a key
-    return InputError(f"{at} is {shown}{doc}", allowed=allowed, fix="change it")
+    fix = _quoted(_dotted(keys), issue["input"]) if issue["type"] == "string_type" else "change it"
+    return InputError(f"{at} is {shown}{doc}", allowed=allowed, fix=fix)
+
+
+def _quoted(setting: str, value: object) -> str:
+    """How to give a value as text, that YAML without quotes reads as something else."""
+    text = value
+    if isinstance(value, Mapping) and len(value) == 1:  # the text 'query: ' is a mapping to nothing
+        ((key, inside),) = value.items()
+        text = f"{key}: {'' if inside is None else inside}"
+    if value is None or isinstance(text, Mapping | list) or any(mark in f"{text}" for mark in "'\"$`!\n"):
+        return "change it"
+    return f"for text, put it in quotes within those of the shell: --set \"{setting}='{text}'\""
 
 
 def _unknown_key(

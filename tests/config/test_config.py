@@ -72,6 +72,29 @@ def test_set_changes_settings_of_any_kind(tmp_path: Path) -> None:
     assert config.name == "x"
 
 
+@pytest.mark.parametrize(
+    ("typed", "text"),
+    [
+        ("model.query_instruction=query: ", "query: "),
+        ("model.query_instruction=Find: it", "Find: it"),
+        ("model.revision=7", "7"),
+        ("model.query_instruction={a: 1, b: 2}", None),
+        ("model.query_instruction=[1]", None),
+    ],
+)
+def test_text_that_the_shell_took_the_quotes_from_is_told_how_to_keep_them(
+    tmp_path: Path, typed: str, text: str | None
+) -> None:
+    path = write(tmp_path, MINIMAL)
+    with pytest.raises(InputError) as raised:
+        load_config(path, [typed])
+    setting = typed.partition("=")[0]
+    corrected = f"{setting}='{text}'"
+    assert (f'--set "{corrected}"' in str(raised.value)) == (text is not None)
+    if text is not None:
+        assert getattr(load_config(path, [corrected]).model, setting.split(".")[1]) == text
+
+
 def test_merge_keys_merge_and_keys_given_twice_beside_them_are_refused(tmp_path: Path) -> None:
     sweep = "sweep:\n  - &a {name: a, search.top_k: 5}\n  - &b {<<: *a, name: b}\n  - {<<: *b, name: c%s}\n"
     made = load_configs(write(tmp_path, MINIMAL + sweep % ""))
