@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -10,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pipeline.cli.completing import complete_measure, complete_result
 from pipeline.cli.options import Json, check_file
-from pipeline.cli.terminal import print_each, print_json, show
+from pipeline.cli.terminal import print_each, show
 from pipeline.core.errors import InputError
 from pipeline.results.correction import Correction
 
@@ -31,7 +34,11 @@ class Format(StrEnum):
 
 Baseline = Annotated[
     Path | None,
-    typer.Option(metavar="RESULT_DIR", help="Test the others against this result only, not every pair."),
+    typer.Option(
+        metavar="RESULT_DIR",
+        help="Test the others against this result only, not every pair.",
+        autocompletion=complete_result,
+    ),
 ]
 Groups = Annotated[
     bool | None,
@@ -41,6 +48,10 @@ Groups = Annotated[
         show_default=False,
     ),
 ]
+MANY_MEASURES = (
+    "{} measures: p is corrected for the pairs of one measure, and not for the number of measures. The more "
+    "are looked at, the likelier one shows a difference by chance: decide on one beforehand."
+)
 QUERIES_GROUPED = 2_000
 """Most queries that a page shows in groups unless it is told to."""
 
@@ -73,7 +84,11 @@ def evaluate(
     qrels: Annotated[Path, typer.Option(help="TREC or BEIR judgments; .gz is accepted.")],
     runs: Annotated[list[Path], typer.Option("--run", help="TREC run; .gz is accepted. May be repeated.")],
     measures: Annotated[
-        str | None, typer.Option(help="Measures, separated by commas; by default those of a config.")
+        str | None,
+        typer.Option(
+            help="Measures, separated by commas; by default those of a config.",
+            autocompletion=complete_measure,
+        ),
     ] = None,
     per_query: Annotated[Path | None, typer.Option(help="Write each query's values to this CSV.")] = None,
     ignore_identical_ids: Annotated[
@@ -116,9 +131,24 @@ def evaluate(
 
 
 def compare(
-    folders: Annotated[list[Path], typer.Argument(metavar="RESULT_DIR", help="A result's folder.")],
-    measure: Annotated[
-        str | None, typer.Option(help="What to compare by; by default the first that all results have.")
+    folders: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RESULT_DIR",
+            help="A result's folder; with --qrels also a TREC run file.",
+            autocompletion=complete_result,
+        ),
+    ],
+    measures: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--measure",
+            help="What to compare by; may be repeated. By default the first that all results have.",
+            autocompletion=complete_measure,
+        ),
+    ] = None,
+    qrels: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Judgments that score run files; .gz is accepted.")
     ] = None,
     html: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a self-contained page to this file.")
@@ -147,31 +177,62 @@ def compare(
         )
     if html:
         check_file(html, "--html")
-    made = comparing.compare(folders, measure, baseline, correction, margin)
-    compared = _grouped(made, groups, bool(html))
+    _check_page(html, folders, measures)
+    chosen: Sequence[str | None] = measures or [None]
+    made = [comparing.compare(folders, measure, baseline, correction, margin, qrels) for measure in chosen]
+    compared = [_grouped(each, groups, bool(html)) for each in made]
     if html:
         from pipeline.report.page.render import write_page
 
-        write_page(compared, html)
+        write_page(compared[0], html)
     if as_json:
-        print_json(compared.json())
+        print_each([each.json() for each in compared])
         return
+    tables = [table for each in compared for table in each.tables()]
+    if len(compared) > 1:
+        tables[-1] = replace(tables[-1], notes=[*tables[-1].notes, MANY_MEASURES.format(len(compared))])
     if form is Format.table:
-        show(*compared.tables())
+        show(*tables)
     else:
         from pipeline.report import markup
 
         write = {Format.markdown: markup.markdown, Format.latex: markup.latex}.get(form)
-        print(write(compared.tables()) if write else markup.csv_text(compared.figures()), end="")
+        figures = [each.figures() for each in compared]
+        whole = replace(figures[0], rows=[row for each in figures for row in each.rows])
+        print(write(tables) if write else markup.csv_text(whole), end="")
     if html:
         print(f"page written to {html}", file=sys.stderr)
 
 
+def _check_page(html: Path | None, results: Sequence[Path], measures: Sequence[str] | None) -> None:
+    """Refuse what a page cannot show: several measures, and run files without their collection."""
+    if html is None:
+        return
+    if measures and len(measures) > 1:
+        raise InputError(
+            f"--html with {len(measures)} measures",
+            allowed="one; the page has a table of all means besides",
+            fix="write a page for each",
+        )
+    if files := [path for path in results if path.is_file()]:
+        raise InputError(
+            f"--html with the run file {files[0]}",
+            allowed="result folders, which say where texts are",
+            fix="leave out --html",
+        )
+
+
 def report(
-    folder: Annotated[Path, typer.Argument(metavar="RESULT_DIR", help="A result's folder.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="RESULT_DIR", help="A result's folder.", autocompletion=complete_result)
+    ],
     html: Annotated[Path, typer.Option(metavar="FILE", help="Write the page to this file.")],
     measure: Annotated[
-        str | None, typer.Option(help="What to show by query; by default the result's first measure.")
+        str | None,
+        typer.Option(
+            help="What to show by query; by default the result's first measure.",
+            autocompletion=complete_measure,
+        ),
     ] = None,
     baseline: Baseline = None,
     groups: Groups = None,

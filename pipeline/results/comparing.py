@@ -19,16 +19,18 @@ def compare(
     baseline: Path | str | None = None,
     correction: Correction = Correction.both,
     margin: float | None = None,
+    qrels: Path | str | None = None,
 ) -> Comparison | SuiteComparison:
     """Compare finished results.
 
     Args:
-        folders: Result folders, one or more: all of one collection, or all of one suite.
+        folders: Result folders or TREC run files of one collection, or folders of one suite; one or more.
         measure: A measure that all of them have; None takes the first one's first such.
         baseline: The result that the others are tested against, and only against it: one of the folders, or
             another, which is put before them, or the name of one of the results. None tests every pair.
         correction: What decides which differences are shown.
         margin: Within which two results count as equally good; None tests none.
+        qrels: The file of judgments that run files are scored by. Not of suites.
 
     Returns:
         Of suites a comparison of their macro means, and of each collection; see docs/suites.md.
@@ -41,7 +43,7 @@ def compare(
     every = [*folders, *([baseline] if baseline is not None and is_folder else [])]
     suites = [is_suite(folder) for folder in every]
     if not any(suites):
-        return comparison.compare(folders, measure, baseline, correction, margin)
+        return comparison.compare(folders, measure, baseline, correction, margin, qrels)
     if not all(suites):
         single = every[suites.index(False)]
         raise InputError(
@@ -49,6 +51,8 @@ def compare(
             allowed="results of one suite, or results of one collection",
             fix="name the folder of a collection inside the suite",
         )
+    if qrels is not None:
+        raise InputError(f"--qrels {qrels} with suites", allowed="--qrels with run files", fix="leave it out")
     read = [read_suite_result(folder) for folder in folders]
     place = None
     if baseline is not None:

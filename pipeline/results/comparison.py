@@ -24,10 +24,11 @@ from pipeline.metrics.statistics import compact_letters, shown_intervals
 from pipeline.results import comparable
 from pipeline.results.chunk_table import chunk_table
 from pipeline.results.correction import Correction
-from pipeline.results.folder import SavedResult, read_result
+from pipeline.results.folder import SavedResult
 from pipeline.results.leaderboard import Entry, leaderboard, pair_table
 from pipeline.results.pairs import Pair, compare_pairs, many_queries_notes, query_differences, tested_pairs
 from pipeline.results.records import Metrics
+from pipeline.results.run_files import read_results
 from pipeline.results.tables import figures_table
 
 if TYPE_CHECKING:
@@ -129,27 +130,31 @@ def compare(
     baseline: PathLike[str] | str | None = None,
     correction: Correction = Correction.both,
     margin: float | None = None,
+    qrels: PathLike[str] | str | None = None,
 ) -> Comparison:
     """Compare finished results.
 
     Args:
-        folders: Result folders, or results of `run_benchmark`; one or more.
+        folders: Result folders, results of `run_benchmark`, or TREC run files; one or more.
         measure: A measure that all of them have; None takes the first one's first such.
         baseline: The result that the others are tested against, and only against it: one of the folders, or
             another, which is put before them, or the name of one of the results. None tests every pair.
         correction: What decides which differences are shown.
         margin: Within which two results count as equally good; None tests none.
+        qrels: The judgments that run files are scored by.
 
     Raises:
         InputError: A folder has no complete result, the results were scored on different queries or by
             different judgments, or the measure is not in all of them.
     """
-    results = [read_result(folder) for folder in folders]
+    judgments = None if qrels is None else Path(qrels)
+    results = read_results([Path(folder) for folder in folders], judgments, measure)
     if baseline is None:
         return compare_results(results, measure, None, correction, margin)
     among = position_among(results, baseline)
     if among is None:
-        return compare_results([read_result(baseline), *results], measure, 0, correction, margin)
+        results = read_results([Path(baseline), *map(Path, folders)], judgments, measure)
+        among = 0
     return compare_results(results, measure, among, correction, margin)
 
 
