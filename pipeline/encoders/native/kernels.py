@@ -22,8 +22,9 @@ and everything that counts the numbers of a row leaves them out.
 
 Compilation: Numba translates the functions below to LLVM's intermediate representation, a typed assembler
 without real registers, and LLVM makes machine code of it for the processor it runs on. Plain loops over
-floats are enough for that: LLVM turns them into vector instructions. It does not find the best order of a
-matrix product, so `make_tile` writes that part in the intermediate representation itself.
+floats are enough for that: LLVM turns them into vector instructions. It has to see that no index is negative,
+as in `range(n)`, so a loop over a part of an array takes a slice first. LLVM does not find the best order of
+a matrix product, so `make_tile` writes that part in the intermediate representation itself.
 
 This file is long because Numba keeps the machine code on disk and looks at the time stamp of one file only,
 the one that holds the function: a kernel imported from elsewhere could change without being compiled again.
@@ -442,15 +443,15 @@ def gate(made: Float32, activation: int, out: Float32) -> None:
     """
     inner = out.shape[1]
     for i in range(out.shape[0]):
+        left, right = made[i, :inner], made[i, inner:]
         if activation == GELU:
             for j in range(inner):
-                out[i, j] = _gelu(made[i, j]) * made[i, inner + j]
+                out[i, j] = _gelu(left[j]) * right[j]
         else:
             for j in range(inner):
-                x = made[i, j]
-                small = _exp(-abs(x))
-                share = (float32(1) if x >= float32(0) else small) / (float32(1) + small)
-                out[i, j] = x * share * made[i, inner + j]
+                small = _exp(-abs(left[j]))
+                share = (float32(1) if left[j] >= float32(0) else small) / (float32(1) + small)
+                out[i, j] = left[j] * share * right[j]
 
 
 @_part_of_forward
@@ -469,32 +470,26 @@ def rotate(x: Float32, places: Int64, turns: Float32, heads: int, size: int) -> 
     """
     half = turns.shape[1] // 2
     for i in range(x.shape[0]):
-        turn = turns[places[i]]
+        cosines, sines = turns[places[i], :half], turns[places[i], half:]
         for head in range(0, heads * size, size):
+            left, right = x[i, head : head + half], x[i, head + half : head + 2 * half]
             for j in range(half):
-                left, right = x[i, head + j], x[i, head + half + j]
-                x[i, head + j] = left * turn[j] - right * turn[half + j]
-                x[i, head + half + j] = right * turn[j] + left * turn[half + j]
+                across, up = left[j], right[j]
+                left[j] = across * cosines[j] - up * sines[j]
+                right[j] = up * cosines[j] + across * sines[j]
 
 
 @_inlined
-def _softmax(scores: Float32, first: int, end: int) -> None:
-    """Softmax in place of scores[first:end], the others become 0.
-
-    The largest score is subtracted first, so `_exp` is given x <= 0.
-    """
-    most, total = scores[first], float32(0)
-    for j in range(first, end):
+def _softmax(scores: Float32) -> None:
+    """Softmax in place; the largest score is subtracted first, so `_exp` is given x <= 0."""
+    most, total = scores[0], float32(0)
+    for j in range(len(scores)):
         most = larger(most, scores[j])
-    for j in range(first, end):
+    for j in range(len(scores)):
         scores[j] = _exp(scores[j] - most)
         total += scores[j]
-    for j in range(first, end):
+    for j in range(len(scores)):
         scores[j] /= total
-    for j in range(first):
-        scores[j] = float32(0)
-    for j in range(end, len(scores)):
-        scores[j] = float32(0)
 
 
 @_part_of_forward
@@ -545,11 +540,16 @@ def attend(
                 for row in range(rows):
                     share = shares[row * wide : row * wide + seen]
                     if biases is not None and len(biases):
-                        behind = biases.shape[1] // 2 - (place + row) + low
+                        own = biases[head, biases.shape[1] // 2 - (place + row) + low :]
                         for j in range(seen):
-                            share[j] += biases[head, behind + j]
+                            share[j] += own[j]
                     first = max(place + row - window, 0) - low
-                    _softmax(share, first, min(place + row + window + 1, length) - low)
+                    beyond = share[min(place + row + window + 1, length) - low :]
+                    _softmax(share[first : seen - len(beyond)])
+                    for j in range(first):
+                        share[j] = float32(0)
+                    for j in range(len(beyond)):
+                        beyond[j] = float32(0)
                 for j in range(0, size, _FLOAT_WIDTH):
                     value = (start + low) * 2 * width + width + column + j
                     _float_tile(
