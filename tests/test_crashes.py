@@ -132,16 +132,21 @@ def converted(
 ) -> Path:
     """Data, config, and a cache that holds the converted model and nothing else; short texts are fast.
 
-    With the parameter `sparse` or `multivector` the model is rows from files.
+    With the parameter `sparse` or `multivector` the model is rows from files; with `chunks` a few passages
+    are cut.
     """
     folder = tmp_path_factory.mktemp("converted") / "w"
     shutil.copytree(finished, folder)
     for part in (*(f"indexes/{stage}" for stage in STAGES), "indexes/.locks", "results"):
         shutil.rmtree(folder / part)
-    if getattr(request, "param", "dense") != "dense":
-        give_rows(folder, request.param)
+    kind = getattr(request, "param", "dense")
+    if kind in ("sparse", "multivector"):
+        give_rows(folder, kind)
         return folder
     config = (folder / "c.yaml").read_text(encoding="utf-8")
+    if kind == "chunks":
+        cut = "source: beir, queries: 5, corpus: 60, chunks: {tokens: 12, overlap: 0}"
+        config = config.replace("source: beir", cut)
     short = "backend: openvino, passage_max_length: 16, query_max_length: 16"
     (folder / "c.yaml").write_text(config.replace("backend: openvino", short), encoding="utf-8")
     return folder
@@ -150,7 +155,8 @@ def converted(
 def kind_of(folder: Path) -> str:
     """The kind of the config in a folder."""
     config = (folder / "c.yaml").read_text(encoding="utf-8")
-    return next((kind for kind in ("sparse", "multivector") if f"output: {kind}" in config), "dense")
+    marks = {"sparse": "output: sparse", "multivector": "output: multivector", "chunks": "chunks:"}
+    return next((kind for kind, mark in marks.items() if mark in config), "dense")
 
 
 @pytest.fixture(scope="module")
@@ -178,6 +184,7 @@ CALLS = {
     "dense": {"replace": 45, "open": 37, "unlink": 38, "fsync": 88},
     "sparse": {"replace": 35, "open": 30},
     "multivector": {"replace": 32, "open": 27},
+    "chunks": {"replace": 52, "open": 30},
 }
 """Calls of an undisturbed run, at least: the runs below end at one of each few.
 
@@ -192,6 +199,8 @@ MOMENTS = [
     *[("sparse", "open", number) for number in (7,)],
     *[("multivector", "replace", number) for number in range(8, 33, 8)],
     *[("multivector", "open", number) for number in (9,)],
+    *[("chunks", "replace", number) for number in (12, 15, 24, 44)],  # two of them as chunks are written
+    *[("chunks", "open", number) for number in (10,)],
 ]
 of_kinds = partial(pytest.mark.parametrize, indirect=["converted"])
 """Parametrizes a test by `converted`, the kind, and other arguments."""

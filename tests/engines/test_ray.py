@@ -95,13 +95,23 @@ def emptied(workplace: Path) -> Path:
     return workplace
 
 
-def test_two_workers_make_what_one_process_makes(emptied: Path, finished: Path, cluster: str) -> None:
-    run_benchmark(on_ray(emptied, cluster))
-    assert_same_results(emptied, finished)
+@pytest.mark.parametrize("cut", [False, True], ids=["whole", "in chunks"])
+def test_two_workers_make_what_one_process_makes(
+    emptied: Path, finished: Path, tmp_path: Path, cluster: str, cut: bool
+) -> None:
+    texts, alone, settings = 345, finished, []
+    if cut:
+        settings = ["data.queries=5", "data.corpus=60", "data.chunks={tokens: 24, overlap: 6}"]
+        alone = Path(shutil.copytree(emptied, tmp_path / "alone"))
+        run_benchmark(config(alone, *settings))
+        texts = made(alone, "chunks")["facts"]["chunks"]
+    run_benchmark(on_ray(emptied, cluster, *settings))
+    assert_same_results(emptied, alone)
     encoded = made(emptied, "passages")["made"]
-    assert encoded["encoding"]["texts"] == 345
+    assert texts > 100
+    assert encoded["encoding"]["texts"] == texts
     assert (encoded["engine"]["kind"], encoded["engine"]["workers"]) == ("ray", 2)
-    assert sum(encoded["engine"]["parts"].values()) == 4
+    assert sum(encoded["engine"]["parts"].values()) == -(-texts // 100)
 
 
 def test_workers_make_the_word_weights_and_token_vectors_that_one_process_makes(
