@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.core.records import BoolArray, Float64
+from pipeline.core.records import BoolArray, Float64, Int64
 from pipeline.metrics.noninferiority import ROUNDING
 from pipeline.metrics.statistics import CONFIDENCE, MIN_OTHERS, MIN_QUERIES, mean_and_error
 
@@ -23,7 +23,8 @@ RESAMPLES = 10_000
 SEED = 20192
 RULE_OF_THREE = 3
 HIDDEN = 0.2
-"""The share of a variance that ties may hide at most, where an interval is shown."""
+"""The share of a variance that ties may hide at most, where a gate decides."""
+HALF_A_VALUE = 0.5  # that intervals count of what ties may hide
 BLOCK_DRAWS = 1 << 20  # random draws made at once
 MOST_DRAWN = 1000
 """Queries of a collection up to which resamples are drawn query by query."""
@@ -57,14 +58,28 @@ def weights_of(groups: Sequence[str | None]) -> Float64:
     return np.array([1 / units / (1 if group is None else sizes[group]) for group in groups])
 
 
-def macro(strata: Strata, weights: Float64) -> Macro:
-    """The macro mean of each column, with its standard error."""
+def macro(strata: Strata, weights: Float64, more: float = 0.0) -> Macro:
+    """The macro mean of each column, with its standard error.
+
+    Ties can hide spread. With `more`, a collection with fewer than 3 values that differ from the most common
+    one is taken to have so many more such values, which differ by the widest range of values in any
+    collection: that adds w_c² · more · range² / n_c² to its variance.
+    """
     moments = [mean_and_error(values) for values in strata]
     means = np.stack([mean for mean, _ in moments])
     shares = np.stack([error for _, error in moments]) * weights[:, None]
+    if more:
+        widest: Float64 = np.max([np.ptp(values, axis=0) for values in strata], axis=0)
+        few = np.stack([_others(values) < RULE_OF_THREE for values in strata])
+        sizes = np.array([[len(values)] for values in strata])
+        shares = np.hypot(shares, few * widest * np.sqrt(more) * weights[:, None] / sizes)
+    return _joined(means, shares, weights, np.array([len(values) for values in strata]))
+
+
+def _joined(means: Float64, shares: Float64, weights: Float64, sizes: Int64) -> Macro:
+    """The macro mean of float64 [collections, columns]: means, and standard errors times the weights."""
     spread = np.where(shares.max(axis=0) > 0, shares.max(axis=0), 1)
     variances = (shares / spread) ** 2  # of the largest, so that no square is too small
-    sizes = np.array([len(values) for values in strata])
     freedom = np.zeros(means.shape[1])
     if sizes.min() > 1:
         below = (variances**2 / (sizes - 1)[:, None]).sum(axis=0)
@@ -76,23 +91,24 @@ def macro_shown(strata: Strata, weights: Float64) -> BoolArray:
     """Bool [columns]: whether an interval is shown.
 
     As of one collection: the degrees of freedom are at least those of 25 queries, and 5 values or more differ
-    from the most common one of their collection. Besides, the variance that ties can hide is small: where a
-    collection has fewer than 3 such values, there may as well be 3 more (the rule of three: Hanley and
-    Lippman-Hand, J. American Medical Association 249(13), 1983), which differ by the widest range of values
-    in any collection. That is a variance of w_c² · (3 / n_c) · range² / n_c, and the sum of it over such
-    collections is at most `HIDDEN` of the variance of M.
+    from the most common one of their collection.
     """
-    made = macro(strata, weights)
-    others, hidden = np.zeros((2, len(made.means)))
-    widest = np.max([np.ptp(values, axis=0) for values in strata], axis=0)
-    spread = np.where(widest > 0, widest, 1)
-    for values, weight in zip(strata, weights, strict=True):
-        few = _others(values)
-        others += few
-        hidden += (few < RULE_OF_THREE) * weight**2 * RULE_OF_THREE / len(values) ** 2
-    enough = (made.freedom >= MIN_QUERIES - 1 - ROUNDING) & (others >= MIN_OTHERS)
-    shown: BoolArray = enough & (hidden <= HIDDEN * (made.errors / spread) ** 2)
+    made = macro(strata, weights, HALF_A_VALUE)
+    others = np.sum([_others(values) for values in strata], axis=0)
+    shown: BoolArray = (made.freedom >= MIN_QUERIES - 1 - ROUNDING) & (others >= MIN_OTHERS)
     return shown
+
+
+def macro_decides(strata: Strata, weights: Float64) -> BoolArray:
+    """Bool [columns]: whether a gate may decide: an interval is shown, and ties hide little.
+
+    Three more values are as many as there may be where none was seen (the rule of three: Hanley and
+    Lippman-Hand, J. American Medical Association 249(13), 1983). What they would add to the variance of M is
+    at most `HIDDEN` of it.
+    """
+    known, hidden = macro(strata, weights), macro(strata, weights, RULE_OF_THREE)
+    little: BoolArray = hidden.errors <= np.sqrt(1 + HIDDEN) * known.errors
+    return macro_shown(strata, weights) & little
 
 
 def _others(values: Float64) -> Float64:
@@ -113,13 +129,13 @@ def _others(values: Float64) -> Float64:
 def macro_intervals(
     strata: Strata, weights: Float64, confidence: float = CONFIDENCE
 ) -> tuple[Float64, Float64]:
-    """Intervals, of 95% if not said otherwise, of macro means by the bootstrap, stratified by collection.
+    """Intervals, of 95% if not said otherwise, of macro means: M ± t · standard error.
 
-    Each of 10,000 resamples draws n_c - 1 of the n_c queries of every collection, with replacement, so that
-    its variance is that of M without bias (Rao and Wu, J. American Statistical Association 83(401), 1988;
-    McCarthy and Snowden, *The Bootstrap and Finite Population Sampling*, 1985). Its ends are percentiles, at
-    the tails Φ(-t) in place of 2.5%, with t the 97.5% quantile of Student's t (the expanded percentile
-    interval: Hesterberg, The American Statistician 69(4), 2015).
+    t is the quantile of Student's t with Satterthwaite's degrees of freedom. Of what ties may hide, half a
+    value more is counted, as Jeffreys' prior adds to a share of which none was seen (Brown, Cai and DasGupta,
+    *Interval estimation for a binomial proportion*, Statistical Science 16(2), 2001). In the simulation of
+    `scripts/simulate_statistics.py suites` such intervals hold the mean as often as they say, where the
+    stratified bootstrap's percentiles do not if many values are equal.
 
     Args:
         strata: Values of the queries of each collection.
@@ -129,31 +145,19 @@ def macro_intervals(
     Returns:
         float64 [columns] each: the low and the high end, NaN where no interval is shown.
     """
-    low, high = np.full((2, strata[0].shape[1]), np.nan)
-    shown = np.flatnonzero(macro_shown(strata, weights))
-    if shown.size:
-        chosen = [values[:, shown] for values in strata]
-        drawn, freedom = resampled_macro(chosen, weights), macro(chosen, weights).freedom
-        for number, column in enumerate(shown):
-            low[column], high[column] = percentile_interval(
-                drawn[:, number], float(freedom[number]), confidence
-            )
-    return low, high
+    from scipy.special import stdtrit
 
-
-def percentile_interval(
-    drawn: Float64, freedom: float, confidence: float = CONFIDENCE
-) -> tuple[float, float]:
-    """The ends of an expanded percentile interval, from float64 [resamples] and degrees of freedom."""
-    from scipy.special import ndtr, stdtrit
-
-    tail = ndtr(-stdtrit(freedom, (1 + confidence) / 2))
-    low, high = np.quantile(drawn, [tail, 1 - tail])
-    return float(low), float(high)
+    made = macro(strata, weights, HALF_A_VALUE)
+    reach = stdtrit(np.maximum(made.freedom, 1), (1 + confidence) / 2) * made.errors
+    reach = np.where(macro_shown(strata, weights), reach, np.nan)
+    return made.means - reach, made.means + reach
 
 
 def resampled_macro(strata: Strata, weights: Float64) -> Float64:
     """float64 [resamples, columns]: macro means of resamples, drawn from a fixed seed within collections.
+
+    Each of 10,000 resamples draws n_c - 1 of the n_c queries of every collection, with replacement, so that
+    its variance is that of M without bias (Rao and Wu, J. American Statistical Association 83(401), 1988).
 
     The means of a collection with more than `MOST_DRAWN` queries are drawn from the normal distribution of
     their covariance instead of query by query: they do not differ from it any more, and take a hundredth of

@@ -12,9 +12,9 @@ from pipeline.core.errors import InputError
 from pipeline.core.records import Float64
 from pipeline.core.table import Displayed, Table
 from pipeline.metrics.equivalence import rank_intervals
-from pipeline.metrics.macro import macro, macro_shown, percentile_interval, resampled_macro
+from pipeline.metrics.macro import macro, macro_intervals
 from pipeline.metrics.paired import SAME
-from pipeline.metrics.statistics import compact_letters
+from pipeline.metrics.statistics import compact_letters, ends
 from pipeline.results import comparable
 from pipeline.results.comparison import check_margin, column_of, cost
 from pipeline.results.correction import Correction
@@ -118,14 +118,13 @@ def compare_suites(
     collections, weights = list(first.record.collections), first.weights
     strata = strata_of(suites, chosen)
     pairs = tested_pairs(len(suites), baseline)
-    drawn = resampled_macro(strata, weights)
-    compared = compare_suite_pairs(names, collections, strata, weights, drawn, pairs, correction, margin)
+    compared = compare_suite_pairs(names, collections, strata, weights, pairs, correction, margin)
     shown = [pair for pair, made in zip(pairs, compared, strict=True) if made.shown]
     return SuiteComparison(
         chosen,
         collections,
         dict(first.record.groups),
-        _entries(suites, names, strata, drawn, shown if baseline is None else None, correction),
+        _entries(suites, names, strata, shown if baseline is None else None, correction),
         compared,
         _notes(suites, names, chosen),
         measures,
@@ -194,14 +193,13 @@ def _entries(
     suites: Sequence[SavedSuite],
     names: Sequence[str],
     strata: list[Float64],
-    drawn: Float64,
     shown: list[tuple[int, int]] | None,
     correction: Correction,
 ) -> list[SuiteEntry]:
     """The results; `shown` are the pairs that were shown to differ, None where not all were tested."""
     collections, weights = suites[0].record.collections, suites[0].weights
-    made, has_interval = macro(strata, weights), macro_shown(strata, weights)
-    means = made.means.tolist()
+    means = macro(strata, weights).means.tolist()
+    intervals = [ends(low, high) for low, high in zip(*macro_intervals(strata, weights), strict=True)]
     by_collection = np.stack([values.mean(axis=0) for values in strata])
     best = (by_collection >= by_collection.max(axis=1, keepdims=True) - SAME).sum(axis=0)
     letters = [None] * len(suites) if shown is None else compact_letters(means, shown)
@@ -212,16 +210,14 @@ def _entries(
     for i, (suite, rank) in enumerate(
         zip(suites, [1 + sum(other > mean for other in means) for mean in means], strict=True)
     ):
-        ends: tuple[float | None, float | None] = (None, None)
-        if has_interval[i]:
-            ends = percentile_interval(drawn[:, i], float(made.freedom[i]))
+        low, high = intervals[i] or (None, None)
         seconds = [cost(result.record)[3] for result in suite.results.values()]
         entries.append(
             SuiteEntry(
                 name=names[i],
                 mean=means[i],
-                ci_low=ends[0],
-                ci_high=ends[1],
+                ci_low=low,
+                ci_high=high,
                 queries=sum(map(len, strata)),
                 letters=letters[i],
                 rank=rank,

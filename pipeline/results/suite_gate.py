@@ -10,7 +10,7 @@ import numpy as np
 
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float64
-from pipeline.metrics.macro import macro, macro_intervals, macro_noninferiority, macro_shown
+from pipeline.metrics.macro import macro, macro_decides, macro_intervals, macro_noninferiority
 from pipeline.metrics.noninferiority import queries_for_power
 from pipeline.results import comparable
 from pipeline.results.gate import (
@@ -73,7 +73,7 @@ def _figures(strata: list[Float64], weights: Float64, margin: float, alpha: floa
 
     return GateFigures(
         queries=queries,
-        decides=macro_shown(strata, weights) | (made.errors == 0),
+        decides=macro_decides(strata, weights) | (made.errors == 0),
         not_worse=not_worse,
         worse=worse,
         means=made.means,

@@ -11,17 +11,19 @@ import numpy as np
 from pipeline.core.records import Float64
 from pipeline.metrics.equivalence import macro_equivalence, macro_wilcoxon
 from pipeline.metrics.macro import (
+    HALF_A_VALUE,
     Strata,
     macro,
+    macro_intervals,
     macro_shown,
     macro_t_test,
-    percentile_interval,
+    resampled_macro,
     weighted_values,
 )
 from pipeline.metrics.noninferiority import ROUNDING
 from pipeline.metrics.paired import SAME
 from pipeline.metrics.randomization import randomize
-from pipeline.metrics.statistics import CONFIDENCE, MIN_QUERIES, holm, shown_intervals, t_test
+from pipeline.metrics.statistics import CONFIDENCE, MIN_QUERIES, ends, holm, shown_intervals, t_test
 from pipeline.results.correction import Correction
 from pipeline.results.pairs import (
     LEVEL,
@@ -61,7 +63,7 @@ class CollectionDifference:
 class SuitePair(Pair):
     """Two results of a suite, by their macro means.
 
-    Attributes are those of `Pair`, of macro means: intervals by the stratified bootstrap, the t-test with
+    Attributes are those of `Pair`, of macro means: intervals by Student's t and the t-test with
     Satterthwaite's degrees of freedom, randomizations within collections, and Wilcoxon's ranks within them.
     `wins`, `ties` and `losses` count collections. Effect size, detectable difference and queries needed are
     those of one collection of all the queries that has the standard error of the macro mean.
@@ -78,7 +80,6 @@ def compare_suite_pairs(
     collections: Sequence[str],
     strata: Strata,
     weights: Float64,
-    drawn: Float64,
     pairs: Sequence[tuple[int, int]],
     correction: Correction,
     margin: float | None = None,
@@ -90,7 +91,6 @@ def compare_suite_pairs(
         collections: Names of the collections.
         strata: For each collection float64 [queries, results].
         weights: float64 [collections].
-        drawn: float64 [resamples, results], of `pipeline.metrics.macro.resampled_macro`.
         pairs: Positions of the two results of each pair.
         correction: What decides which differences are shown.
         margin: Within which two results count as equally good; None tests none.
@@ -99,7 +99,7 @@ def compare_suite_pairs(
         return []
     differences = [query_differences(values, pairs) for values in strata]
     made = macro(differences, weights)
-    has_interval = macro_shown(differences, weights)
+    intervals = [ends(low, high) for low, high in zip(*macro_intervals(differences, weights), strict=True)]
     tests = _tests(strata, weights, pairs, differences)
     shown = tests.decisive(correction) < LEVEL
     signed_ranks = macro_wilcoxon(differences, weights)
@@ -108,25 +108,22 @@ def compare_suite_pairs(
         enough = made.freedom >= MIN_QUERIES - 1 - ROUNDING
         equivalences = equivalence_figures(macro_equivalence(differences, weights, margin), enough)
     queries = sum(map(len, strata))
-    reaches = _reaches(drawn, pairs, differences, weights, correction)
+    reaches = _reaches(strata, pairs, differences, weights, correction)
     alone = _on_each(collections, strata, pairs, differences)
     compared = []
     for i, (a, b) in enumerate(pairs):
-        ends: tuple[float | None, float | None] = (None, None)
+        low, high = intervals[i] or (None, None)
         together: tuple[float | None, float | None] = (None, None)
-        if has_interval[i]:
-            ends = percentile_interval(drawn[:, a] - drawn[:, b], float(made.freedom[i]))
-            if len(pairs) > 1 and correction is not Correction.bh:
-                mean, reach = float(made.means[i]), float(reaches[i] * made.errors[i])
-                together = simultaneous_interval(mean, reach, bool(shown[i]))
+        if intervals[i] and len(pairs) > 1 and correction is not Correction.bh:
+            together = simultaneous_interval(float(made.means[i]), float(reaches[i]), bool(shown[i]))
         signs = [_sign(each.difference) for each in alone[i]]
         compared.append(
             SuitePair(
                 a=names[a],
                 b=names[b],
                 difference=float(made.means[i]),
-                ci_low=ends[0],
-                ci_high=ends[1],
+                ci_low=low,
+                ci_high=high,
                 simultaneous_low=together[0],
                 simultaneous_high=together[1],
                 **tests.of(i),
@@ -156,32 +153,33 @@ def _tests(
 
 
 def _reaches(
-    drawn: Float64,
+    strata: Strata,
     pairs: Sequence[tuple[int, int]],
     differences: Strata,
     weights: Float64,
     correction: Correction,
 ) -> Float64:
-    """float64 [pairs]: how many standard errors simultaneous intervals reach on either side.
+    """float64 [pairs]: how far simultaneous intervals reach on either side.
 
     Bonferroni's is t at 1 - 0.05 / (2 · pairs). MaxT's is the 95% quantile, over resamples, of the largest
     |M* - M| / standard error among all pairs, widened as t is against the normal distribution.
     """
     from scipy.special import ndtri, stdtrit
 
-    made = macro(differences, weights)
+    made, widened = macro(differences, weights), macro(differences, weights, HALF_A_VALUE)
     known = macro_shown(differences, weights)
-    freedom = np.where(known, made.freedom, 1)
-    bonferroni: Float64 = stdtrit(freedom, 1 - LEVEL / (2 * len(pairs)))
+    freedom = np.where(known, widened.freedom, 1)
+    bonferroni: Float64 = stdtrit(freedom, 1 - LEVEL / (2 * len(pairs))) * widened.errors
     if correction is Correction.holm or not known.any():
         return bonferroni
+    drawn = resampled_macro(strata, weights)
     largest = np.zeros(len(drawn))
-    for i in np.flatnonzero(known).tolist():
+    for i in np.flatnonzero(known & (made.errors > 0)).tolist():
         a, b = pairs[i]
         np.maximum(largest, np.abs(drawn[:, a] - drawn[:, b] - made.means[i]) / made.errors[i], out=largest)
     single: Float64 = stdtrit(freedom, (1 + CONFIDENCE) / 2)
-    widened: Float64 = np.quantile(largest, CONFIDENCE) * single / ndtri((1 + CONFIDENCE) / 2)
-    by_maxt = np.maximum(widened, single)
+    quantile: Float64 = np.quantile(largest, CONFIDENCE) * single / ndtri((1 + CONFIDENCE) / 2)
+    by_maxt = np.maximum(quantile, single) * widened.errors
     return by_maxt if correction is Correction.maxt else np.maximum(by_maxt, bonferroni)
 
 

@@ -9,7 +9,14 @@ import pytest
 from scipy import stats
 
 from pipeline.metrics import macro as macros
-from pipeline.metrics.macro import macro, macro_intervals, macro_shown, macro_t_test, weights_of
+from pipeline.metrics.macro import (
+    macro,
+    macro_decides,
+    macro_intervals,
+    macro_shown,
+    macro_t_test,
+    weights_of,
+)
 from pipeline.metrics.randomization import randomization_test
 
 random = np.random.default_rng(7)
@@ -47,23 +54,46 @@ def test_of_two_collections_the_t_test_is_welch_s() -> None:
 
 def test_intervals_are_those_of_plain_numpy() -> None:
     weights = np.array([0.5, 0.2, 0.3])
-    generator = np.random.default_rng(macros.SEED)
-    drawn = np.zeros((macros.RESAMPLES, 3))
-    for values, weight in zip(STRATA, weights, strict=True):
-        n = len(values)
-        chosen = generator.integers(n, size=(macros.RESAMPLES, n - 1), dtype=np.int32)
-        drawn += weight * values[chosen].mean(axis=1)
     low, high = macro_intervals(STRATA, weights)
     variances = np.array(
         [(w**2 * v.var(axis=0, ddof=1) / len(v)) for w, v in zip(weights, STRATA, strict=True)]
     )
     below = (variances**2 / np.array([[39], [24], [89]])).sum(axis=0)
-    tails = stats.norm.cdf(-stats.t.ppf(0.975, variances.sum(axis=0) ** 2 / below))
-    for column, tail in enumerate(tails):
-        expected = np.quantile(drawn[:, column], [tail, 1 - tail])
-        assert (low[column], high[column]) == pytest.approx(expected, abs=1e-12)
     errors = variances.sum(axis=0) ** 0.5
+    reach = stats.t.ppf(0.975, variances.sum(axis=0) ** 2 / below) * errors
+    means = sum(w * v.mean(axis=0) for w, v in zip(weights, STRATA, strict=True))
+    assert low == pytest.approx(means - reach, abs=1e-12)
+    assert high == pytest.approx(means + reach, abs=1e-12)
+    drawn = macros.resampled_macro(STRATA, weights)
     assert drawn.std(axis=0) == pytest.approx(errors, rel=0.03)  # n - 1 draws: not too small by (n - 1) / n
+
+
+def test_ties_may_hide_half_a_value_more() -> None:
+    """Of 40 equal values half a one may differ, by the range of the others, 0.5: 0.5 · (0.5 / 40)² / 4."""
+    spread, tied = np.linspace(0, 0.5, 90)[:, None], np.full((40, 1), 0.3)
+    weights = np.array([0.5, 0.5])
+    hidden = 0.5 * (0.5 / 40) ** 2 / 4
+    known = spread.var(ddof=1) / 90 / 4
+    freedom = (known + hidden) ** 2 / (known**2 / 89 + hidden**2 / 39)
+    low, high = macro_intervals([spread, tied], weights)
+    assert high - low == pytest.approx(2 * stats.t.ppf(0.975, freedom) * (known + hidden) ** 0.5)
+    few = tied.copy()
+    few[:3] = 0.4  # 3 values differ: they say how much it is
+    assert macro([spread, few], weights, 0.5).errors == pytest.approx(macro([spread, few], weights).errors)
+
+
+def test_intervals_hold_the_mean_as_often_as_they_say_with_many_ties() -> None:
+    """Differences that are 0 in nine queries of ten, in collections of 43, 114 and 300 queries."""
+    generator = np.random.default_rng(11)
+    strata = [
+        np.where(generator.random((size, 2000)) < 0.1, generator.normal(0.1, 0.3, (size, 2000)), 0)
+        for size in (43, 114, 300)
+    ]
+    weights = weights_of([None] * 3)
+    low, high = macro_intervals(strata, weights)
+    shown = macro_shown(strata, weights)
+    assert shown.mean() > 0.99
+    assert 0.93 < ((low <= 0.01) & (high >= 0.01))[shown].mean() < 0.975
 
 
 def test_blocks_of_resamples_are_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +133,9 @@ def test_no_interval_where_few_queries_decide() -> None:
     assert not macro_shown([STRATA[0], STRATA[1][:1]], weights).any()
     assert not macro_shown([tied, tied], weights).any()
     assert not macro_shown([STRATA[2], tied[:12]], weights).any()  # ties of 12 queries can hide much
-    assert macro_shown([STRATA[2], np.zeros((400, 3))], weights).all()  # and those of 400 little
+    assert macro_shown([STRATA[2], tied], weights).all()
+    assert not macro_decides([STRATA[2], tied], weights).any()  # a gate demands more
+    assert macro_decides([STRATA[2], np.zeros((400, 3))], weights).all()  # ties of 400 queries hide little
     assert np.isnan(macro_intervals([STRATA[0], STRATA[1][:1]], weights)[0]).all()
 
 
