@@ -16,6 +16,7 @@ from pipeline.core.errors import InputError
 from pipeline.report.page.queries import read_query_data
 from pipeline.results.comparison import compare
 from pipeline.results.folder import read_result
+from pipeline.results.pool import pool
 
 TEXTS = ["An owl is a bird of the night.", "Rain falls on owls.", "Tea, 1.5 cups.", "Of birds: a Tawny Owl!"]
 QUESTIONS = {"1": ("which bird of the night", ["tawny owl", "Kauz"]), "2": ("cups of tea", ["1.5 cups"]),
@@ -56,6 +57,8 @@ def test_retrieved_passages_are_judged_by_answers(config: Config, tmp_path: Path
     assert data.details[0] is not None
     assert data.details[0].curves["success"][-1] == pytest.approx(2 / 3)
     assert data.details[0].queries["2"].top[0].grade == 1
+    with pytest.raises(InputError, match="are judged by the answers that they contain"):
+        pool([result], depth=4)
 
 
 def test_measures_of_all_relevant_passages_are_refused_before_anything_is_read(config: Config) -> None:
