@@ -89,12 +89,10 @@ ROTARY = {**PLAIN, "hidden_size": 96, "num_attention_heads": 3, "initializer_ran
 NETWORKS: dict[str, tuple[str, dict[str, Any]]] = {
     "bert": ("Bert", PLAIN),
     "roberta": ("Roberta", PLAIN),
-    "xlm-roberta": ("XLMRoberta", PLAIN),
     "bert, of narrow layers and heads": (
         "Bert",
         {**PLAIN, "hidden_size": 78, "num_attention_heads": 3, "intermediate_size": 100},
     ),
-    "bert, of wide heads": ("Bert", {**PLAIN, "hidden_size": 80, "num_attention_heads": 2}),
     "distilbert": ("DistilBert", {**PLAIN, "dim": 64, "n_layers": 2, "n_heads": 2, "hidden_dim": 128}),
     "mpnet": ("MPNet", {**PLAIN, "pad_token_id": 1}),
     "nomic-bert": ("NomicBert", ROTARY),
