@@ -3,6 +3,7 @@
 
     .venv/bin/python scripts/bench_search.py            # 1,500,000 x 384: 2.4 GB of disk, 6 GB of memory
     .venv/bin/python scripts/bench_search.py --full     # 8,841,823 x 768 in fp16: 14 GB of disk
+    .venv/bin/python scripts/bench_search.py --vectors passages.npy  # real ones, repeated with noise
     .venv/bin/python scripts/bench_search.py --sparse --rows 200000 --queries 200  # weights of words
 
 Vectors are drawn at random and kept as a benchmark keeps them. `streamed` is `search.exact.exact_search`
@@ -10,6 +11,9 @@ within --memory-mb, `memory` is `IndexFlatIP.search` alone on vectors it already
 of its own, in turn, round after round. The ratio is of the medians. Hits are compared twice: with those of
 IndexFlatIP once each is given its score in double precision (they must be the same), and with those it gives
 itself, whose order differs where two scores are closer than float32 sums are exact.
+
+Before that come the rates of the product alone, on rows that are in the processor's cache, on all cores:
+`integer_kernels.find` with thresholds that nothing reaches, in int8 and int16, and NumPy's in fp32.
 
 With --sparse the inverted index is searched, against SciPy's product of CSR matrices with the top k taken of
 each row; words are drawn by Zipf's law, 130 a passage and 17 a query of 30,522, as of a SPLADE.
@@ -25,12 +29,15 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from pipeline.core import machine
 from pipeline.core.machine import Meter
 from pipeline.core.progress import silent
 from pipeline.core.records import Embeddings, Float32, Ragged
@@ -56,8 +63,12 @@ def main() -> None:
             run_full(arguments, Path(folder))
             return
         sizes = [arguments.rows // 4, arguments.rows // 2, arguments.rows]
-        draw(Path(folder), arguments.rows, arguments.dimension, arguments.queries, "fp32")
+        if arguments.vectors:
+            arguments.dimension = np.load(arguments.vectors, mmap_mode="r").shape[1]
+        draw(Path(folder), arguments, "fp32")
         print(f"{arguments.rows:,} x {arguments.dimension}, {arguments.queries} queries")
+        print(f"on {machine.hardware()['cpu']}, {machine.threads()} cores")
+        show_rates(np.load(Path(folder) / "queries.npy"))
         for k in arguments.k:
             compare(arguments, Path(folder), k)
             figures = [run("streamed", arguments, Path(folder), k, rows) for rows in sizes]
@@ -76,6 +87,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--k", type=int, nargs="+", default=[100, 1000])
     parser.add_argument("--memory-mb", type=int, default=700)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--vectors", help="a .npy of vectors, repeated with noise; random ones if not given")
     parser.add_argument(
         "--folder", help="where the vectors are kept meanwhile; the system's own if not given"
     )
@@ -153,12 +165,49 @@ def compare_sparse(arguments: argparse.Namespace) -> None:
         print(f"k={k}: {said}: {middle['SciPy'] / middle['inverted index']:.2f} times as fast")
 
 
-def draw(folder: Path, rows: int, dimension: int, queries: int, precision: str) -> None:
-    """Random vectors of length 1 as shards in an artifact store, and queries beside it."""
-    generator = np.random.default_rng(0)
+def show_rates(queries: Float32) -> None:
+    """Print the rates of the products alone."""
+    from pipeline.search import integer_kernels
+
+    count, cores = 1920, machine.threads()
+    rows = integer_kernels.fixed(
+        np.random.default_rng(1).standard_normal((count, queries.shape[1]), np.float32)
+    )
+    by_kind: dict[str, Callable[[int], Any]] = {"fp32": lambda _: rows @ queries.T}
+    for narrow in (True, False):
+        packed = integer_kernels.pack_queries(queries, narrow)
+        integers = integer_kernels.round_rows(rows, narrow, False, packed.share)
+        never = np.full(len(packed.factors), np.inf, np.float32)
+
+        def find(_: int, some: Any = (integers, narrow, packed, never)) -> None:
+            hits, state = integer_kernels.Hits.empty(integer_kernels.ROOM), np.zeros(3, np.int64)
+            integer_kernels.find(rows, some[0], 0, some[1], queries, some[2], some[3], some[3], state, hits)
+
+        by_kind["int8" if narrow else "int16"] = find
+    said = []
+    for name, multiply in by_kind.items():
+        at_once = 1 if name == "fp32" else cores  # NumPy uses all cores by itself
+        seconds = []
+        with ThreadPoolExecutor(at_once) as threads:
+            for _ in range(10):
+                started = time.perf_counter()
+                list(threads.map(multiply, range(at_once)))
+                seconds.append(time.perf_counter() - started)
+        said.append(f"{name} {at_once * 2 * count * queries.size / min(seconds) / 1e9:,.0f}")
+    print(f"product alone, in 10^9 operations a second: {', '.join(said)}", flush=True)
+
+
+def draw(folder: Path, arguments: argparse.Namespace, precision: str) -> None:
+    """Vectors of length 1 as shards in an artifact store, and queries beside it."""
+    generator, rows, dimension = np.random.default_rng(0), arguments.rows, arguments.dimension
+    base = np.load(arguments.vectors).astype(np.float32) if arguments.vectors else None
 
     def some(count: int) -> Float32:
         made = generator.standard_normal((count, dimension), np.float32)
+        if base is not None:  # noise of about a fifth of the length
+            picked = base[generator.integers(0, len(base), count)]
+            made *= np.float32(0.2 / np.sqrt(dimension)) * np.linalg.norm(picked, axis=1, keepdims=True)
+            made += picked
         made /= np.linalg.norm(made, axis=1, keepdims=True)
         return made
 
@@ -169,7 +218,7 @@ def draw(folder: Path, rows: int, dimension: int, queries: int, precision: str) 
             draft.save_array(vector_shards.shard_name(start, start + len(part)), kept)
         return {}, {}
 
-    np.save(folder / "queries.npy", some(queries))
+    np.save(folder / "queries.npy", some(arguments.queries))
     Store(folder).make(Recipe("passages", {}), build)
 
 
@@ -210,6 +259,7 @@ def child(arguments: argparse.Namespace) -> None:
     ids = names(len(embeddings))
     with silent("", None, "") as bar:
         if arguments.child == "streamed":
+            exact.prepare(queries, len(embeddings))
             exact.exact_search(embeddings, queries[:32], k, ids, "inner_product", bar)
             meter, started = Meter(), time.perf_counter()
             ranking = exact.exact_search(
@@ -267,7 +317,7 @@ def run_full(arguments: argparse.Namespace, folder: Path) -> None:
     from pipeline.search import exact
 
     started = time.perf_counter()
-    draw(folder, arguments.rows, arguments.dimension, arguments.queries, "fp16")
+    draw(folder, arguments, "fp16")
     print(f"drawn and stored in {time.perf_counter() - started:.0f} s", flush=True)
     queries, embeddings, k = np.load(folder / "queries.npy"), stored(folder, arguments.rows), arguments.k[0]
     ids = names(len(embeddings))

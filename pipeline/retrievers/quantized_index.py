@@ -82,7 +82,7 @@ def search(
     context: Context,
 ) -> Facts:
     """Search in this process; `documents_of` as of `vector_search.search_whole`."""
-    from pipeline.search import hamming, product
+    from pipeline.search import exact, hamming
     from pipeline.search.documents import rank_by_search
 
     collection, queries = inputs["data"], inputs["queries"]
@@ -93,7 +93,7 @@ def search(
     if vectors.ranges is None:  # what is compiled or imported first is not timed
         hamming.compile_all()
     else:
-        product.fastest_kind(queries, len(vectors))
+        exact.prepare(queries, len(vectors))
     with context.progress("search", len(queries), "queries") as bar, context.meter.working():
         if documents is None:
             ranking = vectors.search(queries, config.top_k, config.rescore, ids, bar, config.memory_mb)

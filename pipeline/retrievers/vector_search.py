@@ -40,7 +40,7 @@ def search_whole(
 
     Where the vectors are those of chunks, `documents_of` gives the documents that are ranked.
     """
-    from pipeline.search import product, searchers
+    from pipeline.search import exact, searchers
 
     collection, queries, meter = inputs["data"], inputs["queries"], context.meter
     documents = documents_of(inputs)
@@ -51,7 +51,7 @@ def search_whole(
         searcher = searchers.StreamingSearcher(index, search, inputs["passages"])
     count = len(collection.passages) if documents is None else documents.chunks
     vector_shards.check_counts(searcher.count, searcher.dimension, count, queries)
-    product.fastest_kind(queries, searcher.count)  # imports what it needs before the search is timed
+    exact.prepare(queries, searcher.count)
     with context.progress("search", len(queries), "queries") as bar, meter.working():
         ranking = searcher.search(queries, collection.passages.ids, bar, documents)
     meter.count(len(queries))

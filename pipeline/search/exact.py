@@ -17,7 +17,7 @@ from pipeline.core.progress import Bar, silent
 from pipeline.core.records import Embeddings, Float32, Int64, Ranking
 from pipeline.search import rescoring
 from pipeline.search.documents import Documents, empty_ranking, set_rows
-from pipeline.search.product import Float32Product, error_bound, norm_bounds
+from pipeline.search.product import Float32Product, Int16Product, error_bound, integers_pay, norm_bounds
 from pipeline.search.similarity import Metric, for_metric
 from pipeline.search.streaming_scan import StreamingScan, block_and_group_sizes
 from pipeline.storage import vector_shards
@@ -56,14 +56,49 @@ def exact_search(
     """
     queries = np.ascontiguousarray(for_metric(queries, metric))
     k = min(top_k, len(embeddings if documents is None else documents))
+    integers = integers_pay(queries, len(embeddings))
+    if integers and documents is None:
+        return _filtered_search(embeddings, queries, k, ids, metric, bar, memory_mb)
     block, group = block_and_group_sizes(embeddings.dimension, k, len(queries), memory_mb)
     ranking = empty_ranking(len(queries), k, documents)
     for start in range(0, len(queries), group):
         part = slice(start, start + group)
-        scan = StreamingScan(embeddings, queries[part], k, ids, metric, documents)
+        kind = Int16Product if integers else Float32Product
+        scan = StreamingScan(embeddings, queries[part], k, ids, metric, documents, kind)
         scan.collect(block, bar)
         set_rows(ranking, part, scan.candidates.best_hits())
     return ranking
+
+
+def _filtered_search(
+    embeddings: Embeddings,
+    queries: Float32,
+    k: int,
+    ids: pa.ChunkedArray,
+    metric: Metric,
+    bar: Bar,
+    memory_mb: int | None,
+) -> Ranking:
+    """`exact_search` of passages by `FilteredScan`, for queries as the metric wants them."""
+    from pipeline.search import filtered_scan  # imports Numba, which a small search does not need
+
+    sizes = filtered_scan.Sizes.of(embeddings.dimension, k, len(queries), memory_mb)
+    ranking = empty_ranking(len(queries), k, None)
+    for start in range(0, len(queries), sizes.group):
+        part = slice(start, start + sizes.group)
+        scan = filtered_scan.FilteredScan(embeddings, queries[part], k, ids, metric)
+        scan.collect(sizes.piece, sizes.threads, bar)
+        set_rows(ranking, part, scan.candidates.best_hits())
+    return ranking
+
+
+def prepare(queries: Float32, n_rows: int) -> None:
+    """Import and compile what a search of `n_rows` rows uses, so that no measured time holds that."""
+    if integers_pay(queries, n_rows):
+        one = np.ones((1, queries.shape[1]), np.float32)
+        with silent("", None, "") as unseen:
+            _filtered_search(Embeddings((one,)), one, 1, pa.chunked_array([["a"]]), "l2", unseen, None)
+        Int16Product(one)(one)
 
 
 def merge_rankings(parts: Sequence[Ranking], top_k: int, ids: pa.ChunkedArray) -> Ranking:
@@ -105,7 +140,7 @@ def exact_search_via(
         batch = np.ascontiguousarray(queries[part])
         rows, products = nearest(batch, fetched)
         # twice, as a squared distance is twice the value that the bound is for
-        error = 2 * error_bound(Float32Product(batch), float(longest), 0.0, batch.shape[1], metric)
+        error = 2 * error_bound(Float32Product(batch), float(longest), batch.shape[1], metric)
         near = products >= (products[:, k - 1] - 2 * error)[:, None]
         query, column = np.nonzero(near)
         candidates = rows[query, column]

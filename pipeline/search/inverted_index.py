@@ -11,7 +11,7 @@ to a number for each passage of a block (`_add_postings`). Scores that may be am
 those of the segments before, as one integer each: the bits of the score, above those of the passage's place
 in the order of ids. Positive floats are in the order of their bits, so the largest integers are the best hits
 in the contract's order, ties included. When a query has `ROOM` times k, all but the best k are dropped
-(`_keep_best`), and the worst of these is the score that later ones have to reach.
+(`keep_best`), and the worst of these is the score that later ones have to reach.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def _sort_hits(hits: Array, counts: Int64, row_of: Int64, passages: Int64, score
     """Write the best hits of one query, in order, to its row of `passages` and `scores`."""
     count, k = int(counts[row]), passages.shape[1]
     if count > k:
-        count = _keep_best(hits[row], count, k)
+        count = keep_best(hits[row], count, k)
     best = np.sort(hits[row, :count])[::-1]
     passages[row, :count] = row_of[(~best & 0xFFFFFFFF).astype(np.int64)]
     scores[row, :count] = (best >> 32).astype(np.uint32).view(np.float32)
@@ -219,7 +219,7 @@ def _search_queries(
         count = counts[row]
         floor = np.float32(0)
         if count >= k:
-            count = _keep_best(hits[row], count, k)
+            count = keep_best(hits[row], count, k)
             as_integer[0] = hits[row, k - 1] >> np.uint64(32)
             floor = bits[0]
         for begin in range(0, len(ranks), BLOCK):
@@ -239,7 +239,7 @@ def _search_queries(
                     hits[row, count] = np.uint64(as_integer[0]) << np.uint64(32) | low
                     count += 1
                     if count == hits.shape[1]:
-                        count = _keep_best(hits[row], count, k)
+                        count = keep_best(hits[row], count, k)
                         as_integer[0] = hits[row, k - 1] >> np.uint64(32)
                         floor = bits[0]
         counts[row] = count
@@ -257,7 +257,7 @@ def _add_postings(
 
 
 @exactly
-def _keep_best(values: Any, count: int, k: int) -> int:
+def keep_best(values: Any, count: int, k: int) -> int:
     """Move the largest k of the first `count` values to the front, the least of them to k - 1; returns k.
 
     This is Hoare's selection: parts of the array are exchanged around the value in the middle of the range

@@ -17,10 +17,10 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.core.progress import Bar
-from pipeline.core.records import Array, Embeddings, Float32, Float64, Int64
+from pipeline.core.records import Embeddings, Float32, Float64, Int64
 from pipeline.search import candidates, rescoring
 from pipeline.search.documents import Documents, candidates_of
-from pipeline.search.product import error_bound, tile_products
+from pipeline.search.product import Float32Product, error_bound
 from pipeline.search.similarity import Metric, for_metric
 from pipeline.storage import vector_shards
 
@@ -65,6 +65,7 @@ class StreamingScan:
         ids: Arrow strings, the ids of the passages.
         metric: The metric.
         documents: Where the vectors are those of chunks: the passages that hits and `ids` are of.
+        kind: The kind of product.
     """
 
     def __init__(
@@ -75,11 +76,11 @@ class StreamingScan:
         ids: pa.ChunkedArray,
         metric: Metric,
         documents: Documents | None = None,
+        kind: type[Float32Product] = Float32Product,
     ) -> None:
         self.embeddings, self.queries, self.k, self.metric = embeddings, queries, k, metric
-        self.tiles = tile_products(queries, QUERIES, len(embeddings))
+        self.tiles = [kind(queries[start : start + QUERIES]) for start in range(0, len(queries), QUERIES)]
         self.longest = 0.0  # length of the longest vector so far
-        self.row_error = 0.0  # largest distance of a vector so far to its operand, see `error_bound`
         self.candidates = candidates_of(
             documents, len(queries), len(embeddings), k, ids, self._error, self._score
         )
@@ -102,13 +103,12 @@ class StreamingScan:
             selecting: Future[None] = selector.submit(lambda: None)
             reading = reader.submit(self._read_block, *blocks[0])
             for (start, stop), upcoming in zip(blocks, [*blocks[1:], (n, n)], strict=True):
-                operand, halves, longest, row_error = reading.result()
+                rows, halves, longest = reading.result()
                 reading = reader.submit(self._read_block, *upcoming)
                 for tile in range(len(self.tiles)):
-                    products = self.tiles[tile](operand)
+                    products = self.tiles[tile](rows)
                     selecting.result()
                     self.longest = max(self.longest, longest)
-                    self.row_error = max(self.row_error, row_error)
                     selecting = selector.submit(self._select, tile, start, products, halves)
                 vector_shards.release_memory(self.embeddings, start, stop)
                 done = len(self.queries) * stop // n
@@ -116,13 +116,12 @@ class StreamingScan:
                 counted = done
             selecting.result()
 
-    def _read_block(self, start: int, stop: int) -> tuple[Array, Float32 | None, float, float]:
-        """Rows [start, stop): the operand, half the squared lengths for l2, largest length and row error."""
+    def _read_block(self, start: int, stop: int) -> tuple[Float32, Float32 | None, float]:
+        """Rows [start, stop), half the squared lengths for l2, and the largest length."""
         rows = for_metric(vector_shards.read_rows(self.embeddings, start, stop), self.metric)
         squares = np.einsum("ij,ij->i", rows, rows)
         longest = 1.001 * float(np.sqrt(squares.max(initial=0)))
-        operand, row_error = self.tiles[0].to_operand(rows)
-        return operand, squares / 2 if self.metric == "l2" else None, longest, row_error
+        return rows, squares / 2 if self.metric == "l2" else None, longest
 
     def _select(self, tile: int, start: int, products: Float32, halves: Float32 | None) -> None:
         """Select from `products`, [rows from `start` on, queries of the tile]."""
@@ -135,7 +134,7 @@ class StreamingScan:
         first = queries.start // QUERIES
         dimension = self.queries.shape[1]
         bounds = [
-            error_bound(tile, self.longest, self.row_error, dimension, self.metric)
+            error_bound(tile, self.longest, dimension, self.metric)
             for tile in self.tiles[first : -(-queries.stop // QUERIES)]
         ]
         before = first * QUERIES

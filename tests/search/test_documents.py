@@ -13,7 +13,16 @@ from hypothesis.extra import numpy as npst
 
 from pipeline.core.progress import Bar, silent
 from pipeline.core.records import Array, Embeddings, Float32, Int64, Ranking, TokenEmbeddings
-from pipeline.search import candidates, documents, exact, faiss_index, maxsim, searchers, streaming_scan
+from pipeline.search import (
+    candidates,
+    documents,
+    exact,
+    faiss_index,
+    maxsim,
+    product,
+    searchers,
+    streaming_scan,
+)
 from pipeline.search.documents import Documents, rank_by_search
 from pipeline.search.similarity import Metric, unit_vectors
 
@@ -81,12 +90,15 @@ def test_equals_scores_of_every_chunk_with_ties(
     assert same(search(rows, queries, k, metric, of), plain(scores_of(rows, queries, metric), of, k))
 
 
+@pytest.mark.parametrize("enough", [np.inf, 0.0], ids=["float32", "int16"])
 @pytest.mark.parametrize("mean", [False, True])
 @pytest.mark.parametrize("metric", METRICS)
 def test_equals_scores_of_every_chunk_however_the_work_is_cut(
-    metric: Metric, mean: bool, monkeypatch: pytest.MonkeyPatch
+    metric: Metric, mean: bool, enough: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Documents reach over several blocks, and pairs are scored in pieces; many tie."""
+    monkeypatch.setattr(product, "has_vnni", lambda: True)
+    monkeypatch.setattr(product, "ENOUGH", enough)
     monkeypatch.setattr(streaming_scan, "QUERIES", 20)
     monkeypatch.setattr(streaming_scan, "BLOCK", 300)
     monkeypatch.setattr(candidates, "SPARE", 16)

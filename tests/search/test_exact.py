@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import faiss
@@ -17,7 +18,15 @@ from hypothesis.extra import numpy as npst
 from pipeline.core.progress import silent
 from pipeline.core.records import Embeddings, Float32, Ranking, VectorForm
 from pipeline.engines.jobs import merge
-from pipeline.search import candidates, exact, gpu, product, streaming_scan
+from pipeline.search import (
+    candidates,
+    exact,
+    filtered_scan,
+    gpu,
+    integer_kernels,
+    product,
+    streaming_scan,
+)
 from pipeline.search.similarity import Metric, unit_vectors
 from pipeline.storage import vector_shards
 from pipeline.storage.artifacts import Recipe
@@ -61,23 +70,24 @@ def same(left: Ranking, right: Ranking) -> bool:
     )
 
 
-def rounded(made: Float32) -> Float32:
-    """The nearest bfloat16."""
-    return ((made.view(np.uint32) + np.uint32(1 << 15)) & np.uint32(0xFFFF0000)).view(np.float32)
+@contextlib.contextmanager
+def multiplied_in(kind: str) -> Iterator[None]:
+    """Let every search find its candidates in `float32`, `int8` or `int16`, on any processor."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(product, "has_vnni", lambda: True)
+        patch.setattr(product, "ENOUGH", np.inf if kind == "float32" else 0.0)
+        patch.setattr(filtered_scan, "MANY", -1 if kind == "int16" else 2)  # int16 from the second piece on
+        yield
 
 
-@pytest.fixture(params=["float32", "bfloat16", "bfloat16 in and out"])
-def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Each product that a search may use; on processors without bfloat16, OpenVINO's in float32.
+KINDS = ("float32", "int8", "int16")
 
-    The last is one whose results are rounded too, as OpenVINO may do.
-    """
-    kind, multiply = product.BFloat16Product, product.BFloat16Product.__call__
-    monkeypatch.setattr(product, "has_bfloat16", lambda: True)
-    monkeypatch.setattr(product, "ENOUGH", np.inf if request.param == "float32" else 0.0)
-    if request.param == "bfloat16 in and out":
-        monkeypatch.setattr(kind, "__call__", lambda self, rows: rounded(multiply(self, rows)))
-    return str(request.param)
+
+@pytest.fixture(params=KINDS)
+def kernel(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Each product that a search may use."""
+    with multiplied_in(request.param):
+        yield request.param
 
 
 # small integers: equal scores are many, and zero vectors among them
@@ -87,11 +97,35 @@ SMALL = npst.arrays(
 
 
 @settings(max_examples=60)
-@given(SMALL, SMALL, st.integers(1, 60), st.sampled_from(METRICS), st.integers(1, 4))
+@given(SMALL, SMALL, st.integers(1, 60), st.sampled_from(METRICS), st.integers(1, 4), st.sampled_from(KINDS))
 def test_equals_brute_force_with_ties_zero_vectors_and_any_k(
-    rows: Float32, queries: Float32, k: int, metric: Metric, shards: int
+    rows: Float32, queries: Float32, k: int, metric: Metric, shards: int, kind: str
 ) -> None:
-    assert same(best(rows, queries, k, metric, shards), brute_force(rows, queries, k, metric))
+    with multiplied_in(kind):
+        assert same(best(rows, queries, k, metric, shards), brute_force(rows, queries, k, metric))
+
+
+@settings(max_examples=15)
+@given(
+    st.integers(0, 2**32 - 1),
+    st.integers(1, 700),
+    st.integers(1, 150),
+    st.integers(1, 130),
+    st.integers(1, 90),
+    st.sampled_from(METRICS),
+    st.sampled_from(KINDS[1:]),
+)
+def test_integers_leave_every_bit_as_float32_finds_it_whatever_the_sizes(
+    seed: int, n: int, n_queries: int, dimension: int, k: int, metric: Metric, kind: str
+) -> None:
+    random = np.random.default_rng(seed)
+    rows, queries = (random.standard_normal((some, dimension), np.float32) for some in (n, n_queries))
+    rows *= 10.0 ** random.integers(-2, 3, (n, 1)).astype(np.float32)
+    rows[random.integers(0, n, n // 3)] = rows[0]
+    with multiplied_in("float32"):
+        expected = best(rows, queries, k, metric)
+    with multiplied_in(kind):
+        assert same(best(rows, queries, k, metric, memory_mb=1), expected)
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -100,6 +134,8 @@ def test_equals_brute_force_whichever_product_finds_the_candidates(
 ) -> None:
     monkeypatch.setattr(streaming_scan, "QUERIES", 20)  # more than one tile, and blocks of many sizes
     monkeypatch.setattr(streaming_scan, "BLOCK", 700)
+    monkeypatch.setattr(filtered_scan, "PIECE", 700)
+    monkeypatch.setattr(filtered_scan, "ROOM", integer_kernels.ROOM)
     monkeypatch.setattr(candidates, "SPARE", 16)
     generator = np.random.default_rng(0)
     rows = generator.standard_normal((5000, 24), np.float32) * generator.uniform(0.1, 10, (5000, 1)).astype(
@@ -255,39 +291,70 @@ def test_products_are_within_the_bound(seed: int, dimension: int, scale: float, 
     )
     wide, asked = rows.astype(np.float64), queries.astype(np.float64)
     half = (wide**2).sum(axis=1)[:, None] / 2 if metric == "l2" else np.zeros((30, 1))
-    for kind in (product.Float32Product, product.BFloat16Product):
-        made, (operand, moved) = kind(queries), kind.to_operand(rows)
-        off = np.abs((made(operand) - half.astype(np.float32)) - (wide @ asked.T - half)).max(axis=0)
+    for kind in (product.Float32Product, product.Int16Product):
+        made = kind(queries)
+        off = np.abs((made(rows) - half.astype(np.float32)) - (wide @ asked.T - half)).max(axis=0)
         longest = float(product.norm_bounds(rows).max())
-        assert (off <= product.error_bound(made, longest, moved, dimension, metric)).all()
-
-
-@pytest.mark.parametrize(("n_queries", "n", "dimension"), [(2, 1, 2), (9, 300, 24), (512, 4096, 384)])
-def test_a_product_s_own_rounding_is_known(kernel: str, n_queries: int, n: int, dimension: int) -> None:
-    queries, rows = np.zeros((n_queries, dimension), np.float32), np.zeros((n, dimension), np.float32)
-    queries[:, :2], queries[0, 1], rows[:, :2] = (
-        1,
-        2**-10,
-        (1, 2**-10),
-    )  # bfloat16 holds these, not 1 + 2**-10
-    made, (operand, moved) = product.BFloat16Product(queries), product.BFloat16Product.to_operand(rows)
-    assert moved == 0 == made.query_errors.max()
-    off = np.abs(made(operand)[:, 1:] - np.float32(1 + 2**-10)).max()
-    assert off == (2**-10 if made.result_roundoff else 0)
-    assert off <= product.error_bound(made, 1 + 2**-10, moved, dimension, "inner_product")[1:].min()
+        assert (off <= product.error_bound(made, longest, dimension, metric)).all()
 
 
 @pytest.mark.parametrize(("n", "dimension"), [(2, 2), (3000, 32)])
-def test_near_duplicates_that_bfloat16_puts_in_another_order_are_found(
+def test_near_duplicates_that_integers_put_in_another_order_are_found(
     kernel: str, n: int, dimension: int
 ) -> None:
     rows, queries = np.zeros((n, dimension), np.float32), np.zeros((2, dimension), np.float32)
     queries[:, :2], queries[1, 2:] = 1, 0.3
-    rows[n // 2, :2] = 1, 2**-8 - 0.6 * 2**-16  # the best, which falls to 1 + 2**-8 - 2**-16, and then to 1
-    rows[n // 3, :2] = 1 - 0.4 * 2**-8, 2**-8 + 2**-15  # rises to 1 + 2**-8 + 2**-15, and then to 1 + 2**-7
+    rows[n // 2, :2] = 1, 0.4 / 127 + 1e-6  # the best, whose second number falls to 0 in int8
+    rows[n // 3, :2] = 1 - 0.4 / 127, 0.6 / 127  # the second number rises to 1 / 127
     found = best(rows, queries, 1, "inner_product")
-    assert found.passages[:, 0].tolist() == [n // 2, n // 2]
+    assert (
+        found.passages[:, 0].tolist()
+        == brute_force(rows, queries, 1, "inner_product").passages[:, 0].tolist()
+    )
     assert same(found, brute_force(rows, queries, 1, "inner_product"))
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_lengths_of_any_ratio_and_numbers_that_outweigh_a_row_lose_nothing(
+    kernel: str, metric: Metric
+) -> None:
+    random = np.random.default_rng(2)
+    rows = random.standard_normal((3000, 31), np.float32)
+    rows *= 10.0 ** random.integers(-17, 9, (3000, 1)).astype(np.float32)
+    rows[::3, 5] *= 1e4  # all else is zero in int8
+    rows[::7] = 0
+    queries = random.standard_normal((70, 31), np.float32)
+    queries[::5, 5], queries[1], queries[2:4] = 0, 0, queries[2:4] * np.array([[1e-20], [1e9]], np.float32)
+    assert same(best(rows, queries, 40, metric), brute_force(rows, queries, 40, metric))
+
+
+def test_int8_that_lets_too_many_pairs_pass_gives_way_to_int16() -> None:
+    random = np.random.default_rng(3)
+    rows, queries = (random.standard_normal((some, 32), np.float32) for some in (6000, 64))
+    spiked = rows.copy()
+    spiked[:, 0], queries[:, 0] = 100, 0
+    for vectors, narrow in ((rows, True), (spiked, False)):
+        scan = filtered_scan.FilteredScan(Embeddings((vectors,)), queries, 10, ids(6000), "inner_product")
+        with silent("", None, "") as bar:
+            scan.collect(1000, 2, bar)
+        assert scan.narrow == narrow
+        assert same(scan.candidates.best_hits(), brute_force(vectors, queries, 10, "inner_product"))
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_rows_and_queries_with_nan_are_never_found(kernel: str, metric: Metric) -> None:
+    random = np.random.default_rng(4)
+    rows, queries = (random.standard_normal((some, 8), np.float32) for some in (3000, 5))
+    rows[::9, 3] = np.nan
+    queries[2, 1] = np.nan
+    whole = np.flatnonzero(~np.isnan(rows).any(axis=1))
+    found = best(rows, queries, 20, metric)
+    assert (found.passages[2] == -1).all()
+    kept = [0, 1, 3, 4]
+    assert np.isin(found.passages[kept], whole).all()
+    with multiplied_in("float32"):
+        scores = best(rows[whole], queries[kept], 20, metric).scores
+    assert (found.scores[kept] == scores).all()
 
 
 def test_no_more_hits_are_asked_of_another_search_than_it_gives() -> None:
