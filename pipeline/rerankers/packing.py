@@ -50,6 +50,8 @@ _PARTS = ("weight", "bias")
 class PackedClassifier(PackedNetwork):
     """A cross-encoder read from the `.npz` of `classifier_arrays`."""
 
+    fine = True
+
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         with np.load(path, allow_pickle=False) as stored:

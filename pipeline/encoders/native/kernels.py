@@ -11,6 +11,11 @@ and what rounding adds to it, is below 2^31. A part of a sum is bounded in the s
 of a row of 768 activations then is 32,767 / sqrt(768) = 1,182, so a number of that size has 10 bits before
 the point; bfloat16 has 8 for any number.
 
+Finer: rerankers' scores are compared with each other, and need more than that. `fine_linear` adds up only
+64 products in int32, and these sums in fp32. The bound then holds for each 64 numbers of two rows, so both
+rows are scaled by more, up to where their largest number fills an int16. What is lost by rounding a text's
+first token, whose last state is all that a score is made of, is computed as a further row.
+
 No padding: the tokens of all texts lie one after another, in arrays [tokens, width]. Integer sums are exact,
 whatever their order, and everything else is computed token by token or text by text, in one order. So a
 text's vector is the same, bit by bit, whichever texts are computed beside it.
@@ -46,10 +51,15 @@ from numba.core.caching import FunctionCache
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
-from pipeline.core.records import Float32, Int32, Int64
+from pipeline.core.records import Array, Float32, Int32, Int64
 
 ROW_LENGTH = 32_767  # Euclidean length of a row of activations, so each of its numbers is an int16
 WEIGHT_LENGTH = 65_000  # largest length of a row of weights; the product of both is below 2^31
+PART = 64  # numbers of a row that are added up in int32 by `fine_linear`
+PART_LENGTH = 46_300  # largest length of a part of a row there; its square is below 2^31
+RESIDUE = (
+    11_000  # times what rounding lost, at most 1/2, is an int16; 64 of them are shorter than PART_LENGTH
+)
 PANEL = 64  # rows of weights stored side by side
 BLOCK = 96  # tokens computed together in a layer: their activations fit into the processor's cache
 
@@ -322,8 +332,10 @@ class Workspace(NamedTuple):
     sums: Any
 
 
-def pack_rows(matrix: Float32) -> tuple[Int32, Float32]:
+def pack_rows(matrix: Float32, fine: bool = False) -> tuple[Int32, Float32]:
     """Weights float [n, k] as int16, and the factor that each row was divided by, float32 [n].
+
+    With `fine` they are scaled for `fine_linear`, and k is a multiple of PART.
 
     The int16 are in the order in which a tile reads them. A panel is 64 rows of the matrix, and the two
     neighbouring numbers of a row that one lane of `vpdpwssd` multiplies are a pair, seen as one int32. A
@@ -332,8 +344,12 @@ def pack_rows(matrix: Float32) -> tuple[Int32, Float32]:
     flat.
     """
     n, k = matrix.shape
-    length, largest = np.linalg.norm(matrix, axis=1), np.abs(matrix).max(axis=1)
-    factors = np.maximum(np.maximum(length / WEIGHT_LENGTH, largest / 32_767), np.float32(1e-30))
+    largest = np.abs(matrix).max(axis=1)
+    if fine:
+        length = np.linalg.norm(matrix.reshape(n, -1, PART), axis=2).max(axis=1) / PART_LENGTH
+    else:
+        length = np.linalg.norm(matrix, axis=1) / WEIGHT_LENGTH
+    factors = np.maximum(np.maximum(length, largest / 32_767), np.float32(1e-30))
     whole = np.rint(matrix / factors[:, None]).astype(np.int16)
     panels = whole.reshape(n // PANEL, PANEL, k // 2, 2).transpose(0, 2, 1, 3)
     return np.ascontiguousarray(panels).view(np.int32).reshape(-1), factors.astype(np.float32)
@@ -353,6 +369,80 @@ def round_rows(x: Float32, space: Workspace) -> None:
         for j in range(k):
             value = x[i, j] * factor
             row[j] = int32(value + (float32(0.5) if value >= float32(0) else float32(-0.5)))
+
+
+@_part_of_forward
+def round_finely(x: Float32, row: Array, residue: Array) -> Any:
+    """Write x float32 [k] to `row` as int16, scaled as far as `fine_linear` allows, and return the factor.
+
+    What rounding lost goes to `residue`, times RESIDUE, unless that is empty.
+    """
+    square, largest = float32(1e-30), float32(1e-30)
+    for start in range(0, len(x), PART):
+        part, total = x[start : start + PART], float32(0)
+        for j in range(PART):
+            total += part[j] * part[j]
+            largest = larger(largest, abs(part[j]))
+        square = larger(square, total)
+    by_length, by_size = float32(PART_LENGTH) / np.sqrt(square), float32(32_767) / largest
+    factor = by_length if by_length < by_size else by_size
+    for j in range(len(x)):
+        value = x[j] * factor
+        row[j] = int32(value + (float32(0.5) if value >= float32(0) else float32(-0.5)))
+    for j in range(len(residue)):
+        residue[j] = int32((x[j] * factor - float32(row[j])) * float32(RESIDUE))
+    return factor
+
+
+@_part_of_forward
+def fine_linear(
+    x: Float32, layers: Linear, layer: int, gelu: bool, space: Workspace, out: Float32,
+    firsts: Int64, start: int,
+) -> None:  # fmt: skip
+    """As `linear`, with less rounding: for weights of `pack_rows` with `fine`.
+
+    The rows of x are start, start + 1 … of a larger array. `firsts` are rows of that array, ascending, of
+    which the residues are computed as well. These are further rows below x, so `space` holds 2 BLOCK rows.
+    """
+    (n, k), m = x.shape, out.shape[1]
+    low, high = np.searchsorted(firsts, start), np.searchsorted(firsts, start + n)
+    count, pairs, extra = n + high - low, k // 2, n
+    for i in range(n):
+        row = space.rows[i * k : (i + 1) * k]
+        is_first = extra < count and firsts[low + extra - n] == start + i
+        residue = space.rows[extra * k : extra * k + (k if is_first else 0)]
+        space.factors[i] = float32(1) / round_finely(x[i], row, residue)
+        extra += is_first
+    rows, weights = space.rows.view(np.int32), layers.pairs[layer]
+    totals = np.empty((count + TALL) * PANEL, np.float32)
+    for panel in range(0, m, PANEL):
+        for i in range(0, count, TALL):
+            total = totals[i * PANEL : (i + TALL) * PANEL]
+            total[:] = 0
+            for part in range(0, pairs, PART // 2):
+                for j in range(0, PANEL, INT16_WIDTH):
+                    int16_tile(
+                        space.sums, j, PANEL, rows, i * pairs + part, pairs,
+                        weights, panel * pairs + part * PANEL + j, PANEL, PART // 2,
+                    )  # fmt: skip
+                for j in range(TALL * PANEL):
+                    total[j] += float32(space.sums[j])
+        factors = layers.factors[layer, panel : panel + PANEL]
+        bias = layers.bias[layer, panel : panel + PANEL]
+        for i in range(n, count):
+            row = firsts[low + i - n] - start
+            total, more = totals[row * PANEL : (row + 1) * PANEL], totals[i * PANEL : (i + 1) * PANEL]
+            for j in range(PANEL):
+                total[j] += more[j] * float32(1 / RESIDUE)
+        for i in range(n):
+            total, factor = totals[i * PANEL : (i + 1) * PANEL], space.factors[i]
+            made = out[i, panel : panel + PANEL]
+            if gelu:
+                for j in range(PANEL):
+                    made[j] = _gelu(total[j] * (factor * factors[j]) + bias[j])
+            else:
+                for j in range(PANEL):
+                    made[j] = total[j] * (factor * factors[j]) + bias[j]
 
 
 @_part_of_forward
@@ -382,6 +472,18 @@ def linear(x: Float32, layers: Linear, layer: int, gelu: bool, space: Workspace,
         else:
             for j in range(m):
                 out[i, j] = float32(sums[j]) * (factor * factors[j]) + bias[j]
+
+
+@_part_of_forward
+def multiply(
+    x: Float32, layers: Linear, layer: int, gelu: bool, space: Workspace, out: Float32,
+    firsts: Int64, start: int, fine: bool | None,
+) -> None:  # fmt: skip
+    """One linear layer, by `linear` if `fine` is None, else by `fine_linear`."""
+    if fine is None:
+        linear(x, layers, layer, gelu, space, out)
+    else:
+        fine_linear(x, layers, layer, gelu, space, out, firsts, start)
 
 
 @_part_of_forward
@@ -559,8 +661,9 @@ def attend(
 
 @compiled
 def forward(
-    ids: Int64, positions: Int64, texts: Int64, weights: Weights, layout: Layout, parts: Any, only_first: bool
-) -> Float32:
+    ids: Int64, positions: Int64, texts: Int64, weights: Weights, layout: Layout, parts: Any,
+    only_first: bool, fine: bool | None,
+) -> Float32:  # fmt: skip
     """The last hidden state of some texts' tokens.
 
     Args:
@@ -572,6 +675,8 @@ def forward(
         parts: `Parts`, or None.
         only_first: Whether the last layer computes the first token of each text alone (see
             `encoders.torch.first_token`).
+        fine: Whether linear layers are computed by `fine_linear`: True, or None for no. The two have
+            different types, so Numba compiles them apart, and leaves out the other's code.
 
     Returns:
         float32 [tokens, columns], or [texts, columns].
@@ -590,11 +695,12 @@ def forward(
     attended = np.zeros((tokens + TALL, both // 2), np.float32)
     key_value = np.empty((tokens, both), np.float32)
     widest = max(made_up, both, columns)
+    most = BLOCK if fine is None else 2 * BLOCK
     space = Workspace(
-        np.zeros(BLOCK * widest, np.int16), np.empty(BLOCK, np.float32), np.empty(BLOCK * widest, np.int32)
+        np.zeros(most * widest, np.int16), np.empty(most, np.float32), np.empty(most * widest, np.int32)
     )
     up_rows, added_rows = np.empty((BLOCK, made_up), np.float32), np.empty((BLOCK, columns), np.float32)
-    starts, queries = texts, tokens
+    starts, queries, firsts = texts, tokens, texts[:-1]
     if parts is not None:
         gated_rows = np.empty((BLOCK, made_up // 2), np.float32)
         normal = np.zeros((tokens if parts.before else 0, columns), np.float32)
@@ -613,13 +719,15 @@ def forward(
                 normal[:] = x
         for start in range(0, tokens, BLOCK):
             end = min(start + BLOCK, tokens)
-            linear(given[start:end], weights.key_value, layer, False, space, key_value[start:end])
+            both_rows = key_value[start:end]
+            multiply(given[start:end], weights.key_value, layer, False, space, both_rows, firsts, start, fine)
             if parts is not None and len(parts.turns):
                 turns = parts.turns[parts.tables[layer]]
                 rotate(key_value[start:end], places[start:end], turns, heads, size)
         if only_first and layer == layers - 1:
             queries = len(texts) - 1
             starts = np.arange(queries + 1)
+            firsts = starts[:-1]
             copy_rows(x, texts[:-1], x)
             if parts is not None:
                 places[:queries] = 0
@@ -627,7 +735,8 @@ def forward(
                 copy_rows(normal, texts[:-1], normal)
         for start in range(0, queries, BLOCK):
             end = min(start + BLOCK, queries)
-            linear(given[start:end], weights.query, layer, False, space, query[start:end])
+            query_rows = query[start:end]
+            multiply(given[start:end], weights.query, layer, False, space, query_rows, firsts, start, fine)
             if parts is not None and len(parts.turns):
                 turns = parts.turns[parts.tables[layer]]
                 rotate(query[start:end], places[start:end], turns, heads, size)
@@ -641,7 +750,7 @@ def forward(
             end = min(start + BLOCK, queries)
             n = end - start
             rows, up, down = x[start:end], up_rows[:n], added_rows[:n]
-            linear(attended[start:end], weights.mixed, layer, False, space, down)
+            multiply(attended[start:end], weights.mixed, layer, False, space, down, firsts, start, fine)
             seen = rows
             if parts is None or not parts.before:
                 add_and_normalize(rows, down, norm, bias, width, epsilon)
@@ -649,11 +758,11 @@ def forward(
                 add(rows, down)
                 seen = normal[start:end]
                 normalize(rows, feed_norm, feed_bias, width, epsilon, seen)
-            linear(seen, weights.up, layer, parts is None or parts.gate < 0, space, up)
+            multiply(seen, weights.up, layer, parts is None or parts.gate < 0, space, up, firsts, start, fine)
             if parts is not None and parts.gate >= 0:
                 left, up = up, gated_rows[:n]
                 gate(left, parts.gate, up)
-            linear(up, weights.down, layer, False, space, down)
+            multiply(up, weights.down, layer, False, space, down, firsts, start, fine)
             if parts is None or not parts.before:
                 add_and_normalize(rows, down, feed_norm, feed_bias, width, epsilon)
             else:
@@ -765,4 +874,4 @@ def compile_all() -> None:
     )  # fmt: skip
     one = np.zeros(1, np.int64)
     layout = Layout(PANEL, 1, PANEL, np.float32(1))
-    forward(one, one, np.array([0, 1]), weights, layout, None, False)
+    forward(one, one, np.array([0, 1]), weights, layout, None, False, None)

@@ -23,6 +23,8 @@ from pipeline.encoders.native.kernels import (
 class PackedNetwork:
     """A network read from an `.npz` of the arrays of `packing.network_arrays`."""
 
+    fine: bool | None = None  # see `kernels.forward`
+
     def __init__(self, path: Path) -> None:
         with np.load(path, allow_pickle=False) as stored:
 
@@ -68,7 +70,7 @@ class PackedNetwork:
         if types is not None and self.types > 1:
             positions = positions + types * self.positions
         hidden: Float32 = forward(
-            ids[kept], positions[kept], texts, self.weights, self.layout, self.parts, only_first
+            ids[kept], positions[kept], texts, self.weights, self.layout, self.parts, only_first, self.fine
         )
         return np.ascontiguousarray(hidden[:, : self.dimension]), texts
 

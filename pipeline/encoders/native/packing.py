@@ -69,7 +69,7 @@ def network_arrays(body: Any, of_pairs: bool = False) -> dict[str, Any]:
     """All arrays of a network, by the names that `PackedNetwork` and `Fp32Model` read.
 
     With `of_pairs` tokens may be of any type: the position embeddings are stored once for each type, with
-    that type's embedding added.
+    that type's embedding added. Linear layers then are those of `kernels.fine_linear`.
     """
     network = take_apart(body)
     width, size = network.words.shape[1], len(network.layers[0].query.weight) // network.heads
@@ -88,7 +88,7 @@ def network_arrays(body: Any, of_pairs: bool = False) -> dict[str, Any]:
         "embedded.weight": _columns(network.embedded.weight, WIDTH),
         "embedded.bias": _columns(network.embedded.bias, WIDTH),
         **{name: array for kind, each in norms.items() for name, array in _norms(kind, each).items()},
-        **{name: array for kind in LINEAR for name, array in _linear(kind, network).items()},
+        **{name: array for kind in LINEAR for name, array in _linear(kind, network, of_pairs).items()},
         "layout.width": np.int64(width),
         "layout.heads": np.int64(network.heads),
         "layout.size": np.int64(size + -size % HEAD),
@@ -210,10 +210,10 @@ def _columns(array: Float32, multiple: int) -> Float32:
     return padded
 
 
-def _linear(name: str, network: Network) -> dict[str, Any]:
+def _linear(name: str, network: Network, fine: bool) -> dict[str, Any]:
     """One kind of linear layer, packed, of all layers."""
     layers = _matrices(name, network)
-    packed = [pack_rows(matrix.weight) for matrix in layers]
+    packed = [pack_rows(matrix.weight, fine) for matrix in layers]
     return {
         f"{name}.pairs": np.stack([pairs for pairs, _ in packed]),
         f"{name}.factors": np.stack([factors for _, factors in packed]),
