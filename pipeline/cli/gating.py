@@ -46,7 +46,7 @@ def gate(
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown, for a comment.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Check a result: exit 0 as good as a baseline, 3 worse, 4 unclear."""
+    """Exit 0 if as good as a baseline, 3 if worse, 4 if unclear."""
     if baseline is None and written is None:
         raise InputError(
             "neither --baseline nor --write-baseline",
