@@ -279,7 +279,7 @@ def compare_sparse(folder: str, texts: list[str], rounds: int, store: Store) -> 
 
 
 def words_of(encoder: Encoder, texts: list[str]) -> Any:
-    """The weights of words of passages, as `Ragged`."""
+    """The word weights of passages, as `Ragged`."""
     with silent("", None, "") as bar:
         return encoder.encode(texts, "passages", Usage(), bar)
 

@@ -4,7 +4,7 @@
     .venv/bin/python scripts/bench_search.py            # 1,500,000 x 384: 2.4 GB of disk, 6 GB of memory
     .venv/bin/python scripts/bench_search.py --full     # 8,841,823 x 768 in fp16: 14 GB of disk
     .venv/bin/python scripts/bench_search.py --vectors passages.npy  # real ones, repeated with noise
-    .venv/bin/python scripts/bench_search.py --sparse --rows 200000 --queries 200  # weights of words
+    .venv/bin/python scripts/bench_search.py --sparse --rows 200000 --queries 200  # word weights
 
 Vectors are drawn at random and kept as a benchmark keeps them. `streamed` is `search.exact.exact_search`
 within --memory-mb, `memory` is `IndexFlatIP.search` alone on vectors it already holds; each runs in a process
@@ -92,7 +92,7 @@ def parse() -> argparse.Namespace:
         "--folder", help="where the vectors are kept meanwhile; the system's own if not given"
     )
     parser.add_argument("--full", action="store_true", help="MS MARCO's size, streamed only")
-    parser.add_argument("--sparse", action="store_true", help="weights of words, against SciPy")
+    parser.add_argument("--sparse", action="store_true", help="word weights, against SciPy")
     parser.add_argument("--verify", type=int, default=4, help="--full: queries checked by brute force")
     parser.add_argument("--child", choices=("streamed", "memory"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()

@@ -1,4 +1,4 @@
-"""The command `pool`: passages that nobody judged, to judge them, and the scores with these judgments."""
+"""The command `pool`: passages without judgments, to judge them, and the scores with these judgments."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ class VectorSettings(ModelSettings):
 
 
 class SparseSettings(ModelSettings):
-    """Settings of all backends that give weights of words for each text."""
+    """Settings of all backends that give word weights for each text."""
 
     retriever: ClassVar[Any] = "pipeline.retrievers.sparse:Sparse"
 
@@ -166,7 +166,7 @@ class SparseSettings(ModelSettings):
 
 
 class SparseEncoderSettings(SparseSettings, EncoderSettings):
-    """Settings of all backends that run a model which gives weights of words for each text."""
+    """Settings of all backends that run a model which gives word weights for each text."""
 
 
 def refuse_index_settings(what: str, index: IndexConfig, search: SearchConfig) -> None:

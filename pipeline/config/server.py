@@ -1,4 +1,4 @@
-"""Settings of every model behind an address: where its server is, and how it may be asked.
+"""Settings of every served model: where its server is, and how it may be asked.
 
 A key is never a setting: a config names the environment variable that holds it. What could be a key by
 mistake is not repeated in messages (`repr=False`, see `pipeline.config.mistakes`).

@@ -36,7 +36,7 @@ __all__ = [
 ]  # fmt: skip
 
 Source = Model | Precomputed | Served
-"""What a config's model is: one that is run here, vectors that are given, or a model behind an address."""
+"""What a config's model is: one that is run here, vectors that are given, or a served model."""
 
 
 def resolve(config: ModelSettings, find: FindModel = find_model) -> Source:

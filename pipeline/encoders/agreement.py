@@ -159,7 +159,7 @@ class Watch:
         Args:
             texts: The texts.
             max_length: Tokens kept of each.
-            rows: Their vectors, float32 [texts, dimension]; or weights of words, which are compared as
+            rows: Their vectors, float32 [texts, dimension]; or word weights, which are compared as
                 vectors with a number for each word; or token vectors, which are compared as one long vector.
 
         Raises:

@@ -1,4 +1,4 @@
-"""The `precomputed` backend for sparse output: weights of words read from files."""
+"""The `precomputed` backend for sparse output: word weights read from files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class PrecomputedSparseSettings(PrecomputedFiles, SparseSettings):
-    """Weights of words from files, which another program wrote: CSR matrices of SciPy in `.npz` files."""
+    """Word weights from files, which another program wrote: CSR matrices of SciPy in `.npz` files."""
 
     def open(self) -> PrecomputedWeights:
         """The files, of which both must be given and exist."""

@@ -56,7 +56,7 @@ class Usage:
     tokens: int = 0  # of these texts, special tokens included
     padded: int = 0  # tokens computed, padding included
     tokenize_seconds: float = 0.0
-    server: ServerUse | None = None  # of a model behind an address
+    server: ServerUse | None = None  # of a served model
 
     def add(self, other: Usage) -> None:
         """Add the cost of encoding other texts."""

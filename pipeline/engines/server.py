@@ -1,4 +1,4 @@
-"""The engine of a model behind an address: this process asks the server, for two parts at a time.
+"""The engine of a served model: this process asks the server, for two parts at a time.
 
 A part ends with few requests under way. Those of the next part are sent meanwhile, so that the server always
 has as many as it is meant to have.

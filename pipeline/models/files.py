@@ -79,7 +79,7 @@ class Files:
 
     @cached_property
     def has_m3_heads(self) -> bool:
-        """Whether FlagEmbedding reads weights of words and token vectors from these files, as of BGE-M3."""
+        """Whether FlagEmbedding reads word weights and token vectors from these files, as of BGE-M3."""
         name = HEADS[1]
         folder = self.local or hub.snapshot(self.repo, self.commit, "model", (name,))
         return (folder / name).is_file()

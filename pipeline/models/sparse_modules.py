@@ -1,4 +1,4 @@
-"""Which modules of sentence-transformers make a model one that gives weights of words."""
+"""Which modules of sentence-transformers make a model one that gives word weights."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def check_sparse_modules(config: EncoderSettings, card: ModelCard) -> None:
 
 
 def refuse_sparse_modules(config: EncoderSettings, card: ModelCard) -> None:
-    """Refuse a model that gives weights of words, where vectors are made."""
+    """Refuse a model that gives word weights, where vectors are made."""
     found = [name for name in card.module_names if name in SPARSE]
     if found:
         raise InputError(

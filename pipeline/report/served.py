@@ -1,4 +1,4 @@
-"""Results of models behind an address: what their servers were asked, and what that took."""
+"""Results of served models: what their servers were asked, and what that took."""
 
 from __future__ import annotations
 

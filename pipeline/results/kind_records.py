@@ -17,7 +17,7 @@ class Latency(Record):
 
 
 class Sparsity(Record):
-    """How sparse weights of words are.
+    """How sparse word weights are.
 
     Attributes:
         query_words: Mean number of words of a query that have a weight.

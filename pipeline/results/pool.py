@@ -1,4 +1,4 @@
-"""Passages that several results found and nobody judged: a file for people to judge, and the scores with it.
+"""Retrieved passages without judgments: a file for people to judge, and the scores with it.
 
 pooled = pool([read_result(folder) for folder in folders], depth=10)
 write_pool(pooled.rows, Path("pool.tsv"))  # people, or a program of theirs, fill in the grades

@@ -33,7 +33,7 @@ class EncodingUsage(Record):
     The tokenizer works beside the model, in `tokenize_seconds`.
 
     Attributes:
-        requests: Of a model behind an address: requests that were sent, those sent again included.
+        requests: Of a served model: requests that were sent, those sent again included.
         retries: Requests that were sent again.
         concurrency: Requests that could be under way at once.
         price: Of the tokens; None if no price was given, or the server did not count tokens.

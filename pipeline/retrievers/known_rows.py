@@ -1,4 +1,4 @@
-"""Rows that earlier runs have made of the same texts: found in the cache and copied, not made again.
+"""Rows that earlier runs have made of the same texts: found in the cache and copied, not recomputed.
 
 They are looked for in all finished artifacts whose recipe is the same apart from the texts: the same model,
 prompt, length and settings. Only files that are whole by their checksums are read.

@@ -1,4 +1,4 @@
-"""Is what is served what was trained? A sample of a collection, encoded by a server and by a model here.
+"""Does the server run the model that was trained? A sample of a collection, encoded there and here.
 
 The passages of the sample are ranked for its queries by the vectors of each, so that a difference of vectors
 is seen in what it does to rankings and measures.

@@ -1,4 +1,4 @@
-"""The `sparse` kind: weights of words for each text, and an inverted index of the passages' weights."""
+"""The `sparse` kind: word weights for each text, and an inverted index of the passages' weights."""
 
 from __future__ import annotations
 

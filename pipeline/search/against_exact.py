@@ -1,4 +1,4 @@
-"""The loss of an approximate index against exact search: missing hits, and the change of the measures."""
+"""What an approximate index loses against exact search: missing hits, and the change of the measures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights of words equal those of the libraries' own encoders."""
+"""Word weights equal those of the libraries' own encoders."""
 
 from __future__ import annotations
 

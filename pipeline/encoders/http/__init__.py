@@ -1,1 +1,1 @@
-"""Models behind an address: the client that asks a server, and the vectors that it answers with."""
+"""Served models: the client that asks a server, and the vectors that it answers with."""

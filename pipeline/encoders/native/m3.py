@@ -1,4 +1,4 @@
-"""BGE-M3's heads in the native backend: weights of words and token vectors of a packed network's states."""
+"""BGE-M3's heads in the native backend: word weights and token vectors of a packed network's states."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The `native` backend for other outputs than dense: weights of words, and vectors of tokens.
+"""The `native` backend for other outputs than dense: word weights, and vectors of tokens.
 
 It computes them for SPLADE models, and for BGE-M3.
 """

@@ -1,4 +1,4 @@
-"""A packed network of the native backend: token ids in, hidden states, vectors or weights of words out."""
+"""A packed network of the native backend: token ids in, hidden states, vectors or word weights out."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ LOGARITHMS = {"relu": 1, "log1p_relu": 2}
 
 
 def splade_network(folder: Path, settings: Settings) -> Any:
-    """A torch module from token ids and mask, int64 [b, tokens], to weights of words, float32 [b, words].
+    """A torch module from token ids and mask, int64 [b, tokens], to word weights, float32 [b, words].
 
     Its attribute `body` is the network without its head; `head` are the head's layers: the first, its
     normalization, and the one to words; `logarithms` is as in `LOGARITHMS`.

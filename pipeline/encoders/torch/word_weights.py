@@ -1,4 +1,4 @@
-"""The base class of backends that run PyTorch for weights of words, and the head of SPLADE."""
+"""The base class of backends that run PyTorch for word weights, and the head of SPLADE."""
 
 from __future__ import annotations
 

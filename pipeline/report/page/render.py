@@ -110,7 +110,7 @@ def _frame(comparison: Comparison, data: QueryData, has_forms: bool) -> dict[str
         "queries": "Query by query",
         "exact": "Against exact search" if measured else None,
         "forms": "Quality against size" if has_forms else None,
-        "served": "Models behind an address" if _served(comparison)["served_tables"] else None,
+        "served": "Served models" if _served(comparison)["served_tables"] else None,
         "chunks": "Quality against chunk size" if comparison.chunk_table() else None,
         "cost": "Quality against speed" if several else None,
         "time": "Time by stage",
