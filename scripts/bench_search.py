@@ -7,8 +7,9 @@
     .venv/bin/python scripts/bench_search.py --sparse --rows 200000 --queries 200  # word weights
 
 Vectors are drawn at random and kept as a benchmark keeps them. `streamed` is `search.exact.exact_search`
-within --memory-mb, `memory` is `IndexFlatIP.search` alone on vectors it already holds; each runs in a process
-of its own, in turn, round after round. The ratio is of the medians. Hits are compared twice: with those of
+within --memory-mb, `memory` is `IndexFlatIP.search` alone on vectors it already holds, `usearch` the exact
+search of that package if it is installed; each runs in a process of its own, in turn, round after round. The
+ratio is of the medians. Hits are compared twice: with those of
 IndexFlatIP once each is given its score in double precision (they must be the same), and with those it gives
 itself, whose order differs where two scores are closer than float32 sums are exact.
 
@@ -22,6 +23,7 @@ each row; words are drawn by Zipf's law, 130 a passage and 17 a query of 30,522,
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import itertools
 import json
 import statistics
@@ -94,7 +96,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--full", action="store_true", help="MS MARCO's size, streamed only")
     parser.add_argument("--sparse", action="store_true", help="word weights, against SciPy")
     parser.add_argument("--verify", type=int, default=4, help="--full: queries checked by brute force")
-    parser.add_argument("--child", choices=("streamed", "memory"), help=argparse.SUPPRESS)
+    parser.add_argument("--child", choices=("streamed", "memory", "usearch"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.full:
         given = {
@@ -255,6 +257,9 @@ def child(arguments: argparse.Namespace) -> None:
     from pipeline.search import exact
 
     folder, k = Path(arguments.folder), arguments.k[0]
+    if arguments.child == "usearch":
+        usearch(folder, arguments.rows, k)
+        return
     queries, embeddings = np.load(folder / "queries.npy"), stored(folder, arguments.rows)
     ids = names(len(embeddings))
     with silent("", None, "") as bar:
@@ -287,8 +292,23 @@ def child(arguments: argparse.Namespace) -> None:
     print(json.dumps({"seconds": seconds, "peak_mb": meter.figures()["peak_rss_mb"]}))
 
 
+def usearch(folder: Path, rows: int, k: int) -> None:
+    """Time the exact search of the package usearch, which computes each product by itself."""
+    from usearch.index import MetricKind, search
+
+    queries = np.load(folder / "queries.npy")
+    vectors = np.concatenate([np.asarray(shard) for shard in stored(folder, rows).shards])
+    search(vectors[:10_000], queries[:32], k, MetricKind.IP, exact=True)
+    meter, started = Meter(), time.perf_counter()
+    search(vectors, queries, k, MetricKind.IP, exact=True)
+    seconds = time.perf_counter() - started
+    print(json.dumps({"seconds": seconds, "peak_mb": meter.figures()["peak_rss_mb"]}))
+
+
 def compare(arguments: argparse.Namespace, folder: Path, k: int) -> None:
     seconds: dict[str, list[float]] = {"memory": [], "streamed": []}
+    if importlib.util.find_spec("usearch"):
+        seconds["usearch"] = []
     peaks: dict[str, float] = {}
     for _ in range(arguments.rounds):
         for kind, times in seconds.items():
