@@ -30,9 +30,8 @@ from pipeline.config.files import load_config
 from pipeline.config.kinds import kinds_of
 from pipeline.config.model import RUN_HERE
 from pipeline.config.suites import ManySettings
+from pipeline.encoders import choice
 from pipeline.encoders.native import abilities
-from pipeline.encoders.openvino import backend as openvino_encoder
-from pipeline.rerankers import openvino as openvino_reranker
 from pipeline.retrievers import bm25, dense, fused, multivector, reranked, shared, sparse, texts
 from pipeline.runner import Benchmark, several
 from pipeline.storage.store import Store
@@ -852,8 +851,7 @@ def test_what_auto_takes_has_the_keys_of_that_backend(
     workplace: Path, monkeypatch: pytest.MonkeyPatch, taken: str
 ) -> None:
     monkeypatch.setattr(abilities, "has_vnni", lambda: taken == "native")
-    for module in (openvino_encoder, openvino_reranker):
-        monkeypatch.setattr(module, "is_installed", lambda: taken != "flag")
+    monkeypatch.setattr(choice, "is_installed", lambda package: taken != "flag")
     for base, section in (("the fastest", "model"), ("scored by the fastest", "rerank")):
         named = [f"{section}.backend={taken}"]
         assert keys(workplace, base) == keys(workplace, base, *named)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SCHEMA = 3
+SCHEMA = 4
 ARCHITECTURES = tuple(f"{kind}ForSequenceClassification" for kind in ("Bert", "Roberta", "XLMRoberta"))
 TOLERANCE = 1e-3  # largest difference from torch's scores, as a share of their range
 

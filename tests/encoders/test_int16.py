@@ -16,8 +16,9 @@ from numba import config, njit, typeof
 from numba.core.caching import CacheImpl
 
 from pipeline.core.records import Float32, Float64
-from pipeline.encoders.native import abilities, kernels
-from pipeline.encoders.native.kernels import Linear
+from pipeline.encoders.native import abilities, balance, kernels
+from pipeline.encoders.native.architectures import Matrix
+from pipeline.encoders.native.kernels import FineLinear, Linear
 
 
 def arguments(x: Float32, weights: Float32, bias: Float32 | None = None, gelu: bool = False) -> Any:
@@ -67,17 +68,24 @@ def test_the_largest_sum_there_can_be_fits(k: int, ones: int | None) -> None:
 
 
 def fine_layer_of(
-    x: Float32, weights: Float32, bias: Float32, gelu: bool, firsts: list[int], start: int = 0
+    x: Float32,
+    weights: Float32,
+    bias: Float32,
+    gelu: bool,
+    firsts: list[int],
+    start: int = 0,
+    inputs: balance.Spread | None = None,
 ) -> Float32:
     """The same by `kernels.fine_linear`, with residues of the rows `firsts`; that of x[0] is `start`."""
     (n, k), m = x.shape, len(weights)
-    pairs, factors = kernels.pack_rows(weights, fine=True)
+    matrix, centre, scale = balance.balanced(Matrix(weights, bias), inputs or balance.plain(k))
+    pairs, factors = kernels.pack_rows(matrix.weight, fine=True)
     most = 2 * kernels.BLOCK
     space = kernels.Workspace(
         np.full(most * k, 30_000, np.int16), np.empty(most, np.float32), np.empty(most * m, np.int32)
     )
     out = np.empty((n, m), np.float32)
-    layer = Linear(pairs[None], factors[None], bias[None])
+    layer = FineLinear(pairs[None], factors[None], matrix.bias[None], centre[None], scale[None])
     kernels.fine_linear(x, layer, 0, gelu, space, out, np.array(firsts), start)
     return out
 
@@ -100,6 +108,22 @@ def test_a_fine_layer_is_numpy_s_and_finer_where_residues_are(rows: int, k: int,
     assert errors(True, gelu(exact)).max() < 4e-5
     others = np.delete(found, np.s_[::5], axis=0)
     assert not len(others) or (found[::5] ** 2).mean() < 0.7 * (others**2).mean()
+
+
+def test_known_spreads_of_the_inputs_make_a_fine_layer_finer() -> None:
+    """Inputs as after a normalization in which few numbers stand out, by their mean or their spread."""
+    generator = np.random.default_rng(0)
+    mean, deviation = np.zeros(256), np.ones(256)
+    mean[[3, 70]], deviation[[5, 9, 130]] = (30, -8), (20, 12, 0.02)
+    x = (mean + deviation * generator.standard_normal((40, 256))).astype(np.float32)
+    weights = generator.standard_normal((64, 256)).astype(np.float32)
+    bias = np.zeros(64, np.float32)
+    exact = x.astype(np.float64) @ weights.T.astype(np.float64)
+
+    def error(inputs: balance.Spread | None) -> float:
+        return float(np.abs(fine_layer_of(x, weights, bias, False, [], 0, inputs) - exact).mean())
+
+    assert error(balance.Spread(mean, deviation)) < 0.5 * error(None)
 
 
 @pytest.mark.parametrize("k", [64, 1536])

@@ -36,6 +36,7 @@ from pipeline.runner import Benchmark
 from pipeline.storage.store import Store
 
 OUTPUTS = ("sparse", "multivector")
+BEGINNING = ("benchmarco: model ", "benchmarco: t: computes ")  # what a run says before it begins
 PLACES = {"cache": "indexes", "output": "results"}
 
 
@@ -230,7 +231,7 @@ def test_a_driver_that_is_asked_to_end_does_so_quietly(emptied: Path, cluster: s
     command = [sys.executable, "-c", DRIVER, "2", str(int(signal.SIGTERM)), "run", "c.yaml", *sets]
     done = subprocess.run(command, cwd=emptied, capture_output=True, text=True, check=False)
     assert done.returncode in (1, signal.SIGTERM)  # as Ray has it
-    said = [line for line in done.stderr.splitlines() if not line.startswith("benchmarco: model ")]
+    said = [line for line in done.stderr.splitlines() if not line.startswith(BEGINNING)]
     assert said == (["benchmarco: starting Ray here"] if here else [])
     assert not list((emptied / "indexes" / "passages").glob("*/manifest.json"))
 
@@ -493,7 +494,7 @@ def test_the_loss_of_this_machine_s_node_ends_the_run(emptied: Path, moment: str
     done = subprocess.run(command, cwd=emptied, capture_output=True, text=True, check=False, timeout=90)
     assert done.returncode == 1
     assert done.stdout == ""
-    said = [line for line in done.stderr.splitlines() if not line.startswith("benchmarco: model ")]
+    said = [line for line in done.stderr.splitlines() if not line.startswith(BEGINNING)]
     assert said[0] == "benchmarco: starting Ray here"
     assert said[1:] == [line for line in said if "this machine's Ray node is lost" in line]
     assert len(said) == 2

@@ -180,7 +180,7 @@ def test_pylate_s_layouts(
 
 
 def test_a_model_without_a_projection_is_refused(encode: Encode, minilm_folder: Path) -> None:
-    with pytest.raises(InputError, match="no multi-vector model"):
+    with pytest.raises(InputError, match="not a multi-vector model"):
         encode(["a"], name=str(minilm_folder), backend="sentence-transformers", output="multivector")
 
 

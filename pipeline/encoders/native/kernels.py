@@ -272,6 +272,20 @@ class Linear(NamedTuple):
     bias: Any  # float32 [layers, n]
 
 
+class FineLinear(NamedTuple):
+    """A `Linear` for `fine_linear`: of numbers x, (x - centre) * scale is rounded and multiplied.
+
+    Scales bring numbers that are often large, and the weights that they are multiplied with, to a like size.
+    The weights were divided by the scales, and what the centres take away was added to the bias.
+    """
+
+    pairs: Any
+    factors: Any
+    bias: Any
+    centre: Any  # float32 [layers, k]
+    scale: Any  # float32 [layers, k]
+
+
 class LayerNorm(NamedTuple):
     """Layer normalizations of all layers, float32 [layers, width], or of the embeddings, [width]."""
 
@@ -372,11 +386,15 @@ def round_rows(x: Float32, space: Workspace) -> None:
 
 
 @_part_of_forward
-def round_finely(x: Float32, row: Array, residue: Array) -> Any:
-    """Write x float32 [k] to `row` as int16, scaled as far as `fine_linear` allows, and return the factor.
+def round_finely(given: Float32, centre: Float32, scale: Float32, row: Array, residue: Array) -> Any:
+    """Write x = (given - centre) * scale to `row`, scaled as far as `fine_linear` allows; return the factor.
 
-    What rounding lost goes to `residue`, times RESIDUE, unless that is empty.
+    `given`, `centre` and `scale` are float32 [k], `row` is int16 [k]. What rounding lost goes to `residue`,
+    times RESIDUE, unless that is empty.
     """
+    x = np.empty(len(given), np.float32)
+    for j in range(len(given)):
+        x[j] = (given[j] - centre[j]) * scale[j]
     square, largest = float32(1e-30), float32(1e-30)
     for start in range(0, len(x), PART):
         part, total = x[start : start + PART], float32(0)
@@ -396,7 +414,7 @@ def round_finely(x: Float32, row: Array, residue: Array) -> Any:
 
 @_part_of_forward
 def fine_linear(
-    x: Float32, layers: Linear, layer: int, gelu: bool, space: Workspace, out: Float32,
+    x: Float32, layers: FineLinear, layer: int, gelu: bool, space: Workspace, out: Float32,
     firsts: Int64, start: int,
 ) -> None:  # fmt: skip
     """As `linear`, with less rounding: for weights of `pack_rows` with `fine`.
@@ -411,7 +429,8 @@ def fine_linear(
         row = space.rows[i * k : (i + 1) * k]
         is_first = extra < count and firsts[low + extra - n] == start + i
         residue = space.rows[extra * k : extra * k + (k if is_first else 0)]
-        space.factors[i] = float32(1) / round_finely(x[i], row, residue)
+        factor = round_finely(x[i], layers.centre[layer], layers.scale[layer], row, residue)
+        space.factors[i] = float32(1) / factor
         extra += is_first
     rows, weights = space.rows.view(np.int32), layers.pairs[layer]
     totals = np.empty((count + TALL) * PANEL, np.float32)
@@ -476,7 +495,7 @@ def linear(x: Float32, layers: Linear, layer: int, gelu: bool, space: Workspace,
 
 @_part_of_forward
 def multiply(
-    x: Float32, layers: Linear, layer: int, gelu: bool, space: Workspace, out: Float32,
+    x: Float32, layers: Linear | FineLinear, layer: int, gelu: bool, space: Workspace, out: Float32,
     firsts: Int64, start: int, fine: bool | None,
 ) -> None:  # fmt: skip
     """One linear layer, by `linear` if `fine` is None, else by `fine_linear`."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from pipeline.core.records import Float32, Int64
 from pipeline.encoders.native.kernels import (
+    FineLinear,
     LayerNorm,
     Layout,
     Linear,
@@ -29,7 +30,9 @@ class PackedNetwork:
         with np.load(path, allow_pickle=False) as stored:
 
             def load(name: str, kind: Any) -> Any:
-                if kind not in (Layout, LayerNorm, Linear, Parts):
+                if kind is Linear and self.fine:
+                    kind = FineLinear
+                if kind not in (Layout, LayerNorm, Linear, FineLinear, Parts):
                     value = stored[name]
                     is_array = value.ndim or kind is Any  # a float32 stays one
                     return value[()] if is_array else value.item()

@@ -24,8 +24,10 @@ import numpy as np
 from pipeline.core.records import Float32
 from pipeline.encoders.agreement import torch_vectors
 from pipeline.encoders.conversion import Settings, pooled_network
+from pipeline.encoders.native import balance
 from pipeline.encoders.native.abilities import HEAD, WIDTH
 from pipeline.encoders.native.architectures import Layer, Matrix, Network, Norm, take_apart
+from pipeline.encoders.native.balance import Spread
 from pipeline.encoders.native.kernels import EVERYWHERE, GELU, PANEL, SILU, pack_rows
 from pipeline.encoders.native.m3 import m3_network
 from pipeline.encoders.native.reference import LINEAR, matrix_file
@@ -211,14 +213,39 @@ def _columns(array: Float32, multiple: int) -> Float32:
 
 
 def _linear(name: str, network: Network, fine: bool) -> dict[str, Any]:
-    """One kind of linear layer, packed, of all layers."""
+    """One kind of linear layer, packed, of all layers; with `fine` as `kernels.FineLinear` has it."""
     layers = _matrices(name, network)
+    more: dict[str, Any] = {}
+    if fine:
+        made = [
+            balance.balanced(matrix, _inputs(name, network, number, matrix.weight.shape[1]))
+            for number, matrix in enumerate(layers)
+        ]
+        layers = [matrix for matrix, _, _ in made]
+        more = {
+            f"{name}.centre": np.stack([centre for _, centre, _ in made]),
+            f"{name}.scale": np.stack([scale for _, _, scale in made]),
+        }
     packed = [pack_rows(matrix.weight, fine) for matrix in layers]
     return {
         f"{name}.pairs": np.stack([pairs for pairs, _ in packed]),
         f"{name}.factors": np.stack([factors for _, factors in packed]),
         f"{name}.bias": np.stack([matrix.bias for matrix in layers]),
+        **more,
     }
+
+
+def _inputs(name: str, network: Network, number: int, columns: int) -> Spread:
+    """How large the inputs of one kind of linear layer usually are, in the layer of a number."""
+    norm = None
+    if network.last is None:  # normalization comes after attention and after the feed-forward
+        if name in ("query", "key_value"):
+            norm = network.layers[number - 1].output if number else network.embedded
+        elif name == "up":
+            norm = network.layers[number].attended
+    if norm is None:
+        return balance.plain(columns)
+    return balance.after_norm(Norm(*(_columns(part, WIDTH) for part in norm)))
 
 
 def _array(module: Any, part: str = "weight") -> Float32:
