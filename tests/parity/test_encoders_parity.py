@@ -128,11 +128,15 @@ def test_a_folder_s_name_shapes_no_vector(
     assert (ours(config, texts[:20], store) == ours(same, texts[:20], store)).all()
 
 
-@pytest.mark.parametrize("backend", ["flag", "openvino"])
 @pytest.mark.parametrize(
-    "settings",
-    [{"do_lower_case": False}, {"strip_accents": False}, {"truncation_side": "left"}],
-    ids=lambda settings: next(iter(settings)),
+    ("settings", "backend"),
+    [
+        ({"do_lower_case": False}, "flag"),
+        ({"strip_accents": False}, "flag"),
+        ({"truncation_side": "left"}, "flag"),
+        ({"do_lower_case": False, "strip_accents": False, "truncation_side": "left"}, "openvino"),
+    ],
+    ids=["do_lower_case", "strip_accents", "truncation_side", "all three"],
 )
 def test_tokens_are_those_of_the_tokenizer_that_transformers_makes(
     settings: dict[str, object], backend: str, store: Store, bge_folder: Path, tmp_path: Path
