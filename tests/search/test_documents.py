@@ -79,7 +79,7 @@ LENGTHS = st.lists(st.integers(1, 7), min_size=1, max_size=12)
 SMALL = st.integers(-1, 1).map(np.float32)  # equal scores are many, and zero vectors among them
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(LENGTHS, st.data(), st.integers(1, 15), st.sampled_from(METRICS), st.booleans())
 def test_equals_scores_of_every_chunk_with_ties(
     lengths: list[int], data: st.DataObject, k: int, metric: Metric, mean: bool
@@ -136,7 +136,7 @@ def test_token_vectors_equal_scores_of_every_chunk(mean: bool, monkeypatch: pyte
     assert same(found, plain(np.array(scores).astype(np.float32), of, 20))
 
 
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(LENGTHS, st.data(), st.integers(1, 15), st.booleans(), st.integers(1, 60))
 def test_a_search_is_asked_until_the_documents_are_certain(
     lengths: list[int], data: st.DataObject, k: int, mean: bool, most: int

@@ -96,7 +96,7 @@ SMALL = npst.arrays(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=20)
 @given(SMALL, SMALL, st.integers(1, 60), st.sampled_from(METRICS), st.integers(1, 4), st.sampled_from(KINDS))
 def test_equals_brute_force_with_ties_zero_vectors_and_any_k(
     rows: Float32, queries: Float32, k: int, metric: Metric, shards: int, kind: str
@@ -165,7 +165,7 @@ def test_no_query_finds_nothing() -> None:
     assert none.passages.shape == none.scores.shape == (0, 3)
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(SMALL, SMALL, st.integers(1, 30), st.lists(st.integers(1, 40), max_size=3), st.sampled_from(METRICS))
 def test_parts_merge_into_the_whole(
     rows: Float32, queries: Float32, k: int, cuts: list[int], metric: Metric
@@ -181,7 +181,7 @@ def test_parts_merge_into_the_whole(
     assert same(merged, brute_force(rows, queries, k, metric))
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(SMALL, SMALL, st.integers(1, 60), st.sampled_from(["inner_product", "l2"]), st.integers(1, 7))
 def test_another_exact_search_settles_to_the_same(
     rows: Float32, queries: Float32, k: int, metric: Metric, batch_size: int

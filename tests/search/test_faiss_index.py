@@ -67,7 +67,7 @@ SMALL = npst.arrays(
 )
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(SMALL, SMALL, st.integers(1, 60), st.integers(1, 50), st.sampled_from(["inner_product", "l2"]))
 def test_equals_brute_force_with_ties_zero_vectors_and_any_k(
     vectors: Float32, queries: Float32, top_k: int, batch_size: int, metric: Metric

@@ -138,7 +138,7 @@ def test_less_memory_makes_smaller_blocks_and_groups() -> None:
     assert sizes[-1][1] == 600
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(st.integers(0, 10_000), st.integers(1, 200), st.sampled_from([1e-20, 1e-3, 1.0, 1e8]))
 def test_inexact_scores_are_within_the_bound(seed: int, dimension: int, scale: float) -> None:
     generator = np.random.default_rng(seed)
