@@ -10,12 +10,15 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pipeline.core import machine, openvino_runtime
 from pipeline.core.records import Float32
+
+if TYPE_CHECKING:
+    from pipeline.encoders.native.kernels import Linear
 
 TOKENS, WIDTH, INNER = 512, 768, 3072
 OPERATIONS = 2 * TOKENS * WIDTH * INNER  # a multiplication and an addition for each pair of numbers
@@ -137,11 +140,19 @@ def _openvino(precision: str) -> Iterator[tuple[str, Callable[[], object], int]]
 
 def _native(precision: str) -> Iterator[tuple[str, Callable[[], object], int]]:
     """The native backend's product: each thread computes one of its own, as with a model."""
-    from pipeline.encoders.native.product import packed, product
+    from pipeline.encoders.native.kernels import project
 
     tokens, weights = _matrices()
+    layer = packed_layer(weights)
     threads = machine.threads_allowed() or machine.cores()
-    packed_weights = packed(weights)
     pool = ThreadPoolExecutor(threads)
-    yield "cpu", lambda: list(pool.map(lambda _: product(tokens, *packed_weights), range(threads))), threads
+    yield "cpu", lambda: list(pool.map(lambda _: project(tokens, layer), range(threads))), threads
     pool.shutdown()
+
+
+def packed_layer(weights: Float32) -> Linear:
+    """Weights float32 [m, k] as the one layer that `kernels.project` applies, without a bias."""
+    from pipeline.encoders.native.kernels import Linear, pack_rows
+
+    pairs, factors = pack_rows(weights)
+    return Linear(pairs[None], factors[None], np.zeros((1, len(weights)), np.float32))

@@ -16,7 +16,7 @@ from pipeline.cli import app
 from pipeline.config import BACKENDS
 from pipeline.core import installation
 from pipeline.encoders import products
-from pipeline.encoders.native.product import packed, product
+from pipeline.encoders.native.kernels import project
 
 
 @pytest.fixture(autouse=True)
@@ -76,4 +76,4 @@ def test_the_product_that_is_timed_is_the_product() -> None:
     random = np.random.default_rng(1)
     x = random.standard_normal((100, 128), np.float32)
     weights = random.standard_normal((192, 128), np.float32)
-    np.testing.assert_allclose(product(x, *packed(weights)), x @ weights.T, atol=0.01)
+    np.testing.assert_allclose(project(x, products.packed_layer(weights)), x @ weights.T, atol=0.01)
