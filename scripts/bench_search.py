@@ -23,7 +23,6 @@ each row; words are drawn by Zipf's law, 130 a passage and 17 a query of 30,522,
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import itertools
 import json
 import statistics
@@ -40,6 +39,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.core import machine
+from pipeline.core.extras import is_installed
 from pipeline.core.machine import Meter
 from pipeline.core.progress import silent
 from pipeline.core.records import Embeddings, Float32, Ragged
@@ -307,7 +307,7 @@ def usearch(folder: Path, rows: int, k: int) -> None:
 
 def compare(arguments: argparse.Namespace, folder: Path, k: int) -> None:
     seconds: dict[str, list[float]] = {"memory": [], "streamed": []}
-    if importlib.util.find_spec("usearch"):
+    if is_installed("usearch"):
         seconds["usearch"] = []
     peaks: dict[str, float] = {}
     for _ in range(arguments.rounds):

@@ -6,7 +6,6 @@ same ONNX file. Texts are sorted by length and encoded 32 at a time; fastembed m
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -14,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from pipeline.core.extras import is_installed
 
 Encode = Callable[[list[str]], Any]
 
@@ -30,19 +31,15 @@ def installed_peers(folder: Path, pooling: str, work: Path) -> dict[str, Encode]
         work: Where converted models are written.
     """
     peers: dict[str, Encode] = {}
-    if _installed("onnxruntime", "onnx", "onnxscript"):
+    if all(map(is_installed, ("onnxruntime", "onnx", "onnxscript"))):
         path = _export(folder, work)
         peers["onnxruntime-fp32"] = _onnx_runtime(folder, path, pooling)
         peers["onnxruntime-int8"] = _onnx_runtime(folder, _quantize(path), pooling)
-        if _installed("fastembed"):
+        if is_installed("fastembed"):
             peers["fastembed-fp32"] = _fastembed(folder, path, pooling)
-    if _installed("ctranslate2"):
+    if is_installed("ctranslate2"):
         peers["ctranslate2-int8"] = _ctranslate2(folder, work, pooling)
     return peers
-
-
-def _installed(*packages: str) -> bool:
-    return all(importlib.util.find_spec(package) for package in packages)
 
 
 def _export(folder: Path, work: Path) -> Path:

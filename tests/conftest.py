@@ -221,15 +221,20 @@ def m3_folder(make_once: Callable[..., Path], passages: list[str]) -> Path:
     return make_once("bge-m3", fill)
 
 
-def _tiny_rerankers() -> Any:
-    spec = importlib.util.spec_from_file_location(
-        "tiny_rerankers", ROOT / "tests" / "rerankers" / "models.py"
-    )
+def _load_file(path: Path) -> Any:
+    """The module that a Python file is, of a folder that is no package."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="session")
+def load_file() -> Callable[[Path], Any]:
+    """See `_load_file`."""
+    return _load_file
 
 
 @pytest.fixture(scope="session")
@@ -240,7 +245,10 @@ def reranker(
 
     def folder(kind: str) -> Path:
         return make_once(
-            f"reranker-{kind}", lambda path: _tiny_rerankers().make(kind, path, passages[:150], minilm_folder)
+            f"reranker-{kind}",
+            lambda path: _load_file(ROOT / "tests" / "rerankers" / "models.py").make(
+                kind, path, passages[:150], minilm_folder
+            ),
         )
 
     return folder
@@ -297,12 +305,7 @@ def write_shard() -> Callable[..., None]:
 @pytest.fixture
 def hub_server(root: Path) -> Iterator[Any]:
     """A hub on this machine (see `tests/hub_server.py`)."""
-    spec = importlib.util.spec_from_file_location("hub_server", root / "tests" / "hub_server.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    server = module.HubServer()
+    server = _load_file(root / "tests" / "hub_server.py").HubServer()
     yield server
     server.close()
 
@@ -343,22 +346,15 @@ def local_run(make_once: Callable[..., Path]) -> Path:
     return make_once("served", fill)
 
 
-def _server_module() -> Any:
-    spec = importlib.util.spec_from_file_location("embedding_server", ROOT / "tests" / "embedding_server.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture
 def embedding_server(local_run: Path) -> Iterator[Any]:
     """A server of all-MiniLM-L6-v2 on this machine (see `tests/embedding_server.py`)."""
     import numpy as np
 
     known = json.loads((local_run / "vectors.json").read_text(encoding="utf-8"))
-    server = _server_module().EmbeddingServer(lambda texts: np.array([known[text] for text in texts]))
+    server = _load_file(ROOT / "tests" / "embedding_server.py").EmbeddingServer(
+        lambda texts: np.array([known[text] for text in texts])
+    )
     yield server
     server.close()
 

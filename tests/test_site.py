@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,13 +15,8 @@ import pytest
 
 
 @pytest.fixture(scope="module")
-def writer(root: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("site_pages", root / "scripts" / "site_pages.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def writer(root: Path, load_file: Callable[[Path], ModuleType]) -> ModuleType:
+    return load_file(root / "scripts" / "site_pages.py")
 
 
 @pytest.fixture(scope="module")

@@ -48,8 +48,7 @@ class NativeRerankSettings(FlagRerankSettings):
     def suits(self, model: Reranker) -> bool:
         """See `RunsModel.suits`."""
         is_classifier = model.architecture in ARCHITECTURES
-        known = abilities.computes(model.config, model.trust_remote_code)
-        return abilities.has_vnni() and is_classifier and known
+        return is_classifier and abilities.runs_here(model.config, model.trust_remote_code)
 
     def load(self, model: Reranker, prepared: Path) -> PairScorer:
         """See `RerankSettings.load`."""

@@ -23,6 +23,11 @@ def has_vnni() -> bool:
     return any(features.get(name) for name in ("avx512vnni", "avxvnni"))
 
 
+def runs_here(config: Mapping[str, Any], own_code: bool) -> bool:
+    """Whether the kernels are fast on this processor and compute the network; arguments as of `computes`."""
+    return has_vnni() and computes(config, own_code)
+
+
 def computes(config: Mapping[str, Any], own_code: bool) -> bool:
     """Whether the kernels compute a network with this `config.json`, as far as that tells.
 

@@ -38,7 +38,7 @@ class NativeSettings(DenseEncoderSettings):
 
     def suits(self, model: Model) -> bool:
         """See `RunsModel.suits`."""
-        return abilities.has_vnni() and abilities.computes(model.config, model.trust_remote_code)
+        return abilities.runs_here(model.config, model.trust_remote_code)
 
     def load(self, model: Model, prepared: Path) -> NativeBackend:
         """See `EncoderSettings.load`."""

@@ -54,7 +54,7 @@ class NativeSparseSettings(SparseEncoderSettings):
     def suits(self, model: Model) -> bool:
         """See `RunsModel.suits`."""
         one_chain = not model.files.read_json("router_config.json")
-        return one_chain and _computes(model)
+        return one_chain and abilities.runs_here(model.config, model.trust_remote_code)
 
     def load(self, model: Model, prepared: Path) -> NativeRunner:
         """See `EncoderSettings.load`."""
@@ -101,7 +101,7 @@ class NativeMultiVectorSettings(MultiVectorEncoderSettings):
 
     def suits(self, model: Model) -> bool:
         """See `RunsModel.suits`."""
-        return _computes(model)
+        return abilities.runs_here(model.config, model.trust_remote_code)
 
     def load(self, model: Model, prepared: Path) -> NativeM3Backend:
         """See `EncoderSettings.load`."""
@@ -170,10 +170,6 @@ class NativeM3Backend(NativeRunner):
     def compute(self, batch: TokenBatch) -> Ragged:
         """The words of each text with their weights, or the vectors of its tokens."""
         return self.network.rows(batch.ids, batch.mask)
-
-
-def _computes(model: Model) -> bool:
-    return abilities.has_vnni() and abilities.computes(model.config, model.trust_remote_code)
 
 
 def _read_splade(path: Path) -> PackedSplade:
