@@ -304,20 +304,19 @@ def matrix_rates(
 
 def int16_rate(width: int, inner: int, seconds: float) -> float:
     """GFLOP/s of our own product, all threads together."""
-    from pipeline.encoders.native import kernels
+    from pipeline.encoders.native import layers
+    from pipeline.kernels.int16 import Workspace, pack_rows
 
-    rows, size = kernels.BLOCK, kernels.BLOCK * inner
+    rows, size = layers.BLOCK, layers.BLOCK * inner
     left, right = (np.random.default_rng(0).random((n, width), np.float32) for n in (rows, inner))
-    pairs, factors = kernels.pack_rows(right)
-    layer = kernels.Linear(pairs[None], factors[None], np.zeros((1, inner), np.float32))
+    pairs, factors = pack_rows(right)
+    layer = layers.Linear(pairs[None], factors[None], np.zeros((1, inner), np.float32))
 
     def multiply(until: float) -> int:
-        space = kernels.Workspace(
-            np.zeros(size, np.int16), np.empty(rows, np.float32), np.empty(size, np.int32)
-        )
+        space = Workspace(np.zeros(size, np.int16), np.empty(rows, np.float32), np.empty(size, np.int32))
         out, count = np.empty((rows, inner), np.float32), 0
         while not count or time.perf_counter() < until:
-            kernels.linear(left, layer, 0, False, space, out)
+            layers.linear(left, layer, 0, False, space, out)
             count += 1
         return count
 

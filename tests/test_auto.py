@@ -13,8 +13,9 @@ import pytest
 
 from pipeline.api import run_benchmark, run_benchmarks
 from pipeline.config.files import load_config
+from pipeline.core import machine
 from pipeline.encoders import choice
-from pipeline.encoders.native import abilities, backend, prepared
+from pipeline.encoders.native import backend, prepared
 from pipeline.rerankers import native as native_reranker
 from pipeline.results.folder import Result
 from pipeline.results.tables import result_table
@@ -27,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("quick_conversion", "_vnni")
 @pytest.fixture
 def _vnni(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernels count as fast, whatever processor this is."""
-    monkeypatch.setattr(abilities, "has_vnni", lambda: True)
+    monkeypatch.setattr(machine, "has_vnni", lambda: True)
 
 
 @pytest.fixture
@@ -99,7 +100,7 @@ def test_auto_takes_the_next_one_where_the_packed_model_differs_and_remembers_it
     assert len(packed) == 1
     monkeypatch.undo()
     shutil.rmtree(workplace / "indexes" / choice.REFUSED)
-    monkeypatch.setattr(abilities, "has_vnni", lambda: True)
+    monkeypatch.setattr(machine, "has_vnni", lambda: True)
     benchmark = Benchmark(both[0], Store(workplace / "indexes"))
     assert benchmark.settled.model.backend == "native"
 

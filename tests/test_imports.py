@@ -17,7 +17,7 @@ from pipeline.config import BACKENDS, RERANKERS
 PACKAGE = Path(__file__).resolve().parent.parent / "pipeline"
 FLOORS = (
     "core",
-    "storage formats config",
+    "storage formats config kernels",
     "data models metrics",
     "encoders rerankers search",
     "engines",

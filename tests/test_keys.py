@@ -30,8 +30,8 @@ from pipeline.config.files import load_config
 from pipeline.config.kinds import kinds_of
 from pipeline.config.model import RUN_HERE
 from pipeline.config.suites import ManySettings
+from pipeline.core import machine
 from pipeline.encoders import choice
-from pipeline.encoders.native import abilities
 from pipeline.retrievers import bm25, dense, fused, multivector, reranked, shared, sparse, texts
 from pipeline.runner import Benchmark, several
 from pipeline.storage.store import Store
@@ -850,7 +850,7 @@ def test_the_version_that_converted_a_reranker_is_in_the_keys_of_its_ranking(
 def test_what_auto_takes_has_the_keys_of_that_backend(
     workplace: Path, monkeypatch: pytest.MonkeyPatch, taken: str
 ) -> None:
-    monkeypatch.setattr(abilities, "has_vnni", lambda: taken == "native")
+    monkeypatch.setattr(machine, "has_vnni", lambda: taken == "native")
     monkeypatch.setattr(choice, "is_installed", lambda package: taken != "flag")
     for base, section in (("the fastest", "model"), ("scored by the fastest", "rerank")):
         named = [f"{section}.backend={taken}"]

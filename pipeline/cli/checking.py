@@ -12,6 +12,7 @@ import typer
 
 from pipeline.cli.options import Json
 from pipeline.cli.terminal import print_json, show
+from pipeline.core import machine
 
 if TYPE_CHECKING:
     from pipeline.core.installation import Disk
@@ -68,14 +69,12 @@ def _measured(speeds: Iterable[Speed], commands: Mapping[str, str]) -> Iterator[
 
     `commands` has the command that installs each package, "" if it is installed.
     """
-    from pipeline.encoders.native import abilities
-
     for speed in speeds:
         for backend in speed.backends:
             state = speed.problem or "runs"
             if command := commands.get(speed.missing):
                 state = f"needs {command}"
-            elif backend == "native" and not speed.problem and not abilities.has_vnni():
+            elif backend == "native" and not speed.problem and not machine.has_vnni():
                 state = "runs, slowly: this processor has no VNNI"
             yield _row(backend, state, speed.precision, speed.device, speed.gflops)
 

@@ -155,12 +155,32 @@ def hardware() -> dict[str, Any]:
     }
 
 
+@cache
+def has_vnni() -> bool:
+    """Whether the processor multiplies and adds pairs of int16, or four int8, in one instruction.
+
+    On Linux this is read from /proc/cpuinfo. Elsewhere LLVM is asked, which takes time to load.
+    """
+    flags = _cpu_info("flags").split()
+    if flags:
+        return not {"avx512_vnni", "avx_vnni"}.isdisjoint(flags)
+    import llvmlite.binding as llvm
+
+    features = llvm.get_host_cpu_features()
+    return any(features.get(name) for name in ("avx512vnni", "avxvnni"))
+
+
 def _cpu_name() -> str:
+    return _cpu_info("model name") or platform.processor() or platform.machine()
+
+
+def _cpu_info(field: str) -> str:
+    """What Linux says of the first core; "" if it does not."""
     with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as file:
         for line in file:
-            if line.startswith("model name"):
+            if line.startswith(field):
                 return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+    return ""
 
 
 def resident_mb() -> float:

@@ -18,7 +18,7 @@ from pipeline.core import machine, openvino_runtime
 from pipeline.core.records import Float32
 
 if TYPE_CHECKING:
-    from pipeline.encoders.native.kernels import Linear
+    from pipeline.encoders.native.layers import Linear
 
 TOKENS, WIDTH, INNER = 512, 768, 3072
 OPERATIONS = 2 * TOKENS * WIDTH * INNER  # a multiplication and an addition for each pair of numbers
@@ -140,7 +140,7 @@ def _openvino(precision: str) -> Iterator[tuple[str, Callable[[], object], int]]
 
 def _native(precision: str) -> Iterator[tuple[str, Callable[[], object], int]]:
     """The native backend's product: each thread computes one of its own, as with a model."""
-    from pipeline.encoders.native.kernels import project
+    from pipeline.encoders.native.heads import project
 
     tokens, weights = _matrices()
     layer = packed_layer(weights)
@@ -151,8 +151,9 @@ def _native(precision: str) -> Iterator[tuple[str, Callable[[], object], int]]:
 
 
 def packed_layer(weights: Float32) -> Linear:
-    """Weights float32 [m, k] as the one layer that `kernels.project` applies, without a bias."""
-    from pipeline.encoders.native.kernels import Linear, pack_rows
+    """Weights float32 [m, k] as the one layer that `heads.project` applies, without a bias."""
+    from pipeline.encoders.native.layers import Linear
+    from pipeline.kernels.int16 import pack_rows
 
     pairs, factors = pack_rows(weights)
     return Linear(pairs[None], factors[None], np.zeros((1, len(weights)), np.float32))

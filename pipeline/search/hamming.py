@@ -24,7 +24,7 @@ from numba.extending import intrinsic
 from pipeline.core import machine
 from pipeline.core.progress import Bar, silent
 from pipeline.core.records import Array, Ranking
-from pipeline.encoders.native.kernels import compiled
+from pipeline.kernels.compiling import compiled
 from pipeline.search import rescoring
 
 UInt64 = npt.NDArray[np.uint64]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.core.records import Float32, Float64, Int64
-from pipeline.encoders.native.kernels import compiled
+from pipeline.kernels.compiling import compiled
 from pipeline.search import inverted_index
 from pipeline.search.candidates import Candidates
 from pipeline.search.integer_kernels import Hits

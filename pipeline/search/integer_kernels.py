@@ -4,7 +4,7 @@ What the processor does. A register of AVX-512 holds 16 numbers of 32 bits. An f
 numbers with 16 others and adds the products to 16 sums. Two instructions of VNNI do more in the same time:
 `vpdpwssd` takes 32 int16 numbers on each side and adds to each of 16 int32 sums the products of two
 neighbouring ones; `vpdpbusd` takes 64 int8 numbers on each side, and adds the products of four.
-`make_tile` of `pipeline.encoders.native.kernels` makes use of either: a tile is the products of 6 rows with
+`pipeline.kernels.tiles` makes use of either: a tile is the products of 6 rows with
 64 queries, whose 384 sums stay in registers until they are complete.
 
 Rows as integers. In NumPy, where |x| is the length of a row x:
@@ -50,21 +50,11 @@ from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
 from pipeline.core.records import Float32, Float64, Int32, Int64
-from pipeline.encoders.native import kernels
-from pipeline.encoders.native.abilities import has_vnni
-from pipeline.encoders.native.kernels import (
-    INT16_WIDTH,
-    LANES,
-    PANEL,
-    TALL,
-    compiled,
-    int16_tile,
-    larger,
-    make_tile,
-    pack_rows,
-)
+from pipeline.kernels.compiling import compiled
+from pipeline.kernels.functions import larger
+from pipeline.kernels.int16 import PANEL, ROW_LENGTH, pack_rows
+from pipeline.kernels.tiles import INTEGER_WIDTH, TALL, int8_tile, int16_tile
 
-ROW_LENGTH = kernels.ROW_LENGTH  # to which a row is scaled in int16
 CHUNK = 240  # rows multiplied with one panel after another
 ROOM = CHUNK * PANEL  # hits that `find` needs room for, at least
 INT8_LIMIT = 127  # of the size of an int8
@@ -227,29 +217,6 @@ def _rounded(
     return longest
 
 
-def _add_four_products(builder: Any, total: Any, left: Any, right: Any) -> Any:
-    """Multiply four uint8 with four int8 in each lane, and add the products to the sums: `vpdpbusd`.
-
-    On a processor without it, the same in several instructions.
-    """
-    if has_vnni():
-        vector = ir.VectorType(_WORD, LANES)
-        name = f"llvm.x86.avx512.vpdpbusd.{32 * LANES}"
-        instruction = builder.module.declare_intrinsic(name, fnty=ir.FunctionType(vector, [vector] * 3))
-        return builder.call(instruction, [total, left, right])
-    bytes_, wide = ir.VectorType(ir.IntType(8), 4 * LANES), ir.VectorType(_WORD, 4 * LANES)
-    product = builder.mul(
-        builder.zext(builder.bitcast(left, bytes_), wide), builder.sext(builder.bitcast(right, bytes_), wide)
-    )
-    for start in range(4):
-        lanes = ir.Constant(ir.VectorType(_WORD, LANES), list(range(start, 4 * LANES, 4)))
-        total = builder.add(total, builder.shuffle_vector(product, ir.Constant(wide, ir.Undefined), lanes))
-    return total
-
-
-_int8_tile = make_tile(_WORD, INT16_WIDTH // LANES, _add_four_products)
-
-
 @intrinsic
 def _passing(
     typing: Any, sums: Any, at: Any, factor: Any, slack: Any, half: Any,
@@ -338,10 +305,10 @@ def _found(
                 return count
             panel, passes = state[1], 0
             for i in range(state[0], end, TALL):
-                for j in range(0, PANEL, INT16_WIDTH):
+                for j in range(0, PANEL, INTEGER_WIDTH):
                     at = panel * width + j
                     if narrow:
-                        _int8_tile(sums, j, PANEL, words, i * width, width, packed.words, at, PANEL, width)
+                        int8_tile(sums, j, PANEL, words, i * width, width, packed.words, at, PANEL, width)
                     else:
                         int16_tile(sums, j, PANEL, words, i * width, width, packed.words, at, PANEL, width)
                 for row in range(i, min(i + TALL, end)):
@@ -376,7 +343,7 @@ def _multiplied(integers: Any, packed: Any, out: Any) -> None:
         end = min(start + CHUNK, n)
         for panel in range(0, columns, PANEL):
             for i in range(start, end, TALL):
-                for j in range(0, PANEL, INT16_WIDTH):
+                for j in range(0, PANEL, INTEGER_WIDTH):
                     at = panel * width + j
                     int16_tile(sums, j, PANEL, words, i * width, width, packed.words, at, PANEL, width)
                 for row in range(i, min(i + TALL, end)):
@@ -385,6 +352,6 @@ def _multiplied(integers: Any, packed: Any, out: Any) -> None:
                         out[row, panel + j] = product * packed.factors[panel + j]
 
 
-_round: Any = compiled(_rounded, kernels.__file__)
-find: Any = compiled(_found, kernels.__file__, strict=True)
-multiply: Any = compiled(_multiplied, kernels.__file__, strict=True)
+_round: Any = compiled(_rounded)
+find: Any = compiled(_found, strict=True)
+multiply: Any = compiled(_multiplied, strict=True)

@@ -28,7 +28,7 @@ import numpy as np
 from pipeline.core import machine
 from pipeline.core.progress import Bar, silent
 from pipeline.core.records import Array, Float32, Int64, Ragged, Ranking
-from pipeline.encoders.native.kernels import compiled
+from pipeline.kernels.compiling import compiled
 from pipeline.storage import ragged_shards
 
 SEGMENT_ENTRIES = 1 << 22  # postings of a segment: 32 MB

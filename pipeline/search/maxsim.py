@@ -23,6 +23,7 @@ import pyarrow as pa
 from pipeline.core import machine
 from pipeline.core.progress import Bar
 from pipeline.core.records import Float32, Float64, Int64, Ranking, TokenEmbeddings
+from pipeline.kernels.int16 import ROW_LENGTH
 from pipeline.search import candidates, maxsim_kernels
 from pipeline.search.documents import Documents, candidates_of, empty_ranking, set_rows
 from pipeline.search.maxsim_kernels import PackedQueries
@@ -235,7 +236,7 @@ def error_bound(vectors: Float32, queries: PackedQueries) -> Float64:
     """
     lengths = norm_bounds(vectors)
     moved = 0.51 * np.sqrt(vectors.shape[1])
-    by_row = moved / maxsim_kernels.ROW_LENGTH
+    by_row = moved / ROW_LENGTH
     factors = queries.factors[: len(vectors)].astype(np.float64)
     tokens = np.diff(queries.bounds)
     of_tokens = 1.01 * (by_row * lengths + (1 + by_row) * moved * factors)

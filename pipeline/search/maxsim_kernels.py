@@ -1,7 +1,7 @@
 """Kernels of MaxSim: the scores of many queries and passages at once, fast or exact.
 
 Both go through the tokens of a passage, six at a time, and multiply them with a panel of query tokens, one in
-each lane of a register (`make_tile` in `pipeline.encoders.native.kernels`). The best product of each query
+each lane of a register (`make_tile` in `pipeline.kernels.tiles`). The best product of each query
 token is then a maximum of whole registers, taken while the products are in the processor's cache: the
 [query tokens, passage tokens] matrix, which other programs write to memory and read again, never exists.
 And texts of different lengths lie one after another, so no product of padding is computed, but for the last
@@ -22,22 +22,11 @@ import numpy as np
 from numba import float32, float64, int64
 
 from pipeline.core.records import Float32, Float64, Int32, Int64
-from pipeline.encoders.native import kernels
-from pipeline.encoders.native.kernels import (
-    DOUBLE_WIDTH,
-    INT16_WIDTH,
-    PANEL,
-    TALL,
-    Workspace,
-    compiled,
-    double_tile,
-    int16_tile,
-    larger,
-    pack_rows,
-    round_rows,
-)
+from pipeline.kernels.compiling import compiled
+from pipeline.kernels.functions import larger
+from pipeline.kernels.int16 import PANEL, Workspace, pack_rows, round_rows
+from pipeline.kernels.tiles import DOUBLE_WIDTH, INTEGER_WIDTH, TALL, double_tile, int16_tile
 
-ROW_LENGTH = kernels.ROW_LENGTH  # to which a token of a passage is scaled for the fast kernel
 _LOWEST = np.finfo(np.float32).min  # not -inf, which compilers may assume never to occur
 
 
@@ -123,7 +112,7 @@ def _score_fast(tokens: Float32, bounds: Int64, queries: PackedQueries, out: Flo
             most = best[panel : panel + PANEL]
             most[:] = _LOWEST
             for i in range(start, end, TALL):
-                for j in range(0, PANEL, INT16_WIDTH):
+                for j in range(0, PANEL, INTEGER_WIDTH):
                     int16_tile(
                         sums, j, PANEL, words, i * half, half,
                         queries.pairs, panel * half + j, PANEL, half,
@@ -186,5 +175,5 @@ def _score_exactly(
         out[pair] = total / queries.divisors[number]
 
 
-score_fast: Any = compiled(_score_fast, kernels.__file__)
-score_exactly: Any = compiled(_score_exactly, kernels.__file__, strict=True)
+score_fast: Any = compiled(_score_fast)
+score_exactly: Any = compiled(_score_exactly, strict=True)

@@ -13,7 +13,7 @@ import numpy as np
 
 from pipeline.core import machine
 from pipeline.core.records import Float32, Float64
-from pipeline.encoders.native.abilities import has_vnni
+from pipeline.kernels.int16 import ROW_LENGTH
 from pipeline.search.similarity import Metric
 
 ENOUGH = 1e10  # operations from which on integer products are worth the time it takes to load their kernels
@@ -25,7 +25,7 @@ _ROUNDOFF = 2.0**-24  # of float32
 def integers_pay(queries: Float32, n_rows: int) -> bool:
     """Whether a search of `n_rows` rows is large enough, and the processor able, to multiply integers."""
     large = 2.0 * n_rows * queries.size > ENOUGH
-    return large and queries.shape[1] <= LARGEST and has_vnni()
+    return large and queries.shape[1] <= LARGEST and machine.has_vnni()
 
 
 class Float32Product:
@@ -69,7 +69,7 @@ class Int16Product(Float32Product):
         super().__init__(queries)
         self._packed = integer_kernels.pack_queries(queries, narrow=False)
         self.query_errors = self._packed.errors[: len(queries)]
-        self.row_error = 0.51 * np.sqrt(queries.shape[1]) / integer_kernels.ROW_LENGTH
+        self.row_error = 0.51 * np.sqrt(queries.shape[1]) / ROW_LENGTH
 
     def __call__(self, rows: Float32) -> Float32:
         """As `Float32Product`; each core multiplies some of the rows."""

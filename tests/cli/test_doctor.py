@@ -16,7 +16,7 @@ from pipeline.cli import app
 from pipeline.config import BACKENDS
 from pipeline.core import installation
 from pipeline.encoders import products
-from pipeline.encoders.native.kernels import project
+from pipeline.encoders.native.heads import project
 
 
 @pytest.fixture(autouse=True)

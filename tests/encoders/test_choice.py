@@ -16,7 +16,7 @@ from pipeline.core import extras, machine
 from pipeline.core.errors import InputError, UnsuitedError
 from pipeline.encoders import choice, resolve
 from pipeline.encoders.native import abilities
-from pipeline.encoders.native.kernels import PANEL
+from pipeline.kernels.int16 import PANEL
 from pipeline.models import resolution
 from pipeline.storage.store import Store
 
@@ -24,7 +24,7 @@ from pipeline.storage.store import Store
 @pytest.fixture
 def take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[str, str]]:
     """The backend and the precision that are taken for some settings, on a machine with VNNI and OpenVINO."""
-    monkeypatch.setattr(abilities, "has_vnni", lambda: True)
+    monkeypatch.setattr(machine, "has_vnni", lambda: True)
 
     def take(**settings: Any) -> tuple[str, str]:
         taken = choice.take(BACKENDS.make(**settings), resolve, Store(tmp_path / "store"))
@@ -53,7 +53,7 @@ def test_other_outputs_of_bge_m3_have_theirs(
     for output in ("sparse", "multivector"):
         assert take(name=str(m3_folder), output=output) == ("native", "int16")
         assert take(name=str(m3_folder), output=output, precision="bf16") == ("flag", "bf16")
-    monkeypatch.setattr(abilities, "has_vnni", lambda: False)
+    monkeypatch.setattr(machine, "has_vnni", lambda: False)
     for output in ("sparse", "multivector"):
         assert take(name=str(m3_folder), output=output) == ("flag", "fp32")
 
@@ -96,7 +96,7 @@ def test_on_a_gpu_flag_is_taken(
 def test_the_next_is_taken_where_this_machine_lacks_something(
     take: Callable[..., tuple[str, str]], bge_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(abilities, "has_vnni", lambda: False)
+    monkeypatch.setattr(machine, "has_vnni", lambda: False)
     assert take(name=str(bge_folder)) == ("openvino", "fp32")
     monkeypatch.setattr(choice, "is_installed", lambda package: package != "openvino")
     assert take(name=str(bge_folder)) == ("flag", "fp32")

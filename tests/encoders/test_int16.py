@@ -4,37 +4,35 @@ from __future__ import annotations
 
 import itertools
 import math
-import shutil
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numba import config, njit, typeof
-from numba.core.caching import CacheImpl
+from numba import njit, typeof
 
+from pipeline.core import machine
 from pipeline.core.records import Float32, Float64
-from pipeline.encoders.native import abilities, balance, kernels
+from pipeline.encoders.native import attention, balance, layers
 from pipeline.encoders.native.architectures import Matrix
-from pipeline.encoders.native.kernels import FineLinear, Linear
+from pipeline.encoders.native.layers import BLOCK, FineLinear, Linear
+from pipeline.kernels import compiling
+from pipeline.kernels.int16 import Workspace, pack_rows
 
 
 def arguments(x: Float32, weights: Float32, bias: Float32 | None = None, gelu: bool = False) -> Any:
-    """What `kernels.linear` takes."""
-    pairs, factors = kernels.pack_rows(weights)
+    """What `layers.linear` takes."""
+    pairs, factors = pack_rows(weights)
     bias = np.zeros(len(weights), np.float32) if bias is None else bias
-    layer, size = Linear(pairs[None], factors[None], bias[None]), kernels.BLOCK * max(*weights.shape)
-    space = kernels.Workspace(
-        np.zeros(size, np.int16), np.empty(kernels.BLOCK, np.float32), np.empty(size, np.int32)
-    )
+    layer, size = Linear(pairs[None], factors[None], bias[None]), BLOCK * max(*weights.shape)
+    space = Workspace(np.zeros(size, np.int16), np.empty(BLOCK, np.float32), np.empty(size, np.int32))
     return x, layer, 0, gelu, space, np.empty((len(x), len(weights)), np.float32)
 
 
 def layer_of(x: Float32, weights: Float32, bias: Float32 | None = None, gelu: bool = False) -> Float32:
     given = arguments(x, weights, bias, gelu)
-    kernels.linear(*given)
+    layers.linear(*given)
     out: Float32 = given[-1]
     return out
 
@@ -76,17 +74,17 @@ def fine_layer_of(
     start: int = 0,
     inputs: balance.Spread | None = None,
 ) -> Float32:
-    """The same by `kernels.fine_linear`, with residues of the rows `firsts`; that of x[0] is `start`."""
+    """The same by `layers.fine_linear`, with residues of the rows `firsts`; that of x[0] is `start`."""
     (n, k), m = x.shape, len(weights)
     matrix, centre, scale = balance.balanced(Matrix(weights, bias), inputs or balance.plain(k))
-    pairs, factors = kernels.pack_rows(matrix.weight, fine=True)
-    most = 2 * kernels.BLOCK
-    space = kernels.Workspace(
+    pairs, factors = pack_rows(matrix.weight, fine=True)
+    most = 2 * BLOCK
+    space = Workspace(
         np.full(most * k, 30_000, np.int16), np.empty(most, np.float32), np.empty(most * m, np.int32)
     )
     out = np.empty((n, m), np.float32)
     layer = FineLinear(pairs[None], factors[None], matrix.bias[None], centre[None], scale[None])
-    kernels.fine_linear(x, layer, 0, gelu, space, out, np.array(firsts), start)
+    layers.fine_linear(x, layer, 0, gelu, space, out, np.array(firsts), start)
     return out
 
 
@@ -171,10 +169,10 @@ def test_attention_is_numpy_s(lengths: list[int], heads: int, size: int, window:
     out = np.empty_like(query)
     drawn = generator.standard_normal((heads, 2 * max(lengths) - 1)).astype(np.float32)
     biases = drawn if biased else None
-    kernels.attend(query, texts, key_value, texts, heads, size, window, biases, out)
+    attention.attend(query, texts, key_value, texts, heads, size, window, biases, out)
     first = np.empty_like(query)
     firsts = np.concatenate([query[texts[:-1]], query])
-    kernels.attend(firsts, np.arange(len(texts)), key_value, texts, heads, size, window, biases, first)
+    attention.attend(firsts, np.arange(len(texts)), key_value, texts, heads, size, window, biases, first)
     for text, (start, end) in enumerate(itertools.pairwise(texts)):
         for head in range(heads):
             part = slice(head * size, (head + 1) * size)
@@ -192,74 +190,7 @@ def test_attention_is_numpy_s(lengths: list[int], heads: int, size: int, window:
 
 def test_two_products_and_their_sum_are_one_instruction() -> None:
     """Where there is one, as `has_vnni` says; LLVM has to find it in what is written out."""
-    tile = njit(**kernels._OPTIONS)(kernels.linear.py_func)
+    tile = njit(**compiling.OPTIONS)(layers.linear.py_func)
     types = tuple(map(typeof, arguments(np.ones((6, 64), np.float32), np.ones((64, 64), np.float32))))
     tile.compile(types)
-    assert ("vpdpwssd" in tile.inspect_asm(types)) == abilities.has_vnni()
-
-
-def test_exponentials_are_close_over_their_whole_range() -> None:
-    x = np.linspace(-87, 0, 10_001).astype(np.float32)
-    found = np.array([kernels._exp(value) for value in x], np.float64)
-    assert (np.abs(found / np.exp(x.astype(np.float64)) - 1) < 3e-7 - 1e-7 * x).all()
-    assert kernels._exp(np.float32(-1e30)) == pytest.approx(math.exp(-87), rel=1e-5)
-
-
-def test_gelu_is_close_over_its_whole_range() -> None:
-    x = np.linspace(-12, 12, 10_001).astype(np.float32)
-    found = np.array([kernels._gelu(value) for value in x], np.float64)
-    assert np.abs(found - gelu(x.astype(np.float64))).max() < 1e-6
-
-
-def test_where_no_folder_can_be_written_it_compiles_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(CacheImpl, "_locator_classes", [])
-
-    def double(x: Any) -> Any:
-        return x * 2
-
-    assert kernels.compiled(double)(21) == 42
-
-
-@pytest.mark.parametrize("ending", ["nbi", "nbc"])
-def test_what_is_kept_damaged_is_compiled_again(
-    ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(config, "CACHE_DIR", str(tmp_path))
-
-    def double(x: Any) -> Any:
-        return x * 2
-
-    assert kernels.compiled(double)(21) == 42
-    (path,) = tmp_path.rglob(f"*.{ending}")
-    path.write_bytes(path.read_bytes()[:9])
-    for hits in (0, 1):
-        again = kernels.compiled(double)
-        assert again(21) == 42
-        assert sum(again.stats.cache_hits.values()) == hits
-
-
-def test_where_nothing_can_be_kept_it_computes_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(config, "CACHE_DIR", str(tmp_path / "numba"))
-    double = kernels.compiled(lambda x: x * 2)
-    shutil.rmtree(tmp_path / "numba")
-    (tmp_path / "numba").touch()
-    assert double(21) == 42
-
-
-def test_a_change_of_another_file_that_it_uses_compiles_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(config, "CACHE_DIR", str(tmp_path / "numba"))
-
-    def double(x: Any) -> Any:
-        return x * 2
-
-    other = tmp_path / "other.py"
-    for text, hits in [("one", 0), ("one", 1), ("two and more", 0)]:
-        if not other.exists() or other.read_text(encoding="utf-8") != text:
-            other.write_text(text, encoding="utf-8")
-        made = kernels.compiled(double, str(other))
-        assert made(21) == 42
-        assert sum(made.stats.cache_hits.values()) == hits
+    assert ("vpdpwssd" in tile.inspect_asm(types)) == machine.has_vnni()

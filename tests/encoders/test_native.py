@@ -15,6 +15,7 @@ import pytest
 
 from pipeline.config import BACKENDS
 from pipeline.config.files import load_config
+from pipeline.core import machine
 from pipeline.core.errors import InputError
 from pipeline.core.progress import silent
 from pipeline.core.records import Float32
@@ -194,14 +195,14 @@ def test_it_is_compiled_once_and_what_is_kept_gives_the_same_vectors(
         "import hashlib\n"
         "from pathlib import Path\n"
         "import numpy as np\n"
-        "from pipeline.encoders.native import kernels, packed_model\n"
-        "kernels.compile_all()\n"
-        "before = kernels.forward.signatures\n"
+        "from pipeline.encoders.native import forward, packed_model\n"
+        "forward.compile_forward()\n"
+        "before = forward.forward.signatures\n"
         f"network = packed_model.PackedModel(Path({str(weights)!r}), 'mean')\n"
         "vectors = network.vectors(np.arange(1000, 1400).reshape(4, 100), np.ones((4, 100), np.int64))\n"
         "print(hashlib.sha256(vectors).hexdigest())\n"
-        "hits = sum(kernels.forward.stats.cache_hits.values())\n"
-        "print(len(before), kernels.forward.signatures == before, hits)\n"
+        "hits = sum(forward.forward.stats.cache_hits.values())\n"
+        "print(len(before), forward.forward.signatures == before, hits)\n"
     )
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "numba"))
     compiled, kept = (
@@ -247,7 +248,7 @@ def test_where_int16_is_not_native_it_is_said(
     store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     for native, said in ((True, 0), (False, 1)):
-        monkeypatch.setattr(abilities, "has_vnni", lambda native=native: native)
+        monkeypatch.setattr(machine, "has_vnni", lambda native=native: native)
         with caplog.at_level(logging.WARNING):
             backend("all-minilm-l6-v2", store)
         assert len([line for line in caplog.messages if "no VNNI" in line]) == said

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
+from pipeline.core import machine
 from pipeline.core.progress import Bar, silent
 from pipeline.core.records import Array, Embeddings, Float32, Int64, Ranking, TokenEmbeddings
 from pipeline.search import (
@@ -97,7 +98,7 @@ def test_equals_scores_of_every_chunk_however_the_work_is_cut(
     metric: Metric, mean: bool, enough: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Documents reach over several blocks, and pairs are scored in pieces; many tie."""
-    monkeypatch.setattr(product, "has_vnni", lambda: True)
+    monkeypatch.setattr(machine, "has_vnni", lambda: True)
     monkeypatch.setattr(product, "ENOUGH", enough)
     monkeypatch.setattr(streaming_scan, "QUERIES", 20)
     monkeypatch.setattr(streaming_scan, "BLOCK", 300)

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
+from pipeline.core import machine
 from pipeline.core.progress import silent
 from pipeline.core.records import Embeddings, Float32, Ranking, VectorForm
 from pipeline.engines.jobs import merge
@@ -74,7 +75,7 @@ def same(left: Ranking, right: Ranking) -> bool:
 def multiplied_in(kind: str) -> Iterator[None]:
     """Let every search find its candidates in `float32`, `int8` or `int16`, on any processor."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(product, "has_vnni", lambda: True)
+        patch.setattr(machine, "has_vnni", lambda: True)
         patch.setattr(product, "ENOUGH", np.inf if kind == "float32" else 0.0)
         patch.setattr(filtered_scan, "MANY", -1 if kind == "int16" else 2)  # int16 from the second piece on
         yield

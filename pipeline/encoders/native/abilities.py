@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 from typing import Any
+
+from pipeline.core import machine
 
 PLAIN = ("bert", "roberta", "xlm-roberta", "distilbert")
 TYPES = (*PLAIN, "mpnet", "modernbert", "nomic_bert", "gte")
@@ -14,18 +15,9 @@ WIDTH, HEAD = 64, 32  # a layer's width is rounded up to a multiple of the first
 _ACTIVATIONS = ("hidden_act", "activation", "hidden_activation", "activation_function")
 
 
-@cache
-def has_vnni() -> bool:
-    """Whether this processor multiplies and adds int16 in one instruction."""
-    import llvmlite.binding as llvm
-
-    features = llvm.get_host_cpu_features()
-    return any(features.get(name) for name in ("avx512vnni", "avxvnni"))
-
-
 def runs_here(config: Mapping[str, Any], own_code: bool) -> bool:
     """Whether the kernels are fast on this processor and compute the network; arguments as of `computes`."""
-    return has_vnni() and computes(config, own_code)
+    return machine.has_vnni() and computes(config, own_code)
 
 
 def computes(config: Mapping[str, Any], own_code: bool) -> bool:

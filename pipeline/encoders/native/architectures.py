@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pipeline.core.records import Float32
-from pipeline.encoders.native.kernels import EVERYWHERE
+from pipeline.encoders.native.attention import EVERYWHERE
 
 
 class Matrix(NamedTuple):

@@ -1,4 +1,4 @@
-"""Centres and scales of the inputs of linear layers, for `kernels.fine_linear`.
+"""Centres and scales of the inputs of linear layers, for `layers.fine_linear`.
 
 A row is rounded to whole numbers with one step for all its numbers, as its largest ones allow. So rounding
 loses least when no number of a row stands out, neither of the activations nor of the weights that they are

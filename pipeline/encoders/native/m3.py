@@ -10,9 +10,11 @@ import numpy as np
 
 from pipeline.core.records import Float32, Int64, Ragged
 from pipeline.encoders.conversion import Settings, pooled_network
-from pipeline.encoders.native.kernels import PANEL, Linear, pack_rows, project
+from pipeline.encoders.native.heads import project
+from pipeline.encoders.native.layers import Linear
 from pipeline.encoders.native.packed_model import PackedNetwork
 from pipeline.encoders.torch.m3 import largest_weights, read_head, unused_tokens
+from pipeline.kernels.int16 import PANEL, pack_rows
 from pipeline.models.model import Model
 
 if TYPE_CHECKING:

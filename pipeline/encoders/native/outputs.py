@@ -139,7 +139,7 @@ class NativeSpladeBackend(NativeRunner):
     def __init__(self, model: Model, prepared: Path) -> None:
         from tokenizers import Tokenizer
 
-        from pipeline.encoders.native.kernels import compile_logits
+        from pipeline.encoders.native.heads import compile_logits
 
         compile_logits()
         super().__init__(model.name, model.pad_id, _read_splade(prepared / WEIGHTS))
@@ -161,7 +161,7 @@ class NativeM3Backend(NativeRunner):
     def __init__(self, model: Model, prepared: Path) -> None:
         from tokenizers import Tokenizer
 
-        from pipeline.encoders.native.kernels import compile_projection
+        from pipeline.encoders.native.heads import compile_projection
 
         compile_projection()
         super().__init__(model.name, model.pad_id, _read_m3(model, prepared / WEIGHTS))

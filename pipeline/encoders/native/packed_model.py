@@ -9,22 +9,15 @@ from typing import Any, get_type_hints
 import numpy as np
 
 from pipeline.core.records import Float32, Int64
-from pipeline.encoders.native.kernels import (
-    FineLinear,
-    LayerNorm,
-    Layout,
-    Linear,
-    Parts,
-    Weights,
-    forward,
-    largest_logits,
-)
+from pipeline.encoders.native.forward import forward
+from pipeline.encoders.native.heads import largest_logits
+from pipeline.encoders.native.layers import FineLinear, LayerNorm, Layout, Linear, Parts, Weights
 
 
 class PackedNetwork:
     """A network read from an `.npz` of the arrays of `packing.network_arrays`."""
 
-    fine: bool | None = None  # see `kernels.forward`
+    fine: bool | None = None  # see `forward`
 
     def __init__(self, path: Path) -> None:
         with np.load(path, allow_pickle=False) as stored:

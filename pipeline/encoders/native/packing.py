@@ -1,10 +1,10 @@
 """Packing of a torch model's weights in int16 for the native backend's kernels.
 
-Matrices of all layers are scaled, rounded and reordered by `kernels.pack_rows`, and written together with
-the embeddings, biases and normalizations, in fp32, to one `.npz`. Linear layers of the same input are joined
-(keys and values, both halves of a gated feed-forward), and constants are folded in: 1 / sqrt(width of a head)
-into the query projection, and the embedding of token type 0, which every token has, into the position
-embeddings. To widths that the kernels do not compute, columns of zeros are added.
+Matrices of all layers are scaled, rounded and reordered by `pipeline.kernels.int16`, and written to one
+`.npz` together with the embeddings, biases and normalizations, in fp32. Linear layers of the same input are
+joined (keys and values, both halves of a gated feed-forward), and constants are folded in: 1 / sqrt(width of
+a head) into the query projection, and the embedding of token type 0, which every token has, into the
+position embeddings. To widths that the kernels do not compute, columns of zeros are added.
 
 python -m pipeline.encoders.native.packing FOLDER OUT.npz SETTINGS
 
@@ -27,12 +27,14 @@ from pipeline.encoders.conversion import Settings, pooled_network
 from pipeline.encoders.native import balance
 from pipeline.encoders.native.abilities import HEAD, WIDTH
 from pipeline.encoders.native.architectures import Layer, Matrix, Network, Norm, take_apart
+from pipeline.encoders.native.attention import EVERYWHERE
 from pipeline.encoders.native.balance import Spread
-from pipeline.encoders.native.kernels import EVERYWHERE, GELU, PANEL, SILU, pack_rows
 from pipeline.encoders.native.m3 import m3_network
 from pipeline.encoders.native.reference import LINEAR, matrix_file
+from pipeline.encoders.native.rows import GELU, SILU
 from pipeline.encoders.native.splade import splade_network
 from pipeline.encoders.torch.m3 import WORD_HEAD
+from pipeline.kernels.int16 import PANEL, pack_rows
 from pipeline.models.tokenizer import write_tokenizer
 
 ACTIVATIONS = {"gelu": GELU, "silu": SILU}
@@ -71,7 +73,7 @@ def network_arrays(body: Any, of_pairs: bool = False) -> dict[str, Any]:
     """All arrays of a network, by the names that `PackedNetwork` and `Fp32Model` read.
 
     With `of_pairs` tokens may be of any type: the position embeddings are stored once for each type, with
-    that type's embedding added. Linear layers then are those of `kernels.fine_linear`.
+    that type's embedding added. Linear layers then are those of `layers.fine_linear`.
     """
     network = take_apart(body)
     width, size = network.words.shape[1], len(network.layers[0].query.weight) // network.heads
@@ -100,7 +102,7 @@ def network_arrays(body: Any, of_pairs: bool = False) -> dict[str, Any]:
 
 
 def _parts(network: Network) -> dict[str, Any]:
-    """The arrays of `kernels.Parts`; none for a network whose layers are BERT's."""
+    """The arrays of `layers.Parts`; none for a network whose layers are BERT's."""
     layers = network.layers
     gated, windowed = layers[0].other is not None, any(layer.window < EVERYWHERE for layer in layers)
     more = [part for part in (network.last, network.turns, network.biases) if part is not None]
@@ -213,7 +215,7 @@ def _columns(array: Float32, multiple: int) -> Float32:
 
 
 def _linear(name: str, network: Network, fine: bool) -> dict[str, Any]:
-    """One kind of linear layer, packed, of all layers; with `fine` as `kernels.FineLinear` has it."""
+    """One kind of linear layer, packed, of all layers; with `fine` as `layers.FineLinear` has it."""
     layers = _matrices(name, network)
     more: dict[str, Any] = {}
     if fine:

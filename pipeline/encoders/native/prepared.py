@@ -53,14 +53,14 @@ def prepared_model(
 
 
 def _pack(model: Model, draft: Draft, read: Callable[[Path], PackedNetwork], instead: str) -> dict[str, Any]:
-    from pipeline.encoders.native.kernels import compile_all
+    from pipeline.encoders.native.forward import compile_forward
     from pipeline.encoders.native.packing import TORCH_VECTORS
     from pipeline.encoders.native.reference import LINEAR, matrix_file
 
     log.info("packing %s in int16, once", model.name)
     with draft.scratch() as aside, ThreadPoolExecutor(1) as thread:
         if model.config.get("model_type") in abilities.PLAIN:
-            thread.submit(compile_all)  # while a subprocess packs the model
+            thread.submit(compile_forward)  # while a subprocess packs the model
         conversion.convert_in_subprocess(
             model,
             "pipeline.encoders.native.packing",

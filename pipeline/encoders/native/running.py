@@ -12,7 +12,6 @@ from pipeline.core import machine
 from pipeline.core.errors import InputError
 from pipeline.core.records import Int64
 from pipeline.encoders.batching import TokenBatch
-from pipeline.encoders.native import abilities
 from pipeline.models.model import Model
 
 if TYPE_CHECKING:
@@ -78,7 +77,7 @@ class NativeSeveralOutputs(NativeRunner):
 
     def __init__(self, backend: Any, own: Model, others: Sequence[Model]) -> None:
         from pipeline.encoders.native import m3
-        from pipeline.encoders.native.kernels import compile_projection
+        from pipeline.encoders.native.heads import compile_projection
 
         compile_projection()
         super().__init__(own.name, backend.pad_id, backend.network)
@@ -96,5 +95,5 @@ class NativeSeveralOutputs(NativeRunner):
 def ready_kernels(network: PackedNetwork) -> None:
     """Compile a network's kernels or load them from disk, and warn if they are slow on this CPU."""
     network.compile()
-    if not abilities.has_vnni():
+    if not machine.has_vnni():
         log.warning("int16 is not native on this CPU, which has no VNNI: slower than fp32 with openvino")

@@ -1,0 +1,159 @@
+"""The forward pass of an encoder whose matrix products are computed in int16.
+
+No padding: the tokens of all texts lie one after another, in arrays [tokens, width].
+
+Layers: one forward pass computes all networks. It reads from a `Layout` how a network's layers are made, and
+leaves out what they have not; `pipeline.encoders.native.architectures` says it of each architecture. Where a
+width is no multiple of what the tiles need, arrays have more columns. These hold zeros, which change no sum,
+and everything that counts the numbers of a row leaves them out.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pipeline.core.records import Float32, Int64
+from pipeline.encoders.native import attention, layers, rows
+from pipeline.encoders.native.attention import EVERYWHERE, attend
+from pipeline.encoders.native.layers import BLOCK, LayerNorm, Layout, Linear, Weights, multiply
+from pipeline.encoders.native.rows import add, add_and_normalize, copy_rows, gate, normalize, rotate
+from pipeline.kernels.compiling import compiled
+from pipeline.kernels.int16 import PANEL, Workspace
+from pipeline.kernels.tiles import TALL
+
+SOURCES = (attention.__file__, layers.__file__, rows.__file__)  # of which `forward` uses code
+
+
+def _forward(
+    ids: Int64, positions: Int64, texts: Int64, weights: Weights, layout: Layout, parts: Any,
+    only_first: bool, fine: bool | None,
+) -> Float32:  # fmt: skip
+    """The last hidden state of some texts' tokens.
+
+    Args:
+        ids: int64 [tokens], the token ids of all texts, one text after another.
+        positions: int64 [tokens], each token's row of the position embeddings.
+        texts: int64 [texts + 1], the first token of each text, and the end.
+        weights: The network's weights.
+        layout: Sizes of its layers.
+        parts: `Parts`, or None.
+        only_first: Whether the last layer computes the first token of each text alone (see
+            `encoders.torch.first_token`).
+        fine: Whether linear layers are computed by `fine_linear`: True, or None for no. The two have
+            different types, so Numba compiles them apart, and leaves out the other's code.
+
+    Returns:
+        float32 [tokens, columns], or [texts, columns].
+    """
+    tokens, width, epsilon = len(ids), layout.width, layout.epsilon
+    heads, size = layout.heads, layout.size
+    layers, columns = weights.down.factors.shape
+    both = weights.key_value.factors.shape[1]
+    made_up = weights.up.factors.shape[1]
+    x = np.empty((tokens, columns), np.float32)
+    position_rows = np.empty((tokens, columns), np.float32)
+    copy_rows(weights.words, ids, x)
+    copy_rows(weights.positions, positions, position_rows)
+    add_and_normalize(x, position_rows, weights.embedded.weight, weights.embedded.bias, width, epsilon)
+    query = np.zeros((tokens + TALL, both // 2), np.float32)
+    attended = np.zeros((tokens + TALL, both // 2), np.float32)
+    key_value = np.empty((tokens, both), np.float32)
+    widest = max(made_up, both, columns)
+    most = BLOCK if fine is None else 2 * BLOCK
+    space = Workspace(
+        np.zeros(most * widest, np.int16), np.empty(most, np.float32), np.empty(most * widest, np.int32)
+    )
+    up_rows, added_rows = np.empty((BLOCK, made_up), np.float32), np.empty((BLOCK, columns), np.float32)
+    starts, queries, firsts = texts, tokens, texts[:-1]
+    if parts is not None:
+        gated_rows = np.empty((BLOCK, made_up // 2), np.float32)
+        normal = np.zeros((tokens if parts.before else 0, columns), np.float32)
+        places = np.empty(tokens, np.int64)
+        for text in range(len(texts) - 1):
+            for token in range(texts[text], texts[text + 1]):
+                places[token] = token - texts[text]
+    for layer in range(layers):
+        norm, bias = weights.attended.weight[layer], weights.attended.bias[layer]
+        given = x
+        if parts is not None and parts.before:
+            given = normal
+            if parts.normalized[layer] == 1:
+                normalize(x, norm, bias, width, epsilon, normal)
+            else:
+                normal[:] = x
+        for start in range(0, tokens, BLOCK):
+            end = min(start + BLOCK, tokens)
+            both_rows = key_value[start:end]
+            multiply(given[start:end], weights.key_value, layer, False, space, both_rows, firsts, start, fine)
+            if parts is not None and len(parts.turns):
+                turns = parts.turns[parts.tables[layer]]
+                rotate(key_value[start:end], places[start:end], turns, heads, size)
+        if only_first and layer == layers - 1:
+            queries = len(texts) - 1
+            starts = np.arange(queries + 1)
+            firsts = starts[:-1]
+            copy_rows(x, texts[:-1], x)
+            if parts is not None:
+                places[:queries] = 0
+            if parts is not None and parts.before:
+                copy_rows(normal, texts[:-1], normal)
+        for start in range(0, queries, BLOCK):
+            end = min(start + BLOCK, queries)
+            query_rows = query[start:end]
+            multiply(given[start:end], weights.query, layer, False, space, query_rows, firsts, start, fine)
+            if parts is not None and len(parts.turns):
+                turns = parts.turns[parts.tables[layer]]
+                rotate(query[start:end], places[start:end], turns, heads, size)
+        if parts is None:
+            attend(query, starts, key_value, texts, heads, size, EVERYWHERE, None, attended)
+        else:
+            window = parts.windows[layer]
+            attend(query, starts, key_value, texts, heads, size, window, parts.biases, attended)
+        feed_norm, feed_bias = weights.output.weight[layer], weights.output.bias[layer]
+        for start in range(0, queries, BLOCK):
+            end = min(start + BLOCK, queries)
+            n = end - start
+            rows, up, down = x[start:end], up_rows[:n], added_rows[:n]
+            multiply(attended[start:end], weights.mixed, layer, False, space, down, firsts, start, fine)
+            seen = rows
+            if parts is None or not parts.before:
+                add_and_normalize(rows, down, norm, bias, width, epsilon)
+            else:
+                add(rows, down)
+                seen = normal[start:end]
+                normalize(rows, feed_norm, feed_bias, width, epsilon, seen)
+            multiply(seen, weights.up, layer, parts is None or parts.gate < 0, space, up, firsts, start, fine)
+            if parts is not None and parts.gate >= 0:
+                left, up = up, gated_rows[:n]
+                gate(left, parts.gate, up)
+            multiply(up, weights.down, layer, False, space, down, firsts, start, fine)
+            if parts is None or not parts.before:
+                add_and_normalize(rows, down, feed_norm, feed_bias, width, epsilon)
+            else:
+                add(rows, down)
+    if parts is not None and parts.before:
+        last = parts.last
+        normalize(x[:queries], last.weight[0], last.bias[0], width, epsilon, x[:queries])
+    return x[:queries]
+
+
+forward: Any = compiled(_forward, *SOURCES)
+
+
+def compile_forward() -> None:
+    """Compile `forward` for BERT, or load it from disk, by computing one token with one layer."""
+
+    def linear(rows: int) -> Linear:
+        ones = np.ones((1, rows), np.float32)
+        return Linear(np.zeros((1, rows * PANEL // 2), np.int32), ones, ones)
+
+    norm, row = LayerNorm(*np.ones((2, 1, PANEL), np.float32)), np.ones((1, PANEL), np.float32)
+    weights = Weights(
+        row, row, LayerNorm(row[0], row[0]), linear(PANEL), linear(2 * PANEL), linear(PANEL), norm,
+        linear(PANEL), linear(PANEL), norm,
+    )  # fmt: skip
+    one = np.zeros(1, np.int64)
+    layout = Layout(PANEL, 1, PANEL, np.float32(1))
+    forward(one, one, np.array([0, 1]), weights, layout, None, False, None)
