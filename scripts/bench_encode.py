@@ -10,6 +10,10 @@ ONNX Runtime, CTranslate2 and fastembed are measured too where they are installe
 
     pip install onnxruntime onnx onnxscript ctranslate2 fastembed
 
+and llama.cpp with --gguf FILE, a file that its convert_hf_to_gguf.py wrote (pip install llama-cpp-python):
+
+    .venv/bin/python scripts/bench_encode.py --gguf minilm-f32.gguf minilm-q8.gguf
+
 Every encoder encodes the same texts in turn, round after round, in one process; loading and one warming
 pass are not counted. The ratio is to FlagModel in the same round, as median and range over the rounds.
 `of limit` is the arithmetic of the model's linear layers alone, as a share of the rate that PyTorch's own
@@ -40,7 +44,7 @@ from typing import Any
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import numpy as np
-from encode_peers import installed_peers
+from encode_peers import installed_peers, llama_cpp
 
 from pipeline import data
 from pipeline.config import BACKENDS, SOURCES, EncoderSettings
@@ -86,6 +90,7 @@ def main() -> None:
     parser.add_argument(
         "--memory", action="store_true", help="peak memory for 10,000 and 1,000,000 short texts"
     )
+    parser.add_argument("--gguf", nargs="*", type=Path, default=[], help="GGUF files, for llama.cpp")
     parser.add_argument("--sparse", action="store_true", help=f"encode {SPLADE.name}, or --model, a SPLADE")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -101,6 +106,9 @@ def main() -> None:
             return
         name = random_model(Path(folder) / SHAPE) if arguments.model == SHAPE else arguments.model
         encoders = build(name, store, corpus, arguments.only, Path(folder))
+        model = resolve(BACKENDS.make(name=name))
+        assert isinstance(model, Model)
+        encoders |= {f"llama.cpp {path.stem}": llama_cpp(path, model.pooling) for path in arguments.gguf}
         compare(encoders, texts, arguments.rounds, work(name, texts), layer_shape(name))
 
 
@@ -229,7 +237,8 @@ def compare(
         median, ratio = statistics.median(times), statistics.median(ratios)
         spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
         limit = rates.get(name.rpartition("-")[2], rates["fp32"])
-        share = "" if name.endswith("int8") else f"{operations / median / 1e9 / limit:.0%}"
+        is_comparable = not (name.endswith("int8") or name.startswith("llama.cpp"))
+        share = f"{operations / median / 1e9 / limit:.0%}" if is_comparable else ""
         print(f"{name:<24}{len(texts) / median:>11.1f}{tokens / median:>10.0f}{ratio:>13.2f}{spread:>16}"
               f"{share:>10}{lowest[name]:>15.6f}")  # fmt: skip
 

@@ -1,7 +1,8 @@
 """Other programs that run an encoder on a CPU, for `bench_encode.py`: each only if it is installed.
 
 ONNX Runtime in fp32 and, by its own dynamic quantization, in int8; CTranslate2 in int8; fastembed, with the
-same ONNX file. Texts are sorted by length and encoded 32 at a time; fastembed makes its batches itself.
+same ONNX file; llama.cpp, with files of its own format. Texts are sorted by length and encoded 32 at a time;
+fastembed and llama.cpp make their batches themselves.
 """
 
 from __future__ import annotations
@@ -40,6 +41,19 @@ def installed_peers(folder: Path, pooling: str, work: Path) -> dict[str, Encode]
     if is_installed("ctranslate2"):
         peers["ctranslate2-int8"] = _ctranslate2(folder, work, pooling)
     return peers
+
+
+def llama_cpp(path: Path, pooling: str) -> Encode:
+    """llama.cpp with a GGUF file, as its `convert_hf_to_gguf.py` writes it."""
+    import llama_cpp as package
+
+    kind = package.LLAMA_POOLING_TYPE_CLS if pooling == "cls" else package.LLAMA_POOLING_TYPE_MEAN
+    threads = os.cpu_count() or 1
+    model = package.Llama(
+        str(path), embedding=True, n_ctx=0, n_batch=2048, n_ubatch=2048, n_threads=threads,
+        n_threads_batch=threads, pooling_type=kind, verbose=False,
+    )  # fmt: skip
+    return lambda texts: np.array(model.embed(texts, normalize=True), np.float32)
 
 
 def _export(folder: Path, work: Path) -> Path:
