@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-HEAVY = ("torch", "transformers", "FlagEmbedding", "datasets", "openvino", "numba", "tokenizers")
+HEAVY = ("torch", "transformers", "FlagEmbedding", "datasets", "openvino", "llvmlite", "asyncio", "tokenizers")
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
 CORPUS = '{"_id": "d1", "text": "the cat sat"}\n{"_id": "d2", "text": "a dog ran"}\n'
