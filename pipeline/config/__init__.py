@@ -5,7 +5,7 @@ from pipeline.config.data import DATA, SOURCES, DataSettings
 from pipeline.config.engine import EngineConfig
 from pipeline.config.evaluate import MEASURES, EvaluateConfig
 from pipeline.config.fuse import FuseConfig, PartConfig
-from pipeline.config.index import FLAT, IndexConfig
+from pipeline.config.index import FLAT, PLAID, IndexConfig, PlaidSettings
 from pipeline.config.model import (
     BACKENDS,
     DenseEncoderSettings,
@@ -22,10 +22,10 @@ from pipeline.config.search import SearchConfig
 from pipeline.config.settings import STAGES, keyed_settings, setting
 
 __all__ = [
-    "BACKENDS", "DATA", "FLAT", "MEASURES", "RERANKERS", "SOURCES", "STAGES", "Config", "DataSettings",
-    "DenseEncoderSettings", "EncoderSettings", "EngineConfig", "EvaluateConfig", "FuseConfig", "IndexConfig",
-    "ModelSettings", "MultiVectorEncoderSettings", "MultiVectorSettings", "PartConfig", "RerankSettings",
-    "ScorerSettings",
-    "SearchConfig", "SparseEncoderSettings", "SparseSettings", "VectorSettings", "json_schema",
-    "keyed_settings", "of_each_collection", "setting",
+    "BACKENDS", "DATA", "FLAT", "MEASURES", "PLAID", "RERANKERS", "SOURCES", "STAGES", "Config",
+    "DataSettings", "DenseEncoderSettings", "EncoderSettings", "EngineConfig", "EvaluateConfig",
+    "FuseConfig", "IndexConfig", "ModelSettings", "MultiVectorEncoderSettings", "MultiVectorSettings",
+    "PartConfig", "PlaidSettings", "RerankSettings", "ScorerSettings", "SearchConfig",
+    "SparseEncoderSettings", "SparseSettings", "VectorSettings", "json_schema", "keyed_settings",
+    "of_each_collection", "setting",
 ]  # fmt: skip

@@ -22,7 +22,8 @@ class SearchConfig(Section):
     )
     rescore: int | None = setting(
         None,
-        "int8 and binary vectors only: score the best of so many times top_k again by the query's floats",
+        "int8 and binary vectors, and factory PLAID: score the best of so many times top_k again, by the "
+        "query's floats or by the stored token vectors",
         shapes="search",
         ge=1,
     )

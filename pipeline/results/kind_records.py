@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pydantic import Field
 
 from pipeline.core.display import counted
@@ -35,7 +37,8 @@ class IndexCost(Record):
     """An approximate index, and what it takes; on a GPU, figures of threads and memory have no meaning.
 
     Attributes:
-        factory: Its Faiss factory string.
+        factory: Its Faiss factory string, or PLAID.
+        plaid: The settings of PLAID, if any were given.
         parameters: Of the search, such as nprobe.
         memory_mb: Size in memory, in 10^6 bytes.
         device: The GPU that it was searched on.
@@ -43,6 +46,7 @@ class IndexCost(Record):
     """
 
     factory: str
+    plaid: dict[str, Any] | None = None
     parameters: dict[str, int | float]
     build_seconds: float
     disk_bytes: int
@@ -54,8 +58,9 @@ class IndexCost(Record):
 
     @property
     def label(self) -> str:
-        """Its factory string and parameters."""
-        given = (f"{name}={value}" for name, value in self.parameters.items())
+        """Its factory string, the bits that PLAID keeps if they were set, and parameters."""
+        bits = {name: value for name, value in (self.plaid or {}).items() if name == "bits"}
+        given = (f"{name}={value}" for name, value in {**bits, **self.parameters}.items())
         return " ".join([self.factory, *given])
 
 

@@ -6,8 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pipeline.config import SearchConfig
 from pipeline.core.records import Collection, Float64, Int64, Qrels, Ranking
 from pipeline.metrics.names import Measure
+
+EXACT = "exact"  # the role of the exact search that an approximate index is compared with
+EXACT_MEMORY_MB = 1024  # for that search
 
 
 @dataclass(frozen=True)
@@ -47,3 +51,25 @@ class Assessment:
 
     rankings: tuple[str, ...]
     assess: Callable[[Judge, Sequence[Any]], dict[str, Any]]
+
+
+def exact_search(search: SearchConfig) -> SearchConfig:
+    """How the exact search is done that an approximate one is compared with."""
+    return SearchConfig(top_k=search.top_k, batch_size=search.batch_size, memory_mb=EXACT_MEMORY_MB)
+
+
+def against_exact(ranking: str) -> Assessment:
+    """What the ranking of a role loses to that of the role `EXACT`."""
+    return Assessment((ranking, EXACT), _compare_with_exact)
+
+
+def _compare_with_exact(judge: Judge, rankings: Sequence[Ranking]) -> dict[str, Any]:
+    """What is lost to the second ranking, that of exact search."""
+    from pipeline.search import against_exact
+
+    found, exact = rankings
+    values, exact_values = judge.score(found), judge.score(exact)
+    compared = against_exact.compare_with_exact(
+        found.passages, exact.passages, judge.measures, values, exact_values
+    )
+    return {"against_exact": compared}

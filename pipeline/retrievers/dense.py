@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
@@ -11,13 +11,13 @@ from pipeline import encoders
 from pipeline.config import FLAT, EncoderSettings, IndexConfig, SearchConfig, VectorSettings, keyed_settings
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
-from pipeline.core.records import Collection, Float32, Ranking, VectorForm
+from pipeline.core.records import Collection, Float32, VectorForm
 from pipeline.encoders import Model
 from pipeline.encoders.http.backend import HttpSettings
 from pipeline.engines import Part, jobs
 from pipeline.models.model import Role
 from pipeline.retrievers import parity, quantized_index
-from pipeline.retrievers.assessment import Assessment, Judge
+from pipeline.retrievers.assessment import EXACT, Assessment, against_exact, exact_search
 from pipeline.retrievers.encoding import EncodingRetriever
 from pipeline.retrievers.row_making import RowFormat
 from pipeline.retrievers.shared import open_ranking
@@ -27,10 +27,8 @@ from pipeline.retrievers.vector_search import counted_parts, search_parts, searc
 from pipeline.storage import vector_forms, vector_shards
 from pipeline.storage.artifacts import Artifact, Draft
 
-EXACT = "exact"  # the role of the exact search that an approximate index is compared with
 PARITY = "parity"  # the role of the comparison of a served model with one that runs here
 SCHEMAS = {PARITY: 1, "passages": 5, "queries": 5, "index": 2, "search": 4}
-EXACT_MEMORY_MB = 1024  # for the exact search that an approximate index is compared with
 
 
 class Dense(EncodingRetriever[VectorSettings]):
@@ -48,16 +46,15 @@ class Dense(EncodingRetriever[VectorSettings]):
             "search": self._search(index, search, measured, spread=spread),
         }
         if measured:
-            exact = SearchConfig(top_k=search.top_k, batch_size=search.batch_size, memory_mb=EXACT_MEMORY_MB)
-            exact_search = self._search(IndexConfig(factory=FLAT, metric=index.metric), exact)
-            plan[EXACT] = replace(exact_search, listed=False)
+            exact = self._search(IndexConfig(factory=FLAT, metric=index.metric), exact_search(search))
+            plan[EXACT] = replace(exact, listed=False)
         if self._same_as:
             plan[PARITY] = self._parity(self._same_as)
         return plan
 
     def assessments(self) -> list[Assessment]:
         """See `Retriever.assessments`: what an approximate index loses; whether a served model is another."""
-        found = [Assessment((self.ranking, EXACT), _compare_with_exact)] if self._measured else []
+        found = [against_exact(self.ranking)] if self._measured else []
         return [*found, Assessment((PARITY,), parity.assess)] if self._same_as else found
 
     @property
@@ -236,15 +233,3 @@ class Dense(EncodingRetriever[VectorSettings]):
         if in_parts:
             search_them = partial(search_parts, index, search, measured)
         return Stage("search", SCHEMAS["search"], needs, ingredients, make, open_ranking)
-
-
-def _compare_with_exact(judge: Judge, rankings: Sequence[Ranking]) -> dict[str, Any]:
-    """What is lost to the second ranking, that of exact search."""
-    from pipeline.search import against_exact
-
-    found, exact = rankings
-    values, exact_values = judge.score(found), judge.score(exact)
-    compared = against_exact.compare_with_exact(
-        found.passages, exact.passages, judge.measures, values, exact_values
-    )
-    return {"against_exact": compared}

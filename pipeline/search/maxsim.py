@@ -27,11 +27,11 @@ from pipeline.kernels.int16 import ROW_LENGTH
 from pipeline.search import candidates, maxsim_kernels
 from pipeline.search.documents import Documents, candidates_of, empty_ranking, set_rows
 from pipeline.search.maxsim_kernels import PackedQueries
+from pipeline.search.maxsim_pairs import CHUNK, PairScorer, chunks_of, operand, runs
 from pipeline.search.product import norm_bounds
 from pipeline.search.streaming_scan import growing_blocks
 from pipeline.storage import vector_shards
 
-CHUNK = 1 << 18  # numbers of the token vectors that a core scores at a time
 QUERY_TOKENS = 8192  # tokens of queries scored at once: they fit the processor's cache
 BLOCK_TOKENS = 1 << 17  # tokens of the longest block of passages
 TILE = 1 << 22  # scores made at once
@@ -125,19 +125,18 @@ class MaxSimScan:
     ) -> None:
         self.passages, self.starts = passages, passages.bounds
         self.n_queries, self.k = len(bounds) - 1, k
-        vectors = _operand(vectors)
-        divisors = (np.diff(bounds) if mean else np.ones(self.n_queries)).astype(np.float32)
-        self.wide = maxsim_kernels.widen_queries(vectors, bounds, divisors)
+        score_pairs = PairScorer(passages, vectors, bounds, mean)
+        vectors, divisors = operand(vectors), score_pairs.divisors
         self.parts = [
             (start, stop, _packed(vectors, bounds, divisors, start, stop))
-            for start, stop in _runs(bounds, QUERY_TOKENS)
+            for start, stop in runs(bounds, QUERY_TOKENS)
         ]
         self.error_at_length_1 = np.concatenate(
             [error_bound(vectors[bounds[a] : bounds[b]], queries) for a, b, queries in self.parts]
         )
         self.longest = 0.0  # length of the longest token vector so far
         self.candidates = candidates_of(
-            documents, self.n_queries, len(passages), k, ids, self._error, self._score
+            documents, self.n_queries, len(passages), k, ids, self._error, score_pairs
         )
 
     def collect(self, block: int, bar: Bar) -> None:
@@ -165,18 +164,14 @@ class MaxSimScan:
             return self._score_chunk(start + chunk[0], start + chunk[1], scores[slice(*chunk)])
 
         self.longest = max(
-            self.longest, *threads.map(score_chunk, self._chunks(self.starts[start : stop + 1]))
+            self.longest, *threads.map(score_chunk, chunks_of(self.passages, self.starts[start : stop + 1]))
         )
         return scores
-
-    def _chunks(self, bounds: Int64) -> list[tuple[int, int]]:
-        """Passages in runs [start, stop) that a core scores at a time; `bounds` as in `_runs`."""
-        return _runs(bounds, max(CHUNK // self.passages.vectors.dimension, 1))
 
     def _score_chunk(self, start: int, stop: int, scores: Float32) -> float:
         """Set `scores` [passages, queries] for passages [start, stop); returns the longest token's length."""
         first, last = int(self.starts[start]), int(self.starts[stop])
-        tokens = _operand(vector_shards.read_rows(self.passages.vectors, first, last))
+        tokens = operand(vector_shards.read_rows(self.passages.vectors, first, last))
         bounds = self.starts[start : stop + 1] - first
         for begin, end, queries in self.parts:
             part = np.empty((stop - start, end - begin), np.float32)
@@ -187,33 +182,6 @@ class MaxSimScan:
     def _error(self, queries: slice) -> Float64:
         """See `candidates.ErrorBound`: the error is in proportion to the longest token's length."""
         return self.error_at_length_1[queries] * max(self.longest, 1e-15)
-
-    def _score(self, rows: Int64, query: Int64) -> Float32:
-        """See `candidates.ExactScore`. Passages are read in the order in which they are stored."""
-        order = np.argsort(rows, kind="stable")
-        sorted_rows, sorted_query = rows[order], query[order].astype(np.int64)
-        scores = np.empty(len(rows), np.float32)
-        tokens = self.starts[sorted_rows + 1] - self.starts[sorted_rows]
-        pieces = self._chunks(np.concatenate([[0], np.cumsum(tokens)]))
-
-        def score_piece(piece: tuple[int, int]) -> None:
-            span = slice(*piece)
-            scores[order[span]] = self._score_pairs(sorted_rows[span], sorted_query[span])
-
-        with ThreadPoolExecutor(machine.threads_allowed() or machine.cores()) as threads:
-            list(threads.map(score_piece, pieces))
-        return scores
-
-    def _score_pairs(self, rows: Int64, query: Int64) -> Float32:
-        """Exact scores of pairs, `rows` ascending, whose passages fit into memory together."""
-        distinct, passage = np.unique(rows, return_inverse=True)
-        starts, counts = self.starts[distinct], self.starts[distinct + 1] - self.starts[distinct]
-        bounds = np.concatenate([[0], np.cumsum(counts)])
-        of_tokens = np.repeat(starts - bounds[:-1], counts) + np.arange(bounds[-1])
-        tokens = _operand(vector_shards.gather_rows(self.passages.vectors, of_tokens))
-        scores = np.empty(len(rows), np.float32)
-        maxsim_kernels.score_exactly(tokens, bounds, passage, self.wide, query, scores)
-        return scores
 
 
 def error_bound(vectors: Float32, queries: PackedQueries) -> Float64:
@@ -251,27 +219,3 @@ def _packed(vectors: Float32, bounds: Int64, divisors: Float32, start: int, stop
     first = bounds[start]
     own = vectors[first : bounds[stop]]
     return maxsim_kernels.pack_queries(own, bounds[start : stop + 1] - first, divisors[start:stop])
-
-
-def _operand(vectors: Float32) -> Float32:
-    """The vectors as a contiguous array with an even number of dimensions: a last one of zeros if need be.
-
-    It is read-only, whether it was or not: Numba compiles a kernel for each case.
-    """
-    if vectors.shape[1] % 2:
-        vectors = np.pad(vectors, ((0, 0), (0, 1)))
-    operand: Float32 = np.ascontiguousarray(vectors).view()
-    operand.flags.writeable = False
-    return operand
-
-
-def _runs(bounds: Int64, most: int) -> list[tuple[int, int]]:
-    """Texts in runs [start, stop) of at most `most` tokens or of one text; `bounds` int64 [texts + 1]."""
-    runs = []
-    start = 0
-    while start < len(bounds) - 1:
-        stop = int(np.searchsorted(bounds, bounds[start] + most, side="right")) - 1
-        stop = min(max(stop, start + 1), len(bounds) - 1)
-        runs.append((start, stop))
-        start = stop
-    return runs

@@ -2,29 +2,47 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 import faiss
 import numpy as np
 
-from pipeline.core.records import Float32
+from pipeline.core.records import Array
 
 SECONDS = 0.5  # duration of each of the three measurements; at least one batch
 
 
+@contextlib.contextmanager
+def faiss_on_one_thread() -> Iterator[int]:
+    """Faiss computes on one thread; gives the number that it uses otherwise."""
+    threads = faiss.omp_get_max_threads()
+    try:
+        faiss.omp_set_num_threads(1)
+        yield threads
+    finally:
+        faiss.omp_set_num_threads(threads)
+
+
 def time_searches(
-    search: Callable[[Float32], object], queries: Float32, batch_size: int, on_gpu: bool = False
+    search: Callable[[Any], object],
+    queries: Array,
+    batch_size: int,
+    on_gpu: bool = False,
+    on_one_thread: Callable[[], AbstractContextManager[int]] = faiss_on_one_thread,
 ) -> dict[str, Any]:
     """Time searches of an index.
 
     Args:
-        search: Searches the index for float32 [n, dimension].
-        queries: float32 [queries, dimension], at least one.
+        search: Searches the index for some rows of `queries`.
+        queries: Array of queries, at least one: their vectors, or their numbers.
         batch_size: Queries searched at once.
         on_gpu: Whether the index is on a GPU, so that the number of threads does not matter.
+        on_one_thread: Around searches on one thread; gives the number of threads that there are otherwise.
 
     Returns:
         `queries_per_second` of batches, and `latency_ms` with `median`, `p95` and `p99` of single queries,
@@ -39,22 +57,18 @@ def time_searches(
     }
     if on_gpu:
         return figures
-    threads = faiss.omp_get_max_threads()
-    try:
-        faiss.omp_set_num_threads(1)
+    with on_one_thread() as threads:
         one_thread = _queries_per_second(search, queries, batch_size)
-    finally:
-        faiss.omp_set_num_threads(threads)
     return {**figures, "threads": threads, "queries_per_second_one_thread": round(one_thread, 1)}
 
 
-def _queries_per_second(search: Callable[[Float32], object], queries: Float32, batch_size: int) -> float:
+def _queries_per_second(search: Callable[[Any], object], queries: Array, batch_size: int) -> float:
     counts, times = zip(*_timed_batches(search, queries, batch_size), strict=True)
     return float(sum(counts) / sum(times))
 
 
 def _timed_batches(
-    search: Callable[[Float32], object], queries: Float32, batch_size: int
+    search: Callable[[Any], object], queries: Array, batch_size: int
 ) -> Iterator[tuple[int, float]]:
     """Searches batches of the queries in turn until `SECONDS` are over; yields their sizes and seconds."""
     until = time.perf_counter() + SECONDS
