@@ -11,7 +11,16 @@ from pathlib import Path
 
 import pytest
 
-HEAVY = ("torch", "transformers", "FlagEmbedding", "datasets", "openvino", "llvmlite", "asyncio", "tokenizers")
+HEAVY = (
+    "torch",
+    "transformers",
+    "FlagEmbedding",
+    "datasets",
+    "openvino",
+    "llvmlite",
+    "asyncio",
+    "tokenizers",
+)
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
 CORPUS = '{"_id": "d1", "text": "the cat sat"}\n{"_id": "d2", "text": "a dog ran"}\n'
