@@ -1,8 +1,8 @@
-"""The runner of a benchmark: its plan of stages, of which it makes those that the cache does not have.
+"""The runner of a benchmark: from a config to the artifacts of its plan.
 
-The recipe of every stage is known before anything is computed. The runner looks for the artifact of each
-stage that a result is written from. If one is missing, it first makes or opens what that stage needs; nothing
-else is opened. It knows no stage by name: the plan says what each needs, and how it is keyed and made.
+It has wrong settings refused before anything is computed, makes what the result is written from, and closes
+the engine that it opened. It knows no stage by name: the plan says what each needs, and how it is keyed and
+made, and `pipeline.making` makes it.
 """
 
 from __future__ import annotations
@@ -10,75 +10,26 @@ from __future__ import annotations
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from pipeline.config import Config
-from pipeline.core import machine
-from pipeline.core.errors import InputError, UnsuitedError
-from pipeline.core.progress import Progress, silent
+from pipeline.core.errors import UnsuitedError
+from pipeline.core.progress import Bar, Progress, silent
 from pipeline.core.records import Collection
 from pipeline.data.collection_files import CORPUS
-from pipeline.engines import Engine
+from pipeline.making import Making, OpenEngine, StageOutcome
 from pipeline.retrievers import shared
 from pipeline.retrievers.retriever import Identities, Retriever, make_retriever
-from pipeline.retrievers.stage import Beside, Context, OpensEngine, Plan, Stage
-from pipeline.storage import hashing
-from pipeline.storage.artifacts import Artifact, Draft, Recipe
+from pipeline.retrievers.stage import OpensEngine, Plan
+from pipeline.storage.artifacts import Artifact, Recipe
 from pipeline.storage.store import Store
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class StageOutcome:
-    """What a run did about one stage.
-
-    Attributes:
-        stage: Its name in the plan.
-        key: Of its recipe.
-        artifact: Its result; None when it was not needed and does not exist.
-        reused: Whether the artifact existed before.
-    """
-
-    stage: str
-    key: str
-    artifact: Artifact | None
-    reused: bool
-
-
-class OpenEngine:
-    """The engine that is open: one at a time, so that a model has the machine for itself."""
-
-    def __init__(self) -> None:
-        self._open: tuple[OpensEngine, Engine] | None = None
-
-    def of(self, opens: OpensEngine, store: Store) -> Engine:
-        """The engine that is opened so; another one is closed first."""
-        if self._open is None or self._open[0] != opens:
-            self.close()
-            self._open = opens, opens(store)
-        return self._open[1]
-
-    def close(self) -> None:
-        """Stop the workers of the engine, if one is open."""
-        opened, self._open = self._open, None
-        if opened:
-            opened[1].close()
-
-
-class _Keys(dict[str, str]):
-    """The key of each stage of a plan, computed when it is looked up."""
-
-    def __init__(self, recipe: Callable[[str], Recipe]) -> None:
-        super().__init__()
-        self._recipe = recipe
-
-    def __missing__(self, name: str) -> str:
-        return self._recipe(name).key
 
 
 @dataclass
@@ -113,9 +64,6 @@ class Benchmark:
     before_work: Callable[[Benchmark], None] | None = None
     to_come: list[Benchmark] = field(default_factory=list, repr=False, compare=False)
     seconds_ahead: float = field(default=0.0, init=False)
-    _recipes: dict[str, Recipe] = field(default_factory=dict, init=False)
-    _outcomes: dict[str, StageOutcome] = field(default_factory=dict, init=False)
-    _opened: dict[str, Any] = field(default_factory=dict, init=False)
 
     @cached_property
     def settled(self) -> Config:
@@ -135,6 +83,18 @@ class Benchmark:
         made = self.retriever
         return shared.whole_plan(self.config, made.identity, made.plan(), made.ranking, made.assessments())
 
+    @cached_property
+    def making(self) -> Making:
+        """Finds or makes the artifacts of the stages."""
+        return Making(
+            self.stages, self.retriever.ranking, self.store, self._open_bar, self.fresh, self.made_afresh,
+            self.engines, lambda: (each.making for each in self.to_come),
+        )  # fmt: skip
+
+    def _open_bar(self, label: str, total: int | None, unit: str) -> AbstractContextManager[Bar]:
+        """A progress bar; `progress` may be set until the run begins."""
+        return self.progress(label, total, unit)
+
     @property
     def reported(self) -> list[str]:
         """The stages that results list."""
@@ -142,9 +102,7 @@ class Benchmark:
 
     def recipe(self, name: str) -> Recipe:
         """What shapes one stage's artifact."""
-        if name not in self._recipes:
-            self._recipes[name] = self.stages[name].recipe(_Keys(self.recipe))
-        return self._recipes[name]
+        return self.making.recipe(name)
 
     @property
     def recipes(self) -> dict[str, Recipe]:
@@ -160,9 +118,7 @@ class Benchmark:
 
     def has(self, name: str) -> bool:
         """Whether a stage's artifact exists, and may be used."""
-        recipe = self.recipe(name)
-        fresh = self.fresh and recipe.key not in self.made_afresh
-        return not fresh and self.store.find(recipe) is not None
+        return self.making.has(name)
 
     def check(self) -> None:
         """Refuse wrong settings, data and models, as far as they can be seen before anything is computed."""
@@ -178,10 +134,7 @@ class Benchmark:
     @property
     def searched(self) -> bool:
         """Whether the ranking exists, and may be used."""
-        ranking = self.retriever.ranking
-        return ranking in self._outcomes or (
-            not self.fresh and self.store.find(self.recipe(ranking)) is not None
-        )
+        return self.making.searched
 
     def leave(self) -> None:
         """Be no longer to come, as it begins or is left out."""
@@ -206,17 +159,15 @@ class Benchmark:
         settled = self.identities.settle(self.config, self.store)
         if settled == self.settled:
             return False
-        for name in ("retriever", "stages"):
+        for name in ("retriever", "stages", "making"):
             self.__dict__.pop(name, None)
-        for kept in (self._recipes, self._outcomes, self._opened):
-            kept.clear()
         self.settled = settled
         return True
 
     def _run(self) -> list[StageOutcome]:
         self.check()
         self.report_models()
-        self.confirm()
+        self.making.confirm()
         try:
             if not self.searched:
                 self._connect()
@@ -224,27 +175,18 @@ class Benchmark:
             if self.before_work:
                 self.before_work(self)
             results = (self.retriever.ranking, shared.SCORES)
-            for name in self._needed_for(results) if self.fresh else results:
+            for name in self.making.needed_for(results) if self.fresh else results:
                 self.ensure(name)
         except BaseException:
             self.engines.close()
             raise
         if not self.keeps_engine:
             self.engines.close()
-        return [self._outcomes.get(name) or self._unneeded(name) for name in self.reported]
-
-    def confirm(self) -> None:
-        """Have stages confirm the artifacts of earlier runs that only they can tell to be out of date."""
-        for name, stage in self.stages.items():
-            recipe = self.recipe(name)
-            if stage.confirm and not self.fresh and recipe.key not in self.made_afresh:
-                artifact = self.store.load(recipe)
-                if artifact:
-                    stage.confirm(artifact)
+        return [self.making.outcome(name) for name in self.reported]
 
     def _connect(self) -> None:
         """Open the engine of the first stage to be made, so that a missing cluster is found before work."""
-        for name in self._missing(self.retriever.ranking):
+        for name in self.making.missing():
             if opens := self.stages[name].open_engine:
                 self.engines.of(opens, self.store)
                 return
@@ -254,25 +196,16 @@ class Benchmark:
         """The engines of the stages that have to be made, in order; none if artifacts are to be confirmed."""
         if any(stage.confirm for stage in self.stages.values()):
             return []
-        stages = (self.stages[name] for name in self._missing(self.retriever.ranking))
+        stages = (self.stages[name] for name in self.making.missing())
         return list(dict.fromkeys(stage.open_engine for stage in stages if stage.open_engine))
 
     def make_with(self, opens: OpensEngine) -> None:
         """Make the missing stages of one engine, ahead of `run`, so that it is opened once for several."""
         started = time.perf_counter()
-        for name in dict.fromkeys(self._missing(self.retriever.ranking)):
+        for name in self.making.missing():
             if self.stages[name].open_engine == opens:
                 self.ensure(name)
         self.seconds_ahead += time.perf_counter() - started
-
-    def _missing(self, name: str) -> Iterator[str]:
-        """A stage that has to be made, after those it needs that have to be made before it."""
-        if name in self._outcomes:
-            return
-        if self.fresh or self.store.find(self.recipe(name)) is None:
-            for needed in self.stages[name].needs:
-                yield from self._missing(needed)
-            yield name
 
     def report_models(self) -> None:
         """Log the settings of each model and where they come from, and warn of those that are guesses."""
@@ -284,112 +217,19 @@ class Benchmark:
                     model.name, ", ".join(model.guesses()),
                 )  # fmt: skip
 
-    def _needed_for(self, names: Iterable[str]) -> list[str]:
-        """The named stages and all stages they need, directly or not, in the plan's order."""
-        needed: set[str] = set()
-        waiting = list(names)
-        while waiting:
-            name = waiting.pop()
-            needed.add(name)
-            waiting.extend(self.stages[name].needs)
-        return [name for name in self.stages if name in needed]
-
     def ensure(self, name: str) -> Artifact:
         """The artifact of a stage, reused or made; the stages it needs come first."""
-        if name not in self._outcomes:
-            recipe = self.recipe(name)
-            fresh = self.fresh and recipe.key not in self.made_afresh
-            artifact = None if fresh else self.store.load(recipe)
-            reused = True
-            if artifact and (other := self._changed_since(artifact)):
-                log.warning("%s: made from another version of %s; recomputing it", name, other)
-                artifact, fresh = None, True
-            if artifact is None:
-                for needed in self.stages[name].needs:
-                    self.ensure(needed)
-                artifact, reused = self.store.make(recipe, lambda draft: self._make(name, draft), fresh)
-                self.made_afresh.add(recipe.key)
-            self._outcomes[name] = StageOutcome(name, recipe.key, artifact, reused)
-        artifact = self._outcomes[name].artifact
-        if artifact is None:
-            raise RuntimeError(f"stage {name} left no artifact")
-        return artifact
+        return self.making.ensure(name)
 
     def opened(self, name: str) -> Any:
         """The result of a stage, opened for use; it is made if it is missing."""
-        if name not in self._opened:
-            artifact = self.ensure(name)
-            try:
-                self._opened[name] = self.stages[name].open(artifact)
-            except (EOFError, LookupError, RuntimeError, TypeError, ValueError) as error:
-                raise InputError(
-                    f"{artifact.folder} is not a complete artifact of stage {name}: {error}",
-                    allowed="artifacts that a run wrote",
-                    fix="remove that folder, or run again with --fresh",
-                ) from error
-        return self._opened[name]
+        return self.making.opened(name)
 
     @property
     def collection(self) -> Collection:
         """The passages, queries and judgments."""
         collection: Collection = self.opened(shared.COLLECTION)
         return collection
-
-    def _changed_since(self, artifact: Artifact) -> str | None:
-        """The stage, of those this run has used, whose files differ from those the artifact was made from."""
-        made = artifact.manifest["made"]
-        used = {outcome.key: outcome.artifact for outcome in self._outcomes.values()}
-        for name, files in made.get("from_files", {}).items():
-            now = used.get(made["from"][name])
-            if now and files != _content(now):
-                return str(name)
-        return None
-
-    def _unneeded(self, name: str) -> StageOutcome:
-        recipe = self.recipe(name)
-        self.store.mark_used(recipe)
-        artifact = self.store.find(recipe)
-        return StageOutcome(name, recipe.key, artifact, artifact is not None)
-
-    def _make(self, name: str, draft: Draft) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Run one stage, and return its facts and how it was made."""
-        stage, meter = self.stages[name], machine.Meter()
-        inputs = {needed: self.opened(needed) for needed in stage.needs}
-        engine, alike = partial(self._engine_of, stage), partial(self._find_alike, self.recipe(name))
-        beside = self._beside(name)
-        context = Context(self.progress, meter, engine, alike, self.store, beside, self.fresh)
-        facts = stage.make(inputs, draft, context)
-        varying = [needed for needed in stage.needs if not self.stages[needed].exact_bytes]
-        return facts, {
-            **meter.figures(),
-            "from": {needed: self.recipe(needed).key for needed in stage.needs},
-            "from_files": {needed: _content(self.ensure(needed)) for needed in varying},
-            "hardware": machine.hardware(),
-            "threads": machine.threads(),
-            "versions": machine.versions(),
-        }
-
-    def _beside(self, name: str) -> list[Beside]:
-        """Stages with an equal `Stage.shared` that are still to be made, by this benchmark or one to come."""
-        shared, own = self.stages[name].shared, self.recipe(name).key
-        found: dict[str, Beside] = {}
-        for benchmark in (self, *self.to_come) if shared else ():
-            if benchmark.store is not self.store:
-                continue
-            for other in benchmark._missing(benchmark.retriever.ranking):
-                stage, recipe = benchmark.stages[other], benchmark.recipe(other)
-                if stage.shared == shared and recipe.key not in (own, *self.made_afresh):
-                    begin = partial(self.store.begin, recipe, self.fresh)
-                    found[recipe.key] = Beside(stage.shared, partial(self._find_alike, recipe), begin)
-        return list(found.values())
-
-    def _find_alike(self, recipe: Recipe, besides: str) -> list[Artifact]:
-        return [] if self.fresh else self.store.find_alike(recipe, besides)
-
-    def _engine_of(self, stage: Stage) -> Engine:
-        if stage.open_engine is None:
-            raise RuntimeError(f"stage {stage.name} has no engine")
-        return self.engines.of(stage.open_engine, self.store)
 
 
 def several(configs: Iterable[Config], progress: Progress = silent, fresh: bool = False) -> list[Benchmark]:
@@ -407,8 +247,3 @@ def several(configs: Iterable[Config], progress: Progress = silent, fresh: bool 
             Benchmark(config, store, identities, progress, fresh, afresh, engines, to_come=to_come)
         )
     return list(to_come)
-
-
-def _content(artifact: Artifact) -> str:
-    """A hash of the content of an artifact's files."""
-    return hashing.hash_json(artifact.manifest["files"])

@@ -22,7 +22,7 @@ FLOORS = (
     "encoders rerankers search",
     "engines",
     "retrievers",
-    "runner",
+    "making runner",
     "results",
     "report",
     "api __init__",

@@ -24,7 +24,8 @@ from pipeline.storage import locks, whole_files
 from pipeline.storage.artifacts import MANIFEST
 
 if TYPE_CHECKING:
-    from pipeline.runner import Benchmark, StageOutcome
+    from pipeline.making import StageOutcome
+    from pipeline.runner import Benchmark
 
 SCORES = "evaluate"  # the stage whose key covers all that shaped a result
 ASSESSMENTS = ("short_rankings", "against_exact", "parity", "first_stage", "reranking", "of")
