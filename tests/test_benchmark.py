@@ -7,6 +7,7 @@ import json
 import logging
 import shutil
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from pipeline.api import run_benchmark, run_benchmarks
 from pipeline.config import Config
 from pipeline.config.files import load_config
 from pipeline.core.errors import InputError
+from pipeline.core.progress import Bar, numbered, silent
 from pipeline.core.records import Ranking
 from pipeline.report.page.render import render_page
 from pipeline.results.comparison import compare
@@ -371,3 +373,17 @@ def test_a_sweep_that_is_searched_already_reads_no_collection(workplace: Path) -
     shutil.rmtree(workplace / "indexes" / "data")
     assert [outcome.error for outcome in run_benchmarks(configs)] == [None, None]
     assert not (workplace / "indexes" / "data").exists()
+
+
+def test_bars_are_those_that_are_set_when_work_begins(workplace: Path) -> None:
+    benchmark = Benchmark(config(workplace), Store(workplace / "empty"))
+    benchmark.check()
+    labels = []
+
+    def record(label: str, total: int | None, unit: str) -> AbstractContextManager[Bar]:
+        labels.append(label)
+        return silent(label, total, unit)
+
+    benchmark.progress = numbered(record, 2, 5)
+    benchmark.ensure("data")
+    assert labels == ["[2/5] reading passages"]
