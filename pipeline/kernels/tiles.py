@@ -129,6 +129,8 @@ def make_tile(element: Any, wide: int, multiply_add: Callable[..., Any]) -> Any:
 int16_tile = make_tile(_WORD, _WIDE, _add_pair_products)
 int8_tile = make_tile(_WORD, _WIDE, _add_four_products)
 INTEGER_WIDTH = _WIDE * LANES  # columns of either
+half_int16_tile = make_tile(_WORD, _WIDE // 2, _add_pair_products)
+narrow_int16_tile = make_tile(_WORD, 1, _add_pair_products)
 double_tile = make_tile(ir.DoubleType(), 1, add_product)
 DOUBLE_WIDTH = LANES
 float_tile = make_tile(_FLOAT, 2, add_product)

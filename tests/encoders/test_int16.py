@@ -14,7 +14,7 @@ from numba import njit, typeof
 
 from pipeline.core import machine
 from pipeline.core.records import Float32, Float64
-from pipeline.encoders.native import attention, balance, layers
+from pipeline.encoders.native import attention, balance, integer_attention, layers
 from pipeline.encoders.native.architectures import Matrix
 from pipeline.encoders.native.layers import BLOCK, FineLinear, Linear
 from pipeline.kernels import compiling
@@ -156,23 +156,26 @@ def test_what_stands_in_other_rows_moves_no_bit() -> None:
     assert (together == np.stack(alone)).all()
 
 
-@pytest.mark.parametrize("lengths", [[1], [5, 6, 7], [31, 1, 33, 16], [100, 64]], ids=str)
+@pytest.mark.parametrize(("kernel", "near"), [(attention, 2e-5), (integer_attention, 5e-3)])
+@pytest.mark.parametrize("lengths", [[1], [5, 6, 7], [31, 1, 33, 16], [100, 64], [1031]], ids=str)
 @pytest.mark.parametrize(
     ("heads", "size", "window", "biased"),
-    [(2, 32, 999, False), (1, 64, 999, True), (2, 32, 20, False), (2, 32, 0, True)],
+    [(2, 32, 9999, False), (1, 64, 9999, True), (1, 96, 20, False), (2, 32, 0, True)],
 )
-def test_attention_is_numpy_s(lengths: list[int], heads: int, size: int, window: int, biased: bool) -> None:
+def test_attention_is_numpy_s(
+    kernel: Any, near: float, lengths: list[int], heads: int, size: int, window: int, biased: bool
+) -> None:
     generator, tokens, width = np.random.default_rng(2), sum(lengths), heads * size
-    query = (generator.standard_normal((tokens + 6, width)) * 2).astype(np.float32)
+    query = (generator.standard_normal((tokens + 6, width)) * 8 / size**0.5).astype(np.float32)
     key_value = generator.standard_normal((tokens, 2 * width)).astype(np.float32)
     texts = np.concatenate([[0], np.cumsum(lengths)])
     out = np.empty_like(query)
     drawn = generator.standard_normal((heads, 2 * max(lengths) - 1)).astype(np.float32)
     biases = drawn if biased else None
-    attention.attend(query, texts, key_value, texts, heads, size, window, biases, out)
+    kernel.attend(query, texts, key_value, texts, heads, size, window, biases, out)
     first = np.empty_like(query)
     firsts = np.concatenate([query[texts[:-1]], query])
-    attention.attend(firsts, np.arange(len(texts)), key_value, texts, heads, size, window, biases, first)
+    kernel.attend(firsts, np.arange(len(texts)), key_value, texts, heads, size, window, biases, first)
     for text, (start, end) in enumerate(itertools.pairwise(texts)):
         for head in range(heads):
             part = slice(head * size, (head + 1) * size)
@@ -184,8 +187,19 @@ def test_attention_is_numpy_s(lengths: list[int], heads: int, size: int, window:
             scores[np.abs(ahead) > window] = -np.inf
             shares = np.exp(scores - scores.max(1, keepdims=True))
             expected = shares / shares.sum(1, keepdims=True) @ values
-            assert np.abs(out[start:end, part] - expected).max() < 2e-5
-            assert np.abs(first[text, part] - expected[0]).max() < 1e-5
+            assert np.abs(out[start:end, part] - expected).max() < near
+            assert np.abs(first[text, part] - expected[0]).max() < near
+
+
+@pytest.mark.parametrize("tokens", [1, 2, 15, 2999])
+@pytest.mark.parametrize("value", [3.7, -1e-20])
+def test_the_largest_sum_of_attention_fits(tokens: int, value: float) -> None:
+    query, out = np.zeros((2, tokens + 6, 32), np.float32)
+    query[:tokens:2] = 5  # along the keys, which are all alike: as the others, these see all with like shares
+    key_value = np.full((tokens, 64), value, np.float32)
+    texts = np.array([0, tokens])
+    integer_attention.attend(query, texts, key_value, texts, 1, 32, attention.EVERYWHERE, None, out)
+    assert out[:tokens] == pytest.approx(value, rel=5e-4)
 
 
 def test_two_products_and_their_sum_are_one_instruction() -> None:

@@ -1,4 +1,7 @@
-"""Attention: for each token a mean of the values of all tokens that it sees, weighted by softmax."""
+"""Attention in fp32: for each token a mean of the values of all tokens that it sees, weighted by softmax.
+
+Rerankers' attention is computed so; `integer_attention` computes that of encoders.
+"""
 
 from __future__ import annotations
 

@@ -15,15 +15,28 @@ from typing import Any
 import numpy as np
 
 from pipeline.core.records import Float32, Int64
-from pipeline.encoders.native import attention, layers, rows
-from pipeline.encoders.native.attention import EVERYWHERE, attend
+from pipeline.encoders.native import attention, integer_attention, layers, rows
+from pipeline.encoders.native.attention import EVERYWHERE
 from pipeline.encoders.native.layers import BLOCK, LayerNorm, Layout, Linear, Weights, multiply
 from pipeline.encoders.native.rows import add, add_and_normalize, copy_rows, gate, normalize, rotate
-from pipeline.kernels.compiling import compiled
+from pipeline.kernels.compiling import compiled, merged
 from pipeline.kernels.int16 import PANEL, Workspace
 from pipeline.kernels.tiles import TALL
 
-SOURCES = (attention.__file__, layers.__file__, rows.__file__)  # of which `forward` uses code
+SOURCES = (attention.__file__, integer_attention.__file__, layers.__file__, rows.__file__)
+"""The files of which `forward` uses code."""
+
+
+@merged
+def _attend(
+    query: Float32, starts: Int64, key_value: Float32, texts: Int64, heads: int, size: int, window: int,
+    biases: Any, out: Float32, fine: bool | None,
+) -> None:  # fmt: skip
+    """Attention within each text, in int16 if `fine` is None, else in fp32."""
+    if fine is None:
+        integer_attention.attend(query, starts, key_value, texts, heads, size, window, biases, out)
+    else:
+        attention.attend(query, starts, key_value, texts, heads, size, window, biases, out)
 
 
 def _forward(
@@ -41,8 +54,8 @@ def _forward(
         parts: `Parts`, or None.
         only_first: Whether the last layer computes the first token of each text alone (see
             `encoders.torch.first_token`).
-        fine: Whether linear layers are computed by `fine_linear`: True, or None for no. The two have
-            different types, so Numba compiles them apart, and leaves out the other's code.
+        fine: Whether linear layers are computed by `fine_linear`, and attention in fp32: True, or None for
+            no. The two have different types, so Numba compiles them apart, and leaves out the other's code.
 
     Returns:
         float32 [tokens, columns], or [texts, columns].
@@ -107,10 +120,10 @@ def _forward(
                 turns = parts.turns[parts.tables[layer]]
                 rotate(query[start:end], places[start:end], turns, heads, size)
         if parts is None:
-            attend(query, starts, key_value, texts, heads, size, EVERYWHERE, None, attended)
+            _attend(query, starts, key_value, texts, heads, size, EVERYWHERE, None, attended, fine)
         else:
             window = parts.windows[layer]
-            attend(query, starts, key_value, texts, heads, size, window, parts.biases, attended)
+            _attend(query, starts, key_value, texts, heads, size, window, parts.biases, attended, fine)
         feed_norm, feed_bias = weights.output.weight[layer], weights.output.bias[layer]
         for start in range(0, queries, BLOCK):
             end = min(start + BLOCK, queries)

@@ -1,0 +1,294 @@
+"""Registers of floats as values that a kernel computes with: `load(a, i) * spread(2)` is LANES products.
+
+LLVM finds vector instructions for plain loops, but not always good ones: of a loop over 80 numbers it may
+compute 64 in registers and 16 one by one, and it cannot round to int16 in one addition. Code written in
+registers says which instructions there are, and is the same for AVX2 and AVX-512 but for the number of lanes.
+
+Numba learns a type here, `Register`, which holds what LLVM calls `<16 x float>`; its sums, differences and
+products, where a product that is added to something becomes one instruction; and the functions below. Each of
+them writes LLVM instructions, as `pipeline.kernels.tiles` explains. Arrays are indexed as if they were flat,
+and bounds are not checked.
+
+Rounding: a float32 of a size near 1.5 * 2^23 has no bits for fractions. So adding that number to x rounds x
+to a whole number, which then stands in the last bits of the sum, also if it is negative.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core.typing.templates import ConcreteTemplate, infer_global, signature
+from numba.extending import intrinsic, lower_builtin, models, register_model
+from numba.np.arrayobj import make_array
+
+from pipeline.kernels.tiles import LANES
+
+_FLOAT, _WORD, _SHORT = ir.FloatType(), ir.IntType(32), ir.IntType(16)
+_SIZE = ir.IntType(64)
+_FLOATS, _WORDS, _SHORTS = (ir.VectorType(each, LANES) for each in (_FLOAT, _WORD, _SHORT))
+_ROUNDING = 1.5 * 2**23
+_LOWEST_POWER = -126.0  # 2 to the power of less is no normal float32
+_POWER = (
+    1.327641773968935e-03, 9.675540961325169e-03, 5.550713464617729e-02, 2.402212023735046e-01,
+    6.931469440460205e-01, 1.0000001192092896,
+)  # fmt: skip
+"""The polynomial nearest to 2^x for |x| <= 1/2, the highest power first; its relative error is below 1e-7."""
+_LARGER = ["nnan", "nsz"]  # no NaN, and no difference between 0 and -0
+
+
+class _Register(types.Type):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__("Register")
+
+
+@register_model(_Register)
+class _RegisterModel(models.PrimitiveModel):  # type: ignore[misc]
+    def __init__(self, manager: Any, kind: Any) -> None:
+        super().__init__(manager, kind, _FLOATS)
+
+
+_register, _place = _Register(), types.intp
+
+
+def _define(operation: Any, name: str) -> None:
+    """Let Numba know an operator of two registers, by the name of LLVM's instruction."""
+
+    @infer_global(operation)
+    class _Typed(ConcreteTemplate):  # type: ignore[misc]
+        cases = (signature(_register, _register, _register),)
+
+    @lower_builtin(operation, _register, _register)
+    def _lowered(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return getattr(builder, name)(*arguments, flags=["contract"])
+
+
+for _operation, _name in ((operator.add, "fadd"), (operator.sub, "fsub"), (operator.mul, "fmul")):
+    _define(_operation, _name)
+
+
+def _function(result: Any, write: Callable[..., Any]) -> Any:
+    """What an `@intrinsic` returns: the types, and the function that writes instructions.
+
+    `write(builder, *arguments)` is given arrays as the address of their first number.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        made = write(
+            builder,
+            *(
+                make_array(kind)(context, builder, argument).data
+                if isinstance(kind, types.Array)
+                else argument
+                for kind, argument in zip(signature.args, arguments, strict=True)
+            ),
+        )
+        return context.get_dummy_value() if result.return_type == types.void else made
+
+    return result, generate
+
+
+def _at(builder: Any, array: Any, place: Any, kind: Any) -> Any:
+    return builder.bitcast(builder.gep(array, [place]), kind.as_pointer())
+
+
+def _constant(value: float, kind: Any = _FLOATS) -> Any:
+    return ir.Constant(kind, [value] * LANES)
+
+
+def _copied(builder: Any, number: Any, kind: Any) -> Any:
+    """A register with one number in all lanes."""
+    undefined = ir.Constant(kind, ir.Undefined)
+    one = builder.insert_element(undefined, number, _WORD(0))
+    return builder.shuffle_vector(one, undefined, ir.Constant(_WORDS, None))
+
+
+def _rounded(builder: Any, numbers: Any) -> Any:
+    """Words whose lower 16 bits are the numbers, rounded."""
+    return builder.bitcast(builder.fadd(numbers, _constant(_ROUNDING), flags=["contract"]), _WORDS)
+
+
+def _larger(builder: Any, one: Any, other: Any) -> Any:
+    return builder.select(builder.fcmp_ordered(">", one, other, flags=_LARGER), one, other)
+
+
+def _nearest(builder: Any, numbers: Any) -> Any:
+    kind = ir.FunctionType(_FLOATS, [_FLOATS])
+    return builder.call(builder.module.declare_intrinsic(f"llvm.rint.v{LANES}f32", fnty=kind), [numbers])
+
+
+@intrinsic
+def load(typing: Any, array: Any, at: Any) -> Any:
+    """The numbers at, at + 1 … of a float32 array."""
+
+    def write(builder: Any, array: Any, at: Any) -> Any:
+        return builder.load(_at(builder, array, at, _FLOATS), align=4)
+
+    return _function(_register(array, _place), write)
+
+
+@intrinsic
+def load_sums(typing: Any, array: Any, at: Any) -> Any:
+    """The numbers at, at + 1 … of an int32 array."""
+
+    def write(builder: Any, array: Any, at: Any) -> Any:
+        return builder.sitofp(builder.load(_at(builder, array, at, _WORDS), align=4), _FLOATS)
+
+    return _function(_register(array, _place), write)
+
+
+@intrinsic
+def store(typing: Any, array: Any, at: Any, numbers: Any) -> Any:
+    """Write numbers to a float32 array."""
+
+    def write(builder: Any, array: Any, at: Any, numbers: Any) -> None:
+        builder.store(numbers, _at(builder, array, at, _FLOATS), align=4)
+
+    return _function(types.void(array, _place, _register), write)
+
+
+@intrinsic
+def store_rounded(typing: Any, array: Any, at: Any, numbers: Any) -> Any:
+    """Write numbers, rounded, to an int16 array."""
+
+    def write(builder: Any, array: Any, at: Any, numbers: Any) -> None:
+        shorts = builder.trunc(_rounded(builder, numbers), _SHORTS)
+        builder.store(shorts, _at(builder, array, at, _SHORTS), align=2)
+
+    return _function(types.void(array, _place, _register), write)
+
+
+@intrinsic
+def store_pairs(typing: Any, array: Any, at: Any, first: Any, second: Any) -> Any:
+    """Write pairs of numbers of two registers, rounded to int16, to an int32 array."""
+
+    def write(builder: Any, array: Any, at: Any, first: Any, second: Any) -> None:
+        low = builder.and_(_rounded(builder, first), _constant(0xFFFF, _WORDS))
+        high = builder.shl(_rounded(builder, second), _constant(16, _WORDS))
+        builder.store(builder.or_(low, high), _at(builder, array, at, _WORDS), align=4)
+
+    return _function(types.void(array, _place, _register, _register), write)
+
+
+@intrinsic
+def spread(typing: Any, number: Any) -> Any:
+    """A float32 in all lanes."""
+
+    def write(builder: Any, number: Any) -> Any:
+        return _copied(builder, number, _FLOATS)
+
+    return _function(_register(types.float32), write)
+
+
+@intrinsic
+def total(typing: Any, numbers: Any) -> Any:
+    """The sum of a register's numbers."""
+
+    def write(builder: Any, numbers: Any) -> Any:
+        kind = ir.FunctionType(_FLOAT, [_FLOAT, _FLOATS])
+        add = builder.module.declare_intrinsic(f"llvm.vector.reduce.fadd.v{LANES}f32", fnty=kind)
+        return builder.call(add, [ir.Constant(_FLOAT, -0.0), numbers], fastmath=["reassoc"])
+
+    return _function(types.float32(_register), write)
+
+
+@intrinsic
+def largest(typing: Any, numbers: Any) -> Any:
+    """The largest of a register's numbers."""
+
+    def write(builder: Any, numbers: Any) -> Any:
+        kind = ir.FunctionType(_FLOAT, [_FLOATS])
+        find = builder.module.declare_intrinsic(f"llvm.vector.reduce.fmax.v{LANES}f32", fnty=kind)
+        return builder.call(find, [numbers], fastmath=_LARGER)
+
+    return _function(types.float32(_register), write)
+
+
+@intrinsic
+def larger_of(typing: Any, one: Any, other: Any) -> Any:
+    """In each lane the larger number of two registers."""
+    return _function(_register(_register, _register), _larger)
+
+
+@intrinsic
+def sizes(typing: Any, numbers: Any) -> Any:
+    """In each lane the absolute value."""
+
+    def write(builder: Any, numbers: Any) -> Any:
+        bits = builder.and_(builder.bitcast(numbers, _WORDS), _constant(0x7FFFFFFF, _WORDS))
+        return builder.bitcast(bits, _FLOATS)
+
+    return _function(_register(_register), write)
+
+
+@intrinsic
+def nearest(typing: Any, numbers: Any) -> Any:
+    """In each lane the nearest whole number."""
+    return _function(_register(_register), _nearest)
+
+
+@intrinsic
+def kept(typing: Any, numbers: Any, first: Any, end: Any, other: Any) -> Any:
+    """The numbers of lanes from `first` to `end`, which may be any whole numbers; `other` in other lanes."""
+
+    def write(builder: Any, numbers: Any, first: Any, end: Any, other: Any) -> Any:
+        lanes = ir.Constant(_WORDS, list(range(LANES)))
+        first, end = (_copied(builder, builder.trunc(each, _WORD), _WORDS) for each in (first, end))
+        inside = builder.and_(builder.icmp_signed(">=", lanes, first), builder.icmp_signed("<", lanes, end))
+        return builder.select(inside, numbers, _copied(builder, other, _FLOATS))
+
+    return _function(_register(_register, _place, _place, types.float32), write)
+
+
+@intrinsic
+def power_of_two(typing: Any, numbers: Any) -> Any:
+    """2 to the power of numbers x <= 0, with a relative error below 2e-7; 2^-126 where x is below -126.
+
+    2^x = 2^n 2^f with a whole number n and |f| <= 1/2. A float32 has its exponent from its 23rd bit on, so n,
+    which rounding left in the last bits of a word, is added there to the exponent of 2^f.
+    """
+
+    def write(builder: Any, numbers: Any) -> Any:
+        numbers = _larger(builder, numbers, _constant(_LOWEST_POWER))
+        f = builder.fsub(numbers, _nearest(builder, numbers))
+        sum_ = _constant(_POWER[0])
+        for coefficient in _POWER[1:]:
+            product = builder.fmul(sum_, f, flags=["contract"])
+            sum_ = builder.fadd(product, _constant(coefficient), flags=["contract"])
+        exponents = builder.shl(_rounded(builder, numbers), _constant(23, _WORDS))
+        return builder.bitcast(builder.add(builder.bitcast(sum_, _WORDS), exponents), _FLOATS)
+
+    return _function(_register(_register), write)
+
+
+@intrinsic
+def transpose(typing: Any, array: Any, at: Any, row: Any, out: Any, out_at: Any, out_row: Any) -> Any:
+    """Write a square of LANES by LANES words of an int32 array, with rows and columns exchanged, to another.
+
+    `at` is the place of its first number and `row` the distance between its rows. Halves of the square that
+    lie across from each other change places, then quarters within them, and so on.
+    """
+
+    def write(builder: Any, array: Any, at: Any, row: Any, out: Any, out_at: Any, out_row: Any) -> None:
+        def place(array: Any, at: Any, number: int, row: Any) -> Any:
+            return _at(builder, array, builder.add(at, builder.mul(row, _SIZE(number))), _WORDS)
+
+        lines = [builder.load(place(array, at, number, row), align=4) for number in range(LANES)]
+        half = LANES // 2
+        while half:
+            low = [lane + (LANES - half if lane & half else 0) for lane in range(LANES)]
+            high = [lane + (LANES if lane & half else half) for lane in range(LANES)]
+            for number in range(LANES):
+                if not number & half:
+                    pair = lines[number], lines[number + half]
+                    lines[number], lines[number + half] = (
+                        builder.shuffle_vector(*pair, ir.Constant(_WORDS, lanes)) for lanes in (low, high)
+                    )
+            half //= 2
+        for number, line in enumerate(lines):
+            builder.store(line, place(out, out_at, number, out_row), align=4)
+
+    return _function(types.void(array, _place, _place, out, _place, _place), write)

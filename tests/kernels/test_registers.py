@@ -1,0 +1,61 @@
+"""What kernels compute in registers, against NumPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numba import njit
+
+from pipeline.kernels import registers
+from pipeline.kernels.compiling import OPTIONS
+from pipeline.kernels.registers import kept, larger_of, load, load_sums, sizes, spread, store
+from pipeline.kernels.tiles import LANES
+
+N = 640
+
+
+@njit(**OPTIONS)
+def powers(x: Any, out: Any) -> None:
+    for i in range(0, len(x), LANES):
+        store(out, i, registers.power_of_two(load(x, i)))
+
+
+@njit(**OPTIONS)
+def computed(x: Any, whole: Any, rounded: Any, pairs: Any, kept_ones: Any, turned: Any) -> Any:
+    best, sums = spread(np.float32(-9)), spread(np.float32(0))
+    for i in range(0, len(x), LANES):
+        part = load(x, i)
+        best, sums = larger_of(best, sizes(part)), sums + registers.nearest(part) * load_sums(whole, i)
+        registers.store_rounded(rounded, i, part)
+        registers.store_pairs(pairs, i, part, load_sums(whole, i))
+        store(kept_ones, i, kept(part, 5 - i, 100 - i, np.float32(-1)))
+    registers.transpose(whole, 3, 2 * LANES, turned, 0, LANES)
+    return registers.largest(best), registers.total(sums)
+
+
+def test_powers_of_two_are_close_over_their_whole_range() -> None:
+    x = np.linspace(-126, 0, N).astype(np.float32)
+    found = np.empty_like(x)
+    powers(x, found)
+    assert np.abs(found / np.exp2(x.astype(np.float64)) - 1).max() < 2e-7
+    powers(np.full(N, -1e30, np.float32), found)
+    assert found == pytest.approx(2.0**-126, rel=2e-7)
+
+
+def test_registers_are_numpy_s_arrays() -> None:
+    generator = np.random.default_rng(0)
+    x = generator.uniform(-32_767, 32_767, N).astype(np.float32)
+    whole = generator.integers(-32_767, 32_768, N).astype(np.int32)
+    rounded, pairs, kept_ones = np.empty(N, np.int16), np.empty(N, np.int32), np.empty_like(x)
+    turned = np.empty((LANES, LANES), np.int32)
+    best, sums = computed(x, whole, rounded, pairs, kept_ones, turned.reshape(-1))
+    assert best == np.abs(x).max()
+    assert sums == pytest.approx((np.rint(x.astype(np.float64)) * whole).sum(), rel=1e-5)
+    assert (rounded == np.rint(x)).all()
+    assert (pairs.view(np.int16).reshape(-1, 2) == np.stack([np.rint(x), whole], axis=1)).all()
+    inside = (np.arange(N) >= 5) & (np.arange(N) < 100)
+    assert (kept_ones == np.where(inside, x, -1)).all()
+    rows = np.lib.stride_tricks.sliding_window_view(whole[3:], LANES)[:: 2 * LANES][:LANES]
+    assert (turned == rows.T).all()
