@@ -123,7 +123,7 @@ def test_rerankers_are_chosen_alike(
     run: Callable[..., Result], reranker: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rerank = f"rerank={{backend: %s, name: {reranker('bert')}, depth: 2}}"
-    monkeypatch.setattr(native_reranker, "TOLERANCE", 1e-12)
+    monkeypatch.setitem(native_reranker.TOLERANCES, "fp32", 1e-12)
     auto = run("name=a", "model={backend: bm25}", rerank % "auto")
     assert ran(auto) == [("openvino", "fp32", True)]
     named = run("name=n", "model={backend: bm25}", rerank % "openvino")

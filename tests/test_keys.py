@@ -208,7 +208,7 @@ CONFIGS = {
         model: {backend: bm25}
         rerank: {backend: flag, name: ./lightweight}
     """,
-    "scored in int16": """
+    "scored by native": """
         name: t
         data: {source: beir, path: data}
         model: {backend: bm25}
@@ -811,7 +811,7 @@ def test_a_schema_number_changes_the_keys_of_what_that_code_makes(
     }
     if "rerankers" in number:
         named = {
-            "native": "scored in int16",
+            "native": "scored by native",
             "openvino": "scored by openvino",
             "http": "scored by a server",
         }
@@ -861,7 +861,7 @@ def test_the_version_that_made_an_index_is_in_its_key(
 
 @pytest.mark.parametrize(
     ("package", "base"),
-    [("openvino", "scored by openvino"), ("numba", "scored in int16")],
+    [("openvino", "scored by openvino"), ("numba", "scored by native")],
 )
 def test_the_version_that_converted_a_reranker_is_in_the_keys_of_its_ranking(
     workplace: Path, monkeypatch: pytest.MonkeyPatch, package: str, base: str

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from pipeline.config import EncoderSettings
@@ -41,11 +41,13 @@ OpenVINO is closer to fp32 than torch is, and so not equal to it. `CPU_ALONE` ha
 computes on a GPU; each is computed by one backend."""
 
 
-def candidates(settings: RunsModel, kinds: Kinds[Any]) -> list[RunsModel]:
-    """Settings of the backends that `auto` may take, the fastest first."""
+def candidates(
+    settings: RunsModel, kinds: Kinds[Any], on_cpu: Mapping[str, Mapping[str, str]] = ON_CPU
+) -> list[RunsModel]:
+    """Settings of the backends that `auto` may take, the fastest first; `on_cpu` is like `ON_CPU`."""
     on_gpu = choose_device(settings.device, on_gpu=True) != "cpu"
     precision = settings.precision
-    allowed = ON_CPU[precision]
+    allowed = on_cpu[precision]
     if on_gpu and precision not in CPU_ALONE:
         allowed = {"flag": precision}
     return [kinds.converted(settings, backend=name, precision=own) for name, own in allowed.items()]

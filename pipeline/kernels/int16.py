@@ -3,9 +3,9 @@
 Scaling: numbers become int16 row by row, each row with a factor of its own, and a sum times both rows'
 factors is the product again. No sum may pass an int32, and by Cauchy and Schwarz |x . w| <= |x| |w|. So rows
 of activations are scaled to the length 32,767 and rows of weights to at most 65,000: the product of the two,
-and what rounding adds to it, is below 2^31. A part of a sum is bounded in the same way. The root mean square
-of a row of 768 activations then is 32,767 / sqrt(768) = 1,182, so a number of that size has 10 bits before
-the point; bfloat16 has 8 for any number.
+and what rounding adds to it, is below 2^31. The root mean square of a row of 768 activations
+then is 32,767 / sqrt(768) = 1,182, so a number of that size has 10 bits before the point; bfloat16 has 8 for
+any number.
 """
 
 from __future__ import annotations
@@ -20,23 +20,22 @@ from pipeline.kernels.compiling import merged
 
 ROW_LENGTH = 32_767  # Euclidean length of a row of activations, so each of its numbers is an int16
 WEIGHT_LENGTH = 65_000  # largest length of a row of weights; the product of both is below 2^31
-PART = 64  # numbers of a row that are added up in int32 for a finer product
-PART_LENGTH = 46_300  # largest length of a part of a row there; its square is below 2^31
 PANEL = 64  # rows of weights stored side by side
 
 
 class Workspace(NamedTuple):
-    """Memory for the product of some rows: the rows as int16, each row's factor, int32 sums."""
+    """Memory for the product of some rows: the rows as int16, each row's factor, int32 sums.
+
+    A product in fp32 puts floats in place of both; the rows then take twice as many int16.
+    """
 
     rows: Any
     factors: Any
     sums: Any
 
 
-def pack_rows(matrix: Float32, fine: bool = False) -> tuple[Int32, Float32]:
+def pack_rows(matrix: Float32) -> tuple[Int32, Float32]:
     """Weights float [n, k] as int16, and the factor that each row was divided by, float32 [n].
-
-    With `fine` they are scaled for sums of PART products, and k is a multiple of PART.
 
     The int16 are in the order in which a tile reads them. A panel is 64 rows of the matrix, and the two
     neighbouring numbers of a row that one lane of `vpdpwssd` multiplies are a pair, seen as one int32. A
@@ -45,12 +44,8 @@ def pack_rows(matrix: Float32, fine: bool = False) -> tuple[Int32, Float32]:
     flat.
     """
     n, k = matrix.shape
-    largest = np.abs(matrix).max(axis=1)
-    if fine:
-        length = np.linalg.norm(matrix.reshape(n, -1, PART), axis=2).max(axis=1) / PART_LENGTH
-    else:
-        length = np.linalg.norm(matrix, axis=1) / WEIGHT_LENGTH
-    factors = np.maximum(np.maximum(length, largest / 32_767), np.float32(1e-30))
+    length, largest = np.linalg.norm(matrix, axis=1), np.abs(matrix).max(axis=1)
+    factors = np.maximum(np.maximum(length / WEIGHT_LENGTH, largest / 32_767), np.float32(1e-30))
     whole = np.rint(matrix / factors[:, None]).astype(np.int16)
     panels = whole.reshape(n // PANEL, PANEL, k // 2, 2).transpose(0, 2, 1, 3)
     return np.ascontiguousarray(panels).view(np.int32).reshape(-1), factors.astype(np.float32)

@@ -135,3 +135,5 @@ double_tile = make_tile(ir.DoubleType(), 1, add_product)
 DOUBLE_WIDTH = LANES
 float_tile = make_tile(_FLOAT, 2, add_product)
 FLOAT_WIDTH = 2 * LANES
+wide_float_tile = make_tile(_FLOAT, _WIDE, add_product)
+WIDE = _WIDE * LANES

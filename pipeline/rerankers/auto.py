@@ -13,6 +13,14 @@ from pipeline.config.rerank import FlagRerankSettings
 from pipeline.config.runs_model import RunsModel
 from pipeline.encoders import choice
 
+ON_CPU = {
+    "fp32": {"native": "fp32", "openvino": "fp32", "flag": "fp32"},
+    "fp16": {"native": "fp32", "openvino": "fp32", "flag": "fp16"},  # which a CPU computes in fp32
+    "bf16": {"flag": "bf16"},
+}
+"""As that of `choice`. Scores are compared with each other, so int16 is not taken: in it neighbours that are
+nearly equal change places, see docs/rerankers.md."""
+
 
 class AutoRerankSettings(FlagRerankSettings):
     """The fastest backend here that gives FlagEmbedding's scores in this precision."""
@@ -21,9 +29,8 @@ class AutoRerankSettings(FlagRerankSettings):
     precision: Literal["fp32", "fp16", "bf16"] = RerankSettings.narrowed(
         "precision",
         "fp32",
-        doc="number format the model computes in; fp16 is fp32 on a CPU, and int16 may be taken for fp32",
     )
 
     def candidates(self, resolve: Callable[[Any], Any]) -> Sequence[RunsModel]:
         """See `RunsModel.candidates`."""
-        return choice.candidates(self, RERANKERS)
+        return choice.candidates(self, RERANKERS, ON_CPU)

@@ -3,7 +3,7 @@
 It runs in a process of its own (see `pipeline.encoders.conversion`):
 
 python -m pipeline.rerankers.conversion FOLDER OUT \
-     '{"backend": "native", "name": "…", "trust_remote_code": false}'
+     '{"backend": "native", "name": "…", "precision": "fp32", "trust_remote_code": false}'
 
 A converted model must give the scores that torch gives. They are compared on `PROBES`: each of a few
 questions with each of their answers, so that a reranker's logits span the range that they have in use, and
@@ -51,14 +51,15 @@ PROBES: tuple[Pair, ...] = (
 )
 
 
-def conversion_recipe(model: Reranker, backend: str, schema: int, package: str) -> Recipe:
-    """Everything that shapes the model that a backend converts with a package."""
+def conversion_recipe(model: Reranker, backend: str, schema: int, package: str, **more: Any) -> Recipe:
+    """Everything that shapes the model that a backend converts with a package; `more` is its own."""
     plain = {
         "schema": schema,
         "pairs": True,
         "model": model.files.identity,
         "trust_remote_code": model.trust_remote_code,
         package: metadata.version(package),
+        **more,
     }
     return Recipe(backend, plain)
 
@@ -69,7 +70,12 @@ def convert_in_subprocess(model: Reranker, backend: str, target: Path, allowed: 
     Raises:
         UnsuitedError: The backend does not support the model: `allowed` says which it does.
     """
-    settings = {"backend": backend, "name": model.name, "trust_remote_code": model.trust_remote_code}
+    settings = {
+        "backend": backend,
+        "name": model.name,
+        "precision": model.precision,
+        "trust_remote_code": model.trust_remote_code,
+    }
     arguments = [str(model.files.folder()), str(target), json.dumps(settings)]
     error = conversion.run_in_subprocess("pipeline.rerankers.conversion", arguments, target)
     if error is not None:
@@ -99,7 +105,9 @@ def largest_difference(score: Callable[..., Float32], expected: Path) -> tuple[f
     return float(max(differences)), float(scores.max() - scores.min())
 
 
-def _convert(folder: Path, target: Path, backend: str, name: str, trust_remote_code: bool) -> None:
+def _convert(
+    folder: Path, target: Path, backend: str, name: str, precision: str, trust_remote_code: bool
+) -> None:
     """Write the converted model, its tokenizer, the names of its inputs and torch's scores of the probes."""
     from transformers import AutoTokenizer
 
@@ -121,7 +129,7 @@ def _convert(folder: Path, target: Path, backend: str, name: str, trust_remote_c
     if backend == "native":
         from pipeline.rerankers.packing import classifier_arrays
 
-        np.savez(target, **classifier_arrays(network))
+        np.savez(target, **classifier_arrays(network, precision))
     else:
         _trace(network, names, probes["short"], target)
 

@@ -1,4 +1,4 @@
-"""The `native` backend of rerankers: cross-encoders computed in int16 by this project's kernels."""
+"""The `native` backend of rerankers: cross-encoders computed by this project's kernels."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SCHEMA = 4
+SCHEMA = 5
 ARCHITECTURES = tuple(f"{kind}ForSequenceClassification" for kind in ("Bert", "Roberta", "XLMRoberta"))
-TOLERANCE = 1e-3  # largest difference from torch's scores, as a share of their range
+TOLERANCES = {"fp32": 1e-4, "int16": 1e-3}
+"""By precision the largest difference from torch's scores, as a share of their range."""
 
 
 class NativeRerankSettings(FlagRerankSettings):
@@ -38,8 +39,8 @@ class NativeRerankSettings(FlagRerankSettings):
     on_gpu = False
 
     backend: Literal["native"] = RerankSettings.narrowed("backend", "native")
-    precision: Literal["int16"] = RerankSettings.narrowed(
-        "precision", "int16", doc="number format the model computes in: int16 and no other"
+    precision: Literal["fp32", "int16"] = RerankSettings.narrowed(
+        "precision", "fp32", doc="number format of the linear layers; int16 is faster, and less exact"
     )
     device: Literal["auto", "cpu"] = RerankSettings.narrowed(
         "device", "auto", doc="auto or cpu: it computes nowhere else"
@@ -56,7 +57,7 @@ class NativeRerankSettings(FlagRerankSettings):
 
     def prepared_recipe(self, model: Reranker) -> Recipe:
         """See `RerankSettings.prepared_recipe`."""
-        return conversion.conversion_recipe(model, "native", SCHEMA, "numba")
+        return conversion.conversion_recipe(model, "native", SCHEMA, "numba", precision=model.precision)
 
     def prepare(self, model: Reranker, store: Store) -> Artifact:
         """See `RerankSettings.prepare`: the packed model and its tokenizer."""
@@ -87,16 +88,17 @@ class _Backend(NativeRunner):
 def _pack(model: Reranker, draft: Draft) -> dict[str, Any]:
     from pipeline.rerankers.packing import PackedClassifier
 
-    log.info("packing %s in int16, once", model.name)
+    log.info("packing %s in %s, once", model.name, model.precision)
+    tolerance = TOLERANCES[model.precision]
     with draft.scratch() as aside:
         conversion.convert_in_subprocess(model, "native", aside / WEIGHTS, abilities.LIMITS)
         packed = PackedClassifier(aside / WEIGHTS)
         difference, span = conversion.largest_difference(packed.scores, aside / conversion.EXPECTED)
-        if not difference <= TOLERANCE * span:  # also if one is NaN
+        if not difference <= tolerance * span:  # also if one is NaN
             raise UnsuitedError(
-                f"the scores of reranker '{model.name}' differ in int16 by {difference:.2g}, and they span "
-                f"{span:.2g}",
-                allowed=f"{TOLERANCE:g} of their range",
+                f"the scores of reranker '{model.name}' differ in {model.precision} by {difference:.2g}, and "
+                f"they span {span:.2g}",
+                allowed=f"{tolerance:g} of their range",
                 fix="set rerank.backend to flag",
             )
         keep_files(aside, draft, (WEIGHTS, TOKENIZER, conversion.INPUTS))

@@ -1,4 +1,4 @@
-"""Cross-encoders packed in int16, for the kernels of `pipeline.encoders.native`, with their head in fp32.
+"""Cross-encoders packed for the kernels of `pipeline.encoders.native`, with their head in fp32.
 
 The head of BERT, RoBERTa and XLM-RoBERTa reads the first token's hidden state alone: a linear layer, tanh,
 and a linear layer with one output. BERT calls the first of them its pooler.
@@ -32,12 +32,12 @@ _HEADS = {
 """The two linear layers of each class's head."""
 
 
-def classifier_arrays(network: Any) -> dict[str, Any]:
-    """All arrays of a cross-encoder, by the names that `PackedClassifier` reads."""
+def classifier_arrays(network: Any, precision: str) -> dict[str, Any]:
+    """All arrays of a cross-encoder in fp32 or int16, by the names that `PackedClassifier` reads."""
     kind = f"{type(network).__module__}.{type(network).__name__}"
     if kind not in _HEADS:
         raise ValueError(f"it is a {type(network).__name__}")
-    arrays = network_arrays(network.base_model, of_pairs=True)
+    arrays = network_arrays(network.base_model, of_pairs=True, in_fp32=precision == "fp32")
     for name, module in zip(("dense", "out"), _HEADS[kind], strict=True):
         layer = network.get_submodule(module)
         arrays |= {f"head.{name}.{part}": getattr(layer, part).detach().float().numpy() for part in _PARTS}
@@ -49,8 +49,6 @@ _PARTS = ("weight", "bias")
 
 class PackedClassifier(PackedNetwork):
     """A cross-encoder read from the `.npz` of `classifier_arrays`."""
-
-    fine = True
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)

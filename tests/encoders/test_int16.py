@@ -14,9 +14,8 @@ from numba import njit, typeof
 
 from pipeline.core import machine
 from pipeline.core.records import Float32, Float64
-from pipeline.encoders.native import attention, balance, integer_attention, layers
-from pipeline.encoders.native.architectures import Matrix
-from pipeline.encoders.native.layers import BLOCK, FineLinear, Linear
+from pipeline.encoders.native import attention, integer_attention, layers
+from pipeline.encoders.native.layers import BLOCK, Linear
 from pipeline.kernels import compiling
 from pipeline.kernels.int16 import Workspace, pack_rows
 
@@ -63,77 +62,6 @@ def test_the_largest_sum_there_can_be_fits(k: int, ones: int | None) -> None:
     weights[1::2] *= -1
     expected = 7.5 * 0.075 * (ones or k) * np.tile([1, -1], 32)
     assert layer_of(row, weights)[0] == pytest.approx(expected, rel=2e-3)
-
-
-def fine_layer_of(
-    x: Float32,
-    weights: Float32,
-    bias: Float32,
-    gelu: bool,
-    firsts: list[int],
-    start: int = 0,
-    inputs: balance.Spread | None = None,
-) -> Float32:
-    """The same by `layers.fine_linear`, with residues of the rows `firsts`; that of x[0] is `start`."""
-    (n, k), m = x.shape, len(weights)
-    matrix, centre, scale = balance.balanced(Matrix(weights, bias), inputs or balance.plain(k))
-    pairs, factors = pack_rows(matrix.weight, fine=True)
-    most = 2 * BLOCK
-    space = Workspace(
-        np.full(most * k, 30_000, np.int16), np.empty(most, np.float32), np.empty(most * m, np.int32)
-    )
-    out = np.empty((n, m), np.float32)
-    layer = FineLinear(pairs[None], factors[None], matrix.bias[None], centre[None], scale[None])
-    layers.fine_linear(x, layer, 0, gelu, space, out, np.array(firsts), start)
-    return out
-
-
-@pytest.mark.parametrize("rows", [1, 7, 96])
-@pytest.mark.parametrize(("k", "n"), [(64, 128), (1536, 64)])
-def test_a_fine_layer_is_numpy_s_and_finer_where_residues_are(rows: int, k: int, n: int) -> None:
-    generator = np.random.default_rng(0)
-    x, weights = (generator.standard_normal((m, k)).astype(np.float32) for m in (rows, n))
-    bias = generator.standard_normal(n).astype(np.float32)
-    exact = x.astype(np.float64) @ weights.T.astype(np.float64) + bias
-    size = np.sqrt((x.astype(np.float64) ** 2).sum(1))[:, None] * np.linalg.norm(weights, axis=1)
-    firsts = [12, *(row + 100 for row in range(0, rows, 5)), 100 + rows]  # the first and the last are not x's
-
-    def errors(gelu_: bool, expected: Float64) -> Float64:
-        return np.abs(fine_layer_of(x, weights, bias, gelu_, firsts, 100) - expected) / (size + gelu_)
-
-    found = errors(False, exact)
-    assert found.max() < 4e-5
-    assert errors(True, gelu(exact)).max() < 4e-5
-    others = np.delete(found, np.s_[::5], axis=0)
-    assert not len(others) or (found[::5] ** 2).mean() < 0.7 * (others**2).mean()
-
-
-def test_known_spreads_of_the_inputs_make_a_fine_layer_finer() -> None:
-    """Inputs as after a normalization in which few numbers stand out, by their mean or their spread."""
-    generator = np.random.default_rng(0)
-    mean, deviation = np.zeros(256), np.ones(256)
-    mean[[3, 70]], deviation[[5, 9, 130]] = (30, -8), (20, 12, 0.02)
-    x = (mean + deviation * generator.standard_normal((40, 256))).astype(np.float32)
-    weights = generator.standard_normal((64, 256)).astype(np.float32)
-    bias = np.zeros(64, np.float32)
-    exact = x.astype(np.float64) @ weights.T.astype(np.float64)
-
-    def error(inputs: balance.Spread | None) -> float:
-        return float(np.abs(fine_layer_of(x, weights, bias, False, [], 0, inputs) - exact).mean())
-
-    assert error(balance.Spread(mean, deviation)) < 0.5 * error(None)
-
-
-@pytest.mark.parametrize("k", [64, 1536])
-@pytest.mark.parametrize("ones", [1, 2, None], ids=["one number", "two", "all"])
-def test_the_largest_fine_sum_fits(k: int, ones: int | None) -> None:
-    row = np.zeros((1, k), np.float32)
-    row[:, :ones] = 7.5
-    weights = np.repeat(row, 64, axis=0) * 0.01
-    weights[1::2] *= -1
-    expected = 7.5 * 0.075 * (ones or k) * np.tile([1, -1], 32)
-    made = fine_layer_of(row, weights, np.zeros(64, np.float32), False, [0])
-    assert made[0] == pytest.approx(expected, rel=1e-4)
 
 
 @given(

@@ -246,7 +246,7 @@ def test_workers_find_what_an_index_finds(workplace: Path, cluster: str) -> None
 def test_workers_score_the_pairs_that_one_process_scores(
     workplace: Path, cluster: str, reranker: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the int16 kernels, a pair's score is the same to the bit wherever it is computed."""
+    """With our own kernels, a pair's score is the same to the bit wherever it is computed."""
     monkeypatch.setattr(pair_scores, "SHARD_PAIRS", 200)
     rerank = f"rerank={{backend: native, name: {reranker('bert')}, depth: 4}}"
     run_benchmark(config(workplace, rerank))

@@ -55,8 +55,9 @@ def test_converted_models_give_torch_s_scores(
 ) -> None:
     expected = scores(pairs, backend="flag", name=reranker(kind))
     assert np.abs(scores(pairs, backend="openvino", name=reranker(kind)) - expected).max() < 1e-4
-    in_int16 = scores(pairs, backend="native", name=reranker(kind))
-    assert 0 < np.abs(in_int16 - expected).max() < native.TOLERANCE * np.ptp(expected)
+    for precision, tolerance in native.TOLERANCES.items():
+        found = scores(pairs, backend="native", name=reranker(kind), precision=precision)
+        assert 0 < np.abs(found - expected).max() < tolerance * np.ptp(expected)
 
 
 def test_auto_takes_flag_for_models_that_the_others_do_not_run(

@@ -1,6 +1,6 @@
 """Attention in fp32: for each token a mean of the values of all tokens that it sees, weighted by softmax.
 
-Rerankers' attention is computed so; `integer_attention` computes that of encoders.
+So it is computed in networks in fp32; `integer_attention` computes that of networks in int16.
 """
 
 from __future__ import annotations

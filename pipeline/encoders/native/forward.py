@@ -1,4 +1,4 @@
-"""The forward pass of an encoder whose matrix products are computed in int16.
+"""The forward pass of an encoder whose linear layers are computed in int16, or in fp32.
 
 No padding: the tokens of all texts lie one after another, in arrays [tokens, width].
 
@@ -13,35 +13,57 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numba.extending import overload
 
 from pipeline.core.records import Float32, Int64
-from pipeline.encoders.native import attention, integer_attention, layers, rows
+from pipeline.encoders.native import attention, fp32, integer_attention, layers, rows
 from pipeline.encoders.native.attention import EVERYWHERE
+from pipeline.encoders.native.fp32 import FloatLinear
 from pipeline.encoders.native.layers import BLOCK, LayerNorm, Layout, Linear, Weights, multiply
 from pipeline.encoders.native.rows import add, add_and_normalize, copy_rows, gate, normalize, rotate
-from pipeline.kernels.compiling import compiled, merged
+from pipeline.kernels.compiling import OPTIONS, compiled
 from pipeline.kernels.int16 import PANEL, Workspace
 from pipeline.kernels.tiles import TALL
 
-SOURCES = (attention.__file__, integer_attention.__file__, layers.__file__, rows.__file__)
+SOURCES = (
+    attention.__file__, fp32.__file__, integer_attention.__file__, layers.__file__, rows.__file__,
+)  # fmt: skip
 """The files of which `forward` uses code."""
 
 
-@merged
 def _attend(
-    query: Float32, starts: Int64, key_value: Float32, texts: Int64, heads: int, size: int, window: int,
-    biases: Any, out: Float32, fine: bool | None,
+    mixed: Linear | FloatLinear, query: Float32, starts: Int64, key_value: Float32, texts: Int64, heads: int,
+    size: int, window: int, biases: Any, out: Float32,
 ) -> None:  # fmt: skip
-    """Attention within each text, in int16 if `fine` is None, else in fp32."""
-    if fine is None:
+    """Attention within each text, in fp32 or int16 as the layer `mixed` that follows is."""
+    raise NotImplementedError
+
+
+@overload(_attend, jit_options={**OPTIONS, "forceinline": True})
+def _attention_for(
+    mixed: Any, query: Any, starts: Any, key_value: Any, texts: Any, heads: Any, size: Any, window: Any,
+    biases: Any, out: Any,
+) -> Any:  # fmt: skip
+    """The function that Numba compiles for one class of layers; arguments are its types here."""
+
+    def in_int16(
+        mixed: Any, query: Any, starts: Any, key_value: Any, texts: Any, heads: Any, size: Any, window: Any,
+        biases: Any, out: Any,
+    ) -> None:  # fmt: skip
         integer_attention.attend(query, starts, key_value, texts, heads, size, window, biases, out)
-    else:
+
+    def in_fp32(
+        mixed: Any, query: Any, starts: Any, key_value: Any, texts: Any, heads: Any, size: Any, window: Any,
+        biases: Any, out: Any,
+    ) -> None:  # fmt: skip
         attention.attend(query, starts, key_value, texts, heads, size, window, biases, out)
+
+    return in_fp32 if mixed.instance_class is FloatLinear else in_int16
 
 
 def _forward(
     ids: Int64, positions: Int64, texts: Int64, weights: Weights, layout: Layout, parts: Any,
-    only_first: bool, fine: bool | None,
+    only_first: bool,
 ) -> Float32:  # fmt: skip
     """The last hidden state of some texts' tokens.
 
@@ -54,17 +76,14 @@ def _forward(
         parts: `Parts`, or None.
         only_first: Whether the last layer computes the first token of each text alone (see
             `encoders.torch.first_token`).
-        fine: Whether linear layers are computed by `fine_linear`, and attention in fp32: True, or None for
-            no. The two have different types, so Numba compiles them apart, and leaves out the other's code.
 
     Returns:
         float32 [tokens, columns], or [texts, columns].
     """
     tokens, width, epsilon = len(ids), layout.width, layout.epsilon
     heads, size = layout.heads, layout.size
-    layers, columns = weights.down.factors.shape
-    both = weights.key_value.factors.shape[1]
-    made_up = weights.up.factors.shape[1]
+    layers, columns = weights.down.bias.shape
+    both, made_up = weights.key_value.bias.shape[1], weights.up.bias.shape[1]
     x = np.empty((tokens, columns), np.float32)
     position_rows = np.empty((tokens, columns), np.float32)
     copy_rows(weights.words, ids, x)
@@ -74,12 +93,13 @@ def _forward(
     attended = np.zeros((tokens + TALL, both // 2), np.float32)
     key_value = np.empty((tokens, both), np.float32)
     widest = max(made_up, both, columns)
-    most = BLOCK if fine is None else 2 * BLOCK
     space = Workspace(
-        np.zeros(most * widest, np.int16), np.empty(most, np.float32), np.empty(most * widest, np.int32)
+        np.zeros(2 * BLOCK * widest, np.int16),  # or BLOCK rows in fp32
+        np.empty(BLOCK, np.float32),
+        np.empty(BLOCK * widest, np.int32),
     )
     up_rows, added_rows = np.empty((BLOCK, made_up), np.float32), np.empty((BLOCK, columns), np.float32)
-    starts, queries, firsts = texts, tokens, texts[:-1]
+    starts, queries = texts, tokens
     if parts is not None:
         gated_rows = np.empty((BLOCK, made_up // 2), np.float32)
         normal = np.zeros((tokens if parts.before else 0, columns), np.float32)
@@ -99,14 +119,13 @@ def _forward(
         for start in range(0, tokens, BLOCK):
             end = min(start + BLOCK, tokens)
             both_rows = key_value[start:end]
-            multiply(given[start:end], weights.key_value, layer, False, space, both_rows, firsts, start, fine)
+            multiply(given[start:end], weights.key_value, layer, False, space, both_rows)
             if parts is not None and len(parts.turns):
                 turns = parts.turns[parts.tables[layer]]
                 rotate(key_value[start:end], places[start:end], turns, heads, size)
         if only_first and layer == layers - 1:
             queries = len(texts) - 1
             starts = np.arange(queries + 1)
-            firsts = starts[:-1]
             copy_rows(x, texts[:-1], x)
             if parts is not None:
                 places[:queries] = 0
@@ -115,21 +134,21 @@ def _forward(
         for start in range(0, queries, BLOCK):
             end = min(start + BLOCK, queries)
             query_rows = query[start:end]
-            multiply(given[start:end], weights.query, layer, False, space, query_rows, firsts, start, fine)
+            multiply(given[start:end], weights.query, layer, False, space, query_rows)
             if parts is not None and len(parts.turns):
                 turns = parts.turns[parts.tables[layer]]
                 rotate(query[start:end], places[start:end], turns, heads, size)
         if parts is None:
-            _attend(query, starts, key_value, texts, heads, size, EVERYWHERE, None, attended, fine)
+            _attend(weights.mixed, query, starts, key_value, texts, heads, size, EVERYWHERE, None, attended)
         else:
-            window = parts.windows[layer]
-            _attend(query, starts, key_value, texts, heads, size, window, parts.biases, attended, fine)
+            window, biases = parts.windows[layer], parts.biases
+            _attend(weights.mixed, query, starts, key_value, texts, heads, size, window, biases, attended)
         feed_norm, feed_bias = weights.output.weight[layer], weights.output.bias[layer]
         for start in range(0, queries, BLOCK):
             end = min(start + BLOCK, queries)
             n = end - start
             rows, up, down = x[start:end], up_rows[:n], added_rows[:n]
-            multiply(attended[start:end], weights.mixed, layer, False, space, down, firsts, start, fine)
+            multiply(attended[start:end], weights.mixed, layer, False, space, down)
             seen = rows
             if parts is None or not parts.before:
                 add_and_normalize(rows, down, norm, bias, width, epsilon)
@@ -137,11 +156,11 @@ def _forward(
                 add(rows, down)
                 seen = normal[start:end]
                 normalize(rows, feed_norm, feed_bias, width, epsilon, seen)
-            multiply(seen, weights.up, layer, parts is None or parts.gate < 0, space, up, firsts, start, fine)
+            multiply(seen, weights.up, layer, parts is None or parts.gate < 0, space, up)
             if parts is not None and parts.gate >= 0:
                 left, up = up, gated_rows[:n]
                 gate(left, parts.gate, up)
-            multiply(up, weights.down, layer, False, space, down, firsts, start, fine)
+            multiply(up, weights.down, layer, False, space, down)
             if parts is None or not parts.before:
                 add_and_normalize(rows, down, feed_norm, feed_bias, width, epsilon)
             else:
@@ -169,4 +188,4 @@ def compile_forward() -> None:
     )  # fmt: skip
     one = np.zeros(1, np.int64)
     layout = Layout(PANEL, 1, PANEL, np.float32(1))
-    forward(one, one, np.array([0, 1]), weights, layout, None, False, None)
+    forward(one, one, np.array([0, 1]), weights, layout, None, False)

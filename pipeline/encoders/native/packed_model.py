@@ -10,22 +10,22 @@ import numpy as np
 
 from pipeline.core.records import Float32, Int64
 from pipeline.encoders.native.forward import forward
+from pipeline.encoders.native.fp32 import FloatLinear
 from pipeline.encoders.native.heads import largest_logits
-from pipeline.encoders.native.layers import FineLinear, LayerNorm, Layout, Linear, Parts, Weights
+from pipeline.encoders.native.layers import LayerNorm, Layout, Linear, Parts, Weights
 
 
 class PackedNetwork:
     """A network read from an `.npz` of the arrays of `packing.network_arrays`."""
 
-    fine: bool | None = None  # see `forward`
-
     def __init__(self, path: Path) -> None:
         with np.load(path, allow_pickle=False) as stored:
+            self.in_fp32 = "query.numbers" in stored  # and not in int16
 
             def load(name: str, kind: Any) -> Any:
-                if kind is Linear and self.fine:
-                    kind = FineLinear
-                if kind not in (Layout, LayerNorm, Linear, FineLinear, Parts):
+                if kind is Linear and self.in_fp32:
+                    kind = FloatLinear
+                if kind not in (Layout, LayerNorm, Linear, FloatLinear, Parts):
                     value = stored[name]
                     is_array = value.ndim or kind is Any  # a float32 stays one
                     return value[()] if is_array else value.item()
@@ -66,7 +66,7 @@ class PackedNetwork:
         if types is not None and self.types > 1:
             positions = positions + types * self.positions
         hidden: Float32 = forward(
-            ids[kept], positions[kept], texts, self.weights, self.layout, self.parts, only_first, self.fine
+            ids[kept], positions[kept], texts, self.weights, self.layout, self.parts, only_first
         )
         return np.ascontiguousarray(hidden[:, : self.dimension]), texts
 

@@ -24,11 +24,10 @@ import numpy as np
 from pipeline.core.records import Float32
 from pipeline.encoders.agreement import torch_vectors
 from pipeline.encoders.conversion import Settings, pooled_network
-from pipeline.encoders.native import balance
 from pipeline.encoders.native.abilities import HEAD, WIDTH
 from pipeline.encoders.native.architectures import Layer, Matrix, Network, Norm, take_apart
 from pipeline.encoders.native.attention import EVERYWHERE
-from pipeline.encoders.native.balance import Spread
+from pipeline.encoders.native.fp32 import in_panels
 from pipeline.encoders.native.m3 import m3_network
 from pipeline.encoders.native.reference import LINEAR, matrix_file
 from pipeline.encoders.native.rows import GELU, SILU
@@ -69,11 +68,11 @@ def _network(folder: Path, settings: Settings) -> tuple[Any, dict[str, Any]]:
     return splade, splade_arrays(splade)
 
 
-def network_arrays(body: Any, of_pairs: bool = False) -> dict[str, Any]:
+def network_arrays(body: Any, of_pairs: bool = False, in_fp32: bool = False) -> dict[str, Any]:
     """All arrays of a network, by the names that `PackedNetwork` and `Fp32Model` read.
 
     With `of_pairs` tokens may be of any type: the position embeddings are stored once for each type, with
-    that type's embedding added. Linear layers then are those of `layers.fine_linear`.
+    that type's embedding added. With `in_fp32` linear layers are in fp32.
     """
     network = take_apart(body)
     width, size = network.words.shape[1], len(network.layers[0].query.weight) // network.heads
@@ -92,7 +91,7 @@ def network_arrays(body: Any, of_pairs: bool = False) -> dict[str, Any]:
         "embedded.weight": _columns(network.embedded.weight, WIDTH),
         "embedded.bias": _columns(network.embedded.bias, WIDTH),
         **{name: array for kind, each in norms.items() for name, array in _norms(kind, each).items()},
-        **{name: array for kind in LINEAR for name, array in _linear(kind, network, of_pairs).items()},
+        **{name: array for kind in LINEAR for name, array in _linear(kind, network, in_fp32).items()},
         "layout.width": np.int64(width),
         "layout.heads": np.int64(network.heads),
         "layout.size": np.int64(size + -size % HEAD),
@@ -214,40 +213,18 @@ def _columns(array: Float32, multiple: int) -> Float32:
     return padded
 
 
-def _linear(name: str, network: Network, fine: bool) -> dict[str, Any]:
-    """One kind of linear layer, packed, of all layers; with `fine` as `layers.FineLinear` has it."""
+def _linear(name: str, network: Network, in_fp32: bool) -> dict[str, Any]:
+    """One kind of linear layer, of all layers, in int16 or fp32."""
     layers = _matrices(name, network)
-    more: dict[str, Any] = {}
-    if fine:
-        made = [
-            balance.balanced(matrix, _inputs(name, network, number, matrix.weight.shape[1]))
-            for number, matrix in enumerate(layers)
-        ]
-        layers = [matrix for matrix, _, _ in made]
-        more = {
-            f"{name}.centre": np.stack([centre for _, centre, _ in made]),
-            f"{name}.scale": np.stack([scale for _, _, scale in made]),
-        }
-    packed = [pack_rows(matrix.weight, fine) for matrix in layers]
+    bias = {f"{name}.bias": np.stack([matrix.bias for matrix in layers])}
+    if in_fp32:
+        return {f"{name}.numbers": np.stack([in_panels(matrix.weight) for matrix in layers]), **bias}
+    packed = [pack_rows(matrix.weight) for matrix in layers]
     return {
         f"{name}.pairs": np.stack([pairs for pairs, _ in packed]),
         f"{name}.factors": np.stack([factors for _, factors in packed]),
-        f"{name}.bias": np.stack([matrix.bias for matrix in layers]),
-        **more,
+        **bias,
     }
-
-
-def _inputs(name: str, network: Network, number: int, columns: int) -> Spread:
-    """How large the inputs of one kind of linear layer usually are, in the layer of a number."""
-    norm = None
-    if network.last is None:  # normalization comes after attention and after the feed-forward
-        if name in ("query", "key_value"):
-            norm = network.layers[number - 1].output if number else network.embedded
-        elif name == "up":
-            norm = network.layers[number].attended
-    if norm is None:
-        return balance.plain(columns)
-    return balance.after_norm(Norm(*(_columns(part, WIDTH) for part in norm)))
 
 
 def _array(module: Any, part: str = "weight") -> Float32:
