@@ -40,7 +40,7 @@ class NativeRerankSettings(FlagRerankSettings):
 
     backend: Literal["native"] = RerankSettings.narrowed("backend", "native")
     precision: Literal["fp32", "int16"] = RerankSettings.narrowed(
-        "precision", "fp32", doc="number format of the linear layers; int16 is faster, and less exact"
+        "precision", "fp32", doc="number format of the products; int16 is faster, and less exact"
     )
     device: Literal["auto", "cpu"] = RerankSettings.narrowed(
         "device", "auto", doc="auto or cpu: it computes nowhere else"
