@@ -73,6 +73,7 @@ OURS = (
     ("openvino", "bf16"),
     ("openvino", "int8"),
     ("native", "int16"),
+    ("native", "int8"),
 )
 Encode = Callable[[list[str]], Any]
 
@@ -186,7 +187,7 @@ def build(
     for backend, precision in OURS:
         if only is not None and f"{backend}-{precision}" not in only:
             continue
-        if precision != "int8" or importlib.util.find_spec("nncf"):
+        if (backend, precision) != ("openvino", "int8") or importlib.util.find_spec("nncf"):
             encoders[f"{backend}-{precision}"] = ours(name, backend, precision, store, corpus)
     peers = installed_peers(model.files.folder(), model.pooling, work)
     return encoders | {peer: peers[peer] for peer in peers if only is None or peer in only}

@@ -27,7 +27,7 @@ from pipeline.storage.store import Store
 log = logging.getLogger(__name__)
 
 REFUSED = "refused"  # the name, in the cache, of the refusals
-CPU_ALONE = {"int16": {"native": "int16"}, "int8": {"openvino": "int8"}}
+CPU_ALONE = {"int16": {"native": "int16"}, "int8": {"native": "int8", "openvino": "int8"}}
 ON_CPU = {
     "fp32": {"native": "int16", "openvino": "fp32", "flag": "fp32"},
     "fp16": {"native": "int16", "openvino": "fp32", "flag": "fp16"},  # which a CPU computes in fp32
@@ -38,7 +38,7 @@ ON_CPU = {
 
 Those of fp32 equal FlagEmbedding's vectors to a cosine of 0.99999; docs/models.md has their speeds. In bf16
 OpenVINO is closer to fp32 than torch is, and so not equal to it. `CPU_ALONE` has those that no backend
-computes on a GPU; each is computed by one backend."""
+computes on a GPU."""
 
 
 def candidates(

@@ -52,12 +52,12 @@ from numba.np.arrayobj import make_array
 from pipeline.core.records import Float32, Float64, Int32, Int64
 from pipeline.kernels.compiling import compiled
 from pipeline.kernels.functions import larger
+from pipeline.kernels.int8 import INT8_LIMIT, in_panels, row_factors
 from pipeline.kernels.int16 import PANEL, ROW_LENGTH, pack_rows
 from pipeline.kernels.tiles import INTEGER_WIDTH, TALL, int8_tile, int16_tile
 
 CHUNK = 240  # rows multiplied with one panel after another
 ROOM = CHUNK * PANEL  # hits that `find` needs room for, at least
-INT8_LIMIT = 127  # of the size of an int8
 OFFSET = 128  # added to the rows' int8
 SHORTEST = 1e-15  # rows shorter than this become zeros: their squares may underflow
 _WORD = ir.IntType(32)
@@ -138,11 +138,8 @@ def pack_queries(queries: Float32, narrow: bool) -> PackedQueries:
 
 def _pack_bytes(matrix: Float32) -> tuple[Int32, Float32]:
     """As `pack_rows`, in int8: each number of 32 bits holds four neighbouring numbers of a row."""
-    n, k = matrix.shape
-    factors = np.maximum(np.abs(matrix).max(axis=1) / INT8_LIMIT, np.float32(1e-30))
-    whole = np.rint(matrix / factors[:, None]).astype(np.int8)
-    panels = whole.reshape(n // PANEL, PANEL, k // 4, 4).transpose(0, 2, 1, 3)
-    return np.ascontiguousarray(panels).view(np.int32).reshape(-1), factors.astype(np.float32)
+    factors = row_factors(matrix)
+    return in_panels(np.rint(matrix / factors[:, None]).astype(np.int8)), factors
 
 
 def fixed(rows: Float32) -> Float32:

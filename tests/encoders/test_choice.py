@@ -36,7 +36,7 @@ def take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple
 
 FASTEST = [
     ("fp32", "native", "int16"), ("fp16", "native", "int16"), ("bf16", "flag", "bf16"),
-    ("int16", "native", "int16"), ("int8", "openvino", "int8"),
+    ("int16", "native", "int16"), ("int8", "native", "int8"),
 ]  # fmt: skip
 
 
@@ -98,6 +98,7 @@ def test_the_next_is_taken_where_this_machine_lacks_something(
 ) -> None:
     monkeypatch.setattr(machine, "has_vnni", lambda: False)
     assert take(name=str(bge_folder)) == ("openvino", "fp32")
+    assert take(name=str(bge_folder), precision="int8") == ("openvino", "int8")
     monkeypatch.setattr(choice, "is_installed", lambda package: package != "openvino")
     assert take(name=str(bge_folder)) == ("flag", "fp32")
 

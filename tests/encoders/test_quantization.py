@@ -16,8 +16,15 @@ from pipeline.core.errors import InputError
 from pipeline.core.progress import silent
 from pipeline.core.records import Float32, Texts
 from pipeline.data.collection_files import CORPUS, open_texts
-from pipeline.encoders import CalibrationCorpus, Usage, agreement, open_encoder, prepared_keys, resolve
-from pipeline.encoders.openvino import quantization
+from pipeline.encoders import (
+    CalibrationCorpus,
+    Usage,
+    agreement,
+    calibration,
+    open_encoder,
+    prepared_keys,
+    resolve,
+)
 from pipeline.storage.artifacts import Recipe
 from pipeline.storage.store import Store
 from pipeline.storage.vector_forms import unit_vectors
@@ -74,13 +81,13 @@ def test_other_passages_make_another_model(bge_folder: Path, tmp_path: Path) -> 
 
 def test_the_sample_is_drawn_evenly_and_always_the_same() -> None:
     numbers = pa.chunked_array([pa.array([str(row) for row in range(5000)])])
-    drawn = [int(text) for text in quantization.calibration_texts(Texts(numbers, numbers))]
-    assert len(drawn) == quantization.SAMPLE
+    drawn = [int(text) for text in calibration.calibration_texts(Texts(numbers, numbers))]
+    assert len(drawn) == calibration.SAMPLE
     assert drawn == sorted(set(drawn))
     assert 2000 < np.mean(drawn) < 3000
-    assert drawn == [int(text) for text in quantization.calibration_texts(Texts(numbers, numbers))]
+    assert drawn == [int(text) for text in calibration.calibration_texts(Texts(numbers, numbers))]
     few = numbers.slice(0, 3)
-    assert quantization.calibration_texts(Texts(few, few)) == ["0", "1", "2"]
+    assert calibration.calibration_texts(Texts(few, few)) == ["0", "1", "2"]
 
 
 def test_without_nncf_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, bge_folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""The `native` backend: encoders computed in int16 by this project's kernels, without torch.
+"""The `native` backend: encoders computed in int16, or int8, by this project's kernels, without torch.
 
 This is the one for dense vectors; `outputs` has those for what it gives besides.
 """
@@ -14,8 +14,8 @@ from pipeline.config import DenseEncoderSettings, EncoderSettings, ModelSettings
 from pipeline.core.records import Float32
 from pipeline.encoders.agreement import Reference
 from pipeline.encoders.batching import TokenBatch
-from pipeline.encoders.native import abilities
-from pipeline.encoders.native.prepared import CPU, INT16, TOKENIZER, WEIGHTS, prepared_model, recipe
+from pipeline.encoders.native import abilities, int8_model
+from pipeline.encoders.native.prepared import CPU, TOKENIZER, WEIGHTS, prepared_model, recipe
 from pipeline.encoders.native.running import NativeRunner, NativeSeveralOutputs
 from pipeline.models.model import Model
 from pipeline.storage.artifacts import Artifact, Recipe
@@ -24,6 +24,8 @@ from pipeline.storage.store import Store
 if TYPE_CHECKING:
     from pipeline.encoders.native.packed_model import PackedModel
 
+PRECISION = "number format the model computes in: int16, or int8 wherever that keeps vectors close"
+INT8_LIMIT = 0.995  # the lowest cosine to fp32 of texts of any kind; chosen is for 0.999 of passages
 INSTEAD = "set model.backend to openvino and model.precision to fp32"
 
 
@@ -33,7 +35,7 @@ class NativeSettings(DenseEncoderSettings):
     on_gpu = False
 
     backend: Literal["native"] = ModelSettings.narrowed("backend", "native")
-    precision: Literal["int16"] = EncoderSettings.narrowed("precision", "int16", doc=INT16)
+    precision: Literal["int16", "int8"] = EncoderSettings.narrowed("precision", "int16", doc=PRECISION)
     device: Literal["auto", "cpu"] = ModelSettings.narrowed("device", "auto", doc=CPU)
 
     def suits(self, model: Model) -> bool:
@@ -49,19 +51,25 @@ class NativeSettings(DenseEncoderSettings):
         from pipeline.encoders.native.reference import Fp32Model
 
         vector = Fp32Model(prepared / WEIGHTS, model.pooling).vector
+        if model.precision == "int8":
+            return Reference(vector, "int8", "set model.precision to int16", INT8_LIMIT)
         return Reference(vector, "int16", INSTEAD)
 
     def prepared_recipe(self, model: Model) -> Recipe:
         """See `EncoderSettings.prepared_recipe`."""
-        return recipe(model)
+        return int8_model.recipe(model) if model.precision == "int8" else recipe(model)
 
     def prepare(self, model: Model, store: Store) -> Artifact:
         """See `EncoderSettings.prepare`: the packed model and its tokenizer."""
-        return prepared_model(model, store, partial(_read, model), INSTEAD)
+        make = int8_model.prepared_model if model.precision == "int8" else prepared_model
+        return make(model, store, partial(_read, model), INSTEAD)
 
     def shares_pass(self, model: Model) -> bool:
-        """See `EncoderSettings.shares_pass`: BGE-M3's dense vector is the first token's state."""
-        return model.pooling == "cls"
+        """See `EncoderSettings.shares_pass`: BGE-M3's dense vector is the first token's state.
+
+        Its other outputs are computed in int16 alone.
+        """
+        return model.pooling == "cls" and model.precision == "int16"
 
     def with_others(
         self, backend: NativeBackend, model: Model, others: Sequence[Model]

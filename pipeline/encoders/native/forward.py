@@ -16,7 +16,7 @@ import numpy as np
 from numba.extending import overload
 
 from pipeline.core.records import Float32, Int64
-from pipeline.encoders.native import attention, fp32, integer_attention, layers, rows
+from pipeline.encoders.native import attention, fp32, integer_attention, layers, mixed, rows
 from pipeline.encoders.native.attention import EVERYWHERE
 from pipeline.encoders.native.fp32 import FloatLinear
 from pipeline.encoders.native.layers import BLOCK, LayerNorm, Layout, Linear, Weights, multiply
@@ -26,7 +26,8 @@ from pipeline.kernels.int16 import PANEL, Workspace
 from pipeline.kernels.tiles import TALL
 
 SOURCES = (
-    attention.__file__, fp32.__file__, integer_attention.__file__, layers.__file__, rows.__file__,
+    attention.__file__, fp32.__file__, integer_attention.__file__, layers.__file__, mixed.__file__,
+    rows.__file__,
 )  # fmt: skip
 """The files of which `forward` uses code."""
 

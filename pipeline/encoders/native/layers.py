@@ -15,6 +15,7 @@ from numba.extending import overload
 
 from pipeline.core.records import Float32
 from pipeline.encoders.native.fp32 import FloatLinear, float_linear
+from pipeline.encoders.native.mixed import MixedLinear, int8_linear
 from pipeline.kernels import functions
 from pipeline.kernels.compiling import OPTIONS, merged
 from pipeline.kernels.int16 import PANEL, Workspace, round_rows
@@ -113,8 +114,9 @@ def linear(x: Float32, layers: Linear, layer: int, gelu: bool, space: Workspace,
 
 
 def multiply(
-    x: Float32, layers: Linear | FloatLinear, layer: int, gelu: bool, space: Workspace, out: Float32
-) -> None:
+    x: Float32, layers: Linear | FloatLinear | MixedLinear, layer: int, gelu: bool, space: Workspace,
+    out: Float32,
+) -> None:  # fmt: skip
     """One linear layer, by the function for its class, which Numba compiles as `_function_for` says."""
     raise NotImplementedError
 
@@ -129,4 +131,13 @@ def _function_for(x: Any, layers: Any, layer: Any, gelu: Any, space: Any, out: A
     def in_fp32(x: Any, layers: Any, layer: Any, gelu: Any, space: Any, out: Any) -> None:
         float_linear(x, layers, layer, gelu, space, out)
 
-    return in_fp32 if layers.instance_class is FloatLinear else in_int16
+    def in_either(x: Any, layers: Any, layer: Any, gelu: Any, space: Any, out: Any) -> None:
+        if layers.narrow[layer]:
+            int8_linear(x, layers, layer, gelu, space, out)
+        else:
+            start, end = layers.starts[layer], layers.starts[layer + 1]
+            pairs = layers.integers[start:end].reshape(1, end - start)
+            own = Linear(pairs, layers.factors[layer : layer + 1], layers.bias[layer : layer + 1])
+            linear(x, own, 0, gelu, space, out)
+
+    return {FloatLinear: in_fp32, MixedLinear: in_either}.get(layers.instance_class, in_int16)

@@ -13,6 +13,7 @@ from pipeline.encoders.native.forward import forward
 from pipeline.encoders.native.fp32 import FloatLinear
 from pipeline.encoders.native.heads import largest_logits
 from pipeline.encoders.native.layers import LayerNorm, Layout, Linear, Parts, Weights
+from pipeline.encoders.native.mixed import MixedLinear
 
 
 class PackedNetwork:
@@ -25,7 +26,9 @@ class PackedNetwork:
             def load(name: str, kind: Any) -> Any:
                 if kind is Linear and self.in_fp32:
                     kind = FloatLinear
-                if kind not in (Layout, LayerNorm, Linear, FloatLinear, Parts):
+                elif kind is Linear and f"{name}.narrow" in stored:
+                    kind = MixedLinear
+                if kind not in (Layout, LayerNorm, Linear, FloatLinear, MixedLinear, Parts):
                     value = stored[name]
                     is_array = value.ndim or kind is Any  # a float32 stays one
                     return value[()] if is_array else value.item()

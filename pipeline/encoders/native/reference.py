@@ -36,7 +36,7 @@ class Fp32Model:
             self.small = {
                 name: stored[name]
                 for name in stored.files
-                if name != "words" and not name.endswith((".pairs", ".factors"))
+                if name != "words" and not name.endswith((".pairs", ".integers", ".factors"))
             }
         paths = {kind: weights.with_name(matrix_file(kind)) for kind in LINEAR}
         self.matrices = {
@@ -45,14 +45,23 @@ class Fp32Model:
         self.heads, self.size, self.width = (
             int(self.small[f"layout.{name}"]) for name in ("heads", "size", "width")
         )
+        self.layers = len(self.matrices["query"])
         self.padding, self.before = int(self.small["padding"]), bool(self.small.get("parts.before", False))
 
     def vector(self, ids: Int32) -> Float32:
         """The vector float32 [dimension] of a text's token ids, int [tokens]; not normalized."""
-        hidden = self.words[ids] + self.small["positions"][self._positions(ids)]
-        hidden = self._normalized(hidden, self.small["embedded.weight"], self.small["embedded.bias"])
-        for layer in range(len(self.matrices["query"])):
+        hidden = self._embedded(ids)
+        for layer in range(self.layers):
             hidden = self._layer(hidden, layer)
+        return self._finished(hidden, ids)
+
+    def _embedded(self, ids: Int32) -> Float32:
+        """What the first layer is given, [tokens, columns]."""
+        hidden = self.words[ids] + self.small["positions"][self._positions(ids)]
+        return self._normalized(hidden, self.small["embedded.weight"], self.small["embedded.bias"])
+
+    def _finished(self, hidden: Float32, ids: Int32) -> Float32:
+        """The vector, of what the last layer gives, [tokens, columns]."""
         if self.before:
             hidden = self._norm("parts.last", hidden, 0)
         return self._read(hidden[:, : self.width], ids)

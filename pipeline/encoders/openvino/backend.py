@@ -17,10 +17,9 @@ from pipeline.core.errors import InputError
 from pipeline.core.extras import require
 from pipeline.core.openvino_runtime import has_bfloat16, import_openvino
 from pipeline.core.records import Float32, Int32, Int64
-from pipeline.data.collection_files import open_texts
-from pipeline.encoders import conversion
+from pipeline.encoders import calibration, conversion
 from pipeline.encoders.agreement import Reference
-from pipeline.encoders.batching import TokenBatch, batches, tokenize
+from pipeline.encoders.batching import TokenBatch, batches
 from pipeline.encoders.openvino import quantization
 from pipeline.encoders.usage import Usage
 from pipeline.models.model import Model, Settled
@@ -169,14 +168,9 @@ def _quantize(model: Model, converted: Artifact, draft: Draft) -> dict[str, Any]
     """Calibrate on passages of the corpus, with the prompt and length they are encoded with."""
     from tokenizers import Tokenizer
 
-    if model.corpus is None:
-        raise ValueError("an int8 model needs a corpus to calibrate on")
     log.info("calibrating %s in int8, once", model.name)
-    before, after = model.prompts["passages"]
-    passages = quantization.calibration_texts(open_texts(model.corpus.path))
+    tokens = calibration.calibration_tokens(model, Tokenizer.from_file(str(converted.path(TOKENIZER))))
     most = model.max_lengths["passages"]
-    tokenizer = Tokenizer.from_file(str(converted.path(TOKENIZER)))
-    tokens = tokenize(tokenizer, [before + text + after for text in passages], most)
     arrays: dict[str, Any] = {}
     for number, batch in enumerate(batches(OpenVINOBatches(model), [list(enumerate(tokens))], most, Usage())):
         arrays |= {f"ids-{number}": batch.ids, f"mask-{number}": batch.mask}
@@ -217,10 +211,7 @@ def _int8_recipe(model: Model) -> Recipe:
     plain = {
         "schema": INT8_SCHEMA,
         "converted": _recipe(model).key,
-        "corpus": model.corpus.identity if model.corpus else None,
-        "prompt": list(model.prompts["passages"]),
-        "max_length": model.max_lengths["passages"],
-        "sample": [quantization.SAMPLE, quantization.SEED],
+        **calibration.calibration_recipe(model),
         "nncf": nncf,
     }
     return Recipe("openvino", plain)

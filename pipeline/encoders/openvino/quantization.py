@@ -15,24 +15,12 @@ import numpy as np
 
 from pipeline.core.extras import require
 from pipeline.core.openvino_runtime import import_openvino
-from pipeline.core.records import Int64, Texts
-
-SAMPLE = 256  # passages that NNCF observes the model on
-SEED = 0  # for drawing them
 
 
 def nncf_version() -> str:
     """The version of the installed package nncf, which is part of the key."""
     require("nncf", "int8", "model.precision: int8")
     return version("nncf")
-
-
-def calibration_texts(passages: Texts) -> list[str]:
-    """The passages a model is calibrated on: drawn with a fixed seed, in the corpus's order."""
-    count = min(SAMPLE, len(passages))
-    rows: Int64 = np.sort(np.random.default_rng(SEED).choice(len(passages), count, replace=False))
-    texts: list[str] = passages.texts.take(rows).to_pylist()
-    return texts
 
 
 def quantize(source: Path, target: Path, batches: Path) -> None:
