@@ -8,10 +8,10 @@ is.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from pipeline.core import machine
 from pipeline.core.errors import InputError
@@ -73,9 +73,20 @@ class _Keys(dict[str, str]):
         return self._recipe(name).key
 
 
+class Planned(Protocol):
+    """A benchmark whose stages are known."""
+
+    @property
+    def making(self) -> Making:
+        """Its artifacts."""
+
+
 @dataclass
 class Making:
     """The artifacts of one plan, found or made.
+
+    It has no reference to its own benchmark: artifacts that a run has found stay locked as long as it exists,
+    and objects that refer to each other stay until Python looks for them.
 
     Args:
         stages: The plan.
@@ -85,8 +96,8 @@ class Making:
         fresh: Make every stage again.
         made_afresh: Keys of the artifacts made in this process, which `fresh` does not make again.
         engines: Holds the engine that is open.
-        to_come: Gives the makings of the benchmarks of the same call that have not begun, of whose stages one
-            that runs may make parts.
+        to_come: The benchmarks of the same call that have not begun, of whose stages one that runs may make
+            parts.
     """
 
     stages: Plan
@@ -96,7 +107,7 @@ class Making:
     fresh: bool
     made_afresh: set[str]
     engines: OpenEngine
-    to_come: Callable[[], Iterable[Making]]
+    to_come: Sequence[Planned]
     _recipes: dict[str, Recipe] = field(default_factory=dict, init=False)
     _outcomes: dict[str, StageOutcome] = field(default_factory=dict, init=False)
     _opened: dict[str, Any] = field(default_factory=dict, init=False)
@@ -227,7 +238,7 @@ class Making:
         """Stages with an equal `Stage.shared` that are still to be made, for this plan or one to come."""
         shared, own = self.stages[name].shared, self.recipe(name).key
         found: dict[str, Beside] = {}
-        for making in (self, *self.to_come()) if shared else ():
+        for making in (self, *(each.making for each in self.to_come)) if shared else ():
             if making.store is not self.store:
                 continue
             for other in making.missing():

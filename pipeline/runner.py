@@ -11,7 +11,6 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Any
 
 from pipeline.config import Config
 from pipeline.core.errors import UnsuitedError
-from pipeline.core.progress import Bar, Progress, silent
+from pipeline.core.progress import Progress, silent
 from pipeline.core.records import Collection
 from pipeline.data.collection_files import CORPUS
 from pipeline.making import Making, OpenEngine, StageOutcome
@@ -87,13 +86,15 @@ class Benchmark:
     def making(self) -> Making:
         """Finds or makes the artifacts of the stages."""
         return Making(
-            self.stages, self.retriever.ranking, self.store, self._open_bar, self.fresh, self.made_afresh,
-            self.engines, lambda: (each.making for each in self.to_come),
+            self.stages, self.retriever.ranking, self.store, self.progress, self.fresh, self.made_afresh,
+            self.engines, self.to_come,
         )  # fmt: skip
 
-    def _open_bar(self, label: str, total: int | None, unit: str) -> AbstractContextManager[Bar]:
-        """A progress bar; `progress` may be set until the run begins."""
-        return self.progress(label, total, unit)
+    def show_by(self, progress: Progress) -> None:
+        """Open progress bars by another function from now on."""
+        self.progress = progress
+        if "making" in self.__dict__:
+            self.making.progress = progress
 
     @property
     def reported(self) -> list[str]:

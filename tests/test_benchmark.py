@@ -384,6 +384,6 @@ def test_bars_are_those_that_are_set_when_work_begins(workplace: Path) -> None:
         labels.append(label)
         return silent(label, total, unit)
 
-    benchmark.progress = numbered(record, 2, 5)
+    benchmark.show_by(numbered(record, 2, 5))
     benchmark.ensure("data")
     assert labels == ["[2/5] reading passages"]

@@ -95,7 +95,7 @@ class Run:
             return self._run_suite(progress)
         benchmark = self.waiting.pop(0)
         log.info("%d of %d: %s", number, total, self.config.name)
-        benchmark.progress = numbered(progress, number, total)
+        benchmark.show_by(numbered(progress, number, total))
         try:
             return Outcome(self.config, finish(benchmark, self.folder), None)
         except Exception as failure:
@@ -115,7 +115,7 @@ class Run:
         """Run every collection; one that fails does not stop those after it."""
         order = list(self.config.members)
         for benchmark in self.waiting:
-            benchmark.progress = numbered(progress, order.index(benchmark.config.name) + 1, len(order))
+            benchmark.show_by(numbered(progress, order.index(benchmark.config.name) + 1, len(order)))
         self._make_by_engine()
         while self.waiting:
             benchmark = self.waiting.pop(0)
