@@ -162,7 +162,7 @@ def folder(bge_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_minilm_in_int8_is_close_to_int16(
     corpus: CalibrationCorpus, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(calibration, "SAMPLE", 32)
+    monkeypatch.setattr(calibration, "SAMPLE", 16)
     found = encoded("all-minilm-l6-v2", corpus, store)
     assert (found * encoded("all-minilm-l6-v2", corpus, store, "int16")).sum(axis=1).min() > 0.999
     made = facts("all-minilm-l6-v2", corpus, store)
