@@ -37,11 +37,6 @@ SHAPE = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
-    return Store(tmp_path_factory.mktemp("store"))
-
-
 @pytest.fixture
 def saved(bge_folder: Path, tmp_path: Path) -> Callable[[Any], Path]:
     """Writes a model into a folder that has the tokenizer of another."""

@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline import data
-from pipeline.config import BACKENDS, SOURCES
+from pipeline.config import BACKENDS
 from pipeline.core.errors import UnsuitedError
 from pipeline.core.progress import silent
 from pipeline.core.records import Float32
-from pipeline.data.collection_files import CORPUS, open_texts
+from pipeline.data.collection_files import open_texts
 from pipeline.encoders import CalibrationCorpus, Usage, calibration, open_encoder, prepared_keys, resolve
 from pipeline.encoders.native import backend, int8_model, mixed, prepared
 from pipeline.encoders.native.layers import BLOCK
@@ -25,23 +24,8 @@ from pipeline.encoders.native.mixed import MixedLinear
 from pipeline.encoders.native.rounding import Int8Layer, rounded
 from pipeline.kernels.int8 import LONGEST, in_panels, row_factors
 from pipeline.kernels.int16 import PANEL, Workspace
-from pipeline.storage.artifacts import Recipe
 from pipeline.storage.store import Store
 from pipeline.storage.vector_forms import unit_vectors
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
-    return Store(tmp_path_factory.mktemp("store"))
-
-
-@pytest.fixture(scope="module")
-def corpus(store: Store) -> CalibrationCorpus:
-    """The sample's passages, as the data stage leaves them."""
-    made, _ = store.make(
-        Recipe("data", {}), lambda draft: (data.load(SOURCES.make(source="sample"), draft), {})
-    )
-    return CalibrationCorpus({"sample": 1}, made.path(CORPUS))
 
 
 def whole_numbers(layer: Int8Layer, n: int) -> Any:

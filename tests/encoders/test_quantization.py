@@ -9,13 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipeline import data
-from pipeline.config import BACKENDS, SOURCES, ModelSettings
+from pipeline.config import BACKENDS, ModelSettings
 from pipeline.core import extras
 from pipeline.core.errors import InputError
 from pipeline.core.progress import silent
 from pipeline.core.records import Float32, Texts
-from pipeline.data.collection_files import CORPUS, open_texts
+from pipeline.data.collection_files import open_texts
 from pipeline.encoders import (
     CalibrationCorpus,
     Usage,
@@ -25,23 +24,8 @@ from pipeline.encoders import (
     prepared_keys,
     resolve,
 )
-from pipeline.storage.artifacts import Recipe
 from pipeline.storage.store import Store
 from pipeline.storage.vector_forms import unit_vectors
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
-    return Store(tmp_path_factory.mktemp("store"))
-
-
-@pytest.fixture(scope="module")
-def corpus(store: Store) -> CalibrationCorpus:
-    """The sample's passages, as the data stage leaves them."""
-    made, _ = store.make(
-        Recipe("data", {}), lambda draft: (data.load(SOURCES.make(source="sample"), draft), {})
-    )
-    return CalibrationCorpus({"sample": 1}, made.path(CORPUS))
 
 
 def encode(config: ModelSettings, corpus: CalibrationCorpus, store: Store) -> Float32:
