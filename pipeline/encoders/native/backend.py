@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pipeline.encoders.native.packed_model import PackedModel
 
 PRECISION = "number format the model computes in: int16, or int8 wherever that keeps vectors close"
-INT8_LIMIT = 0.995  # the lowest cosine to fp32 of texts of any kind; chosen is for 0.999 of passages
+INT8_LIMIT = 0.995  # the lowest cosine to fp32 of texts of any kind, below the goal for passages
 INSTEAD = "set model.backend to openvino and model.precision to fp32"
 
 

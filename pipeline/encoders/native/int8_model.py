@@ -46,12 +46,13 @@ def _mix(model: Model, packed: Artifact, draft: Draft) -> dict[str, Any]:
     from tokenizers import Tokenizer
 
     from pipeline.encoders.native.choosing import mixture
+    from pipeline.encoders.native.layers import Linear
     from pipeline.encoders.native.reference import LINEAR, matrix_file
 
     log.info("choosing the layers of %s to compute in int8, once", model.name)
     tokens = calibration.calibration_tokens(model, Tokenizer.from_file(str(packed.path(TOKENIZER))))
     made = mixture(packed.path(WEIGHTS), model.pooling, tokens, GOAL)
-    replaced = {f"{kind}.{part}" for kind in LINEAR for part in ("pairs", "factors", "bias")}
+    replaced = {f"{kind}.{part}" for kind in LINEAR for part in Linear._fields}
     with np.load(packed.path(WEIGHTS), allow_pickle=False) as stored:
         kept: dict[str, Any] = {name: stored[name] for name in stored.files if name not in replaced}
     arrays: dict[str, Any] = kept | made.arrays

@@ -10,13 +10,12 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import float32
 from numba.extending import overload
 
 from pipeline.core.records import Float32
 from pipeline.encoders.native.fp32 import FloatLinear, float_linear
 from pipeline.encoders.native.mixed import MixedLinear, int8_linear
-from pipeline.kernels import functions
+from pipeline.encoders.native.rows import scale_sums
 from pipeline.kernels.compiling import OPTIONS, merged
 from pipeline.kernels.int16 import PANEL, Workspace, round_rows
 from pipeline.kernels.tiles import INTEGER_WIDTH, TALL, int16_tile
@@ -52,10 +51,6 @@ class Weights(NamedTuple):
     up: Linear  # first feed-forward layer; with `Parts.gate` what is activated, and below it the other half
     down: Linear  # second feed-forward layer
     output: LayerNorm  # of its output plus the input of `up`; with `Parts.before`, of that input alone
-
-
-GELU, SILU = 0, 1  # activations
-EVERYWHERE = 1 << 30  # the window of a layer whose tokens all see each other
 
 
 class Layout(NamedTuple):
@@ -104,13 +99,7 @@ def linear(x: Float32, layers: Linear, layer: int, gelu: bool, space: Workspace,
                     weights, panel * pairs + j, PANEL, pairs,
                 )  # fmt: skip
     for i in range(n):
-        sums, factor = space.sums[i * m : (i + 1) * m], space.factors[i]
-        if gelu:
-            for j in range(m):
-                out[i, j] = functions.gelu(float32(sums[j]) * (factor * factors[j]) + bias[j])
-        else:
-            for j in range(m):
-                out[i, j] = float32(sums[j]) * (factor * factors[j]) + bias[j]
+        scale_sums(space.sums[i * m : (i + 1) * m], space.factors[i], factors, bias, gelu, out[i])
 
 
 def multiply(

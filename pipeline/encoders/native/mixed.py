@@ -8,10 +8,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import float32
 
 from pipeline.core.records import Float32
-from pipeline.kernels import functions
+from pipeline.encoders.native.rows import scale_sums
 from pipeline.kernels.compiling import merged
 from pipeline.kernels.int8 import round_to_bytes
 from pipeline.kernels.int16 import PANEL, Workspace
@@ -59,9 +58,4 @@ def int8_linear(
         sums, factor, zero = space.sums[i * m : (i + 1) * m], space.factors[i], zeros[i]
         for j in range(m):
             sums[j] -= zero * weight_sums[j]
-        if gelu:
-            for j in range(m):
-                out[i, j] = functions.gelu(float32(sums[j]) * (factor * factors[j]) + bias[j])
-        else:
-            for j in range(m):
-                out[i, j] = float32(sums[j]) * (factor * factors[j]) + bias[j]
+        scale_sums(sums, factor, factors, bias, gelu, out[i])

@@ -1,15 +1,35 @@
-"""Steps of a layer that go through the rows of some tokens: sums, normalization, gates, rotary positions."""
+"""Steps of a layer that go through the rows of some tokens: sums, normalization, gates, rotary positions.
+
+Integer sums of a linear layer become floats here too.
+"""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from numba import float32
 
-from pipeline.core.records import Float32, Int64
+from pipeline.core.records import Float32, Int32, Int64
+from pipeline.kernels import functions
 from pipeline.kernels.compiling import inlined, merged
 from pipeline.kernels.functions import exp, gelu
 
 GELU, SILU = 0, 1  # activations
+
+
+@merged
+def scale_sums(sums: Int32, factor: Any, factors: Float32, bias: Float32, gelu: bool, out: Float32) -> None:
+    """Set a row of a linear layer's outputs, float32 [m], to its integer sums times both factors, plus bias.
+
+    `factor` is that of the layer's input, and `factors` are those of the rows of weights.
+    """
+    if gelu:
+        for j in range(len(out)):
+            out[j] = functions.gelu(float32(sums[j]) * (factor * factors[j]) + bias[j])
+    else:
+        for j in range(len(out)):
+            out[j] = float32(sums[j]) * (factor * factors[j]) + bias[j]
 
 
 @merged
