@@ -106,10 +106,7 @@ def main() -> None:
             compare_sparse(folder_of, texts, arguments.rounds, store)
             return
         name = random_model(Path(folder) / SHAPE) if arguments.model == SHAPE else arguments.model
-        encoders = build(name, store, corpus, arguments.only, Path(folder))
-        model = resolve(BACKENDS.make(name=name))
-        assert isinstance(model, Model)
-        encoders |= {f"llama.cpp {path.stem}": llama_cpp(path, model.pooling) for path in arguments.gguf}
+        encoders = build(name, store, corpus, arguments.only, arguments.gguf, Path(folder))
         compare(encoders, texts, arguments.rounds, work(name, texts), layer_shape(name))
 
 
@@ -167,9 +164,9 @@ def work(name: str, texts: list[str]) -> tuple[int, float]:
 
 
 def build(
-    name: str, store: Store, corpus: CalibrationCorpus, only: list[str] | None, work: Path
+    name: str, store: Store, corpus: CalibrationCorpus, only: list[str] | None, gguf: list[Path], work: Path
 ) -> dict[str, Encode]:
-    """Every encoder that is asked for, loaded."""
+    """Every encoder that is asked for, loaded; llama.cpp with each of the files `gguf`."""
     from FlagEmbedding import FlagModel
     from sentence_transformers import SentenceTransformer
 
@@ -190,7 +187,8 @@ def build(
         if (backend, precision) != ("openvino", "int8") or importlib.util.find_spec("nncf"):
             encoders[f"{backend}-{precision}"] = ours(name, backend, precision, store, corpus)
     peers = installed_peers(model.files.folder(), model.pooling, work)
-    return encoders | {peer: peers[peer] for peer in peers if only is None or peer in only}
+    encoders |= {peer: peers[peer] for peer in peers if only is None or peer in only}
+    return encoders | {f"llama.cpp {path.stem}": llama_cpp(path, model.pooling) for path in gguf}
 
 
 def ours(name: str, backend: str, precision: str, store: Store, corpus: CalibrationCorpus) -> Encode:
@@ -315,12 +313,12 @@ def matrix_rates(
 def int16_rate(width: int, inner: int, seconds: float) -> float:
     """GFLOP/s of our own product, all threads together."""
     from pipeline.encoders.native import layers
-    from pipeline.kernels.int16 import Workspace, pack_rows
+    from pipeline.encoders.products import packed_layer
+    from pipeline.kernels.int16 import Workspace
 
     rows, size = layers.BLOCK, layers.BLOCK * inner
     left, right = (np.random.default_rng(0).random((n, width), np.float32) for n in (rows, inner))
-    pairs, factors = pack_rows(right)
-    layer = layers.Linear(pairs[None], factors[None], np.zeros((1, inner), np.float32))
+    layer = packed_layer(right)
 
     def multiply(until: float) -> int:
         space = Workspace(np.zeros(size, np.int16), np.empty(rows, np.float32), np.empty(size, np.int32))
