@@ -65,7 +65,8 @@ class _Scores(NamedTuple):
     """Memory for six queries of one head."""
 
     sums: Any  # int32 [6, tokens], and later [6, size]
-    row: Any  # float32 [tokens]
+    numbers: Any  # float32 [6, tokens], laid flat
+    lanes: Any  # float32 [6, LANES], laid flat
     shares: Any  # int16 [6, tokens], laid flat
     pairs: Any  # the same memory as int32 [6, tokens / 2], laid flat
     factors: Any  # float32 [6]
@@ -167,17 +168,14 @@ def _multiply(
 
 
 @merged
-def _round_shares(
+def _scale_scores(
     scores: _Scores, number: int, row: int, n: int, first: int, end: int, factor: Any, keys: Float32,
     biases: Any, flat: Float32, bias: int,
 ) -> None:  # fmt: skip
-    """Softmax of one query's scores, rounded: 2 to the power of the scores, of which `factor` has log2 e.
-
-    The largest score is subtracted first, so no power is above 1. Shares are not divided by their sum: what
-    is made of them will be, so that the mean of like values is that value, however shares were rounded.
+    """Scores of one query from its sums, and the largest of each lane.
 
     Args:
-        scores: Memory; its sums are read, and its shares and factors are written.
+        scores: Memory; its sums are read, and its numbers and `lanes` are written.
         number: Which of the six queries.
         row: Numbers of a row in `scores`.
         n: Number of keys, rounded up to a multiple of LANES.
@@ -197,18 +195,47 @@ def _round_shares(
         if j < first or j + LANES > end:
             score = kept(score, first - j, end - j, float32(_UNSEEN))
         best = larger_of(best, score)
-        store(scores.row, j, score)
-    top, sums, squares = spread(largest(best)), spread(float32(0)), spread(float32(0))
-    for j in range(0, n, LANES):
-        power = power_of_two(load(scores.row, j) - top)
-        squares = squares + power * power
-        store(scores.row, j, power)
-    scales = spread(float32(ROW_LENGTH) / np.sqrt(total(squares)))
-    for j in range(0, n, LANES):
-        share = nearest(load(scores.row, j) * scales)
-        sums = sums + share
-        store_rounded(scores.shares, number * row + j, share)
-    scores.factors[number] = float32(1) / total(sums)
+        store(scores.numbers, number * row + j, score)
+    store(scores.lanes, number * LANES, best)
+
+
+@merged
+def _round_shares(scores: _Scores, rows: int, row: int, n: int) -> None:
+    """Softmax of the scores of some queries, rounded: 2 to the power of the scores, whose factor has log2 e.
+
+    The largest score is subtracted first, so no power is above 1. Shares are not divided by their sum: what
+    is made of them will be, so that the mean of like values is that value, however shares were rounded.
+
+    Each step is done for all queries before the next one: a sum over the lanes of a register takes many
+    cycles, in which the processor works on the other queries.
+
+    Args:
+        scores: Memory; its numbers and `lanes` are read, and its shares and factors are written.
+        rows: Number of queries.
+        row: Numbers of a row in `scores`.
+        n: Number of keys, rounded up to a multiple of LANES.
+    """
+    for number in range(rows):
+        scores.factors[number] = largest(load(scores.lanes, number * LANES))
+    for number in range(rows):
+        top, squares = spread(scores.factors[number]), spread(float32(0))
+        for j in range(number * row, number * row + n, LANES):
+            power = power_of_two(load(scores.numbers, j) - top)
+            squares = squares + power * power
+            store(scores.numbers, j, power)
+        store(scores.lanes, number * LANES, squares)
+    for number in range(rows):
+        length = np.sqrt(total(load(scores.lanes, number * LANES)))
+        scores.factors[number] = float32(ROW_LENGTH) / length
+    for number in range(rows):
+        scales, sums = spread(scores.factors[number]), spread(float32(0))
+        for j in range(number * row, number * row + n, LANES):
+            share = nearest(load(scores.numbers, j) * scales)
+            sums = sums + share
+            store_rounded(scores.shares, j, share)
+        store(scores.lanes, number * LANES, sums)
+    for number in range(rows):
+        scores.factors[number] = float32(1) / total(load(scores.lanes, number * LANES))
 
 
 @merged
@@ -230,8 +257,10 @@ def _memory(most: int, heads: int, size: int, width: int) -> Any:
     values = _Values(pairs, np.empty(width, np.float32), np.empty(width, np.float32))
     turned = np.empty(size // 2 * most + LANES, np.int32)
     sums, shares = np.empty(TALL * max(most, size), np.int32), np.empty(TALL * most, np.int16)
-    row, factors = np.empty(most, np.float32), np.empty(TALL, np.float32)
-    return queries, keys, values, turned, _Scores(sums, row, shares, shares.view(np.int32), factors)
+    numbers, lanes = np.empty(TALL * most, np.float32), np.empty(TALL * LANES, np.float32)
+    pairs = shares.view(np.int32)
+    scores = _Scores(sums, numbers, lanes, shares, pairs, np.empty(TALL, np.float32))
+    return queries, keys, values, turned, scores
 
 
 @merged
@@ -275,7 +304,8 @@ def attend(
                     first, end = max(own - window, 0) - low, min(own + window + 1, length) - low
                     factor = queries.factors[head, own] * float32(_LOG2_E)
                     factors = keys.factors[head, low:]
-                    _round_shares(scores, row, most, n, first, end, factor, factors, biases, flat, bias)
+                    _scale_scores(scores, row, most, n, first, end, factor, factors, biases, flat, bias)
+                _round_shares(scores, rows, most, n)
                 at = (head * (most // 2) + low // 2) * size
                 _multiply(
                     scores.sums,
