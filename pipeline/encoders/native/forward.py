@@ -19,7 +19,7 @@ from pipeline.core.records import Float32, Int64
 from pipeline.encoders.native import attention, fp32, integer_attention, layers, mixed, rows
 from pipeline.encoders.native.attention import EVERYWHERE
 from pipeline.encoders.native.fp32 import FloatLinear
-from pipeline.encoders.native.layers import BLOCK, LayerNorm, Layout, Linear, Weights, multiply
+from pipeline.encoders.native.layers import BLOCK, LayerNorm, Layout, Linear, Weights, block_size, multiply
 from pipeline.encoders.native.rows import add, add_and_normalize, copy_rows, gate, normalize, rotate
 from pipeline.kernels.compiling import OPTIONS, compiled
 from pipeline.kernels.int16 import PANEL, Workspace
@@ -100,7 +100,7 @@ def _forward(
         np.empty(BLOCK * widest, np.int32),
     )
     up_rows, added_rows = np.empty((BLOCK, made_up), np.float32), np.empty((BLOCK, columns), np.float32)
-    starts, queries = texts, tokens
+    starts, queries, together = texts, tokens, block_size(tokens)
     if parts is not None:
         gated_rows = np.empty((BLOCK, made_up // 2), np.float32)
         normal = np.zeros((tokens if parts.before else 0, columns), np.float32)
@@ -117,8 +117,8 @@ def _forward(
                 normalize(x, norm, bias, width, epsilon, normal)
             else:
                 normal[:] = x
-        for start in range(0, tokens, BLOCK):
-            end = min(start + BLOCK, tokens)
+        for start in range(0, tokens, together):
+            end = min(start + together, tokens)
             both_rows = key_value[start:end]
             multiply(given[start:end], weights.key_value, layer, False, space, both_rows)
             if parts is not None and len(parts.turns):
@@ -132,8 +132,8 @@ def _forward(
                 places[:queries] = 0
             if parts is not None and parts.before:
                 copy_rows(normal, texts[:-1], normal)
-        for start in range(0, queries, BLOCK):
-            end = min(start + BLOCK, queries)
+        for start in range(0, queries, together):
+            end = min(start + together, queries)
             query_rows = query[start:end]
             multiply(given[start:end], weights.query, layer, False, space, query_rows)
             if parts is not None and len(parts.turns):
@@ -145,8 +145,8 @@ def _forward(
             window, biases = parts.windows[layer], parts.biases
             _attend(weights.mixed, query, starts, key_value, texts, heads, size, window, biases, attended)
         feed_norm, feed_bias = weights.output.weight[layer], weights.output.bias[layer]
-        for start in range(0, queries, BLOCK):
-            end = min(start + BLOCK, queries)
+        for start in range(0, queries, together):
+            end = min(start + together, queries)
             n = end - start
             rows, up, down = x[start:end], up_rows[:n], added_rows[:n]
             multiply(attended[start:end], weights.mixed, layer, False, space, down)

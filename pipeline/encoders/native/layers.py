@@ -23,6 +23,13 @@ from pipeline.kernels.tiles import INTEGER_WIDTH, TALL, int16_tile
 BLOCK = 96  # tokens computed together in a layer: their activations fit into the processor's cache
 
 
+@merged
+def block_size(tokens: int) -> int:
+    """Tokens of each block: blocks of about one size, because each reads all weights, however small it is."""
+    blocks = max(-(-tokens // BLOCK), 1)
+    return -(-tokens // (blocks * TALL)) * TALL
+
+
 class Linear(NamedTuple):
     """One kind of linear layer with n outputs and k inputs, of all layers of a network; see `pack_rows`."""
 
