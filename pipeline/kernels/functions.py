@@ -10,6 +10,16 @@ from numba import float32, int32, types
 from numba.extending import intrinsic
 
 from pipeline.kernels.compiling import inlined
+from pipeline.kernels.tiles import add_product
+
+_FAR = 5.5
+_TAIL = (
+    -0.00560500892, 0.00536690746, 0.030181706, -0.0436106212, -0.0491053015, 0.133307889, -0.0349267796,
+    -0.163107842, 0.218442023, -0.0513857007, -0.177167684, 0.271888524, -0.206807807, 0.0945579782,
+    -0.0250080694, 0.00297977403,
+)  # fmt: skip
+"""The polynomial in 2 z / 5.5 - 1, the highest power first, whose product with z is nearest to z P(X > z)
+for a normal X and z from 0 to 5.5; the error is 2e-7."""
 
 
 @intrinsic
@@ -53,19 +63,37 @@ def exp(x: Any) -> Any:
     return series * _float_of_bits((int32(whole) + int32(127)) << int32(23))
 
 
+def write_gelu(builder: Any, x: Any) -> Any:
+    """LLVM's instructions for GELU, x times the normal distribution function at x, of a number or a vector.
+
+    That is the larger of x and 0, less z P(X > z) with z = |x| and a normal X. The second term has no kink,
+    and beyond z = 5.5 it is below 1.1e-7. A polynomial needs one instruction for each of its powers, and is
+    faster than an exponential and a division.
+    """
+
+    def number(value: float) -> Any:
+        return ir.Constant(x.type, [value] * x.type.count if isinstance(x.type, ir.VectorType) else value)
+
+    flags = ["nnan", "nsz"]
+    above = builder.fcmp_ordered(">", x, number(0.0), flags=flags)
+    positive, z = builder.select(above, x, number(0.0)), builder.select(above, x, builder.fneg(x))
+    z = builder.select(builder.fcmp_ordered("<", z, number(_FAR), flags=flags), z, number(_FAR))
+    t = add_product(builder, number(-1.0), z, number(2 / _FAR))
+    tail = number(_TAIL[0])
+    for coefficient in _TAIL[1:]:
+        tail = add_product(builder, number(coefficient), tail, t)
+    return add_product(builder, positive, builder.fneg(z), tail)
+
+
+@intrinsic
+def _gelu(typing: Any, x: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return write_gelu(builder, arguments[0])
+
+    return types.float32(types.float32), generate
+
+
 @inlined
 def gelu(x: Any) -> Any:
-    """GELU: x times the normal distribution function at x.
-
-    With `tail` = P(X > |x|) it is x - x tail for x >= 0 and x tail for x < 0; the last line is both at once,
-    without a branch. The tail is erfc(|x| / sqrt 2) / 2 to 1e-7 (Abramowitz and Stegun, 7.1.26).
-    """
-    size = abs(x)
-    z = size * float32(0.7071067811865476)
-    t = float32(1) / (float32(1) + float32(0.3275911) * z)
-    series = float32(1.061405429) * t - float32(1.453152027)
-    series = series * t + float32(1.421413741)
-    series = series * t - float32(0.284496736)
-    series = series * t + float32(0.254829592)
-    tail = float32(0.5) * series * t * exp(-z * z)
-    return float32(0.5) * (x + size) - size * tail
+    """See `write_gelu`; the error is below 5e-7, about the rounding of the largest numbers that have one."""
+    return _gelu(x)

@@ -63,5 +63,4 @@ def round_rows(x: Float32, space: Workspace) -> None:
         space.factors[i] = float32(1) / factor
         row = space.rows[i * k : (i + 1) * k]
         for j in range(k):
-            value = x[i, j] * factor
-            row[j] = int32(value + (float32(0.5) if value >= float32(0) else float32(-0.5)))
+            row[j] = int32(np.rint(x[i, j] * factor))

@@ -9,6 +9,9 @@ products, where a product that is added to something becomes one instruction; an
 them writes LLVM instructions, as `pipeline.kernels.tiles` explains. Arrays are indexed as if they were flat,
 and bounds are not checked.
 
+A panel is 64 numbers, in as many registers as that takes. What is computed with panels reads each constant
+once for all of them, and gives the processor several sums to add to at a time.
+
 Rounding: a float32 of a size near 1.5 * 2^23 has no bits for fractions. So adding that number to x rounds x
 to a whole number, which then stands in the last bits of the sum, also if it is negative.
 """
@@ -25,6 +28,8 @@ from numba.core.typing.templates import ConcreteTemplate, infer_global, signatur
 from numba.extending import intrinsic, lower_builtin, models, register_model
 from numba.np.arrayobj import make_array
 
+from pipeline.kernels.functions import write_gelu
+from pipeline.kernels.int16 import PANEL
 from pipeline.kernels.tiles import LANES
 
 _FLOAT, _WORD, _SHORT = ir.FloatType(), ir.IntType(32), ir.IntType(16)
@@ -41,17 +46,18 @@ _LARGER = ["nnan", "nsz"]  # no NaN, and no difference between 0 and -0
 
 
 class _Register(types.Type):  # type: ignore[misc]
-    def __init__(self) -> None:
-        super().__init__("Register")
+    def __init__(self, lanes: int) -> None:
+        super().__init__(f"Register of {lanes}")
+        self.lanes = lanes
 
 
 @register_model(_Register)
 class _RegisterModel(models.PrimitiveModel):  # type: ignore[misc]
     def __init__(self, manager: Any, kind: Any) -> None:
-        super().__init__(manager, kind, _FLOATS)
+        super().__init__(manager, kind, ir.VectorType(_FLOAT, kind.lanes))
 
 
-_register, _place = _Register(), types.intp
+_register, _panel, _place = _Register(LANES), _Register(PANEL), types.intp
 
 
 def _define(operation: Any, name: str) -> None:
@@ -59,9 +65,9 @@ def _define(operation: Any, name: str) -> None:
 
     @infer_global(operation)
     class _Typed(ConcreteTemplate):  # type: ignore[misc]
-        cases = (signature(_register, _register, _register),)
+        cases = tuple(signature(kind, kind, kind) for kind in (_register, _panel))
 
-    @lower_builtin(operation, _register, _register)
+    @lower_builtin(operation, _Register, _Register)
     def _lowered(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return getattr(builder, name)(*arguments, flags=["contract"])
 
@@ -103,7 +109,7 @@ def _copied(builder: Any, number: Any, kind: Any) -> Any:
     """A register with one number in all lanes."""
     undefined = ir.Constant(kind, ir.Undefined)
     one = builder.insert_element(undefined, number, _WORD(0))
-    return builder.shuffle_vector(one, undefined, ir.Constant(_WORDS, None))
+    return builder.shuffle_vector(one, undefined, ir.Constant(ir.VectorType(_WORD, kind.count), None))
 
 
 def _rounded(builder: Any, numbers: Any) -> Any:
@@ -120,34 +126,58 @@ def _nearest(builder: Any, numbers: Any) -> Any:
     return builder.call(builder.module.declare_intrinsic(f"llvm.rint.v{LANES}f32", fnty=kind), [numbers])
 
 
-@intrinsic
-def load(typing: Any, array: Any, at: Any) -> Any:
-    """The numbers at, at + 1 … of a float32 array."""
+def _loading(result: Any) -> Any:
+    """Make a function that reads a register, or a panel."""
+    kind = ir.VectorType(_FLOAT, result.lanes)
 
     def write(builder: Any, array: Any, at: Any) -> Any:
-        return builder.load(_at(builder, array, at, _FLOATS), align=4)
+        return builder.load(_at(builder, array, at, kind), align=4)
 
-    return _function(_register(array, _place), write)
+    @intrinsic
+    def loaded(typing: Any, array: Any, at: Any) -> Any:
+        return _function(result(array, _place), write)
+
+    return loaded
 
 
-@intrinsic
-def load_sums(typing: Any, array: Any, at: Any) -> Any:
-    """The numbers at, at + 1 … of an int32 array."""
+def _loading_sums(result: Any) -> Any:
+    """Make a function that reads a register, or a panel, of whole numbers as floats."""
+    kind, words = ir.VectorType(_FLOAT, result.lanes), ir.VectorType(_WORD, result.lanes)
 
     def write(builder: Any, array: Any, at: Any) -> Any:
-        return builder.sitofp(builder.load(_at(builder, array, at, _WORDS), align=4), _FLOATS)
+        return builder.sitofp(builder.load(_at(builder, array, at, words), align=4), kind)
 
-    return _function(_register(array, _place), write)
+    @intrinsic
+    def loaded(typing: Any, array: Any, at: Any) -> Any:
+        return _function(result(array, _place), write)
+
+    return loaded
+
+
+def _spreading(result: Any) -> Any:
+    """Make a function that copies a float32 to all lanes of a register, or of a panel."""
+    kind = ir.VectorType(_FLOAT, result.lanes)
+
+    @intrinsic
+    def made(typing: Any, number: Any) -> Any:
+        return _function(result(types.float32), lambda builder, number: _copied(builder, number, kind))
+
+    return made
+
+
+load, load_panel = _loading(_register), _loading(_panel)
+load_sums, load_sums_panel = _loading_sums(_register), _loading_sums(_panel)
+spread, spread_panel = _spreading(_register), _spreading(_panel)
 
 
 @intrinsic
 def store(typing: Any, array: Any, at: Any, numbers: Any) -> Any:
-    """Write numbers to a float32 array."""
+    """Write the numbers of a register, or of a panel, to a float32 array."""
 
     def write(builder: Any, array: Any, at: Any, numbers: Any) -> None:
-        builder.store(numbers, _at(builder, array, at, _FLOATS), align=4)
+        builder.store(numbers, _at(builder, array, at, numbers.type), align=4)
 
-    return _function(types.void(array, _place, _register), write)
+    return _function(types.void(array, _place, numbers), write)
 
 
 @intrinsic
@@ -174,25 +204,15 @@ def store_pairs(typing: Any, array: Any, at: Any, first: Any, second: Any) -> An
 
 
 @intrinsic
-def spread(typing: Any, number: Any) -> Any:
-    """A float32 in all lanes."""
-
-    def write(builder: Any, number: Any) -> Any:
-        return _copied(builder, number, _FLOATS)
-
-    return _function(_register(types.float32), write)
-
-
-@intrinsic
 def total(typing: Any, numbers: Any) -> Any:
-    """The sum of a register's numbers."""
+    """The sum of the numbers of a register, or of a panel."""
 
     def write(builder: Any, numbers: Any) -> Any:
-        kind = ir.FunctionType(_FLOAT, [_FLOAT, _FLOATS])
-        add = builder.module.declare_intrinsic(f"llvm.vector.reduce.fadd.v{LANES}f32", fnty=kind)
+        kind = ir.FunctionType(_FLOAT, [_FLOAT, numbers.type])
+        add = builder.module.declare_intrinsic(f"llvm.vector.reduce.fadd.v{numbers.type.count}f32", fnty=kind)
         return builder.call(add, [ir.Constant(_FLOAT, -0.0), numbers], fastmath=["reassoc"])
 
-    return _function(types.float32(_register), write)
+    return _function(types.float32(numbers), write)
 
 
 @intrinsic
@@ -262,6 +282,12 @@ def power_of_two(typing: Any, numbers: Any) -> Any:
         return builder.bitcast(builder.add(builder.bitcast(sum_, _WORDS), exponents), _FLOATS)
 
     return _function(_register(_register), write)
+
+
+@intrinsic
+def gelu_panel(typing: Any, numbers: Any) -> Any:
+    """GELU of the numbers of a panel; see `pipeline.kernels.functions.write_gelu`."""
+    return _function(_panel(_panel), write_gelu)
 
 
 @intrinsic

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-INT8_SCHEMA = 1
+INT8_SCHEMA = 2
 GOAL = 0.9995
 """The lowest cosine to fp32 of the passages that layers are chosen on; in a whole collection it is lower."""
 

@@ -1,6 +1,7 @@
 """Steps of a layer that go through the rows of some tokens: sums, normalization, gates, rotary positions.
 
-Integer sums of a linear layer become floats here too.
+Integer sums of a linear layer become floats here too. Rows have whole panels of columns; see
+`pipeline.kernels.registers`.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ import numpy as np
 from numba import float32
 
 from pipeline.core.records import Float32, Int32, Int64
-from pipeline.kernels import functions
-from pipeline.kernels.compiling import inlined, merged
+from pipeline.kernels.compiling import merged
 from pipeline.kernels.functions import exp, gelu
+from pipeline.kernels.int16 import PANEL
+from pipeline.kernels.registers import gelu_panel, load_panel, load_sums_panel, spread_panel, store, total
 
 GELU, SILU = 0, 1  # activations
 
@@ -24,20 +26,21 @@ def scale_sums(sums: Int32, factor: Any, factors: Float32, bias: Float32, gelu: 
 
     `factor` is that of the layer's input, and `factors` are those of the rows of weights.
     """
-    if gelu:
-        for j in range(len(out)):
-            out[j] = functions.gelu(float32(sums[j]) * (factor * factors[j]) + bias[j])
-    else:
-        for j in range(len(out)):
-            out[j] = float32(sums[j]) * (factor * factors[j]) + bias[j]
+    scale = spread_panel(factor)
+    for j in range(0, len(out), PANEL):
+        numbers = load_sums_panel(sums, j) * (scale * load_panel(factors, j)) + load_panel(bias, j)
+        if gelu:
+            numbers = gelu_panel(numbers)
+        store(out, j, numbers)
 
 
 @merged
 def copy_rows(rows: Float32, numbers: Int64, out: Float32) -> None:
     """Set out [n, width] to rows[numbers]; `out` may be `rows` itself if numbers[i] >= i."""
     for i in range(len(numbers)):
-        for j in range(rows.shape[1]):
-            out[i, j] = rows[numbers[i], j]
+        row, copy = rows[numbers[i]], out[i]
+        for j in range(len(copy)):
+            copy[j] = row[j]
 
 
 @merged
@@ -48,27 +51,32 @@ def add(x: Float32, more: Float32) -> None:
             x[i, j] += more[i, j]
 
 
-@inlined
+@merged
 def _normalize_row(
-    x: Float32, weight: Float32, bias: Float32, width: int, epsilon: float, out: Float32
+    x: Float32, sums: Any, weight: Float32, bias: Float32, width: int, epsilon: float, out: Float32
 ) -> None:
-    total = float32(0)
-    for j in range(width):
-        total += x[j]
-    mean, square = total / float32(width), float32(0)
-    for j in range(width):
-        out[j] = x[j] - mean
-        square += out[j] * out[j]
+    """Normalize a row, of which `sums` is the sum of all panels; columns from `width` on hold zeros."""
+    mean = total(sums) / float32(width)
+    means, squares = spread_panel(mean), spread_panel(float32(0))
+    for j in range(0, len(x), PANEL):
+        apart = load_panel(x, j) - means
+        squares = squares + apart * apart
+    square = total(squares) - float32(len(x) - width) * (mean * mean)
     factor = float32(1) / np.sqrt(square / float32(width) + epsilon)
-    for j in range(width):
-        out[j] = out[j] * factor * weight[j] + bias[j]
+    scale = spread_panel(factor)
+    for j in range(0, len(x), PANEL):
+        scaled = (load_panel(x, j) - means) * scale
+        store(out, j, scaled * load_panel(weight, j) + load_panel(bias, j))
 
 
 @merged
 def normalize(x: Float32, weight: Float32, bias: Float32, width: int, epsilon: float, out: Float32) -> None:
     """Set `out` to x [n, columns] with the first `width` numbers of each row normalized; it may be x."""
     for i in range(x.shape[0]):
-        _normalize_row(x[i], weight, bias, width, epsilon, out[i])
+        row, sums = x[i], spread_panel(float32(0))
+        for j in range(0, len(row), PANEL):
+            sums = sums + load_panel(row, j)
+        _normalize_row(row, sums, weight, bias, width, epsilon, out[i])
 
 
 @merged
@@ -77,10 +85,12 @@ def add_and_normalize(
 ) -> None:
     """Add `more` to x in place, then normalize it; see `normalize`."""
     for i in range(x.shape[0]):
-        row = x[i]
-        for j in range(width):
-            row[j] += more[i, j]
-        _normalize_row(row, weight, bias, width, epsilon, row)
+        row, added, sums = x[i], more[i], spread_panel(float32(0))
+        for j in range(0, len(row), PANEL):
+            numbers = load_panel(row, j) + load_panel(added, j)
+            sums = sums + numbers
+            store(row, j, numbers)
+        _normalize_row(row, sums, weight, bias, width, epsilon, row)
 
 
 @merged
