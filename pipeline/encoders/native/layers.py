@@ -18,7 +18,7 @@ from pipeline.encoders.native.mixed import MixedLinear, int8_linear
 from pipeline.encoders.native.rows import scale_sums
 from pipeline.kernels.compiling import OPTIONS, merged
 from pipeline.kernels.int16 import PANEL, Workspace, round_rows
-from pipeline.kernels.tiles import INTEGER_WIDTH, TALL, int16_tile
+from pipeline.kernels.tiles import INTEGER_WIDTH, TALL, fetching_int16_tile
 
 BLOCK = 96  # tokens computed together in a layer: their activations fit into the processor's cache
 
@@ -98,12 +98,14 @@ def linear(x: Float32, layers: Linear, layer: int, gelu: bool, space: Workspace,
     m = out.shape[1]
     rows, weights = space.rows.view(np.int32), layers.pairs[layer]
     factors, bias = layers.factors[layer], layers.bias[layer]
+    step = -(-PANEL // -(-n // TALL))  # all tiles of a panel together fetch the next one
     for panel in range(0, m, PANEL):
         for i in range(0, n, TALL):
+            ahead = (panel + PANEL) * pairs + i // TALL * step * pairs
             for j in range(0, PANEL, INTEGER_WIDTH):
-                int16_tile(
+                fetching_int16_tile(
                     space.sums, i * m + panel + j, m, rows, i * pairs, pairs,
-                    weights, panel * pairs + j, PANEL, pairs,
+                    weights, panel * pairs + j, PANEL, pairs, ahead, step,
                 )  # fmt: skip
     for i in range(n):
         scale_sums(space.sums[i * m : (i + 1) * m], space.factors[i], factors, bias, gelu, out[i])
