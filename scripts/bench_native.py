@@ -1,0 +1,200 @@
+#!/usr/bin/env python
+"""Where the time of the `native` backend goes: each step of a layer alone, against a whole run.
+
+    .venv/bin/python scripts/bench_native.py
+    .venv/bin/python scripts/bench_native.py --model bge-base-shape --passages 300
+
+Each step is done again and again on the same rows, by all cores at once, so its inputs are in the cache and
+no other step is between. What the steps take together is the machine's limit for this arithmetic. A run does
+them once for each token and layer. It also fetches weights and activations from memory, tokenizes, looks up
+embeddings, and compares a few texts with fp32. Steps and runs are timed in turn; the best and the median of
+all rounds are printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import os
+import statistics
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import numpy as np
+from bench_encode import SHAPE, layer_shape, ours, passages, random_model
+from numba import njit
+
+from pipeline.config import BACKENDS
+from pipeline.core import machine
+from pipeline.encoders import Model, resolve, token_counter
+from pipeline.encoders.native import integer_attention
+from pipeline.encoders.native.attention import EVERYWHERE
+from pipeline.encoders.native.layers import BLOCK
+from pipeline.encoders.native.rows import add_and_normalize, scale_sums
+from pipeline.encoders.native.running import TOKENS
+from pipeline.kernels.compiling import OPTIONS
+from pipeline.kernels.int16 import PANEL, Workspace, round_rows
+from pipeline.kernels.tiles import INTEGER_WIDTH, TALL, int16_tile
+from pipeline.storage.store import Store
+
+KINDS = ("products", "attention", "floats", "rounding", "normalization")
+
+
+@njit(**OPTIONS)
+def multiply(times: int, sums: Any, rows: Any, weights: Any, pairs: int, m: int) -> None:
+    for _ in range(times):
+        for panel in range(0, m, PANEL):
+            for i in range(0, BLOCK, TALL):
+                for j in range(0, PANEL, INTEGER_WIDTH):
+                    int16_tile(
+                        sums, i * m + panel + j, m, rows, i * pairs, pairs,
+                        weights, panel * pairs + j, PANEL, pairs,
+                    )  # fmt: skip
+
+
+@njit(**OPTIONS)
+def round_inputs(times: int, x: Any, space: Any) -> None:
+    for _ in range(times):
+        round_rows(x, space)
+
+
+@njit(**OPTIONS)
+def make_floats(times: int, sums: Any, factors: Any, bias: Any, gelu: bool, out: Any) -> None:
+    for _ in range(times):
+        for i in range(BLOCK):
+            scale_sums(sums[i], np.float32(1e-4), factors, bias, gelu, out[i])
+
+
+@njit(**OPTIONS)
+def normalize(times: int, x: Any, more: Any, ones: Any, width: int) -> None:
+    for _ in range(times):
+        add_and_normalize(x, more, ones, ones, width, np.float32(1e-12))
+
+
+@njit(**OPTIONS)
+def attend(
+    times: int, query: Any, starts: Any, key_value: Any, texts: Any, heads: int, size: int, out: Any
+) -> None:
+    for _ in range(times):
+        integer_attention.attend(query, starts, key_value, texts, heads, size, EVERYWHERE, None, out)
+
+
+class Steps:
+    """The steps of a network's layers, and the seconds that each takes for BLOCK tokens in a thread.
+
+    Args:
+        shape: Layers, width, and width of the feed-forward layer.
+        heads: Heads of attention.
+        lengths: int64, tokens of each text.
+        first_alone: Whether the last layer is computed for each text's first token alone.
+    """
+
+    def __init__(self, shape: tuple[int, int, int], heads: int, lengths: Any, first_alone: bool) -> None:
+        self.layers, width, inner = shape
+        self.tokens, self.texts, self.first_alone = int(lengths.sum()), len(lengths), first_alone
+        self.threads = machine.cores()
+        self.shapes = [(width, width), (width, 2 * width), (width, width), (width, inner), (inner, width)]
+        count = max(round(TOKENS / lengths.mean()), 1)  # texts of a batch, of all lengths
+        chosen = np.quantile(lengths, (np.arange(count) + 0.5) / count).astype(np.int64)
+        texts = np.concatenate([[0], np.cumsum(chosen)])
+        self.in_batch = int(texts[-1])
+        self.work: dict[str, tuple[Any, list[Any]]] = {}
+        for k, m in set(self.shapes):
+            sums, out = np.ones((BLOCK, m), np.int32), np.ones((BLOCK, m), np.float32)
+            pairs, weights = (np.ones(n * k // 2, np.int32) for n in (BLOCK, m))
+            space = Workspace(pairs.view(np.int16), np.empty(BLOCK, np.float32), sums)
+            self.add(f"products {k} {m}", multiply, sums.reshape(-1), pairs, weights, k // 2, m)
+            self.add(f"floats {k} {m}", make_floats, sums, out[0], out[1], m == inner, out)
+            self.add(f"rounding {k} {m}", round_inputs, np.ones((BLOCK, k), np.float32), space)
+        states = np.ones((2, BLOCK, width), np.float32)
+        self.add("normalization", normalize, states[0], states[1], states[1, 0], width)
+        key_value = np.random.default_rng(0).standard_normal((self.in_batch, 2 * width), np.float32)
+        for name, starts in (("attention", texts), ("attention of first tokens", np.arange(len(texts)))):
+            query = np.ones((starts[-1] + TALL, width), np.float32)
+            self.add(name, attend, query, starts, key_value, texts, heads, width // heads, query.copy())
+        self.seconds: dict[str, list[float]] = {name: [] for name in self.work}
+
+    def add(self, name: str, kernel: Any, *arguments: Any) -> None:
+        """A step; each thread has a copy of the arrays. It is compiled by doing it once."""
+        self.work[name] = kernel, [copy.deepcopy(arguments) for _ in range(self.threads)]
+        kernel(1, *arguments)
+
+    def measure(self, seconds: float = 0.1) -> None:
+        """Do each step, in all threads at once, for so long."""
+        with ThreadPoolExecutor(self.threads) as pool:
+            for name, (kernel, arguments) in self.work.items():
+                times, took = 0, 0.0
+                while took < seconds:
+                    times = max(2 * times, 1)
+                    started = time.perf_counter()
+                    list(pool.map(partial(kernel, times), *zip(*arguments, strict=True)))
+                    took = time.perf_counter() - started
+                rows = self.in_batch if name.startswith("attention") else BLOCK
+                self.seconds[name].append(took / times * BLOCK / rows)
+
+    def totals(self, summary: Any) -> dict[str, float]:
+        """What each kind of step takes of a run with all texts, in seconds."""
+        took = {name: summary(rounds) for name, rounds in self.seconds.items()}
+        whole = self.layers - self.first_alone
+        last = self.first_alone * self.texts / self.tokens  # share of tokens that the last layer computes
+        made = dict.fromkeys(KINDS, 0.0)
+        for k, m in self.shapes:
+            all_tokens = (k, m) == self.shapes[1]  # keys and values are those of all tokens
+            layers = whole + (self.first_alone if all_tokens else last)
+            for kind in ("products", "floats", "rounding"):
+                made[kind] += layers * took[f"{kind} {k} {m}"]
+        made["normalization"] = 2 * (whole + last) * took["normalization"]
+        made["attention"] = whole * took["attention"] + self.first_alone * took["attention of first tokens"]
+        return {kind: each * self.tokens / BLOCK / self.threads for kind, each in made.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--model", default="all-minilm-l6-v2", help=f"alias, folder, or {SHAPE}: BERT-base, random weights"
+    )
+    parser.add_argument("--passages", type=int, default=2000)
+    parser.add_argument("--rounds", type=int, default=5)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store(Path(folder))
+        texts, corpus = passages(store, arguments.passages)
+        name = random_model(Path(folder) / SHAPE) if arguments.model == SHAPE else arguments.model
+        model = resolve(BACKENDS.make(name=name))
+        assert isinstance(model, Model)
+        encode, count = ours(name, "native", "int16", store, corpus), token_counter(model)
+        assert count is not None
+        lengths = np.minimum(count(texts), model.max_lengths["passages"])
+        steps = Steps(layer_shape(name), model.config["num_attention_heads"], lengths, model.pooling == "cls")
+        encode(texts[: len(texts) // 4])
+        runs = []
+        for _ in range(arguments.rounds):
+            steps.measure()
+            started = time.perf_counter()
+            encode(texts)
+            runs.append(time.perf_counter() - started)
+    cpu = machine.hardware()["cpu"]
+    print(
+        f"{len(texts)} passages, {steps.tokens:,} tokens, {arguments.rounds} rounds, {steps.threads} x {cpu}"
+    )
+    columns = []
+    for summary in (min, statistics.median):
+        made = steps.totals(summary)
+        columns.append([*made.values(), sum(made.values()), summary(runs)])
+    print(f"{'seconds':<28}{'best':>8}{'median':>8}")
+    for kind, *took in zip([*KINDS, "all steps, each alone", "a run"], *columns, strict=True):
+        print(f"{kind:<28}" + "".join(f"{each:>8.3f}" for each in took))
+    for kind, place in (("all steps, of a run", -2), ("products alone, of a run", 0)):
+        print(f"{kind:<28}" + "".join(f"{column[place] / column[-1]:>8.0%}" for column in columns))
+
+
+if __name__ == "__main__":
+    main()
