@@ -126,26 +126,13 @@ def _nearest(builder: Any, numbers: Any) -> Any:
     return builder.call(builder.module.declare_intrinsic(f"llvm.rint.v{LANES}f32", fnty=kind), [numbers])
 
 
-def _loading(result: Any) -> Any:
-    """Make a function that reads a register, or a panel."""
-    kind = ir.VectorType(_FLOAT, result.lanes)
+def _loading(result: Any, element: Any) -> Any:
+    """Make a function that reads a register, or a panel, of floats, or of whole numbers as floats."""
+    floats, stored = (ir.VectorType(each, result.lanes) for each in (_FLOAT, element))
 
     def write(builder: Any, array: Any, at: Any) -> Any:
-        return builder.load(_at(builder, array, at, kind), align=4)
-
-    @intrinsic
-    def loaded(typing: Any, array: Any, at: Any) -> Any:
-        return _function(result(array, _place), write)
-
-    return loaded
-
-
-def _loading_sums(result: Any) -> Any:
-    """Make a function that reads a register, or a panel, of whole numbers as floats."""
-    kind, words = ir.VectorType(_FLOAT, result.lanes), ir.VectorType(_WORD, result.lanes)
-
-    def write(builder: Any, array: Any, at: Any) -> Any:
-        return builder.sitofp(builder.load(_at(builder, array, at, words), align=4), kind)
+        numbers = builder.load(_at(builder, array, at, stored), align=4)
+        return numbers if element is _FLOAT else builder.sitofp(numbers, floats)
 
     @intrinsic
     def loaded(typing: Any, array: Any, at: Any) -> Any:
@@ -165,8 +152,8 @@ def _spreading(result: Any) -> Any:
     return made
 
 
-load, load_panel = _loading(_register), _loading(_panel)
-load_sums, load_sums_panel = _loading_sums(_register), _loading_sums(_panel)
+load, load_panel = _loading(_register, _FLOAT), _loading(_panel, _FLOAT)
+load_sums, load_sums_panel = _loading(_register, _WORD), _loading(_panel, _WORD)
 spread, spread_panel = _spreading(_register), _spreading(_panel)
 
 

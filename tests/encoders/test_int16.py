@@ -14,10 +14,11 @@ from numba import njit, typeof
 
 from pipeline.core import machine
 from pipeline.core.records import Float32, Float64
-from pipeline.encoders.native import attention, integer_attention, layers
+from pipeline.encoders.native import attention, integer_attention, layers, rows
 from pipeline.encoders.native.layers import BLOCK, Linear
 from pipeline.kernels import compiling
-from pipeline.kernels.int16 import Workspace, pack_rows
+from pipeline.kernels.int16 import PANEL, Workspace, pack_rows
+from pipeline.kernels.tiles import TALL
 
 
 def arguments(x: Float32, weights: Float32, bias: Float32 | None = None, gelu: bool = False) -> Any:
@@ -50,6 +51,30 @@ def test_a_linear_layer_is_numpy_s(rows: int, k: int, n: int) -> None:
     size = np.sqrt((x.astype(np.float64) ** 2).sum(1))[:, None] * np.linalg.norm(weights, axis=1)
     assert (np.abs(layer_of(x, weights, bias) - exact) / size).max() < 1e-4
     assert (np.abs(layer_of(x, weights, bias, gelu=True) - gelu(exact)) / (size + 1)).max() < 1e-4
+
+
+@pytest.mark.parametrize("tokens", [1, 6, 95, 96, 97, 500, 512, 577])
+def test_blocks_are_of_one_size_and_end_with_a_whole_tile(tokens: int) -> None:
+    size = layers.block_size(tokens)
+    assert size % TALL == 0
+    assert size <= BLOCK
+    blocks = -(-tokens // size)
+    assert blocks == -(-tokens // BLOCK)
+    assert blocks * size - tokens < blocks * TALL
+
+
+@pytest.mark.parametrize("width", [64, 50, 128, 100])
+def test_normalization_is_numpy_s_and_leaves_added_columns_at_0(width: int) -> None:
+    generator, columns = np.random.default_rng(0), -(-width // PANEL) * PANEL
+    x, more = np.zeros((2, 3, columns), np.float32)
+    weight, bias = np.zeros((2, columns), np.float32)
+    for array in (x, more, weight, bias):
+        array[..., :width] = generator.standard_normal((*array.shape[:-1], width)) + 1
+    added = (x.astype(np.float64) + more)[:, :width]
+    scaled = (added - added.mean(1, keepdims=True)) / np.sqrt(added.var(1, keepdims=True) + 1e-12)
+    rows.add_and_normalize(x, more, weight, bias, width, np.float32(1e-12))
+    assert x[:, :width] == pytest.approx(scaled * weight[:width] + bias[:width], abs=2e-6)
+    assert (x[:, width:] == 0).all()
 
 
 @pytest.mark.parametrize("k", [2, 384, 1536, 4096, 16384])

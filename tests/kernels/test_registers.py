@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from numba import njit
 
-from pipeline.kernels import registers
+from pipeline.kernels import functions, registers
 from pipeline.kernels.compiling import OPTIONS
+from pipeline.kernels.int16 import PANEL
 from pipeline.kernels.registers import kept, larger_of, load, load_sums, sizes, spread, store
 from pipeline.kernels.tiles import LANES
 
@@ -59,3 +60,25 @@ def test_registers_are_numpy_s_arrays() -> None:
     assert (kept_ones == np.where(inside, x, -1)).all()
     rows = np.lib.stride_tricks.sliding_window_view(whole[3:], LANES)[:: 2 * LANES][:LANES]
     assert (turned == rows.T).all()
+
+
+@njit(**OPTIONS)
+def panels(x: Any, whole: Any, out: Any, curved: Any) -> Any:
+    sums = registers.spread_panel(np.float32(0))
+    for i in range(0, len(x), PANEL):
+        numbers = registers.load_panel(x, i) * registers.load_sums_panel(whole, i)
+        store(out, i, numbers - registers.spread_panel(np.float32(3)))
+        store(curved, i, registers.gelu_panel(registers.load_panel(x, i)))
+        sums = sums + numbers
+    return registers.total(sums)
+
+
+def test_panels_are_numpy_s_arrays() -> None:
+    generator = np.random.default_rng(0)
+    x = generator.uniform(-9, 9, N).astype(np.float32)
+    whole = generator.integers(-32_767, 32_768, N).astype(np.int32)
+    out, curved = np.empty_like(x), np.empty_like(x)
+    exact = x.astype(np.float64) * whole
+    assert panels(x, whole, out, curved) == pytest.approx(exact.sum(), rel=1e-5)
+    assert out == pytest.approx(exact - 3, rel=1e-6, abs=1e-6)
+    assert curved == pytest.approx([functions.gelu(number) for number in x], abs=1e-6)
