@@ -37,13 +37,13 @@ from pipeline.encoders import Model, resolve, token_counter
 from pipeline.encoders.native import integer_attention
 from pipeline.encoders.native.attention import EVERYWHERE
 from pipeline.encoders.native.backend import NativeSettings
-from pipeline.encoders.native.layers import BLOCK
+from pipeline.encoders.native.layers import BLOCK, multiply_rows
 from pipeline.encoders.native.packed_model import PackedModel
 from pipeline.encoders.native.rows import add_and_normalize, scale_sums
 from pipeline.encoders.native.running import TOKENS
 from pipeline.kernels.compiling import OPTIONS
-from pipeline.kernels.int16 import PANEL, Workspace, round_rows
-from pipeline.kernels.tiles import INTEGER_WIDTH, TALL, int16_tile
+from pipeline.kernels.int16 import Workspace, round_rows
+from pipeline.kernels.tiles import TALL
 from pipeline.storage.store import Store
 
 KINDS = ("products", "attention", "floats", "rounding", "normalization")
@@ -52,13 +52,7 @@ KINDS = ("products", "attention", "floats", "rounding", "normalization")
 @njit(**OPTIONS)
 def multiply(times: int, sums: Any, rows: Any, weights: Any, pairs: int, m: int) -> None:
     for _ in range(times):
-        for panel in range(0, m, PANEL):
-            for i in range(0, BLOCK, TALL):
-                for j in range(0, PANEL, INTEGER_WIDTH):
-                    int16_tile(
-                        sums, i * m + panel + j, m, rows, i * pairs, pairs,
-                        weights, panel * pairs + j, PANEL, pairs,
-                    )  # fmt: skip
+        multiply_rows(sums, BLOCK, m, rows, pairs, weights)
 
 
 @njit(**OPTIONS)

@@ -87,26 +87,30 @@ class Parts(NamedTuple):
 
 
 @merged
-def linear(x: Float32, layers: Linear, layer: int, gelu: bool, space: Workspace, out: Float32) -> None:
-    """Set out [n, m] to x [n, k] times a layer's weights, plus its bias; n is at most BLOCK.
+def multiply_rows(sums: Any, n: int, m: int, rows: Any, pairs: int, weights: Any) -> None:
+    """Set sums int32 [n, m] to rows of pairs, int32 [n, pairs], times weights in panels; all are laid flat.
 
     All tiles of a panel are computed before the next panel, which is read from memory once for all rows. The
     last tile may have rows beyond n: they hold what an earlier block left, and their sums are not read.
     """
-    round_rows(x, space)
-    n, pairs = x.shape[0], x.shape[1] // 2
-    m = out.shape[1]
-    rows, weights = space.rows.view(np.int32), layers.pairs[layer]
-    factors, bias = layers.factors[layer], layers.bias[layer]
     step = -(-PANEL // -(-n // TALL))  # all tiles of a panel together fetch the next one
     for panel in range(0, m, PANEL):
         for i in range(0, n, TALL):
             ahead = (panel + PANEL) * pairs + i // TALL * step * pairs
             for j in range(0, PANEL, INTEGER_WIDTH):
                 fetching_int16_tile(
-                    space.sums, i * m + panel + j, m, rows, i * pairs, pairs,
+                    sums, i * m + panel + j, m, rows, i * pairs, pairs,
                     weights, panel * pairs + j, PANEL, pairs, ahead, step,
                 )  # fmt: skip
+
+
+@merged
+def linear(x: Float32, layers: Linear, layer: int, gelu: bool, space: Workspace, out: Float32) -> None:
+    """Set out [n, m] to x [n, k] times a layer's weights, plus its bias; n is at most BLOCK."""
+    round_rows(x, space)
+    n, m = out.shape
+    multiply_rows(space.sums, n, m, space.rows.view(np.int32), x.shape[1] // 2, layers.pairs[layer])
+    factors, bias = layers.factors[layer], layers.bias[layer]
     for i in range(n):
         scale_sums(space.sums[i * m : (i + 1) * m], space.factors[i], factors, bias, gelu, out[i])
 
