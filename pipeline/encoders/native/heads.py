@@ -9,12 +9,11 @@ from numba import float32
 
 from pipeline.core.records import Float32, Int64
 from pipeline.encoders.native import layers, rows
-from pipeline.encoders.native.layers import BLOCK, LayerNorm, Linear, linear
+from pipeline.encoders.native.layers import BLOCK, LayerNorm, Linear, linear, multiply_rows
 from pipeline.encoders.native.rows import normalize
 from pipeline.kernels.compiling import compiled
 from pipeline.kernels.functions import larger
 from pipeline.kernels.int16 import PANEL, Workspace, round_rows
-from pipeline.kernels.tiles import INTEGER_WIDTH, TALL, int16_tile
 
 SOURCES = (layers.__file__, rows.__file__)  # of which the kernels use code
 
@@ -59,12 +58,7 @@ def _largest_logits(
         round_rows(rows, space)
         packed = space.rows.view(np.int32)
         for panel in range(0, words, PANEL):
-            for i in range(0, n, TALL):
-                for j in range(0, PANEL, INTEGER_WIDTH):
-                    int16_tile(
-                        space.sums, i * PANEL + j, PANEL, packed, i * pairs, pairs,
-                        weights, panel * pairs + j, PANEL, pairs,
-                    )  # fmt: skip
+            multiply_rows(space.sums, n, PANEL, packed, pairs, weights[panel * pairs :])
             for i in range(n):
                 sums, factor = space.sums[i * PANEL : (i + 1) * PANEL], space.factors[i]
                 best = out[owners[start + i], panel : panel + PANEL]
