@@ -72,7 +72,8 @@ def _define(operation: Any, name: str) -> None:
         return getattr(builder, name)(*arguments, flags=["contract"])
 
 
-for _operation, _name in ((operator.add, "fadd"), (operator.sub, "fsub"), (operator.mul, "fmul")):
+_OPERATORS = {operator.add: "fadd", operator.sub: "fsub", operator.mul: "fmul", operator.truediv: "fdiv"}
+for _operation, _name in _OPERATORS.items():
     _define(_operation, _name)
 
 
@@ -121,9 +122,18 @@ def _larger(builder: Any, one: Any, other: Any) -> Any:
     return builder.select(builder.fcmp_ordered(">", one, other, flags=_LARGER), one, other)
 
 
-def _nearest(builder: Any, numbers: Any) -> Any:
-    kind = ir.FunctionType(_FLOATS, [_FLOATS])
-    return builder.call(builder.module.declare_intrinsic(f"llvm.rint.v{LANES}f32", fnty=kind), [numbers])
+def _computed(name: str) -> Callable[[Any, Any], Any]:
+    """Calls LLVM's function of that name of each number of a register."""
+
+    def write(builder: Any, numbers: Any) -> Any:
+        kind = ir.FunctionType(_FLOATS, [_FLOATS])
+        compute = builder.module.declare_intrinsic(f"llvm.{name}.v{LANES}f32", fnty=kind)
+        return builder.call(compute, [numbers])
+
+    return write
+
+
+_nearest = _computed("rint")
 
 
 def _loading(result: Any, element: Any) -> Any:
@@ -229,6 +239,12 @@ def sizes(typing: Any, numbers: Any) -> Any:
         return builder.bitcast(bits, _FLOATS)
 
     return _function(_register(_register), write)
+
+
+@intrinsic
+def roots(typing: Any, numbers: Any) -> Any:
+    """In each lane the square root."""
+    return _function(_register(_register), _computed("sqrt"))
 
 
 @intrinsic

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SCHEMA = 6
+SCHEMA = 7
 ARCHITECTURES = tuple(f"{kind}ForSequenceClassification" for kind in ("Bert", "Roberta", "XLMRoberta"))
 TOLERANCES = {"fp32": 1e-4, "int16": 1e-3}
 """By precision the largest difference from torch's scores, as a share of their range."""

@@ -73,6 +73,21 @@ def test_no_text_s_vector_depends_on_its_company(passages: list[str], store: Sto
     assert (encoded(native, texts) == together).all()
 
 
+@pytest.mark.parametrize("in_fp32", [False, True])
+def test_a_first_token_s_state_is_the_same_whether_the_others_are_wanted_or_not(
+    in_fp32: bool, tmp_path: Path
+) -> None:
+    from transformers import BertConfig, BertModel
+
+    np.savez(tmp_path / "w.npz", **packing.network_arrays(BertModel(BertConfig(**SHAPE)), in_fp32=in_fp32))
+    network, generator = PackedModel(tmp_path / "w.npz", "cls"), np.random.default_rng(0)
+    for tokens in range(1, 130):
+        ids = generator.integers(0, SHAPE["vocab_size"], (2000 // tokens, tokens))
+        mask = np.ones_like(ids)
+        states, texts = network.hidden(ids, mask, only_first=False)
+        assert (network.vectors(ids, mask) == states[texts[:-1]]).all()
+
+
 def test_padding_costs_nothing_and_is_not_counted(passages: list[str], store: Store) -> None:
     usage = Usage()
     encoded(backend("all-minilm-l6-v2", store), passages[:40], usage=usage)

@@ -63,6 +63,20 @@ def test_registers_are_numpy_s_arrays() -> None:
 
 
 @njit(**OPTIONS)
+def divided(x: Any, by: Any, out: Any) -> None:
+    for i in range(0, len(x), LANES):
+        store(out, i, load(x, i) / registers.roots(load(by, i)))
+
+
+def test_quotients_and_roots_are_rounded_as_numpy_rounds_them() -> None:
+    generator = np.random.default_rng(0)
+    x, by = (generator.uniform(1e-3, 1e3, 100 * N).astype(np.float32) for _ in range(2))
+    found = np.empty_like(x)
+    divided(x, by, found)
+    assert (found == x / np.sqrt(by)).all()
+
+
+@njit(**OPTIONS)
 def panels(x: Any, whole: Any, out: Any, curved: Any) -> Any:
     sums = registers.spread_panel(np.float32(0))
     for i in range(0, len(x), PANEL):

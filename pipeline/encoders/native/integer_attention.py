@@ -30,6 +30,7 @@ from pipeline.kernels.registers import (
     load_sums,
     nearest,
     power_of_two,
+    roots,
     sizes,
     spread,
     store,
@@ -69,7 +70,7 @@ class _Scores(NamedTuple):
     lanes: Any  # float32 [6, LANES], laid flat
     shares: Any  # int16 [6, tokens], laid flat
     pairs: Any  # the same memory as int32 [6, tokens / 2], laid flat
-    factors: Any  # float32 [6]
+    factors: Any  # float32 [LANES], of which six are used
 
 
 @merged
@@ -207,7 +208,9 @@ def _round_shares(scores: _Scores, rows: int, row: int, n: int) -> None:
     is made of them will be, so that the mean of like values is that value, however shares were rounded.
 
     Each step is done for all queries before the next one: a sum over the lanes of a register takes many
-    cycles, in which the processor works on the other queries.
+    cycles, in which the processor works on the other queries. Roots and quotients are those of a whole
+    register: for single numbers LLVM might take exact instructions for one query and approximate ones for
+    six together, and the bits of a query must not depend on how many are asked.
 
     Args:
         scores: Memory; its numbers and `lanes` are read, and its shares and factors are written.
@@ -225,8 +228,8 @@ def _round_shares(scores: _Scores, rows: int, row: int, n: int) -> None:
             store(scores.numbers, j, power)
         store(scores.lanes, number * LANES, squares)
     for number in range(rows):
-        length = np.sqrt(total(load(scores.lanes, number * LANES)))
-        scores.factors[number] = float32(ROW_LENGTH) / length
+        scores.factors[number] = total(load(scores.lanes, number * LANES))
+    store(scores.factors, 0, spread(float32(ROW_LENGTH)) / roots(load(scores.factors, 0)))
     for number in range(rows):
         scales, sums = spread(scores.factors[number]), spread(float32(0))
         for j in range(number * row, number * row + n, LANES):
@@ -235,7 +238,8 @@ def _round_shares(scores: _Scores, rows: int, row: int, n: int) -> None:
             store_rounded(scores.shares, j, share)
         store(scores.lanes, number * LANES, sums)
     for number in range(rows):
-        scores.factors[number] = float32(1) / total(load(scores.lanes, number * LANES))
+        scores.factors[number] = total(load(scores.lanes, number * LANES))
+    store(scores.factors, 0, spread(float32(1)) / load(scores.factors, 0))
 
 
 @merged
@@ -259,7 +263,7 @@ def _memory(most: int, heads: int, size: int, width: int) -> Any:
     sums, shares = np.empty(TALL * max(most, size), np.int32), np.empty(TALL * most, np.int16)
     numbers, lanes = np.empty(TALL * most, np.float32), np.empty(TALL * LANES, np.float32)
     pairs = shares.view(np.int32)
-    scores = _Scores(sums, numbers, lanes, shares, pairs, np.empty(TALL, np.float32))
+    scores = _Scores(sums, numbers, lanes, shares, pairs, np.ones(LANES, np.float32))
     return queries, keys, values, turned, scores
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SCHEMA = 6
+SCHEMA = 7
 WEIGHTS, TOKENIZER = "weights.npz", "tokenizer.json"
 INT16 = "number format the model computes in: int16 and no other"
 CPU = "auto or cpu: it computes nowhere else"
