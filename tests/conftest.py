@@ -5,10 +5,12 @@ from __future__ import annotations
 import fcntl
 import importlib.util
 import json
+import math
 import os
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -168,19 +170,20 @@ def bge_folder(make_once: Callable[..., Path], minilm_folder: Path) -> Path:
     return make_once("bge-small-en-v1.5", fill)
 
 
-def _train_tokenizer(folder: Path, texts: list[str], template: str, padding_side: str, kind: str) -> int:
-    """Train and save one in the hub's layout; the size of its vocabulary."""
-    from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
+def _save_tokenizer(folder: Path, texts: list[str], template: str, padding_side: str, kind: str) -> int:
+    """Save one in the hub's layout, of the words and letters of texts; the size of its vocabulary.
 
-    made = Tokenizer(models.Unigram())
+    It is not trained: that gives another tokenizer each time, and tests would not be the same twice.
+    """
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+    words = [f"▁{word}" for text in texts for word in text.split()]
+    counts = Counter(words) + Counter(letter for word in words for letter in word)
+    special = [(token, 0.0) for token in ("<s>", "<pad>", "</s>", "<unk>")]
+    scores = [(piece, math.log(count / len(words))) for piece, count in counts.items()]
+    made = Tokenizer(models.Unigram([*special, *scores], unk_id=3))
+    made.add_special_tokens([token for token, _ in special])
     made.pre_tokenizer = pre_tokenizers.Metaspace()
-    trainer = trainers.UnigramTrainer(
-        vocab_size=600,
-        special_tokens=["<s>", "<pad>", "</s>", "<unk>"],
-        unk_token="<unk>",
-        show_progress=False,
-    )
-    made.train_from_iterator(texts, trainer)
     made.post_processor = processors.TemplateProcessing(
         single=template, special_tokens=[("<s>", 0), ("</s>", 2)]
     )
@@ -194,9 +197,9 @@ def _train_tokenizer(folder: Path, texts: list[str], template: str, padding_side
 
 
 @pytest.fixture(scope="session")
-def train_tokenizer() -> Callable[..., int]:
-    """Trains a tokenizer on texts and saves it in the hub's layout; see `_train_tokenizer`."""
-    return _train_tokenizer
+def save_tokenizer() -> Callable[..., int]:
+    """Saves a tokenizer of the words of texts in the hub's layout; see `_save_tokenizer`."""
+    return _save_tokenizer
 
 
 @pytest.fixture(scope="session")
@@ -207,7 +210,7 @@ def m3_folder(make_once: Callable[..., Path], passages: list[str]) -> Path:
         import torch
         from transformers import XLMRobertaConfig, XLMRobertaModel
 
-        words = _train_tokenizer(folder, passages[:12], "<s> $A </s>", "right", "XLMRobertaTokenizer")
+        words = _save_tokenizer(folder, passages[:12], "<s> $A </s>", "right", "XLMRobertaTokenizer")
         torch.manual_seed(0)
         config = XLMRobertaConfig(
             vocab_size=words, max_position_embeddings=1026, type_vocab_size=1, hidden_size=64,

@@ -51,7 +51,7 @@ def test_decoder_only_models(
     few_texts: list[str],
     encode: Encode,
     lowest_cosine: Lowest,
-    train_tokenizer: Callable[..., int],
+    save_tokenizer: Callable[..., int],
     tmp_path: Path,
 ) -> None:
     import torch
@@ -60,7 +60,7 @@ def test_decoder_only_models(
 
     folder = tmp_path / name
     folder.mkdir()
-    words = train_tokenizer(folder, few_texts, template, padding_side, "PreTrainedTokenizerFast")
+    words = save_tokenizer(folder, few_texts, template, padding_side, "PreTrainedTokenizerFast")
     torch.manual_seed(0)
     config = getattr(transformers, f"{kind}Config")(
         vocab_size=words, num_key_value_heads=1, head_dim=16, max_position_embeddings=2048, **SHAPE
