@@ -16,7 +16,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -125,60 +125,71 @@ def assert_goes_on(
 
 
 @pytest.fixture(scope="module")
-def converted(
-    finished: Path,
-    give_rows: Callable[[Path, str], None],
-    tmp_path_factory: pytest.TempPathFactory,
-    request: pytest.FixtureRequest,
-) -> Path:
-    """Data, config, and a cache that holds the converted model and nothing else; short texts are fast.
+def converted_of(
+    finished: Path, give_rows: Callable[[Path, str], None], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], Path]:
+    """For each kind data, config, and a cache that holds the converted model and nothing else.
 
-    With the parameter `sparse` or `multivector` the model is rows from files; with `chunks` a few passages
-    are cut.
+    Short texts are fast. With the kind `sparse` or `multivector` the model is rows from files; with `chunks`
+    a few passages are cut.
     """
-    folder = tmp_path_factory.mktemp("converted") / "w"
-    shutil.copytree(finished, folder)
-    for part in (*(f"indexes/{stage}" for stage in STAGES), "indexes/.locks", "results"):
-        shutil.rmtree(folder / part)
-    kind = getattr(request, "param", "dense")
-    if kind in ("sparse", "multivector"):
-        give_rows(folder, kind)
+
+    @cache
+    def make(kind: str) -> Path:
+        folder = tmp_path_factory.mktemp("converted") / "w"
+        shutil.copytree(finished, folder)
+        for part in (*(f"indexes/{stage}" for stage in STAGES), "indexes/.locks", "results"):
+            shutil.rmtree(folder / part)
+        if kind in ("sparse", "multivector"):
+            give_rows(folder, kind)
+            return folder
+        config = (folder / "c.yaml").read_text(encoding="utf-8")
+        if kind == "chunks":
+            cut = "source: beir, queries: 5, corpus: 60, chunks: {tokens: 12, overlap: 0}"
+            config = config.replace("source: beir", cut)
+        short = "backend: openvino, passage_max_length: 16, query_max_length: 16"
+        (folder / "c.yaml").write_text(config.replace("backend: openvino", short), encoding="utf-8")
         return folder
-    config = (folder / "c.yaml").read_text(encoding="utf-8")
-    if kind == "chunks":
-        cut = "source: beir, queries: 5, corpus: 60, chunks: {tokens: 12, overlap: 0}"
-        config = config.replace("source: beir", cut)
-    short = "backend: openvino, passage_max_length: 16, query_max_length: 16"
-    (folder / "c.yaml").write_text(config.replace("backend: openvino", short), encoding="utf-8")
-    return folder
 
-
-def kind_of(folder: Path) -> str:
-    """The kind of the config in a folder."""
-    config = (folder / "c.yaml").read_text(encoding="utf-8")
-    marks = {"sparse": "output: sparse", "multivector": "output: multivector", "chunks": "chunks:"}
-    return next((kind for kind, mark in marks.items() if mark in config), "dense")
+    return make
 
 
 @pytest.fixture(scope="module")
-def undisturbed(
-    converted: Path,
-    command: Command,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> tuple[dict[str, Any], set[str]]:
-    """The outcome and the files of a run that nothing disturbed, and how many calls it made."""
-    folder = Path(shutil.copytree(converted, tmp_path_factory.mktemp("undisturbed") / "w"))
-    assert command(folder) == 0, command.stderr
-    least = CALLS[kind_of(folder)]
-    assert command.calls["replace"] == least["replace"], "change CALLS and MOMENTS"
-    assert {name: command.calls[name] >= least[name] for name in least} == dict.fromkeys(least, True)
-    return outcome(folder), files(folder)
+def undisturbed_of(
+    converted_of: Callable[[str], Path], command: Command, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], tuple[dict[str, Any], set[str]]]:
+    """For each kind the outcome and the files of a run that nothing disturbed."""
+
+    @cache
+    def run(kind: str) -> tuple[dict[str, Any], set[str]]:
+        folder = Path(shutil.copytree(converted_of(kind), tmp_path_factory.mktemp("undisturbed") / "w"))
+        assert command(folder) == 0, command.stderr
+        least = CALLS[kind]
+        assert command.calls["replace"] == least["replace"], "change CALLS and MOMENTS"
+        assert {name: command.calls[name] >= least[name] for name in least} == dict.fromkeys(least, True)
+        return outcome(folder), files(folder)
+
+    return run
 
 
 @pytest.fixture
-def place(converted: Path, tmp_path: Path) -> Path:
+def kind(request: pytest.FixtureRequest) -> str:
+    """The kind of a test's config."""
+    return getattr(request, "param", "dense")
+
+
+@pytest.fixture
+def undisturbed(
+    kind: str, undisturbed_of: Callable[[str], tuple[dict[str, Any], set[str]]]
+) -> tuple[dict[str, Any], set[str]]:
+    """The outcome and the files of a run that nothing disturbed."""
+    return undisturbed_of(kind)
+
+
+@pytest.fixture
+def place(kind: str, converted_of: Callable[[str], Path], tmp_path: Path) -> Path:
     """A copy to run in."""
-    return Path(shutil.copytree(converted, tmp_path / "w", copy_function=os.link))
+    return Path(shutil.copytree(converted_of(kind), tmp_path / "w", copy_function=os.link))
 
 
 CALLS = {
@@ -203,11 +214,11 @@ MOMENTS = [
     *[("chunks", "replace", number) for number in (12, 15, 44)],  # two of them as chunks are written
     *[("chunks", "open", number) for number in (10,)],
 ]
-of_kinds = partial(pytest.mark.parametrize, indirect=["converted"])
-"""Parametrizes a test by `converted`, the kind, and other arguments."""
+of_kinds = partial(pytest.mark.parametrize, indirect=["kind"])
+"""Parametrizes a test by `kind` and other arguments."""
 
 
-@of_kinds(("converted", "call", "number"), MOMENTS)
+@of_kinds(("kind", "call", "number"), MOMENTS)
 def test_killed_at_any_write_the_next_run_ends_as_if_nothing_had_happened(
     place: Path, command: Command, undisturbed: tuple[dict[str, Any], set[str]], call: str, number: int
 ) -> None:
@@ -240,7 +251,7 @@ def test_killed_while_the_model_is_converted(
 
 
 @of_kinds(
-    ("converted", "number", "arguments"),
+    ("kind", "number", "arguments"),
     [("dense", 1, ("--fresh",)), ("dense", 6, ()), ("sparse", 2, ()), ("multivector", 2, ("--fresh",))],
 )
 def test_ctrl_c_says_in_one_line_how_to_go_on(
@@ -263,7 +274,7 @@ def test_ctrl_c_says_in_one_line_how_to_go_on(
 
 
 @of_kinds(
-    ("converted", "call", "number"),
+    ("kind", "call", "number"),
     [
         ("dense", "replace", 36),
         ("dense", "open", 2),
@@ -425,7 +436,7 @@ def second(place: Path, *arguments: str) -> subprocess.Popen[str]:
 
 
 @of_kinds(
-    ("converted", "stage"),
+    ("kind", "stage"),
     [
         ("dense", "data"),
         ("dense", "passages"),
