@@ -537,10 +537,17 @@ def original(tmp_path_factory: pytest.TempPathFactory, root: Path, bge_folder: P
 
 
 @pytest.fixture
-def workplace(original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy to change, and no hub but the one in its cache."""
-    folder = Path(shutil.copytree(original, tmp_path / "w", symlinks=True))
+def unchanged(original: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Everything as it is, and no hub but the one in its cache."""
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(original / "hub"))
+    return original
+
+
+@pytest.fixture
+def workplace(unchanged: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy to change."""
+    folder = Path(shutil.copytree(unchanged, tmp_path / "w", symlinks=True))
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(folder / "hub"))
     return folder
 
@@ -643,16 +650,16 @@ MODELS = {
 
 
 @pytest.mark.parametrize("kind", BACKENDS)
-def test_every_backend_keys_its_settings_as_they_claim(workplace: Path, kind: str) -> None:
+def test_every_backend_keys_its_settings_as_they_claim(unchanged: Path, kind: str) -> None:
     """The settings whose value is in the keys, of every backend that has them."""
-    before, tried = keys(workplace, MODELS[kind]), 0
+    before, tried = keys(unchanged, MODELS[kind]), 0
     for name, field in BACKENDS[kind].model_fields.items():
         setting = f"model.{name}"
         if name in BACKENDS.choosing or (
             field.json_schema_extra["shapes"] and not field.json_schema_extra["keyed"]
         ):
             continue
-        found = changed(before, keys(workplace, MODELS[kind], CHANGES[setting][0].to))
+        found = changed(before, keys(unchanged, MODELS[kind], CHANGES[setting][0].to))
         assert found == after(set(field.json_schema_extra["shapes"])) & set(before), setting
         tried += 1
     assert tried >= 3
@@ -664,12 +671,12 @@ def test_every_backend_keys_its_settings_as_they_claim(workplace: Path, kind: st
     ids=[change.to for listed in CHANGES.values() for change in listed],
 )
 def test_a_field_changes_the_keys_it_claims_and_no_others(
-    workplace: Path, field: str, change: Change
+    unchanged: Path, field: str, change: Change
 ) -> None:
     assert change.to.partition("=")[0] == field
     base, *settings = change.base
-    before = keys(workplace, base, *settings)
-    found = changed(before, keys(workplace, base, *settings, change.to))
+    before = keys(unchanged, base, *settings)
+    found = changed(before, keys(unchanged, base, *settings, change.to))
     claimed = set(FIELDS[field].json_schema_extra["shapes"]) & set(before)
     expected = after(claimed) if change.makes_again is None else change.makes_again
     expected = expected & set(before)
@@ -796,7 +803,7 @@ NUMBERS = {
 
 @pytest.mark.parametrize("number", NUMBERS)
 def test_a_schema_number_changes_the_keys_of_what_that_code_makes(
-    workplace: Path, monkeypatch: pytest.MonkeyPatch, number: str
+    unchanged: Path, monkeypatch: pytest.MonkeyPatch, number: str
 ) -> None:
     named = {
         "native": "packed",
@@ -817,7 +824,7 @@ def test_a_schema_number_changes_the_keys_of_what_that_code_makes(
         }
         named["model"] = "reranked"
     base = next((base for name, base in named.items() if name in number), "files")
-    before = keys(workplace, base)
+    before = keys(unchanged, base)
     path, _, stage = number.rstrip("]").partition("[")
     module, _, name = path.rpartition(".")
     owner = importlib.import_module(module)
@@ -825,7 +832,7 @@ def test_a_schema_number_changes_the_keys_of_what_that_code_makes(
         monkeypatch.setitem(getattr(owner, name), stage, 99)
     else:
         monkeypatch.setattr(owner, name, 99)
-    assert changed(before, keys(workplace, base)) == NUMBERS[number] & set(before)
+    assert changed(before, keys(unchanged, base)) == NUMBERS[number] & set(before)
 
 
 def test_every_schema_number_is_in_the_table(root: Path) -> None:
@@ -840,23 +847,23 @@ def test_every_schema_number_is_in_the_table(root: Path) -> None:
 
 @pytest.mark.parametrize(("package", "base"), [("openvino", "files"), ("numba", "packed")])
 def test_the_version_that_converted_a_model_is_in_the_keys_of_its_vectors(
-    workplace: Path, monkeypatch: pytest.MonkeyPatch, package: str, base: str
+    unchanged: Path, monkeypatch: pytest.MonkeyPatch, package: str, base: str
 ) -> None:
-    before = {name: keys(workplace, name) for name in (base, "tables")}
+    before = {name: keys(unchanged, name) for name in (base, "tables")}
     installed = importlib.metadata.version
     monkeypatch.setattr(
         importlib.metadata, "version", lambda name: "0.0" if name == package else installed(name)
     )
-    assert changed(before[base], keys(workplace, base)) == VECTORS_ON & set(before[base])
-    assert changed(before["tables"], keys(workplace, "tables")) == set()  # the flag backend converts nothing
+    assert changed(before[base], keys(unchanged, base)) == VECTORS_ON & set(before[base])
+    assert changed(before["tables"], keys(unchanged, "tables")) == set()  # the flag backend converts nothing
 
 
 def test_the_version_that_made_an_index_is_in_its_key(
-    workplace: Path, monkeypatch: pytest.MonkeyPatch
+    unchanged: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = keys(workplace, "indexed token vectors")
+    before = keys(unchanged, "indexed token vectors")
     monkeypatch.setattr(plaid_index, "installed_version", lambda: "0.0")
-    assert changed(before, keys(workplace, "indexed token vectors")) == {"index", "search", "evaluate"}
+    assert changed(before, keys(unchanged, "indexed token vectors")) == {"index", "search", "evaluate"}
 
 
 @pytest.mark.parametrize(
@@ -864,44 +871,44 @@ def test_the_version_that_made_an_index_is_in_its_key(
     [("openvino", "scored by openvino"), ("numba", "scored by native")],
 )
 def test_the_version_that_converted_a_reranker_is_in_the_keys_of_its_ranking(
-    workplace: Path, monkeypatch: pytest.MonkeyPatch, package: str, base: str
+    unchanged: Path, monkeypatch: pytest.MonkeyPatch, package: str, base: str
 ) -> None:
-    before = keys(workplace, base)
+    before = keys(unchanged, base)
     installed = importlib.metadata.version
     monkeypatch.setattr(
         importlib.metadata, "version", lambda name: "0.0" if name == package else installed(name)
     )
-    assert changed(before, keys(workplace, base)) == {"rerank", "evaluate"}
+    assert changed(before, keys(unchanged, base)) == {"rerank", "evaluate"}
 
 
 @pytest.mark.parametrize("taken", ["native", "openvino", "flag"])
 def test_what_auto_takes_has_the_keys_of_that_backend(
-    workplace: Path, monkeypatch: pytest.MonkeyPatch, taken: str
+    unchanged: Path, monkeypatch: pytest.MonkeyPatch, taken: str
 ) -> None:
     monkeypatch.setattr(machine, "has_vnni", lambda: taken == "native")
     monkeypatch.setattr(choice, "is_installed", lambda package: taken != "flag")
     for base, section in (("the fastest", "model"), ("scored by the fastest", "rerank")):
         named = [f"{section}.backend={taken}"]
-        assert keys(workplace, base) == keys(workplace, base, *named)
-        assert keys(workplace, base, f"{section}.precision=fp16") == keys(workplace, base, *named)
+        assert keys(unchanged, base) == keys(unchanged, base, *named)
+        assert keys(unchanged, base, f"{section}.precision=fp16") == keys(unchanged, base, *named)
     for base in ("the fastest for words", "the fastest for token vectors"):
         other = "native" if taken == "native" else "flag"
-        assert keys(workplace, base) == keys(workplace, base, f"model.backend={other}")
+        assert keys(unchanged, base) == keys(unchanged, base, f"model.backend={other}")
 
 
 @pytest.mark.parametrize("package", ["bm25s", "PyStemmer"])
 def test_the_versions_that_made_words_are_in_their_keys(
-    workplace: Path, monkeypatch: pytest.MonkeyPatch, package: str
+    unchanged: Path, monkeypatch: pytest.MonkeyPatch, package: str
 ) -> None:
-    before = keys(workplace, "bm25")
+    before = keys(unchanged, "bm25")
     installed = importlib.metadata.version
     monkeypatch.setattr(
         importlib.metadata, "version", lambda name: "0.0" if name == package else installed(name)
     )
-    assert changed(before, keys(workplace, "bm25")) == VECTORS_ON & set(before)
+    assert changed(before, keys(unchanged, "bm25")) == VECTORS_ON & set(before)
 
 
-def test_a_shard_size_a_batch_size_a_name_and_folders_together_change_nothing(workplace: Path) -> None:
+def test_a_shard_size_a_batch_size_a_name_and_folders_together_change_nothing(unchanged: Path) -> None:
     free = [
         name
         for name, field in FIELDS.items()
@@ -911,16 +918,16 @@ def test_a_shard_size_a_batch_size_a_name_and_folders_together_change_nothing(wo
     ]
     together = [change.to for name in free for change in CHANGES[name]]
     assert len(together) >= 6
-    assert keys(workplace, "files") == keys(workplace, "files", *together)
+    assert keys(unchanged, "files") == keys(unchanged, "files", *together)
 
 
-def test_benchmarks_that_share_what_was_hashed_have_the_keys_they_have_alone(workplace: Path) -> None:
+def test_benchmarks_that_share_what_was_hashed_have_the_keys_they_have_alone(unchanged: Path) -> None:
     """An int8 model is calibrated on the passages of its own benchmark."""
     settings = [["model.precision=int8", f"data.path={name}"] for name in ("data", "other")]
     settings.append(["model.query_instruction='find: '"])
-    together = several([load_config(workplace / "files.yaml", given) for given in settings])
+    together = several([load_config(unchanged / "files.yaml", given) for given in settings])
     for benchmark, given in zip(together, settings, strict=True):
-        assert {stage: r.key for stage, r in benchmark.recipes.items()} == keys(workplace, "files", *given)
+        assert {stage: r.key for stage, r in benchmark.recipes.items()} == keys(unchanged, "files", *given)
     one, other, third = (benchmark.recipe("passages").plain for benchmark in together)
     assert one["openvino"] != other["openvino"]
     assert one["model"]["identity"] is other["model"]["identity"] is third["model"]["identity"]  # hashed once
