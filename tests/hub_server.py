@@ -36,7 +36,7 @@ class HubServer:
         handler = type("Handler", (_Handler,), {"hub": self})
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, args=[0.01], daemon=True).start()
 
     def publish(self, kind: str, repo: str, folder: Path, branch: str = "main") -> str:
         """Commit a folder's files to a branch of a "dataset" or "model" repository; the commit."""
