@@ -53,17 +53,14 @@ def attempts(folder: Path, *arguments: str) -> list[str]:
 
 @pytest.mark.parametrize(("backend", "precision"), [("flag", "fp32"), ("openvino", "fp32")])
 def test_a_run_tries_to_reach_nobody(root: Path, tmp_path: Path, backend: str, precision: str) -> None:
-    run = (
-        "-m",
-        "pipeline",
-        "run",
-        str(root / "configs/quickstart.yaml"),
-        "--set",
+    settings = [
         f"model.backend={backend}",
-        "--set",
         f"model.precision={precision}",
-    )
-    assert attempts(tmp_path, *run) == []
+        "data.corpus=60",
+        "data.queries=10",
+    ]
+    given = [part for setting in settings for part in ("--set", setting)]
+    assert attempts(tmp_path, "-m", "pipeline", "run", str(root / "configs/quickstart.yaml"), *given) == []
     assert (tmp_path / "results/quickstart/manifest.json").exists()
 
 
