@@ -78,15 +78,21 @@ OURS = (
 Encode = Callable[[list[str]], Any]
 
 
-def main() -> None:
+def parser_of(description: str | None, rounds: int) -> argparse.ArgumentParser:
+    """A parser of what encoding is measured with: the model, passages, and rounds, with their default."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
         "--model", default="all-minilm-l6-v2", help=f"alias, folder, or {SHAPE}: BERT-base, random weights"
     )
     parser.add_argument("--passages", type=int, default=2000)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=rounds)
+    return parser
+
+
+def main() -> None:
+    parser = parser_of(__doc__, rounds=3)
     parser.add_argument("--only", nargs="*", help="encoders to run besides FlagModel")
     parser.add_argument(
         "--memory", action="store_true", help="peak memory for 10,000 and 1,000,000 short texts"
@@ -105,7 +111,7 @@ def main() -> None:
             folder_of = str(SPLADE) if arguments.model == default else arguments.model
             compare_sparse(folder_of, texts, arguments.rounds, store)
             return
-        name = random_model(Path(folder) / SHAPE) if arguments.model == SHAPE else arguments.model
+        name = named(arguments.model, Path(folder))
         encoders = build(name, store, corpus, arguments.only, arguments.gguf, Path(folder))
         compare(encoders, texts, arguments.rounds, work(name, texts), layer_shape(name))
 
@@ -140,6 +146,11 @@ def random_model(folder: Path, **shape: int) -> str:
     ]
     (folder / "modules.json").write_text(json.dumps(modules), encoding="utf-8")
     return str(folder)
+
+
+def named(model: str, folder: Path) -> str:
+    """The model that `--model` names; that of BERT-base's shape is written into a folder."""
+    return random_model(folder / SHAPE) if model == SHAPE else model
 
 
 def model_folder(name: str) -> Path:

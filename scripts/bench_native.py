@@ -14,7 +14,6 @@ last line is its rate over what it would be without that layer.
 
 from __future__ import annotations
 
-import argparse
 import copy
 import os
 import statistics
@@ -28,7 +27,7 @@ from typing import Any
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import numpy as np
-from bench_encode import SHAPE, layer_shape, ours, passages, random_model
+from bench_encode import layer_shape, named, ours, parser_of, passages
 from numba import njit
 
 from pipeline.config import BACKENDS
@@ -177,19 +176,11 @@ def share_of_free_last_layer(network: PackedModel, length: int, rounds: int) -> 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--model", default="all-minilm-l6-v2", help=f"alias, folder, or {SHAPE}: BERT-base, random weights"
-    )
-    parser.add_argument("--passages", type=int, default=2000)
-    parser.add_argument("--rounds", type=int, default=5)
-    arguments = parser.parse_args()
+    arguments = parser_of(__doc__, rounds=5).parse_args()
     with tempfile.TemporaryDirectory() as folder:
         store = Store(Path(folder))
         texts, corpus = passages(store, arguments.passages)
-        name = random_model(Path(folder) / SHAPE) if arguments.model == SHAPE else arguments.model
+        name = named(arguments.model, Path(folder))
         config = BACKENDS.make(name=name, backend="native", precision="int16")
         model = resolve(config)
         assert isinstance(config, NativeSettings)
