@@ -8,16 +8,16 @@ is.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from pipeline.core import machine
 from pipeline.core.errors import InputError
 from pipeline.core.progress import Progress
 from pipeline.engines import Engine
-from pipeline.retrievers.stage import Beside, Context, OpensEngine, Plan, Stage
+from pipeline.retrievers.stage import Context, OpensEngine, Plan, Stage
 from pipeline.storage import hashing
 from pipeline.storage.artifacts import Artifact, Draft, Recipe
 from pipeline.storage.store import Store
@@ -73,14 +73,6 @@ class _Keys(dict[str, str]):
         return self._recipe(name).key
 
 
-class Planned(Protocol):
-    """A benchmark whose stages are known."""
-
-    @property
-    def making(self) -> Making:
-        """Its artifacts."""
-
-
 @dataclass
 class Making:
     """The artifacts of one plan, found or made.
@@ -96,8 +88,6 @@ class Making:
         fresh: Make every stage again.
         made_afresh: Keys of the artifacts made in this process, which `fresh` does not make again.
         engines: Holds the engine that is open.
-        to_come: The benchmarks of the same call that have not begun, of whose stages one that runs may make
-            parts.
     """
 
     stages: Plan
@@ -107,7 +97,6 @@ class Making:
     fresh: bool
     made_afresh: set[str]
     engines: OpenEngine
-    to_come: Sequence[Planned]
     _recipes: dict[str, Recipe] = field(default_factory=dict, init=False)
     _outcomes: dict[str, StageOutcome] = field(default_factory=dict, init=False)
     _opened: dict[str, Any] = field(default_factory=dict, init=False)
@@ -221,8 +210,7 @@ class Making:
         stage, meter = self.stages[name], machine.Meter()
         inputs = {needed: self.opened(needed) for needed in stage.needs}
         engine, alike = partial(self._engine_of, stage), partial(self._find_alike, self.recipe(name))
-        beside = self._beside(name)
-        context = Context(self.progress, meter, engine, alike, self.store, beside, self.fresh)
+        context = Context(self.progress, meter, engine, alike, self.store, self.fresh)
         facts = stage.make(inputs, draft, context)
         varying = [needed for needed in stage.needs if not self.stages[needed].exact_bytes]
         return facts, {
@@ -233,20 +221,6 @@ class Making:
             "threads": machine.threads(),
             "versions": machine.versions(),
         }
-
-    def _beside(self, name: str) -> list[Beside]:
-        """Stages with an equal `Stage.shared` that are still to be made, for this plan or one to come."""
-        shared, own = self.stages[name].shared, self.recipe(name).key
-        found: dict[str, Beside] = {}
-        for making in (self, *(each.making for each in self.to_come)) if shared else ():
-            if making.store is not self.store:
-                continue
-            for other in making.missing():
-                stage, recipe = making.stages[other], making.recipe(other)
-                if stage.shared == shared and recipe.key not in (own, *self.made_afresh):
-                    begin = partial(self.store.begin, recipe, self.fresh)
-                    found[recipe.key] = Beside(stage.shared, partial(self._find_alike, recipe), begin)
-        return list(found.values())
 
     def _find_alike(self, recipe: Recipe, besides: str) -> list[Artifact]:
         return [] if self.fresh else self.store.find_alike(recipe, besides)

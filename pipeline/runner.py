@@ -45,8 +45,6 @@ class Benchmark:
         engines: Holds the engine that is open; those that share it can take over each other's.
         keeps_engine: Whether the engine stays open after the run, for the benchmark that comes next.
         before_work: Called by `run` when the collection has been read, before anything else is computed.
-        to_come: The benchmarks of the same call that have not begun (see `leave`), of whose stages one that
-            runs may make parts.
 
     Attributes:
         seconds_ahead: What stages took that were made before `run`, by `make_with`.
@@ -61,7 +59,6 @@ class Benchmark:
     engines: OpenEngine = field(default_factory=lambda: OpenEngine())
     keeps_engine: bool = False
     before_work: Callable[[Benchmark], None] | None = None
-    to_come: list[Benchmark] = field(default_factory=list, repr=False, compare=False)
     seconds_ahead: float = field(default=0.0, init=False)
 
     @cached_property
@@ -87,7 +84,7 @@ class Benchmark:
         """Finds or makes the artifacts of the stages."""
         return Making(
             self.stages, self.retriever.ranking, self.store, self.progress, self.fresh, self.made_afresh,
-            self.engines, self.to_come,
+            self.engines,
         )  # fmt: skip
 
     def show_by(self, progress: Progress) -> None:
@@ -137,13 +134,8 @@ class Benchmark:
         """Whether the ranking exists, and may be used."""
         return self.making.searched
 
-    def leave(self) -> None:
-        """Be no longer to come, as it begins or is left out."""
-        self.to_come[:] = [each for each in self.to_come if each is not self]
-
     def run(self) -> list[StageOutcome]:
         """Make the missing artifacts, and return what was done about each reported stage, in order."""
-        self.leave()
         self._settle_again()  # another benchmark may have found a backend unsuited since this one was checked
         try:
             return self._run()
@@ -239,12 +231,15 @@ def several(configs: Iterable[Config], progress: Progress = silent, fresh: bool 
     stores: dict[Path, Store] = {}
     made_afresh: defaultdict[Path, set[str]] = defaultdict(set)
     engines = OpenEngine()
-    to_come: list[Benchmark] = []
-    for config in configs:
-        root = Path(config.cache)
-        store = stores.setdefault(root, Store(root))
-        afresh = made_afresh[root]
-        to_come.append(
-            Benchmark(config, store, identities, progress, fresh, afresh, engines, to_come=to_come)
+    return [
+        Benchmark(
+            config,
+            stores.setdefault(Path(config.cache), Store(Path(config.cache))),
+            identities,
+            progress,
+            fresh,
+            made_afresh[Path(config.cache)],
+            engines,
         )
-    return list(to_come)
+        for config in configs
+    ]

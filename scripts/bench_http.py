@@ -92,8 +92,8 @@ def ours(url: str, texts: list[str], concurrency: int) -> None:
         for start in range(0, len(texts), size)
     ]
     with silent("", None, "") as bar:
-        for done in engine.each(partial(jobs.encode, "passages", ()), parts, bar):
-            assert done.outputs[0][0].shape == (size, DIMENSION)
+        for done in engine.each(partial(jobs.encode, "passages"), parts, bar):
+            assert done.outputs[0].shape == (size, DIMENSION)
     engine.close()
 
 

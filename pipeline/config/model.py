@@ -98,23 +98,6 @@ class EncoderSettings(ModelSettings, RunsModel):
             raise ValueError(f"backend '{self.backend}' needs model.name: add it")
         return self
 
-    def shares_pass(self, model: Any) -> bool:
-        """Whether one pass of the backend over texts can make other outputs of a model besides this one.
-
-        It can if this is true of both outputs, and all else that shapes the pass is the same.
-        """
-        return False
-
-    def with_others(self, backend: Any, model: Any, others: Any) -> Any:
-        """A `Backend` that makes several outputs in one pass: what it makes of texts is a list of them.
-
-        Args:
-            backend: What `load` made of `model`; it goes on to make its own output alone, with the same bits.
-            model: The model.
-            others: The same model, resolved for other outputs, each with `shares_pass`.
-        """
-        raise NotImplementedError
-
     def reference(self, model: Any, prepared: Any) -> Any:
         """The `pipeline.encoders.agreement.Reference` that vectors are compared with while texts are encoded.
 
@@ -255,7 +238,7 @@ BACKENDS = Kinds(
         ),
         "auto sparse": "pipeline.encoders.auto:AutoSparseSettings",
         "native sparse": "pipeline.encoders.native.outputs:NativeSparseSettings",
-        "flag sparse": "pipeline.encoders.torch.flag_sparse:FlagSparseSettings",
+        "flag sparse": "pipeline.encoders.torch.m3:FlagSparseSettings",
         "sentence-transformers sparse": (
             "pipeline.encoders.torch.sparse_encoder:SentenceTransformersSparseSettings"
         ),
@@ -264,7 +247,7 @@ BACKENDS = Kinds(
         "precomputed sparse": "pipeline.encoders.precomputed_sparse:PrecomputedSparseSettings",
         "auto multivector": "pipeline.encoders.auto:AutoMultiVectorSettings",
         "native multivector": "pipeline.encoders.native.outputs:NativeMultiVectorSettings",
-        "flag multivector": "pipeline.encoders.torch.flag_multivector:FlagMultiVectorSettings",
+        "flag multivector": "pipeline.encoders.torch.m3:FlagMultiVectorSettings",
         "sentence-transformers multivector": (
             "pipeline.encoders.torch.multi_vector_encoder:SentenceTransformersMultiVectorSettings"
         ),

@@ -6,11 +6,11 @@ PyTorch extends `torch.backend.TorchBackend`). `config.model.BACKENDS` lists the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from pipeline.config import EncoderSettings, ModelSettings, VectorSettings
 from pipeline.core.progress import Bar
@@ -30,7 +30,7 @@ from pipeline.storage.store import Store
 from pipeline.storage.vector_forms import check_dimensions
 
 __all__ = [
-    "CalibrationCorpus", "Encoder", "Model", "Output", "Precomputed", "Role", "Served", "Source",
+    "CalibrationCorpus", "Encoder", "Model", "Precomputed", "Role", "Served", "Source",
     "Usage", "open_encoder", "prepare", "prepared_keys", "ready", "resolve", "room_for_text",
     "token_counter", "token_spans", "vector_form",
 ]  # fmt: skip
@@ -106,13 +106,6 @@ def room_for_text(model: Model) -> int:
     return model.max_lengths["passages"] - len(around)
 
 
-class Output(NamedTuple):
-    """An output of a model: the settings that ask for it, and the model that they resolve to."""
-
-    settings: EncoderSettings
-    model: Model
-
-
 class Encoder:
     """A loaded model, which turns texts into vectors.
 
@@ -131,20 +124,6 @@ class Encoder:
             model.files.check()
         if model.truncate_dim:
             check_dimensions(model.truncate_dim, self.backend.dimension)
-        self._with_others: dict[tuple[str, ...], batching.Backend] = {}
-
-    def encode_several(
-        self, others: Sequence[Output], texts: list[str], role: Role, usage: Usage, bar: Bar
-    ) -> list[Any]:
-        """The rows of `encode`, and after them those of other outputs of the model, made in the same pass."""
-        if not others:
-            return [self.encode(texts, role, usage, bar)]
-        names = tuple(other.model.output for other in others)
-        if names not in self._with_others:
-            models = [replace(other.model, files=self.model.files) for other in others]
-            self._with_others[names] = self.config.with_others(self.backend, self.model, models)
-        rows: list[Any] = self._encode(self._with_others[names], texts, role, usage, bar)
-        return rows
 
     def encode(self, texts: list[str], role: Role, usage: Usage, bar: Bar) -> Any:
         """Encode texts as passages or queries.
@@ -161,15 +140,13 @@ class Encoder:
         Raises:
             UnsuitedError: A text's vector is too far from that of the fp32 model.
         """
-        return self._encode(self.backend, texts, role, usage, bar)
-
-    def _encode(self, backend: batching.Backend, texts: list[str], role: Role, usage: Usage, bar: Bar) -> Any:
         before, after = self.model.prompts[role]
         prompted = [before + text + after for text in texts] if before or after else texts
         length = self.model.max_lengths[role]
+        backend = self.backend
         if isinstance(backend, batching.RoleDependent):
             backend = backend.for_role(role)
         rows = batching.encode(backend, prompted, length, usage, bar, self.config.batch_size)
         if self.watch:
-            self.watch.check(prompted, length, rows[0] if isinstance(rows, list) else rows)
+            self.watch.check(prompted, length, rows)
         return rows

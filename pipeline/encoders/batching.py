@@ -68,8 +68,7 @@ class Backend(BatchShape, Protocol):
     def forward(self, batches: Iterator[TokenBatch]) -> Iterator[tuple[Int64, Any]]:
         """For each batch its `rows` and what the model makes of them, in any order.
 
-        That is vectors, float32 [b, dimension], or b rows of different lengths, a `Ragged`; or a list of
-        these, if several outputs are made in one pass.
+        That is vectors, float32 [b, dimension], or b rows of different lengths, a `Ragged`.
         """
         ...
 
@@ -102,7 +101,7 @@ def encode(
         batch_size: Largest number of texts of a batch; None limits it by the backend's token budget alone.
 
     Returns:
-        Rows in the order of `texts`: float32 [texts, dimension], or `Ragged`; or a list of these.
+        Rows in the order of `texts`: float32 [texts, dimension], or `Ragged`.
     """
     windows = tokenized_windows(
         [len(text) for text in texts],
@@ -121,9 +120,6 @@ def encode(
 def in_order(parts: Iterator[tuple[Int64, Any]], count: int) -> Any:
     """The `count` rows of all parts, which come with their positions, int64 [b]; no part is no vectors."""
     places, part = next(parts, (np.empty(0, np.int64), np.empty((0, 0), np.float32)))
-    if isinstance(part, list):
-        all_places, outputs = zip((places, part), *parts, strict=True)
-        return [in_order(zip(all_places, each, strict=True), count) for each in zip(*outputs, strict=True)]
     if isinstance(part, Ragged):
         all_places, ragged = zip((places, part), *parts, strict=True)
         order = np.argsort(np.concatenate(all_places))

@@ -14,7 +14,7 @@ import numpy as np
 from pipeline.config import IndexConfig, SearchConfig
 from pipeline.core.progress import Bar
 from pipeline.core.records import Embeddings, Float32, Ranking, UInt8
-from pipeline.encoders import Encoder, Output, Role, Usage
+from pipeline.encoders import Encoder, Role, Usage
 from pipeline.rerankers import Scorer
 
 if TYPE_CHECKING:
@@ -23,14 +23,12 @@ if TYPE_CHECKING:
     from pipeline.search.similarity import Metric
 
 
-def encode(
-    role: Role, others: Sequence[Output], texts: list[str], encoder: Encoder | None, bar: Bar
-) -> tuple[list[Any], Usage]:
-    """What a model makes of some texts, then its `others` outputs of them, and what they cost together."""
+def encode(role: Role, texts: list[str], encoder: Encoder | None, bar: Bar) -> tuple[Any, Usage]:
+    """The rows a model produces for some texts, and what they cost."""
     if encoder is None:
         raise RuntimeError("Engine.load comes before texts are encoded")
     usage = Usage()
-    return encoder.encode_several(others, texts, role, usage, bar), usage
+    return encoder.encode(texts, role, usage, bar), usage
 
 
 def score(pairs: list[tuple[str, str]], scorer: Scorer | None, bar: Bar) -> tuple[Float32, Usage]:

@@ -16,7 +16,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.records import Chunks, Collection, Texts
 from pipeline.results.workload import Forecast, Rate, models_used
 from pipeline.retrievers import shared
-from pipeline.retrievers.known_rows import find_known_rows
+from pipeline.retrievers.rows import find_known_rows
 from pipeline.runner import Benchmark
 from pipeline.storage import text_table
 from pipeline.storage.artifacts import Recipe

@@ -79,7 +79,6 @@ class Run:
                 check(benchmark)
             except InputError as error:
                 refused[benchmark.config.name] = error
-                benchmark.leave()
         if refused and len(refused) == len(self.waiting):
             name, first = next(iter(refused.items()))
             where = f"{self.config.name}, collection {name}" if self.is_suite else name

@@ -17,7 +17,7 @@ from pipeline.encoders import Served
 from pipeline.encoders.http.backend import ASKED_AGAIN
 from pipeline.models.model import Role
 from pipeline.rerankers import ServedReranker
-from pipeline.retrievers.row_making import RowMaking
+from pipeline.retrievers.rows import RowMaking
 from pipeline.storage import vector_shards
 from pipeline.storage.artifacts import Artifact
 

@@ -19,7 +19,7 @@ from pipeline.models.model import Role
 from pipeline.retrievers import parity, quantized_index
 from pipeline.retrievers.assessment import EXACT, Assessment, against_exact, exact_search
 from pipeline.retrievers.encoding import EncodingRetriever
-from pipeline.retrievers.row_making import RowFormat
+from pipeline.retrievers.rows import RowFormat
 from pipeline.retrievers.shared import open_ranking
 from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, Plan, Stage
 from pipeline.retrievers.stored_index import StoredIndex, file_name

@@ -1,33 +1,30 @@
 """The stages that encode texts, which every kind has that keeps what a model makes of a text.
 
 A kind says in a `RowFormat` how the rows of its model are checked and kept; all else is the same for all:
-rows of texts that were encoded before are copied (`known_rows`), and the other texts are encoded in shards,
-by whatever engine. Shards that an interrupted run has finished are kept. Where the run wants several outputs
-of one model, a pass over the texts makes them all (`row_making`).
+rows of texts that were encoded before are copied, and the other texts are encoded in shards,
+by whatever engine. Shards that an interrupted run has finished are kept.
 """
 
 from __future__ import annotations
 
-import contextlib
 from abc import ABC
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, TypeVar
 
 import numpy as np
 
 from pipeline import encoders, engines
-from pipeline.config import EncoderSettings, ModelSettings, keyed_settings
+from pipeline.config import ModelSettings, keyed_settings
 from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Texts
-from pipeline.encoders import CalibrationCorpus, Model, Output, Precomputed, Served, Source, Usage, choice
+from pipeline.encoders import CalibrationCorpus, Model, Precomputed, Served, Source, Usage, choice
 from pipeline.engines import Engine, Part, jobs
 from pipeline.models.model import ROLES, Role
 from pipeline.retrievers import asked_again
-from pipeline.retrievers.pace import Pace
 from pipeline.retrievers.retriever import TokenCounter
-from pipeline.retrievers.row_making import OtherOutputs, RowFormat, RowMaking
+from pipeline.retrievers.rows import Pace, RowFormat, RowMaking
 from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, OpensEngine, Stage
 from pipeline.retrievers.texts import TextRetriever, Tokens
 from pipeline.retrievers.vector_search import counted_parts
@@ -37,23 +34,6 @@ from pipeline.storage.hashing import hash_json
 from pipeline.storage.store import Store
 
 Settings = TypeVar("Settings", bound=ModelSettings)
-
-
-@dataclass(frozen=True)
-class Pass:
-    """One output of a pass of a model over texts; it is equal to the other outputs of the same pass.
-
-    Attributes:
-        key: Hash of all that shapes the pass: the texts, the model, its precision, prompt, length and device.
-        output: What the model is loaded for.
-        kept: How the output's rows are kept.
-        shard_rows: Most rows of a shard.
-    """
-
-    key: str
-    output: Output = field(compare=False)
-    kept: RowFormat = field(compare=False)
-    shard_rows: int = field(compare=False)
 
 
 class EncodingRetriever(TextRetriever[Settings], ABC):
@@ -138,8 +118,7 @@ class EncodingRetriever(TextRetriever[Settings], ABC):
             return {"texts": texts, "model": self.model.recipe(role), **prepared, **settings}
 
         make = partial(self._encode, role, kept)
-        shared = self._pass(role, kept)
-        stage = Stage(role, schema, (self.source_of(role),), ingredients, make, kept.open, shared=shared)
+        stage = Stage(role, schema, (self.source_of(role),), ingredients, make, kept.open)
         if not isinstance(self.model, Served):
             return stage
         confirm = partial(asked_again.confirm, self.model, role, kept.read)
@@ -151,24 +130,6 @@ class EncodingRetriever(TextRetriever[Settings], ABC):
         """The engine that encodes, if a server does."""
         assert isinstance(self.model, Served)
         return engines.ServerEngine(self.model.load)
-
-    def _pass(self, role: Role, kept: RowFormat) -> Pass | None:
-        """The pass that gives the rows of a role; None if it can give no other output."""
-        model, settings = self.model, self.settings
-        if not isinstance(model, Model) or not isinstance(settings, EncoderSettings):
-            return None
-        if not settings.shares_pass(model):
-            return None
-        same = {
-            "role": role,
-            "texts": self.pass_texts(role),
-            "model": [model.name, model.files.whole_identity, model.trust_remote_code],
-            "computed": [settings.backend, model.precision, model.device, settings.batch_size],
-            "tokens": [list(model.prompts[role]), model.max_lengths[role]],
-            "engine": self.config.engine.model_dump(mode="json"),
-        }
-        shipped = replace(model, corpus=None)
-        return Pass(hash_json(same), Output(settings, shipped), kept, settings.shard_rows)
 
     def _encode(self, role: Role, kept: RowFormat, inputs: Inputs, draft: Draft, context: Context) -> Facts:
         texts, most = self.texts_of(role, inputs), self.settings.shard_rows
@@ -182,18 +143,8 @@ class EncodingRetriever(TextRetriever[Settings], ABC):
         if isinstance(self.model, Served):
             asked_again.confirm_rows(self.model, role, own)
             facts |= asked_again.sample(texts)
-        with contextlib.ExitStack() as drafts:
-            outputs, others = [], []
-            for beside in context.beside if own.new.any() else ():
-                other: Pass = beside.shared
-                begun = drafts.enter_context(beside.begin())
-                if begun is not None:
-                    alike = partial(beside.find_alike, "texts")
-                    others.append(RowMaking.begin(texts, hashes, other.kept, begun, other.shard_rows, alike))
-                    outputs.append(other.output)
-                    most = min(most, other.shard_rows)
-            with choice.remembering(self.settings, self.model, context.store):
-                usage = _Encoding(role, own, outputs, OtherOutputs(others), context).run(most)
+        with choice.remembering(self.settings, self.model, context.store):
+            usage = _Encoding(role, own, context).run(most)
         draft.save_array(text_table.NAME, text_table.table_of(hashes))
         todo = int(own.new.sum())
         context.meter.count(len(texts), worked=todo)
@@ -223,20 +174,10 @@ class EncodingRetriever(TextRetriever[Settings], ABC):
 
 @dataclass(frozen=True)
 class _Encoding:
-    """A pass of a model over the texts of one role, for the output of its stage and for others.
-
-    Attributes:
-        role: The role.
-        own: The rows of the stage's own output.
-        outputs: The other outputs.
-        others: The writing of their rows.
-        context: Of the stage.
-    """
+    """A pass of a model over the texts of one role."""
 
     role: Role
     own: RowMaking
-    outputs: Sequence[Output]
-    others: OtherOutputs
     context: Context
 
     def run(self, most: int) -> Usage:
@@ -257,15 +198,14 @@ class _Encoding:
         pace = Pace(most)
         context.engine.load(-(-todo // pace.texts))
         pace.workers = context.engine.workers
-        job = partial(jobs.encode, self.role, tuple(self.outputs))
+        job = partial(jobs.encode, self.role)
         bar_of = context.progress(f"encode {self.role}", todo, "texts")
         with bar_of as bar, context.meter.working():
             pace.start()
             for done in counted_parts(context.engine, context.meter, job, self._cut(left, pace), bar):
-                (made, *besides), cost = done.outputs
+                made, cost = done.outputs
                 start, stop = done.part.start, done.part.stop
                 own.write(start, stop, made)
-                self.others.write(start, new[start:stop], besides)
                 usage.add(cost)
                 pace.count(cost.texts)
         return usage

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,21 +20,6 @@ Facts = dict[str, Any]
 """JSON that an artifact's manifest records about its content."""
 
 
-@dataclass(frozen=True)
-class Beside:
-    """Another stage of the run, still to be made, of which a stage can make parts in one go with its own.
-
-    Attributes:
-        shared: Its `Stage.shared`.
-        find_alike: As `Context.find_alike`, for its recipe.
-        begin: Opens its draft; None if another process is making it. See `Store.begin`.
-    """
-
-    shared: Any
-    find_alike: Callable[[str], Sequence[Artifact]]
-    begin: Callable[[], AbstractContextManager[Draft | None]]
-
-
 @dataclass
 class Context:
     """What a stage may use besides its inputs.
@@ -47,7 +31,6 @@ class Context:
         find_alike: Finds finished artifacts whose recipes differ from that of this stage in the named
             ingredient alone, the most recently used first; none if all is to be made afresh.
         store: The cache, for what is kept beside the stages' results and outlives them.
-        beside: Stages with an equal `Stage.shared` that the run has still to make.
         fresh: Whether all is to be made afresh.
     """
 
@@ -56,7 +39,6 @@ class Context:
     open_engine: Callable[[], Engine]
     find_alike: Callable[[str], Sequence[Artifact]]
     store: Store
-    beside: Sequence[Beside] = ()
     fresh: bool = False
 
     @property
@@ -98,9 +80,6 @@ class Stage:
             can change the last bits of vectors), what was made from other files than today's is made again.
         listed: Whether results list it; not if it only serves to judge another stage.
         open_engine: Opens the engine that runs parts of the work; None where nothing is divided.
-        shared: Equal for stages whose results can be made in one go, by the first of them; None if it is
-            made alone. What the first one leaves of the others is found by them as they find what an
-            interrupted run left.
         confirm: Called before an artifact of an earlier run is used; raises an InputError if it is out of
             date, which its key cannot say.
     """
@@ -114,7 +93,6 @@ class Stage:
     exact_bytes: bool = False
     listed: bool = True
     open_engine: OpensEngine | None = None
-    shared: Any = None
     confirm: Callable[[Artifact], None] | None = None
 
     def below(self, prefix: str, whole: Collection[str]) -> Stage:

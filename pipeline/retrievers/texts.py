@@ -82,12 +82,6 @@ class TextRetriever(Retriever[Settings], ABC):
             return {CHUNKS: keys[CHUNKS]}
         return self.identity.passages if role == "passages" else self.identity.queries
 
-    def pass_texts(self, role: Role) -> Any:
-        """What identifies the texts of a role among retrievers with the same tokens."""
-        if self.source_of(role) == CHUNKS:
-            return [self.identity.passages, self._first_only, keyed_settings(self.config.data, CHUNKS)]
-        return self.identity.passages if role == "passages" else self.identity.queries
-
     def texts_of(self, role: Role, inputs: Inputs) -> Texts:
         """The texts of a role."""
         if self.source_of(role) == CHUNKS:

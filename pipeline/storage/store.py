@@ -45,7 +45,6 @@ class Store:
         self.root = root
         self._in_use: dict[str, locks.Lock] = {}
         self._reported: set[Path] = set()  # folders whose damage was logged
-        self._begun_afresh: set[str] = set()  # keys of drafts that `begin` began afresh
 
     def folder(self, recipe: Recipe) -> Path:
         """The folder of the artifact of `recipe`, which may not exist."""
@@ -142,8 +141,7 @@ class Store:
             if existing:
                 return existing, True
             self._in_use.pop(recipe.key, None)  # this process will use the new one
-            draft = Draft.begin(self.folder(recipe), fresh and recipe.key not in self._begun_afresh)
-            self._begun_afresh.discard(recipe.key)
+            draft = Draft.begin(self.folder(recipe), fresh)
             at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
             facts, made = build(draft)
             artifact = draft.finish(recipe, facts, {"at": at, **made})
@@ -153,41 +151,18 @@ class Store:
             return artifact, False
 
     @contextlib.contextmanager
-    def begin(self, recipe: Recipe, fresh: bool = False) -> Iterator[Draft | None]:
-        """Around writing files of an artifact that this process will make later.
-
-        They are left as a run leaves them that is interrupted, and `make` keeps what is whole of them. With
-        `fresh`, so does the next `make` with `fresh`. Gives None if another process is making the artifact,
-        or has made it.
-        """
-        with self._making(recipe, wait=False) as free:
-            if not free or (not fresh and self.find(recipe)):
-                yield None
-                return
-            draft = Draft.begin(self.folder(recipe), fresh and recipe.key not in self._begun_afresh)
-            if fresh:
-                self._begun_afresh.add(recipe.key)
-            yield draft
-
-    @contextlib.contextmanager
-    def _making(self, recipe: Recipe, wait: bool = True) -> Iterator[bool]:
-        """Around making an artifact: holds its lock, after waiting for it, and creates its folder.
-
-        Without `wait` it gives False where another process holds the lock.
-        """
+    def _making(self, recipe: Recipe) -> Iterator[None]:
+        """Around making an artifact: holds its lock, after waiting for it, and creates its folder."""
         self.check(recipe)
         path = making_lock(self.folder(recipe))
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = locks.hold(path, wait=False, create=True)
-        if lock is None and not wait:
-            yield False
-            return
         if lock is None:
             log.warning("waiting: another process is making %s %s", recipe.stage, recipe.key[:12])
             lock = locks.hold(path, create=True)
         try:
             self.folder(recipe).mkdir(parents=True, exist_ok=True)
-            yield True
+            yield
         finally:
             if lock:
                 lock.release()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from pipeline.retrievers.pace import FIRST, LEAST, LONGEST, Pace
+from pipeline.retrievers.rows import FIRST, LEAST, LONGEST, Pace
 
 
 class Clock:

@@ -202,12 +202,6 @@ class ServedEncoder:
         self.line.client.run(asking.all(alone))
         return asking.vectors
 
-    def encode_several(
-        self, others: Sequence[Any], texts: list[str], role: Role, usage: Usage, bar: Bar
-    ) -> list[Float32]:
-        """See `pipeline.encoders.Encoder.encode_several`; a server gives no other outputs."""
-        return [self.encode(texts, role, usage, bar)]
-
     def _choose_alone(self, texts: int) -> list[int]:
         """The rows of texts that are asked for alone, spread over all."""
         count = min(self._alone, texts)

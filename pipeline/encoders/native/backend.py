@@ -5,7 +5,6 @@ This is the one for dense vectors; `outputs` has those for what it gives besides
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -16,7 +15,7 @@ from pipeline.encoders.agreement import Reference
 from pipeline.encoders.batching import TokenBatch
 from pipeline.encoders.native import abilities, int8_model
 from pipeline.encoders.native.prepared import CPU, TOKENIZER, WEIGHTS, prepared_model, recipe
-from pipeline.encoders.native.running import NativeRunner, NativeSeveralOutputs
+from pipeline.encoders.native.running import NativeRunner
 from pipeline.models.model import Model
 from pipeline.storage.artifacts import Artifact, Recipe
 from pipeline.storage.store import Store
@@ -63,19 +62,6 @@ class NativeSettings(DenseEncoderSettings):
         """See `EncoderSettings.prepare`: the packed model and its tokenizer."""
         make = int8_model.prepared_model if model.precision == "int8" else prepared_model
         return make(model, store, partial(_read, model), INSTEAD)
-
-    def shares_pass(self, model: Model) -> bool:
-        """See `EncoderSettings.shares_pass`: BGE-M3's dense vector is the first token's state.
-
-        Its other outputs are computed in int16 alone.
-        """
-        return model.pooling == "cls" and model.precision == "int16"
-
-    def with_others(
-        self, backend: NativeBackend, model: Model, others: Sequence[Model]
-    ) -> NativeSeveralOutputs:
-        """See `EncoderSettings.with_others`."""
-        return NativeSeveralOutputs(backend, model, others)
 
 
 class NativeBackend(NativeRunner):

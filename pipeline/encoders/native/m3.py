@@ -10,12 +10,11 @@ import numpy as np
 
 from pipeline.core.records import Float32, Int64, Ragged
 from pipeline.encoders.conversion import Settings, pooled_network
+from pipeline.encoders.m3_heads import largest_weights, read_head, unused_tokens
 from pipeline.encoders.native.heads import project
 from pipeline.encoders.native.layers import Linear
 from pipeline.encoders.native.packed_model import PackedNetwork
-from pipeline.encoders.torch.m3 import largest_weights, read_head, unused_tokens
 from pipeline.kernels.int16 import PANEL, pack_rows
-from pipeline.models.model import Model
 
 if TYPE_CHECKING:
     import torch
@@ -69,15 +68,6 @@ class TokenHead(NamedTuple):
         if self.normalize:
             vectors = scaled(vectors)
         return Ragged(texts[1:] - np.arange(1, len(texts)), (np.ascontiguousarray(vectors),))
-
-
-class FirstTokenHead(NamedTuple):
-    """The state of the first token: the dense vector, whole and not normalized."""
-
-    def rows(self, hidden: Float32, texts: Int64, ids: Int64) -> Float32:
-        """The vectors, float32 [texts, width]; see `WordHead.rows`."""
-        first: Float32 = hidden[texts[:-1]]
-        return first
 
 
 def scaled(vectors: Float32) -> Float32:
@@ -153,14 +143,6 @@ def head_arrays(folder: Path, output: str, trust_remote_code: bool) -> dict[str,
     pairs, factors = pack_rows(np.pad(head["weight"], ((0, more), (0, 0))))
     packed = Linear(pairs[None], factors[None], np.pad(head["bias"], (0, more))[None])
     return {**arrays, **{f"packed.{name}": value for name, value in packed._asdict().items()}}
-
-
-def read_head_of(model: Model) -> WordHead | TokenHead | FirstTokenHead:
-    """The head of a model's output, from the model's own files."""
-    if model.output == "dense":
-        return FirstTokenHead()
-    arrays = head_arrays(model.files.folder(), model.output, model.trust_remote_code)
-    return read_packed(arrays, model.output, model.normalize)
 
 
 def read_packed(stored: Any, output: str, normalize: bool) -> WordHead | TokenHead:

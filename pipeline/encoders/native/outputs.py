@@ -5,7 +5,6 @@ It computes them for SPLADE models, and for BGE-M3.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -21,10 +20,10 @@ from pipeline.config import (
 from pipeline.core.records import Ragged
 from pipeline.encoders.agreement import Reference
 from pipeline.encoders.batching import TokenBatch
+from pipeline.encoders.m3_heads import refuse_missing_heads
 from pipeline.encoders.native import abilities
 from pipeline.encoders.native.prepared import CPU, INT16, TOKENIZER, WEIGHTS, prepared_model, recipe
-from pipeline.encoders.native.running import NativeRunner, NativeSeveralOutputs
-from pipeline.encoders.torch.m3 import refuse_missing_heads
+from pipeline.encoders.native.running import NativeRunner
 from pipeline.models.files import Files
 from pipeline.models.model import Model
 from pipeline.storage.artifacts import Artifact, Recipe
@@ -79,16 +78,6 @@ class NativeSparseSettings(SparseEncoderSettings):
             return prepared_model(model, store, partial(_read_m3, model), INSTEAD_M3)
         return prepared_model(model, store, _read_splade, INSTEAD_SPLADE)
 
-    def shares_pass(self, model: Model) -> bool:
-        """See `EncoderSettings.shares_pass`."""
-        return model.files.has_m3_heads
-
-    def with_others(
-        self, backend: NativeM3Backend, model: Model, others: Sequence[Model]
-    ) -> NativeSeveralOutputs:
-        """See `EncoderSettings.with_others`."""
-        return NativeSeveralOutputs(backend, model, others)
-
 
 class NativeMultiVectorSettings(MultiVectorEncoderSettings):
     """This project's own kernels, on the CPU: BGE-M3."""
@@ -119,16 +108,6 @@ class NativeMultiVectorSettings(MultiVectorEncoderSettings):
         """See `EncoderSettings.prepare`: the packed model and its tokenizer."""
         refuse_missing_heads(model)
         return prepared_model(model, store, partial(_read_m3, model), INSTEAD_M3)
-
-    def shares_pass(self, model: Model) -> bool:
-        """See `EncoderSettings.shares_pass`."""
-        return True
-
-    def with_others(
-        self, backend: NativeM3Backend, model: Model, others: Sequence[Model]
-    ) -> NativeSeveralOutputs:
-        """See `EncoderSettings.with_others`."""
-        return NativeSeveralOutputs(backend, model, others)
 
 
 class NativeSpladeBackend(NativeRunner):

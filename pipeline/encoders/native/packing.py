@@ -24,6 +24,7 @@ import numpy as np
 from pipeline.core.records import Float32
 from pipeline.encoders.agreement import torch_vectors
 from pipeline.encoders.conversion import Settings, pooled_network
+from pipeline.encoders.m3_heads import WORD_HEAD
 from pipeline.encoders.native.abilities import HEAD, WIDTH
 from pipeline.encoders.native.architectures import Layer, Matrix, Network, Norm, take_apart
 from pipeline.encoders.native.attention import EVERYWHERE
@@ -32,7 +33,6 @@ from pipeline.encoders.native.m3 import m3_network
 from pipeline.encoders.native.reference import LINEAR, matrix_file
 from pipeline.encoders.native.rows import GELU, SILU
 from pipeline.encoders.native.splade import splade_network
-from pipeline.encoders.torch.m3 import WORD_HEAD
 from pipeline.kernels.int16 import PANEL, pack_rows
 from pipeline.models.tokenizer import write_tokenizer
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,6 @@ from pipeline.core import machine
 from pipeline.core.errors import InputError
 from pipeline.core.records import Int64
 from pipeline.encoders.batching import TokenBatch
-from pipeline.models.model import Model
 
 if TYPE_CHECKING:
     from pipeline.encoders.native.packed_model import PackedNetwork
@@ -64,32 +63,6 @@ class NativeRunner:
                 f"{self.network.longest}",
                 fix=f"lower {self.length_settings}",
             )
-
-
-class NativeSeveralOutputs(NativeRunner):
-    """A packed BGE-M3 that makes a list of several outputs of a batch, each with the bits it has alone.
-
-    Args:
-        backend: The backend of one output, which goes on as before.
-        own: Its model.
-        others: The same model, resolved for other outputs.
-    """
-
-    def __init__(self, backend: Any, own: Model, others: Sequence[Model]) -> None:
-        from pipeline.encoders.native import m3
-        from pipeline.encoders.native.heads import compile_projection
-
-        compile_projection()
-        super().__init__(own.name, backend.pad_id, backend.network)
-        self.tokenizer = backend.tokenizer
-        known = getattr(backend.network, "head", m3.FirstTokenHead())
-        self.heads = [known, *map(m3.read_head_of, others)]
-
-    def compute(self, batch: TokenBatch) -> list[Any]:
-        """What each head makes of the batch's last hidden states."""
-        hidden, texts = self.network.hidden(batch.ids, batch.mask, only_first=False)
-        ids = self.network.kept_ids(batch.ids, batch.mask)
-        return [head.rows(hidden, texts, ids) for head in self.heads]
 
 
 def ready_kernels(network: PackedNetwork) -> None:

@@ -55,12 +55,12 @@ class TorchRunner(ABC):
         self.computes_padding = True
 
     @abstractmethod
-    def compute(self, batch: TokenBatch) -> torch.Tensor | list[torch.Tensor]:
-        """Some numbers of a batch, float32 on the device, in one array or several."""
+    def compute(self, batch: TokenBatch) -> torch.Tensor:
+        """Some numbers of a batch, float32 on the device."""
 
-    def finish(self, count: int, *computed: Float32) -> Any:
-        """What is made of a batch's `count` texts, given what `compute` returned for it."""
-        return computed[0]
+    def finish(self, count: int, computed: Float32) -> Any:
+        """The rows of a batch's `count` texts, given what `compute` returned for it."""
+        return computed
 
     def forward(self, batches: Iterator[TokenBatch]) -> Iterator[tuple[Int64, Any]]:
         """See `pipeline.encoders.batching.Backend`."""
@@ -73,15 +73,14 @@ class TorchRunner(ABC):
             yield self._fetch(under_way.popleft())
 
     def _fetch(self, sent: _Sent) -> tuple[Int64, Any]:
-        return sent.rows, self.finish(len(sent.rows), *sent.fetch())
+        return sent.rows, self.finish(len(sent.rows), sent.fetch())
 
     def _send(self, batch: TokenBatch) -> list[_Sent]:
         """Start a batch on the device; in parts if its memory is too small."""
         import torch
 
         try:
-            computed = self.compute(batch)
-            return [_Sent(batch.rows, computed if isinstance(computed, list) else [computed])]
+            return [_Sent(batch.rows, self.compute(batch))]
         except torch.OutOfMemoryError:
             if len(batch.rows) == 1:
                 raise InputError(
@@ -132,22 +131,23 @@ class TorchBackend(TorchRunner):
 
 
 class _Sent:
-    """A batch's rows int64 [b] and arrays float32, which a GPU may still be computing."""
+    """A batch's rows int64 [b] and a float32 array, which a GPU may still be computing."""
 
-    def __init__(self, rows: Int64, computed: list[torch.Tensor]) -> None:
+    def __init__(self, rows: Int64, computed: torch.Tensor) -> None:
         import torch
 
         self.rows, self.host = rows, computed
         self.copied: Any = None
-        if computed[0].is_cuda:
-            self.host = [torch.empty(each.shape, dtype=each.dtype, pin_memory=True) for each in computed]
-            for host, each in zip(self.host, computed, strict=True):
-                host.copy_(each, non_blocking=True)
+        if computed.is_cuda:
+            # the copy runs beside the next batches; `fetch` waits for its event
+            self.host = torch.empty(computed.shape, dtype=computed.dtype, pin_memory=True)
+            self.host.copy_(computed, non_blocking=True)
             self.copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            self.copied.record(torch.cuda.current_stream(computed[0].device))
+            self.copied.record(torch.cuda.current_stream(computed.device))
 
-    def fetch(self) -> list[Float32]:
-        """The arrays, after waiting for their copies."""
+    def fetch(self) -> Float32:
+        """The array, after waiting for its copy."""
         if self.copied is not None:
             self.copied.synchronize()
-        return [host.numpy() for host in self.host]
+        numbers: Float32 = self.host.numpy()
+        return numbers

@@ -8,10 +8,7 @@ five sixths of one layer are saved, 7% of a network of twelve, and the vectors a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    import torch
+from typing import Any
 
 ARCHITECTURES = (
     "transformers.models.bert.modeling_bert.Bert",
@@ -25,35 +22,23 @@ compared because a model's own Python files may define classes of the same name,
 """
 
 
-def limit_last_layer_to_first_token(body: Any) -> torch.nn.Module | None:
+def limit_last_layer_to_first_token(body: Any) -> None:
     """Make a model compute its last hidden state for the first token only, float [b, 1, width].
 
     `body` is a torch model as transformers loads it. It stays as it is if `is_standard_bert` is false.
-
-    Returns:
-        The last layer, None if the model stays as it is. While its attribute `whole` is true, it computes
-        all tokens as if it were not limited, and puts the first token's state, computed as when it is, in
-        its attribute `first`: the two ways can differ in last bits.
     """
     import torch
 
     if not is_standard_bert(body):
-        return None
+        return
     layers = body.encoder.layer
 
     class FirstToken(torch.nn.Module):
         def __init__(self, layer: Any) -> None:
             super().__init__()
-            self.layer, self.whole, self.first = layer, False, None
+            self.layer = layer
 
         def forward(self, hidden: Any, attention_mask: Any = None, *rest: Any, **named: Any) -> Any:
-            first = self.first_token(hidden, attention_mask)
-            if not self.whole:
-                return first
-            self.first = first
-            return self.layer(hidden, attention_mask, *rest, **named)
-
-        def first_token(self, hidden: Any, attention_mask: Any) -> Any:
             attention, first = self.layer.attention, hidden[:, :1]
             linear = attention.self
 
@@ -69,8 +54,6 @@ def limit_last_layer_to_first_token(body: Any) -> torch.nn.Module | None:
             return self.layer.feed_forward_chunk(attention.output(mixed.transpose(1, 2).flatten(2), first))
 
     layers[-1] = FirstToken(layers[-1])
-    limited: torch.nn.Module = layers[-1]
-    return limited
 
 
 def is_standard_bert(body: Any) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -10,7 +9,6 @@ from pipeline.config import DenseEncoderSettings, EncoderSettings, ModelSettings
 from pipeline.encoders.torch.backend import TorchBackend
 from pipeline.encoders.torch.first_token import limit_last_layer_to_first_token
 from pipeline.encoders.torch.loading import explain_loading_errors, refuse_missing_weights
-from pipeline.encoders.torch.m3 import SeveralOutputs, unused_tokens
 from pipeline.models.model import Model
 from pipeline.models.tokenizer import fast_tokenizer
 
@@ -28,14 +26,6 @@ class FlagSettings(DenseEncoderSettings):
         """See `EncoderSettings.load`."""
         return FlagBackend(model)
 
-    def shares_pass(self, model: Model) -> bool:
-        """See `EncoderSettings.shares_pass`: BGE-M3's dense vector is the first token's state."""
-        return model.pooling == "cls"
-
-    def with_others(self, backend: FlagBackend, model: Model, others: Sequence[Model]) -> SeveralOutputs:
-        """See `EncoderSettings.with_others`."""
-        return SeveralOutputs(backend, model, others)
-
 
 class FlagBackend(TorchBackend):
     """A FlagEmbedding model that takes token ids.
@@ -52,9 +42,9 @@ class FlagBackend(TorchBackend):
         refuse_missing_weights(model, folder, self.flag.model)
         self.network = self.flag.model.to(device=self.device, dtype=self.dtype).eval()
         self.network.config.use_cache = False  # a decoder would keep keys and values for text generation
-        self.limited = limit_last_layer_to_first_token(self.network) if model.pooling == "cls" else None
+        if model.pooling == "cls":
+            limit_last_layer_to_first_token(self.network)
         self.tokenizer = fast_tokenizer(model.name, self.flag.tokenizer)
-        self.unused = unused_tokens(self.flag.tokenizer)
         self.dimension = int(self.network.config.hidden_size)
 
     def vectors(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:

@@ -41,9 +41,9 @@ class TokenVectorBackend(TorchRunner):
             vectors, kept = self.token_vectors(self.on_device(batch.ids), self.on_device(batch.mask))
             return packed(vectors, kept, self.model.normalize)
 
-    def finish(self, count: int, *computed: Float32) -> Ragged:
+    def finish(self, count: int, computed: Float32) -> Ragged:
         """See `TorchRunner.finish`."""
-        return kept_vectors(computed[0])
+        return kept_vectors(computed)
 
 
 def packed(vectors: torch.Tensor, kept: torch.Tensor, normalize: bool) -> torch.Tensor:

@@ -46,9 +46,9 @@ class WordWeightBackend(TorchRunner):
             numbers = torch.cat([counts, words]).to(torch.int32).view(torch.float32)
             return torch.cat([numbers, weights[rows, words]])
 
-    def finish(self, count: int, *computed: Float32) -> Ragged:
+    def finish(self, count: int, computed: Float32) -> Ragged:
         """See `TorchRunner.finish`."""
-        return _unpacked(computed[0], count)
+        return _unpacked(computed, count)
 
 
 def _unpacked(packed: Float32, count: int) -> Ragged:

@@ -1,0 +1,211 @@
+"""Rows that a model produces for texts: stored ones are copied, the others are written in shards.
+
+Stored rows are looked up by text, in all finished artifacts whose recipe is the same apart from the texts:
+the same model, prompt, length and settings. Only files that are whole by their checksums are read.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from pipeline.core.records import Array, Int64, Texts
+from pipeline.storage import text_table, vector_shards
+from pipeline.storage.artifacts import Artifact, Draft
+
+FIRST = 128  # texts of the first parts, and of the smallest: batches of fewer are slower
+LONGEST = 60.0  # seconds that a part should take at most
+LEAST = 5.0  # seconds below which a part would be too short to be worth a file of its own
+SHARE = 4  # a part takes this fraction of the time worked so far, so that most of it is on disk
+
+
+@dataclass(frozen=True)
+class RowFormat:
+    """How the rows that a model makes of texts, one for each text, are kept.
+
+    Attributes:
+        save: Checks consecutive rows and writes them as one file, `vector_shards.shard_name`; given the
+            draft, the number of the first row, the rows and the texts' ids.
+        open: Opens all rows of a finished artifact.
+        read: Some rows of a finished artifact, by their numbers, int64 [n], in any order, as `save` takes
+            them.
+        join: The rows of several such parts, one after the other, taken in an order, int64 [rows].
+    """
+
+    save: Callable[[Draft, int, Any, list[str]], None]
+    open: Callable[[Artifact], Any]
+    read: Callable[[Artifact, Int64], Any]
+    join: Callable[[Sequence[Any], Int64], Any]
+
+
+@dataclass(frozen=True)
+class RowMaking:
+    """The rows of one output, of which some are known and the others are made.
+
+    Attributes:
+        texts: The texts, a row for each.
+        kept: How rows are kept.
+        draft: Where they are written.
+        missing: Ranges of rows [start, stop) that the draft lacked at first.
+        wanted: bool [texts], the rows in these ranges.
+        known: Where rows are that were made of the same texts before.
+    """
+
+    texts: Texts
+    kept: RowFormat
+    draft: Draft
+    missing: list[tuple[int, int]]
+    wanted: Array
+    known: KnownRows
+
+    @classmethod
+    def begin(
+        cls,
+        texts: Texts,
+        hashes: text_table.UInt64,
+        kept: RowFormat,
+        draft: Draft,
+        shard_rows: int,
+        alike: Callable[[], Sequence[Artifact]],
+    ) -> RowMaking:
+        """Find out what is there; `alike` gives the artifacts to look for known rows in."""
+        missing = vector_shards.missing_ranges(len(texts), shard_rows, draft.whole)
+        wanted = np.zeros(len(texts), np.bool_)
+        for start, stop in missing:
+            wanted[start:stop] = True
+        known = find_known_rows(alike() if missing else (), hashes, wanted)
+        return cls(texts, kept, draft, missing, wanted, known)
+
+    @property
+    def new(self) -> Array:
+        """Bool [texts]: the texts whose rows have to be made."""
+        new: Array = self.wanted & self.known.new
+        return new
+
+    def write(self, start: int, stop: int, made: Any) -> None:
+        """Write rows [start, stop): those that are known, and `made`, those of the other texts in order."""
+        places = self.known.places(start, stop)
+        rows = made
+        if places:
+            parts = [self.kept.read(artifact, found) for artifact, _, found in places]
+            positions = [where for _, where, _ in places]
+            if made is not None:
+                parts.append(made)
+                positions.append(np.flatnonzero(self.known.new[start:stop]))
+            rows = self.kept.join(parts, np.argsort(np.concatenate(positions)))
+        ids: list[str] = self.texts.ids.slice(start, stop - start).to_pylist()
+        self.kept.save(self.draft, start, rows, ids)
+
+    def read(self, start: int, stop: int) -> list[str]:
+        """The texts of [start, stop) whose rows have to be made."""
+        rows = start + np.flatnonzero(self.known.new[start:stop])
+        chosen: list[str] = self.texts.texts.take(pa.array(rows)).to_pylist()
+        return chosen
+
+
+@dataclass(frozen=True)
+class KnownRows:
+    """For each of n texts, where a row that was made of it is.
+
+    Attributes:
+        artifacts: Artifacts of such rows.
+        source: int64 [n], the number of the artifact; -1 where the text is in none.
+        row: int64 [n], the row in it.
+    """
+
+    artifacts: tuple[Artifact, ...]
+    source: Int64
+    row: Int64
+
+    @property
+    def new(self) -> Array:
+        """Bool [n]: the texts that no row was made of."""
+        unknown: Array = self.source < 0
+        return unknown
+
+    def places(self, start: int, stop: int) -> list[tuple[Artifact, Int64, Int64]]:
+        """The known ones of texts [start, stop): for each artifact their positions among these, and rows."""
+        source = self.source[start:stop]
+        found = []
+        for number in np.unique(source[source >= 0]).tolist():
+            positions = np.flatnonzero(source == number)
+            found.append((self.artifacts[number], positions, self.row[start:stop][positions]))
+        return found
+
+
+def find_known_rows(candidates: Iterable[Artifact], hashes: text_table.UInt64, wanted: Array) -> KnownRows:
+    """Look for texts in artifacts, those of the first first.
+
+    Args:
+        candidates: Finished artifacts of rows that were made as these will be.
+        hashes: uint64 [n, 2], the texts' hashes.
+        wanted: bool [n], the texts that are looked for.
+    """
+    source = np.full(len(hashes), -1, np.int64)
+    row = np.full(len(hashes), -1, np.int64)
+    used: list[Artifact] = []
+    for artifact in candidates:
+        missing = np.flatnonzero(wanted & (source < 0))
+        if not len(missing):
+            break
+        if text_table.NAME not in artifact.files or not artifact.is_intact(text_table.NAME):
+            continue
+        found = text_table.find_rows(artifact.array(text_table.NAME), hashes[missing])
+        whole = _in_whole_files(artifact, found)
+        source[missing[whole]], row[missing[whole]] = len(used), found[whole]
+        used.append(artifact)
+    return KnownRows(tuple(used), source, row)
+
+
+def _in_whole_files(artifact: Artifact, rows: Int64) -> Array:
+    """Bool [n]: the rows of an artifact, -1 for none, that are in files without damage."""
+    whole = np.zeros(len(rows), np.bool_)
+    for name in artifact.files:
+        if not vector_shards.is_shard(name):
+            continue
+        start, stop = vector_shards.row_range(name)
+        inside = (rows >= start) & (rows < stop)
+        if inside.any() and artifact.is_intact(name):
+            whole |= inside
+    return whole
+
+
+class Pace:
+    """The size of the next part, from the speed so far.
+
+    A part takes a quarter of the time worked so far, at least `LEAST` and at most `LONGEST` seconds: so of a
+    run that is killed about four fifths of the work are kept, and of a long one all but a minute.
+
+    Args:
+        most: Texts of the largest part.
+        clock: Gives the time in seconds.
+    """
+
+    def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self.workers = 1  # parts that are done at once
+        self._most, self._clock = most, clock
+        self._started = clock()
+        self._done = 0
+
+    def start(self) -> None:
+        """Begin to count time."""
+        self._started = self._clock()
+
+    def count(self, texts: int) -> None:
+        """Count texts that have been encoded."""
+        self._done += texts
+
+    @property
+    def texts(self) -> int:
+        """How many texts the next part should hold."""
+        if not self._done:
+            return min(FIRST, self._most)
+        worked = max(self._clock() - self._started, 1e-9)
+        seconds = min(max(worked / SHARE, LEAST), LONGEST)
+        by_time = int(seconds * self._done / worked / self.workers)
+        return min(max(by_time, FIRST), self._most)
