@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.config import Config
-from pipeline.core.errors import UnsuitedError
 from pipeline.core.progress import Progress, silent
 from pipeline.core.records import Collection
 from pipeline.data.collection_files import CORPUS
@@ -64,7 +63,7 @@ class Benchmark:
     @cached_property
     def settled(self) -> Config:
         """The settings, with the backend that `auto` takes in place of `auto`."""
-        return self.identities.settle(self.config, self.store)
+        return self.identities.settle(self.config)
 
     @cached_property
     def retriever(self) -> Retriever[Any]:
@@ -136,28 +135,6 @@ class Benchmark:
 
     def run(self) -> list[StageOutcome]:
         """Make the missing artifacts, and return what was done about each reported stage, in order."""
-        self._settle_again()  # another benchmark may have found a backend unsuited since this one was checked
-        try:
-            return self._run()
-        except UnsuitedError as error:
-            if not self._settle_again():
-                raise
-            log.warning("auto takes another backend, because %s", error.found)
-        return self.run()
-
-    def _settle_again(self) -> bool:
-        """Choose the backends of `auto` again; whether others are taken, so that the plan is a new one."""
-        if "settled" not in self.__dict__:
-            return False
-        settled = self.identities.settle(self.config, self.store)
-        if settled == self.settled:
-            return False
-        for name in ("retriever", "stages", "making"):
-            self.__dict__.pop(name, None)
-        self.settled = settled
-        return True
-
-    def _run(self) -> list[StageOutcome]:
         self.check()
         self.report_models()
         self.making.confirm()

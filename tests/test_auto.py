@@ -1,9 +1,8 @@
-"""Runs that leave the backend to `auto`: what they share with others, and backends found unsuited."""
+"""Runs that leave the backend to `auto`: what they share with others, and the check of its vectors."""
 
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,16 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.api import run_benchmark, run_benchmarks
+from pipeline.api import run_benchmark
 from pipeline.config.files import load_config
 from pipeline.core import machine
-from pipeline.encoders import choice
+from pipeline.core.errors import InputError
 from pipeline.encoders.native import backend, prepared
-from pipeline.rerankers import native as native_reranker
 from pipeline.results.folder import Result
 from pipeline.results.tables import result_table
-from pipeline.runner import Benchmark
-from pipeline.storage.store import Store
 
 pytestmark = pytest.mark.usefixtures("quick_conversion", "_vnni")
 
@@ -74,58 +70,21 @@ def test_auto_and_the_backend_that_it_takes_share_all_they_compute(
     assert not any("auto" in note for note in result_table(named.record).notes)
 
 
-def test_auto_takes_the_next_one_where_the_packed_model_differs_and_remembers_it(
-    run: Callable[..., Result],
-    workplace: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+def test_a_packed_model_that_differs_ends_the_run(
+    run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    packed = []
-
-    def differs(*_: Any) -> str:
-        packed.append(1)
-        return "a text of 9 tokens is far off"
-
-    monkeypatch.setattr(prepared, "disagreement", differs)
-    both = [
-        load_config(workplace / "c.yaml", [*places(workplace), "model.backend=auto", f"name={n}"])
-        for n in "ab"
-    ]
-    first, second = (outcome.result for outcome in run_benchmarks(both))
-    assert ran(first) == ran(second) == [("openvino", "fp32", True)]
-    assert computed(first) == computed(second) == []  # the finished benchmark is of openvino
-    (said,) = (line for line in caplog.messages if line.startswith("auto takes another backend"))
-    assert said.endswith("cannot be computed in int16: a text of 9 tokens is far off")
-    assert ran(run(*AUTO)) == ran(first)
-    assert len(packed) == 1
-    monkeypatch.undo()
-    shutil.rmtree(workplace / "indexes" / choice.REFUSED)
-    monkeypatch.setattr(machine, "has_vnni", lambda: True)
-    benchmark = Benchmark(both[0], Store(workplace / "indexes"))
-    assert benchmark.settled.model.backend == "native"
+    monkeypatch.setattr(prepared, "disagreement", lambda *_: "a text of 9 tokens is far off")
+    for _ in range(2):  # nothing is remembered
+        with pytest.raises(InputError, match=r"cannot be computed in int16: .* Set model\.backend to"):
+            run(*AUTO)
 
 
-def test_auto_takes_the_next_one_where_a_text_of_the_collection_differs(
-    run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_a_text_whose_vector_differs_ends_the_run(
+    run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def far_off(self: Any, batch: Any) -> Any:
         return np.roll(self.network.vectors(batch.ids, batch.mask), 1, axis=1)
 
     monkeypatch.setattr(backend.NativeBackend, "compute", far_off)
-    assert ran(run(*AUTO)) == [("openvino", "fp32", True)]
-    assert (
-        sum("auto takes another backend, because in int16, the vector" in line for line in caplog.messages)
-        == 1
-    )
-
-
-def test_rerankers_are_chosen_alike(
-    run: Callable[..., Result], reranker: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rerank = f"rerank={{backend: %s, name: {reranker('bert')}, depth: 2}}"
-    monkeypatch.setitem(native_reranker.TOLERANCES, "fp32", 1e-12)
-    auto = run("name=a", "model={backend: bm25}", rerank % "auto")
-    assert ran(auto) == [("openvino", "fp32", True)]
-    named = run("name=n", "model={backend: bm25}", rerank % "openvino")
-    assert ran(named) == [("openvino", "fp32", False)]
-    assert computed(named) == []
+    with pytest.raises(InputError, match=r"in int16, the vector of a text .* Set model\.backend to openvino"):
+        run(*AUTO)

@@ -59,6 +59,6 @@ class RunsModel(Section):
         """The artifact of `prepared_recipe`, loaded or made in a `pipeline.storage.store.Store`; or None.
 
         Raises:
-            UnsuitedError: The backend cannot run the model, or gives other results than torch.
+            InputError: The backend cannot run the model, or gives other results than torch.
         """
         return None

@@ -22,10 +22,6 @@ class InputError(Exception):
         super().__init__(" ".join((". ".join(part for part in parts if part) + ".").splitlines()))
 
 
-class UnsuitedError(InputError):
-    """A model that a backend cannot run, or of which it gives other results than torch; another one can."""
-
-
 def short_repr(value: object) -> str:
     """The `repr` of a value, cut if it is long; of lists and dictionaries, only what is shown is visited."""
     text = ""

@@ -138,7 +138,7 @@ class Encoder:
             Rows in the order of `texts`: float32 [texts, dimension], whole and not normalized, or `Ragged`.
 
         Raises:
-            UnsuitedError: A text's vector is too far from that of the fp32 model.
+            InputError: A text's vector is too far from that of the fp32 model.
         """
         before, after = self.model.prompts[role]
         prompted = [before + text + after for text in texts] if before or after else texts

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from pipeline.core.errors import UnsuitedError
+from pipeline.core.errors import InputError
 from pipeline.core.records import Array, Float32, Float64, Int32, Int64, Ragged
 from pipeline.data.sources.beir import SAMPLE
 from pipeline.encoders.batching import tokenize
@@ -171,7 +171,7 @@ class Watch:
                 vectors with a number for each word; or token vectors, which are compared as one long vector.
 
         Raises:
-            UnsuitedError: The cosine of one is below the limit.
+            InputError: The cosine of one is below the limit.
         """
         limit = self.reference.limit
         for row in self._chosen(texts, max_length):
@@ -185,7 +185,7 @@ class Watch:
                 continue
             (cosine,) = _cosines(found[None], expected[None])
             if not cosine >= limit:
-                raise UnsuitedError(
+                raise InputError(
                     f"in {self.reference.precision}, the vector of a text of {len(ids)} tokens has a cosine "
                     f"of {cosine:.6f} to the one that model '{self.name}' gives in fp32",
                     allowed=f"{limit:g} or more",

@@ -2,31 +2,25 @@
 
 It is known before any key is computed, so what `auto` makes has the keys of the backend that it took. The
 choice depends on the machine and on the model's files alone, and nothing is loaded for it: of the backends
-that compute in the precision, in the order of their measured speed, it is the first that suits both. One that
-converts a model compares it with torch, when it is first needed; if they differ, that backend is refused.
-The refusal is kept in the cache, and `auto` takes the next one from then on.
+that compute in the precision, in the order of their measured speed, it is the first that suits both. If that
+one cannot convert the model, or its vectors differ from fp32, the run stops and names the setting to change.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pipeline.config import EncoderSettings
 from pipeline.config.kinds import Kinds
 from pipeline.config.runs_model import RunsModel
-from pipeline.core.errors import UnsuitedError
 from pipeline.core.extras import install_command, is_installed
 from pipeline.models.resolution import choose_device
-from pipeline.storage.artifacts import Recipe
-from pipeline.storage.store import Store
 
 log = logging.getLogger(__name__)
 
-REFUSED = "refused"  # the name, in the cache, of the refusals
 CPU_ALONE = {"int16": {"native": "int16"}, "int8": {"native": "int8", "openvino": "int8"}}
 ON_CPU = {
     "fp32": {"native": "int16", "openvino": "fp32", "flag": "fp32"},
@@ -72,13 +66,12 @@ def candidates_of_output(
     return [kinds.converted(settings, backend="native", precision=own), last]
 
 
-def take(settings: Any, resolve: Callable[[Any], Any], store: Store) -> Any:
+def take(settings: Any, resolve: Callable[[Any], Any]) -> Any:
     """The settings of the backend that is used: the first of the candidates that is not ruled out.
 
     Args:
         settings: A section `model` or `rerank`; one without a choice is returned as it is.
         resolve: Gives the resolved model of such a section, loading nothing.
-        store: Where refusals are kept.
     """
     if not isinstance(settings, RunsModel):
         return settings
@@ -92,8 +85,7 @@ def take(settings: Any, resolve: Callable[[Any], Any], store: Store) -> Any:
         if candidate.extra and not is_installed(candidate.extra):
             _pass_over(candidate.backend, candidate.extra)
             continue
-        model = resolve(candidate)
-        if candidate.suits(model) and store.find(_refusal(candidate, model)) is None:
+        if candidate.suits(resolve(candidate)):
             return candidate
     return last
 
@@ -101,18 +93,3 @@ def take(settings: Any, resolve: Callable[[Any], Any], store: Store) -> Any:
 @functools.cache  # so that it is said once
 def _pass_over(backend: str, extra: str) -> None:
     log.info("auto does not take backend %s, which is not installed: %s", backend, install_command(extra))
-
-
-@contextlib.contextmanager
-def remembering(settings: Any, model: Any, store: Store) -> Iterator[None]:
-    """A context around the use of a model: if its backend is found unsuited, that is kept in the cache."""
-    try:
-        yield
-    except UnsuitedError as error:
-        facts = {"name": model.name, "because": error.found}
-        store.make(_refusal(settings, model), lambda draft: (facts, {}))
-        raise
-
-
-def _refusal(settings: RunsModel, model: Any) -> Recipe:
-    return Recipe(REFUSED, {"prepared": settings.prepared_recipe(model).key})

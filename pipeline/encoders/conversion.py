@@ -21,7 +21,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pipeline.core.errors import InputError, UnsuitedError
+from pipeline.core.errors import InputError
 from pipeline.encoders import child as child_process
 from pipeline.encoders.torch.loading import describe_missing, explain_loading_errors
 from pipeline.models.files import damaged
@@ -60,14 +60,14 @@ def convert_in_subprocess(model: Model, module: str, target: Path, made: str, al
     """Run a module that converts a model's torch weights.
 
     The module is run with the model's folder, the `target` to write, and JSON of the model's settings. The
-    UnsuitedError for a model that it does not support says that it "cannot be" `made`, with `allowed` and
+    InputError for a model that it does not support says that it "cannot be" `made`, with `allowed` and
     `fix`.
     """
     settings = json.dumps({name: getattr(model, name) for name in Settings._fields})
     error = run_in_subprocess(module, [str(model.files.folder()), str(target), settings], target)
     if error is not None:
         reason = reason_of(error, model)
-        raise UnsuitedError(f"model '{model.name}' cannot be {made}: {reason}", allowed=allowed, fix=fix)
+        raise InputError(f"model '{model.name}' cannot be {made}: {reason}", allowed=allowed, fix=fix)
     model.files.check()
 
 

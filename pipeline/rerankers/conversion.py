@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.core.errors import UnsuitedError
+from pipeline.core.errors import InputError
 from pipeline.core.records import Float32, Int64
 from pipeline.encoders import conversion
 from pipeline.encoders.native.prepared import TOKENIZER
@@ -68,7 +68,7 @@ def convert_in_subprocess(model: Reranker, backend: str, target: Path, allowed: 
     """Convert a reranker; `target` is the file to write, the others go beside it.
 
     Raises:
-        UnsuitedError: The backend does not support the model: `allowed` says which it does.
+        InputError: The backend does not support the model: `allowed` says which it does.
     """
     settings = {
         "backend": backend,
@@ -80,7 +80,7 @@ def convert_in_subprocess(model: Reranker, backend: str, target: Path, allowed: 
     error = conversion.run_in_subprocess("pipeline.rerankers.conversion", arguments, target)
     if error is not None:
         reason = conversion.reason_of(error, model)
-        raise UnsuitedError(
+        raise InputError(
             f"reranker '{model.name}' cannot be converted for backend {backend}: {reason}",
             allowed=allowed,
             fix="set rerank.backend to flag",

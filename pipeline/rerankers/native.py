@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pipeline.config import RerankSettings
 from pipeline.config.rerank import FlagRerankSettings
-from pipeline.core.errors import UnsuitedError
+from pipeline.core.errors import InputError
 from pipeline.core.records import Float32
 from pipeline.encoders.batching import TokenBatch
 from pipeline.encoders.conversion import keep_files
@@ -95,7 +95,7 @@ def _pack(model: Reranker, draft: Draft) -> dict[str, Any]:
         packed = PackedClassifier(aside / WEIGHTS)
         difference, span = conversion.largest_difference(packed.scores, aside / conversion.EXPECTED)
         if not difference <= tolerance * span:  # also if one is NaN
-            raise UnsuitedError(
+            raise InputError(
                 f"the scores of reranker '{model.name}' differ in {model.precision} by {difference:.2g}, and "
                 f"they span {span:.2g}",
                 allowed=f"{tolerance:g} of their range",

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pipeline.config import RerankSettings
 from pipeline.config.rerank import FlagRerankSettings
-from pipeline.core.errors import UnsuitedError
+from pipeline.core.errors import InputError
 from pipeline.core.extras import require
 from pipeline.core.openvino_runtime import import_openvino
 from pipeline.core.records import Float32, Int64
@@ -98,7 +98,7 @@ def _convert(model: Reranker, draft: Draft) -> dict[str, Any]:
 
         difference, span = conversion.largest_difference(score, aside / conversion.EXPECTED)
         if not difference <= TOLERANCE * max(span, 1):  # also if one is NaN
-            raise UnsuitedError(
+            raise InputError(
                 f"the scores of reranker '{model.name}' differ from torch's by {difference:.2g}",
                 allowed=f"{TOLERANCE:g}",
                 fix="set rerank.backend to flag",

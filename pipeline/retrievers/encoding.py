@@ -19,7 +19,7 @@ from pipeline import encoders, engines
 from pipeline.config import ModelSettings, keyed_settings
 from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Texts
-from pipeline.encoders import CalibrationCorpus, Model, Precomputed, Served, Source, Usage, choice
+from pipeline.encoders import CalibrationCorpus, Model, Precomputed, Served, Source, Usage
 from pipeline.engines import Engine, Part, jobs
 from pipeline.models.model import ROLES, Role
 from pipeline.retrievers import asked_again
@@ -143,8 +143,7 @@ class EncodingRetriever(TextRetriever[Settings], ABC):
         if isinstance(self.model, Served):
             asked_again.confirm_rows(self.model, role, own)
             facts |= asked_again.sample(texts)
-        with choice.remembering(self.settings, self.model, context.store):
-            usage = _Encoding(role, own, context).run(most)
+        usage = _Encoding(role, own, context).run(most)
         draft.save_array(text_table.NAME, text_table.table_of(hashes))
         todo = int(own.new.sum())
         context.meter.count(len(texts), worked=todo)

@@ -11,7 +11,6 @@ from pipeline import engines, rerankers
 from pipeline.config import ScorerSettings, keyed_settings
 from pipeline.core.order import descending_id_rank
 from pipeline.core.records import Collection
-from pipeline.encoders import choice
 from pipeline.engines import Engine
 from pipeline.models.model import Model
 from pipeline.rerankers import Reranker, ServedReranker
@@ -125,8 +124,7 @@ class Reranked(Retriever[ScorerSettings]):
         kept = ScoreStore(context.store, rerankers.recipe(self.settings, self.model), context.fresh)
         scores = np.full(passages.shape, -np.inf, np.float32)
         confirm = self.model.confirm if isinstance(self.model, ServedReranker) else None
-        with choice.remembering(self.settings, self.model, context.store):
-            scores[query, column] = found = score_pairs(pairs, kept, context, confirm)
+        scores[query, column] = found = score_pairs(pairs, kept, context, confirm)
         ranking = reranking.rerank(first, scores, descending_id_rank(collection.passages.ids))
         facts = save_ranking(draft, collection, ranking)
         facts |= {"reranked": scores.shape[1], "pairs": len(pairs), "backend": self.settings.backend}

@@ -37,9 +37,9 @@ class Identities:
         self.model = cache(partial(encoders.resolve, find=find))
         self.reranker = cache(partial(rerankers.resolve, find=find))
 
-    def settle(self, config: Config, store: Store) -> Config:
+    def settle(self, config: Config) -> Config:
         """The config with the backends that `auto` takes (see `pipeline.encoders.choice`)."""
-        return config.with_models(lambda section: choice.take(section, self.resolve, store))
+        return config.with_models(lambda section: choice.take(section, self.resolve))
 
     def resolve(self, section: Any) -> Any:
         """The model, or the given vectors, of a section `model` or `rerank`."""

@@ -13,21 +13,20 @@ from pydantic import ValidationError
 
 from pipeline.config import BACKENDS
 from pipeline.core import extras, machine
-from pipeline.core.errors import InputError, UnsuitedError
+from pipeline.core.errors import InputError
 from pipeline.encoders import choice, resolve
 from pipeline.encoders.native import abilities
 from pipeline.kernels.int16 import PANEL
 from pipeline.models import resolution
-from pipeline.storage.store import Store
 
 
 @pytest.fixture
-def take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[str, str]]:
+def take(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[str, str]]:
     """The backend and the precision that are taken for some settings, on a machine with VNNI and OpenVINO."""
     monkeypatch.setattr(machine, "has_vnni", lambda: True)
 
     def take(**settings: Any) -> tuple[str, str]:
-        taken = choice.take(BACKENDS.make(**settings), resolve, Store(tmp_path / "store"))
+        taken = choice.take(BACKENDS.make(**settings), resolve)
         assert taken.taken_by_auto == (settings.get("backend", "auto") == "auto")
         return taken.backend, taken.precision
 
@@ -138,21 +137,6 @@ def test_the_next_is_taken_for_models_that_the_kernels_do_not_compute(
     if backend == "flag":
         shutil.rmtree(folder / "1_Pooling")  # then a decoder's vector is that of its last token
     assert take(name=str(folder)) == (backend, "fp32")
-
-
-def test_a_refusal_is_remembered_for_the_model_that_it_is_of(
-    take: Callable[..., tuple[str, str]], bge_folder: Path, tmp_path: Path
-) -> None:
-    native = BACKENDS.make(name=str(bge_folder), backend="native")
-    store = Store(tmp_path / "store")
-    with pytest.raises(UnsuitedError), choice.remembering(native, resolve(native), store):
-        raise UnsuitedError("it is far off")
-    assert take(name=str(bge_folder)) == ("openvino", "fp32")
-    assert take(name=str(bge_folder), pooling="mean") == ("native", "int16")
-    assert take(name=str(bge_folder), backend="native") == ("native", "int16")
-    with pytest.raises(InputError), choice.remembering(native, resolve(native), store):
-        raise InputError("the disk is full")
-    assert len(list((tmp_path / "store" / choice.REFUSED).glob("*/manifest.json"))) == 1
 
 
 def test_the_widths_that_are_known_are_those_of_the_kernels() -> None:

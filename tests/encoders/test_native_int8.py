@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from pipeline.config import BACKENDS
-from pipeline.core.errors import UnsuitedError
+from pipeline.core.errors import InputError
 from pipeline.core.progress import silent
 from pipeline.core.records import Float32
 from pipeline.data.collection_files import open_texts
@@ -175,7 +175,7 @@ def test_a_text_that_int8_does_not_suit_ends_a_run(
     folder: Path, corpus: CalibrationCorpus, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(backend, "INT8_LIMIT", 1.0)
-    with pytest.raises(UnsuitedError, match=r"in int8, .* Allowed: 1 or more. Set model\.precision to int16"):
+    with pytest.raises(InputError, match=r"in int8, .* Allowed: 1 or more. Set model\.precision to int16"):
         encoded(folder, corpus, store)
 
 

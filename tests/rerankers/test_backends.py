@@ -18,7 +18,6 @@ from pipeline.core.records import Float32
 from pipeline.encoders import choice
 from pipeline.rerankers import native
 from pipeline.rerankers.pairs import Pair, longest_first
-from pipeline.storage.store import Store
 
 pytestmark = pytest.mark.usefixtures("quick_conversion")
 
@@ -64,7 +63,7 @@ def test_auto_takes_flag_for_models_that_the_others_do_not_run(
     reranker: Callable[[str], Path], tmp_path: Path
 ) -> None:
     given = {"name": str(reranker("gemma")), "query_instruction": "Q: ", "batch_size": 3}
-    taken = choice.take(RERANKERS.make(backend="auto", **given), rerankers.resolve, Store(tmp_path))
+    taken = choice.take(RERANKERS.make(backend="auto", **given), rerankers.resolve)
     assert taken.model_dump() == RERANKERS.make(backend="flag", **given).model_dump()
 
 

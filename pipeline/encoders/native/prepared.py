@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipeline.core.errors import UnsuitedError
+from pipeline.core.errors import InputError
 from pipeline.encoders import conversion
 from pipeline.encoders.agreement import TorchVectors, disagreement
 from pipeline.encoders.native import abilities
@@ -73,6 +73,6 @@ def _pack(model: Model, draft: Draft, read: Callable[[Path], PackedNetwork], ins
             expected = TorchVectors(**stored)
         differs = disagreement(read(aside / WEIGHTS).compared, expected, "int16")
         if differs:
-            raise UnsuitedError(f"model '{model.name}' cannot be computed in int16: {differs}", fix=instead)
+            raise InputError(f"model '{model.name}' cannot be computed in int16: {differs}", fix=instead)
         conversion.keep_files(aside, draft, (WEIGHTS, TOKENIZER, *map(matrix_file, LINEAR)))
     return {"name": model.name}
