@@ -378,7 +378,7 @@ CONFIG: list[tuple[Apply, tuple[str, ...], list[str]]] = [
     (
         config("v2}\n", "v2}\nengine: {kind: ray, store: 's3://b/f'}\n"),
         RUN,
-        ["engine.store is no longer needed: data and models travel through Ray itself; remove it"],
+        ["'engine.store' no longer exists"],
     ),
     (config("search: {", "search: {device: cuda:7, "), RUN, ["search.device: cuda:7", "cpu"]),
 ]

@@ -22,6 +22,7 @@ from pipeline.cli import (
     suites,
 )
 from pipeline.cli.terminal import end_at_second_interrupt, guarded, open_closed_streams, print_json
+from pipeline.core import removed
 
 HELP = "How well does an embedding model retrieve, and can you trust the number?"
 OVERVIEW = """\
@@ -48,6 +49,16 @@ class Commands(TyperGroup):
                 error.message = error.ctx.command.epilog or ""
             raise
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find a command by its name; refuse commands and options of earlier releases."""
+        command, *given = args
+        if command in removed.COMMANDS:
+            ctx.fail(f"the command '{command}' no longer exists: {removed.COMMANDS[command]}.")
+        for (name, option), instead in removed.OPTIONS.items():
+            if name == command and any(each.partition("=")[0] == option for each in given):
+                ctx.fail(f"{option} of '{command}' no longer exists: {instead}.")
+        return super().resolve_command(ctx, args)
+
 
 def schema() -> None:
     """Print the config's JSON Schema, for editors."""
@@ -56,17 +67,8 @@ def schema() -> None:
     print_json(file_schema())
 
 
-def example(
-    template: Annotated[
-        bool, typer.Option("--template", help="Print every setting with its default and what it is.")
-    ] = False,
-) -> None:
+def example() -> None:
     """Print a config that runs as it is, to start from."""
-    if template:
-        from pipeline.config.template import config_template
-
-        print(config_template(), end="")
-        return
     print((Path(__file__).parents[1] / "example.yaml").read_text(encoding="utf-8"), end="")
 
 
@@ -77,7 +79,6 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "suites": (suites.suites, ""),
     "evaluate": (scoring.evaluate, "--qrels qrels.tsv --run run.trec --measures 'ndcg@10,recall@100'"),
     "compare": (scoring.compare, "results/A results/B --measure ndcg@10"),
-    "board": (exchanging.board, "results/A --published mteb-results/results"),
     "export": (exchanging.export, "results/A --mteb exported"),
     "gate": (gating.gate, "results/new --baseline results/released --margin 0.01"),
     "pool": (pooling.pool, "results/A results/B --output pool.tsv --depth 10"),

@@ -9,7 +9,6 @@ from typing import Annotated
 
 import typer
 
-from pipeline.cli.completing import complete_config
 from pipeline.cli.options import Json, Sets, load
 from pipeline.cli.terminal import FAILED, print_json, show
 from pipeline.core.errors import InputError
@@ -52,9 +51,7 @@ def verify(folder: Folder = Path("indexes"), as_json: Json = False) -> None:
 def prune(
     configs: Annotated[
         list[Path] | None,
-        typer.Argument(
-            metavar="CONFIG", help="Configs whose artifacts are kept.", autocompletion=complete_config
-        ),
+        typer.Argument(metavar="CONFIG", help="Configs whose artifacts are kept."),
     ] = None,
     settings: Sets = None,
     unused: Annotated[

@@ -1,4 +1,4 @@
-"""The commands that exchange results with others: `export` and `board`."""
+"""The command `export`, which writes results for other tools."""
 
 from __future__ import annotations
 
@@ -7,9 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipeline.cli.completing import complete_measure, complete_result
-from pipeline.cli.options import Json
-from pipeline.cli.terminal import print_json, show
 from pipeline.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -17,11 +14,7 @@ if TYPE_CHECKING:
 
 Results = Annotated[
     list[Path],
-    typer.Argument(
-        metavar="RESULT",
-        help="A result folder, of a collection or of a suite.",
-        autocompletion=complete_result,
-    ),
+    typer.Argument(metavar="RESULT", help="A result folder, of a collection or of a suite."),
 ]
 
 
@@ -55,33 +48,6 @@ def export(
     print("---")
     print(yaml.safe_dump(model_card.model_index(read), sort_keys=False, allow_unicode=True), end="")
     print("---")
-
-
-def board(
-    results: Results,
-    published: Annotated[
-        list[Path], typer.Option(help="Results in MTEB's format: a file, or a folder; may be given again.")
-    ],
-    measure: Annotated[
-        str, typer.Option(help="The measure that is shown.", autocompletion=complete_measure)
-    ] = "ndcg@10",
-    as_json: Json = False,
-) -> None:
-    """Show results beside published ones.
-
-    Those are marked: no test is possible with them.
-    """
-    from pipeline.metrics.names import parse_measures
-    from pipeline.results.board import make_board
-    from pipeline.results.mteb_results import read_mteb
-
-    (name,) = parse_measures([measure])
-    models = [model for path in published for model in read_mteb(path)]
-    made = make_board([_read(folder) for folder in results], models, str(name))
-    if as_json:
-        print_json(made.document())
-    else:
-        show(made.table())
 
 
 def _read(folder: Path) -> list[SavedResult]:

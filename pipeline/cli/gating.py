@@ -8,31 +8,20 @@ from typing import Annotated
 
 import typer
 
-from pipeline.cli.completing import complete_measure, complete_result
 from pipeline.cli.options import Json, check_file
 from pipeline.cli.terminal import print_json, show
 from pipeline.core.errors import InputError
 
 
 def gate(
-    folder: Annotated[
-        Path, typer.Argument(metavar="RESULT_DIR", help="A result's folder.", autocompletion=complete_result)
-    ],
+    folder: Annotated[Path, typer.Argument(metavar="RESULT_DIR", help="A result's folder.")],
     baseline: Annotated[
         Path | None,
-        typer.Option(
-            metavar="RESULT",
-            help="A result's folder, or a file of --write-baseline.",
-            autocompletion=complete_result,
-        ),
+        typer.Option(metavar="RESULT", help="A result's folder, or a file of --write-baseline."),
     ] = None,
     measures: Annotated[
         list[str] | None,
-        typer.Option(
-            "--measure",
-            help="A measure; may be repeated. By default the baseline's first.",
-            autocompletion=complete_measure,
-        ),
+        typer.Option("--measure", help="A measure; may be repeated. By default the baseline's first."),
     ] = None,
     margin: Annotated[float, typer.Option(help="How far below the baseline a mean may be.")] = 0.01,
     alpha: Annotated[float, typer.Option(help="The chance to pass a result that is worse.")] = 0.05,

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipeline.cli.completing import complete_config, complete_setting
 from pipeline.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -15,16 +14,11 @@ if TYPE_CHECKING:
 
 Configs = Annotated[
     list[Path],
-    typer.Argument(metavar="CONFIG", help="A benchmark's YAML file.", autocompletion=complete_config),
+    typer.Argument(metavar="CONFIG", help="A benchmark's YAML file."),
 ]
 Sets = Annotated[
     list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="key.path=value",
-        help="Change a setting of the config.",
-        autocompletion=complete_setting,
-    ),
+    typer.Option("--set", metavar="key.path=value", help="Change a setting of the config."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 

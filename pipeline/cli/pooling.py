@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from pipeline.cli.completing import complete_result
 from pipeline.cli.options import Json, check_file
 from pipeline.cli.terminal import print_json, show
 from pipeline.core.display import counted
@@ -18,7 +17,7 @@ from pipeline.core.errors import InputError
 def pool(
     folders: Annotated[
         list[Path],
-        typer.Argument(metavar="RESULT_DIR", help="A result's folder.", autocompletion=complete_result),
+        typer.Argument(metavar="RESULT_DIR", help="A result's folder."),
     ],
     output: Annotated[
         Path | None, typer.Option(metavar="FILE", help="What to judge: .tsv or .jsonl.  [default: pool.tsv]")

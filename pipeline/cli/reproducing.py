@@ -8,32 +8,21 @@ from typing import Annotated
 
 import typer
 
-from pipeline.cli.completing import complete_result
 from pipeline.cli.options import Json, Sets
 from pipeline.cli.terminal import FAILED, print_json, progress, show
 from pipeline.core.errors import InputError
 
 
 def reproduce(
-    folder: Annotated[
-        Path, typer.Argument(metavar="RESULT_DIR", help="A result's folder.", autocompletion=complete_result)
-    ],
+    folder: Annotated[Path, typer.Argument(metavar="RESULT_DIR", help="A result's folder.")],
     settings: Sets = None,
     against: Annotated[
         Path | None,
-        typer.Option(
-            metavar="RESULT_DIR",
-            help="Run nothing: this is the result that was run again.",
-            autocompletion=complete_result,
-        ),
+        typer.Option(metavar="RESULT_DIR", help="Run nothing: this is the result that was run again."),
     ] = None,
     baseline: Annotated[
         Path | None,
-        typer.Option(
-            metavar="RESULT_DIR",
-            help="Also run this result again, and give the effect ratios.",
-            autocompletion=complete_result,
-        ),
+        typer.Option(metavar="RESULT_DIR", help="Also run this result again, and give the effect ratios."),
     ] = None,
     tolerance: Annotated[
         float | None, typer.Option(help="Exit with 0 if no measure has a larger RMSE than this.")

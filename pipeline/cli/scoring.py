@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipeline.cli.completing import complete_measure, complete_result
 from pipeline.cli.options import Json, check_file
 from pipeline.cli.terminal import print_each, show
 from pipeline.core.errors import InputError
@@ -34,11 +33,7 @@ class Format(StrEnum):
 
 Baseline = Annotated[
     Path | None,
-    typer.Option(
-        metavar="RESULT_DIR",
-        help="Test the others against this result only, not every pair.",
-        autocompletion=complete_result,
-    ),
+    typer.Option(metavar="RESULT_DIR", help="Test the others against this result only, not every pair."),
 ]
 Groups = Annotated[
     bool | None,
@@ -85,10 +80,7 @@ def evaluate(
     runs: Annotated[list[Path], typer.Option("--run", help="TREC run; .gz is accepted. May be repeated.")],
     measures: Annotated[
         str | None,
-        typer.Option(
-            help="Measures, separated by commas; by default those of a config.",
-            autocompletion=complete_measure,
-        ),
+        typer.Option(help="Measures, separated by commas; by default those of a config."),
     ] = None,
     per_query: Annotated[Path | None, typer.Option(help="Write each query's values to this CSV.")] = None,
     ignore_identical_ids: Annotated[
@@ -133,18 +125,13 @@ def evaluate(
 def compare(
     folders: Annotated[
         list[Path],
-        typer.Argument(
-            metavar="RESULT_DIR",
-            help="A result's folder; with --qrels also a TREC run file.",
-            autocompletion=complete_result,
-        ),
+        typer.Argument(metavar="RESULT_DIR", help="A result's folder; with --qrels also a TREC run file."),
     ],
     measures: Annotated[
         list[str] | None,
         typer.Option(
             "--measure",
             help="What to compare by; may be repeated. By default the first that all results have.",
-            autocompletion=complete_measure,
         ),
     ] = None,
     qrels: Annotated[
@@ -223,16 +210,11 @@ def _check_page(html: Path | None, results: Sequence[Path], measures: Sequence[s
 
 
 def report(
-    folder: Annotated[
-        Path, typer.Argument(metavar="RESULT_DIR", help="A result's folder.", autocompletion=complete_result)
-    ],
+    folder: Annotated[Path, typer.Argument(metavar="RESULT_DIR", help="A result's folder.")],
     html: Annotated[Path, typer.Option(metavar="FILE", help="Write the page to this file.")],
     measure: Annotated[
         str | None,
-        typer.Option(
-            help="What to show by query; by default the result's first measure.",
-            autocompletion=complete_measure,
-        ),
+        typer.Option(help="What to show by query; by default the result's first measure."),
     ] = None,
     baseline: Baseline = None,
     groups: Groups = None,

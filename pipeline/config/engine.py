@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import field_validator, model_validator
 
@@ -25,18 +25,6 @@ class EngineConfig(Section):
         None, "grams of CO2e per kWh of electricity, for `ir-metadata.yml`; null says nothing of CO2",
         shapes="", ge=0,
     )  # fmt: skip
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_store(cls, given: Any) -> Any:
-        """Refuse the setting `store` of earlier versions; their manifests hold it as null."""
-        if not isinstance(given, dict) or "store" not in given:
-            return given
-        if given["store"] is not None:
-            raise ValueError(
-                "engine.store is no longer needed: data and models travel through Ray itself; remove it"
-            )
-        return {name: value for name, value in given.items() if name != "store"}
 
     @field_validator("address")
     @classmethod

@@ -13,6 +13,7 @@ from pipeline.config.mistakes import explain
 from pipeline.config.settings import FOLDER, SWEEP
 from pipeline.config.yaml_files import parse_yaml, read_yaml
 from pipeline.core.errors import InputError
+from pipeline.core.removed import without_removed
 
 MANIFEST = "manifest.json"
 """The file of a result folder that holds its config, with all settings."""
@@ -85,7 +86,8 @@ def make_config(raw: Mapping[str, Any], path: Path, part: str = "") -> Config:
         path: The file; relative paths are taken from its folder.
         part: The part of the file that is read, for messages; "" is the whole file.
     """
-    settings = {key: value for key, value in raw.items() if key != SWEEP}
+    settings = without_removed(raw, f"config {path}{part}")
+    settings.pop(SWEEP, None)
     try:
         return Config.model_validate(settings, context={FOLDER: path.resolve().parent})
     except ValidationError as error:

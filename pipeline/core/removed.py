@@ -1,0 +1,59 @@
+"""Settings, values, commands and options of earlier releases: what to use instead of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pipeline.core.errors import InputError, short_repr
+
+ANY = object()
+"""Every value but null: files written by earlier releases hold null for settings that nobody gave."""
+SETTINGS: tuple[tuple[str, Any, str], ...] = (
+    ("engine.store", ANY, "data and models travel through Ray itself: remove it"),
+)
+"""The path of each removed setting, the value that is refused, and what to do."""
+COMMANDS = {
+    "board": "use 'benchmarco compare' for results, and 'benchmarco export --mteb' for MTEB's own tools",
+}
+"""Each removed command, and what to use instead."""
+OPTIONS = {
+    ("example", "--template"): "docs/configuration.md lists every setting, and so does 'benchmarco schema'",
+}
+"""Each removed option by its command and name, and what to use instead."""
+
+
+def without_removed(raw: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The settings of a file without removed ones that are null; `where` is for messages.
+
+    Raises:
+        InputError: A removed setting or value is given.
+    """
+    kept = dict(raw)
+    for path, refused, instead in SETTINGS:
+        section, _, name = path.partition(".")
+        kept[section] = _checked(kept.get(section), name, refused, f"{where}: '{path}'", instead)
+        if section not in raw:
+            del kept[section]
+    fuse = kept.get("fuse")
+    if isinstance(fuse, Mapping) and isinstance(fuse.get("of"), list | tuple):
+        of = [
+            without_removed(part, f"{where}: fuse.of.{number}") if isinstance(part, Mapping) else part
+            for number, part in enumerate(fuse["of"], start=1)
+        ]
+        kept["fuse"] = {**fuse, "of": of}
+    return kept
+
+
+def _checked(section: Any, name: str, refused: Any, at: str, instead: str) -> Any:
+    """A section without a removed setting that is null; refused if it has another value, or the one named."""
+    if not isinstance(section, Mapping) or name not in section:
+        return section
+    value = section[name]
+    if refused is not ANY:
+        if value == refused:
+            raise InputError(f"{at} is {short_repr(value)}, which no longer exists", fix=instead)
+        return section
+    if value is not None:
+        raise InputError(f"{at} no longer exists", fix=instead)
+    return {key: each for key, each in section.items() if key != name}
