@@ -15,6 +15,7 @@ from tokenizers import Tokenizer
 from pipeline import load_config, run_benchmark
 from pipeline.config import BACKENDS, SOURCES, DataSettings, DenseEncoderSettings, ModelSettings, setting
 from pipeline.core.records import Float32, Int64, Ranking
+from pipeline.data.sources import OPENERS
 from pipeline.encoders.batching import TokenBatch
 from pipeline.formats.judgments import Judgments, make_judgments
 from pipeline.formats.records import Batch as Records
@@ -31,9 +32,6 @@ QUERIES = {"q1": "which apples are red", "q2": "is the sea salty"}
 class ToySettings(DataSettings):
     source: Literal["toy"] = DataSettings.narrowed("source")
     upper: bool = setting(False, "whether texts are in capitals", shapes="data", keyed=False)
-
-    def open(self) -> ToySource:
-        return ToySource(self.upper)
 
 
 class ToySource:
@@ -114,6 +112,7 @@ def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
     for kinds in (SOURCES, BACKENDS):
         monkeypatch.setattr(kinds, "_classes", dict(kinds._classes))
         monkeypatch.setattr(kinds, "_adapter", None)
+    monkeypatch.setitem(OPENERS, "toy", lambda settings: ToySource(settings.upper))
     SOURCES.register("toy", ToySettings)
     BACKENDS.register("bag", BagSettings)
     BACKENDS.register("common-words", CommonWordsSettings)

@@ -1,7 +1,7 @@
 """The settings of a benchmark: a module per section, `benchmark` with all of them, `files` to read YAML."""
 
 from pipeline.config.benchmark import Config, json_schema, of_each_collection
-from pipeline.config.data import DATA, SOURCES, DataSettings
+from pipeline.config.data import SOURCES, DataSettings
 from pipeline.config.engine import EngineConfig
 from pipeline.config.evaluate import MEASURES, EvaluateConfig
 from pipeline.config.fuse import FuseConfig, PartConfig
@@ -20,6 +20,7 @@ from pipeline.config.model import (
 from pipeline.config.rerank import RERANKERS, RerankSettings, ScorerSettings
 from pipeline.config.search import SearchConfig
 from pipeline.config.settings import STAGES, keyed_settings, setting
+from pipeline.config.suites import DATA
 
 __all__ = [
     "BACKENDS", "DATA", "FLAT", "MEASURES", "PLAID", "RERANKERS", "SOURCES", "STAGES", "Config",

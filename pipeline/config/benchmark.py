@@ -9,7 +9,7 @@ from typing import Annotated, Any, Self, TypeVar
 from pydantic import model_validator
 
 from pipeline.config.chunks import check_chunks
-from pipeline.config.data import DATA, DataSettings
+from pipeline.config.data import DataSettings
 from pipeline.config.engine import EngineConfig
 from pipeline.config.evaluate import EvaluateConfig
 from pipeline.config.fuse import FuseConfig, PartConfig
@@ -19,7 +19,7 @@ from pipeline.config.rerank import RERANKERS, ScorerSettings
 from pipeline.config.runs_model import RunsModel
 from pipeline.config.search import SearchConfig
 from pipeline.config.settings import HomePath, Section, setting
-from pipeline.config.suites import ManySettings, PlainName, Suite, SuiteCollection
+from pipeline.config.suites import DATA, ManySettings, PlainName, Suite, SuiteCollection
 
 TASK = "{task}"
 """In an instruction: what the suite says of the collection."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
+
+from pydantic import field_validator, model_validator
 
 from pipeline.config.chunks import ChunkSettings
 from pipeline.config.kinds import Kinds
-from pipeline.config.settings import PathOrId, Section, setting
+from pipeline.config.settings import LocalPath, PathOrId, Section, setting
 
 
 class DataSettings(Section):
@@ -44,10 +46,6 @@ class DataSettings(Section):
         """The number of passages in the slice of the corpus; None if it is not limited to a number."""
         return self.corpus
 
-    def open(self) -> Any:
-        """The reader of this source, a `pipeline.data.sources.protocol.Source`; refused without its files."""
-        raise NotImplementedError
-
 
 class LocatedSettings(DataSettings):
     """Where the files of a collection are, and which of its judgments are used."""
@@ -58,34 +56,186 @@ class LocatedSettings(DataSettings):
     split: str = setting("test", "which judgments or rows", shapes="data", keyed=False)
 
 
+class SampleSettings(DataSettings):
+    """The collection that comes with this package."""
+
+    source: Literal["sample"] = DataSettings.narrowed("source", "sample")
+    split: str = LocatedSettings.narrowed("split", "test")
+
+
+class BeirSettings(LocatedSettings):
+    """BEIR's layout: its own files, or tables as on the hub."""
+
+    source: Literal["beir"] = DataSettings.narrowed("source", "beir")
+    revision: str | None = setting(
+        None, "on the hub: branch, tag or commit of the dataset", shapes="data", keyed=False
+    )
+    subset: str | None = setting(
+        None,
+        "on the hub: the prefix of the tables' names, as in 'sw-corpus'; a language, for example",
+        shapes="data",
+        keyed=False,
+    )
+
+
+class MsMarcoSettings(LocatedSettings):
+    """MS MARCO's own files."""
+
+    source: Literal["msmarco"] = DataSettings.narrowed("source", "msmarco")
+    path: LocalPath = LocatedSettings.narrowed("path", doc="folder of the collection")
+
+
+class FlagFolderSettings(LocatedSettings):
+    """FlagEmbedding's evaluation layout."""
+
+    source: Literal["flag"] = DataSettings.narrowed("source", "flag")
+    path: LocalPath = LocatedSettings.narrowed("path", doc="folder of the collection")
+
+
+class PositivesOf(Section):
+    """The corpus of FlagEmbedding's tutorial: the positives of the first N rows of the dataset."""
+
+    positives_of: int = setting(..., "rows whose positives make the corpus", shapes="data", ge=1)
+
+
+class HubSettings(LocatedSettings):
+    """A dataset of queries with their relevant texts, and perhaps another that holds the corpus."""
+
+    source: Literal["hub"] = DataSettings.narrowed("source", "hub")
+    path: PathOrId = LocatedSettings.narrowed("path", doc="a dataset's id on the hub, or a folder")
+    revision: str | None = setting(None, "branch, tag or commit of the dataset", shapes="data", keyed=False)
+    corpus: int | PositivesOf | None = setting(  # type: ignore[assignment]  # one value more than elsewhere
+        None, "keep N passages (all judged ones stay), or {positives_of: N}; null is all", shapes="data"
+    )
+    query_column: str = setting("query", "the column of query texts", shapes="data")
+    positives_column: str = setting("positive", "the column of lists of relevant texts", shapes="data")
+    corpus_path: PathOrId | None = setting(
+        None, "a dataset that holds the whole corpus; null takes the positives", shapes="data", keyed=False
+    )
+    corpus_revision: str | None = setting(
+        None, "branch, tag or commit of that dataset", shapes="data", keyed=False
+    )
+    corpus_split: str = setting("train", "split of that dataset", shapes="data", keyed=False)
+    corpus_column: str = setting("content", "its column of passage texts", shapes="data")
+
+    @property
+    def passages_kept(self) -> int | None:
+        """The number of passages kept; None for `{positives_of: N}`."""
+        return self.corpus if isinstance(self.corpus, int) else None
+
+    @field_validator("corpus")
+    @classmethod
+    def _positive(cls, value: Any) -> Any:
+        if isinstance(value, int) and value < 1:
+            raise ValueError("a positive number of passages, {positives_of: N} or null")
+        return value
+
+    @model_validator(mode="after")
+    def _slices_positives(self) -> Self:
+        if isinstance(self.corpus, PositivesOf) and self.corpus_path:
+            raise ValueError("data.corpus: {positives_of: N} only without data.corpus_path: give a number")
+        return self
+
+
+class CatalogueSettings(DataSettings):
+    """A collection of the ir_datasets catalogue."""
+
+    source: Literal["ir_datasets"] = DataSettings.narrowed("source", "ir_datasets")
+    path: str = setting(..., "id in the catalogue", shapes="data", keyed=False)
+
+
+class AirBenchSettings(LocatedSettings):
+    """One dataset of AIR-Bench."""
+
+    source: Literal["air-bench"] = DataSettings.narrowed("source", "air-bench")
+    split: str = LocatedSettings.narrowed("split", doc="which judgments: dev, or test where one has them")
+    revision: str | None = setting(None, "branch, tag or commit of the texts", shapes="data", keyed=False)
+    dataset: str = setting("default", "a name of AIR-Bench's task table", shapes="data", keyed=False)
+
+
+class BelebeleSettings(LocatedSettings):
+    """Questions of one language of Belebele, and passages of the same or another."""
+
+    source: Literal["belebele"] = DataSettings.narrowed("source", "belebele")
+    path: PathOrId = LocatedSettings.narrowed("path", "mteb/belebele")
+    revision: str | None = setting(None, "branch, tag or commit of the dataset", shapes="data", keyed=False)
+    language: str = setting(..., "of the questions, such as swh_Latn", shapes="data", keyed=False)
+    corpus_language: str | None = setting(
+        None, "of the passages; null is that of the questions", shapes="data", keyed=False
+    )
+
+
+class BrightSettings(LocatedSettings):
+    """One domain of BRIGHT."""
+
+    source: Literal["bright"] = DataSettings.narrowed("source", "bright")
+    path: PathOrId = LocatedSettings.narrowed("path", "xlangai/BRIGHT")
+    split: str = LocatedSettings.narrowed(
+        "split", "examples", "the table of questions: examples, or rewritten ones such as gpt4_reason"
+    )
+    revision: str | None = setting(None, "branch, tag or commit of the dataset", shapes="data", keyed=False)
+    domain: str = setting(..., "such as biology", shapes="data", keyed=False)
+    documents: Literal["short", "long"] = setting(
+        "short", "search passages, or whole documents", shapes="data", keyed=False
+    )
+    ignored: Literal["none", "identical_ids", "negative_grades"] = DataSettings.narrowed(
+        "ignored", "negative_grades"
+    )
+
+
+class MiraclSettings(LocatedSettings):
+    """One language of MIRACL, in its own layout."""
+
+    source: Literal["miracl"] = DataSettings.narrowed("source", "miracl")
+    path: PathOrId = LocatedSettings.narrowed("path", "miracl/miracl")
+    split: str = LocatedSettings.narrowed("split", doc="which questions: train or dev")
+    revision: str | None = setting(None, "branch, tag or commit of the questions", shapes="data", keyed=False)
+    corpus_path: PathOrId = setting(
+        "miracl/miracl-corpus", "the repository or folder of the passages", shapes="data", keyed=False
+    )
+    corpus_revision: str | None = setting(None, "branch, tag or commit of it", shapes="data", keyed=False)
+    language: str = setting(..., "such as sw", shapes="data", keyed=False)
+
+
+class MkqaSettings(LocatedSettings):
+    """One language of MKQA."""
+
+    has_answers: ClassVar[bool] = True
+    source: Literal["mkqa"] = DataSettings.narrowed("source", "mkqa")
+    path: PathOrId = LocatedSettings.narrowed("path", "Shitao/bge-m3-data")
+    revision: str | None = setting(None, "branch, tag or commit of the questions", shapes="data", keyed=False)
+    corpus_path: PathOrId = setting(
+        "BeIR/nq", "the repository or folder of the passages", shapes="data", keyed=False
+    )
+    corpus_revision: str | None = setting(None, "branch, tag or commit of it", shapes="data", keyed=False)
+    language: str = setting(..., "such as de or zh_cn", shapes="data", keyed=False)
+
+
+class MldrSettings(LocatedSettings):
+    """One language of MLDR, in its own layout."""
+
+    source: Literal["mldr"] = DataSettings.narrowed("source", "mldr")
+    path: PathOrId = LocatedSettings.narrowed("path", "Shitao/MLDR")
+    revision: str | None = setting(None, "branch, tag or commit of the dataset", shapes="data", keyed=False)
+    language: str = setting(..., "such as en", shapes="data", keyed=False)
+
+
 SOURCES = Kinds(
     DataSettings,
     "source",
     {
-        "sample": "pipeline.data.sources.beir:SampleSettings",
-        "beir": "pipeline.data.sources.beir:BeirSettings",
-        "msmarco": "pipeline.data.sources.msmarco:MsMarcoSettings",
-        "flag": "pipeline.data.sources.flag:FlagFolderSettings",
-        "hub": "pipeline.data.sources.hub:HubSettings",
-        "ir_datasets": "pipeline.data.sources.ir_datasets:CatalogueSettings",
-        "air-bench": "pipeline.data.sources.air_bench:AirBenchSettings",
-        "belebele": "pipeline.data.sources.belebele:BelebeleSettings",
-        "bright": "pipeline.data.sources.bright:BrightSettings",
-        "miracl": "pipeline.data.sources.miracl:MiraclSettings",
-        "mkqa": "pipeline.data.sources.mkqa:MkqaSettings",
-        "mldr": "pipeline.data.sources.mldr:MldrSettings",
+        "sample": SampleSettings,
+        "beir": BeirSettings,
+        "msmarco": MsMarcoSettings,
+        "flag": FlagFolderSettings,
+        "hub": HubSettings,
+        "ir_datasets": CatalogueSettings,
+        "air-bench": AirBenchSettings,
+        "belebele": BelebeleSettings,
+        "bright": BrightSettings,
+        "miracl": MiraclSettings,
+        "mkqa": MkqaSettings,
+        "mldr": MldrSettings,
     },
 )
-"""The sources: to add one, write its file in `pipeline/data/sources/` and its line here."""
-
-DATA = Kinds(
-    DataSettings,
-    "source",
-    {
-        "collections": "pipeline.config.suites:CollectionsSettings",
-        "suite": "pipeline.config.suites:SuiteSettings",
-    },
-    besides=SOURCES,
-    implied=("collections", "suite"),
-)
-"""What the section may be: the source of one collection, or several collections."""
+"""The sources of one collection."""

@@ -12,11 +12,12 @@ import functools
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, ValidationError, model_validator
 
 from pipeline.config.data import SOURCES, DataSettings
+from pipeline.config.kinds import Kinds
 from pipeline.config.mistakes import explain
 from pipeline.config.settings import FOLDER, PathOrId, Section, setting
 from pipeline.config.yaml_files import read_yaml
@@ -138,14 +139,6 @@ class ManySettings(DataSettings):
             for name, each in self.suite_of_collections.collections.items()
         }
 
-    def open(self) -> NoReturn:
-        """Refused: each collection is opened for itself."""
-        raise InputError(
-            "data names several collections",
-            allowed="one collection here",
-            fix="name one of them by data.source",
-        )
-
 
 class CollectionsSettings(ManySettings):
     """Several collections, listed here."""
@@ -180,3 +173,13 @@ class SuiteSettings(ManySettings):
     def suite_of_collections(self) -> Suite:
         """See `ManySettings.suite_of_collections`."""
         return read_suite(self.suite)
+
+
+DATA = Kinds(
+    DataSettings,
+    "source",
+    {"collections": CollectionsSettings, "suite": SuiteSettings},
+    besides=SOURCES,
+    implied=("collections", "suite"),
+)
+"""What the section `data` may be: the source of one collection, or several collections."""

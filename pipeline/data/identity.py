@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline.config import DataSettings
-from pipeline.data.sources.protocol import Source
+from pipeline.data.sources import open_source
 from pipeline.storage.hashing import file_changed
 
 SCHEMA = 3  # of reading, joining, slicing and storing; raise it when any of them gives other content
@@ -33,7 +33,7 @@ class Identity:
 
 def identify(config: DataSettings) -> Identity:
     """The identity of a collection, from its files' bytes or its commit on the hub."""
-    source: Source = config.open()
+    source = open_source(config)
     parts = source.identity()
     selection = {"queries": parts["queries"], "qrels": parts["qrels"], "first_queries": config.queries}
     size = config.passages_kept

@@ -37,7 +37,7 @@ from pipeline.data.collection_files import (
 )
 from pipeline.data.corpus import WrittenCorpus, write_corpus
 from pipeline.data.queries import SelectedQueries, select_queries
-from pipeline.data.sources.protocol import Source
+from pipeline.data.sources import open_source
 from pipeline.formats.judgments import Judgments
 from pipeline.storage.artifacts import Draft
 
@@ -65,7 +65,7 @@ def load(config: DataSettings, draft: Draft, progress: Progress = silent) -> dic
     """
     import pyarrow as pa
 
-    source: Source = config.open()
+    source = open_source(config)
     judgments = source.judgments()
     queries = select_queries(source, judgments, config.queries)
     of_kept_query = queries.kept[judgments.queries]

@@ -14,6 +14,7 @@ from pipeline.config import SOURCES, Config
 from pipeline.core import hub, machine
 from pipeline.core.errors import InputError
 from pipeline.core.records import Chunks, Collection, Texts
+from pipeline.data.sources import open_source
 from pipeline.results.workload import Forecast, Rate, models_used
 from pipeline.retrievers import shared
 from pipeline.retrievers.rows import find_known_rows
@@ -99,7 +100,7 @@ def _probes(benchmark: Benchmark, collection: Recipe, corpus: dict[str, Any]) ->
         model.files.folder for model in benchmark.retriever.models() if model.files.repo
     ]
     if "dataset" in corpus and benchmark.store.find(collection) is None:
-        source = benchmark.config.data.open()
+        source = open_source(benchmark.config.data)
         probes += [source.size, lambda: next(iter(source.queries()), None), source.judgments]
     return probes
 

@@ -14,6 +14,7 @@ import pytest
 
 from pipeline.config import SOURCES
 from pipeline.core.errors import InputError
+from pipeline.data.sources import open_source
 from pipeline.formats import columns, tables
 from pipeline.formats.judgments import GRADE_RULE, Judgments, make_judgments
 from pipeline.formats.qrels import read_qrels
@@ -109,13 +110,13 @@ def readers(tmp_path: Path) -> list[Callable[[bytes], Judgments]]:
 
     def by_run(data: bytes) -> Judgments:
         path.write_bytes(data)
-        return SOURCES.make(source="beir", path=str(tmp_path)).open().judgments()
+        return open_source(SOURCES.make(source="beir", path=str(tmp_path))).judgments()
 
     def by_run_on_ms_marco(data: bytes) -> Judgments:
         path.write_bytes(data)
         (tmp_path / "qrels.test.tsv").unlink(missing_ok=True)
         (tmp_path / "qrels.test.tsv").symlink_to(path)
-        return SOURCES.make(source="msmarco", path=str(tmp_path)).open().judgments()
+        return open_source(SOURCES.make(source="msmarco", path=str(tmp_path))).judgments()
 
     def by_evaluate(data: bytes) -> Judgments:
         path.write_bytes(data)

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
-from pipeline.config.data import DataSettings, LocatedSettings
-from pipeline.config.settings import setting
+from pipeline.config.data import AirBenchSettings
 from pipeline.data.sources.beir_hub import read_texts
 from pipeline.data.sources.protocol import Source
 from pipeline.data.sources.repos import Repo
@@ -23,24 +22,16 @@ from pipeline.formats.records import Batch
 VERSION = "AIR-Bench_24.05"  # the name of each table
 
 
-class AirBenchSettings(LocatedSettings):
-    """One dataset of AIR-Bench."""
-
-    source: Literal["air-bench"] = DataSettings.narrowed("source", "air-bench")
-    split: str = LocatedSettings.narrowed("split", doc="which judgments: dev, or test where one has them")
-    revision: str | None = setting(None, "branch, tag or commit of the texts", shapes="data", keyed=False)
-    dataset: str = setting("default", "a name of AIR-Bench's task table", shapes="data", keyed=False)
-
-    def open(self) -> Source:
-        """See `DataSettings.open`."""
-        above, slash, name = self.path.rstrip("/").rpartition("/")
-        judged = f"{above}{slash}qrels-{name}{'-dev' if self.split == 'dev' else ''}"
-        return AirBench(
-            Repo.open(self.path, self.revision),
-            Repo.open(judged, None),
-            self.dataset.replace("-", "_"),
-            self.split,
-        )
+def open_source(settings: AirBenchSettings) -> Source:
+    """Open the collection that settings name."""
+    above, slash, name = settings.path.rstrip("/").rpartition("/")
+    judged = f"{above}{slash}qrels-{name}{'-dev' if settings.split == 'dev' else ''}"
+    return AirBench(
+        Repo.open(settings.path, settings.revision),
+        Repo.open(judged, None),
+        settings.dataset.replace("-", "_"),
+        settings.split,
+    )
 
 
 @dataclass(frozen=True)

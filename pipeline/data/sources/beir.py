@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
 
-from pipeline.config.data import DataSettings, LocatedSettings
-from pipeline.config.settings import setting
+from pipeline.config.data import BeirSettings, SampleSettings
 from pipeline.data.sources.beir_hub import BeirHub
 from pipeline.data.sources.folders import FolderSource
 from pipeline.data.sources.protocol import Source
@@ -19,39 +17,19 @@ from pipeline.formats.records import Batch
 SAMPLE = Path(__file__).parents[1] / "sample"
 
 
-class SampleSettings(DataSettings):
-    """The collection that comes with this package."""
-
-    source: Literal["sample"] = DataSettings.narrowed("source", "sample")
-    split: str = LocatedSettings.narrowed("split", "test")
-
-    def open(self) -> Source:
-        """See `DataSettings.open`."""
-        return BeirFolder.of_split(str(SAMPLE), self.split)
+def open_sample(settings: SampleSettings) -> Source:
+    """Open the sample that comes with this package."""
+    return BeirFolder.of_split(str(SAMPLE), settings.split)
 
 
-class BeirSettings(LocatedSettings):
-    """BEIR's layout: its own files, or tables as on the hub."""
-
-    source: Literal["beir"] = DataSettings.narrowed("source", "beir")
-    revision: str | None = setting(
-        None, "on the hub: branch, tag or commit of the dataset", shapes="data", keyed=False
-    )
-    subset: str | None = setting(
-        None,
-        "on the hub: the prefix of the tables' names, as in 'sw-corpus'; a language, for example",
-        shapes="data",
-        keyed=False,
-    )
-
-    def open(self) -> Source:
-        """BEIR's own files where the folder has them, else its layout on the hub."""
-        folder = Path(self.path)
-        on_hub = not folder.is_absolute()
-        has_own = any((folder / name).is_file() for name in ("corpus.jsonl", "corpus.jsonl.gz"))
-        if on_hub or (folder.is_dir() and not has_own and any(folder.rglob("*corpus*"))):
-            return BeirHub.open(self.path, self.revision, self.split, self.subset)
-        return BeirFolder.of_split(self.path, self.split)
+def open_beir(settings: BeirSettings) -> Source:
+    """Open BEIR's own files where the folder has them, else its layout on the hub."""
+    folder = Path(settings.path)
+    on_hub = not folder.is_absolute()
+    has_own = any((folder / name).is_file() for name in ("corpus.jsonl", "corpus.jsonl.gz"))
+    if on_hub or (folder.is_dir() and not has_own and any(folder.rglob("*corpus*"))):
+        return BeirHub.open(settings.path, settings.revision, settings.split, settings.subset)
+    return BeirFolder.of_split(settings.path, settings.split)
 
 
 class BeirFolder(FolderSource):

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from pipeline.config.data import DataSettings, LocatedSettings
-from pipeline.config.settings import PathOrId, setting
+from pipeline.config.data import BelebeleSettings
 from pipeline.data.sources.protocol import Source
 from pipeline.data.sources.repos import Repo
 from pipeline.formats import tables
@@ -23,21 +22,10 @@ from pipeline.formats.judgments import Judgments, make_judgments
 from pipeline.formats.records import Batch
 
 
-class BelebeleSettings(LocatedSettings):
-    """Questions of one language of Belebele, and passages of the same or another."""
-
-    source: Literal["belebele"] = DataSettings.narrowed("source", "belebele")
-    path: PathOrId = LocatedSettings.narrowed("path", "mteb/belebele")
-    revision: str | None = setting(None, "branch, tag or commit of the dataset", shapes="data", keyed=False)
-    language: str = setting(..., "of the questions, such as swh_Latn", shapes="data", keyed=False)
-    corpus_language: str | None = setting(
-        None, "of the passages; null is that of the questions", shapes="data", keyed=False
-    )
-
-    def open(self) -> Source:
-        """See `DataSettings.open`."""
-        passages = self.corpus_language or self.language
-        return Belebele(Repo.open(self.path, self.revision), passages, self.language, self.split)
+def open_source(settings: BelebeleSettings) -> Source:
+    """Open the collection that settings name."""
+    passages = settings.corpus_language or settings.language
+    return Belebele(Repo.open(settings.path, settings.revision), passages, settings.language, settings.split)
 
 
 @dataclass(frozen=True)

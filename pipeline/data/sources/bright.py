@@ -13,10 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from pipeline.config.data import DataSettings, LocatedSettings
-from pipeline.config.settings import PathOrId, setting
+from pipeline.config.data import BrightSettings
 from pipeline.data.sources.listed import join_listed
 from pipeline.data.sources.protocol import Source
 from pipeline.data.sources.repos import Repo
@@ -30,28 +29,14 @@ if TYPE_CHECKING:
 EXCLUDED = -1  # the grade of an excluded document
 
 
-class BrightSettings(LocatedSettings):
-    """One domain of BRIGHT."""
-
-    source: Literal["bright"] = DataSettings.narrowed("source", "bright")
-    path: PathOrId = LocatedSettings.narrowed("path", "xlangai/BRIGHT")
-    split: str = LocatedSettings.narrowed(
-        "split", "examples", "the table of questions: examples, or rewritten ones such as gpt4_reason"
+def open_source(settings: BrightSettings) -> Source:
+    """Open the collection that settings name."""
+    return Bright(
+        Repo.open(settings.path, settings.revision),
+        settings.domain,
+        settings.split,
+        long=settings.documents == "long",
     )
-    revision: str | None = setting(None, "branch, tag or commit of the dataset", shapes="data", keyed=False)
-    domain: str = setting(..., "such as biology", shapes="data", keyed=False)
-    documents: Literal["short", "long"] = setting(
-        "short", "search passages, or whole documents", shapes="data", keyed=False
-    )
-    ignored: Literal["none", "identical_ids", "negative_grades"] = DataSettings.narrowed(
-        "ignored", "negative_grades"
-    )
-
-    def open(self) -> Source:
-        """See `DataSettings.open`."""
-        return Bright(
-            Repo.open(self.path, self.revision), self.domain, self.split, long=self.documents == "long"
-        )
 
 
 @dataclass(frozen=True)

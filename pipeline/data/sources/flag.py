@@ -7,10 +7,8 @@ The lines of `corpus.jsonl` are `{"id", "title", "text"}` (the title optional), 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
 
-from pipeline.config.data import DataSettings, LocatedSettings
-from pipeline.config.settings import LocalPath
+from pipeline.config.data import FlagFolderSettings
 from pipeline.data.sources.folders import FolderSource
 from pipeline.data.sources.protocol import Source
 from pipeline.formats import jsonl, tables
@@ -18,16 +16,10 @@ from pipeline.formats.judgments import Judgments
 from pipeline.formats.records import Batch
 
 
-class FlagFolderSettings(LocatedSettings):
-    """FlagEmbedding's evaluation layout."""
-
-    source: Literal["flag"] = DataSettings.narrowed("source", "flag")
-    path: LocalPath = LocatedSettings.narrowed("path", doc="folder of the collection")
-
-    def open(self) -> Source:
-        """See `DataSettings.open`."""
-        queries, qrels = f"{self.split}_queries.jsonl", f"{self.split}_qrels.jsonl"
-        return FlagFolder.find(self.path, ["corpus.jsonl"], [queries], [qrels])
+def open_source(settings: FlagFolderSettings) -> Source:
+    """Open the collection that settings name."""
+    queries, qrels = f"{settings.split}_queries.jsonl", f"{settings.split}_qrels.jsonl"
+    return FlagFolder.find(settings.path, ["corpus.jsonl"], [queries], [qrels])
 
 
 class FlagFolder(FolderSource):

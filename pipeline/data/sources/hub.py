@@ -12,13 +12,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from pydantic import field_validator, model_validator
 
-from pipeline.config.data import DataSettings, LocatedSettings
-from pipeline.config.settings import PathOrId, Section, setting
+from pipeline.config.data import HubSettings, PositivesOf
 from pipeline.core.records import Int64
 from pipeline.data.sources.protocol import Source
 from pipeline.data.sources.repos import Repo
@@ -31,54 +29,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class PositivesOf(Section):
-    """The corpus of FlagEmbedding's tutorial: the positives of the first N rows of the dataset."""
-
-    positives_of: int = setting(..., "rows whose positives make the corpus", shapes="data", ge=1)
-
-
-class HubSettings(LocatedSettings):
-    """A dataset of queries with their relevant texts, and perhaps another that holds the corpus."""
-
-    source: Literal["hub"] = DataSettings.narrowed("source", "hub")
-    path: PathOrId = LocatedSettings.narrowed("path", doc="a dataset's id on the hub, or a folder")
-    revision: str | None = setting(None, "branch, tag or commit of the dataset", shapes="data", keyed=False)
-    corpus: int | PositivesOf | None = setting(  # type: ignore[assignment]  # one value more than elsewhere
-        None, "keep N passages (all judged ones stay), or {positives_of: N}; null is all", shapes="data"
-    )
-    query_column: str = setting("query", "the column of query texts", shapes="data")
-    positives_column: str = setting("positive", "the column of lists of relevant texts", shapes="data")
-    corpus_path: PathOrId | None = setting(
-        None, "a dataset that holds the whole corpus; null takes the positives", shapes="data", keyed=False
-    )
-    corpus_revision: str | None = setting(
-        None, "branch, tag or commit of that dataset", shapes="data", keyed=False
-    )
-    corpus_split: str = setting("train", "split of that dataset", shapes="data", keyed=False)
-    corpus_column: str = setting("content", "its column of passage texts", shapes="data")
-
-    @property
-    def passages_kept(self) -> int | None:
-        """See `DataSettings.passages_kept`."""
-        return self.corpus if isinstance(self.corpus, int) else None
-
-    @field_validator("corpus")
-    @classmethod
-    def _positive(cls, value: Any) -> Any:
-        if isinstance(value, int) and value < 1:
-            raise ValueError("a positive number of passages, {positives_of: N} or null")
-        return value
-
-    @model_validator(mode="after")
-    def _slices_positives(self) -> Self:
-        if isinstance(self.corpus, PositivesOf) and self.corpus_path:
-            raise ValueError("data.corpus: {positives_of: N} only without data.corpus_path: give a number")
-        return self
-
-    def open(self) -> Source:
-        """See `DataSettings.open`."""
-        corpus = Repo.open(self.corpus_path, self.corpus_revision) if self.corpus_path else None
-        return HubDataset(self, Repo.open(self.path, self.revision), corpus)
+def open_source(settings: HubSettings) -> Source:
+    """Open the collection that settings name."""
+    corpus = Repo.open(settings.corpus_path, settings.corpus_revision) if settings.corpus_path else None
+    return HubDataset(settings, Repo.open(settings.path, settings.revision), corpus)
 
 
 @dataclass(frozen=True)

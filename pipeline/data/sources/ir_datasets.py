@@ -10,32 +10,25 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from pipeline.config.data import DataSettings
-from pipeline.config.settings import setting
+from pipeline.config.data import CatalogueSettings
 from pipeline.core.errors import InputError
 from pipeline.data.sources.protocol import Source
 from pipeline.formats.judgments import Judgments, make_judgments
 from pipeline.formats.records import BATCH_ROWS, Batch
 
 
-class CatalogueSettings(DataSettings):
-    """A collection of the ir_datasets catalogue."""
-
-    source: Literal["ir_datasets"] = DataSettings.narrowed("source", "ir_datasets")
-    path: str = setting(..., "id in the catalogue", shapes="data", keyed=False)
-
-    def open(self) -> Source:
-        """Take the id; it is looked up when something is read."""
-        try:
-            return CatalogueDataset(self.path, version("ir_datasets"))
-        except PackageNotFoundError:
-            raise InputError(
-                "data.source ir_datasets: the package is not installed", fix="pip install ir_datasets"
-            ) from None
+def open_source(settings: CatalogueSettings) -> Source:
+    """Take the id; it is looked up when something is read."""
+    try:
+        return CatalogueDataset(settings.path, version("ir_datasets"))
+    except PackageNotFoundError:
+        raise InputError(
+            "data.source ir_datasets: the package is not installed", fix="pip install ir_datasets"
+        ) from None
 
 
 @dataclass(frozen=True)

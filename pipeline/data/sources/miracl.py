@@ -13,10 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
-from pipeline.config.data import DataSettings, LocatedSettings
-from pipeline.config.settings import PathOrId, setting
+from pipeline.config.data import MiraclSettings
 from pipeline.data.sources.protocol import Source
 from pipeline.data.sources.repos import Repo
 from pipeline.formats import tables, tsv
@@ -25,23 +24,10 @@ from pipeline.formats.qrels import read_qrels
 from pipeline.formats.records import Batch
 
 
-class MiraclSettings(LocatedSettings):
-    """One language of MIRACL, in its own layout."""
-
-    source: Literal["miracl"] = DataSettings.narrowed("source", "miracl")
-    path: PathOrId = LocatedSettings.narrowed("path", "miracl/miracl")
-    split: str = LocatedSettings.narrowed("split", doc="which questions: train or dev")
-    revision: str | None = setting(None, "branch, tag or commit of the questions", shapes="data", keyed=False)
-    corpus_path: PathOrId = setting(
-        "miracl/miracl-corpus", "the repository or folder of the passages", shapes="data", keyed=False
-    )
-    corpus_revision: str | None = setting(None, "branch, tag or commit of it", shapes="data", keyed=False)
-    language: str = setting(..., "such as sw", shapes="data", keyed=False)
-
-    def open(self) -> Source:
-        """See `DataSettings.open`."""
-        texts = Repo.open(self.corpus_path, self.corpus_revision)
-        return Miracl(texts, Repo.open(self.path, self.revision), self.language, self.split)
+def open_source(settings: MiraclSettings) -> Source:
+    """Open the collection that settings name."""
+    texts = Repo.open(settings.corpus_path, settings.corpus_revision)
+    return Miracl(texts, Repo.open(settings.path, settings.revision), settings.language, settings.split)
 
 
 @dataclass(frozen=True)

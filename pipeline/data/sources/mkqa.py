@@ -13,12 +13,11 @@ from __future__ import annotations
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipeline.config.data import DataSettings, LocatedSettings
-from pipeline.config.settings import PathOrId, setting
+from pipeline.config.data import MkqaSettings
 from pipeline.core.errors import InputError
 from pipeline.data.sources.beir_hub import read_texts
 from pipeline.data.sources.protocol import Source
@@ -49,23 +48,10 @@ REWRITTEN = {
 PLAIN = str.maketrans({each: plain for plain, characters in REWRITTEN.items() for each in characters})
 
 
-class MkqaSettings(LocatedSettings):
-    """One language of MKQA."""
-
-    has_answers: ClassVar[bool] = True
-    source: Literal["mkqa"] = DataSettings.narrowed("source", "mkqa")
-    path: PathOrId = LocatedSettings.narrowed("path", "Shitao/bge-m3-data")
-    revision: str | None = setting(None, "branch, tag or commit of the questions", shapes="data", keyed=False)
-    corpus_path: PathOrId = setting(
-        "BeIR/nq", "the repository or folder of the passages", shapes="data", keyed=False
-    )
-    corpus_revision: str | None = setting(None, "branch, tag or commit of it", shapes="data", keyed=False)
-    language: str = setting(..., "such as de or zh_cn", shapes="data", keyed=False)
-
-    def open(self) -> Source:
-        """See `DataSettings.open`."""
-        texts = Repo.open(self.corpus_path, self.corpus_revision)
-        return Mkqa(texts, Repo.open(self.path, self.revision), self.language)
+def open_source(settings: MkqaSettings) -> Source:
+    """Open the collection that settings name."""
+    texts = Repo.open(settings.corpus_path, settings.corpus_revision)
+    return Mkqa(texts, Repo.open(settings.path, settings.revision), settings.language)
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
-from pipeline.config.data import DataSettings, LocatedSettings
-from pipeline.config.settings import PathOrId, setting
+from pipeline.config.data import MldrSettings
 from pipeline.data.sources.listed import join_listed
 from pipeline.data.sources.protocol import Source
 from pipeline.data.sources.repos import Repo
@@ -23,17 +22,9 @@ from pipeline.formats.judgments import Judgments
 from pipeline.formats.records import Batch
 
 
-class MldrSettings(LocatedSettings):
-    """One language of MLDR, in its own layout."""
-
-    source: Literal["mldr"] = DataSettings.narrowed("source", "mldr")
-    path: PathOrId = LocatedSettings.narrowed("path", "Shitao/MLDR")
-    revision: str | None = setting(None, "branch, tag or commit of the dataset", shapes="data", keyed=False)
-    language: str = setting(..., "such as en", shapes="data", keyed=False)
-
-    def open(self) -> Source:
-        """See `DataSettings.open`."""
-        return Mldr(Repo.open(self.path, self.revision), self.language, self.split)
+def open_source(settings: MldrSettings) -> Source:
+    """Open the collection that settings name."""
+    return Mldr(Repo.open(settings.path, settings.revision), settings.language, settings.split)
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from pipeline.config.data import DataSettings, LocatedSettings
-from pipeline.config.settings import LocalPath
+from pipeline.config.data import MsMarcoSettings
 from pipeline.data.sources.folders import FolderSource
 from pipeline.data.sources.protocol import Source
 from pipeline.formats import tsv
@@ -23,21 +22,15 @@ from pipeline.formats.records import Batch
 TEXTS, TOP = "id text", "query-id passage-id query passage"
 
 
-class MsMarcoSettings(LocatedSettings):
-    """MS MARCO's own files."""
-
-    source: Literal["msmarco"] = DataSettings.narrowed("source", "msmarco")
-    path: LocalPath = LocatedSettings.narrowed("path", doc="folder of the collection")
-
-    def open(self) -> Source:
-        """See `DataSettings.open`."""
-        top = [f"top1000.{self.split}.tsv", f"top1000.{self.split}"]
-        return MsMarcoFolder.find(
-            self.path,
-            corpus=["collection.tsv", *top],
-            queries=[f"queries.{self.split}.tsv", *top],
-            qrels=[f"qrels.{self.split}.tsv"],
-        )
+def open_source(settings: MsMarcoSettings) -> Source:
+    """Open the collection that settings name."""
+    top = [f"top1000.{settings.split}.tsv", f"top1000.{settings.split}"]
+    return MsMarcoFolder.find(
+        settings.path,
+        corpus=["collection.tsv", *top],
+        queries=[f"queries.{settings.split}.tsv", *top],
+        qrels=[f"qrels.{settings.split}.tsv"],
+    )
 
 
 class MsMarcoFolder(FolderSource):
