@@ -73,7 +73,6 @@ OURS = (
     ("openvino", "bf16"),
     ("openvino", "int8"),
     ("native", "int16"),
-    ("native", "int8"),
 )
 Encode = Callable[[list[str]], Any]
 

@@ -33,7 +33,7 @@ from numba import njit
 from pipeline.config import BACKENDS
 from pipeline.core import machine
 from pipeline.encoders import Model, resolve, token_counter
-from pipeline.encoders.native import integer_attention
+from pipeline.encoders.native import attention
 from pipeline.encoders.native.attention import EVERYWHERE
 from pipeline.encoders.native.backend import NativeSettings
 from pipeline.encoders.native.layers import BLOCK, multiply_rows
@@ -78,7 +78,7 @@ def attend(
     times: int, query: Any, starts: Any, key_value: Any, texts: Any, heads: int, size: int, out: Any
 ) -> None:
     for _ in range(times):
-        integer_attention.attend(query, starts, key_value, texts, heads, size, EVERYWHERE, None, out)
+        attention.attend(query, starts, key_value, texts, heads, size, EVERYWHERE, None, out)
 
 
 class Steps:

@@ -22,7 +22,6 @@ import argparse
 import gzip
 import itertools
 import json
-import math
 import os
 import statistics
 import tempfile
@@ -41,15 +40,12 @@ from pipeline.config import RERANKERS
 from pipeline.core.progress import silent
 from pipeline.core.records import Float32
 from pipeline.encoders.usage import Usage
-from pipeline.rerankers import native
 from pipeline.storage.store import Store
 
 SLICE = Path(__file__).resolve().parents[2] / "shared" / "data" / "msmarco-dl19"
 OURS: dict[str, dict[str, str]] = {
     "flag": {"backend": "flag"},
     "openvino": {"backend": "openvino"},
-    "native": {"backend": "native"},
-    "native-int16": {"backend": "native", "precision": "int16"},
 }
 SHAPES: dict[str, dict[str, int]] = {
     "bge-reranker-base": {},
@@ -84,8 +80,6 @@ def main() -> None:
     )
     arguments = parser.parse_args()
     groups = real_pairs(arguments.queries, arguments.depth)
-    # the scores of random weights span too little to be compared with errors
-    native.TOLERANCES = dict.fromkeys(native.TOLERANCES, math.inf)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model"
         if arguments.trained:

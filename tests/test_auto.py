@@ -88,3 +88,12 @@ def test_a_text_whose_vector_differs_ends_the_run(
     monkeypatch.setattr(backend.NativeBackend, "compute", far_off)
     with pytest.raises(InputError, match=r"in int16, the vector of a text .* Set model\.backend to openvino"):
         run(*AUTO)
+
+
+def test_rerankers_are_chosen_alike(run: Callable[..., Result], reranker: Callable[[str], Path]) -> None:
+    rerank = f"rerank={{backend: %s, name: {reranker('bert')}, depth: 2}}"
+    auto = run("name=a", "model={backend: bm25}", rerank % "auto")
+    assert ran(auto) == [("openvino", "fp32", True)]
+    named = run("name=n", "model={backend: bm25}", rerank % "openvino")
+    assert ran(named) == [("openvino", "fp32", False)]
+    assert computed(named) == []

@@ -208,12 +208,6 @@ CONFIGS = {
         model: {backend: bm25}
         rerank: {backend: flag, name: ./lightweight}
     """,
-    "scored by native": """
-        name: t
-        data: {source: beir, path: data}
-        model: {backend: bm25}
-        rerank: {backend: native, name: ./reranker}
-    """,
     "scored by a server": """
         name: t
         data: {source: beir, path: data}
@@ -796,7 +790,7 @@ NUMBERS = {
     "pipeline.encoders.http.backend.SCHEMA": VECTORS_ON,
     **{
         f"pipeline.rerankers.{module}.SCHEMA": {"rerank", "evaluate"}
-        for module in ("model", "native", "openvino", "http")
+        for module in ("model", "openvino", "http")
     },
 }
 
@@ -818,7 +812,6 @@ def test_a_schema_number_changes_the_keys_of_what_that_code_makes(
     }
     if "rerankers" in number:
         named = {
-            "native": "scored by native",
             "openvino": "scored by openvino",
             "http": "scored by a server",
         }
@@ -866,19 +859,15 @@ def test_the_version_that_made_an_index_is_in_its_key(
     assert changed(before, keys(unchanged, "indexed token vectors")) == {"index", "search", "evaluate"}
 
 
-@pytest.mark.parametrize(
-    ("package", "base"),
-    [("openvino", "scored by openvino"), ("numba", "scored by native")],
-)
 def test_the_version_that_converted_a_reranker_is_in_the_keys_of_its_ranking(
-    unchanged: Path, monkeypatch: pytest.MonkeyPatch, package: str, base: str
+    unchanged: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = keys(unchanged, base)
+    before = keys(unchanged, "scored by openvino")
     installed = importlib.metadata.version
     monkeypatch.setattr(
-        importlib.metadata, "version", lambda name: "0.0" if name == package else installed(name)
+        importlib.metadata, "version", lambda name: "0.0" if name == "openvino" else installed(name)
     )
-    assert changed(before, keys(unchanged, base)) == {"rerank", "evaluate"}
+    assert changed(before, keys(unchanged, "scored by openvino")) == {"rerank", "evaluate"}
 
 
 @pytest.mark.parametrize("taken", ["native", "openvino", "flag"])
@@ -888,7 +877,8 @@ def test_what_auto_takes_has_the_keys_of_that_backend(
     monkeypatch.setattr(machine, "has_vnni", lambda: taken == "native")
     monkeypatch.setattr(choice, "is_installed", lambda package: taken != "flag")
     for base, section in (("the fastest", "model"), ("scored by the fastest", "rerank")):
-        named = [f"{section}.backend={taken}"]
+        backend = "openvino" if (section, taken) == ("rerank", "native") else taken
+        named = [f"{section}.backend={backend}"]
         assert keys(unchanged, base) == keys(unchanged, base, *named)
         assert keys(unchanged, base, f"{section}.precision=fp16") == keys(unchanged, base, *named)
     for base in ("the fastest for words", "the fastest for token vectors"):

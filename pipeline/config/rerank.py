@@ -47,7 +47,7 @@ class RerankSettings(ScorerSettings, RunsModel):
     """Settings of all backends that run a model."""
 
     name: PathOrId = ScorerSettings.narrowed("name")
-    precision: Literal["fp32", "fp16", "bf16", "int16"] = setting(
+    precision: Literal["fp32", "fp16", "bf16"] = setting(
         "fp32",
         "number format the model computes in; fp16 is fp32 on a CPU",
         shapes="rerank",
@@ -102,7 +102,6 @@ RERANKERS = Kinds(
     {
         "auto": "pipeline.rerankers.auto:AutoRerankSettings",
         "flag": "pipeline.rerankers.flag:FlagAutoRerankSettings",
-        "native": "pipeline.rerankers.native:NativeRerankSettings",
         "openvino": "pipeline.rerankers.openvino:OpenVINORerankSettings",
         "sentence-transformers": (
             "pipeline.rerankers.sentence_transformers:SentenceTransformersRerankSettings"

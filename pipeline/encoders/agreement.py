@@ -28,9 +28,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 LIMITS = {"fp32": 0.99999, "int16": 0.99999, "bf16": 0.995, "int8": 0.9}
-"""The lowest cosine, by precision, between a text's vector and that of fp32; int8 is lossy on purpose.
-
-A `Reference` may have a limit of its own: the native backend promises more of int8."""
+"""The lowest cosine, by precision, between a text's vector and that of fp32; int8 is lossy on purpose."""
 LONGEST = 1024  # tokens of the longest text that a conversion is checked on
 SHRINK = 0.75  # the length of each text, over that of the one before
 QUERIES = 6  # of the sample, as they are
@@ -138,12 +136,11 @@ class Reference(NamedTuple):
     vector: Callable[[Int32], Float32]  # token ids [tokens] of one text to its vector [dimension]
     precision: str  # of the model that is watched
     fix: str  # what to set if it is not close enough
-    own_limit: float | None = None  # the lowest cosine allowed; None is that of the precision
 
     @property
     def limit(self) -> float:
         """The lowest cosine allowed between a text's vector and that of fp32."""
-        return LIMITS[self.precision] if self.own_limit is None else self.own_limit
+        return LIMITS[self.precision]
 
 
 class Watch:

@@ -21,7 +21,7 @@ from pipeline.models.resolution import choose_device
 
 log = logging.getLogger(__name__)
 
-CPU_ALONE = {"int16": {"native": "int16"}, "int8": {"native": "int8", "openvino": "int8"}}
+CPU_ALONE = {"int16": {"native": "int16"}, "int8": {"openvino": "int8"}}
 ON_CPU = {
     "fp32": {"native": "int16", "openvino": "fp32", "flag": "fp32"},
     "fp16": {"native": "int16", "openvino": "fp32", "flag": "fp16"},  # which a CPU computes in fp32

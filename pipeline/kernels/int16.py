@@ -24,10 +24,7 @@ PANEL = 64  # rows of weights stored side by side
 
 
 class Workspace(NamedTuple):
-    """Memory for the product of some rows: the rows as int16, each row's factor, int32 sums.
-
-    A product in fp32 puts floats in place of both; the rows then take twice as many int16.
-    """
+    """Memory for the product of some rows: the rows as int16, each row's factor, int32 sums."""
 
     rows: Any
     factors: Any

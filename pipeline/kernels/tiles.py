@@ -23,7 +23,7 @@ LANES = 16 if _CPU.get("avx512f") else 8  # numbers of 32 bits in a register
 TALL = 6  # rows of a tile
 _VNNI = any(_CPU.get(name) for name in ("avx512vnni", "avxvnni"))
 _WIDE = 4 if _CPU.get("avx512f") else 2  # registers in a row of an integer tile
-_WORD, _FLOAT, _SIZE = ir.IntType(32), ir.FloatType(), ir.IntType(64)
+_WORD, _SIZE = ir.IntType(32), ir.IntType(64)
 
 
 def _add_pair_products(builder: Any, total: Any, left: Any, right: Any) -> Any:
@@ -156,7 +156,3 @@ half_int16_tile = make_tile(_WORD, _WIDE // 2, _add_pair_products)
 narrow_int16_tile = make_tile(_WORD, 1, _add_pair_products)
 double_tile = make_tile(ir.DoubleType(), 1, add_product)
 DOUBLE_WIDTH = LANES
-float_tile = make_tile(_FLOAT, 2, add_product)
-FLOAT_WIDTH = 2 * LANES
-wide_float_tile = make_tile(_FLOAT, _WIDE, add_product)
-WIDE = _WIDE * LANES

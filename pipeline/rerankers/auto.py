@@ -14,12 +14,11 @@ from pipeline.config.runs_model import RunsModel
 from pipeline.encoders import choice
 
 ON_CPU = {
-    "fp32": {"native": "fp32", "openvino": "fp32", "flag": "fp32"},
-    "fp16": {"native": "fp32", "openvino": "fp32", "flag": "fp16"},  # which a CPU computes in fp32
+    "fp32": {"openvino": "fp32", "flag": "fp32"},
+    "fp16": {"openvino": "fp32", "flag": "fp16"},  # which a CPU computes in fp32
     "bf16": {"flag": "bf16"},
 }
-"""As that of `choice`. Scores are compared with each other, so int16 is not taken: in it neighbours that are
-nearly equal change places, see docs/rerankers.md."""
+"""As that of `choice`."""
 
 
 class AutoRerankSettings(FlagRerankSettings):

@@ -1,9 +1,8 @@
-"""Conversion of a cross-encoder for the `native` and `openvino` backends, and the check of its scores.
+"""Conversion of a cross-encoder for the `openvino` backend, and the check of its scores.
 
 It runs in a process of its own (see `pipeline.encoders.conversion`):
 
-python -m pipeline.rerankers.conversion FOLDER OUT \
-     '{"backend": "native", "name": "…", "precision": "fp32", "trust_remote_code": false}'
+python -m pipeline.rerankers.conversion FOLDER OUT '{"name": "…", "trust_remote_code": false}'
 
 A converted model must give the scores that torch gives. They are compared on `PROBES`: each of a few
 questions with each of their answers, so that a reranker's logits span the range that they have in use, and
@@ -25,7 +24,7 @@ import numpy as np
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float32, Int64
 from pipeline.encoders import conversion
-from pipeline.encoders.native.prepared import TOKENIZER
+from pipeline.encoders.openvino.backend import TOKENIZER
 from pipeline.encoders.torch.first_token import limit_last_layer_to_first_token
 from pipeline.models.card import max_positions
 from pipeline.models.tokenizer import write_tokenizer
@@ -51,37 +50,31 @@ PROBES: tuple[Pair, ...] = (
 )
 
 
-def conversion_recipe(model: Reranker, backend: str, schema: int, package: str, **more: Any) -> Recipe:
-    """Everything that shapes the model that a backend converts with a package; `more` is its own."""
+def conversion_recipe(model: Reranker, schema: int) -> Recipe:
+    """Everything that shapes the converted model."""
     plain = {
         "schema": schema,
         "pairs": True,
         "model": model.files.identity,
         "trust_remote_code": model.trust_remote_code,
-        package: metadata.version(package),
-        **more,
+        "openvino": metadata.version("openvino"),
     }
-    return Recipe(backend, plain)
+    return Recipe("openvino", plain)
 
 
-def convert_in_subprocess(model: Reranker, backend: str, target: Path, allowed: str) -> None:
+def convert_in_subprocess(model: Reranker, target: Path, allowed: str) -> None:
     """Convert a reranker; `target` is the file to write, the others go beside it.
 
     Raises:
-        InputError: The backend does not support the model: `allowed` says which it does.
+        InputError: OpenVINO does not support the model: `allowed` says which it does.
     """
-    settings = {
-        "backend": backend,
-        "name": model.name,
-        "precision": model.precision,
-        "trust_remote_code": model.trust_remote_code,
-    }
+    settings = {"name": model.name, "trust_remote_code": model.trust_remote_code}
     arguments = [str(model.files.folder()), str(target), json.dumps(settings)]
     error = conversion.run_in_subprocess("pipeline.rerankers.conversion", arguments, target)
     if error is not None:
         reason = conversion.reason_of(error, model)
         raise InputError(
-            f"reranker '{model.name}' cannot be converted for backend {backend}: {reason}",
+            f"reranker '{model.name}' cannot be converted for backend openvino: {reason}",
             allowed=allowed,
             fix="set rerank.backend to flag",
         )
@@ -105,9 +98,7 @@ def largest_difference(score: Callable[..., Float32], expected: Path) -> tuple[f
     return float(max(differences)), float(scores.max() - scores.min())
 
 
-def _convert(
-    folder: Path, target: Path, backend: str, name: str, precision: str, trust_remote_code: bool
-) -> None:
+def _convert(folder: Path, target: Path, name: str, trust_remote_code: bool) -> None:
     """Write the converted model, its tokenizer, the names of its inputs and torch's scores of the probes."""
     from transformers import AutoTokenizer
 
@@ -126,12 +117,7 @@ def _convert(
         "long": _inputs(pairs, PROBES[-1:], pad_id, typed),
     }
     np.savez(target.with_name(EXPECTED), **_expected(network, names, probes))
-    if backend == "native":
-        from pipeline.rerankers.packing import classifier_arrays
-
-        np.savez(target, **classifier_arrays(network, precision))
-    else:
-        _trace(network, names, probes["short"], target)
+    _trace(network, names, probes["short"], target)
 
 
 def _inputs(tokenizer: PairTokenizer, pairs: Sequence[Pair], pad_id: int, typed: bool) -> list[Int64]:

@@ -58,7 +58,7 @@ class OpenVINORerankSettings(FlagRerankSettings):
     def prepared_recipe(self, model: Reranker) -> Recipe:
         """See `RerankSettings.prepared_recipe`."""
         require("openvino", "openvino", "rerank.backend: openvino")
-        return conversion.conversion_recipe(model, "openvino", SCHEMA, "openvino")
+        return conversion.conversion_recipe(model, SCHEMA)
 
     def prepare(self, model: Reranker, store: Store) -> Artifact:
         """See `RerankSettings.prepare`: the converted model and its tokenizer."""
@@ -87,7 +87,7 @@ def _convert(model: Reranker, draft: Draft) -> dict[str, Any]:
     log.info("converting %s to OpenVINO, once", model.name)
     allowed = "cross-encoders that transformers loads as …ForSequenceClassification and OpenVINO traces"
     with draft.scratch() as aside:
-        conversion.convert_in_subprocess(model, "openvino", aside / DESCRIPTION, allowed)
+        conversion.convert_in_subprocess(model, aside / DESCRIPTION, allowed)
         compiled = import_openvino().compile_model(
             str(aside / DESCRIPTION), "CPU", {"INFERENCE_PRECISION_HINT": "f32"}
         )

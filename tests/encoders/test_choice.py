@@ -35,7 +35,7 @@ def take(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[str, str]]:
 
 FASTEST = [
     ("fp32", "native", "int16"), ("fp16", "native", "int16"), ("bf16", "flag", "bf16"),
-    ("int16", "native", "int16"), ("int8", "native", "int8"),
+    ("int16", "native", "int16"), ("int8", "openvino", "int8"),
 ]  # fmt: skip
 
 

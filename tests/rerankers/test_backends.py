@@ -16,14 +16,13 @@ from pipeline.config import RERANKERS
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float32
 from pipeline.encoders import choice
-from pipeline.rerankers import native
 from pipeline.rerankers.pairs import Pair, longest_first
 
 pytestmark = pytest.mark.usefixtures("quick_conversion")
 
 CASES = [
     ("flag", "bert"), ("flag", "lightweight"), ("sentence-transformers", "xlm_roberta"),
-    ("openvino", "bert"), ("native", "bert"), ("native", "xlm_roberta"),
+    ("openvino", "bert"),
 ]  # fmt: skip
 
 
@@ -44,7 +43,7 @@ def test_no_pair_s_score_depends_on_its_company(
 
     together = scores(pairs, **settings)
     alone = scores(pairs[::-1], small, **settings)[::-1]
-    assert np.abs(together - alone).max() <= (0 if backend == "native" else 1e-4)
+    assert np.abs(together - alone).max() <= 1e-4
     assert len(np.unique(together)) > len(pairs) / 2
 
 
@@ -54,9 +53,6 @@ def test_converted_models_give_torch_s_scores(
 ) -> None:
     expected = scores(pairs, backend="flag", name=reranker(kind))
     assert np.abs(scores(pairs, backend="openvino", name=reranker(kind)) - expected).max() < 1e-4
-    for precision, tolerance in native.TOLERANCES.items():
-        found = scores(pairs, backend="native", name=reranker(kind), precision=precision)
-        assert 0 < np.abs(found - expected).max() < tolerance * np.ptp(expected)
 
 
 def test_auto_takes_flag_for_models_that_the_others_do_not_run(
@@ -107,7 +103,7 @@ def test_models_that_are_no_rerankers_are_refused(
     labels = {str(number): f"LABEL_{number}" for number in range(3)}
     (folder / "config.json").write_text(json.dumps({**described, "id2label": labels}), encoding="utf-8")
     with pytest.raises(InputError, match="gives 3 values for a pair"):
-        rerankers.resolve(RERANKERS.make(backend="native", name=str(folder)))
+        rerankers.resolve(RERANKERS.make(backend="openvino", name=str(folder)))
 
 
 def test_a_model_without_its_head_is_refused(
@@ -117,7 +113,7 @@ def test_a_model_without_its_head_is_refused(
     described = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     described |= {"architectures": ["BertForSequenceClassification"], "id2label": {"0": "LABEL_0"}}
     (folder / "config.json").write_text(json.dumps(described), encoding="utf-8")
-    for backend in ("flag", "native", "sentence-transformers"):
+    for backend in ("flag", "openvino", "sentence-transformers"):
         with pytest.raises(InputError, match=r"lack \d+ weights?, such as"):
             scores([("a", "b")], backend=backend, name=folder)
 

@@ -232,7 +232,7 @@ def test_an_encoder_and_a_reranker_are_loaded_once_for_all_collections(
     monkeypatch.setattr(OpensEngine, "__call__", noted)
     settings = (
         f"model={{backend: native, precision: int16, name: {bge_folder}}}",
-        f"rerank={{backend: native, name: {reranker('bert')}, depth: 3}}",
+        f"rerank={{backend: openvino, name: {reranker('bert')}, depth: 3}}",
     )
     result = run(place, *settings)
     assert len(opened) == len(set(opened)) == 2

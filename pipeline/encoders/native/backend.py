@@ -1,4 +1,4 @@
-"""The `native` backend: encoders computed in int16, or int8, by this project's kernels, without torch.
+"""The `native` backend: encoders computed in int16 by this project's kernels, without torch.
 
 This is the one for dense vectors; `outputs` has those for what it gives besides.
 """
@@ -13,8 +13,8 @@ from pipeline.config import DenseEncoderSettings, EncoderSettings, ModelSettings
 from pipeline.core.records import Float32
 from pipeline.encoders.agreement import Reference
 from pipeline.encoders.batching import TokenBatch
-from pipeline.encoders.native import abilities, int8_model
-from pipeline.encoders.native.prepared import CPU, TOKENIZER, WEIGHTS, prepared_model, recipe
+from pipeline.encoders.native import abilities
+from pipeline.encoders.native.prepared import CPU, INT16, TOKENIZER, WEIGHTS, prepared_model, recipe
 from pipeline.encoders.native.running import NativeRunner
 from pipeline.models.model import Model
 from pipeline.storage.artifacts import Artifact, Recipe
@@ -23,8 +23,6 @@ from pipeline.storage.store import Store
 if TYPE_CHECKING:
     from pipeline.encoders.native.packed_model import PackedModel
 
-PRECISION = "number format the model computes in: int16, or int8 wherever that keeps vectors close"
-INT8_LIMIT = 0.995  # the lowest cosine to fp32 of texts of any kind, below the goal for passages
 INSTEAD = "set model.backend to openvino and model.precision to fp32"
 
 
@@ -34,7 +32,7 @@ class NativeSettings(DenseEncoderSettings):
     on_gpu = False
 
     backend: Literal["native"] = ModelSettings.narrowed("backend", "native")
-    precision: Literal["int16", "int8"] = EncoderSettings.narrowed("precision", "int16", doc=PRECISION)
+    precision: Literal["int16"] = EncoderSettings.narrowed("precision", "int16", doc=INT16)
     device: Literal["auto", "cpu"] = ModelSettings.narrowed("device", "auto", doc=CPU)
 
     def suits(self, model: Model) -> bool:
@@ -50,18 +48,15 @@ class NativeSettings(DenseEncoderSettings):
         from pipeline.encoders.native.reference import Fp32Model
 
         vector = Fp32Model(prepared / WEIGHTS, model.pooling).vector
-        if model.precision == "int8":
-            return Reference(vector, "int8", "set model.precision to int16", INT8_LIMIT)
         return Reference(vector, "int16", INSTEAD)
 
     def prepared_recipe(self, model: Model) -> Recipe:
         """See `EncoderSettings.prepared_recipe`."""
-        return int8_model.recipe(model) if model.precision == "int8" else recipe(model)
+        return recipe(model)
 
     def prepare(self, model: Model, store: Store) -> Artifact:
         """See `EncoderSettings.prepare`: the packed model and its tokenizer."""
-        make = int8_model.prepared_model if model.precision == "int8" else prepared_model
-        return make(model, store, partial(_read, model), INSTEAD)
+        return prepared_model(model, store, partial(_read, model), INSTEAD)
 
 
 class NativeBackend(NativeRunner):

@@ -1,4 +1,4 @@
-"""The forward pass of an encoder whose linear layers are computed in int16, or in fp32.
+"""The forward pass of an encoder whose linear layers are computed in int16.
 
 No padding: the tokens of all texts lie one after another, in arrays [tokens, width].
 
@@ -13,53 +13,18 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba.extending import overload
 
 from pipeline.core.records import Float32, Int64
-from pipeline.encoders.native import attention, fp32, integer_attention, layers, mixed, rows
-from pipeline.encoders.native.attention import EVERYWHERE
-from pipeline.encoders.native.fp32 import FloatLinear
-from pipeline.encoders.native.layers import BLOCK, LayerNorm, Layout, Linear, Weights, block_size, multiply
+from pipeline.encoders.native import attention, layers, rows
+from pipeline.encoders.native.attention import EVERYWHERE, attend
+from pipeline.encoders.native.layers import BLOCK, LayerNorm, Layout, Linear, Weights, block_size, linear
 from pipeline.encoders.native.rows import add, add_and_normalize, copy_rows, gate, normalize, rotate
-from pipeline.kernels.compiling import OPTIONS, compiled
+from pipeline.kernels.compiling import compiled
 from pipeline.kernels.int16 import PANEL, Workspace
 from pipeline.kernels.tiles import TALL
 
-SOURCES = (
-    attention.__file__, fp32.__file__, integer_attention.__file__, layers.__file__, mixed.__file__,
-    rows.__file__,
-)  # fmt: skip
+SOURCES = (attention.__file__, layers.__file__, rows.__file__)
 """The files of which `forward` uses code."""
-
-
-def _attend(
-    mixed: Linear | FloatLinear, query: Float32, starts: Int64, key_value: Float32, texts: Int64, heads: int,
-    size: int, window: int, biases: Any, out: Float32,
-) -> None:  # fmt: skip
-    """Attention within each text, in fp32 or int16 as the layer `mixed` that follows is."""
-    raise NotImplementedError
-
-
-@overload(_attend, jit_options={**OPTIONS, "forceinline": True})
-def _attention_for(
-    mixed: Any, query: Any, starts: Any, key_value: Any, texts: Any, heads: Any, size: Any, window: Any,
-    biases: Any, out: Any,
-) -> Any:  # fmt: skip
-    """The function that Numba compiles for one class of layers; arguments are its types here."""
-
-    def in_int16(
-        mixed: Any, query: Any, starts: Any, key_value: Any, texts: Any, heads: Any, size: Any, window: Any,
-        biases: Any, out: Any,
-    ) -> None:  # fmt: skip
-        integer_attention.attend(query, starts, key_value, texts, heads, size, window, biases, out)
-
-    def in_fp32(
-        mixed: Any, query: Any, starts: Any, key_value: Any, texts: Any, heads: Any, size: Any, window: Any,
-        biases: Any, out: Any,
-    ) -> None:  # fmt: skip
-        attention.attend(query, starts, key_value, texts, heads, size, window, biases, out)
-
-    return in_fp32 if mixed.instance_class is FloatLinear else in_int16
 
 
 def _forward(
@@ -95,7 +60,7 @@ def _forward(
     key_value = np.empty((tokens, both), np.float32)
     widest = max(made_up, both, columns)
     space = Workspace(
-        np.zeros(2 * BLOCK * widest, np.int16),  # or BLOCK rows in fp32
+        np.zeros(BLOCK * widest, np.int16),
         np.empty(BLOCK, np.float32),
         np.empty(BLOCK * widest, np.int32),
     )
@@ -120,7 +85,7 @@ def _forward(
         for start in range(0, tokens, together):
             end = min(start + together, tokens)
             both_rows = key_value[start:end]
-            multiply(given[start:end], weights.key_value, layer, False, space, both_rows)
+            linear(given[start:end], weights.key_value, layer, False, space, both_rows)
             if parts is not None and len(parts.turns):
                 turns = parts.turns[parts.tables[layer]]
                 rotate(key_value[start:end], places[start:end], turns, heads, size)
@@ -135,21 +100,21 @@ def _forward(
         for start in range(0, queries, together):
             end = min(start + together, queries)
             query_rows = query[start:end]
-            multiply(given[start:end], weights.query, layer, False, space, query_rows)
+            linear(given[start:end], weights.query, layer, False, space, query_rows)
             if parts is not None and len(parts.turns):
                 turns = parts.turns[parts.tables[layer]]
                 rotate(query[start:end], places[start:end], turns, heads, size)
         if parts is None:
-            _attend(weights.mixed, query, starts, key_value, texts, heads, size, EVERYWHERE, None, attended)
+            attend(query, starts, key_value, texts, heads, size, EVERYWHERE, None, attended)
         else:
             window, biases = parts.windows[layer], parts.biases
-            _attend(weights.mixed, query, starts, key_value, texts, heads, size, window, biases, attended)
+            attend(query, starts, key_value, texts, heads, size, window, biases, attended)
         feed_norm, feed_bias = weights.output.weight[layer], weights.output.bias[layer]
         for start in range(0, queries, together):
             end = min(start + together, queries)
             n = end - start
             rows, up, down = x[start:end], up_rows[:n], added_rows[:n]
-            multiply(attended[start:end], weights.mixed, layer, False, space, down)
+            linear(attended[start:end], weights.mixed, layer, False, space, down)
             seen = rows
             if parts is None or not parts.before:
                 add_and_normalize(rows, down, norm, bias, width, epsilon)
@@ -157,11 +122,11 @@ def _forward(
                 add(rows, down)
                 seen = normal[start:end]
                 normalize(rows, feed_norm, feed_bias, width, epsilon, seen)
-            multiply(seen, weights.up, layer, parts is None or parts.gate < 0, space, up)
+            linear(seen, weights.up, layer, parts is None or parts.gate < 0, space, up)
             if parts is not None and parts.gate >= 0:
                 left, up = up, gated_rows[:n]
                 gate(left, parts.gate, up)
-            multiply(up, weights.down, layer, False, space, down)
+            linear(up, weights.down, layer, False, space, down)
             if parts is None or not parts.before:
                 add_and_normalize(rows, down, feed_norm, feed_bias, width, epsilon)
             else:
@@ -178,14 +143,14 @@ forward: Any = compiled(_forward, *SOURCES)
 def compile_forward() -> None:
     """Compile `forward` for BERT, or load it from disk, by computing one token with one layer."""
 
-    def linear(rows: int) -> Linear:
+    def one_layer(rows: int) -> Linear:
         ones = np.ones((1, rows), np.float32)
         return Linear(np.zeros((1, rows * PANEL // 2), np.int32), ones, ones)
 
     norm, row = LayerNorm(*np.ones((2, 1, PANEL), np.float32)), np.ones((1, PANEL), np.float32)
     weights = Weights(
-        row, row, LayerNorm(row[0], row[0]), linear(PANEL), linear(2 * PANEL), linear(PANEL), norm,
-        linear(PANEL), linear(PANEL), norm,
+        row, row, LayerNorm(row[0], row[0]), one_layer(PANEL), one_layer(2 * PANEL), one_layer(PANEL), norm,
+        one_layer(PANEL), one_layer(PANEL), norm,
     )  # fmt: skip
     one = np.zeros(1, np.int64)
     layout = Layout(PANEL, 1, PANEL, np.float32(1))

@@ -10,13 +10,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba.extending import overload
 
 from pipeline.core.records import Float32
-from pipeline.encoders.native.fp32 import FloatLinear, float_linear
-from pipeline.encoders.native.mixed import MixedLinear, int8_linear
 from pipeline.encoders.native.rows import scale_sums
-from pipeline.kernels.compiling import OPTIONS, merged
+from pipeline.kernels.compiling import merged
 from pipeline.kernels.int16 import PANEL, Workspace, round_rows
 from pipeline.kernels.tiles import INTEGER_WIDTH, TALL, fetching_int16_tile
 
@@ -49,7 +46,7 @@ class Weights(NamedTuple):
     """A network's weights; the embeddings are float32 [vocabulary, width] and [positions, width]."""
 
     words: Any  # token embeddings
-    positions: Any  # position embeddings plus that of token type 0; for pairs also plus those of other types
+    positions: Any  # position embeddings plus that of token type 0
     embedded: LayerNorm  # of the sum of both
     query: Linear  # divided by the square root of a head's width
     key_value: Linear  # keys and below them values
@@ -113,33 +110,3 @@ def linear(x: Float32, layers: Linear, layer: int, gelu: bool, space: Workspace,
     factors, bias = layers.factors[layer], layers.bias[layer]
     for i in range(n):
         scale_sums(space.sums[i * m : (i + 1) * m], space.factors[i], factors, bias, gelu, out[i])
-
-
-def multiply(
-    x: Float32, layers: Linear | FloatLinear | MixedLinear, layer: int, gelu: bool, space: Workspace,
-    out: Float32,
-) -> None:  # fmt: skip
-    """One linear layer, by the function for its class, which Numba compiles as `_function_for` says."""
-    raise NotImplementedError
-
-
-@overload(multiply, jit_options={**OPTIONS, "forceinline": True})
-def _function_for(x: Any, layers: Any, layer: Any, gelu: Any, space: Any, out: Any) -> Any:
-    """The function for one class of layers; arguments are Numba's types here."""
-
-    def in_int16(x: Any, layers: Any, layer: Any, gelu: Any, space: Any, out: Any) -> None:
-        linear(x, layers, layer, gelu, space, out)
-
-    def in_fp32(x: Any, layers: Any, layer: Any, gelu: Any, space: Any, out: Any) -> None:
-        float_linear(x, layers, layer, gelu, space, out)
-
-    def in_either(x: Any, layers: Any, layer: Any, gelu: Any, space: Any, out: Any) -> None:
-        if layers.narrow[layer]:
-            int8_linear(x, layers, layer, gelu, space, out)
-        else:
-            start, end = layers.starts[layer], layers.starts[layer + 1]
-            pairs = layers.integers[start:end].reshape(1, end - start)
-            own = Linear(pairs, layers.factors[layer : layer + 1], layers.bias[layer : layer + 1])
-            linear(x, own, 0, gelu, space, out)
-
-    return {FloatLinear: in_fp32, MixedLinear: in_either}.get(layers.instance_class, in_int16)

@@ -10,10 +10,8 @@ import numpy as np
 
 from pipeline.core.records import Float32, Int64
 from pipeline.encoders.native.forward import forward
-from pipeline.encoders.native.fp32 import FloatLinear
 from pipeline.encoders.native.heads import largest_logits
 from pipeline.encoders.native.layers import LayerNorm, Layout, Linear, Parts, Weights
-from pipeline.encoders.native.mixed import MixedLinear
 
 
 class PackedNetwork:
@@ -21,14 +19,9 @@ class PackedNetwork:
 
     def __init__(self, path: Path) -> None:
         with np.load(path, allow_pickle=False) as stored:
-            self.in_fp32 = "query.numbers" in stored  # and not in int16
 
             def load(name: str, kind: Any) -> Any:
-                if kind is Linear and self.in_fp32:
-                    kind = FloatLinear
-                elif kind is Linear and f"{name}.narrow" in stored:
-                    kind = MixedLinear
-                if kind not in (Layout, LayerNorm, Linear, FloatLinear, MixedLinear, Parts):
+                if kind not in (Layout, LayerNorm, Linear, Parts):
                     value = stored[name]
                     is_array = value.ndim or kind is Any  # a float32 stays one
                     return value[()] if is_array else value.item()
@@ -40,24 +33,20 @@ class PackedNetwork:
             self.parts: Parts | None = load("parts", Parts) if "parts.gate" in stored else None
             self.read(stored, load)
             self.padding = int(stored["padding"])  # -1 unless positions are counted from the padding id
-            self.types = int(stored["types"]) if "types" in stored else 1
             self.longest = int(stored["longest"])  # largest number of tokens of a text
         self.vocabulary, self.dimension = len(self.weights.words), self.layout.width
-        self.positions = len(self.weights.positions) // self.types  # rows for each token type
+        self.positions = len(self.weights.positions)
 
     def read(self, stored: Any, load: Callable[[str, Any], Any]) -> None:
         """Read what a subclass needs besides, from the file or by `load(name, type)`."""
 
-    def hidden(
-        self, ids: Int64, mask: Int64, only_first: bool, types: Int64 | None = None
-    ) -> tuple[Float32, Int64]:
+    def hidden(self, ids: Int64, mask: Int64, only_first: bool) -> tuple[Float32, Int64]:
         """The last hidden states of a batch's tokens; padding is not computed.
 
         Args:
             ids: int64 [b, tokens].
             mask: int64 [b, tokens], 1 at a token and 0 at padding.
             only_first: Whether those of each text's first token are wanted alone.
-            types: int64 [b, tokens], the type of each token; None is type 0 for all.
 
         Returns:
             The states float32 [n, dimension], one text after another, and the row in them of each text's
@@ -66,8 +55,6 @@ class PackedNetwork:
         kept = _kept(mask)
         texts: Int64 = np.concatenate([[0], np.cumsum(kept.sum(axis=1))])
         positions = self._positions(ids)
-        if types is not None and self.types > 1:
-            positions = positions + types * self.positions
         hidden: Float32 = forward(
             ids[kept], positions[kept], texts, self.weights, self.layout, self.parts, only_first
         )

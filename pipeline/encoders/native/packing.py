@@ -28,7 +28,6 @@ from pipeline.encoders.m3_heads import WORD_HEAD
 from pipeline.encoders.native.abilities import HEAD, WIDTH
 from pipeline.encoders.native.architectures import Layer, Matrix, Network, Norm, take_apart
 from pipeline.encoders.native.attention import EVERYWHERE
-from pipeline.encoders.native.fp32 import in_panels
 from pipeline.encoders.native.m3 import m3_network
 from pipeline.encoders.native.reference import LINEAR, matrix_file
 from pipeline.encoders.native.rows import GELU, SILU
@@ -68,15 +67,10 @@ def _network(folder: Path, settings: Settings) -> tuple[Any, dict[str, Any]]:
     return splade, splade_arrays(splade)
 
 
-def network_arrays(body: Any, of_pairs: bool = False, in_fp32: bool = False) -> dict[str, Any]:
-    """All arrays of a network, by the names that `PackedNetwork` and `Fp32Model` read.
-
-    With `of_pairs` tokens may be of any type: the position embeddings are stored once for each type, with
-    that type's embedding added. With `in_fp32` linear layers are in fp32.
-    """
+def network_arrays(body: Any) -> dict[str, Any]:
+    """All arrays of a network, by the names that `PackedNetwork` and `Fp32Model` read."""
     network = take_apart(body)
     width, size = network.words.shape[1], len(network.layers[0].query.weight) // network.heads
-    types = network.types if of_pairs else network.types[:1]
     positions = network.positions if len(network.positions) else np.zeros((1, width), np.float32)
     norms = {
         "attended": [layer.attended or _nothing(width) for layer in network.layers],
@@ -84,14 +78,13 @@ def network_arrays(body: Any, of_pairs: bool = False, in_fp32: bool = False) -> 
     }
     return {
         "words": _columns(network.words, WIDTH),
-        "positions": _columns(np.concatenate([positions + each for each in types]), WIDTH),
-        **({"types": np.int64(len(types))} if of_pairs else {}),
+        "positions": _columns(positions + network.types[0], WIDTH),  # every token has type 0
         "padding": np.int64(network.padding),
         "longest": np.int64(network.longest),
         "embedded.weight": _columns(network.embedded.weight, WIDTH),
         "embedded.bias": _columns(network.embedded.bias, WIDTH),
         **{name: array for kind, each in norms.items() for name, array in _norms(kind, each).items()},
-        **{name: array for kind in LINEAR for name, array in _linear(kind, network, in_fp32).items()},
+        **{name: array for kind in LINEAR for name, array in _linear(kind, network).items()},
         "layout.width": np.int64(width),
         "layout.heads": np.int64(network.heads),
         "layout.size": np.int64(size + -size % HEAD),
@@ -213,17 +206,14 @@ def _columns(array: Float32, multiple: int) -> Float32:
     return padded
 
 
-def _linear(name: str, network: Network, in_fp32: bool) -> dict[str, Any]:
-    """One kind of linear layer, of all layers, in int16 or fp32."""
+def _linear(name: str, network: Network) -> dict[str, Any]:
+    """One kind of linear layer, of all layers."""
     layers = _matrices(name, network)
-    bias = {f"{name}.bias": np.stack([matrix.bias for matrix in layers])}
-    if in_fp32:
-        return {f"{name}.numbers": np.stack([in_panels(matrix.weight) for matrix in layers]), **bias}
     packed = [pack_rows(matrix.weight) for matrix in layers]
     return {
         f"{name}.pairs": np.stack([pairs for pairs, _ in packed]),
         f"{name}.factors": np.stack([factors for _, factors in packed]),
-        **bias,
+        f"{name}.bias": np.stack([matrix.bias for matrix in layers]),
     }
 
 

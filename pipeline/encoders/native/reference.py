@@ -36,7 +36,7 @@ class Fp32Model:
             self.small = {
                 name: stored[name]
                 for name in stored.files
-                if name != "words" and not name.endswith((".pairs", ".integers", ".factors"))
+                if name != "words" and not name.endswith((".pairs", ".factors"))
             }
         paths = {kind: weights.with_name(matrix_file(kind)) for kind in LINEAR}
         self.matrices = {

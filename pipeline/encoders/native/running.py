@@ -68,5 +68,5 @@ class NativeRunner:
 def ready_kernels(network: PackedNetwork) -> None:
     """Compile a network's kernels or load them from disk, and warn if they are slow on this CPU."""
     network.compile()
-    if not network.in_fp32 and not machine.has_vnni():
+    if not machine.has_vnni():
         log.warning("int16 is not native on this CPU, which has no VNNI: slower than fp32 with openvino")
