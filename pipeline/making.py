@@ -144,14 +144,6 @@ class Making:
             waiting.extend(self.stages[name].needs)
         return [name for name in self.stages if name in needed]
 
-    def confirm(self) -> None:
-        """Have stages confirm the artifacts of earlier runs that only they can tell to be out of date."""
-        for name, stage in self.stages.items():
-            if stage.confirm and not self._afresh(name):
-                artifact = self.store.load(self.recipe(name))
-                if artifact:
-                    stage.confirm(artifact)
-
     def ensure(self, name: str) -> Artifact:
         """The artifact of a stage, reused or made; the stages it needs come first."""
         if name not in self._outcomes:

@@ -59,6 +59,7 @@ class Benchmark:
     keeps_engine: bool = False
     before_work: Callable[[Benchmark], None] | None = None
     seconds_ahead: float = field(default=0.0, init=False)
+    _confirmed: bool = field(default=False, init=False)
 
     @cached_property
     def settled(self) -> Config:
@@ -137,7 +138,7 @@ class Benchmark:
         """Make the missing artifacts, and return what was done about each reported stage, in order."""
         self.check()
         self.report_models()
-        self.making.confirm()
+        self.confirm()
         try:
             if not self.searched:
                 self._connect()
@@ -163,19 +164,24 @@ class Benchmark:
 
     @property
     def engines_to_open(self) -> list[OpensEngine]:
-        """The engines of the stages that have to be made, in order; none if artifacts are to be confirmed."""
-        if any(stage.confirm for stage in self.stages.values()):
-            return []
+        """The engines of the stages that have to be made, in order."""
         stages = (self.stages[name] for name in self.making.missing())
         return list(dict.fromkeys(stage.open_engine for stage in stages if stage.open_engine))
 
     def make_with(self, opens: OpensEngine) -> None:
         """Make the missing stages of one engine, ahead of `run`, so that it is opened once for several."""
         started = time.perf_counter()
+        self.confirm()
         for name in self.making.missing():
             if self.stages[name].open_engine == opens:
                 self.ensure(name)
         self.seconds_ahead += time.perf_counter() - started
+
+    def confirm(self) -> None:
+        """Refuse, once, stored results of models that answer otherwise now."""
+        if not self._confirmed:
+            self.retriever.confirm(self.store, self.fresh)
+        self._confirmed = True
 
     def report_models(self) -> None:
         """Log the settings of each model and where they come from, and warn of those that are guesses."""

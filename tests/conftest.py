@@ -355,8 +355,13 @@ def embedding_server(local_run: Path) -> Iterator[Any]:
     import numpy as np
 
     known = json.loads((local_run / "vectors.json").read_text(encoding="utf-8"))
+
+    def other(text: str) -> list[float]:
+        """A vector of a text that is not in the collection, such as those that every run asks for."""
+        return np.random.default_rng(list(text.encode())).normal(0, 0.05, 384).tolist()
+
     server = _load_file(ROOT / "tests" / "embedding_server.py").EmbeddingServer(
-        lambda texts: np.array([known[text] for text in texts])
+        lambda texts: np.array([known.get(text) or other(text) for text in texts])
     )
     yield server
     server.close()

@@ -6,6 +6,7 @@ its passages.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,14 +16,13 @@ import numpy as np
 
 from pipeline.config import ScorerSettings, setting
 from pipeline.config.server import ServerSettings, ServerUrl
-from pipeline.core.errors import InputError
 from pipeline.core.progress import Bar, silent
 from pipeline.core.records import Float32
-from pipeline.encoders.http.access import key_of
-from pipeline.encoders.http.answers import scores_of
-from pipeline.encoders.http.asking import TEXTS, Asking, Line
-from pipeline.encoders.http.backend import refuse_or_warn
+from pipeline.encoders.http.backend import PROBES, confirm_answers
+from pipeline.encoders.http.client import key_of
+from pipeline.encoders.http.requests import TEXTS, Asking, Line, scores_of
 from pipeline.encoders.usage import Usage
+from pipeline.storage.store import Store
 
 SCHEMA = 1  # of what is asked for a pair
 SAME = 0.02  # the largest difference of a score, relative or absolute, that other batches may make
@@ -84,31 +84,22 @@ class ServedReranker:
         """The connection to the server."""
         return ServedScorer(self.config)
 
-    def confirm(self, pairs: Sequence[tuple[str, str]], stored: Float32) -> None:
-        """Ask for some pairs again, and compare their scores with those that are stored, float32 [pairs].
+    def confirm(self, store: Store, fresh: bool) -> None:
+        """Refuse stored scores if the server no longer gives them; see `confirm_answers`."""
 
-        Raises:
-            InputError: They differ, and `rerank.changed` is `stop`; or the server cannot be asked.
-        """
-        if self.config.changed == "ignore" or not pairs:
-            return
-        scorer = self.load()
-        try:
-            with silent("", None, "") as bar:
-                now = scorer.score(pairs, Usage(), bar)
-        except InputError as error:
-            raise InputError(
-                f"stored scores could not be compared with the server's: {error.found}",
-                fix=f"{error.fix}; or use what is stored, with rerank.changed: ignore",
-            ) from None
-        finally:
-            scorer.close()
-        if not np.allclose(now, stored, rtol=SAME, atol=SAME):
-            found = (
-                f"{self.config.url} no longer gives the stored scores: they differ by up to "
-                f"{np.abs(now - stored).max():.4g} for {len(pairs)} pairs that were asked for again"
-            )
-            refuse_or_warn(self.config, "rerank", found, f"differences of {SAME}, of a score or of 1")
+        def scores() -> Float32:
+            with contextlib.closing(self.load()) as scorer, silent("", None, "") as bar:
+                return scorer.score(PROBES, Usage(), bar)
+
+        allowed = f"differences of {SAME}, of a score or of 1"
+        confirm_answers(self.config, "rerank", self.recipe(), store, fresh, scores, _difference, allowed)
+
+
+def _difference(now: Float32, first: Float32) -> str | None:
+    """How two sets of scores differ, in words; None if they are the same."""
+    if np.allclose(now, first, rtol=SAME, atol=SAME):
+        return None
+    return f"scores differ by up to {np.abs(now - first).max():.4g}"
 
 
 class ServedScorer:

@@ -22,7 +22,6 @@ from pipeline.core.records import Collection, Texts
 from pipeline.encoders import CalibrationCorpus, Model, Precomputed, Served, Source, Usage
 from pipeline.engines import Engine, Part, jobs
 from pipeline.models.model import ROLES, Role
-from pipeline.retrievers import asked_again
 from pipeline.retrievers.retriever import TokenCounter
 from pipeline.retrievers.rows import Pace, RowFormat, RowMaking
 from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, OpensEngine, Stage
@@ -55,6 +54,11 @@ class EncodingRetriever(TextRetriever[Settings], ABC):
         if isinstance(self.model, Served):
             self.model.check()
         self._check_chunks()
+
+    def confirm(self, store: Store, fresh: bool) -> None:
+        """See `Retriever.confirm`."""
+        if isinstance(self.model, Served):
+            self.model.confirm(store, fresh)
 
     def _check_chunks(self) -> None:
         """Refuse chunks that are longer than what the model reads: the end of each would not be searched."""
@@ -121,10 +125,7 @@ class EncodingRetriever(TextRetriever[Settings], ABC):
         stage = Stage(role, schema, (self.source_of(role),), ingredients, make, kept.open)
         if not isinstance(self.model, Served):
             return stage
-        confirm = partial(asked_again.confirm, self.model, role, kept.read)
-        return replace(
-            stage, open_engine=OpensEngine((self, "server"), self._open_connection), confirm=confirm
-        )
+        return replace(stage, open_engine=OpensEngine((self, "server"), self._open_connection))
 
     def _open_connection(self, store: Store) -> Engine:
         """The engine that encodes, if a server does."""
@@ -140,9 +141,6 @@ class EncodingRetriever(TextRetriever[Settings], ABC):
         hashes = text_table.hash_texts(texts.texts)
         own = RowMaking.begin(texts, hashes, kept, draft, most, partial(context.find_alike, "texts"))
         facts: Facts = {"rows": len(texts)}
-        if isinstance(self.model, Served):
-            asked_again.confirm_rows(self.model, role, own)
-            facts |= asked_again.sample(texts)
         usage = _Encoding(role, own, context).run(most)
         draft.save_array(text_table.NAME, text_table.table_of(hashes))
         todo = int(own.new.sum())

@@ -78,6 +78,11 @@ class Fused(Retriever[FuseConfig]):
         for part in self.parts:
             part.check(search_is_cached)
 
+    def confirm(self, store: Store, fresh: bool) -> None:
+        """See `Retriever.confirm`."""
+        for part in self.parts:
+            part.confirm(store, fresh)
+
     def check_collection(self, collection: Collection) -> None:
         """See `Retriever.check_collection`."""
         for part in self.parts:

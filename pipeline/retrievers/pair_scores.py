@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -15,7 +14,6 @@ from pipeline.core.records import Collection, Float32, Int64
 from pipeline.encoders import Usage
 from pipeline.engines import Part, jobs
 from pipeline.rerankers.score_store import ScoreStore, UInt64, hash_pairs, hash_texts
-from pipeline.retrievers.asked_again import spread
 from pipeline.retrievers.stage import Context
 from pipeline.retrievers.vector_search import counted_parts
 
@@ -45,23 +43,14 @@ class Pairs:
         return hash_pairs(queries, _hashes(self.collection.passages.texts, self.passages))
 
 
-Confirm = Callable[[list[tuple[str, str]], Float32], None]
-"""Gets pairs and their stored scores, float32 [pairs]; raises an InputError if these are out of date."""
-
-
-def score_pairs(pairs: Pairs, kept: ScoreStore, context: Context, confirm: Confirm | None = None) -> Float32:
+def score_pairs(pairs: Pairs, kept: ScoreStore, context: Context) -> Float32:
     """The score of each pair, float32 [pairs]; new ones are added to the store part by part.
-
-    `confirm` is called with a few of the scores that are found, and refuses them if they are out of date.
 
     The stage's meter notes how many were found and how many scored; pairs of equal texts are scored once.
     """
     hashes = pairs.hashes()
     scores = kept.find(hashes)
     missing = np.flatnonzero(np.isnan(scores))
-    if confirm:
-        rows = spread(np.flatnonzero(~np.isnan(scores)))
-        confirm(pairs.texts(rows), scores[rows])
     _, first, same = np.unique(hashes[missing], axis=0, return_index=True, return_inverse=True)
     order = np.argsort(first)  # as they come in the ranking: parts then hold few queries
     todo = missing[first[order]]

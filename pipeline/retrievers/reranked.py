@@ -15,7 +15,6 @@ from pipeline.engines import Engine
 from pipeline.models.model import Model
 from pipeline.rerankers import Reranker, ServedReranker
 from pipeline.rerankers.score_store import ScoreStore
-from pipeline.retrievers import asked_again
 from pipeline.retrievers.assessment import Assessment
 from pipeline.retrievers.before_and_after import assess_reranking
 from pipeline.retrievers.pair_scores import Pairs, score_pairs
@@ -63,12 +62,7 @@ class Reranked(Retriever[ScorerSettings]):
             return {**made_of, **keyed_settings(self.settings, RERANK)}
 
         needs = (COLLECTION, self.first.ranking)
-        confirm = None
-        if isinstance(self.model, ServedReranker):
-            confirm = partial(asked_again.confirm_scores, self.model)
-        stage = Stage(
-            RERANK, SCHEMAS[RERANK], needs, ingredients, self._rerank, open_ranking, confirm=confirm
-        )
+        stage = Stage(RERANK, SCHEMAS[RERANK], needs, ingredients, self._rerank, open_ranking)
         return {**self.first.plan(), RERANK: stage}
 
     def assessments(self) -> list[Assessment]:
@@ -82,6 +76,12 @@ class Reranked(Retriever[ScorerSettings]):
         engines.check(self.config.engine, self.model, "rerank")
         if isinstance(self.model, ServedReranker) and not search_is_cached:
             self.model.check()
+
+    def confirm(self, store: Store, fresh: bool) -> None:
+        """See `Retriever.confirm`."""
+        self.first.confirm(store, fresh)
+        if isinstance(self.model, ServedReranker):
+            self.model.confirm(store, fresh)
 
     def check_collection(self, collection: Collection) -> None:
         """See `Retriever.check_collection`."""
@@ -123,11 +123,8 @@ class Reranked(Retriever[ScorerSettings]):
         pairs = Pairs(collection, query, passages[query, column])
         kept = ScoreStore(context.store, rerankers.recipe(self.settings, self.model), context.fresh)
         scores = np.full(passages.shape, -np.inf, np.float32)
-        confirm = self.model.confirm if isinstance(self.model, ServedReranker) else None
-        scores[query, column] = found = score_pairs(pairs, kept, context, confirm)
+        scores[query, column] = score_pairs(pairs, kept, context)
         ranking = reranking.rerank(first, scores, descending_id_rank(collection.passages.ids))
         facts = save_ranking(draft, collection, ranking)
         facts |= {"reranked": scores.shape[1], "pairs": len(pairs), "backend": self.settings.backend}
-        if confirm:
-            facts |= asked_again.sample_of_pairs(pairs, found)
         return {**facts, "scored_in": kept.keys}

@@ -95,6 +95,10 @@ class Retriever(ABC, Generic[Settings]):
         """
         return
 
+    def confirm(self, store: Store, fresh: bool) -> None:
+        """Refuse stored rows and scores of models that answer otherwise now, which keys cannot say."""
+        return
+
     def check_collection(self, collection: Collection) -> None:
         """Refuse settings that do not fit the collection, once it is read and before texts are encoded."""
         return

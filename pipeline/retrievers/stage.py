@@ -80,8 +80,6 @@ class Stage:
             can change the last bits of vectors), what was made from other files than today's is made again.
         listed: Whether results list it; not if it only serves to judge another stage.
         open_engine: Opens the engine that runs parts of the work; None where nothing is divided.
-        confirm: Called before an artifact of an earlier run is used; raises an InputError if it is out of
-            date, which its key cannot say.
     """
 
     name: str
@@ -93,7 +91,6 @@ class Stage:
     exact_bytes: bool = False
     listed: bool = True
     open_engine: OpensEngine | None = None
-    confirm: Callable[[Artifact], None] | None = None
 
     def below(self, prefix: str, whole: Collection[str]) -> Stage:
         """The same stage in a plan where the roles of its own plan begin with `prefix`, those of `whole` not.

@@ -19,8 +19,8 @@ from pipeline.config.files import load_config
 from pipeline.core.errors import InputError
 from pipeline.core.progress import silent
 from pipeline.encoders.http import client
-from pipeline.encoders.http.batches import RequestSize
-from pipeline.encoders.http.limits import Limits
+from pipeline.encoders.http.client import Limits
+from pipeline.encoders.http.requests import RequestSize
 from pipeline.encoders.usage import Usage
 from pipeline.report.served import served_tables
 from pipeline.retrievers import parity
@@ -42,7 +42,7 @@ Fault = Callable[[Any], bool]
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Requests are sent again at once."""
-    monkeypatch.setattr(client, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.001)
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_a_served_model_gives_the_vectors_and_measures_of_the_local_one(
     for role, vectors in ours.items():
         np.testing.assert_array_equal(vectors, theirs[role])
     assert set(embedding_server.answered.values()) == {1}
-    assert len(embedding_server.answered) == 230
+    assert len(embedding_server.answered) == 230 + 8  # those that later runs ask for again
 
 
 def test_figures_of_requests_and_of_their_price_are_in_the_results_and_shown(
@@ -265,7 +265,6 @@ REFUSED = {
     "a web page": (refused(200, "<html>Welcome</html>"), "no JSON of vectors: '<html>Welcome"),
     "other JSON": (refused(200, {"hello": 1}), "JSON without a list 'data': {'hello': 1}"),
     "no credit": (refused(429, {"error": {"code": "insufficient_quota"}}), "insufficient_quota"),
-    "a pause of hours": (refused(429, {}, Retry_After="9999"), "asks to wait for 9,999 seconds"),
     "a text that is too long": (
         refused(413, {"error": "inputs must have less than 512 tokens"}),
         "512 tokens",
@@ -313,29 +312,11 @@ def test_an_unknown_model_is_refused(ask: Ask, embedding_server: Any) -> None:
     assert len(embedding_server.requests) == 1
 
 
-def test_a_pause_that_the_server_asks_for_holds_back_all_requests() -> None:
+def test_requests_are_spread_over_a_minute() -> None:
     limits = Limits(requests_per_minute=60, tokens_per_minute=None)
     assert [limits.reserve(100, 5.0) for _ in range(3)] == [5.0, 6.0, 7.0]
-    limits.pause(until=100.0)
-    assert limits.paused(70.0) == 30.0
-    assert limits.reserve(100, 10.0) == 100.0
-    assert limits.paused(101.0) == 0.0
     by_tokens = Limits(requests_per_minute=600, tokens_per_minute=6000)
     assert [by_tokens.reserve(tokens, 0.0) for tokens in (50, 5, 0)] == pytest.approx([0.0, 0.5, 0.6])
-
-
-@pytest.mark.parametrize(
-    ("headers", "seconds"),
-    [
-        ({"retry-after": "2.5"}, 2.5),
-        ({"retry-after-ms": "250", "retry-after": "1"}, 0.25),
-        ({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}, 0.0),
-        ({"retry-after": "soon"}, None),
-        ({}, None),
-    ],
-)
-def test_retry_after_is_a_number_or_a_date(headers: dict[str, str], seconds: float | None) -> None:
-    assert client._retry_after(headers) == seconds
 
 
 def test_requests_are_cut_by_texts_and_by_tokens_that_are_estimated_from_bytes() -> None:
@@ -349,16 +330,16 @@ def test_requests_are_cut_by_texts_and_by_tokens_that_are_estimated_from_bytes()
     assert size.next([3] * 10) == 2
 
 
-def test_stored_vectors_are_compared_with_the_server_s_before_they_are_reused(
+def test_every_run_asks_for_a_few_texts_again(
     run: Run, embedding_server: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     first = run()
     embedding_server.clear()
     assert run().metrics["metrics"] == first.metrics["metrics"]
-    assert sum(embedding_server.answered.values()) == 16  # 8 passages and 8 queries again
+    assert sum(embedding_server.answered.values()) == 8
     honest = embedding_server.embed
     embedding_server.embed = lambda texts: honest(texts) + np.linspace(0, 0.02, 384)
-    with pytest.raises(InputError, match=r"no longer gives .* passages: the cosine is 0\.9\d+ at the lowest"):
+    with pytest.raises(InputError, match=r"no longer gives .*: the cosine is 0\.9\d+ at the lowest"):
         run()
     with pytest.raises(InputError, match="no longer gives"):
         run("data.corpus=150")  # rows of another artifact

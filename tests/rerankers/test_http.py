@@ -14,7 +14,6 @@ from pipeline.config import RERANKERS
 from pipeline.config.files import load_config
 from pipeline.core.errors import InputError
 from pipeline.core.progress import silent
-from pipeline.encoders.http import client
 from pipeline.encoders.usage import Usage
 
 MODEL = "all-minilm-l6-v2"
@@ -24,7 +23,7 @@ Score = Callable[..., Any]
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Requests are sent again at once."""
-    monkeypatch.setattr(client, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.001)
 
 
 @pytest.fixture
@@ -106,7 +105,7 @@ evaluate: {measures: [ndcg@10]}
 """
 
 
-def test_a_ranking_is_reranked_and_stored_scores_are_compared_before_they_are_reused(
+def test_a_ranking_is_reranked_and_every_run_asks_for_a_few_scores_again(
     tmp_path: Path, embedding_server: Any
 ) -> None:
     (tmp_path / "c.yaml").write_text(CONFIG, encoding="utf-8")
@@ -118,7 +117,7 @@ def test_a_ranking_is_reranked_and_stored_scores_are_compared_before_they_are_re
 
     result = run()
     pairs = result.metrics["reranking"]["pairs"]
-    assert sum(embedding_server.answered.values()) == pairs > 100
+    assert sum(embedding_server.answered.values()) == pairs + 8 > 100
     assert result.record.stage("rerank").encoding.requests == 30
     run()
     assert sum(embedding_server.answered.values()) == 8
@@ -127,8 +126,8 @@ def test_a_ranking_is_reranked_and_stored_scores_are_compared_before_they_are_re
     honest = embedding_server.embed
     embedding_server.embed = lambda texts: honest(texts) + 0.1
     for setting in ("rerank.depth=5", "rerank.depth=3"):
-        with pytest.raises(InputError, match="no longer gives the stored scores: they differ by up to 0"):
+        with pytest.raises(InputError, match="no longer gives what it gave: scores differ by up to 0"):
             run(setting)
     run("rerank.revision=b")
-    assert sum(embedding_server.answered.values()) == pairs
+    assert sum(embedding_server.answered.values()) == pairs + 8
     embedding_server.embed = honest

@@ -2,13 +2,14 @@
 
 OpenAI, vLLM, TEI, Infinity, Ollama and llama.cpp speak it. What a server computes is not known by its files,
 so keys hold the address, the model's name there, and a text, `revision`, which the user changes when the
-model behind the address does. Before stored vectors are reused, a few texts are asked for again.
+model behind the address does. Every run asks for a few texts again (`confirm_answers`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -20,18 +21,18 @@ from pipeline.config.server import OPENAI, ServerSettings, ServerUrl
 from pipeline.core.errors import InputError
 from pipeline.core.progress import Bar, silent
 from pipeline.core.records import Float32
-from pipeline.encoders.http.access import key_of
-from pipeline.encoders.http.answers import vectors_of
-from pipeline.encoders.http.asking import TEXTS, Asking, Line
+from pipeline.encoders.http.client import key_of
+from pipeline.encoders.http.requests import TEXTS, Asking, Line, vectors_of
 from pipeline.encoders.usage import Usage
 from pipeline.models.model import Role
+from pipeline.storage.artifacts import Draft, Recipe
+from pipeline.storage.store import Store
 
 log = logging.getLogger(__name__)
 
 SCHEMA = 1  # of what is asked for a text
 ALONE = 256  # queries that are asked for alone, to measure how long one takes
-ASKED_AGAIN = 8  # texts of a stage whose stored vectors are compared with what the server gives now
-SAME = 0.999  # the lowest cosine of such vectors: bf16 keeps 0.9999, other weights or int8 do not
+SAME = 0.999  # the lowest cosine of two vectors of a text: bf16 keeps 0.9999, other weights or int8 less
 
 
 class HttpSettings(ServerSettings, VectorSettings):
@@ -118,42 +119,87 @@ class Served:
         """The connection to the server."""
         return ServedEncoder(self)
 
-    def confirm(self, role: Role, texts: list[str], stored: Float32) -> None:
-        """Ask for some texts again, and compare the vectors with those that are stored.
+    def confirm(self, store: Store, fresh: bool) -> None:
+        """Refuse stored vectors if the server no longer gives them; see `confirm_answers`."""
 
-        Args:
-            role: The texts' role.
-            texts: A few texts.
-            stored: Their vectors, float32 [texts, dimension].
+        def vectors() -> Float32:
+            with contextlib.closing(self.load()) as encoder, silent("", None, "") as bar:
+                return encoder.encode([passage for _, passage in PROBES], "passages", Usage(), bar)
 
-        Raises:
-            InputError: They differ, and `model.changed` is `stop`; or the server cannot be asked.
-        """
-        if self.config.changed == "ignore" or not texts:
-            return
-        encoder = self.load()
-        try:
-            with silent("", None, "") as bar:
-                now = encoder.encode(texts, role, Usage(), bar)
-        except InputError as error:
-            raise InputError(
-                f"stored vectors of {role} could not be compared with the server's: {error.found}",
-                fix=f"{error.fix}; or use what is stored, with model.changed: ignore",
-            ) from None
-        finally:
-            encoder.close()
-        difference = _difference(now, stored)
-        if difference is None:
-            return
-        found = (
-            f"{self.config.url} no longer gives the stored vectors of the {role}: {difference} "
-            f"when {len(texts)} texts were asked for again"
-        )
-        refuse_or_warn(self.config, "model", found, f"a cosine of {SAME} at least")
+        recipe, allowed = self.recipe("passages"), f"a cosine of {SAME} at least"
+        confirm_answers(self.config, "model", recipe, store, fresh, vectors, _difference, allowed)
 
 
-def refuse_or_warn(config: ServerSettings, section: str, found: str, allowed: str) -> None:
-    """Say that a server no longer answers what is stored: by an InputError, or a warning if that is set."""
+PROBES = (
+    ("what is the capital of France", "Paris has been the capital of France since 987, with interruptions."),
+    (
+        "how do vaccines work",
+        "A vaccine trains the immune system to recognize a pathogen.",
+    ),
+    ("python read file line by line", "for line in open('data.txt', encoding='utf-8'): print(line.rstrip())"),
+    (
+        "symptoms of iron deficiency",
+        "Tiredness, pale skin and shortness of breath are common.",
+    ),
+    ("wie hoch ist der Mont Blanc", "Der Mont Blanc ist 4806 Meter hoch und der höchste Berg der Alpen."),
+    ("best time to plant tulips", "Plant the bulbs in autumn, six weeks before the ground freezes."),
+    ("meaning of GDPR", "The General Data Protection Regulation governs personal data in the EU."),
+    ("qui a peint la Joconde", "Léonard de Vinci a peint la Joconde entre 1503 et 1519."),
+)
+"""Pairs of a query and a passage that a server is asked for in every run."""
+PROBE = "served"  # the stage, in the cache, of the first answers
+
+
+def confirm_answers(
+    config: ServerSettings,
+    section: str,
+    recipe: dict[str, Any],
+    store: Store,
+    fresh: bool,
+    ask: Callable[[], Float32],
+    difference: Callable[[Float32, Float32], str | None],
+    allowed: str,
+) -> None:
+    """Compare a server's answers to `PROBES` with its first ones, which the cache keeps.
+
+    What a server computes is not known by its files, so this is how stored rows are known to be those of the
+    model that is served now.
+
+    Args:
+        config: How the server is asked; `changed` says what becomes of a difference.
+        section: The section of the config, for messages.
+        recipe: The model's part of keys.
+        store: The cache.
+        fresh: Replace the first answers.
+        ask: Gives the server's answers now, float32.
+        difference: How answers now differ from the first ones, in words; None if they are the same.
+        allowed: What counts as the same, for messages.
+
+    Raises:
+        InputError: They differ, and `changed` is `stop`; or the server cannot be asked.
+    """
+    if config.changed == "ignore":
+        return
+    probes = Recipe(PROBE, {"section": section, "model": recipe})
+    try:
+        now = ask()
+    except InputError as error:
+        if store.find(probes) is None:
+            raise
+        raise InputError(
+            f"stored answers could not be compared with the server's: {error.found}",
+            fix=f"{error.fix}; or use what is stored, with {section}.changed: ignore",
+        ) from None
+
+    def keep(draft: Draft) -> tuple[dict[str, Any], dict[str, Any]]:
+        draft.save_array("answers.npy", now)
+        return {"probes": len(PROBES)}, {}
+
+    first, _ = store.make(probes, keep, fresh)
+    found = difference(now, np.array(first.array("answers.npy")))
+    if found is None:
+        return
+    found = f"{recipe['url']} no longer gives what it gave: {found} for {len(PROBES)} texts asked for again"
     if config.changed == "warn":
         log.warning("%s; continuing with both (%s.changed: warn)", found, section)
         return
@@ -164,11 +210,11 @@ def refuse_or_warn(config: ServerSettings, section: str, found: str, allowed: st
     )
 
 
-def _difference(now: Float32, stored: Float32) -> str | None:
+def _difference(now: Float32, first: Float32) -> str | None:
     """How two sets of vectors differ, in words; None if they are the same."""
-    if now.shape != stored.shape:
-        return f"they had {stored.shape[1]:,} dimensions, and have {now.shape[1]:,}"
-    a, b = (each.astype(np.float64) for each in (now, stored))
+    if now.shape != first.shape:
+        return f"they had {first.shape[1]:,} dimensions, and have {now.shape[1]:,}"
+    a, b = (each.astype(np.float64) for each in (now, first))
     cosines = (a * b).sum(axis=1) / (np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1))
     if cosines.min() >= SAME:
         return None

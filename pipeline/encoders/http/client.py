@@ -1,37 +1,79 @@
-"""The client of a server: requests, sent again where that can help, and errors that say what is wrong.
+"""The client of a server: the `openai` package, its retries, and errors that say what is wrong.
 
 All requests run in one thread with an event loop. Other threads hand it coroutines and wait for what these
-return; closing the client cancels what is under way. The `openai` package sends the requests. When to send
-one again is decided here, because that is counted, and because a pause that a server asks for is one for all.
-
-A key is read from the environment, held by the client alone, and taken out of every message.
+return; closing the client cancels what is under way. A key is read from the environment, held by the client
+alone, and taken out of every message.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import random
+import os
 import threading
 import time
 from collections.abc import Coroutine, Mapping
-from email.utils import parsedate_to_datetime
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 from pipeline.config.server import OPENAI, ServerSettings
 from pipeline.core.errors import InputError
-from pipeline.encoders.http.access import key_of
-from pipeline.encoders.http.batches import TooLargeError
-from pipeline.encoders.http.limits import Limits
+from pipeline.core.extras import require
 from pipeline.encoders.usage import ServerUse
 
 TRIES = 8  # times that a request is sent before the run gives up
-FIRST_PAUSE = 0.5  # seconds before a request is sent again; doubled each time, up to LONGEST_PAUSE
-LONGEST_PAUSE = 60.0
-LONGEST_ASKED = 600.0  # seconds of a pause that a server may ask for; a longer one ends the run
 SHOWN = 300  # characters of a server's own message
 
 T = TypeVar("T")
+
+
+class TooLargeError(Exception):
+    """A request that the server refuses for its size; the message is the server's."""
+
+
+_sent: ContextVar[list[float]] = ContextVar("sent")
+"""The times at which the current request was sent, the last one at the end."""
+
+
+def key_of(settings: ServerSettings, url: str, section: str) -> str | None:
+    """The key from the environment; None if none is needed.
+
+    Raises:
+        InputError: It is not there, or the package `openai` is not.
+    """
+    require("openai", "http", f"{section}.backend: http")
+    name = settings.api_key_env or ("OPENAI_API_KEY" if url == OPENAI else None)
+    key = os.environ.get(name, "").strip() if name else None
+    if key == "":
+        raise InputError(
+            f"{section}.api_key_env: the environment variable that it names is not set"
+            if settings.api_key_env
+            else f"{section}.url: {OPENAI} wants a key, and OPENAI_API_KEY is not set",
+            fix="export it before the run; do not write the key itself into a config",
+        )
+    return key
+
+
+class Limits:
+    """Says when the next request may be sent. Requests are spread evenly, so that none is refused for pace.
+
+    Args:
+        requests_per_minute: None is any number.
+        tokens_per_minute: None is any number.
+    """
+
+    def __init__(self, requests_per_minute: float | None, tokens_per_minute: float | None) -> None:
+        self._for_request = 60 / requests_per_minute if requests_per_minute else 0.0
+        self._for_token = 60 / tokens_per_minute if tokens_per_minute else 0.0
+        self._free = 0.0
+
+    def reserve(self, tokens: float, now: float) -> float:
+        """The time at which a request of so many tokens may be sent, not before `now`; in seconds.
+
+        It is counted: the next one gets a later time.
+        """
+        start = max(now, self._free)
+        self._free = start + max(self._for_request, self._for_token * tokens)
+        return start
 
 
 class Client:
@@ -63,12 +105,13 @@ class Client:
     def _open(self) -> Any:
         import openai
 
-        api = openai.AsyncOpenAI(
-            api_key=self._key or "none",
-            base_url=self.url,
-            timeout=self._timeout,
-            max_retries=0,
-        )
+        class Api(openai.AsyncOpenAI):
+            """Notes each request that is sent, retries included."""
+
+            async def _prepare_request(self, request: Any) -> None:
+                _sent.get().append(time.perf_counter())
+
+        api = Api(api_key=self._key or "none", base_url=self.url, timeout=self._timeout)
         if not self._key:
             self._options["headers"] = {"Authorization": openai.Omit()}
         if self.url != OPENAI:  # of the environment, and of nobody else's business
@@ -102,7 +145,7 @@ class Client:
     async def post(
         self, path: str, body: Mapping[str, Any], tokens: float, use: ServerUse
     ) -> tuple[Any, float]:
-        """The answer to a request, as JSON, and the seconds it took; it is sent again where that can help.
+        """The answer to a request, as JSON, and the seconds that the last try took.
 
         Args:
             path: Appended to the server's address.
@@ -115,94 +158,84 @@ class Client:
             InputError: The server refuses, or cannot be reached.
         """
         async with self._slots:
-            for number in range(1, TRIES + 1):
-                await self._wait(tokens)
-                use.requests += 1
-                started = time.perf_counter()
-                try:
-                    answer = await self._api.post(path, cast_to=object, body=body, options=self._options)
-                except Exception as error:  # of several packages; `_pause_after` raises what it does not know
-                    pause = self._pause_after(error, number)
-                else:
-                    self._answered = True
-                    return answer, time.perf_counter() - started
-                use.retries += 1
-                await asyncio.sleep(pause)
-        raise RuntimeError("the last try returns or raises")
+            delay = self._limits.reserve(tokens, time.monotonic()) - time.monotonic()
+            if delay > 0:
+                await asyncio.sleep(delay)
+            sent: list[float] = []
+            _sent.set(sent)
+            try:
+                answer = await self._send(path, body)
+            finally:
+                use.requests += len(sent)
+                use.retries += max(len(sent) - 1, 0)
+            return answer, time.perf_counter() - sent[-1]
 
-    async def _wait(self, tokens: float) -> None:
-        """Wait until a request may be sent."""
-        delay = self._limits.reserve(tokens, time.monotonic()) - time.monotonic()
-        while delay > 0:
-            await asyncio.sleep(delay)
-            delay = self._limits.paused(time.monotonic())
+    async def _send(self, path: str, body: Mapping[str, Any]) -> Any:
+        """The answer to a request, after the retries of `openai`.
 
-    def _pause_after(self, error: Exception, number: int) -> float:
-        """Seconds to wait after the try of that number has failed; raises what trying again cannot help."""
+        The first request has none, so that an address where nothing answers is refused at once.
+        """
         import openai
 
-        growing: float = min(FIRST_PAUSE * 2 ** (number - 1), LONGEST_PAUSE) * random.uniform(0.75, 1.25)
-        if isinstance(error, openai.APIStatusError):
-            asked = self._pause_asked_for(error, number)
-            if not asked:
-                return growing
-            self._limits.pause(time.monotonic() + asked)
-            return 0.0
-        if isinstance(error, openai.APIConnectionError):
-            self._refuse_unreachable(error, number)
-            return growing
-        if isinstance(error, (openai.OpenAIError, ValueError)):  # such as JSON that breaks off
-            raise self.bad_answer(f"what cannot be read: {error}") from None
-        raise error
+        for retries in (TRIES - 1,) if self._answered else (0, TRIES - 2):
+            options = {**self._options, "max_retries": retries}
+            try:
+                answer = await self._api.post(path, cast_to=object, body=body, options=options)
+            except openai.APIStatusError as error:
+                self._answered = True
+                refusal = self._refusal(error)
+                if retries or refusal:
+                    raise refusal or self._gave_up(error) from None
+            except openai.APIConnectionError as error:
+                refusal = self._unreachable(error)
+                if retries or (not self._answered and _found_nobody(error)):
+                    raise refusal from None
+            except (openai.OpenAIError, ValueError) as error:  # such as JSON that breaks off
+                raise self.bad_answer(f"what cannot be read: {error}") from None
+            else:
+                self._answered = True
+                return answer
+        raise RuntimeError("the last try returns or raises")
 
-    def _pause_asked_for(self, error: Any, number: int) -> float | None:
-        """Seconds of pause that a server asks for with an error; None if it asks for none.
-
-        Raises an error if the same request would be refused again.
-        """
+    def _refusal(self, error: Any) -> Exception | None:
+        """The error for a request that would be refused again; None if a retry may help."""
         status, said = error.status_code, self.clean(_message(error))
         at = f"{self._section}.url: {self.url} answers {status}: {said}"
         if status == 413 or (status in (400, 422) and _is_about_size(said)):
-            raise TooLargeError(said)
+            return TooLargeError(said)
         if status in (401, 403):
             key = "the key is wrong" if self._key else "it wants a key"
             fix = f"set {self._section}.api_key_env to the name of the environment variable that holds it"
-            raise InputError(f"{at}; {key}", fix=fix) from None
+            return InputError(f"{at}; {key}", fix=fix)
         if status == 404:
-            raise InputError(
+            return InputError(
                 f"{at}; there is no model '{self._name}', or nothing is served at this address",
                 fix=f"check {self._section}.name and {self._section}.url, which often ends in /v1",
-            ) from None
+            )
         if status == 429 and "insufficient_quota" in said:
-            raise InputError(
-                at, fix="check the credit or use another key, and run again: it resumes"
-            ) from None
-        if status not in (408, 409, 425, 429) and status < 500:
-            raise InputError(at, fix="change the config as the server says") from None
-        if number == TRIES:
-            raise InputError(
-                f"{at}; {TRIES} attempts failed",
-                fix=f"run again later, the run resumes; or lower {self._section}.concurrency",
-            ) from None
-        asked = _retry_after(error.response.headers)
-        if asked is not None and asked > LONGEST_ASKED:
-            raise InputError(
-                f"{at}; it asks to wait for {asked:,.0f} seconds", fix="run again then; the run resumes"
-            ) from None
-        return asked
+            return InputError(at, fix="check the credit or use another key, and run again: it resumes")
+        if status not in (408, 409, 429) and status < 500:
+            return InputError(at, fix="change the config as the server says")
+        return None
 
-    def _refuse_unreachable(self, error: Exception, number: int) -> None:
-        """Raise an error if no server is there, or the last try failed; the first tries may meet a pause."""
+    def _gave_up(self, error: Any) -> InputError:
+        """The error for a server that has refused every try."""
+        said = self.clean(_message(error))
+        return InputError(
+            f"{self._section}.url: {self.url} answers {error.status_code}: {said}; {TRIES} attempts failed",
+            fix=f"run again later, the run resumes; or lower {self._section}.concurrency",
+        )
+
+    def _unreachable(self, error: Any) -> InputError:
+        """The error for a server that gives no answer."""
         why = self.clean(str(error.__cause__ or error) or type(error.__cause__).__name__)
-        is_absent = isinstance(error.__cause__, OSError) or "onnect" in type(error.__cause__).__name__
         at = f"{self._section}.url: no answer from {self.url}"
-        if is_absent and not self._answered:
-            raise InputError(f"{at}: {why}", fix="start the server, or correct the address") from None
-        if number == TRIES:
-            raise InputError(
-                f"{at} in {TRIES} tries: {why}",
-                fix=f"run again, the run resumes; if answers take long, raise {self._section}.timeout",
-            ) from None
+        if not self._answered and _found_nobody(error):
+            return InputError(f"{at}: {why}", fix="start the server, or correct the address")
+        return InputError(
+            f"{at} in {TRIES} tries: {why}",
+            fix=f"run again, the run resumes; if answers take long, raise {self._section}.timeout",
+        )
 
     def bad_answer(self, what: str) -> InputError:
         """The error for an answer that is not what was asked for."""
@@ -244,19 +277,7 @@ def _is_about_size(message: str) -> bool:
     return any(each in words for each in too_much) and any(each in words for each in measured)
 
 
-def _retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds that the headers of an answer ask to wait, as a number or a date; None if they do not."""
-    with contextlib.suppress(ValueError, TypeError):
-        if "retry-after-ms" in headers:
-            return max(float(headers["retry-after-ms"]) / 1000, 0.0)
-    given = headers.get("retry-after")
-    if given is None:
-        return None
-    try:
-        return max(float(given), 0.0)
-    except ValueError:
-        pass
-    try:
-        return max(parsedate_to_datetime(given).timestamp() - time.time(), 0.0)
-    except (ValueError, TypeError):
-        return None
+def _found_nobody(error: Exception) -> bool:
+    """Whether no connection was made."""
+    cause = error.__cause__
+    return isinstance(cause, OSError) or "Connect" in type(cause).__name__
