@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Exact MaxSim search against PyTorch, sentence-transformers, and the packages fast-maxsim and fast-plaid.
+"""Exact MaxSim search against PyTorch, sentence-transformers, and the package fast-maxsim.
 
     .venv/bin/python scripts/bench_maxsim.py            # 20,000 passages of about 70 tokens x 128: 0.7 GB
     .venv/bin/pip install fast-maxsim                   # a row more
@@ -12,8 +12,6 @@ others compute the scores of all pairs, of vectors that they hold in memory, and
 - `matmul`: the same as one matrix product of all tokens, which PyTorch computes faster than the einsum.
 - `sentence-transformers`: its function `maxsim`, which `MultiVectorEncoder.similarity` calls.
 - `fast-maxsim`: `maxsim_scores_variable`, a call for each query, if the package is installed.
-- `fast-plaid`: an approximate index, made beforehand, if the package is installed and fits PyTorch; see
-  docs/kinds.md. Its scores differ, and it finds other passages.
 
 All run in one process, in turn, round after round, with as many threads as there are cores. Ratios are of the
 medians. Vectors are random, of length 1, and nearer to each other than chance, as those of models are.
@@ -33,13 +31,9 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from pipeline.config import PlaidSettings, SearchConfig
-from pipeline.config.plaid import parameters_of
 from pipeline.core import machine
-from pipeline.core.errors import InputError
 from pipeline.core.progress import silent
 from pipeline.core.records import Array, Embeddings, Float32, Int64, TokenEmbeddings
-from pipeline.retrievers import plaid_index
 from pipeline.search import maxsim
 
 BATCHES = (16, 64, 256)  # passages at once, of which the einsum's fastest counts
@@ -82,7 +76,6 @@ def bench(arguments: argparse.Namespace, folder: Path) -> None:
     )
     asked = draw(np.full(arguments.queries, arguments.query_tokens), arguments.dimension, 1)
     searches = peers(vectors, ends, *asked, min(arguments.k, arguments.passages))
-    searches |= by_index(arguments, folder / "plaid", vectors, ends, *asked)
     searches["benchmarco"] = ours(arguments, folder, ends, *asked)
     seconds: dict[str, list[float]] = {name: [] for name in searches}
     found: dict[str, Array] = {}
@@ -162,42 +155,6 @@ def peers(
         )
 
     return {**searches, "fast-maxsim": fast}
-
-
-def by_index(
-    arguments: argparse.Namespace,
-    folder: Path,
-    vectors: Float32,
-    ends: Int64,
-    queries: Float32,
-    query_ends: Int64,
-) -> dict[str, Callable[[], Array]]:
-    """The search of an index by fast-plaid, if it can be used here."""
-    try:
-        plaid_index.check_installed()
-    except InputError as error:
-        print(error)
-        return {}
-    from fast_plaid.search import FastPlaid
-
-    from pipeline.search import plaid
-
-    folder.mkdir()
-    started = time.perf_counter()
-    plaid.build_index(TokenEmbeddings(Embeddings((vectors,)), ends), PlaidSettings(), folder)
-    print(f"fast-plaid made its index in {time.perf_counter() - started:.0f} s")
-    index = FastPlaid(index=str(folder), device="cpu")
-    asked = [torch.from_numpy(text) for text in np.split(queries, query_ends[:-1])]
-    parameters = parameters_of(SearchConfig())
-
-    def search() -> Array:
-        found = index.search(asked, top_k=arguments.k, show_progress=False, **parameters)
-        scores = np.full((len(asked), min(arguments.k, len(ends))), -np.inf, np.float32)
-        for row, hits in zip(scores, found, strict=True):
-            row[: len(hits)] = [score for _, score in hits]
-        return scores
-
-    return {"fast-plaid": search}
 
 
 def report(

@@ -450,18 +450,3 @@ def finished_of(
         return finished if kind == "dense" else make_once(f"finished-{kind}", partial(fill, kind=kind))
 
     return of
-
-
-@pytest.fixture(scope="session")
-def fast_plaid() -> str:
-    """The version of fast-plaid, which no more than one version of PyTorch can load."""
-    from pipeline.core.errors import InputError
-    from pipeline.retrievers import plaid_index
-
-    try:
-        plaid_index.check_installed()
-    except InputError as error:
-        pytest.skip(str(error))
-    version = plaid_index.installed_version()
-    assert version is not None
-    return version

@@ -32,7 +32,7 @@ from pipeline.config.model import RUN_HERE
 from pipeline.config.suites import ManySettings
 from pipeline.core import machine
 from pipeline.encoders import choice
-from pipeline.retrievers import bm25, dense, fused, multivector, plaid_index, reranked, shared, sparse, texts
+from pipeline.retrievers import bm25, dense, fused, multivector, reranked, shared, sparse, texts
 from pipeline.runner import Benchmark, several
 from pipeline.storage.store import Store
 
@@ -184,12 +184,6 @@ CONFIGS = {
         name: t
         data: {source: beir, path: data}
         model: {backend: precomputed, output: multivector, passages: passages.npy, queries: queries.npy}
-    """,
-    "indexed token vectors": """
-        name: t
-        data: {source: beir, path: data}
-        model: {backend: precomputed, output: multivector, passages: passages.npy, queries: queries.npy}
-        index: {factory: PLAID}
     """,
     "bm25": """
         name: t
@@ -366,27 +360,18 @@ CHANGES: dict[str, list[Change]] = {
     "index.train_rows": [Change("index.train_rows=100")],
     "index.shards": [Change("index.shards=3")],
     "index.seed": [Change("index.seed=1")],
-    "index.plaid.bits": [
-        Change("index.plaid.bits=2", ("indexed token vectors",)),
-        Change("index.plaid.bits=4", ("indexed token vectors",), set()),
-    ],
-    "index.plaid.kmeans_iterations": [Change("index.plaid.kmeans_iterations=9", ("indexed token vectors",))],
-    "index.plaid.seed": [Change("index.plaid.seed=1", ("indexed token vectors",))],
     "search.top_k": [Change("search.top_k=1001"), Change("search.top_k=1001", ("fused",))],
     "search.batch_size": [Change("search.batch_size=5")],
     "search.memory_mb": [Change("search.memory_mb=64")],
     "search.rescore": [
         Change("search.rescore=4", ("files", "model.vector_precision=binary")),
-        Change("search.rescore=1", ("indexed token vectors",)),
     ],
     "search.aggregate": [Change("search.aggregate=first", ("cut",))],
     "search.parameters": [
         Change("search.parameters={efSearch: 9}", ("files", "index.factory=HNSW8")),
-        Change("search.parameters={n_ivf_probe: 9}", ("indexed token vectors",)),
     ],
     "search.against_exact": [
         Change("search.against_exact=false", ("files", "index.factory=HNSW8")),
-        Change("search.against_exact=false", ("indexed token vectors",)),
         Change("search.against_exact=false", makes_again=set()),
     ],
     "search.device": [Change("search.device=cpu")],
@@ -780,7 +765,7 @@ def test_the_model_s_files_are_all_in_the_table(bge_folder: Path) -> None:
 NUMBERS = {
     **{
         f"{kind.__name__}.SCHEMAS[{stage}]": after({stage})
-        for kind in (shared, texts, dense, sparse, multivector, plaid_index, bm25, fused, reranked)
+        for kind in (shared, texts, dense, sparse, multivector, bm25, fused, reranked)
         for stage in kind.SCHEMAS
     },
     "pipeline.data.identity.SCHEMA": ALL,
@@ -804,7 +789,6 @@ def test_a_schema_number_changes_the_keys_of_what_that_code_makes(
         "http": "served",
         "sparse": "sparse",
         "multivector": "token vectors",
-        "plaid_index": "indexed token vectors",
         "bm25": "bm25",
         "fused": "fused",
         "reranked": "reranked",
@@ -849,14 +833,6 @@ def test_the_version_that_converted_a_model_is_in_the_keys_of_its_vectors(
     )
     assert changed(before[base], keys(unchanged, base)) == VECTORS_ON & set(before[base])
     assert changed(before["tables"], keys(unchanged, "tables")) == set()  # the flag backend converts nothing
-
-
-def test_the_version_that_made_an_index_is_in_its_key(
-    unchanged: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = keys(unchanged, "indexed token vectors")
-    monkeypatch.setattr(plaid_index, "installed_version", lambda: "0.0")
-    assert changed(before, keys(unchanged, "indexed token vectors")) == {"index", "search", "evaluate"}
 
 
 def test_the_version_that_converted_a_reranker_is_in_the_keys_of_its_ranking(

@@ -745,36 +745,11 @@ KINDS: list[tuple[Apply, tuple[str, ...], list[str]]] = [
             said,
         )
         for given, said in (
-            (
-                "index: {factory: PLAID, seed: 1}",
-                ["index.factory: PLAID has its own settings in index.plaid"],
-            ),
-            ("index: {factory: PLAID, shards: 2}", ["leave out index.metric", "index.shards"]),
-            ("index: {factory: PLAID, plaid: {bits: 3}}", ["'index.plaid.bits' is 3", "1, 2, 4 or 8"]),
-            ("index: {plaid: {bits: 2}}", ["index.plaid belongs to index.factory: PLAID"]),
-            (
-                "index: {factory: PLAID}\nsearch: {parameters: {nprobe: 2}}",
-                ["'nprobe' is not a parameter of index.factory PLAID", "n_ivf_probe and n_full_scores"],
-            ),
-            (
-                "index: {factory: PLAID}\nsearch: {parameters: {n_ivf_probe: 0.5}}",
-                ["'n_ivf_probe' is 0.5: give a whole number"],
-            ),
-            (
-                "index: {factory: PLAID}\nsearch: {top_k: 1000, rescore: 2}",
-                ["times search.rescore 2 is 2,000, and PLAID scores 1,024", "{n_full_scores: 8000}"],
-            ),
-            (
-                "index: {factory: PLAID}\nsearch: {memory_mb: 100}",
-                ["search.memory_mb limits exact search, and index.factory is 'PLAID'"],
-            ),
-            ("index: {factory: PLAID}\nsearch: {device: cuda}", ["is searched on the CPU"]),
+            ("index: {factory: PLAID}", ["'index.factory' is 'PLAID', which no longer exists"]),
+            ("index: {plaid: {bits: 2}}", ["'index.plaid' no longer exists"]),
+            ("index: {factory: HNSW8}", ["searches the stored vectors themselves", "'index'"]),
+            ("search: {device: cuda}", ["is searched on the CPU"]),
         )
-    ),
-    (
-        spoil("pre.yaml", "q.npy}", "q.npy}\nindex: {factory: PLAID}"),
-        ("run", "pre.yaml"),
-        ["PLAID is an index of token vectors, and model.output is 'dense'"],
     ),
 ]
 

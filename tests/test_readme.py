@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from pipeline.cli import app
 
 SCRIPTS = {"scripts/quickstart", "scripts/test"}
-BROUGHT = re.compile(r"results/(A|B|new|minilm)\b|\.trec|configs/(dl19|msmarco|served)|results/dl19|=PLAID")
+BROUGHT = re.compile(r"results/(A|B|new|minilm)\b|\.trec|configs/(dl19|msmarco|served)|results/dl19")
 """What commands in docs/ name that a reader has, that is too large for a test, or needs another PyTorch."""
 OTHERS = ("how-do-i", "releasing")
 """Pages with a test of their own, or of commands that nobody tries."""

@@ -5,7 +5,7 @@ from pipeline.config.data import SOURCES, DataSettings
 from pipeline.config.engine import EngineConfig
 from pipeline.config.evaluate import MEASURES, EvaluateConfig
 from pipeline.config.fuse import FuseConfig, PartConfig
-from pipeline.config.index import FLAT, PLAID, IndexConfig, PlaidSettings
+from pipeline.config.index import FLAT, IndexConfig
 from pipeline.config.model import (
     BACKENDS,
     DenseEncoderSettings,
@@ -23,10 +23,10 @@ from pipeline.config.settings import STAGES, keyed_settings, setting
 from pipeline.config.suites import DATA
 
 __all__ = [
-    "BACKENDS", "DATA", "FLAT", "MEASURES", "PLAID", "RERANKERS", "SOURCES", "STAGES", "Config",
+    "BACKENDS", "DATA", "FLAT", "MEASURES", "RERANKERS", "SOURCES", "STAGES", "Config",
     "DataSettings", "DenseEncoderSettings", "EncoderSettings", "EngineConfig", "EvaluateConfig",
     "FuseConfig", "IndexConfig", "ModelSettings", "MultiVectorEncoderSettings", "MultiVectorSettings",
-    "PartConfig", "PlaidSettings", "RerankSettings", "ScorerSettings", "SearchConfig",
+    "PartConfig", "RerankSettings", "ScorerSettings", "SearchConfig",
     "SparseEncoderSettings", "SparseSettings", "VectorSettings", "json_schema", "keyed_settings",
     "of_each_collection", "setting",
 ]  # fmt: skip

@@ -13,7 +13,7 @@ from pipeline.config.data import DataSettings
 from pipeline.config.engine import EngineConfig
 from pipeline.config.evaluate import EvaluateConfig
 from pipeline.config.fuse import FuseConfig, PartConfig
-from pipeline.config.index import FLAT, PLAID, IndexConfig
+from pipeline.config.index import FLAT, IndexConfig
 from pipeline.config.model import BACKENDS, ModelSettings
 from pipeline.config.rerank import RERANKERS, ScorerSettings
 from pipeline.config.runs_model import RunsModel
@@ -83,11 +83,10 @@ class Config(Section):
         assert self.model is not None
         self.model.check(index, search)
         check_chunks(self.data.chunks, self.model, index, search)
-        compressed = index.factory == PLAID or getattr(self.model, "is_quantized", False)
-        if search.rescore is not None and not compressed:
+        if search.rescore is not None and not getattr(self.model, "is_quantized", False):
             raise ValueError(
-                "search.rescore scores the hits of quantized vectors again: leave it out, set "
-                f"model.vector_precision to int8 or binary, or index.factory to {PLAID} for token vectors"
+                "search.rescore scores the hits of quantized vectors again: leave it out, or set "
+                "model.vector_precision to int8 or binary"
             )
         if search.memory_mb is not None and index.factory != FLAT:
             raise ValueError(

@@ -6,9 +6,8 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import model_validator
 
-from pipeline.config.index import PLAID, IndexConfig
+from pipeline.config.index import IndexConfig
 from pipeline.config.kinds import Kinds, Variant
-from pipeline.config.plaid import check_plaid
 from pipeline.config.runs_model import RunsModel
 from pipeline.config.search import SearchConfig
 from pipeline.config.settings import PathOrId, Section, setting
@@ -129,11 +128,6 @@ class VectorSettings(ModelSettings):
 
     def check(self, index: IndexConfig, search: SearchConfig) -> None:
         """See `ModelSettings.check`."""
-        if index.factory == PLAID:
-            raise ValueError(
-                f"index.factory: {PLAID} is an index of token vectors, and model.output is '{self.output}': "
-                "set model.output: multivector, or name an index of Faiss"
-            )
         given = index != IndexConfig() or search.parameters or search.device not in ("auto", "cpu")
         if self.is_quantized and given:
             raise ValueError(
@@ -189,12 +183,10 @@ class MultiVectorSettings(ModelSettings):
         """See `ModelSettings.check`."""
         if search.device not in ("auto", "cpu"):
             raise ValueError("model.output 'multivector' is searched on the CPU: leave out search.device")
-        if index.factory == PLAID:
-            check_plaid(index, search)
-        elif index != IndexConfig() or search.parameters:
+        if index != IndexConfig() or search.parameters:
             raise ValueError(
                 "model.output 'multivector' searches the stored vectors themselves: leave out the section "
-                f"'index' and search.parameters, or set index.factory: {PLAID}, an approximate index"
+                "'index' and search.parameters"
             )
 
 

@@ -22,8 +22,7 @@ class SearchConfig(Section):
     )
     rescore: int | None = setting(
         None,
-        "int8 and binary vectors, and factory PLAID: score the best of so many times top_k again, by the "
-        "query's floats or by the stored token vectors",
+        "int8 and binary vectors only: score the best N x top_k again by the query's floats",
         shapes="search",
         ge=1,
     )

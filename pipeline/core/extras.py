@@ -8,8 +8,6 @@ from pathlib import Path
 from pipeline.core.errors import InputError
 
 DISTRIBUTION = "benchmarco"
-OTHER_TORCH = ("plaid",)
-"""Extras whose packages are built for another torch than the pinned one."""
 _SETUP = Path(__file__).parents[2] / "scripts" / "setup"
 
 
@@ -19,13 +17,7 @@ def is_installed(package: str) -> bool:
 
 
 def install_command(extra: str) -> str:
-    """The command that installs an extra: in a checkout its own script, which pins versions.
-
-    An extra of `OTHER_TORCH` gets an environment of its own.
-    """
-    if extra in OTHER_TORCH:
-        source = "." if _SETUP.is_file() else DISTRIBUTION
-        return f"python -m venv .venv-{extra} && .venv-{extra}/bin/pip install '{source}[{extra}]'"
+    """The command that installs an extra: in a checkout its own script, which pins versions."""
     return f"scripts/setup {extra}" if _SETUP.is_file() else f"pip install '{DISTRIBUTION}[{extra}]'"
 
 

@@ -11,6 +11,9 @@ ANY = object()
 """Every value but null: files written by earlier releases hold null for settings that nobody gave."""
 SETTINGS: tuple[tuple[str, Any, str], ...] = (
     ("engine.store", ANY, "data and models travel through Ray itself: remove it"),
+    ("index.plaid", ANY, "token vectors are searched exactly: remove it"),
+    ("index.factory", "PLAID", "token vectors are searched exactly: remove it"),
+    ("rerank.backend", "native", "set it to auto, which takes openvino where it is installed, or flag"),
 )
 """The path of each removed setting, the value that is refused, and what to do."""
 COMMANDS = {

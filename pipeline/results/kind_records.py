@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pydantic import Field
 
 from pipeline.core.display import counted
@@ -37,8 +35,7 @@ class IndexCost(Record):
     """An approximate index, and what it takes; on a GPU, figures of threads and memory have no meaning.
 
     Attributes:
-        factory: Its Faiss factory string, or PLAID.
-        plaid: The settings of PLAID, if any were given.
+        factory: Its Faiss factory string.
         parameters: Of the search, such as nprobe.
         memory_mb: Size in memory, in 10^6 bytes.
         device: The GPU that it was searched on.
@@ -46,7 +43,6 @@ class IndexCost(Record):
     """
 
     factory: str
-    plaid: dict[str, Any] | None = None
     parameters: dict[str, int | float]
     build_seconds: float
     disk_bytes: int
@@ -58,9 +54,8 @@ class IndexCost(Record):
 
     @property
     def label(self) -> str:
-        """Its factory string, the bits that PLAID keeps if they were set, and parameters."""
-        bits = {name: value for name, value in (self.plaid or {}).items() if name == "bits"}
-        given = (f"{name}={value}" for name, value in {**bits, **self.parameters}.items())
+        """Its factory string and parameters."""
+        given = (f"{name}={value}" for name, value in self.parameters.items())
         return " ".join([self.factory, *given])
 
 

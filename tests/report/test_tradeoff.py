@@ -42,12 +42,6 @@ def test_results_measured_against_exact_search_are_the_points() -> None:
     assert tradeoff.loss_tables(points([EXACT])) == []
 
 
-def test_an_index_of_token_vectors_is_named_with_its_bits() -> None:
-    given = {"factory": "PLAID", "plaid": {"bits": 2, "seed": 42}, "parameters": {"n_ivf_probe": 4}}
-    found = points([{**RESULTS[0], "index": {**RESULTS[0]["index"], **given}}])
-    assert found[0].index.label == "PLAID bits=2 n_ivf_probe=4"
-
-
 def table_of(results: list[dict[str, Any]]) -> dict[str, list[str]]:
     """The table's rows, their cells by the first one."""
     console = Console(width=120)
