@@ -1,162 +1,177 @@
-"""The texts of a collection that stand in a file of training data, exactly or nearly."""
+"""The texts of a collection that occur in a file of training data: the same words in the same order."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import hashlib
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from pipeline.core.arrow import from_numpy
+from pipeline.core.errors import InputError
 from pipeline.core.progress import Progress, silent
 from pipeline.core.records import Collection, Int64, Texts
-from pipeline.core.words import words_of
-from pipeline.data.near_duplicates import THRESHOLD, NearDuplicates, hash_words, similarity
-from pipeline.formats.any_texts import read_all_texts
+from pipeline.formats.blocks import Block, read_blocks
+from pipeline.formats.jsonl import parse_lines
+from pipeline.formats.records import BATCH_ROWS
 
+ID_FIELDS = {
+    "_id", "id", "qid", "docid", "pid", "query_id", "doc_id", "passage_id", "query-id", "corpus-id", "type",
+}  # fmt: skip
+"""Fields whose texts are ids and not searched."""
 BATCH = 4096  # texts
 EXAMPLES = 5
-Words = list[str]
+_WORD = re.compile(r"\w+")
 
 
 @dataclass
 class _Known:
-    """The passages or the queries of a collection, and what was found of them.
+    """The passages or the queries of a collection.
 
     Attributes:
         texts: The texts.
-        rows: int64 [texts with words], their rows.
-        hashes: uint64 [texts with words], sorted, of all words of each; `order` has their places in `rows`.
-        near: For near-duplicates, numbered as in `rows`.
-        found: For each row found its similarity, 1 for exact ones, and the text of the training data.
-        exact: Rows that stand there exactly.
+        rows: int64 [texts with words], their rows, in the order of `hashes`.
+        hashes: uint64 [texts with words], sorted: a hash of the words of each.
+        found: Rows that occur in the training data.
     """
 
     texts: Texts
     rows: Int64
-    hashes: Any
-    order: Int64
-    near: NearDuplicates
-    found: dict[int, tuple[float, str]] = field(default_factory=dict)
-    exact: set[int] = field(default_factory=set)
+    hashes: npt.NDArray[np.uint64]
+    found: set[int] = field(default_factory=set)
 
 
-def find_training_data(
-    collection: Collection, file: Path, threshold: float = THRESHOLD, progress: Progress = silent
-) -> dict[str, Any]:
-    """Find the passages and queries of a collection that stand in a file.
+def find_training_data(collection: Collection, file: Path, progress: Progress = silent) -> dict[str, Any]:
+    """Find the passages and queries of a collection that occur in a file.
 
-    A text stands in it exactly if a text of the file has the same words in the same order, whatever their
-    case and punctuation; nearly if one has a similarity of at least the threshold; see
-    `pipeline.data.near_duplicates`.
+    A text occurs in it if a text of the file has the same words in the same order, in whatever case and with
+    whatever punctuation.
 
     Args:
         collection: The collection.
-        file: The training data, in any layout that `read_all_texts` reads.
-        threshold: The lowest similarity that counts, above 0.
+        file: JSON lines, of which every text in a field that is not an id is read; Parquet, of which every
+            column of texts or lists of texts is; or any other text file, of which every field between tabs
+            is. Text files may be gzip data.
         progress: Opens a progress bar.
 
     Returns:
-        Plain JSON: the `file`, the number of its `texts`, the `threshold`; for `passages`, `queries` and
-        `relevant` (the passages of grade 1 or higher) the numbers of `exact` and `near` ones, which do not
-        overlap; `pairs`, the queries that stand there with one of their relevant passages; `query_ids`, the
-        queries that stand there, and `examples` of all.
+        Plain JSON: the `file`, the number of its `texts`; the number of `passages`, of `queries` and of
+        `relevant` passages (grade 1 or higher) found; `pairs`, the number of queries that are found with one
+        of their relevant passages; `query_ids`, the queries found; and `examples` with `role`, `id`, `text`.
 
     Raises:
         InputError: The file cannot be read.
     """
-    known = {"passages": _know(collection.passages), "queries": _know(collection.queries)}
+    queries, passages = _know(collection.queries), _know(collection.passages)
     total = 0
     with progress(f"searching {file.name}", None, "text") as bar:
-        for batch in read_all_texts(file):
+        for batch in _read_texts(file):
             total += len(batch)
-            listed = [(text, words) for text in dict.fromkeys(batch) if (words := words_of(text))]
-            for texts in known.values() if listed else ():
-                _search(texts, listed, threshold)
+            hashes = np.unique(_hashes(batch))
+            _search(queries, hashes)
+            _search(passages, hashes)
             bar.update(len(batch))
     judged = collection.qrels.grades >= 1
-    relevant = set(collection.qrels.passages[judged].tolist())
-    passages, queries = known["passages"], known["queries"]
-    judged_pairs = zip(
-        collection.qrels.queries[judged].tolist(), collection.qrels.passages[judged].tolist(), strict=True
-    )
-    pairs = {query for query, passage in judged_pairs if query in queries.found and passage in passages.found}
+    relevant = collection.qrels.passages[judged].tolist()
+    pairs = zip(collection.qrels.queries[judged].tolist(), relevant, strict=True)
     return {
         "file": str(file),
         "texts": total,
-        "threshold": threshold,
-        "queries": _counts(queries, queries.found),
-        "passages": _counts(passages, passages.found),
-        "relevant": _counts(passages, relevant & passages.found.keys()),
-        "pairs": len(pairs),
-        "query_ids": _ids(collection.queries, sorted(queries.found)),
+        "queries": len(queries.found),
+        "passages": len(passages.found),
+        "relevant": len(passages.found.intersection(relevant)),
+        "pairs": len({row for row, passage in pairs if row in queries.found and passage in passages.found}),
+        "query_ids": _column(collection.queries.ids, sorted(queries.found)),
         "examples": [*_examples("query", queries), *_examples("passage", passages)],
     }
 
 
 def _know(texts: Texts) -> _Known:
-    """Hashes and signatures of texts; those without words are left out."""
-    rows = [np.zeros(0, np.int64)]
-    hashes = [np.zeros(0, np.uint64)]
-
-    def batches() -> Iterator[list[Words]]:
-        for start in range(0, len(texts), BATCH):
-            found = [words_of(text) for text in texts.texts.slice(start, BATCH).to_pylist()]
-            rows.append(start + np.flatnonzero([bool(words) for words in found]))
-            kept = [words for words in found if words]
-            hashes.append(np.array([hash_words(words) for words in kept], np.uint64))
-            yield kept
-
-    near = NearDuplicates(batches())
-    numbers = np.concatenate(hashes)
-    order = np.argsort(numbers, kind="stable")
-    return _Known(texts, np.concatenate(rows), numbers[order], order, near)
+    """The hashes of texts; 0 stands for a text without words, which is left out."""
+    parts = [texts.texts.slice(start, BATCH).to_pylist() for start in range(0, len(texts), BATCH)]
+    hashes = np.concatenate([np.zeros(0, np.uint64), *map(_hashes, parts)])
+    rows = np.argsort(hashes, kind="stable")
+    rows = rows[np.searchsorted(hashes[rows], 1) :]
+    return _Known(texts, rows, hashes[rows])
 
 
-def _search(known: _Known, listed: Sequence[tuple[str, Words]], threshold: float) -> None:
-    """Look some texts of the training data up among those known; of a text the most similar one is kept."""
-    hashes = np.array([hash_words(words) for _, words in listed], np.uint64)
+def _search(known: _Known, hashes: npt.NDArray[np.uint64]) -> None:
+    """Add the rows whose hash is among `hashes`, uint64 [n]."""
     first = np.searchsorted(known.hashes, hashes)
     last = np.searchsorted(known.hashes, hashes, side="right")
     for number in np.flatnonzero(last > first).tolist():
-        for row in known.rows[known.order[first[number] : last[number]]].tolist():
-            known.exact.add(row)
-            known.found[row] = (1.0, listed[number][0])
-    pairs = known.near.candidates([words for _, words in listed])
-    pairs = np.stack([known.rows[pairs[:, 0]], pairs[:, 1]], axis=1)
-    pairs = pairs[~np.isin(pairs[:, 0], list(known.exact))]
-    texts = known.texts.texts.take(from_numpy(pairs[:, 0])).to_pylist()
-    for (row, number), text in zip(pairs.tolist(), texts, strict=True):
-        other, words = listed[number]
-        found = similarity(words_of(text), words)
-        if found >= max(threshold, known.found.get(row, (0.0, ""))[0]):
-            known.found[row] = (found, other)
+        known.found.update(known.rows[first[number] : last[number]].tolist())
 
 
-def _counts(known: _Known, rows: Any) -> dict[str, int]:
-    exact = sum(row in known.exact for row in rows)
-    return {"exact": exact, "near": len(rows) - exact}
+def _hashes(texts: list[str]) -> npt.NDArray[np.uint64]:
+    """uint64 [texts]: 64 bits of the BLAKE2b hash of each text's words in lower case; 0 for no words."""
+    return np.fromiter(map(_hash, texts), np.uint64, len(texts))
 
 
-def _ids(texts: Texts, rows: Sequence[int]) -> list[str]:
-    ids: list[str] = texts.ids.take(from_numpy(np.array(rows, np.int64))).to_pylist()
-    return ids
+def _hash(text: str) -> int:
+    words = " ".join(_WORD.findall(text.lower())).encode(errors="surrogatepass")
+    return int.from_bytes(hashlib.blake2b(words, digest_size=8).digest(), "little") if words else 0
 
 
-def _examples(role: str, known: _Known) -> list[dict[str, Any]]:
-    """A few of the texts found, exact and near ones in turn."""
-    near = sorted(known.found.keys() - known.exact, key=lambda row: (-known.found[row][0], row))
-    chosen = [*sorted(known.exact)[: EXAMPLES - min(len(near), 2)], *near][:EXAMPLES]
-    texts = known.texts.texts.take(from_numpy(np.array(chosen, np.int64))).to_pylist()
-    return [
-        {
-            "role": role,
-            "id": name,
-            "similarity": known.found[row][0],
-            "text": text,
-            "training_text": known.found[row][1],
-        }
-        for row, name, text in zip(chosen, _ids(known.texts, chosen), texts, strict=True)
-    ]
+def _column(column: Any, rows: list[int]) -> list[str]:
+    values: list[str] = column.take(from_numpy(np.array(rows, np.int64))).to_pylist()
+    return values
+
+
+def _examples(role: str, known: _Known) -> list[dict[str, str]]:
+    rows = sorted(known.found)[:EXAMPLES]
+    pairs = zip(_column(known.texts.ids, rows), _column(known.texts.texts, rows), strict=True)
+    return [{"role": role, "id": name, "text": text} for name, text in pairs]
+
+
+def _read_texts(path: Path) -> Iterator[list[str]]:
+    """The texts of a file in its order, in batches; empty ones and numbers are left out."""
+    if not path.is_file():
+        found = "is a folder" if path.is_dir() else "does not exist"
+        allowed = "JSON lines, Parquet, or text with a tab between fields"
+        raise InputError(f"{path} {found}", allowed=allowed, fix="name a file")
+    parts = _of_parquet(path) if path.suffix == ".parquet" else map(_of_block, read_blocks(path))
+    texts = (text for text in chain.from_iterable(parts) if text.strip() and not text.strip().isdecimal())
+    while batch := list(islice(texts, BATCH)):
+        yield batch
+
+
+def _of_block(block: Block) -> Iterator[str]:
+    if block.data.lstrip()[:1] == b"{":
+        for _, _, record in parse_lines(block, ()):
+            yield from _of_value(record)
+    else:
+        for line in block.texts():
+            yield from line.split("\t")
+
+
+def _of_value(value: Any) -> Iterator[str]:
+    """The texts in a JSON value, without those of fields that hold ids."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for name, inner in value.items():
+            if name not in ID_FIELDS:
+                yield from _of_value(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _of_value(inner)
+
+
+def _of_parquet(path: Path) -> Iterator[Iterator[str]]:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        with parquet.ParquetFile(path) as file:
+            for batch in file.iter_batches(BATCH_ROWS):
+                yield (text for row in batch.to_pylist() for text in _of_value(row))
+    except (pa.ArrowException, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(f"{path}: not readable as Parquet ({reason})", fix="write the file again") from None

@@ -32,23 +32,19 @@ def collection_view(name: str, description: Mapping[str, Any]) -> Iterator[Table
 
 
 def _training_data(found: Mapping[str, Any]) -> Iterator[Table | Text]:
-    """How many texts stand in a file of training data, and some of them."""
+    """How many texts occur in a file of training data, and some of them."""
     labels = {"queries": "queries", "passages": "passages", "relevant": "passages of grade 1 or higher"}
-    rows = [
-        (label, *(f"{found[key][kind]:,}" for kind in ("exact", "near"))) for key, label in labels.items()
-    ]
-    columns = [Column("standing in it"), Column("exactly", "right"), Column("nearly", "right")]
+    rows = [(label, f"{found[key]:,}") for key, label in labels.items()]
     notes = [
         f"{counted(found['pairs'], 'query', 'queries')} of these, each with a passage of grade 1 or higher "
-        "that is relevant to it. Exactly: the same words in the same order. Nearly: a Jaccard similarity of "
-        f"the runs of three words of {found['threshold']:g} or more."
+        "that is relevant to it. A text occurs in the file if one of the file has the same words in the same "
+        "order."
     ]
+    columns = [Column("in the file"), Column("count", "right")]
     yield Table(f"{found['file']}: {counted(found['texts'], 'text')}", columns, rows, notes)
     for example in found["examples"]:
         text = cut(example["text"], EXAMPLE_LENGTH)
-        yield Text(f"{example['role']} {example['id']}, {example['similarity']:.2f}: {text}", style="bold")
-        if example["similarity"] < 1:
-            yield Text(f"  {cut(example['training_text'], EXAMPLE_LENGTH)}")
+        yield Text(f"{example['role']} {example['id']}: {text}", style="bold")
 
 
 def _counts(name: str, description: Mapping[str, Any]) -> Table:
