@@ -14,7 +14,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.progress import Progress, silent
 from pipeline.results.folder import Result
 from pipeline.results.running import Outcome, finish, prepare, run_each
-from pipeline.runner import Benchmark, several
+from pipeline.run.benchmark import Benchmark, several
 
 if TYPE_CHECKING:
     from pipeline.data.description import TokenCounter

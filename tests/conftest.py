@@ -331,7 +331,7 @@ def local_run(make_once: Callable[..., Path]) -> Path:
 
         from pipeline.api import run_benchmark
         from pipeline.config.files import load_config
-        from pipeline.runner import Benchmark
+        from pipeline.run.benchmark import Benchmark
         from pipeline.storage import vector_shards
         from pipeline.storage.store import Store
 

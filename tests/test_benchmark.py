@@ -25,8 +25,8 @@ from pipeline.report.page.render import render_page
 from pipeline.results.comparison import compare
 from pipeline.results.folder import read_result
 from pipeline.results.records import Used
-from pipeline.retrievers.shared import open_ranking, save_ranking
-from pipeline.runner import Benchmark
+from pipeline.retrievers.ranking import open_ranking, save_ranking
+from pipeline.run.benchmark import Benchmark
 from pipeline.storage import hashing
 from pipeline.storage.artifacts import Draft
 from pipeline.storage.hashing import hash_file

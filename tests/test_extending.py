@@ -19,8 +19,8 @@ from pipeline.data.sources import OPENERS
 from pipeline.encoders.batching import TokenBatch
 from pipeline.formats.judgments import Judgments, make_judgments
 from pipeline.formats.records import Batch as Records
+from pipeline.retrievers.ranking import open_ranking, save_ranking
 from pipeline.retrievers.retriever import Retriever
-from pipeline.retrievers.shared import open_ranking, save_ranking
 from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, Plan, Stage
 from pipeline.storage.artifacts import Draft
 

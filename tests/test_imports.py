@@ -22,7 +22,7 @@ FLOORS = (
     "encoders rerankers search",
     "engines",
     "retrievers",
-    "making runner",
+    "run",
     "results",
     "report",
     "api __init__",

@@ -32,8 +32,9 @@ from pipeline.config.model import RUN_HERE
 from pipeline.config.suites import ManySettings
 from pipeline.core import machine
 from pipeline.encoders import choice
-from pipeline.retrievers import bm25, dense, fused, multivector, reranked, shared, sparse, texts
-from pipeline.runner import Benchmark, several
+from pipeline.retrievers import bm25, dense, fused, multivector, reranked, sparse, texts
+from pipeline.run import plan
+from pipeline.run.benchmark import Benchmark, several
 from pipeline.storage.store import Store
 
 ALL = set(STAGES)
@@ -765,7 +766,7 @@ def test_the_model_s_files_are_all_in_the_table(bge_folder: Path) -> None:
 NUMBERS = {
     **{
         f"{kind.__name__}.SCHEMAS[{stage}]": after({stage})
-        for kind in (shared, texts, dense, sparse, multivector, bm25, fused, reranked)
+        for kind in (plan, texts, dense, sparse, multivector, bm25, fused, reranked)
         for stage in kind.SCHEMAS
     },
     "pipeline.data.identity.SCHEMA": ALL,

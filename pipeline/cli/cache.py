@@ -75,7 +75,7 @@ def prune(
     With several of --unused, --older-than and --size, only artifacts matching every option are pruned.
     """
     from pipeline.config import of_each_collection
-    from pipeline.runner import several
+    from pipeline.run.benchmark import several
     from pipeline.storage import pruning
 
     if (unused and not configs) or not (unused or older_than or size):

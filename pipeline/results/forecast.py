@@ -16,9 +16,10 @@ from pipeline.core.errors import InputError
 from pipeline.core.records import Chunks, Collection, Texts
 from pipeline.data.sources import open_source
 from pipeline.results.workload import Forecast, Rate, models_used
-from pipeline.retrievers import shared
+from pipeline.retrievers.ranking import COLLECTION
 from pipeline.retrievers.rows import find_known_rows
-from pipeline.runner import Benchmark
+from pipeline.run import plan
+from pipeline.run.benchmark import Benchmark
 from pipeline.storage import text_table
 from pipeline.storage.artifacts import Recipe
 
@@ -50,7 +51,7 @@ def _forecast(
     models: list[dict[str, Any]] = []
     try:
         identity = benchmark.identities.collection(config.data)
-        collection = shared.collection_stage(config, identity).recipe({})
+        collection = plan.collection_stage(config, identity).recipe({})
         stages = benchmark.plan()
         models = models_used(benchmark)
     except hub.NotHereError as error:
@@ -72,7 +73,7 @@ def _forecast(
 def work_ahead(benchmark: Benchmark) -> Forecast:
     """The forecast of a benchmark that is about to run, whose collection has been read; asks no hub."""
     identity = benchmark.identities.collection(benchmark.config.data)
-    collection = shared.collection_stage(benchmark.config, identity).recipe({})
+    collection = plan.collection_stage(benchmark.config, identity).recipe({})
     stages, models = benchmark.plan(), models_used(benchmark)
     passages = _read_passages(benchmark, collection)
     if benchmark.searched:
@@ -136,7 +137,7 @@ def _encoding(
             continue
         encoded.add(recipe.key)
         texts = _texts(benchmark, stage.needs[0])
-        if texts is None and (passages is None or stage.needs[0] != shared.COLLECTION):
+        if texts is None and (passages is None or stage.needs[0] != COLLECTION):
             return None, None  # how many chunks there are is not known before passages are cut
         rates.append(_rate(benchmark, recipe, TEXTS))
         total += _unknown_texts(benchmark, recipe, texts) if texts else passages or 0

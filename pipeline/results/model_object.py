@@ -27,8 +27,8 @@ from pipeline.core.records import Float32, Texts
 from pipeline.results.folder import Result
 from pipeline.results.running import finish, result_folder
 from pipeline.results.writing import check_folder
-from pipeline.retrievers.shared import COLLECTION
-from pipeline.runner import Benchmark
+from pipeline.retrievers.ranking import COLLECTION
+from pipeline.run.benchmark import Benchmark
 from pipeline.storage.store import Store
 from pipeline.storage.vector_forms import unit_vectors
 

@@ -19,7 +19,7 @@ from pipeline.results.folder import Result
 from pipeline.results.forecast import work_ahead
 from pipeline.results.suite_folder import check_kind, write_suite
 from pipeline.results.writing import check_folder, write_result
-from pipeline.runner import Benchmark, several
+from pipeline.run.benchmark import Benchmark, several
 
 log = logging.getLogger(__name__)
 

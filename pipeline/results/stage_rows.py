@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 if TYPE_CHECKING:
-    from pipeline.making import StageOutcome
+    from pipeline.run.making import StageOutcome
 
 Name = Annotated[str, Field(min_length=1)]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pipeline.core.display import counted, duration, rate
-from pipeline.runner import Benchmark
+from pipeline.run.benchmark import Benchmark
 
 
 @dataclass(frozen=True)

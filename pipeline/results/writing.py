@@ -24,8 +24,8 @@ from pipeline.storage import locks, whole_files
 from pipeline.storage.artifacts import MANIFEST
 
 if TYPE_CHECKING:
-    from pipeline.making import StageOutcome
-    from pipeline.runner import Benchmark
+    from pipeline.run.benchmark import Benchmark
+    from pipeline.run.making import StageOutcome
 
 SCORES = "evaluate"  # the stage whose key covers all that shaped a result
 ASSESSMENTS = ("short_rankings", "against_exact", "parity", "first_stage", "reranking", "of")
@@ -45,7 +45,7 @@ def write_result(
         outcomes: What was done about each stage, in order; the ranking and `evaluate` have artifacts.
         seconds: Wall time of the run.
     """
-    from pipeline.retrievers.shared import REPORTED  # heavy, and not needed to read results
+    from pipeline.run.plan import REPORTED  # heavy, and not needed to read results
 
     artifacts = {outcome.stage: outcome.artifact for outcome in outcomes if outcome.artifact}
     ranking, evaluate = artifacts[benchmark.retriever.ranking], artifacts["evaluate"]

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 from pipeline.config import IndexConfig, ModelSettings, SearchConfig, keyed_settings, setting
 from pipeline.config.model import refuse_index_settings
 from pipeline.models.model import Role
-from pipeline.retrievers.shared import open_ranking, save_ranking
+from pipeline.retrievers.ranking import open_ranking, save_ranking
 from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, Plan, Stage
 from pipeline.retrievers.texts import TextRetriever, Tokens
 from pipeline.search import tokenized_texts

@@ -17,10 +17,9 @@ from pipeline.encoders.http.backend import HttpSettings
 from pipeline.engines import Part, jobs
 from pipeline.models.model import Role
 from pipeline.retrievers import parity, quantized_index
-from pipeline.retrievers.assessment import EXACT, Assessment, against_exact, exact_search
 from pipeline.retrievers.encoding import EncodingRetriever
+from pipeline.retrievers.ranking import EXACT, Assessment, against_exact, exact_search, open_ranking
 from pipeline.retrievers.rows import RowFormat
-from pipeline.retrievers.shared import open_ranking
 from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, Plan, Stage
 from pipeline.retrievers.stored_index import StoredIndex, file_name
 from pipeline.retrievers.vector_search import counted_parts, search_parts, search_whole

@@ -13,9 +13,15 @@ from pipeline.core.records import Collection, Ranking
 from pipeline.engines import Engine
 from pipeline.metrics.names import Measure, parse_measures
 from pipeline.models.model import Model
-from pipeline.retrievers.assessment import Assessment, Judge
+from pipeline.retrievers.ranking import (
+    COLLECTION,
+    Assessment,
+    Judge,
+    check_cutoff,
+    open_ranking,
+    save_ranking,
+)
 from pipeline.retrievers.retriever import Retriever, TokenCounter, make_retriever
-from pipeline.retrievers.shared import COLLECTION, check_cutoff, open_ranking, save_ranking
 from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, Plan, Stage
 from pipeline.search import fusion, fusion_weights
 from pipeline.storage.artifacts import Draft

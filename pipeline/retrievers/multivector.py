@@ -13,8 +13,8 @@ from pipeline.core.records import Embeddings, Ragged, TokenEmbeddings
 from pipeline.encoders import Model
 from pipeline.models.model import Role
 from pipeline.retrievers.encoding import EncodingRetriever
+from pipeline.retrievers.ranking import open_ranking, save_ranking
 from pipeline.retrievers.rows import RowFormat
-from pipeline.retrievers.shared import open_ranking, save_ranking
 from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, Plan, Stage
 from pipeline.storage import ragged_shards, vector_forms, vector_shards
 from pipeline.storage.artifacts import Draft

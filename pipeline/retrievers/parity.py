@@ -20,7 +20,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Embeddings, Float32, Float64, Int64, Ranking, Texts, VectorForm
 from pipeline.encoders import Model, Usage
 from pipeline.models.model import Role
-from pipeline.retrievers.assessment import Judge
+from pipeline.retrievers.ranking import Judge
 from pipeline.retrievers.stage import Context, Facts, Inputs
 from pipeline.search.similarity import Metric
 from pipeline.storage import vector_forms, vector_shards

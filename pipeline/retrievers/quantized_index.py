@@ -10,7 +10,7 @@ import numpy as np
 from pipeline.config import SearchConfig
 from pipeline.core.progress import Bar
 from pipeline.core.records import Array, Embeddings, Float32, Int64, Ranking
-from pipeline.retrievers.shared import save_ranking
+from pipeline.retrievers.ranking import save_ranking
 from pipeline.retrievers.stage import Context, Facts, Inputs
 from pipeline.storage import vector_forms, vector_shards
 from pipeline.storage.artifacts import Artifact, Draft

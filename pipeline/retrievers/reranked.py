@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property, partial
 from typing import Any, cast
 
@@ -10,16 +11,15 @@ import numpy as np
 from pipeline import engines, rerankers
 from pipeline.config import ScorerSettings, keyed_settings
 from pipeline.core.order import descending_id_rank
-from pipeline.core.records import Collection
+from pipeline.core.records import Collection, Ranking
 from pipeline.engines import Engine
+from pipeline.metrics import paired
 from pipeline.models.model import Model
 from pipeline.rerankers import Reranker, ServedReranker
 from pipeline.rerankers.score_store import ScoreStore
-from pipeline.retrievers.assessment import Assessment
-from pipeline.retrievers.before_and_after import assess_reranking
 from pipeline.retrievers.pair_scores import Pairs, score_pairs
+from pipeline.retrievers.ranking import COLLECTION, Assessment, Judge, open_ranking, save_ranking
 from pipeline.retrievers.retriever import Retriever, TokenCounter, make_retriever
-from pipeline.retrievers.shared import COLLECTION, open_ranking, save_ranking
 from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, Plan, Stage
 from pipeline.search import reranking
 from pipeline.storage.artifacts import Draft
@@ -28,6 +28,8 @@ from pipeline.storage.store import Store
 
 RERANK = "rerank"
 SCHEMAS = {RERANK: 1}
+DEPTHS = (10, 20, 50, 100, 200, 500, 1000)
+"""Depths below that of the config at which measures are computed too."""
 
 
 class Reranked(Retriever[ScorerSettings]):
@@ -128,3 +130,31 @@ class Reranked(Retriever[ScorerSettings]):
         facts = save_ranking(draft, collection, ranking)
         facts |= {"reranked": scores.shape[1], "pairs": len(pairs), "backend": self.settings.backend}
         return {**facts, "scored_in": kept.keys}
+
+
+def assess_reranking(depth: int, judge: Judge, rankings: Sequence[Ranking]) -> dict[str, Any]:
+    """The sections `first_stage` and `reranking` of `metrics.json`, of the ranking before and that after.
+
+    Lesser depths need no further scores: the passages that they would leave out keep their order.
+    """
+    first, reranked = rankings
+    id_rank = descending_id_rank(judge.collection.passages.ids)
+    before, after = judge.score(first), judge.score(reranked)
+    ideal = judge.score(reranking.order_ideally(first, judge.judgments(first, depth), depth, id_rank))
+    scores = reranking.scores_in_first_order(first, reranked, depth)
+    by_depth = []
+    for less in DEPTHS:
+        if less < depth:
+            ranking = reranking.rerank(first, scores[:, :less], id_rank)
+            by_depth.append({"depth": less, "metrics": judge.means(judge.score(ranking))})
+    return {
+        "first_stage": {
+            "metrics": judge.means(before),
+            "change": paired.changes(judge.measures, before, after),
+        },
+        "reranking": {
+            "depth": depth,
+            "ceiling": judge.means(ideal),
+            "by_depth": [*by_depth, {"depth": depth, "metrics": judge.means(after)}],
+        },
+    }

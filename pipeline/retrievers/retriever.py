@@ -1,4 +1,4 @@
-"""The base class of all kinds of retrievers: what they offer to the runner."""
+"""The base class of all kinds of retrievers: what they offer to a benchmark."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pipeline.encoders import choice
 from pipeline.engines import Engine, LocalEngine
 from pipeline.models.files import find_model
 from pipeline.models.model import Model
-from pipeline.retrievers.assessment import Assessment
+from pipeline.retrievers.ranking import Assessment
 from pipeline.retrievers.stage import OpensEngine, Plan
 from pipeline.storage.store import Store
 

@@ -21,8 +21,8 @@ from pipeline.core.records import Chunks, Texts
 from pipeline.data.chunk_files import BOUNDS, PLACES, TEXTS, open_chunks
 from pipeline.data.collection_files import TextsWriter
 from pipeline.models.model import Role
+from pipeline.retrievers.ranking import COLLECTION
 from pipeline.retrievers.retriever import Retriever
-from pipeline.retrievers.shared import COLLECTION
 from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, Plan, Stage
 from pipeline.storage.artifacts import Draft
 

@@ -14,7 +14,7 @@ from pipeline.core.machine import Meter
 from pipeline.core.progress import Bar
 from pipeline.core.records import Embeddings, Ranking
 from pipeline.engines import Done, Engine, Job, Part, jobs
-from pipeline.retrievers.shared import save_ranking
+from pipeline.retrievers.ranking import save_ranking
 from pipeline.retrievers.stage import Context, Facts, Inputs
 from pipeline.retrievers.stored_index import StoredIndex
 from pipeline.storage import vector_shards

@@ -17,7 +17,7 @@ from pipeline.config.files import load_config
 from pipeline.config.sweep import file_schema, load_configs
 from pipeline.core.errors import InputError
 from pipeline.data.sources import folders as files
-from pipeline.runner import several
+from pipeline.run.benchmark import several
 from pipeline.storage.hashing import hash_file
 
 BASE = "name: t\ndata: {source: sample}\nmodel: {name: all-minilm-l6-v2, precision: bf16}\n"

@@ -19,7 +19,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.records import Float32
 from pipeline.encoders.precomputed import PrecomputedVectors
 from pipeline.formats.npy import map_vectors
-from pipeline.runner import Benchmark
+from pipeline.run.benchmark import Benchmark
 from pipeline.storage import hashing, vector_shards, verified_file
 from pipeline.storage.store import Store
 

@@ -32,7 +32,7 @@ from pipeline.engines import cluster as engine_cluster
 from pipeline.engines.cluster import share_out
 from pipeline.engines.ray import LOSSES
 from pipeline.retrievers import pair_scores
-from pipeline.runner import Benchmark
+from pipeline.run.benchmark import Benchmark
 from pipeline.storage.store import Store
 
 BEGINNING = ("benchmarco: model ", "benchmarco: t: computes ")  # what a run says before it begins

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pipeline.config.files import load_config
-from pipeline.runner import Benchmark
+from pipeline.run.benchmark import Benchmark
 from pipeline.storage.store import Store
 from pipeline.storage.vector_forms import quantize_int8
 from pipeline.storage.vector_shards import read_rows

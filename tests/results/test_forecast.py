@@ -20,7 +20,7 @@ from pipeline import load_config, run_benchmark
 from pipeline.api import forecast
 from pipeline.cli import app
 from pipeline.core.display import counted, duration
-from pipeline.runner import Benchmark
+from pipeline.run.benchmark import Benchmark
 from pipeline.storage.store import Store
 
 CODE = """

@@ -18,10 +18,10 @@ from pipeline.config import Config
 from pipeline.core.errors import InputError
 from pipeline.encoders import Encoder
 from pipeline.engines import LocalEngine
-from pipeline.making import OpenEngine
 from pipeline.results.suite_folder import SuiteResult, read_suite_result
 from pipeline.retrievers.stage import OpensEngine
-from pipeline.runner import Benchmark
+from pipeline.run.benchmark import Benchmark
+from pipeline.run.making import OpenEngine
 from pipeline.storage.store import Store
 
 NAMES = ("small", "middle", "large")

@@ -23,7 +23,7 @@ from pipeline.core.progress import silent
 from pipeline.core.records import Chunks, Collection, Float32, Ranking
 from pipeline.report.page.render import render_page
 from pipeline.results.comparison import compare
-from pipeline.runner import Benchmark
+from pipeline.run.benchmark import Benchmark
 from pipeline.storage import vector_shards
 from pipeline.storage.store import Store
 

@@ -13,7 +13,7 @@ from pipeline import api
 from pipeline.config.files import load_config
 from pipeline.results.records import Metrics
 from pipeline.results.tables import stage_table
-from pipeline.runner import Benchmark
+from pipeline.run.benchmark import Benchmark
 from pipeline.storage import text_table, vector_shards
 from pipeline.storage.store import Store
 

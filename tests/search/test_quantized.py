@@ -15,7 +15,7 @@ from pipeline.config.files import load_config
 from pipeline.core.order import sort_hits_by_id
 from pipeline.core.progress import silent
 from pipeline.core.records import Array, Float32, Ranking
-from pipeline.runner import Benchmark
+from pipeline.run.benchmark import Benchmark
 from pipeline.search import hamming
 from pipeline.search.quantized import QuantizedVectors
 from pipeline.storage.store import Store

@@ -16,8 +16,8 @@ from pipeline.core.order import descending_id_rank
 from pipeline.core.records import Collection, Float64, Qrels, Ranking, Texts
 from pipeline.metrics.names import parse_measures
 from pipeline.metrics.scoring import compute_measures
-from pipeline.retrievers import before_and_after
-from pipeline.retrievers.assessment import Judge
+from pipeline.retrievers import reranked
+from pipeline.retrievers.ranking import Judge
 from pipeline.search.reranking import order_ideally, rerank, scores_in_first_order
 
 IDS = pa.chunked_array([["a", "b", "c", "d", "e"]])
@@ -100,8 +100,8 @@ def test_five_documents_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     2 / log2(3) + 1 / log2(6) = 1.64871 after, and 2 + 1 / log2(6) = 2.38685 with c first, which is the best
     that can be made of four documents.
     """
-    monkeypatch.setattr(before_and_after, "DEPTHS", (1, 2, 3, 4, 5))
-    found = before_and_after.assess_reranking(4, judge(), [FIRST, rerank(FIRST, SCORES, ID_RANK)])
+    monkeypatch.setattr(reranked, "DEPTHS", (1, 2, 3, 4, 5))
+    found = reranked.assess_reranking(4, judge(), [FIRST, rerank(FIRST, SCORES, ID_RANK)])
     assert found["first_stage"]["metrics"] == pytest.approx(
         {"mrr@10": (1 / 3 + 1) / 2, "ndcg@10": (0.527134 + 1) / 2, "recall@2": 0.5}, abs=1e-6
     )

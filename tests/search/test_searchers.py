@@ -16,7 +16,7 @@ from pipeline.config.files import load_config
 from pipeline.core.errors import InputError
 from pipeline.core.progress import silent
 from pipeline.results.stage_rows import StageRow
-from pipeline.runner import Benchmark
+from pipeline.run.benchmark import Benchmark
 from pipeline.search import gpu, timing
 from pipeline.storage import vector_shards
 from pipeline.storage.store import Store

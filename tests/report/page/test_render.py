@@ -24,7 +24,7 @@ from pipeline.metrics import evaluation, randomization, scoring
 from pipeline.metrics.names import parse_measures
 from pipeline.report.page.render import render_page
 from pipeline.results.comparison import compare
-from pipeline.runner import Benchmark
+from pipeline.run.benchmark import Benchmark
 from pipeline.storage.store import Store
 
 QUERIES, RESULTS, PASSAGES, DEPTH = 7000, 10, 9000, 12

@@ -1,4 +1,4 @@
-"""Assessments: what results say of a ranking besides its measures, such as what it owes to its parts."""
+"""Rankings: how every kind's search stores them, and what is measured of them besides the measures."""
 
 from __future__ import annotations
 
@@ -6,12 +6,54 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from pipeline.config import SearchConfig
+from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Float64, Int64, Qrels, Ranking
 from pipeline.metrics.names import Measure
+from pipeline.retrievers.stage import Facts
+from pipeline.storage.artifacts import Artifact, Draft
 
+COLLECTION = "data"  # the role of the collection, in every plan
+TAG = "benchmarco"  # the last column of run.trec
+BEST_CHUNKS = "chunks.npy"
+"""In the artifact of a ranking of documents: int64 [queries, k], the best chunk of each."""
 EXACT = "exact"  # the role of the exact search that an approximate index is compared with
 EXACT_MEMORY_MB = 1024  # for that search
+
+
+def save_ranking(draft: Draft, collection: Collection, ranking: Ranking) -> Facts:
+    """Write a ranking as arrays and as a TREC run: what every kind's search leaves."""
+    from pipeline.formats.runs import write_run
+
+    draft.save_array("passages.npy", ranking.passages)
+    draft.save_array("scores.npy", ranking.scores)
+    if ranking.chunks is not None:
+        draft.save_array(BEST_CHUNKS, ranking.chunks)
+    with draft.file("run.trec") as path, open(path, "wb") as file:
+        write_run(file, collection.queries.ids, collection.passages.ids, ranking, TAG)
+    return {"queries": len(ranking.passages), "depth": int(ranking.passages.shape[1])}
+
+
+def open_ranking(artifact: Artifact) -> Ranking:
+    """The ranking that `save_ranking` wrote, memory-mapped."""
+    ranking = Ranking(artifact.array("passages.npy"), artifact.array("scores.npy"))
+    shape = (artifact.facts["queries"], artifact.facts["depth"])
+    kinds = ranking.passages.dtype == np.int64 and ranking.scores.dtype in (np.float32, np.float64)
+    if not kinds or not ranking.passages.shape == ranking.scores.shape == shape:
+        raise ValueError(f"its ranking is not of shape {list(shape)}")
+    return ranking
+
+
+def check_cutoff(measure: Measure, setting: str, top_k: int) -> None:
+    """Refuse a measure that looks at more ranks than are kept."""
+    if measure.cutoff and measure.cutoff > top_k:
+        raise InputError(
+            f"{setting}: {measure} looks at {measure.cutoff} ranks, search.top_k keeps {top_k}",
+            allowed=f"cutoffs up to {top_k}",
+            fix="raise search.top_k or lower the cutoff",
+        )
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Stages that every kind of retriever has in common: the collection first, the scores last."""
+"""The plan of a benchmark: the collection first, then the retriever's stages, and the scores last."""
 
 from __future__ import annotations
 
@@ -11,23 +11,19 @@ import numpy as np
 
 from pipeline import data
 from pipeline.config import Config, keyed_settings
-from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Float64, Qrels, Ranking
 from pipeline.data import Identity
 from pipeline.data.collection_files import QRELS, write_qrels
 from pipeline.metrics import answers
 from pipeline.metrics.names import Measure, parse_measures
-from pipeline.retrievers.assessment import Assessment, Judge
+from pipeline.retrievers.ranking import COLLECTION, Assessment, Judge, check_cutoff
 from pipeline.retrievers.stage import Context, Facts, Inputs, Plan, Stage
 from pipeline.storage.artifacts import Artifact, Draft
 
-TAG = "benchmarco"  # the last column of run.trec
-COLLECTION, SCORES = "data", "evaluate"  # roles that every plan has
+SCORES = "evaluate"  # the role of the scores, in every plan
 REPORTED = ("queries", "passages", "missing", "metrics", "intervals", "unjudged")
 """Parts of the scores that are in every result."""
 SCHEMAS = {SCORES: 4}  # that of the data is in `pipeline.data.identity`
-BEST_CHUNKS = "chunks.npy"
-"""Beside a ranking of documents: int64 [queries, k], the best chunk of each."""
 
 
 def whole_plan(
@@ -59,29 +55,6 @@ def collection_stage(config: Config, identity: Identity) -> Stage:
     return Stage(COLLECTION, 0, (), lambda keys: parts, make, data.open_collection, exact_bytes=True)
 
 
-def save_ranking(draft: Draft, collection: Collection, ranking: Ranking) -> Facts:
-    """Write a ranking as arrays and as a TREC run: what every kind's search leaves."""
-    from pipeline.formats.runs import write_run
-
-    draft.save_array("passages.npy", ranking.passages)
-    draft.save_array("scores.npy", ranking.scores)
-    if ranking.chunks is not None:
-        draft.save_array(BEST_CHUNKS, ranking.chunks)
-    with draft.file("run.trec") as path, open(path, "wb") as file:
-        write_run(file, collection.queries.ids, collection.passages.ids, ranking, TAG)
-    return {"queries": len(ranking.passages), "depth": int(ranking.passages.shape[1])}
-
-
-def open_ranking(artifact: Artifact) -> Ranking:
-    """The ranking that `save_ranking` wrote, memory-mapped."""
-    ranking = Ranking(artifact.array("passages.npy"), artifact.array("scores.npy"))
-    shape = (artifact.facts["queries"], artifact.facts["depth"])
-    kinds = ranking.passages.dtype == np.int64 and ranking.scores.dtype in (np.float32, np.float64)
-    if not kinds or not ranking.passages.shape == ranking.scores.shape == shape:
-        raise ValueError(f"its ranking is not of shape {list(shape)}")
-    return ranking
-
-
 def measures_of(config: Config) -> list[Measure]:
     """The measures to compute; a cutoff above `search.top_k` is refused, and what answers cannot judge."""
     measures = parse_measures(config.evaluate.measures)
@@ -90,16 +63,6 @@ def measures_of(config: Config) -> list[Measure]:
     for measure in measures:
         check_cutoff(measure, "evaluate.measures", config.search.top_k)
     return measures
-
-
-def check_cutoff(measure: Measure, setting: str, top_k: int) -> None:
-    """Refuse a measure that looks at more ranks than are kept."""
-    if measure.cutoff and measure.cutoff > top_k:
-        raise InputError(
-            f"{setting}: {measure} looks at {measure.cutoff} ranks, search.top_k keeps {top_k}",
-            allowed=f"cutoffs up to {top_k}",
-            fix="raise search.top_k or lower the cutoff",
-        )
 
 
 def evaluate_stage(

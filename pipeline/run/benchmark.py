@@ -1,8 +1,7 @@
-"""The runner of a benchmark: from a config to the artifacts of its plan.
+"""A benchmark: from a config to the artifacts of its plan.
 
-It has wrong settings refused before anything is computed, makes what the result is written from, and closes
-the engine that it opened. It knows no stage by name: the plan says what each needs, and how it is keyed and
-made, and `pipeline.making` makes it.
+Wrong settings are refused before anything is computed. No stage is known by name here: the plan says what
+each needs, how it is keyed and how it is made.
 """
 
 from __future__ import annotations
@@ -20,10 +19,11 @@ from pipeline.config import Config
 from pipeline.core.progress import Progress, silent
 from pipeline.core.records import Collection
 from pipeline.data.collection_files import CORPUS
-from pipeline.making import Making, OpenEngine, StageOutcome
-from pipeline.retrievers import shared
+from pipeline.retrievers.ranking import COLLECTION
 from pipeline.retrievers.retriever import Identities, Retriever, make_retriever
 from pipeline.retrievers.stage import OpensEngine, Plan
+from pipeline.run import plan
+from pipeline.run.making import Making, OpenEngine, StageOutcome
 from pipeline.storage.artifacts import Artifact, Recipe
 from pipeline.storage.store import Store
 
@@ -70,14 +70,14 @@ class Benchmark:
     def retriever(self) -> Retriever[Any]:
         """Makes the ranking; it hashes data and model files, and parses none."""
         identity = self.identities.collection(self.config.data)
-        folder = self.store.folder(shared.collection_stage(self.config, identity).recipe({}))
+        folder = self.store.folder(plan.collection_stage(self.config, identity).recipe({}))
         return make_retriever(self.settled, self.identities, identity, folder.absolute() / CORPUS)
 
     @cached_property
     def stages(self) -> Plan:
         """The stages, in the order they are reported in."""
         made = self.retriever
-        return shared.whole_plan(self.config, made.identity, made.plan(), made.ranking, made.assessments())
+        return plan.whole_plan(self.config, made.identity, made.plan(), made.ranking, made.assessments())
 
     @cached_property
     def making(self) -> Making:
@@ -145,7 +145,7 @@ class Benchmark:
                 self.check_collection()
             if self.before_work:
                 self.before_work(self)
-            results = (self.retriever.ranking, shared.SCORES)
+            results = (self.retriever.ranking, plan.SCORES)
             for name in self.making.needed_for(results) if self.fresh else results:
                 self.ensure(name)
         except BaseException:
@@ -204,7 +204,7 @@ class Benchmark:
     @property
     def collection(self) -> Collection:
         """The passages, queries and judgments."""
-        collection: Collection = self.opened(shared.COLLECTION)
+        collection: Collection = self.opened(COLLECTION)
         return collection
 
 

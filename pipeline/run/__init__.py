@@ -1,0 +1,1 @@
+"""The running of a benchmark: its plan, the making of artifacts, the writing of results."""
