@@ -19,7 +19,7 @@ from pipeline.run.benchmark import Benchmark, several
 if TYPE_CHECKING:
     from pipeline.data.description import TokenCounter
     from pipeline.metrics.evaluation import Evaluation
-    from pipeline.results.reproduction import Reproduction, SuiteReproduction
+    from pipeline.results.reproduction import Reproductions
     from pipeline.results.workload import Forecast
 
 log = logging.getLogger(__name__)
@@ -126,19 +126,16 @@ def reproduce(
     folder: str | Path,
     *,
     against: str | Path | None = None,
-    baseline: str | Path | None = None,
     overrides: Sequence[str] = (),
     output: str | Path | None = None,
     cache: str | Path | None = None,
     progress: Progress = silent,
-) -> Reproduction | SuiteReproduction:
+) -> Reproductions:
     """Run the manifest of a result again, with nothing from its cache, and say what differs.
 
     Args:
         folder: The result folder, of one collection or of a suite.
         against: A result that was run again before, perhaps elsewhere; nothing is run then.
-        baseline: The result of a baseline, for effect ratios. It is run again as well; with `against`, it is
-            taken to be unchanged.
         overrides: `key.path=value` strings, such as the place of the data on this machine.
         output: Folder of the result folders that are written; None keeps none.
         cache: Folder of what is computed, so that an interrupted reproduction can go on; None keeps nothing.
@@ -147,12 +144,11 @@ def reproduce(
     Raises:
         InputError: The folder has no result, or its manifest cannot be run.
     """
-    from pipeline.results import running_again
+    from pipeline.results import reproduction
 
-    return running_again.reproduce(
+    return reproduction.reproduce(
         Path(folder),
         None if against is None else Path(against),
-        None if baseline is None else Path(baseline),
         overrides,
         None if output is None else Path(output),
         None if cache is None else Path(cache),

@@ -323,12 +323,12 @@ def matrix_rates(
 def int16_rate(width: int, inner: int, seconds: float) -> float:
     """GFLOP/s of our own product, all threads together."""
     from pipeline.encoders.native import layers
-    from pipeline.encoders.products import packed_layer
-    from pipeline.kernels.int16 import Workspace
+    from pipeline.kernels.int16 import Workspace, pack_rows
 
     rows, size = layers.BLOCK, layers.BLOCK * inner
     left, right = (np.random.default_rng(0).random((n, width), np.float32) for n in (rows, inner))
-    layer = packed_layer(right)
+    pairs, factors = pack_rows(right)
+    layer = layers.Linear(pairs[None], factors[None], np.zeros((1, inner), np.float32))
 
     def multiply(until: float) -> int:
         space = Workspace(np.zeros(size, np.int16), np.empty(rows, np.float32), np.empty(size, np.int32))

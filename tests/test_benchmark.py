@@ -52,7 +52,7 @@ def remade(metrics: dict[str, Any]) -> list[str]:
 def test_result_folder_holds_what_the_contract_says(finished: Path) -> None:
     folder = finished / "results" / "t"
     assert {path.name for path in folder.iterdir()} == {
-        "metrics.json", "per_query.csv", "run.trec", "manifest.json", "ir-metadata.yml"
+        "metrics.json", "per_query.csv", "run.trec", "manifest.json"
     }  # fmt: skip
     metrics = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
     assert (metrics["name"], metrics["queries"], metrics["passages"]) == ("t", 114, 345)

@@ -28,7 +28,7 @@ from pipeline.storage.hashing import hash_file
 from pipeline.storage.pruning import PruneLimits, prune
 
 STAGES = ("data", "passages", "queries", "index", "search", "evaluate")
-RESULTS = {"ir-metadata.yml", "manifest.json", "metrics.json", "per_query.csv", "run.trec"}
+RESULTS = {"manifest.json", "metrics.json", "per_query.csv", "run.trec"}
 Command = Callable[..., int]
 
 

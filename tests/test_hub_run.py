@@ -131,9 +131,7 @@ def test_a_new_commit_encodes_again_also_one_with_its_weights_in_bin_as_older_on
     assert (tmp_path / "results/hub/run.trec").read_bytes() == before
     found = compare_with_original(*(read_result(tmp_path / "results" / name) for name in ("hub~1", "hub")))
     assert found.unchanged
-    assert [(each.kind, each.name, each.original) for each in found.differences] == [
-        ("model", "revision", published["model"])
-    ]
+    assert {each.original for each in found.differences} == {published["model"]}
 
 
 @pytest.mark.parametrize(

@@ -431,7 +431,6 @@ CHANGES: dict[str, list[Change]] = {
     "rerank.trust_remote_code": [Change("rerank.trust_remote_code=true", ("reranked",))],
     "engine.kind": [Change("engine.kind=ray")],
     "engine.address": [Change("engine.address=auto", ("files", "engine.kind=ray"))],
-    "engine.carbon_intensity": [Change("engine.carbon_intensity=385.5")],
     "engine.workers": [Change("engine.workers=2", ("files", "engine.kind=ray"))],
     "evaluate.measures": [
         Change("evaluate.measures=[ndcg@5]"),

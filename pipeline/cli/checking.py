@@ -1,10 +1,9 @@
-"""The command `doctor`: what is installed here, what runs and how fast, and what can be reached."""
+"""The command `doctor`: what is installed, which backends run, and what can be reached."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +15,6 @@ from pipeline.core import machine
 
 if TYPE_CHECKING:
     from pipeline.core.installation import Disk
-    from pipeline.encoders.products import Speed
 
 
 def doctor(
@@ -25,7 +23,7 @@ def doctor(
     ] = Path("indexes"),
     as_json: Json = False,
 ) -> None:
-    """Say what is installed, what runs here and how fast."""
+    """Say what is installed and which backends run here."""
     found = examine(cache)
     if as_json:
         print_json(found)
@@ -36,27 +34,21 @@ def doctor(
 
 
 def examine(cache: Path) -> dict[str, Any]:
-    """All that `doctor` finds, as plain JSON; the hub is asked while the rest is measured."""
+    """All that `doctor` finds, as plain JSON."""
     from pipeline.core import installation, machine
-    from pipeline.encoders import products
 
-    with ThreadPoolExecutor(1) as beside:
-        asked = beside.submit(installation.ask_hub)
-        speeds = products.measure_speeds()
-        hub = asked.result()
     disks = {"cache": cache, "hub cache": installation.hub_cache()}
     packages = installation.installed_packages()
-    commands = {each.name: each.command for each in packages}
     return {
-        "hardware": {**machine.hardware(), "features": products.processor_features()},
+        "hardware": {**machine.hardware(), "features": machine.processor_features()},
         "threads": machine.threads(),
-        "hub": dataclasses.asdict(hub),
+        "hub": dataclasses.asdict(installation.ask_hub()),
         "disks": {name: _disk(installation.disk_of(folder)) for name, folder in disks.items()},
         "packages": [
             {**dataclasses.asdict(each), "extra": each.extra or None, "install": each.command or None}
             for each in packages
         ],
-        "backends": [*_measured(speeds, commands), *_others(commands)],
+        "backends": [*_backends({each.name: each.command for each in packages})],
     }
 
 
@@ -64,35 +56,23 @@ def _disk(disk: Disk) -> dict[str, Any]:
     return {"folder": str(disk.folder), "free_bytes": disk.free, "writable": disk.writable}
 
 
-def _measured(speeds: Iterable[Speed], commands: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-    """A row for each backend, precision and device that was measured.
-
-    `commands` has the command that installs each package, "" if it is installed.
-    """
-    for speed in speeds:
-        for backend in speed.backends:
-            state = speed.problem or "runs"
-            if command := commands.get(speed.missing):
-                state = f"needs {command}"
-            elif backend == "native" and not speed.problem and not machine.has_vnni():
-                state = "runs, slowly: this processor has no VNNI"
-            yield _row(backend, state, speed.precision, speed.device, speed.gflops)
+BACKENDS = {
+    "flag": ("torch", "runs"),
+    "sentence-transformers": ("sentence-transformers", "runs"),
+    "openvino": ("openvino", "runs"),
+    "native": ("numba", "runs"),
+    "http": ("openai", "runs; the model is behind an address"),
+    "precomputed": ("", "runs; vectors come from files"),
+    "bm25": ("", "runs; needs no model"),
+}
+"""For each backend the package that it needs, and what is said where that is installed."""
 
 
-def _others(commands: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-    """A row for each backend that multiplies no matrices of a model here."""
-    command = commands.get("openai")
-    yield _row("http", f"needs {command}" if command else "runs; the model is behind an address")
-    yield _row("precomputed", "runs; vectors come from files")
-    yield _row("bm25", "runs; needs no model")
-
-
-def _row(
-    backend: str,
-    state: str,
-    precision: str | None = None,
-    device: str | None = None,
-    gflops: float | None = None,
-) -> dict[str, Any]:
-    figures = {"precision": precision, "device": device, "gflops": gflops}
-    return {"backend": backend, **figures, "state": state}
+def _backends(commands: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+    """A row for each backend; `commands` has the install command of each missing package."""
+    for backend, (package, state) in BACKENDS.items():
+        if command := commands.get(package):
+            state = f"needs {command}"
+        elif backend == "native" and not machine.has_vnni():
+            state = "runs, slowly: this processor has no VNNI"
+        yield {"backend": backend, "state": state}

@@ -20,13 +20,6 @@ def reproduce(
         Path | None,
         typer.Option(metavar="RESULT_DIR", help="Run nothing: this is the result that was run again."),
     ] = None,
-    baseline: Annotated[
-        Path | None,
-        typer.Option(metavar="RESULT_DIR", help="Also run this result again, and give the effect ratios."),
-    ] = None,
-    tolerance: Annotated[
-        float | None, typer.Option(help="Exit with 0 if no measure has a larger RMSE than this.")
-    ] = None,
     output: Annotated[
         Path | None, typer.Option(help="Keep the new result in this folder of result folders.")
     ] = None,
@@ -45,14 +38,11 @@ def reproduce(
             allowed="--against alone, which runs nothing",
             fix="leave the others out",
         )
-    if tolerance is not None and not tolerance >= 0:
-        raise InputError(f"--tolerance {tolerance}", allowed="0 or more", fix="correct it")
     from pipeline import api
 
     found = api.reproduce(
         folder,
         against=against,
-        baseline=baseline,
         overrides=settings or (),
         output=output,
         cache=cache,
@@ -64,6 +54,6 @@ def reproduce(
         show(*found.tables())
     if output:
         print(f"written to {output / found.name}", file=sys.stderr)
-    if not found.within(tolerance):
+    if not found.unchanged:
         sys.stdout.flush()
         raise typer.Exit(FAILED)

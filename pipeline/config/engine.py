@@ -21,11 +21,6 @@ class EngineConfig(Section):
         None, "ray only: how many; null is one per GPU, or one per machine without GPUs", shapes="", ge=1
     )
 
-    carbon_intensity: float | None = setting(
-        None, "grams of CO2e per kWh of electricity, for `ir-metadata.yml`; null says nothing of CO2",
-        shapes="", ge=0,
-    )  # fmt: skip
-
     @field_validator("address")
     @classmethod
     def _reachable(cls, value: str | None) -> str | None:

@@ -16,14 +16,19 @@ from functools import cache
 from importlib import metadata
 from typing import Any
 
-from pipeline.core import energy
-
 INDIRECT = ("faiss-gpu", "faiss-gpu-cu12", "faiss-gpu-cuvs", "llvmlite")
 """Packages that affect results and are not required by name: Faiss for GPUs, and Numba's compiler."""
 
 LAZY = ("multiprocessing.synchronize", "numpy.ma", "numpy.random")
 """Modules that libraries import in the middle of their work: tqdm to make a lock, `numpy.unique` to look for
 masked arrays, and NumPy when its random numbers are first used."""
+
+
+FEATURES = (
+    "avx2", "fma", "avx512f", "avx_vnni", "avx512_vnni", "avx512_bf16", "amx_int8", "amx_bf16",
+    "asimddp", "i8mm", "sve",
+)  # fmt: skip
+"""Features of processors, by Linux's names, that decide how fast the backends multiply."""
 
 
 class Meter:
@@ -35,7 +40,6 @@ class Meter:
         self._items = self._worked_on = 0
         self._notes: dict[str, Any] = {}
         self._stopped: tuple[float, float] | None = None
-        self._energy = energy.start()
         with contextlib.suppress(OSError), open("/proc/self/clear_refs", "w", encoding="ascii") as file:
             file.write("5")  # resets the kernel's record of the most memory this process held, VmHWM
 
@@ -65,15 +69,9 @@ class Meter:
     def stop(self) -> None:
         """End the measurement, before work that is not the stage's own, such as timing an index."""
         self._stopped = time.perf_counter(), _status_mb("VmHWM")
-        if self._energy:
-            self.note("energy_joules", round(self._energy.stop(), 1))
-            self._energy = None
 
     def figures(self) -> dict[str, Any]:
-        """Seconds of the stage, items, items per second of work (None without any), peak memory, notes.
-
-        The energy is among the notes where the machine tells it.
-        """
+        """Seconds of the stage, items, items per second of work (None without any), peak memory, notes."""
         if self._stopped is None:
             self.stop()
         assert self._stopped is not None
@@ -153,6 +151,12 @@ def hardware() -> dict[str, Any]:
         "memory_gb": round(memory, 1),
         "system": platform.platform(),
     }
+
+
+def processor_features() -> list[str]:
+    """Those of `FEATURES` that this processor has; none where the system does not list them."""
+    flags = (_cpu_info("flags") or _cpu_info("Features")).split()
+    return [name for name in FEATURES if name in flags]
 
 
 @cache

@@ -14,6 +14,7 @@ SETTINGS: tuple[tuple[str, Any, str], ...] = (
     ("index.plaid", ANY, "token vectors are searched exactly: remove it"),
     ("index.factory", "PLAID", "token vectors are searched exactly: remove it"),
     ("rerank.backend", "native", "set it to auto, which takes openvino where it is installed, or flag"),
+    ("engine.carbon_intensity", ANY, "energy and carbon are not reported: remove it"),
 )
 """The path of each removed setting, the value that is refused, and what to do."""
 COMMANDS = {
@@ -21,6 +22,8 @@ COMMANDS = {
 }
 """Each removed command, and what to use instead."""
 OPTIONS = {
+    ("reproduce", "--baseline"): "reproduce that result too, and compare both",
+    ("reproduce", "--tolerance"): "compare the differences of 'reproduce --json' with it",
     ("example", "--template"): "docs/configuration.md lists every setting, and so does 'benchmarco schema'",
 }
 """Each removed option by its command and name, and what to use instead."""

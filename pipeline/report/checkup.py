@@ -1,12 +1,12 @@
-"""What `benchmarco doctor` shows: the machine, the packages, the backends and their speeds, hub and disks."""
+"""The tables of `benchmarco doctor`: the machine, the packages, the backends."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from pipeline.core.display import counted, decimal, size
-from pipeline.core.table import Cell, Column, Table
+from pipeline.core.display import counted, size
+from pipeline.core.table import Column, Table
 
 SHOWN = (
     "python", "benchmarco", "FlagEmbedding", "faiss-cpu", "numba", "openvino", "sentence-transformers",
@@ -61,13 +61,6 @@ def _packages(found: Mapping[str, Any]) -> Table:
 
 
 def _backends(found: Mapping[str, Any]) -> Table:
-    """The backends, and how fast each multiplies matrices here."""
-    rows = []
-    for each in found["backends"]:
-        speed = each["gflops"]
-        cell = Cell(decimal(speed, 0), speed) if speed is not None else ""
-        rows.append((each["backend"], each["precision"] or "", each["device"] or "", cell, each["state"]))
-    columns = [Column("backend", wrap="never"), Column("precision"), Column("device")]
-    columns += [Column("GFLOP/s", "right", "never"), Column("state", wrap="words")]
-    notes = ["GFLOP/s: 10^9 operations a second in a matrix product of BERT-base's size, 512 tokens at once."]
-    return Table("backends", columns, rows, notes)
+    """The backends, and whether each runs here."""
+    rows = [(each["backend"], each["state"]) for each in found["backends"]]
+    return Table("backends", [Column("backend", wrap="never"), Column("state", wrap="words")], rows)

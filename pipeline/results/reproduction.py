@@ -1,289 +1,282 @@
-"""Comparison of a result with one that was made by running its manifest again.
+"""Reproduction: a result's manifest is run again, with nothing from its cache, and what differs is listed.
 
-found = compare_with_original(read_result("results/A"), read_result("again/A"))
-found.unchanged, found.rbo, found.differences
+found = reproduce(Path("results/A"))
+found.unchanged, found.results[""].differences
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import groupby
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-import numpy as np
-
-from pipeline.core.display import counted, p, rounded
+from pipeline.config import Config
+from pipeline.config.files import make_config, with_overrides
+from pipeline.core.display import counted, rounded
 from pipeline.core.errors import InputError
-from pipeline.core.records import Float64, Int64
+from pipeline.core.progress import Progress, silent
 from pipeline.core.table import Cell, Column, Displayed, FilledColumn, Table, table_of
-from pipeline.metrics import reproduction as measured
-from pipeline.metrics.paired import with_ties
-from pipeline.metrics.statistics import t_test
-from pipeline.results.differences import Difference, differences
-from pipeline.results.folder import RUN, SavedResult
+from pipeline.results.folder import RUN, SavedResult, read_result
+from pipeline.results.running import prepare, result_folder, run_each
+from pipeline.results.suite_folder import is_suite, read_suite_result
+from pipeline.storage.artifacts import MANIFEST
+
+NOT_COMPARED = ("name", "cache", "output")
+"""Settings that say where a benchmark is stored, not what it computes."""
+PATHS = ("data.path", "data.corpus_path", "model.name", "model.passages", "model.queries", "rerank.name")
+"""Settings that name files; the hashes of the files say whether their content differs."""
+SHOWN = 10
+"""Queries that a table lists."""
+WHOLE = ""
+"""The name of the only result in the folder of one collection."""
+Results = dict[str, SavedResult]
+"""The results of a folder by collection; `WHOLE` where the folder is not that of a suite."""
 
 
 @dataclass(frozen=True)
-class MeasureAgain:
-    """One measure of both results.
+class Difference:
+    """One thing in which two manifests differ.
 
     Attributes:
-        measure: Its name.
-        original, reproduced: The means over the queries of both.
-        rmse: Root mean square error of the values per query.
-        p_ttest: Of the two-sided paired t-test.
-        effect_ratio: The reproduced difference from the baseline over the original one; None without a
-            baseline, or where the original has no difference.
+        kind: `setting`, `input` (content of data or model files, schema of a stage), `version` or `hardware`.
+        name: A setting by its dotted name, `STAGE: ingredient`, a package, a property of the machine.
+        original, again: The values; "" where a manifest does not have it.
     """
 
-    measure: str
-    original: float
-    reproduced: float
-    rmse: float
-    p_ttest: float
-    effect_ratio: float | None = None
+    kind: str
+    name: str
+    original: str
+    again: str
 
 
-@dataclass(frozen=True, repr=False)
-class Reproduction(Displayed):
-    """A result and its reproduction.
+@dataclass(frozen=True)
+class Reproduction:
+    """A result and the result of running it again.
 
     Attributes:
         name: The result's name.
-        queries: How many both have.
-        unpaired: How many only one of them has.
-        other_rankings: Queries whose rankings are not equal.
-        kendall_tau_union, rbo: Means over the queries; see `pipeline.metrics.reproduction`.
-        measures: Those that both have.
+        queries: Number of queries that either has.
+        changed: The ids of the queries whose ranking or values differ, or that one of them lacks.
+        means: By measure the mean of the original and the mean of the new result.
         differences: What the manifests show to differ.
     """
 
     name: str
     queries: int
-    unpaired: int
-    other_rankings: int
-    kendall_tau_union: float
-    rbo: float
-    measures: list[MeasureAgain]
+    changed: list[str]
+    means: dict[str, tuple[float, float]]
     differences: list[Difference]
 
     @property
     def unchanged(self) -> bool:
-        """Whether all rankings, and the values of every query, are the same."""
-        return not self.unpaired and not self.other_rankings and not any(each.rmse for each in self.measures)
-
-    def within(self, tolerance: float | None) -> bool:
-        """Whether nothing changed, or no RMSE is above a tolerance."""
-        near = tolerance is not None and all(each.rmse <= tolerance for each in self.measures)
-        return self.unchanged or (near and not self.unpaired)
-
-    def json(self) -> dict[str, Any]:
-        """The document that `reproduce --json` prints."""
-        return {"name": self.name, "unchanged": self.unchanged, **asdict(self)}
+        """Whether all rankings and all values are the same."""
+        return not self.changed
 
     def tables(self) -> list[Table]:
-        """The measures, and what differs, if anything does."""
-        names = [each.measure for each in self.measures]
-        columns: list[FilledColumn] = [(Column("measure"), names)]
-        for heading, figures in (
-            ("original", [each.original for each in self.measures]),
-            ("again", [each.reproduced for each in self.measures]),
-            ("effect ratio", [each.effect_ratio for each in self.measures]),
-        ):
-            columns.append((Column(heading, "right"), [Cell(rounded(value), value) for value in figures]))
-        errors = [Cell(f"{each.rmse:.2g}", each.rmse) for each in self.measures]
-        tests = [Cell("" if self.unchanged else p(each.p_ttest), each.p_ttest) for each in self.measures]
-        columns[3:3] = [(Column("RMSE", "right"), errors), (Column("t-test", "right"), tests)]
+        """The measures, and what differs."""
+        columns: list[FilledColumn] = [(Column("measure"), [*self.means])]
+        for place, heading in enumerate(("original", "again")):
+            means = [pair[place] for pair in self.means.values()]
+            columns.append((Column(heading, "right"), [Cell(rounded(mean), mean) for mean in means]))
+        queries = counted(self.queries, "query", "queries")
+        notes = [f"The rankings and values of all {queries} are the same."]
+        if self.changed:
+            listed = ", ".join(self.changed[:SHOWN]) + (", ..." if len(self.changed) > SHOWN else "")
+            notes = [f"{len(self.changed):,} of {queries} differ: {listed}."]
+        if not self.differences:
+            notes.append("No input, setting, version or hardware differs.")
         state = "unchanged" if self.unchanged else "changed"
-        tables = [table_of(f"{self.name}: {state}", columns, [*self._rankings(), self._cause()])]
+        tables = [table_of(f"{self.name}: {state}", columns, notes)]
         if self.differences:
-            rows = [(each.kind, each.name, each.original, each.reproduced) for each in self.differences]
+            rows = [(each.kind, each.name, each.original, each.again) for each in self.differences]
             heads = Column("what", wrap="never"), Column("name"), Column("original"), Column("again")
             tables.append(Table("what differs", heads, rows))
         return tables
 
-    def _rankings(self) -> list[str]:
-        queries = counted(self.queries, "query", "queries")
-        if self.unchanged:
-            return [f"The rankings and values of all {queries} are the same."]
-        notes = [
-            f"Kendall's tau union {self.kendall_tau_union:.4f}, rank-biased overlap {self.rbo:.4f}: the "
-            f"rankings of {self.other_rankings:,} of {queries} differ."
-        ]
-        if self.unpaired:
-            notes.append(f"{counted(self.unpaired, 'query', 'queries')} in one of the results only.")
-        return notes
-
-    def _cause(self) -> str:
-        """A sentence that names what differs, input and model first."""
-        if not self.differences:
-            nothing = "No input, model, setting, version or hardware differs, as the manifests say"
-            return f"{nothing}." if self.unchanged else f"{nothing}: the computation itself varies."
-        kinds = list(dict.fromkeys(each.kind for each in self.differences))
-        named = [f"{kind} ({_some([d.name for d in self.differences if d.kind == kind])})" for kind in kinds]
-        return f"{'Although these differ' if self.unchanged else 'By what differs'}: {', '.join(named)}."
-
 
 @dataclass(frozen=True, repr=False)
-class SuiteReproduction(Displayed):
-    """A result of a suite and its reproduction.
-
-    Attributes:
-        name: Of the suite's folder.
-        collections: Of each collection that has a result.
-    """
+class Reproductions(Displayed):
+    """The reproductions of all results of a folder, by collection."""
 
     name: str
-    collections: dict[str, Reproduction]
+    results: dict[str, Reproduction]
 
     @property
     def unchanged(self) -> bool:
-        """Whether that is so of all collections."""
-        return all(each.unchanged for each in self.collections.values())
-
-    def within(self, tolerance: float | None) -> bool:
-        """Whether that is so of all collections."""
-        return all(each.within(tolerance) for each in self.collections.values())
+        """Whether all results are unchanged."""
+        return all(each.unchanged for each in self.results.values())
 
     def json(self) -> dict[str, Any]:
         """The document that `reproduce --json` prints."""
-        collections = {name: each.json() for name, each in self.collections.items()}
-        return {"name": self.name, "unchanged": self.unchanged, "collections": collections}
+        found = {
+            name: {"name": each.name, "unchanged": each.unchanged, **asdict(each)}
+            for name, each in self.results.items()
+        }
+        if WHOLE in found:
+            return found[WHOLE]
+        return {"name": self.name, "unchanged": self.unchanged, "collections": found}
 
     def tables(self) -> list[Table]:
-        """A collection a row, and then what the tables of the changed ones show."""
-        found = self.collections.values()
-        errors = [max(each.measures, key=lambda measure: measure.rmse) for each in found]
-        columns: list[FilledColumn] = [
-            (Column("collection"), [*self.collections]),
-            (Column("other rankings", "right"), [_of(each.other_rankings, each.queries) for each in found]),
-            (Column("tau union", "right"), [_rounded(each.kendall_tau_union) for each in found]),
-            (Column("RBO", "right"), [_rounded(each.rbo) for each in found]),
-            (Column("largest RMSE", "right"), [Cell(f"{each.rmse:.2g}", each.rmse) for each in errors]),
-            (Column("of"), [each.measure if each.rmse else "" for each in errors]),
-        ]
-        state = "unchanged" if self.unchanged else "changed"
-        changed = [each for each in found if not each.unchanged]
-        return [
-            table_of(f"{self.name}: {state}", columns),
-            *(table for each in changed for table in each.tables()),
-        ]
+        """The tables of each result."""
+        return [table for each in self.results.values() for table in each.tables()]
 
 
-def _of(count: int, total: int) -> Cell:
-    return Cell(f"{count:,} of {total:,}", count)
+def reproduce(
+    folder: Path,
+    against: Path | None = None,
+    overrides: Sequence[str] = (),
+    output: Path | None = None,
+    cache: Path | None = None,
+    progress: Progress = silent,
+) -> Reproductions:
+    """Run a result again and compare; arguments as of `pipeline.api.reproduce`."""
+    originals = _read(folder)
+    if against is not None:
+        return _compare(folder, originals, against, _read(against))
+    with TemporaryDirectory(prefix="benchmarco-") as place:
+        stored, written = str(cache or Path(place, "indexes")), output or Path(place, "results")
+        return _compare(
+            folder, originals, written, _run(folder, originals, overrides, stored, written, progress)
+        )
 
 
-def _rounded(value: float) -> Cell:
-    return Cell(rounded(value), value)
+def _read(folder: Path) -> Results:
+    return dict(read_suite_result(folder).results) if is_suite(folder) else {WHOLE: read_result(folder)}
 
 
-def compare_with_original(
-    original: SavedResult,
-    reproduced: SavedResult,
-    baselines: tuple[SavedResult, SavedResult] | None = None,
-) -> Reproduction:
-    """Compare a result with its reproduction.
+def _compare(folder: Path, originals: Results, other: Path, again: Results) -> Reproductions:
+    if again.keys() != originals.keys():
+        raise InputError(
+            f"{folder} and {other} are not of the same collections",
+            allowed="results of one collection, or of one suite of which the same collections were run",
+            fix="name another folder",
+        )
+    found = {name: compare_with_original(result, again[name]) for name, result in originals.items()}
+    return Reproductions(folder.resolve().name, found)
 
-    Args:
-        original: The result.
-        reproduced: The same, run again.
-        baselines: A baseline of the original and its reproduction, for effect ratios.
+
+def _run(
+    folder: Path, results: Results, overrides: Sequence[str], cache: str, output: Path, progress: Progress
+) -> Results:
+    """Run the manifests of results; those of a suite are written below its name."""
+    parent = output if WHOLE in results else output / folder.resolve().name
+    configs = {name: _config(result, overrides, cache, parent) for name, result in results.items()}
+    for name, config in configs.items():
+        if results[name].folder.resolve() == result_folder(config, None).resolve():
+            raise InputError(
+                f"output {parent}: the result that is run again is there",
+                allowed="another folder",
+                fix="name one that does not hold it",
+            )
+    again = {}
+    runs = prepare([*configs.values()], None, progress, fresh=False)
+    for name, outcome in zip(configs, run_each(runs, progress), strict=True):
+        if outcome.result is None:
+            raise outcome.error or RuntimeError(f"{outcome.config.name} was not run")
+        again[name] = read_result(outcome.result.folder)
+    return again
+
+
+def _config(result: SavedResult, overrides: Sequence[str], cache: str, output: Path) -> Config:
+    """The config of a result's manifest, changed by `key.path=value` strings."""
+    raw = with_overrides(copy.deepcopy(result.manifest.config), overrides)
+    config = make_config(raw, result.folder / MANIFEST)
+    return config.model_copy(update={"cache": cache, "output": str(output)})
+
+
+def compare_with_original(original: SavedResult, again: SavedResult) -> Reproduction:
+    """Compare a result with the result of running it again.
 
     Raises:
-        InputError: They have no query or no measure in common, or a baseline lacks a query.
+        InputError: They have no measure in common.
     """
-    theirs = set(reproduced.query_ids)
-    queries = [query for query in original.query_ids if query in theirs]
-    measures = [name for name in original.measures if name in reproduced.measures]
-    if not queries or not measures:
-        what = "measure" if queries else "query"
+    measures = [name for name in original.measures if name in again.measures]
+    if not measures:
         raise InputError(
-            f"{original.folder} and {reproduced.folder} have no {what} in common",
+            f"{original.folder} and {again.folder} have no measure in common",
             allowed="a result and one of the same benchmark",
             fix="name the result that was run again",
         )
-    ours, again = (_values(result, queries, measures) for result in (original, reproduced))
-    changes = with_ties(ours - again, np.maximum(np.abs(ours), np.abs(again)))
-    errors = measured.root_mean_square_error(changes, np.zeros_like(changes))
-    tests = t_test(changes)
-    effects = [None] * len(measures)
-    if baselines:
-        of_baselines = [_values(result, queries, measures) for result in baselines]
-        ratios = measured.effect_ratio(ours - of_baselines[0], again - of_baselines[1])
-        effects = [None if np.isnan(ratio) else ratio for ratio in ratios.tolist()]
-    first, second = read_rankings([original.folder / RUN, reproduced.folder / RUN], queries)
+    first, second = (_by_query(result, measures) for result in (original, again))
     return Reproduction(
         name=original.record.name,
-        queries=len(queries),
-        unpaired=len({*original.query_ids} ^ theirs),
-        other_rankings=int((~measured.same_rankings(first, second)).sum()),
-        kendall_tau_union=float(measured.kendall_tau_union(first, second).mean()),
-        rbo=float(measured.rank_biased_overlap(first, second).mean()),
-        measures=[
-            MeasureAgain(*row)
-            for row in zip(
-                measures,
-                ours.mean(axis=0).tolist(),
-                again.mean(axis=0).tolist(),
-                errors.tolist(),
-                tests.tolist(),
-                effects,
-                strict=True,
-            )
-        ],
-        differences=differences(original, reproduced),
+        queries=len(first | second),
+        changed=[query for query in first | second if first.get(query) != second.get(query)],
+        means={name: (original.record.metrics[name], again.record.metrics[name]) for name in measures},
+        differences=differences(original, again),
     )
 
 
-def read_rankings(files: Sequence[Path], queries: Sequence[str]) -> list[Int64]:
-    """The rankings of run files as int64 [queries, k] each, padded with -1.
-
-    Documents are numbered in the order of their ids, alike in all files.
-
-    Raises:
-        InputError: A file is not a run.
-    """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    from pipeline.formats.runs import read_run
-    from pipeline.metrics.evaluation import lines_by_query, row_numbers
-
-    runs = [read_run(file) if file.stat().st_size else None for file in files]  # empty: nothing was found
-    chunks = [chunk for run in runs if run for chunk in run.documents.chunks]
-    ids = pc.unique(pa.chunked_array(chunks, pa.string()))
-    ids = ids.take(pc.sort_indices(ids))
-    wanted = pa.array(queries, pa.string())
-    rankings = []
-    for run in runs:
-        if run is None:
-            rankings.append(np.zeros((len(queries), 0), np.int64))
-            continue
-        rows = row_numbers(run.query_ids, wanted, absent=len(queries))
-        lines, _ = lines_by_query(rows, run, len(queries))
-        numbers = np.append(row_numbers(run.documents, ids), -1)
-        rankings.append(numbers[lines])
-    return rankings
-
-
-def _values(result: SavedResult, queries: Sequence[str], measures: Sequence[str]) -> Float64:
-    """float64 [queries, measures] of a result, in these orders."""
-    lacking = {*queries} - {*result.query_ids} or {*measures} - {*result.measures}
-    if lacking:
-        raise InputError(
-            f"{result.folder} has no values of '{min(lacking)}'",
-            allowed="a baseline with the queries and measures of the result",
-            fix="run it on the same data, with the same evaluate.measures",
-        )
-    rows = {query: row for row, query in enumerate(result.query_ids)}
+def _by_query(result: SavedResult, measures: Sequence[str]) -> dict[str, tuple[list[float], int]]:
+    """For each query its values and a hash of its ranking."""
+    with open(result.folder / RUN, encoding="utf-8") as file:
+        lines = (line.split() for line in file)
+        rankings = {
+            query: hash(tuple(each[2] for each in hits))
+            for query, hits in groupby(lines, lambda line: line[0])
+        }
     columns = [result.measures.index(name) for name in measures]
-    values: Float64 = result.values[[rows[query] for query in queries]][:, columns]
-    return values
+    values = result.values[:, columns].tolist()
+    return {query: (row, rankings.get(query, 0)) for query, row in zip(result.query_ids, values, strict=True)}
 
 
-def _some(names: Sequence[str]) -> str:
-    """The first names, and how many more there are."""
-    first = ", ".join(names[:4])
-    return f"{first} and {len(names) - 4} more" if len(names) > 4 else first
+def differences(original: SavedResult, again: SavedResult) -> list[Difference]:
+    """All differences that the manifests of two results show, each once: settings first, then inputs."""
+    ours, theirs = original.manifest, again.manifest
+    found = [
+        each
+        for each in _differing("setting", flatten(ours.config), flatten(theirs.config))
+        if each.name not in (*NOT_COMPARED, *PATHS)
+    ]
+    for stage in dict.fromkeys([*ours.recipes, *theirs.recipes]):
+        leaves = (_ingredients(recipes.get(stage, {})) for recipes in (ours.recipes, theirs.recipes))
+        for each in _differing("input", *leaves):
+            # What a setting already says is not said again by every stage that the setting shapes.
+            if not any((each.original, each.again) == (known.original, known.again) for known in found):
+                found.append(Difference("input", f"{stage}: {each.name}", each.original, each.again))
+    found += _differing("version", ours.versions, theirs.versions)
+    found += _differing("hardware", _machine(original), _machine(again))
+    return found
+
+
+def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Values of nested mappings by their dotted names."""
+    flat: dict[str, Any] = {}
+    for name, value in config.items():
+        flat |= flatten(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
+    return flat
+
+
+def as_text(value: Any) -> str:
+    """A value as it is shown: JSON, without quotes around a text."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _differing(kind: str, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Iterator[Difference]:
+    for name in dict.fromkeys([*ours, *theirs]):
+        if ours.get(name) != theirs.get(name):
+            values = [as_text(each[name]) if name in each else "" for each in (ours, theirs)]
+            yield Difference(kind, name, *values)
+
+
+def _ingredients(recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a stage's recipe without the keys of other stages, which follow from other values."""
+    return {
+        name: value
+        for name, value in flatten(recipe).items()
+        if "." in name or not (isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value))
+    }
+
+
+def _machine(result: SavedResult) -> dict[str, Any]:
+    """The hardware of a result, and the threads of its stages; free memory does not count."""
+    machine = result.manifest.hardware.found()
+    machine.pop("memory_gb", None)
+    threads = {row.threads for row in result.record.all_stages if row.threads}
+    return {**machine, "threads": max(threads)} if threads else machine

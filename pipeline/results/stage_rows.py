@@ -95,7 +95,6 @@ class StageRow(Record):
         made_at: When the artifact was begun, as UTC in ISO 8601.
         hardware: The machine that the artifact was made on.
         threads: How many threads libraries could use there.
-        energy_joules: Of the processors of the machine while it was made; None where they do not tell.
         found: How many of its rows were copied, as their texts had been encoded before.
         encoding: What encoding texts, or scoring pairs, cost.
         pairs: Of a reranker, how many pairs were scored before and how many now.
@@ -112,7 +111,6 @@ class StageRow(Record):
     made_at: str | None = None
     hardware: Hardware | None = None
     threads: int | None = None
-    energy_joules: float | None = None
     encoding: EncodingUsage | None = None
     found: int | None = None
     pairs: PairCounts | None = None
@@ -125,9 +123,7 @@ class StageRow(Record):
         figures = {name: made.get(name) for name in copied}
         figures["bytes"] = outcome.artifact.bytes if outcome.artifact else None
         figures["made_at"] = made.get("at")
-        figures |= {
-            name: made[name] for name in ("encoding", "found", "pairs", "energy_joules") if name in made
-        }
+        figures |= {name: made[name] for name in ("encoding", "found", "pairs") if name in made}
         return cls(stage=outcome.stage, key=outcome.key, reused=outcome.reused, **figures)
 
     @property

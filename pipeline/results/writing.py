@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.core import machine
 from pipeline.core.errors import InputError
-from pipeline.results import ir_metadata
 from pipeline.results.folder import FILES, METRICS, PER_QUERY, RUN, Result, read_record
-from pipeline.results.records import Manifest, Metrics
+from pipeline.results.records import Manifest
 from pipeline.results.stage_rows import StageRow
 from pipeline.results.workload import models_used
 from pipeline.storage import locks, whole_files
@@ -93,11 +92,8 @@ def write_result(
         "wall_seconds": round(seconds, 3),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-    described = ir_metadata.ir_metadata(
-        benchmark.config, Metrics.model_validate(metrics), Manifest.model_validate(manifest)
-    )
     check_folder(folder)
-    _write_files(folder, metrics, manifest, described, [evaluate.path(PER_QUERY), ranking.path(RUN)])
+    _write_files(folder, metrics, manifest, [evaluate.path(PER_QUERY), ranking.path(RUN)])
     return Result(folder, metrics)
 
 
@@ -125,7 +121,6 @@ def _write_files(
     folder: Path,
     metrics: Mapping[str, Any],
     manifest: Mapping[str, Any],
-    described: str,
     copied: Sequence[Path],
 ) -> None:
     """Write the files, the manifest last, while no other run writes to the folder."""
@@ -137,7 +132,6 @@ def _write_files(
     _keep_other(folder, manifest["recipes"])
     (folder / MANIFEST).unlink(missing_ok=True)
     whole_files.write_whole(folder / METRICS, _json(metrics))
-    whole_files.write_whole(folder / ir_metadata.NAME, described.encode())
     for source in copied:
         with whole_files.replacing(folder / source.name) as temporary:
             shutil.copyfile(source, temporary)
@@ -159,7 +153,7 @@ def _keep_other(folder: Path, recipes: Mapping[str, Any]) -> None:
         return
     kept = next(path for n in count(1) if not (path := folder.with_name(f"{folder.name}~{n}")).exists())
     kept.mkdir()
-    for name in (ir_metadata.NAME, *FILES):  # the manifest last: with it, the folder is complete
+    for name in FILES:  # the manifest last: with it, the folder is complete
         if (folder / name).is_file():
             try:
                 os.link(folder / name, kept / name)

@@ -1,13 +1,11 @@
-"""`benchmarco doctor` says what is installed, what runs and how fast, and what it cannot reach."""
+"""`benchmarco doctor` says what is installed, which backends run, and what it cannot reach."""
 
 from __future__ import annotations
 
 import json
-import sys
 from importlib import metadata
 from pathlib import Path
 
-import numpy as np
 import pytest
 from huggingface_hub import close_session, constants
 from typer.testing import CliRunner
@@ -15,26 +13,20 @@ from typer.testing import CliRunner
 from pipeline.cli import app
 from pipeline.config import BACKENDS
 from pipeline.core import installation
-from pipeline.encoders import products
-from pipeline.encoders.native.heads import project
 
 
 @pytest.fixture(autouse=True)
-def _brief(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One product of each kind is enough to see that it is measured."""
-    monkeypatch.setattr(products, "SECONDS", 0.0)
+def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
 
 
-def test_it_names_every_backend_and_measures_those_that_multiply(tmp_path: Path) -> None:
+def test_it_names_every_backend_and_says_what_runs(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["doctor", "--json", "--cache", str(tmp_path / "not" / "there")])
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
     rows = found["backends"]
     assert {row["backend"] for row in rows} == {name.split()[0] for name in BACKENDS} - {"auto"}
-    measured = [row for row in rows if row["precision"]]
-    assert [row for row in measured if not row["gflops"] or not row["state"].startswith("runs")] == []
-    assert {"flag", "sentence-transformers", "openvino", "native"} == {row["backend"] for row in measured}
+    assert [row for row in rows if not row["state"].startswith("runs")] == []
     assert found["disks"]["cache"]["folder"] == str(tmp_path / "not" / "there")
     assert found["disks"]["cache"]["free_bytes"] > 0
     assert found["hub"] == {
@@ -48,7 +40,6 @@ def test_it_names_every_backend_and_measures_those_that_multiply(tmp_path: Path)
 
 
 def test_what_is_missing_is_said_with_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "openvino", None)  # as if it were not installed
     monkeypatch.setattr(
         installation, "_version", lambda name: None if name in ("openvino", "ray", "openai") else "1"
     )
@@ -70,10 +61,3 @@ def test_a_hub_that_does_not_answer_is_given_up_on(monkeypatch: pytest.MonkeyPat
     close_session()
     assert not asked.reachable
     assert "Connect" in asked.said
-
-
-def test_the_product_that_is_timed_is_the_product() -> None:
-    random = np.random.default_rng(1)
-    x = random.standard_normal((100, 128), np.float32)
-    weights = random.standard_normal((192, 128), np.float32)
-    np.testing.assert_allclose(project(x, products.packed_layer(weights)), x @ weights.T, atol=0.01)

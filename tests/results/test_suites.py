@@ -68,7 +68,7 @@ def test_a_macro_mean_is_the_mean_of_the_single_runs(place: Path) -> None:
         assert low < np.mean(means) < high
     for name in NAMES:
         files = {path.name for path in (place / "out/three" / name).iterdir()}
-        assert files == {"ir-metadata.yml", "metrics.json", "per_query.csv", "run.trec", "manifest.json"}
+        assert files == {"metrics.json", "per_query.csv", "run.trec", "manifest.json"}
         assert result.results[name].record.metrics == single[name].metrics
     written = json.loads((place / "out/three/suite.json").read_text(encoding="utf-8"))
     assert written == result.metrics
