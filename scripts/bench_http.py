@@ -23,8 +23,9 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.config import BACKENDS
+from pipeline.config.model import HttpSettings
 from pipeline.core.progress import silent
+from pipeline.encoders.http.backend import Served
 from pipeline.engines import Part, ServerEngine, jobs
 
 DIMENSION, BATCH = 384, 32
@@ -83,8 +84,8 @@ def bare(url: str, texts: list[str], concurrency: int) -> None:
 
 def ours(url: str, texts: list[str], concurrency: int) -> None:
     """Ask as a run does: in parts, two of them at a time."""
-    config = BACKENDS.make(backend="http", url=url, name="m", batch_size=BATCH, concurrency=concurrency)
-    engine = ServerEngine(config.open().load)
+    config = HttpSettings(backend="http", url=url, name="m", batch_size=BATCH, concurrency=concurrency)
+    engine = ServerEngine(Served(config).load)
     engine.load(1)
     size = len(texts) // 4
     parts = [

@@ -31,12 +31,13 @@ from bench_encode import layer_shape, named, ours, parser_of, passages
 from numba import njit
 
 from pipeline.config import BACKENDS
+from pipeline.config.model import NativeSettings
 from pipeline.core import machine
 from pipeline.encoders import Model, resolve, token_counter
 from pipeline.encoders.native import attention
 from pipeline.encoders.native.attention import EVERYWHERE
-from pipeline.encoders.native.backend import NativeSettings
 from pipeline.encoders.native.layers import BLOCK, multiply_rows
+from pipeline.encoders.native.outputs import NativeOpener
 from pipeline.encoders.native.packed_model import PackedModel
 from pipeline.encoders.native.rows import add_and_normalize, scale_sums
 from pipeline.encoders.native.running import TOKENS
@@ -198,7 +199,9 @@ def main() -> None:
             runs.append(time.perf_counter() - started)
         free = 0.0
         if steps.first_alone:
-            network = config.load(model, config.prepare(model, store).folder).network
+            opener = NativeOpener()
+            loaded: Any = opener.load(config, model, opener.prepare(model, store).folder)
+            network = loaded.network
             free = share_of_free_last_layer(network, round(lengths.mean()), arguments.rounds)
     cpu = machine.hardware()["cpu"]
     print(

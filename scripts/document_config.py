@@ -24,9 +24,9 @@ One YAML file is one benchmark; `benchmarco schema` prints the same as JSON Sche
 are refused. Relative paths are taken from the config file's folder, `cache` and `output` from the working
 directory. Any key can be set for one run: `--set search.top_k=100`.
 
-`data`, `model` and `rerank` have kinds, chosen by `data.source`, by `model.backend` and `model.output`, and
-by `rerank.backend`: a kind has the settings of the first table and of those under its name. A setting of
-another kind is refused, except with its default value. `data.collections` and `data.suite` name several
+`data`, `model` and `rerank` have kinds, chosen by `data.source`, `model.backend` and `rerank.backend`: a kind
+has the settings of the first table and of those under its name. A setting of another kind, or of another
+`model.output`, is refused, except with its default value. `data.collections` and `data.suite` name several
 collections, and need no `data.source`: see [suites](suites.md). Retrievers in `fuse.of` are numbered from 1:
 `--set fuse.of.2.model.precision=bf16`.
 
@@ -75,20 +75,14 @@ def kind_tables(name: str, kinds: Kinds[Any]) -> list[str]:
             users.setdefault(model, []).append(kind)
     parts = []
     for model, named in sorted(users.items(), key=lambda item: -len(item[1])):
-        own = {key: model.model_fields[key] for key in settings_of(model) if key not in kinds.choosing}
+        own = {key: model.model_fields[key] for key in settings_of(model) if key != kinds.field}
         others = [settings_of(kinds[kind]) for kind in named if kinds[kind] is not model]
         if others:  # a setting that each of the kinds declares again is in their tables
             own = {key: own[key] for key in own if not all(key in each for each in others)}
-        names = ", ".join(shown(kind, kinds) for kind in named)
+        names = ", ".join(f"`{kind}`" for kind in named)
         text = f"\n### `{name}.{kinds.field}`: {names}\n{first_line(model)}"
         parts.append(f"{text}\n\n{table(name, own)}" if own else f"{text} No settings of its own.\n")
     return parts
-
-
-def shown(name: str, kinds: Kinds[Any]) -> str:
-    """The name of a kind, and of its variant, if it is not the default one."""
-    kind, _, variant = name.partition(" ")
-    return f"`{kind}` with `{kinds.variant.field}: {variant}`" if kinds.variant and variant else f"`{kind}`"
 
 
 def settings_of(model: type[BaseModel]) -> list[str]:
@@ -115,9 +109,8 @@ def table(name: str, settings: Mapping[str, Any], kinds: Kinds[Any] | None = Non
     rows = []
     for key, field in settings.items():
         if kinds and key == kinds.field:
-            names, default = ", ".join(f"`{kind}`" for kind in kinds.names), kinds.default
+            names, default = ", ".join(f"`{kind}`" for kind in kinds), kinds.default
             rows.append(row(name, key, field, f"`{default}`" if default else "required", names))
-            rows += variant_row(name, kinds)
         else:
             default = "required" if field.is_required() else f"`{plain(field.default)}`"
             rows.append(row(name, key, field, default, allowed(field.annotation)))
@@ -125,20 +118,12 @@ def table(name: str, settings: Mapping[str, Any], kinds: Kinds[Any] | None = Non
     return head + "".join(rows)
 
 
-def variant_row(name: str, kinds: Kinds[Any]) -> list[str]:
-    """The row of the setting that chooses a kind's variant."""
-    if not kinds.variant:
-        return []
-    key, default = kinds.variant
-    values = dict.fromkeys([default, *(each.partition(" ")[2] for each in kinds if " " in each)])
-    field = next(kinds[kind].model_fields[key] for kind in kinds if key in kinds[kind].model_fields)
-    return [row(name, key, field, f"`{default}`", ", ".join(f"`{value}`" for value in values))]
-
-
 def row(name: str, key: str, field: Any, default: str, values: str) -> str:
     shapes = " ".join(field.json_schema_extra["shapes"])
+    outputs = field.json_schema_extra["outputs"]
+    doc = f"{field.description} (output {', '.join(outputs)})" if outputs else field.description
     dotted = f"{name}.{key}" if name else key
-    cells = (f"`{dotted}`", default, values, field.description, shapes)
+    cells = (f"`{dotted}`", default, values, doc, shapes)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
 
 

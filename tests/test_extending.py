@@ -1,24 +1,39 @@
-"""A source, a backend and a retriever kind defined outside the package, each registered by one line."""
+"""A source, a backend, a reranker and a kind of retriever from outside the package, a line for each."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from tokenizers import Tokenizer
 
-from pipeline import load_config, run_benchmark
-from pipeline.config import BACKENDS, SOURCES, DataSettings, DenseEncoderSettings, ModelSettings, setting
+from pipeline import load_config, registry, run_benchmark
+from pipeline.config import (
+    BACKENDS,
+    RERANKERS,
+    SOURCES,
+    DataSettings,
+    EncoderSettings,
+    ModelSettings,
+    RerankSettings,
+    setting,
+)
+from pipeline.core.progress import Bar
 from pipeline.core.records import Float32, Int64, Ranking
-from pipeline.data.sources import OPENERS
+from pipeline.data import sources
+from pipeline.encoders import Usage, backends
 from pipeline.encoders.batching import TokenBatch
+from pipeline.encoders.opener import Opener
 from pipeline.formats.judgments import Judgments, make_judgments
 from pipeline.formats.records import Batch as Records
+from pipeline.models.model import Model
+from pipeline.rerankers import Reranker
+from pipeline.rerankers import backends as reranker_backends
 from pipeline.retrievers.ranking import open_ranking, save_ranking
 from pipeline.retrievers.retriever import Retriever
 from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, Plan, Stage
@@ -61,10 +76,13 @@ class ToySource:
 
 
 # A backend: its settings and its class, here a bag of tokens.
-class BagSettings(DenseEncoderSettings):
-    backend: Literal["bag"] = DenseEncoderSettings.narrowed("backend")
+class BagSettings(EncoderSettings):
+    backend: Literal["bag"] = EncoderSettings.narrowed("backend")
+    output: Literal["dense"] = EncoderSettings.narrowed("output", "dense")
 
-    def load(self, model: Any, store: Any) -> Bag:
+
+class BagOpener(Opener[BagSettings, Model, Any]):
+    def load(self, settings: BagSettings, model: Model, prepared: Path | None) -> Bag:
         return Bag(model)
 
 
@@ -80,6 +98,22 @@ class Bag:
             for vector, ids, mask in zip(vectors, batch.ids, batch.mask, strict=True):
                 np.add.at(vector, ids[mask == 1] % self.dimension, 1)
             yield batch.rows, vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+# A reranker: its settings and its class, here the shortest passage first.
+class LengthSettings(RerankSettings):
+    backend: Literal["shortest"] = RerankSettings.narrowed("backend")
+
+
+class LengthOpener(Opener[LengthSettings, Reranker, Any]):
+    def load(self, settings: LengthSettings, model: Reranker, prepared: Path | None) -> Shortest:
+        return Shortest()
+
+
+class Shortest:
+    def score(self, pairs: Sequence[tuple[str, str]], usage: Usage, bar: Bar) -> Float32:
+        bar.update(len(pairs))
+        return np.array([-len(passage) for _, passage in pairs], np.float32)
 
 
 # A kind of retriever: its settings and its stages, here a single one.
@@ -102,20 +136,23 @@ class CommonWords(Retriever):
 
 
 class CommonWordsSettings(ModelSettings):
-    retriever: ClassVar[Any] = CommonWords
     backend: Literal["common-words"] = ModelSettings.narrowed("backend")
     repeat: int = setting(1, "changes nothing but the key", shapes="search", ge=1)
 
 
 @pytest.fixture(autouse=True)
-def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    for kinds in (SOURCES, BACKENDS):
-        monkeypatch.setattr(kinds, "_classes", dict(kinds._classes))
-        monkeypatch.setattr(kinds, "_adapter", None)
-    monkeypatch.setitem(OPENERS, "toy", lambda settings: ToySource(settings.upper))
-    SOURCES.register("toy", ToySettings)
-    BACKENDS.register("bag", BagSettings)
-    BACKENDS.register("common-words", CommonWordsSettings)
+def _registered() -> Iterator[None]:
+    tables: list[dict[str, Any]] = [sources.OPENERS, backends.OPENERS, reranker_backends.OPENERS]
+    kinds = [each._classes for each in (SOURCES, BACKENDS, RERANKERS)]
+    before = [(table, dict(table)) for table in (*tables, *kinds, registry.KINDS)]
+    registry.register_source(ToySettings, lambda settings: ToySource(settings.upper))
+    registry.register_backend(BagSettings, BagOpener)
+    registry.register_reranker(LengthSettings, LengthOpener)
+    registry.register_kind(CommonWordsSettings, CommonWords)
+    yield
+    for table, content in before:
+        table.clear()
+        table.update(content)
 
 
 @pytest.mark.parametrize("model", ["{backend: bag, name: all-minilm-l6-v2}", "{backend: common-words}"])
@@ -133,6 +170,19 @@ def test_a_benchmark_runs_on_them(tmp_path: Path, model: str) -> None:
     assert again.reused == [stage["stage"] for stage in again.metrics["stages"]]
     louder = run_benchmark(load_config(tmp_path / "toy.yaml", ["data.upper=true"]))
     assert louder.reused == []
+
+
+def test_a_reranker_from_outside_scores_pairs(tmp_path: Path) -> None:
+    rerank = "{backend: shortest, name: all-minilm-l6-v2, depth: 3}"
+    (tmp_path / "toy.yaml").write_text(
+        f"name: toy\ndata: {{source: toy}}\nmodel: {{backend: common-words}}\nrerank: {rerank}\n"
+        "search: {top_k: 3}\nevaluate: {measures: [mrr@3]}\n"
+        f"cache: {tmp_path}/indexes\noutput: {tmp_path}/results\n",
+        encoding="utf-8",
+    )
+    result = run_benchmark(load_config(tmp_path / "toy.yaml"))
+    lines = (result.folder / "run.trec").read_text(encoding="utf-8").splitlines()
+    assert [line.split()[2] for line in lines[:3]] == ["p2", "p1", "p3"]
 
 
 def test_the_schema_and_the_messages_know_them(tmp_path: Path) -> None:

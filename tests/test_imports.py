@@ -22,12 +22,12 @@ FLOORS = (
     "encoders rerankers search",
     "engines",
     "retrievers",
+    "registry",
     "run",
     "results",
     "report",
     "api __init__",
-    "cli",
-    "__main__",
+    "cli __main__",
 )
 """From the ground up: a module may import modules of its own floor and of those below."""
 

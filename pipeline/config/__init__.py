@@ -6,17 +6,7 @@ from pipeline.config.engine import EngineConfig
 from pipeline.config.evaluate import MEASURES, EvaluateConfig
 from pipeline.config.fuse import FuseConfig, PartConfig
 from pipeline.config.index import FLAT, IndexConfig
-from pipeline.config.model import (
-    BACKENDS,
-    DenseEncoderSettings,
-    EncoderSettings,
-    ModelSettings,
-    MultiVectorEncoderSettings,
-    MultiVectorSettings,
-    SparseEncoderSettings,
-    SparseSettings,
-    VectorSettings,
-)
+from pipeline.config.model import BACKENDS, EncoderSettings, ModelSettings, RowSettings
 from pipeline.config.rerank import RERANKERS, RerankSettings, ScorerSettings
 from pipeline.config.search import SearchConfig
 from pipeline.config.settings import STAGES, keyed_settings, setting
@@ -24,9 +14,9 @@ from pipeline.config.suites import DATA
 
 __all__ = [
     "BACKENDS", "DATA", "FLAT", "MEASURES", "RERANKERS", "SOURCES", "STAGES", "Config",
-    "DataSettings", "DenseEncoderSettings", "EncoderSettings", "EngineConfig", "EvaluateConfig",
-    "FuseConfig", "IndexConfig", "ModelSettings", "MultiVectorEncoderSettings", "MultiVectorSettings",
-    "PartConfig", "RerankSettings", "ScorerSettings", "SearchConfig",
-    "SparseEncoderSettings", "SparseSettings", "VectorSettings", "json_schema", "keyed_settings",
+    "DataSettings", "EncoderSettings", "EngineConfig", "EvaluateConfig",
+    "FuseConfig", "IndexConfig", "ModelSettings",
+    "PartConfig", "RerankSettings", "RowSettings", "ScorerSettings", "SearchConfig",
+    "json_schema", "keyed_settings",
     "of_each_collection", "setting",
 ]  # fmt: skip

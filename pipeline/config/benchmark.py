@@ -83,7 +83,7 @@ class Config(Section):
         assert self.model is not None
         self.model.check(index, search)
         check_chunks(self.data.chunks, self.model, index, search)
-        if search.rescore is not None and not getattr(self.model, "is_quantized", False):
+        if search.rescore is not None and not self.model.is_quantized:
             raise ValueError(
                 "search.rescore scores the hits of quantized vectors again: leave it out, or set "
                 "model.vector_precision to int8 or binary"
@@ -95,13 +95,6 @@ class Config(Section):
             )
         if search.memory_mb is not None and index.shards > 1:
             raise ValueError("search.memory_mb searches without an index: leave out index.shards")
-
-    @property
-    def retriever(self) -> Any:
-        """The class of the retriever, or "module:class"; one that is made of others names theirs in turn."""
-        section = self.rerank or self.fuse or self.model
-        assert section is not None
-        return section.retriever
 
     @property
     def label(self) -> str:
@@ -231,7 +224,9 @@ def json_schema() -> dict[str, Any]:
 
     def strip(value: Any) -> Any:
         if isinstance(value, dict):
-            return {key: strip(inner) for key, inner in value.items() if key not in ("shapes", "keyed")}
+            return {
+                key: strip(inner) for key, inner in value.items() if key not in ("shapes", "keyed", "outputs")
+            }
         return [strip(inner) for inner in value] if isinstance(value, list) else value
 
     stripped: dict[str, Any] = strip(Config.model_json_schema())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal, Self, get_args
+from typing import Annotated, Literal, Self, get_args
 
 from pydantic import model_validator
 
@@ -48,9 +48,6 @@ class PartConfig(Section):
 
 class FuseConfig(Section):
     """Retrievers, and how their rankings are joined into one."""
-
-    retriever: ClassVar[Any] = "pipeline.retrievers.fused:Fused"
-    """The class of the retriever, or "module:class" to import it from."""
 
     method: MethodName = setting(
         "rrf", "how ranks or scores are joined; see docs/rerank-and-fuse.md", shapes="fuse"

@@ -1,23 +1,17 @@
 """The kinds of a section: one settings class for each, chosen by the value of one setting.
 
 `Kinds` is a registry and, as the metadata of a config's field, a discriminated union of pydantic: a file may
-give the settings of the kind that it names, and no others. A kind's class is defined in the module of the
-source or backend that it configures, so the registry names it as "module:class" and imports it when needed.
-
-Kinds may have variants, chosen by a second setting: a backend runs a model for its dense vectors, and, as the
-kind "flag sparse", for its word weights.
+give the settings of the kind that it names, and no others.
 """
 
 from __future__ import annotations
 
 import functools
-import importlib
 import operator
 from collections.abc import Collection, Iterator, Mapping
-from typing import Annotated, Any, Generic, NamedTuple, TypeVar, get_args
+from typing import Annotated, Any, Generic, TypeVar, get_args
 
 from pydantic import (
-    Discriminator,
     Field,
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
@@ -34,23 +28,14 @@ from pipeline.config.settings import Section
 S = TypeVar("S", bound=Section)
 
 
-class Variant(NamedTuple):
-    """The setting that chooses among the variants of a kind, and its value for the variant without a name."""
-
-    field: str
-    default: str
-
-
 class Kinds(Generic[S]):
     """The settings classes of one section, by the name of their kind.
 
     Args:
         base: The class that all of them derive from.
         field: The setting that names the kind.
-        classes: Each kind's class by its name, or "module:class" to import it from. A variant of a kind is
-            named "KIND VARIANT".
+        classes: Each kind's class by its name.
         default: The kind when a config names none; None refuses such a config.
-        variant: The setting that names a kind's variant, if kinds have any.
         besides: Kinds that are among these too, whenever they are registered.
         implied: Kinds that a config need not name where it gives the setting of the same name.
     """
@@ -59,22 +44,18 @@ class Kinds(Generic[S]):
         self,
         base: type[S],
         field: str,
-        classes: Mapping[str, str | type[S]],
+        classes: Mapping[str, type[S]],
         default: str | None = None,
-        variant: Variant | None = None,
         besides: Kinds[S] | None = None,
         implied: Collection[str] = (),
     ) -> None:
-        self.base, self.field, self.default, self.variant = base, field, default, variant
+        self.base, self.field, self.default = base, field, default
         self._classes = dict(classes)
         self._besides, self._implied = besides, implied
         self._adapter: tuple[list[str], TypeAdapter[S]] | None = None
 
-    def register(self, name: str, settings: str | type[S]) -> None:
-        """Add a kind. Its class, given as such or as "module:class", declares `field` as `Literal[name]`.
-
-        The class of a variant declares the variant's setting likewise.
-        """
+    def register(self, name: str, settings: type[S]) -> None:
+        """Add a kind. Its class declares `field` as `Literal[name]`."""
         self._classes[name], self._adapter = settings, None
 
     def __iter__(self) -> Iterator[str]:
@@ -84,39 +65,20 @@ class Kinds(Generic[S]):
         """The settings class of a kind."""
         if self._besides and name in list(self._besides):
             return self._besides[name]
-        found = self._classes[name]
-        if isinstance(found, str):
-            found = self._classes[name] = named(found)
-        return found
-
-    @property
-    def names(self) -> list[str]:
-        """The values that the setting which names the kind may have."""
-        return list(dict.fromkeys(name.split()[0] for name in self))
+        return self._classes[name]
 
     def having(self, setting: str) -> list[str]:
         """The kinds that have a setting."""
         return [name for name in self if setting in self[name].model_fields]
 
-    def chosen(self, settings: Mapping[Any, Any]) -> str:
-        """The name of the kind that settings choose, which may not exist."""
-        kind = str(settings.get(self.field, self._unnamed(settings)))
-        variant = settings.get(self.variant.field, self.variant.default) if self.variant else None
-        return kind if self.variant is None or variant == self.variant.default else f"{kind} {variant}"
+    def allowing(self, setting: str, value: Any) -> list[str]:
+        """The kinds that list a value of a setting."""
+        listing = [name for name in self.having(setting) if name != self.default]
+        return [name for name in listing if value in get_args(self[name].model_fields[setting].annotation)]
 
     def _unnamed(self, settings: Mapping[Any, Any]) -> str | None:
         """The kind of settings that name none."""
         return next((kind for kind in self._implied if kind in settings), self.default)
-
-    @property
-    def choosing(self) -> list[str]:
-        """The settings that choose a kind."""
-        return [self.field, *([self.variant.field] if self.variant else [])]
-
-    def defaults(self, section: type[Section]) -> dict[str, Any]:
-        """The values that choose a kind, given its class."""
-        fields = section.model_fields
-        return {name: fields[name].default for name in self.choosing if name in fields}
 
     def make(self, **settings: Any) -> S:
         """Settings of the kind named in them; raises pydantic's ValidationError if one is not allowed."""
@@ -134,8 +96,7 @@ class Kinds(Generic[S]):
         if self._adapter is None or self._adapter[0] != names:
             tagged: list[Any] = [Annotated[self[name], Tag(name)] for name in names]
             union: Any = functools.reduce(operator.or_, tagged)
-            by = Discriminator(self.chosen) if self.variant else Field(discriminator=self.field)
-            self._adapter = names, TypeAdapter(Annotated[union, by])
+            self._adapter = names, TypeAdapter(Annotated[union, Field(discriminator=self.field)])
         return self._adapter[1]
 
     def _validate(self, value: Any, info: ValidationInfo | None) -> S:
@@ -153,7 +114,7 @@ class Kinds(Generic[S]):
 
         Such a setting is accepted and dropped, so that a sweep over kinds can give it for all of them.
         """
-        kind = self.chosen(given)
+        kind = given.get(self.field)
         if kind not in list(self) or name in self[kind].model_fields:
             return False
         fields = [self[other].model_fields[name] for other in self.having(name)]
@@ -171,29 +132,15 @@ class Kinds(Generic[S]):
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        """The union's schema, in which every kind and variant but the default ones must be named."""
+        """The union's schema, in which every kind but the default one must be named."""
         union = handler(self.adapter.core_schema)
-        unnamed = {self.field: self.default}
-        if self.variant:
-            unnamed[self.variant.field] = self.variant.default
         for reference in union["oneOf"]:
             kind = handler.resolve_ref_schema(reference)
-            given = {name: kind["properties"][name] for name in unnamed if name in kind["properties"]}
-            for field in given.values():
-                field.pop("default", None)
-            free = (*unnamed.values(), *self._implied)
-            demanded = [name for name, field in given.items() if field["const"] not in free]
-            if demanded:
-                kind["required"] = list(dict.fromkeys([*demanded, *kind.get("required", [])]))
+            named = kind["properties"][self.field]
+            named.pop("default", None)
+            if named["const"] not in (self.default, *self._implied):
+                kind["required"] = list(dict.fromkeys([self.field, *kind.get("required", [])]))
         return {"anyOf": [union, {"type": "null"}]} if schema["type"] == "nullable" else union
-
-
-def named(place: Any) -> Any:
-    """The object that a string "module:name" names, imported; any other value is returned unchanged."""
-    if not isinstance(place, str):
-        return place
-    module, _, attribute = place.partition(":")
-    return getattr(importlib.import_module(module), attribute)
 
 
 def kinds_of(field: FieldInfo) -> Kinds[Any] | None:

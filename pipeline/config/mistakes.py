@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from pipeline.config.kinds import Kinds, kinds_of
-from pipeline.config.settings import Section
+from pipeline.config.settings import OTHER_OUTPUT, outputs_of
 from pipeline.core.errors import InputError, short_repr
 
 if TYPE_CHECKING:
@@ -71,6 +71,15 @@ def _explain_one(
     if issue["type"].startswith("union_tag"):
         assert value_kinds is not None, f"section {keys} has no kinds"
         return _unknown_kind(keys, value_kinds, issue["input"], where)
+    if issue["type"] == OTHER_OUTPUT:
+        assert section is not None
+        having = [
+            name
+            for name, field in section.model_fields.items()
+            if issue["ctx"]["output"] in outputs_of(field)
+        ]
+        found = f"{where}: {_dotted(keys)} is not a setting of {issue['msg']}"
+        return InputError(found, allowed=", ".join(having), fix="leave it out")
     field = section.model_fields.get(str(keys[-1])) if section and keys else None
     doc = f" ({field.description})" if field and field.description else ""
     if issue["type"] == "missing":
@@ -83,6 +92,12 @@ def _explain_one(
         allowed = (
             "one or more" if issue["ctx"]["min_length"] == 1 else f"{issue['ctx']['min_length']} or more"
         )
+    if (
+        issue["type"] == "literal_error"
+        and kinds
+        and (others := kinds.allowing(str(keys[-1]), issue["input"]))
+    ):
+        allowed += f"; with {kinds.field} {', '.join(others)} also {short_repr(issue['input'])}"
     shown = "not shown" if field and not field.repr else short_repr(issue["input"])  # it may hold a key
     fix = _quoted(_dotted(keys), issue["input"]) if issue["type"] == "string_type" else "change it"
     return InputError(f"{at} is {shown}{doc}", allowed=allowed, fix=fix)
@@ -113,8 +128,10 @@ def _unknown_key(
     near = difflib.get_close_matches(key, known, 1)
     found = f"unknown key '{dotted}'"
     fix = f"did you mean '{near[0]}'" if near else "remove it"
-    if section and issubclass(section, Section) and kinds and (others := kinds.having(key)):
-        found, fix = f"{dotted} is not a setting of {_of_another(section, kinds, others)}", "leave it out"
+    if section and kinds and (others := kinds.having(key)):
+        kind = section.model_fields[kinds.field].default
+        found = f"{dotted} is not a setting of {kinds.field} '{kind}' (it belongs to {', '.join(others)})"
+        fix = "leave it out"
     return InputError(f"{where}: {found}", allowed=", ".join(known), fix=fix)
 
 
@@ -123,54 +140,18 @@ def _dotted(keys: Sequence[str | int]) -> str:
     return ".".join(str(key + 1) if isinstance(key, int) else key for key in keys)
 
 
-def _of_another(section: type[Section], kinds: Kinds[Any], others: Sequence[str]) -> str:
-    """The kind of a section, in words, and that a setting belongs to `others`, kinds by their name."""
-    defaults = kinds.defaults(section)
-    kind = defaults.pop(kinds.field)
-    own = [kinds.defaults(kinds[other]) for other in others if other.split()[0] == kind]
-    for name, value in defaults.items():
-        if own:
-            belongs = ", ".join(each[name] for each in own)
-            return f"{name} '{value}' (it belongs to {belongs})"
-    return f"{kinds.field} '{kind}' (it belongs to {', '.join(dict.fromkeys(o.split()[0] for o in others))})"
-
-
 def _unknown_kind(
     keys: Sequence[str | int], kinds: Kinds[Any], settings: Mapping[str, Any], where: str
 ) -> InputError:
     """The message for a section without a kind, or with an unknown one of `kinds`."""
     value = settings.get(kinds.field, kinds.default)
-    if value in kinds.names:
-        return _unknown_variant(_dotted(keys), settings, kinds, str(value), where)
     doc = kinds.base.model_fields[kinds.field].description
-    near = difflib.get_close_matches(value, kinds.names, 1) if isinstance(value, str) else []
+    near = difflib.get_close_matches(value, list(kinds), 1) if isinstance(value, str) else []
     is_given = kinds.field in settings
     return InputError(
         f"{where}: '{_dotted(keys)}.{kinds.field}' is {short_repr(value) if is_given else 'missing'} ({doc})",
-        allowed=", ".join(f"'{name}'" for name in kinds.names),
+        allowed=", ".join(f"'{name}'" for name in kinds),
         fix=f"did you mean '{near[0]}'" if near else "change it" if is_given else "add it",
-    )
-
-
-def _unknown_variant(
-    section: str, settings: Mapping[str, Any], kinds: Kinds[Any], kind: str, where: str
-) -> InputError:
-    """The message for a kind that lacks the variant of a section, or for a variant that no kind has."""
-    assert kinds.variant is not None, f"section {section} has no variants"
-    field = kinds.variant.field
-    value = settings[field]
-    having = [name.split()[0] for name in kinds if name.split()[1:] == [value]]
-    if having:
-        return InputError(
-            f"{where}: '{section}.{field}' is '{value}', which {kinds.field} '{kind}' does not give",
-            allowed=f"{section}.{kinds.field}: {', '.join(having)}",
-            fix=f"change {section}.{kinds.field} or {section}.{field}",
-        )
-    known = dict.fromkeys([kinds.variant.default, *(each for name in kinds for each in name.split()[1:])])
-    return InputError(
-        f"{where}: '{section}.{field}' is {short_repr(value)}",
-        allowed=", ".join(f"'{name}'" for name in known),
-        fix="change it",
     )
 
 

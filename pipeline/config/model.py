@@ -1,26 +1,35 @@
-"""The section `model`: the backends, and the settings that they share."""
+"""The section `model`: the settings of each backend, and of the three outputs that models have."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import model_validator
+from pydantic import (
+    SerializerFunctionWrapHandler,
+    ValidationInfo,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
 
 from pipeline.config.index import IndexConfig
-from pipeline.config.kinds import Kinds, Variant
+from pipeline.config.kinds import Kinds
 from pipeline.config.runs_model import RunsModel
 from pipeline.config.search import SearchConfig
-from pipeline.config.settings import PathOrId, Section, setting
+from pipeline.config.server import OPENAI, TEXTS, ServerSettings, ServerUrl
+from pipeline.config.settings import OTHER_OUTPUT, LocalPath, PathOrId, Section, outputs_of, setting
+
+Output = Literal["dense", "sparse", "multivector"]
+TORCH_PRECISIONS = Literal["fp32", "fp16", "bf16"]
 
 
 class ModelSettings(Section):
     """What makes texts searchable, and how."""
 
-    retriever: ClassVar[Any] = "pipeline.retrievers.dense:Dense"
-    """The class of the retriever that uses the model, or "module:class" to import it from."""
-
     cuts_texts: ClassVar[bool] = False
-    """Whether the retriever reads texts itself, and can cut passages into chunks."""
+    """Whether passages can be cut into chunks: the backend finds the tokens or words of a text here."""
 
     backend: str = setting(..., "what runs the model", shapes="passages queries")
     name: PathOrId = setting(
@@ -35,7 +44,7 @@ class ModelSettings(Section):
     device: str = setting("auto", "auto, cpu, cuda or cuda:N", shapes="", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
     shard_rows: int = setting(
         16384,
-        "most passages or queries of a stored shard; one that takes long is written earlier",
+        "maximum rows per shard (2048 for output multivector); slow shards are flushed earlier",
         shapes="",
         ge=1,
     )
@@ -47,25 +56,130 @@ class ModelSettings(Section):
         output = getattr(self, "output", "dense")
         return name if output == "dense" else f"{name} {output}"
 
+    @property
+    def is_quantized(self) -> bool:
+        """Whether vectors are searched as small integers or bits."""
+        return False
+
     def check(self, index: IndexConfig, search: SearchConfig) -> None:
         """Raise ValueError for settings of other sections that this backend cannot honour."""
 
-    def open(self) -> Any:
-        """The vectors of a backend that runs no model, a `pipeline.encoders.Source`."""
-        raise NotImplementedError
+
+class RowSettings(ModelSettings):
+    """Settings of all backends that give rows of numbers: vectors, word weights, or vectors of tokens.
+
+    A setting of one output is refused with another; its default value is accepted and ignored.
+    """
+
+    output: Output = setting(
+        "dense", "which representation of the model is used", shapes="passages queries", keyed=False
+    )
+    normalize: bool = setting(True, "scale every vector to length 1", shapes="index", outputs="dense")
+    truncate_dim: int | None = setting(
+        None,
+        "dimensions kept of each vector (Matryoshka); null takes what the model itself declares",
+        shapes="index",
+        keyed=False,
+        outputs="dense",
+        ge=1,
+    )
+    vector_precision: Literal["fp32", "fp16", "int8", "binary"] = setting(
+        "fp32", "number format in which the passages' vectors are searched", shapes="index", outputs="dense"
+    )
+    token_precision: Literal["fp32", "fp16"] = setting(
+        "fp32",
+        "number format in which the passages' vectors are stored",
+        shapes="passages",
+        outputs="multivector",
+    )
+    score: Literal["sum", "mean"] | None = setting(
+        None,
+        "how token scores are combined; null takes what the model itself declares, or sum",
+        shapes="search",
+        keyed=False,
+        outputs="multivector",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _small_shards(cls, given: Any) -> Any:
+        """Token vectors of a text are many: a shard of them holds fewer texts."""
+        if isinstance(given, Mapping) and given.get("output") == "multivector":
+            return {"shard_rows": 2048, **given}
+        return given
+
+    @field_validator("*")
+    @classmethod
+    def _of_this_output(cls, value: Any, info: ValidationInfo) -> Any:
+        field = cls.model_fields[str(info.field_name)]
+        belongs, output = outputs_of(field), info.data.get("output")
+        if output and output not in belongs and value != field.default:
+            raise PydanticCustomError(
+                OTHER_OUTPUT,
+                "output '{output}' (it belongs to {belongs})",
+                {"output": output, "belongs": ", ".join(belongs)},
+            )
+        return value
+
+    @model_serializer(mode="wrap")
+    def _without_other_outputs(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields = type(self).model_fields
+        return {
+            name: value for name, value in handler(self).items() if self.output in outputs_of(fields[name])
+        }
+
+    @property
+    def is_quantized(self) -> bool:
+        """Whether vectors are searched as small integers or bits."""
+        return self.vector_precision in ("int8", "binary")
+
+    def check(self, index: IndexConfig, search: SearchConfig) -> None:
+        """Raise ValueError for settings of other sections that do not go with the output."""
+        {"dense": self._check_dense, "sparse": self._check_sparse, "multivector": self._check_multivector}[
+            self.output
+        ](index, search)
+
+    def _check_dense(self, index: IndexConfig, search: SearchConfig) -> None:
+        given = index != IndexConfig() or search.parameters or search.device not in ("auto", "cpu")
+        if self.is_quantized and given:
+            raise ValueError(
+                f"model.vector_precision: {self.vector_precision} is searched exactly, on the CPU: "
+                "leave out the section 'index', search.parameters and search.device"
+            )
+
+    def _check_sparse(self, index: IndexConfig, search: SearchConfig) -> None:
+        refuse_index_settings("model.output 'sparse'", index, search)
+
+    def _check_multivector(self, index: IndexConfig, search: SearchConfig) -> None:
+        if search.device not in ("auto", "cpu"):
+            raise ValueError("model.output 'multivector' is searched on the CPU: leave out search.device")
+        if index != IndexConfig() or search.parameters:
+            raise ValueError(
+                "model.output 'multivector' searches the stored vectors themselves: leave out the section "
+                "'index' and search.parameters"
+            )
 
 
-class EncoderSettings(ModelSettings, RunsModel):
-    """Settings of all backends that run a model, whatever its output."""
+def refuse_index_settings(what: str, index: IndexConfig, search: SearchConfig) -> None:
+    """Raise ValueError for settings of a Faiss index, for a retriever that makes an index of its own."""
+    if index != IndexConfig() or search.parameters:
+        raise ValueError(
+            f"{what} makes an index of its own: leave out the section 'index' and search.parameters"
+        )
+    if search.device not in ("auto", "cpu"):
+        raise ValueError(f"{what} is searched on the CPU: leave out search.device")
+
+
+class EncoderSettings(RowSettings, RunsModel):
+    """Settings of all backends that run a model."""
 
     cuts_texts = True
     as_sentence_transformers: ClassVar[bool] = False
     """Whether the backend runs all modules that sentence-transformers runs, with that library's defaults;
     otherwise it runs Transformer, Pooling and Normalize, with FlagEmbedding's defaults."""
+    runs_splade: ClassVar[bool] = False
+    """Whether sparse output is sentence-transformers' own for all models but BGE-M3."""
 
-    output: str = setting(
-        ..., "which representation of the model is used", shapes="passages queries", keyed=False
-    )
     precision: Literal["fp32", "fp16", "bf16", "int16", "int8"] = setting(
         "fp32",
         "number format the model computes in; fp16 is fp32 on a CPU",
@@ -86,10 +200,13 @@ class EncoderSettings(ModelSettings, RunsModel):
     trust_remote_code: bool = setting(
         False, "run the Python files that come with the model", shapes="passages queries"
     )
-
-    def follows_sentence_transformers(self, files: Any) -> bool:
-        """Whether a model with these files is run `as_sentence_transformers`."""
-        return self.as_sentence_transformers
+    pooling: Literal["cls", "mean", "last_token"] | None = setting(
+        None,
+        "null takes what the model itself declares",
+        shapes="passages queries",
+        keyed=False,
+        outputs="dense",
+    )
 
     @model_validator(mode="after")
     def _is_named(self) -> Self:
@@ -97,108 +214,105 @@ class EncoderSettings(ModelSettings, RunsModel):
             raise ValueError(f"backend '{self.backend}' needs model.name: add it")
         return self
 
-    def reference(self, model: Any, prepared: Any) -> Any:
-        """The `pipeline.encoders.agreement.Reference` that vectors are compared with while texts are encoded.
 
-        `prepared` is the folder that `prepare` made; None if the backend needs no comparison.
-        """
-        return None
+class FlagSettings(EncoderSettings):
+    """FlagEmbedding, on CPU or GPU; outputs other than dense are BGE-M3's."""
+
+    backend: Literal["flag"] = ModelSettings.narrowed("backend", "flag")
+    precision: TORCH_PRECISIONS = EncoderSettings.narrowed("precision", "fp32")
 
 
-class VectorSettings(ModelSettings):
-    """Settings of all backends that give a vector for each text."""
+class OpenVINOSettings(EncoderSettings):
+    """OpenVINO, on the CPU."""
 
-    output: Literal["dense"] = EncoderSettings.narrowed("output", "dense")
-    normalize: bool = setting(True, "scale every vector to length 1", shapes="index")
-    truncate_dim: int | None = setting(
-        None,
-        "dimensions kept of each vector (Matryoshka); null takes what the model itself declares",
-        shapes="index",
-        keyed=False,
-        ge=1,
-    )
-    vector_precision: Literal["fp32", "fp16", "int8", "binary"] = setting(
-        "fp32", "number format in which the passages' vectors are searched", shapes="index"
+    on_gpu = False
+    extra = "openvino"
+
+    backend: Literal["openvino"] = ModelSettings.narrowed("backend", "openvino")
+    output: Literal["dense"] = RowSettings.narrowed("output", "dense")
+    precision: Literal["fp32", "fp16", "bf16", "int8"] = EncoderSettings.narrowed("precision", "fp32")
+    device: Literal["auto", "cpu"] = ModelSettings.narrowed(
+        "device", "auto", doc="auto or cpu: it computes nowhere else"
     )
 
-    @property
-    def is_quantized(self) -> bool:
-        """Whether vectors are searched as small integers or bits."""
-        return self.vector_precision in ("int8", "binary")
 
-    def check(self, index: IndexConfig, search: SearchConfig) -> None:
-        """See `ModelSettings.check`."""
-        given = index != IndexConfig() or search.parameters or search.device not in ("auto", "cpu")
-        if self.is_quantized and given:
+class NativeSettings(EncoderSettings):
+    """This project's own kernels, on the CPU; other outputs than dense are BGE-M3's, and SPLADE models'."""
+
+    on_gpu = False
+    runs_splade = True
+
+    backend: Literal["native"] = ModelSettings.narrowed("backend", "native")
+    precision: Literal["int16"] = EncoderSettings.narrowed(
+        "precision", "int16", doc="number format the model computes in: int16 alone"
+    )
+    device: Literal["auto", "cpu"] = ModelSettings.narrowed(
+        "device", "auto", doc="auto or cpu: it computes nowhere else"
+    )
+
+
+class SentenceTransformersSettings(EncoderSettings):
+    """sentence-transformers, on CPU or GPU; SPLADE-like and inference-free models, and ColBERT-like ones."""
+
+    as_sentence_transformers = True
+
+    backend: Literal["sentence-transformers"] = ModelSettings.narrowed("backend", "sentence-transformers")
+    precision: TORCH_PRECISIONS = EncoderSettings.narrowed("precision", "fp32")
+
+
+class AutoSettings(EncoderSettings):
+    """The fastest backend here that gives FlagEmbedding's vectors in this precision.
+
+    For other outputs than dense: FlagEmbedding's, or those of sentence-transformers.
+    """
+
+    backend: Literal["auto"] = ModelSettings.narrowed("backend", "auto")
+    precision: Literal["fp32", "fp16", "bf16", "int16", "int8"] = EncoderSettings.narrowed(
+        "precision",
+        "fp32",
+        doc="number format the model computes in; fp16 is fp32 on a CPU, and int16 may be taken for fp32",
+    )
+
+    @field_validator("precision")
+    @classmethod
+    def _of_output(cls, value: str, info: ValidationInfo) -> str:
+        if value in CPU_ALONE and info.data.get("output", "dense") != "dense":
+            raise ValueError("'fp32', 'fp16' or 'bf16'")
+        return value
+
+    @model_validator(mode="after")
+    def _has_device(self) -> Self:
+        if self.precision in CPU_ALONE and self.device.startswith("cuda"):
             raise ValueError(
-                f"model.vector_precision: {self.vector_precision} is searched exactly, on the CPU: "
-                "leave out the section 'index', search.parameters and search.device"
+                f"model.precision is {self.precision}, which is computed on the CPU alone, and model.device "
+                f"is {self.device}: change one of the two"
             )
+        return self
 
 
-class SparseSettings(ModelSettings):
-    """Settings of all backends that give word weights for each text."""
-
-    retriever: ClassVar[Any] = "pipeline.retrievers.sparse:Sparse"
-
-    output: Literal["sparse"] = EncoderSettings.narrowed("output", "sparse")
-
-    def check(self, index: IndexConfig, search: SearchConfig) -> None:
-        """See `ModelSettings.check`."""
-        refuse_index_settings("model.output 'sparse'", index, search)
+CPU_ALONE = ("int16", "int8")
+"""Precisions that no backend computes on a GPU."""
 
 
-class SparseEncoderSettings(SparseSettings, EncoderSettings):
-    """Settings of all backends that run a model which gives word weights for each text."""
+class PrecomputedSettings(RowSettings):
+    """Vectors, word weights or token vectors from files, which another program wrote.
 
+    `.npy` or `.npz` files of vectors; `.npz` files of SciPy's CSR matrices; `.npz` files of `vectors` and
+    `ends`.
+    """
 
-def refuse_index_settings(what: str, index: IndexConfig, search: SearchConfig) -> None:
-    """Raise ValueError for settings of a Faiss index, for a retriever that makes an index of its own."""
-    if index != IndexConfig() or search.parameters:
-        raise ValueError(
-            f"{what} makes an index of its own: leave out the section 'index' and search.parameters"
-        )
-    if search.device not in ("auto", "cpu"):
-        raise ValueError(f"{what} is searched on the CPU: leave out search.device")
-
-
-class MultiVectorSettings(ModelSettings):
-    """Settings of all backends that give a vector for each token of a text."""
-
-    retriever: ClassVar[Any] = "pipeline.retrievers.multivector:MultiVector"
-
-    output: Literal["multivector"] = EncoderSettings.narrowed("output", "multivector")
-    shard_rows: int = ModelSettings.narrowed("shard_rows", 2048, ge=1)
-    token_precision: Literal["fp32", "fp16"] = setting(
-        "fp32", "number format in which the passages' vectors are stored", shapes="passages"
+    backend: Literal["precomputed"] = ModelSettings.narrowed("backend", "precomputed")
+    passages: LocalPath | None = setting(
+        None, "a file with a row for each passage, in corpus order", shapes="passages", keyed=False
     )
-    score: Literal["sum", "mean"] | None = setting(
-        None,
-        "what is made of the scores of a query's tokens; null takes what the model itself declares, or sum",
-        shapes="search",
-        keyed=False,
+    queries: LocalPath | None = setting(
+        None, "a file with a row for each query, in query order", shapes="queries", keyed=False
     )
-
-    def check(self, index: IndexConfig, search: SearchConfig) -> None:
-        """See `ModelSettings.check`."""
-        if search.device not in ("auto", "cpu"):
-            raise ValueError("model.output 'multivector' is searched on the CPU: leave out search.device")
-        if index != IndexConfig() or search.parameters:
-            raise ValueError(
-                "model.output 'multivector' searches the stored vectors themselves: leave out the section "
-                "'index' and search.parameters"
-            )
-
-
-class MultiVectorEncoderSettings(MultiVectorSettings, EncoderSettings):
-    """Settings of all backends that run a model which gives a vector for each token of a text."""
-
-
-class DenseEncoderSettings(VectorSettings, EncoderSettings):
-    """Settings of all backends that run a model which gives a vector for each text."""
-
-    pooling: Literal["cls", "mean", "last_token"] | None = setting(
-        None, "null takes what the model itself declares", shapes="passages queries", keyed=False
+    passage_ids: LocalPath | None = setting(
+        None, "text file of the ids of the rows of passages, one a line", shapes="passages", keyed=False
+    )
+    query_ids: LocalPath | None = setting(
+        None, "text file of the ids of the rows of queries, one a line", shapes="queries", keyed=False
     )
 
 
@@ -206,49 +320,123 @@ RUN_HERE = Kinds(
     ModelSettings,
     "backend",
     {
-        "flag": "pipeline.encoders.torch.flag:FlagSettings",
-        "openvino": "pipeline.encoders.openvino.backend:OpenVINOSettings",
-        "native": "pipeline.encoders.native.backend:NativeSettings",
-        "sentence-transformers": (
-            "pipeline.encoders.torch.sentence_transformers:SentenceTransformersSettings"
-        ),
+        "flag": FlagSettings,
+        "openvino": OpenVINOSettings,
+        "native": NativeSettings,
+        "sentence-transformers": SentenceTransformersSettings,
     },
     default="flag",
 )
-"""The backends that a served model may be compared with: those that run a model for its dense vectors."""
+"""The backends that a served model may be compared with."""
+
+
+class HttpSettings(ServerSettings, RowSettings):
+    """A model that a server runs."""
+
+    backend: Literal["http"] = ModelSettings.narrowed("backend", "http")
+    output: Literal["dense"] = RowSettings.narrowed("output", "dense")
+    name: str = setting(
+        ..., "the model, as the server knows it", shapes="passages queries", keyed=False, min_length=1
+    )
+    revision: str | None = setting(
+        None,
+        "any text; change it when the model behind the address changes",
+        shapes="passages queries",
+        keyed=False,
+    )
+    url: ServerUrl = setting(
+        OPENAI,
+        "the server's address, up to and without /embeddings",
+        shapes="passages queries",
+        keyed=False,
+        repr=False,
+    )
+    dimensions: int | None = setting(
+        None,
+        "dimensions that the server is asked for; null asks for none",
+        shapes="passages queries",
+        keyed=False,
+        ge=1,
+    )
+    query_instruction: str | None = setting(
+        None, "put before each query; null is none", shapes="queries", keyed=False
+    )
+    passage_instruction: str | None = setting(
+        None, "put before each passage; null is none", shapes="passages", keyed=False
+    )
+    same_as: Annotated[ModelSettings | None, RUN_HERE] = setting(
+        None,
+        "a section `model` that runs here, which the served vectors of a sample are compared with",
+        shapes="evaluate",
+        keyed=False,
+    )
+    max_characters: int | None = setting(
+        None, "characters kept of a text; null is all", shapes="passages queries", keyed=False, ge=1
+    )
+    batch_size: int | None = ModelSettings.narrowed(
+        "batch_size", None, f"most texts of a request; null is {TEXTS}", ge=1
+    )
+
+    @field_validator("same_as")
+    @classmethod
+    def _gives_vectors(cls, value: ModelSettings | None) -> ModelSettings | None:
+        if isinstance(value, RowSettings) and value.output != "dense":
+            raise ValueError("a model with output: dense")
+        return value
+
+
+StopWords = Literal[
+    "english", "english_plus", "german", "dutch", "french", "spanish", "portuguese", "italian", "russian",
+    "swedish", "norwegian", "danish", "chinese", "turkish", "korean",
+]  # fmt: skip
+"""Languages whose stop words bm25s knows."""
+SnowballStemmer = Literal[
+    "arabic", "armenian", "basque", "catalan", "danish", "dutch", "english", "finnish", "french", "german",
+    "greek", "hindi", "hungarian", "indonesian", "irish", "italian", "lithuanian", "nepali", "norwegian",
+    "porter", "portuguese", "romanian", "russian", "serbian", "spanish", "swedish", "tamil", "turkish",
+    "yiddish",
+]  # fmt: skip
+"""Snowball's algorithms."""
+
+
+class Bm25Settings(ModelSettings):
+    """BM25: no model and no vectors."""
+
+    cuts_texts = True
+
+    backend: Literal["bm25"] = ModelSettings.narrowed("backend", "bm25")
+    k1: float = setting(0.9, "term-frequency saturation", shapes="index", ge=0)
+    b: float = setting(0.4, "length normalization: 0 is none, 1 is full", shapes="index", ge=0, le=1)
+    stop_words: StopWords | None = setting(
+        "english",
+        "language of the stop words to leave out; null keeps all",
+        shapes="passages queries",
+        keyed=False,
+    )
+    stemmer: SnowballStemmer | None = setting(
+        "english", "a Snowball stemmer; null is none", shapes="passages queries", keyed=False
+    )
+
+    def check(self, index: IndexConfig, search: SearchConfig) -> None:
+        """Raise ValueError for settings of a Faiss index, and for a limit of memory."""
+        refuse_index_settings("backend 'bm25'", index, search)
+        if search.memory_mb is not None:
+            raise ValueError("backend 'bm25' holds its index in memory: leave out search.memory_mb")
+
 
 BACKENDS = Kinds(
     ModelSettings,
     "backend",
     {
-        "auto": "pipeline.encoders.auto:AutoSettings",
-        "flag": "pipeline.encoders.torch.flag:FlagSettings",
-        "openvino": "pipeline.encoders.openvino.backend:OpenVINOSettings",
-        "native": "pipeline.encoders.native.backend:NativeSettings",
-        "sentence-transformers": (
-            "pipeline.encoders.torch.sentence_transformers:SentenceTransformersSettings"
-        ),
-        "auto sparse": "pipeline.encoders.auto:AutoSparseSettings",
-        "native sparse": "pipeline.encoders.native.outputs:NativeSparseSettings",
-        "flag sparse": "pipeline.encoders.torch.m3:FlagSparseSettings",
-        "sentence-transformers sparse": (
-            "pipeline.encoders.torch.sparse_encoder:SentenceTransformersSparseSettings"
-        ),
-        "http": "pipeline.encoders.http.backend:HttpSettings",
-        "precomputed": "pipeline.encoders.precomputed:PrecomputedSettings",
-        "precomputed sparse": "pipeline.encoders.precomputed_sparse:PrecomputedSparseSettings",
-        "auto multivector": "pipeline.encoders.auto:AutoMultiVectorSettings",
-        "native multivector": "pipeline.encoders.native.outputs:NativeMultiVectorSettings",
-        "flag multivector": "pipeline.encoders.torch.m3:FlagMultiVectorSettings",
-        "sentence-transformers multivector": (
-            "pipeline.encoders.torch.multi_vector_encoder:SentenceTransformersMultiVectorSettings"
-        ),
-        "precomputed multivector": "pipeline.encoders.precomputed_multivector:PrecomputedMultiVectorSettings",
-        "bm25": "pipeline.retrievers.bm25:Bm25Settings",
+        "auto": AutoSettings,
+        "flag": FlagSettings,
+        "openvino": OpenVINOSettings,
+        "native": NativeSettings,
+        "sentence-transformers": SentenceTransformersSettings,
+        "http": HttpSettings,
+        "precomputed": PrecomputedSettings,
+        "bm25": Bm25Settings,
     },
     default="auto",
-    variant=Variant("output", "dense"),
 )
-"""The backends, and what they give besides dense vectors, as "BACKEND OUTPUT".
-
-To add one, write its file in `pipeline/encoders/` and its line here."""
+"""The backends; `pipeline.registry` pairs each with what it opens."""

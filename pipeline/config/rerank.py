@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import model_validator
 
 from pipeline.config.kinds import Kinds
 from pipeline.config.runs_model import RunsModel
+from pipeline.config.server import TEXTS, ServerSettings, ServerUrl
 from pipeline.config.settings import PathOrId, Section, keyed_settings, setting
 
 
 class ScorerSettings(Section):
     """A model that scores the best passages of each query again."""
-
-    retriever: ClassVar[Any] = "pipeline.retrievers.reranked:Reranked"
-    """The class of the retriever that uses the model, or "module:class" to import it from."""
 
     backend: str = setting(..., "what runs the model", shapes="rerank")
     name: str = setting(..., "hub id or local folder", shapes="rerank", keyed=False)
@@ -38,10 +36,6 @@ class ScorerSettings(Section):
             if name not in _RANKING and value is not None
         }
 
-    def open(self) -> Any:
-        """The model of a backend that runs none here, a `pipeline.rerankers.http.ServedReranker`."""
-        raise NotImplementedError
-
 
 class RerankSettings(ScorerSettings, RunsModel):
     """Settings of all backends that run a model."""
@@ -58,9 +52,6 @@ class RerankSettings(ScorerSettings, RunsModel):
     )
     device: str = setting("auto", "auto, cpu, cuda or cuda:N", shapes="", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
     trust_remote_code: bool = setting(False, "run the Python files that come with the model", shapes="rerank")
-
-    def check_model(self, model: Any) -> None:
-        """Raise an InputError for a resolved model that these settings do not fit; loads nothing."""
 
 
 _RANKING = ("depth",)  # settings that shape the ranking and not a pair's score
@@ -96,18 +87,98 @@ class FlagRerankSettings(RerankSettings):
 ROOM = 8  # tokens of a pair that no query may take
 
 
+class AutoRerankSettings(FlagRerankSettings):
+    """The fastest backend here that gives FlagEmbedding's scores in this precision."""
+
+    backend: Literal["auto"] = RerankSettings.narrowed("backend", "auto")
+
+
+class FlagAutoRerankSettings(FlagRerankSettings):
+    """FlagEmbedding, on CPU or GPU."""
+
+    backend: Literal["flag"] = RerankSettings.narrowed("backend", "flag")
+    prompt: str | None = setting(
+        None,
+        "decoders only: the question after the passage; null takes FlagEmbedding's own",
+        shapes="rerank",
+        min_length=1,
+    )
+    cutoff_layers: tuple[int, ...] | None = setting(
+        None,
+        "layerwise and lightweight models only: the layer whose score counts, as [28]; null is the last",
+        shapes="rerank",
+        min_length=1,
+        max_length=1,
+        strict=False,
+    )
+    compress_layers: tuple[int, ...] | None = setting(
+        None,
+        "lightweight models only: the layers from which on passages are shortened; null is [8]",
+        shapes="rerank",
+        min_length=1,
+        strict=False,
+    )
+    compress_ratio: Literal[1, 2, 4, 8] | None = setting(
+        None,
+        "lightweight models only: the tokens of a passage that become one; null is 1, which keeps all",
+        shapes="rerank",
+    )
+
+
+class OpenVINORerankSettings(FlagRerankSettings):
+    """OpenVINO, on the CPU."""
+
+    on_gpu = False
+    extra = "openvino"
+
+    backend: Literal["openvino"] = RerankSettings.narrowed("backend", "openvino")
+    precision: Literal["fp32", "bf16"] = RerankSettings.narrowed("precision", "fp32")
+    device: Literal["auto", "cpu"] = RerankSettings.narrowed(
+        "device", "auto", doc="auto or cpu: it computes nowhere else"
+    )
+
+
+class SentenceTransformersRerankSettings(RerankSettings):
+    """A CrossEncoder of sentence-transformers, on CPU or GPU; its scores are those of `predict`."""
+
+    backend: Literal["sentence-transformers"] = RerankSettings.narrowed("backend", "sentence-transformers")
+
+
+class HttpRerankSettings(ServerSettings, ScorerSettings):
+    """A reranker that a server runs."""
+
+    backend: Literal["http"] = ScorerSettings.narrowed("backend", "http")
+    name: str = ScorerSettings.narrowed("name", doc="the model, as the server knows it", min_length=1)
+    revision: str | None = ScorerSettings.narrowed(
+        "revision", None, doc="any text; change it when the model behind the address changes"
+    )
+    url: ServerUrl = setting(
+        ..., "the server's address, up to and without /rerank", shapes="rerank", keyed=False, repr=False
+    )
+    form: Literal["cohere", "tei"] = setting(
+        "cohere",
+        "form of requests: that of Cohere, Jina, vLLM and Infinity, or TEI's",
+        shapes="rerank",
+        keyed=False,
+    )
+    max_characters: int | None = setting(
+        None, "characters kept of a query and of a passage; null is all", shapes="rerank", keyed=False, ge=1
+    )
+    batch_size: int | None = ScorerSettings.narrowed(
+        "batch_size", None, doc=f"most passages of a request; null is {TEXTS}", ge=1
+    )
+
+
 RERANKERS = Kinds(
     ScorerSettings,
     "backend",
     {
-        "auto": "pipeline.rerankers.auto:AutoRerankSettings",
-        "flag": "pipeline.rerankers.flag:FlagAutoRerankSettings",
-        "openvino": "pipeline.rerankers.openvino:OpenVINORerankSettings",
-        "sentence-transformers": (
-            "pipeline.rerankers.sentence_transformers:SentenceTransformersRerankSettings"
-        ),
-        "http": "pipeline.rerankers.http:HttpRerankSettings",
+        "auto": AutoRerankSettings,
+        "flag": FlagAutoRerankSettings,
+        "openvino": OpenVINORerankSettings,
+        "sentence-transformers": SentenceTransformersRerankSettings,
+        "http": HttpRerankSettings,
     },
     default="auto",
 )
-"""The backends: to add one, write its file in `pipeline/rerankers/` and its line here."""
+"""The backends; `pipeline.registry` pairs each with what it opens."""

@@ -15,6 +15,7 @@ from pydantic import AfterValidator
 from pipeline.config.settings import Section, setting
 
 OPENAI = "https://api.openai.com/v1"
+TEXTS = 32  # of a request by default: what TEI allows unless it is told otherwise
 
 
 def _plain_url(value: str) -> str:

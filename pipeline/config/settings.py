@@ -1,4 +1,4 @@
-"""The base class of a config's sections, and the declaration of a setting with its part in artifact keys.
+"""The base class of a config's sections, and `setting`, which declares a field and the stages it shapes.
 
 `setting` demands two marks: the stages whose artifacts the setting shapes, and whether its value is part of
 their keys. `keyed_settings` reads them, so no setting can be added without deciding what it invalidates.
@@ -15,10 +15,14 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInf
 
 SWEEP = "sweep"  # the key of a file that holds several benchmarks; see `pipeline.config.sweep`
 STAGES = ("data", "chunks", "passages", "queries", "index", "search", "fuse", "rerank", "evaluate")
+OUTPUTS = ("dense", "sparse", "multivector")  # what models give for a text
+OTHER_OUTPUT = "other_output"  # type of the error for a setting that another output has
 FOLDER = "folder"  # key of a validation's context: the folder that relative paths are taken from
 
 
-def setting(default: Any, doc: str, *, shapes: str, keyed: bool = True, **limits: Any) -> Any:
+def setting(
+    default: Any, doc: str, *, shapes: str, keyed: bool = True, outputs: str = "", **limits: Any
+) -> Any:
     """A config field.
 
     Args:
@@ -27,9 +31,10 @@ def setting(default: Any, doc: str, *, shapes: str, keyed: bool = True, **limits
         shapes: The stages whose output the field changes, space-separated; "" for none.
         keyed: Whether the value is part of those stages' keys. False where the key holds what the value
             names instead: the content of a file, the identity of a model.
+        outputs: In the section `model`, the outputs that have the setting, space-separated; "" is all.
         **limits: Pydantic's own constraints, such as `ge=1`.
     """
-    extra: dict[str, Any] = {"shapes": shapes.split(), "keyed": keyed}
+    extra: dict[str, Any] = {"shapes": shapes.split(), "keyed": keyed, "outputs": outputs.split()}
     return Field(default, description=doc, json_schema_extra=extra, **limits)
 
 
@@ -50,22 +55,37 @@ class Section(BaseModel):
         field = cls.model_fields[name]
         shapes, keyed = marks(field)
         return setting(
-            default, doc or field.description or "", shapes=" ".join(shapes), keyed=keyed, **limits
+            default,
+            doc or field.description or "",
+            shapes=" ".join(shapes),
+            keyed=keyed,
+            outputs=" ".join(_extra(field)["outputs"]),
+            **limits,
         )
 
 
 def marks(field: Any) -> tuple[list[str], bool]:
     """The stages that a field shapes, and whether its value is part of their keys."""
-    extra = typing.cast("dict[str, Any]", field.json_schema_extra)
+    extra = _extra(field)
     return extra["shapes"], extra["keyed"]
+
+
+def outputs_of(field: Any) -> list[str]:
+    """The outputs of a model that have a setting."""
+    return _extra(field)["outputs"] or list(OUTPUTS)
+
+
+def _extra(field: Any) -> dict[str, Any]:
+    return typing.cast("dict[str, Any]", field.json_schema_extra)
 
 
 def keyed_settings(section: BaseModel, stage: str) -> dict[str, Any]:
     """The settings of one section whose own value is part of `stage`'s key, as plain JSON values."""
     chosen = {}
+    output = getattr(section, "output", None)
     for name, field in type(section).model_fields.items():
         shapes, keyed = marks(field)
-        if keyed and stage in shapes:
+        if keyed and stage in shapes and (output is None or output in outputs_of(field)):
             value = getattr(section, name)
             chosen[name] = value.model_dump() if isinstance(value, BaseModel) else value
     return chosen

@@ -1,7 +1,7 @@
 """Encoder backends: what a config's model is resolved to, and how texts become vectors.
 
-A backend is one file here: its settings, and a class with the interface `batching.Backend` (one that runs
-PyTorch extends `torch.backend.TorchBackend`). `config.model.BACKENDS` lists them; see docs/models.md.
+A backend has an `Opener`, and a class with the interface `batching.Backend` (one that runs PyTorch extends
+`torch.backend.TorchBackend`). `backends.OPENERS` lists them; see docs/models.md.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pipeline.config import EncoderSettings, ModelSettings, VectorSettings
+from pipeline.config import EncoderSettings, ModelSettings, RowSettings
 from pipeline.core.progress import Bar
 from pipeline.core.records import VectorForm
-from pipeline.encoders import batching
+from pipeline.encoders import backends, batching
 from pipeline.encoders.agreement import Watch
 from pipeline.encoders.given import Precomputed
 from pipeline.encoders.http.backend import Served
@@ -43,11 +43,10 @@ def resolve(config: ModelSettings, find: FindModel = find_model) -> Source:
     """What a config's model section names, without loading anything (see `resolve_model`)."""
     if isinstance(config, EncoderSettings):
         return resolve_model(config, find)
-    found: Source = config.open()
-    return found
+    return backends.SOURCES[config.backend](config)
 
 
-def vector_form(config: VectorSettings, source: Source) -> VectorForm:
+def vector_form(config: RowSettings, source: Source) -> VectorForm:
     """What a config makes of whole vectors, its number format apart.
 
     Vectors from files are not scaled to length 1: they must have it.
@@ -59,13 +58,13 @@ def vector_form(config: VectorSettings, source: Source) -> VectorForm:
 
 def prepared_keys(config: ModelSettings, source: Source) -> dict[str, str]:
     """Keys of what the backend prepares of the model: vectors are made from that."""
-    recipe = config.prepared_recipe(source) if isinstance(config, EncoderSettings) else None
+    recipe = backends.OPENERS[config.backend]().recipe(source) if isinstance(source, Model) else None
     return {config.backend: recipe.key} if recipe else {}
 
 
 def prepare(config: EncoderSettings, model: Model, store: Store) -> Artifact | None:
     """What the backend prepares of a model, reused or made; None if it uses the model's own files."""
-    prepared: Artifact | None = config.prepare(model, store)
+    prepared = backends.OPENERS[config.backend]().prepare(model, store)
     if prepared:
         model.files.check()
     return prepared
@@ -117,13 +116,15 @@ class Encoder:
 
     def __init__(self, config: EncoderSettings, model: Model, prepared: Path | None) -> None:
         self.config, self.model = config, model
-        self.backend: batching.Backend = config.load(model, prepared)
-        reference = config.reference(model, prepared)
+        opener = backends.OPENERS[config.backend]()
+        loaded: Any = opener.load(config, model, prepared)
+        self.backend: batching.Backend = loaded
+        reference = opener.reference(model, prepared)
         self.watch = Watch(model.name, reference, self.backend.tokenizer) if reference else None
         if prepared is None:
             model.files.check()
         if model.truncate_dim:
-            check_dimensions(model.truncate_dim, self.backend.dimension)
+            check_dimensions(model.truncate_dim, loaded.dimension)
 
     def encode(self, texts: list[str], role: Role, usage: Usage, bar: Bar) -> Any:
         """Encode texts as passages or queries.

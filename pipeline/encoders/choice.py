@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pipeline.config import EncoderSettings
+from pipeline.config import BACKENDS, RERANKERS, EncoderSettings
 from pipeline.config.kinds import Kinds
 from pipeline.config.runs_model import RunsModel
 from pipeline.core.extras import install_command, is_installed
@@ -33,12 +33,30 @@ ON_CPU = {
 Those of fp32 equal FlagEmbedding's vectors to a cosine of 0.99999; docs/models.md has their speeds. In bf16
 OpenVINO is closer to fp32 than torch is, and so not equal to it. `CPU_ALONE` has those that no backend
 computes on a GPU."""
+RERANKERS_ON_CPU = {
+    "fp32": {"openvino": "fp32", "flag": "fp32"},
+    "fp16": {"openvino": "fp32", "flag": "fp16"},
+    "bf16": {"flag": "bf16"},
+}
+"""The same of rerankers."""
+Resolve = Callable[[Any], Any]
+"""Gives the resolved model of a section `model` or `rerank`, loading nothing."""
 
 
-def candidates(
-    settings: RunsModel, kinds: Kinds[Any], on_cpu: Mapping[str, Mapping[str, str]] = ON_CPU
+def candidates(settings: RunsModel, resolve: Resolve) -> list[RunsModel]:
+    """Settings of the backends that may be used, the fastest first: these, unless there is a choice."""
+    if settings.backend != "auto":
+        return [settings]
+    if isinstance(settings, EncoderSettings):
+        if settings.output != "dense":
+            return _of_other_output(settings, resolve)
+        return _by_precision(settings, BACKENDS, ON_CPU)
+    return _by_precision(settings, RERANKERS, RERANKERS_ON_CPU)
+
+
+def _by_precision(
+    settings: RunsModel, kinds: Kinds[Any], on_cpu: Mapping[str, Mapping[str, str]]
 ) -> list[RunsModel]:
-    """Settings of the backends that `auto` may take, the fastest first; `on_cpu` is like `ON_CPU`."""
     on_gpu = choose_device(settings.device, on_gpu=True) != "cpu"
     precision = settings.precision
     allowed = on_cpu[precision]
@@ -47,15 +65,14 @@ def candidates(
     return [kinds.converted(settings, backend=name, precision=own) for name, own in allowed.items()]
 
 
-def candidates_of_output(
-    settings: EncoderSettings, kinds: Kinds[Any], resolve: Callable[[Any], Any]
-) -> list[RunsModel]:
-    """Settings of the backends that `auto` may take for another output than dense, the fastest first.
+def _of_other_output(settings: EncoderSettings, resolve: Resolve) -> list[RunsModel]:
+    """The candidates for another output than dense.
 
     The last is FlagEmbedding for BGE-M3 and sentence-transformers for all others, which FlagEmbedding does
     not run. Before it comes `native`, where it computes that in the precision: BGE-M3's outputs, and weights
     of words.
     """
+    kinds: Kinds[Any] = BACKENDS
     by_flag = kinds.converted(settings, backend="flag")
     of_m3 = resolve(by_flag).files.has_m3_heads
     last = by_flag if of_m3 else kinds.converted(settings, backend="sentence-transformers")
@@ -66,16 +83,17 @@ def candidates_of_output(
     return [kinds.converted(settings, backend="native", precision=own), last]
 
 
-def take(settings: Any, resolve: Callable[[Any], Any]) -> Any:
+def take(settings: Any, resolve: Resolve, suits: Callable[[RunsModel, Any], bool]) -> Any:
     """The settings of the backend that is used: the first of the candidates that is not ruled out.
 
     Args:
         settings: A section `model` or `rerank`; one without a choice is returned as it is.
         resolve: Gives the resolved model of such a section, loading nothing.
+        suits: Whether the backend of settings runs their resolved model fast here.
     """
     if not isinstance(settings, RunsModel):
         return settings
-    *faster, last = settings.candidates(resolve)
+    *faster, last = candidates(settings, resolve)
     if last is settings:
         return settings
     for candidate in (*faster, last):
@@ -85,7 +103,7 @@ def take(settings: Any, resolve: Callable[[Any], Any]) -> Any:
         if candidate.extra and not is_installed(candidate.extra):
             _pass_over(candidate.backend, candidate.extra)
             continue
-        if candidate.suits(resolve(candidate)):
+        if suits(candidate, resolve(candidate)):
             return candidate
     return last
 

@@ -6,12 +6,11 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipeline.config import ModelSettings, setting
-from pipeline.config.settings import LocalPath
+from pipeline.config.model import PrecomputedSettings
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Int64, Texts
@@ -24,35 +23,18 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class PrecomputedFiles(ModelSettings):
-    """Settings of all backends that read files which another program wrote."""
+def row_paths(settings: PrecomputedSettings, what: str) -> dict[Role, Path]:
+    """The files of rows, of which both must be given and exist; `what` says what they are."""
+    given: dict[Role, str | None] = {"passages": settings.passages, "queries": settings.queries}
+    return {role: _path(role, given[role], f"a {what}, one row for each of the {role}") for role in ROLES}
 
-    backend: Literal["precomputed"] = ModelSettings.narrowed("backend", "precomputed")
-    passages: LocalPath | None = setting(
-        None, "a file with a row for each passage, in corpus order", shapes="passages", keyed=False
-    )
-    queries: LocalPath | None = setting(
-        None, "a file with a row for each query, in query order", shapes="queries", keyed=False
-    )
 
-    passage_ids: LocalPath | None = setting(
-        None, "text file of the ids of the rows of passages, one a line", shapes="passages", keyed=False
-    )
-    query_ids: LocalPath | None = setting(
-        None, "text file of the ids of the rows of queries, one a line", shapes="queries", keyed=False
-    )
-
-    def paths(self, what: str) -> dict[Role, Path]:
-        """The files, of which both must be given and exist; `what` says what they are."""
-        given: dict[Role, str | None] = {"passages": self.passages, "queries": self.queries}
-        return {role: _path(role, given[role], f"a {what}, one row for each of the {role}") for role in ROLES}
-
-    def id_paths(self) -> dict[Role, Path]:
-        """The files of ids that are given, which must exist."""
-        given: dict[Role, str | None] = {"passages": self.passage_ids, "queries": self.query_ids}
-        settings: dict[Role, str] = {"passages": "passage_ids", "queries": "query_ids"}
-        allowed = "a text file with an id on each line"
-        return {role: _path(settings[role], name, allowed) for role, name in given.items() if name}
+def id_paths(settings: PrecomputedSettings) -> dict[Role, Path]:
+    """The files of ids that are given, which must exist."""
+    given: dict[Role, str | None] = {"passages": settings.passage_ids, "queries": settings.query_ids}
+    names: dict[Role, str] = {"passages": "passage_ids", "queries": "query_ids"}
+    allowed = "a text file with an id on each line"
+    return {role: _path(names[role], path, allowed) for role, path in given.items() if path}
 
 
 def _path(name: str, path: str | None, allowed: str) -> Path:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipeline.config import VectorSettings
+from pipeline.config.model import PrecomputedSettings
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float32, Int64
-from pipeline.encoders.given import Precomputed, PrecomputedFiles
+from pipeline.encoders.given import Precomputed, id_paths, row_paths
 from pipeline.formats.npy import VectorFile, map_vectors
 from pipeline.models.model import ROLES, Role
 
@@ -19,12 +19,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class PrecomputedSettings(PrecomputedFiles, VectorSettings):
-    """Vectors from files, which another program wrote: `.npy` [texts, dimension], or `.npz` with ids."""
-
-    def open(self) -> PrecomputedVectors:
-        """See `ModelSettings.open`."""
-        return PrecomputedVectors(self.paths(".npy file of float vectors"), self.id_paths())
+def open_vectors(settings: PrecomputedSettings) -> PrecomputedVectors:
+    """The files that settings name, of which both must exist."""
+    return PrecomputedVectors(row_paths(settings, ".npy file of float vectors"), id_paths(settings))
 
 
 @dataclass(frozen=True)

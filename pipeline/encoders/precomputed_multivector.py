@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipeline.config import MultiVectorSettings
+from pipeline.config.model import PrecomputedSettings
 from pipeline.core.errors import InputError
 from pipeline.core.records import Int64, Ragged, TokenEmbeddings
-from pipeline.encoders.given import Precomputed, PrecomputedFiles
+from pipeline.encoders.given import Precomputed, id_paths, row_paths
 from pipeline.formats.npz import map_token_vectors
 from pipeline.models.model import ROLES, Role
 
@@ -19,12 +19,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class PrecomputedMultiVectorSettings(PrecomputedFiles, MultiVectorSettings):
-    """Token vectors from files, which another program wrote: `.npz` files of `vectors` and `ends`."""
-
-    def open(self) -> PrecomputedTokenVectors:
-        """See `ModelSettings.open`."""
-        return PrecomputedTokenVectors(self.paths(".npz file of token vectors"), self.id_paths())
+def open_token_vectors(settings: PrecomputedSettings) -> PrecomputedTokenVectors:
+    """The files that settings name, of which both must exist."""
+    return PrecomputedTokenVectors(row_paths(settings, ".npz file of token vectors"), id_paths(settings))
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipeline.config import SparseSettings
+from pipeline.config.model import PrecomputedSettings
 from pipeline.core.errors import InputError
 from pipeline.core.records import Int64, Ragged
-from pipeline.encoders.given import Precomputed, PrecomputedFiles
+from pipeline.encoders.given import Precomputed, id_paths, row_paths
 from pipeline.formats.sparse import SparseMatrix, map_sparse
 from pipeline.models.model import ROLES, Role
 
@@ -19,12 +19,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class PrecomputedSparseSettings(PrecomputedFiles, SparseSettings):
-    """Word weights from files, which another program wrote: CSR matrices of SciPy in `.npz` files."""
-
-    def open(self) -> PrecomputedWeights:
-        """The files, of which both must be given and exist."""
-        return PrecomputedWeights(self.paths(".npz file of a CSR matrix"), self.id_paths())
+def open_weights(settings: PrecomputedSettings) -> PrecomputedWeights:
+    """The files that settings name, of which both must exist."""
+    return PrecomputedWeights(row_paths(settings, ".npz file of a CSR matrix"), id_paths(settings))
 
 
 @dataclass(frozen=True)

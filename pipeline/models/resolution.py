@@ -13,7 +13,7 @@ from dataclasses import replace
 from importlib import metadata
 from typing import Any
 
-from pipeline.config import DenseEncoderSettings, EncoderSettings, MultiVectorEncoderSettings
+from pipeline.config import EncoderSettings
 from pipeline.core import machine
 from pipeline.core.errors import InputError, short_repr
 from pipeline.models.card import WIDTH_PRESERVING, ModelCard, max_positions, read_card
@@ -45,7 +45,8 @@ def resolve_model(config: EncoderSettings, find: FindModel = find_model) -> Mode
     if late:
         card = replace(card, prompts={role: prompt for role, prompt in late.prompts.items() if prompt})
     family = family_of(config.name)
-    chain = config.follows_sentence_transformers(files)
+    splade = config.runs_splade and config.output == "sparse" and not files.has_m3_heads
+    chain = config.as_sentence_transformers or splade
     _check_modules(config, card, chain)
     _check_architecture(config, card, family, chain)
     prompts, sources = _prompts(config, card, family)
@@ -62,11 +63,11 @@ def resolve_model(config: EncoderSettings, find: FindModel = find_model) -> Mode
         "precision": Decided(precision, given if precision == config.precision else "device"),
     }
     of_vectors: dict[str, Any] = {"output": config.output, "pooling": ""}
-    if isinstance(config, DenseEncoderSettings):
+    if config.output == "dense":
         pooling = _pooling(config, card, family)
         decided = {"backend": decided["backend"], "pooling": pooling, **decided}
         of_vectors |= _vector_settings(config, card, str(pooling.value))
-    elif isinstance(config, MultiVectorEncoderSettings):
+    elif config.output == "multivector":
         of_vectors |= {"normalize": late is None, "mean_over_tokens": late.mean if late else True}
     return Model(
         name=config.name,
@@ -90,12 +91,12 @@ def _late_interaction(config: EncoderSettings, files: Files) -> LateInteraction 
     FlagEmbedding adds no markers to BGE-M3's texts and scales vectors to length 1, and its score is the mean
     over a query's tokens.
     """
-    if not isinstance(config, MultiVectorEncoderSettings) or not config.as_sentence_transformers:
+    if config.output != "multivector" or not config.as_sentence_transformers:
         return None
     return read_late_interaction(files, config.name)
 
 
-def _vector_settings(config: DenseEncoderSettings, card: ModelCard, pooling: str) -> dict[str, Any]:
+def _vector_settings(config: EncoderSettings, card: ModelCard, pooling: str) -> dict[str, Any]:
     """The attributes of a `Model` that dense vectors alone have."""
     return {
         "pooling": pooling,
@@ -147,7 +148,7 @@ def _check_modules(config: EncoderSettings, card: ModelCard, chain: bool) -> Non
 
     `chain` tells whether the backend runs the model as sentence-transformers does, here and below.
     """
-    known = ("sentence_transformers.", *(PYLATE if isinstance(config, MultiVectorEncoderSettings) else ()))
+    known = ("sentence_transformers.", *(PYLATE if config.output == "multivector" else ()))
     own = [module for module in card.modules if not module.startswith(known)]
     if own and not config.trust_remote_code:
         raise untrusted_code(config.name, f", such as {own[0]}")
@@ -257,7 +258,7 @@ def _max_tokens(
     return min((Decided(limit, source) for limit, source in limits if limit), key=lambda each: each.value)
 
 
-def _pooling(config: DenseEncoderSettings, card: ModelCard, family: Family | None) -> Decided:
+def _pooling(config: EncoderSettings, card: ModelCard, family: Family | None) -> Decided:
     """The pooling of the config, else the card, else the family, else the backend's library."""
     causal = any(name.endswith("ForCausalLM") for name in card.config.get("architectures") or [])
     default = "last_token" if causal else "mean" if config.as_sentence_transformers else "cls"

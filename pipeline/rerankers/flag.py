@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from pipeline.config import RerankSettings, setting
-from pipeline.config.rerank import FlagRerankSettings
+from pipeline.config.rerank import FlagAutoRerankSettings
 from pipeline.core.errors import InputError
+from pipeline.encoders.opener import Opener
 from pipeline.encoders.torch.loading import explain_loading_errors, refuse_missing_weights
 from pipeline.models.tokenizer import fast_tokenizer
 from pipeline.rerankers.classifier import Classifier
@@ -21,40 +21,11 @@ CLASSES = {"LayerWiseMiniCPMForCausalLM": LAYERWISE, "CostWiseGemmaForCausalLM":
 """The class of FlagEmbedding for architectures of its own."""
 
 
-class FlagAutoRerankSettings(FlagRerankSettings):
-    """FlagEmbedding, on CPU or GPU."""
+class FlagRerankOpener(Opener[FlagAutoRerankSettings, Reranker, PairScorer]):
+    """The classes of FlagEmbedding, by a model's architecture."""
 
-    backend: Literal["flag"] = RerankSettings.narrowed("backend", "flag")
-    precision: Literal["fp32", "fp16", "bf16"] = RerankSettings.narrowed("precision", "fp32")
-    prompt: str | None = setting(
-        None,
-        "decoders only: the question after the passage; null takes FlagEmbedding's own",
-        shapes="rerank",
-        min_length=1,
-    )
-    cutoff_layers: tuple[int, ...] | None = setting(
-        None,
-        "layerwise and lightweight models only: the layer whose score counts, as [28]; null is the last",
-        shapes="rerank",
-        min_length=1,
-        max_length=1,
-        strict=False,
-    )
-    compress_layers: tuple[int, ...] | None = setting(
-        None,
-        "lightweight models only: the layers from which on passages are shortened; null is [8]",
-        shapes="rerank",
-        min_length=1,
-        strict=False,
-    )
-    compress_ratio: Literal[1, 2, 4, 8] | None = setting(
-        None,
-        "lightweight models only: the tokens of a passage that become one; null is 1, which keeps all",
-        shapes="rerank",
-    )
-
-    def check_model(self, model: Reranker) -> None:
-        """See `RerankSettings.check_model`."""
+    def check(self, settings: FlagAutoRerankSettings, model: Reranker) -> None:
+        """Refuse settings that the model's class of FlagEmbedding lacks."""
         kind = flag_class(model)
         suits = {
             "prompt": (DECODER, LAYERWISE, LIGHTWEIGHT),
@@ -63,49 +34,53 @@ class FlagAutoRerankSettings(FlagRerankSettings):
             "compress_ratio": (LIGHTWEIGHT,),
         }
         for name, kinds in suits.items():
-            if getattr(self, name) is not None and kind not in kinds:
+            if getattr(settings, name) is not None and kind not in kinds:
                 raise InputError(
                     f"rerank.{name}: '{model.name}' is of FlagEmbedding's class {kind}",
                     allowed=f"models of {', '.join(kinds)}",
                     fix=f"leave out rerank.{name}",
                 )
-        if self.cutoff_layers:
-            _check_layer(model, self.cutoff_layers[0])
+        if settings.cutoff_layers:
+            _check_layer(model, settings.cutoff_layers[0])
 
-    def load(self, model: Reranker, prepared: Path | None) -> PairScorer:
-        """See `RerankSettings.load`."""
+    def load(self, settings: FlagAutoRerankSettings, model: Reranker, prepared: Path | None) -> PairScorer:
+        """Load the model in its class of FlagEmbedding."""
         kind = flag_class(model)
         flag = _load(model, kind)
-        backend = self._encoder(model, flag) if kind == ENCODER else self._decoder(model, flag, kind)
-        return PairScorer(backend, self.batch_size)
-
-    def _encoder(self, model: Reranker, flag: Any) -> Any:
-        backend = Classifier(model)
-        backend.use(flag.model)
-        fast = fast_tokenizer(model.name, flag.tokenizer)
-        backend.tokenizer = encoder_tokenizer(self, model, fast, flag.tokenizer.model_input_names)
-        return backend
-
-    def _decoder(self, model: Reranker, flag: Any, kind: str) -> Any:
-        from pipeline.rerankers import decoders
-
-        own = decoders.SHORT_QUESTION if kind == LIGHTWEIGHT else decoders.QUESTION
-        given = (self.query_instruction, self.passage_instruction)
-        marks = tuple(
-            default if text is None else text for text, default in zip(given, decoders.MARKS, strict=True)
+        backend = (
+            _encoder(settings, model, flag) if kind == ENCODER else _decoder(settings, model, flag, kind)
         )
-        made_by = {
-            DECODER: decoders.Decoder,
-            LAYERWISE: decoders.LayerwiseDecoder,
-            LIGHTWEIGHT: decoders.LightweightDecoder,
-        }
-        backend: Any = made_by[kind](model, flag, self.prompt or own, (marks[0], marks[1]))
-        if self.cutoff_layers:
-            backend.layer = self.cutoff_layers[0]
-        if kind == LIGHTWEIGHT:
-            backend.ratio = self.compress_ratio or 1
-            backend.compressed = self.compress_layers or decoders.COMPRESSED
-        return backend
+        return PairScorer(backend, settings.batch_size)
+
+
+def _encoder(settings: FlagAutoRerankSettings, model: Reranker, flag: Any) -> Any:
+    backend = Classifier(model)
+    backend.use(flag.model)
+    fast = fast_tokenizer(model.name, flag.tokenizer)
+    backend.tokenizer = encoder_tokenizer(settings, model, fast, flag.tokenizer.model_input_names)
+    return backend
+
+
+def _decoder(settings: FlagAutoRerankSettings, model: Reranker, flag: Any, kind: str) -> Any:
+    from pipeline.rerankers import decoders
+
+    own = decoders.SHORT_QUESTION if kind == LIGHTWEIGHT else decoders.QUESTION
+    given = (settings.query_instruction, settings.passage_instruction)
+    marks = tuple(
+        default if text is None else text for text, default in zip(given, decoders.MARKS, strict=True)
+    )
+    made_by = {
+        DECODER: decoders.Decoder,
+        LAYERWISE: decoders.LayerwiseDecoder,
+        LIGHTWEIGHT: decoders.LightweightDecoder,
+    }
+    backend: Any = made_by[kind](model, flag, settings.prompt or own, (marks[0], marks[1]))
+    if settings.cutoff_layers:
+        backend.layer = settings.cutoff_layers[0]
+    if kind == LIGHTWEIGHT:
+        backend.ratio = settings.compress_ratio or 1
+        backend.compressed = settings.compress_layers or decoders.COMPRESSED
+    return backend
 
 
 def flag_class(model: Reranker) -> str:

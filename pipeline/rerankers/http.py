@@ -10,51 +10,21 @@ import contextlib
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 
-from pipeline.config import ScorerSettings, setting
-from pipeline.config.server import ServerSettings, ServerUrl
+from pipeline.config.rerank import HttpRerankSettings
 from pipeline.core.progress import Bar, silent
 from pipeline.core.records import Float32
 from pipeline.encoders.http.backend import PROBES, confirm_answers
 from pipeline.encoders.http.client import key_of
-from pipeline.encoders.http.requests import TEXTS, Asking, Line, scores_of
+from pipeline.encoders.http.requests import Asking, Line, scores_of
 from pipeline.encoders.usage import Usage
 from pipeline.storage.store import Store
 
 SCHEMA = 1  # of what is asked for a pair
 SAME = 0.02  # the largest difference of a score, relative or absolute, that other batches may make
-
-
-class HttpRerankSettings(ServerSettings, ScorerSettings):
-    """A reranker that a server runs."""
-
-    backend: Literal["http"] = ScorerSettings.narrowed("backend", "http")
-    name: str = ScorerSettings.narrowed("name", doc="the model, as the server knows it", min_length=1)
-    revision: str | None = ScorerSettings.narrowed(
-        "revision", None, doc="any text; change it when the model behind the address changes"
-    )
-    url: ServerUrl = setting(
-        ..., "the server's address, up to and without /rerank", shapes="rerank", keyed=False, repr=False
-    )
-    form: Literal["cohere", "tei"] = setting(
-        "cohere",
-        "form of requests: that of Cohere, Jina, vLLM and Infinity, or TEI's",
-        shapes="rerank",
-        keyed=False,
-    )
-    max_characters: int | None = setting(
-        None, "characters kept of a query and of a passage; null is all", shapes="rerank", keyed=False, ge=1
-    )
-    batch_size: int | None = ScorerSettings.narrowed(
-        "batch_size", None, doc=f"most passages of a request; null is {TEXTS}", ge=1
-    )
-
-    def open(self) -> ServedReranker:
-        """See `ScorerSettings.open`."""
-        return ServedReranker(self)
 
 
 @dataclass(frozen=True)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 import logging
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from pipeline.config import RerankSettings
-from pipeline.config.rerank import FlagRerankSettings
+from pipeline.config.rerank import FlagRerankSettings, OpenVINORerankSettings
 from pipeline.core.errors import InputError
 from pipeline.core.extras import require
 from pipeline.core.openvino_runtime import import_openvino
 from pipeline.core.records import Float32, Int64
 from pipeline.encoders.batching import TokenBatch
 from pipeline.encoders.conversion import keep_files
+from pipeline.encoders.opener import Opener
 from pipeline.encoders.openvino.backend import (
     DESCRIPTION,
     FILES,
@@ -35,34 +35,26 @@ SCHEMA = 1
 TOLERANCE = 1e-4  # largest difference from torch's scores, as a share of the largest or of 1
 
 
-class OpenVINORerankSettings(FlagRerankSettings):
-    """OpenVINO, on the CPU."""
-
-    on_gpu = False
-    extra = "openvino"
-
-    backend: Literal["openvino"] = RerankSettings.narrowed("backend", "openvino")
-    precision: Literal["fp32", "bf16"] = RerankSettings.narrowed("precision", "fp32")
-    device: Literal["auto", "cpu"] = RerankSettings.narrowed(
-        "device", "auto", doc="auto or cpu: it computes nowhere else"
-    )
+class OpenVINORerankOpener(Opener[OpenVINORerankSettings, Reranker, PairScorer]):
+    """A cross-encoder converted once from torch."""
 
     def suits(self, model: Reranker) -> bool:
-        """See `RunsModel.suits`."""
+        """Whether a model is a cross-encoder."""
         return model.architecture.endswith("ForSequenceClassification")
 
-    def load(self, model: Reranker, prepared: Path) -> PairScorer:
-        """See `RerankSettings.load`."""
-        return PairScorer(_Backend(self, model, prepared), self.batch_size)
+    def load(self, settings: OpenVINORerankSettings, model: Reranker, prepared: Path | None) -> PairScorer:
+        """Load the converted model."""
+        assert prepared is not None
+        return PairScorer(_Backend(settings, model, prepared), settings.batch_size)
 
-    def prepared_recipe(self, model: Reranker) -> Recipe:
-        """See `RerankSettings.prepared_recipe`."""
+    def recipe(self, model: Reranker) -> Recipe:
+        """The recipe of the converted model."""
         require("openvino", "openvino", "rerank.backend: openvino")
         return conversion.conversion_recipe(model, SCHEMA)
 
     def prepare(self, model: Reranker, store: Store) -> Artifact:
-        """See `RerankSettings.prepare`: the converted model and its tokenizer."""
-        return store.make(self.prepared_recipe(model), lambda draft: (_convert(model, draft), {}))[0]
+        """The converted model and its tokenizer."""
+        return store.make(self.recipe(model), lambda draft: (_convert(model, draft), {}))[0]
 
 
 class _Backend(OpenVINOBatches, OpenVINORunner):

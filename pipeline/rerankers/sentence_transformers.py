@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from pipeline.config import RerankSettings
+from pipeline.config.rerank import SentenceTransformersRerankSettings
 from pipeline.encoders.batching import TokenBatch
+from pipeline.encoders.opener import Opener
 from pipeline.encoders.torch.loading import explain_loading_errors, refuse_missing_weights
 from pipeline.models.tokenizer import fast_tokenizer
 from pipeline.rerankers.classifier import TYPES, Classifier
@@ -17,15 +18,14 @@ if TYPE_CHECKING:
     import torch
 
 
-class SentenceTransformersRerankSettings(RerankSettings):
-    """A CrossEncoder of sentence-transformers, on CPU or GPU; its scores are those of `predict`."""
+class SentenceTransformersRerankOpener(Opener[SentenceTransformersRerankSettings, Reranker, PairScorer]):
+    """A CrossEncoder of sentence-transformers."""
 
-    backend: Literal["sentence-transformers"] = RerankSettings.narrowed("backend", "sentence-transformers")
-    precision: Literal["fp32", "fp16", "bf16"] = RerankSettings.narrowed("precision", "fp32")
-
-    def load(self, model: Reranker, prepared: Path | None) -> PairScorer:
-        """See `RerankSettings.load`."""
-        return PairScorer(_Backend(model), self.batch_size)
+    def load(
+        self, settings: SentenceTransformersRerankSettings, model: Reranker, prepared: Path | None
+    ) -> PairScorer:
+        """Load the CrossEncoder."""
+        return PairScorer(_Backend(model), settings.batch_size)
 
 
 class _Backend(Classifier):

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
-from pipeline.config import BACKENDS, Config, VectorSettings
+from pipeline.config import BACKENDS, Config, RowSettings
 from pipeline.config.index import IndexConfig
 from pipeline.config.mistakes import explain
 from pipeline.core.errors import InputError, short_repr
@@ -99,8 +99,8 @@ def _check(config: Config) -> None:
         found, allowed = "a suite", "a config of one collection"
     elif asked is None:
         found, allowed = "fuse", "a config with one dense retriever"
-    elif not isinstance(asked, VectorSettings) and asked.backend != "bm25":
-        found, allowed = f"model.output: {getattr(asked, 'output', '')}", "dense vectors"
+    elif isinstance(asked, RowSettings) and asked.output != "dense":
+        found, allowed = f"model.output: {asked.output}", "dense vectors"
     elif config.data.chunks:
         found, allowed = "data.chunks", "a collection whose passages are the chunks"
     elif set_here := [name for name in INSTEAD if getattr(asked, name, None)]:

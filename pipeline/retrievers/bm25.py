@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Any
 
-from pipeline.config import IndexConfig, ModelSettings, SearchConfig, keyed_settings, setting
-from pipeline.config.model import refuse_index_settings
+from pipeline.config import keyed_settings
+from pipeline.config.model import Bm25Settings
 from pipeline.models.model import Role
 from pipeline.retrievers.ranking import open_ranking, save_ranking
 from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, Plan, Stage
@@ -15,46 +15,6 @@ from pipeline.retrievers.texts import TextRetriever, Tokens
 from pipeline.search import tokenized_texts
 from pipeline.search.tokenized_texts import Tokenization
 from pipeline.storage.artifacts import Artifact, Draft
-
-StopWords = Literal[
-    "english", "english_plus", "german", "dutch", "french", "spanish", "portuguese", "italian", "russian",
-    "swedish", "norwegian", "danish", "chinese", "turkish", "korean",
-]  # fmt: skip
-"""Languages whose stop words bm25s knows."""
-SnowballStemmer = Literal[
-    "arabic", "armenian", "basque", "catalan", "danish", "dutch", "english", "finnish", "french", "german",
-    "greek", "hindi", "hungarian", "indonesian", "irish", "italian", "lithuanian", "nepali", "norwegian",
-    "porter", "portuguese", "romanian", "russian", "serbian", "spanish", "swedish", "tamil", "turkish",
-    "yiddish",
-]  # fmt: skip
-"""Snowball's algorithms."""
-
-
-class Bm25Settings(ModelSettings):
-    """BM25: no model and no vectors."""
-
-    retriever: ClassVar[str] = "pipeline.retrievers.bm25:Bm25"
-    cuts_texts = True
-
-    backend: Literal["bm25"] = ModelSettings.narrowed("backend", "bm25")
-    k1: float = setting(0.9, "how soon repeats of a word stop adding to a score", shapes="index", ge=0)
-    b: float = setting(0.4, "how much a passage's length counts", shapes="index", ge=0, le=1)
-    stop_words: StopWords | None = setting(
-        "english",
-        "language of the stop words to leave out; null keeps all",
-        shapes="passages queries",
-        keyed=False,
-    )
-    stemmer: SnowballStemmer | None = setting(
-        "english", "a Snowball stemmer; null is none", shapes="passages queries", keyed=False
-    )
-
-    def check(self, index: IndexConfig, search: SearchConfig) -> None:
-        """See `ModelSettings.check`."""
-        refuse_index_settings("backend 'bm25'", index, search)
-        if search.memory_mb is not None:
-            raise ValueError("backend 'bm25' holds its index in memory: leave out search.memory_mb")
-
 
 SCHEMAS = {"passages": 4, "queries": 4, "index": 1, "search": 3}
 

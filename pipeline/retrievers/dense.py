@@ -8,12 +8,12 @@ from functools import cached_property, partial
 from typing import Any
 
 from pipeline import encoders
-from pipeline.config import FLAT, EncoderSettings, IndexConfig, SearchConfig, VectorSettings, keyed_settings
+from pipeline.config import FLAT, EncoderSettings, IndexConfig, RowSettings, SearchConfig, keyed_settings
+from pipeline.config.model import HttpSettings
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Float32, VectorForm
 from pipeline.encoders import Model
-from pipeline.encoders.http.backend import HttpSettings
 from pipeline.engines import Part, jobs
 from pipeline.models.model import Role
 from pipeline.retrievers import parity, quantized_index
@@ -30,7 +30,7 @@ PARITY = "parity"  # the role of the comparison of a served model with one that 
 SCHEMAS = {PARITY: 1, "passages": 5, "queries": 5, "index": 2, "search": 4}
 
 
-class Dense(EncodingRetriever[VectorSettings]):
+class Dense(EncodingRetriever[RowSettings]):
     """See `pipeline.retrievers.retriever.Retriever`."""
 
     def stages(self) -> Plan:

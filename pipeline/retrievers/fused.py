@@ -21,7 +21,7 @@ from pipeline.retrievers.ranking import (
     open_ranking,
     save_ranking,
 )
-from pipeline.retrievers.retriever import Retriever, TokenCounter, make_retriever
+from pipeline.retrievers.retriever import Retriever, TokenCounter
 from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, Plan, Stage
 from pipeline.search import fusion, fusion_weights
 from pipeline.storage.artifacts import Draft
@@ -47,9 +47,7 @@ class Fused(Retriever[FuseConfig]):
     @cached_property
     def parts(self) -> list[Retriever[Any]]:
         """The retrievers, each of which is that of a benchmark of its own."""
-        return [
-            make_retriever(part, self.identities, self.identity, self.corpus) for part in self.config.parts
-        ]
+        return [self.make(part, self.identities, self.identity, self.corpus) for part in self.config.parts]
 
     @property
     def _rankings(self) -> tuple[str, ...]:

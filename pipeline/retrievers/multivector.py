@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.config import MultiVectorSettings, keyed_settings
+from pipeline.config import RowSettings, keyed_settings
 from pipeline.core.errors import InputError
 from pipeline.core.records import Embeddings, Ragged, TokenEmbeddings
 from pipeline.encoders import Model
@@ -23,7 +23,7 @@ SCHEMAS = {"passages": 1, "queries": 1, "search": 1}
 CHECKED = 1 << 16  # token vectors checked at once
 
 
-class MultiVector(EncodingRetriever[MultiVectorSettings]):
+class MultiVector(EncodingRetriever[RowSettings]):
     """See `pipeline.retrievers.retriever.Retriever`."""
 
     def stages(self) -> Plan:

@@ -19,7 +19,7 @@ from pipeline.rerankers import Reranker, ServedReranker
 from pipeline.rerankers.score_store import ScoreStore
 from pipeline.retrievers.pair_scores import Pairs, score_pairs
 from pipeline.retrievers.ranking import COLLECTION, Assessment, Judge, open_ranking, save_ranking
-from pipeline.retrievers.retriever import Retriever, TokenCounter, make_retriever
+from pipeline.retrievers.retriever import Retriever, TokenCounter
 from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, Plan, Stage
 from pipeline.search import reranking
 from pipeline.storage.artifacts import Draft
@@ -48,7 +48,7 @@ class Reranked(Retriever[ScorerSettings]):
     @cached_property
     def first(self) -> Retriever[Any]:
         """The first stage."""
-        return make_retriever(self.config.first_stage, self.identities, self.identity, self.corpus)
+        return self.make(self.config.first_stage, self.identities, self.identity, self.corpus)
 
     @cached_property
     def model(self) -> Reranker | ServedReranker:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
@@ -11,11 +11,11 @@ from typing import Any, Generic, TypeVar, cast
 
 from pipeline import data, encoders, rerankers
 from pipeline.config import Config, ScorerSettings
-from pipeline.config.kinds import named
+from pipeline.config.runs_model import RunsModel
 from pipeline.config.settings import Section
 from pipeline.core.records import Collection
 from pipeline.data import Identity
-from pipeline.encoders import choice
+from pipeline.encoders import backends, choice
 from pipeline.engines import Engine, LocalEngine
 from pipeline.models.files import find_model
 from pipeline.models.model import Model
@@ -26,6 +26,8 @@ from pipeline.storage.store import Store
 Settings = TypeVar("Settings", bound=Section)
 TokenCounter = Callable[[list[str]], Sequence[int]]
 """Gives the number of tokens of each text."""
+MakeRetriever = Callable[[Config, "Identities", Identity, Path], "Retriever[Any]"]
+"""See `pipeline.registry.make_retriever`."""
 
 
 class Identities:
@@ -39,11 +41,20 @@ class Identities:
 
     def settle(self, config: Config) -> Config:
         """The config with the backends that `auto` takes (see `pipeline.encoders.choice`)."""
-        return config.with_models(lambda section: choice.take(section, self.resolve))
+        return config.with_models(lambda section: choice.take(section, self.resolve, _suits))
 
     def resolve(self, section: Any) -> Any:
         """The model, or the given vectors, of a section `model` or `rerank`."""
         return (self.reranker if isinstance(section, ScorerSettings) else self.model)(section)
+
+
+def _suits(section: RunsModel, model: Any) -> bool:
+    """Whether the backend of a section runs its resolved model fast on this machine."""
+    openers: Mapping[str, Any] = backends.OPENERS
+    if isinstance(section, ScorerSettings):
+        openers = rerankers.OPENERS
+    suits: bool = openers[section.backend]().suits(model)
+    return suits
 
 
 @dataclass(eq=False)
@@ -55,12 +66,14 @@ class Retriever(ABC, Generic[Settings]):
         identities: Looks up and hashes the files that the config names.
         identity: The hashes of the collection's parts.
         corpus: The file of the passages, which exists once the collection is read.
+        make: Makes the retriever of another config, for one that is made of others.
     """
 
     config: Config
     identities: Identities
     identity: Identity
     corpus: Path
+    make: MakeRetriever
 
     @property
     def settings(self) -> Settings:
@@ -118,12 +131,3 @@ class Retriever(ABC, Generic[Settings]):
     def token_counter(self) -> TokenCounter | None:
         """Counts tokens as the model does, without truncation; None where there is no model to ask."""
         return None
-
-
-def make_retriever(
-    config: Config, identities: Identities, identity: Identity, corpus: Path
-) -> Retriever[Any]:
-    """The retriever of a config; arguments as of `Retriever`."""
-    kind = named(config.retriever)
-    retriever: Retriever[Any] = kind(config, identities, identity, corpus)
-    return retriever

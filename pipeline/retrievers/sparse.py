@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.config import SparseSettings, keyed_settings
+from pipeline.config import RowSettings, keyed_settings
 from pipeline.core.errors import InputError
 from pipeline.core.progress import Bar
 from pipeline.core.records import Int64, Ragged, Ranking
@@ -23,7 +23,7 @@ from pipeline.storage.vector_shards import shard_name
 SCHEMAS = {"passages": 1, "queries": 1, "index": 1, "search": 1}
 
 
-class Sparse(EncodingRetriever[SparseSettings]):
+class Sparse(EncodingRetriever[RowSettings]):
     """See `pipeline.retrievers.retriever.Retriever`."""
 
     def stages(self) -> Plan:

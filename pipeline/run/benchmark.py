@@ -19,8 +19,9 @@ from pipeline.config import Config
 from pipeline.core.progress import Progress, silent
 from pipeline.core.records import Collection
 from pipeline.data.collection_files import CORPUS
+from pipeline.registry import make_retriever
 from pipeline.retrievers.ranking import COLLECTION
-from pipeline.retrievers.retriever import Identities, Retriever, make_retriever
+from pipeline.retrievers.retriever import Identities, Retriever
 from pipeline.retrievers.stage import OpensEngine, Plan
 from pipeline.run import plan
 from pipeline.run.making import Making, OpenEngine, StageOutcome

@@ -11,18 +11,17 @@ import contextlib
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 
-from pipeline.config import ModelSettings, VectorSettings, setting
-from pipeline.config.model import RUN_HERE
-from pipeline.config.server import OPENAI, ServerSettings, ServerUrl
+from pipeline.config.model import HttpSettings
+from pipeline.config.server import ServerSettings
 from pipeline.core.errors import InputError
 from pipeline.core.progress import Bar, silent
 from pipeline.core.records import Float32
 from pipeline.encoders.http.client import key_of
-from pipeline.encoders.http.requests import TEXTS, Asking, Line, vectors_of
+from pipeline.encoders.http.requests import Asking, Line, vectors_of
 from pipeline.encoders.usage import Usage
 from pipeline.models.model import Role
 from pipeline.storage.artifacts import Draft, Recipe
@@ -33,57 +32,6 @@ log = logging.getLogger(__name__)
 SCHEMA = 1  # of what is asked for a text
 ALONE = 256  # queries that are asked for alone, to measure how long one takes
 SAME = 0.999  # the lowest cosine of two vectors of a text: bf16 keeps 0.9999, other weights or int8 less
-
-
-class HttpSettings(ServerSettings, VectorSettings):
-    """A model that a server runs."""
-
-    backend: Literal["http"] = ModelSettings.narrowed("backend", "http")
-    name: str = setting(
-        ..., "the model, as the server knows it", shapes="passages queries", keyed=False, min_length=1
-    )
-    revision: str | None = setting(
-        None,
-        "any text; change it when the model behind the address changes",
-        shapes="passages queries",
-        keyed=False,
-    )
-    url: ServerUrl = setting(
-        OPENAI,
-        "the server's address, up to and without /embeddings",
-        shapes="passages queries",
-        keyed=False,
-        repr=False,
-    )
-    dimensions: int | None = setting(
-        None,
-        "dimensions that the server is asked for; null asks for none",
-        shapes="passages queries",
-        keyed=False,
-        ge=1,
-    )
-    query_instruction: str | None = setting(
-        None, "put before each query; null is none", shapes="queries", keyed=False
-    )
-    passage_instruction: str | None = setting(
-        None, "put before each passage; null is none", shapes="passages", keyed=False
-    )
-    same_as: Annotated[ModelSettings | None, RUN_HERE] = setting(
-        None,
-        "a section `model` that runs here, which the served vectors of a sample are compared with",
-        shapes="evaluate",
-        keyed=False,
-    )
-    max_characters: int | None = setting(
-        None, "characters kept of a text; null is all", shapes="passages queries", keyed=False, ge=1
-    )
-    batch_size: int | None = ModelSettings.narrowed(
-        "batch_size", None, f"most texts of a request; null is {TEXTS}", ge=1
-    )
-
-    def open(self) -> Served:
-        """See `ModelSettings.open`."""
-        return Served(self)
 
 
 @dataclass(frozen=True)

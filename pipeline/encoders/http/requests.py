@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from pipeline.config.server import ServerSettings
+from pipeline.config.server import TEXTS, ServerSettings
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError, short_repr
 from pipeline.core.progress import Bar
@@ -19,7 +19,6 @@ from pipeline.core.records import Float32
 from pipeline.encoders.http.client import Client, TooLargeError
 from pipeline.encoders.usage import ServerUse, Usage
 
-TEXTS = 32  # of a request: what TEI allows unless it is told otherwise
 BYTES_PER_TOKEN = 3.0  # until a server has said how many tokens it counted; English has about four
 Refuse = Callable[[str], Exception]
 """Makes the error for an answer, from what it is, such as `Client.bad_answer`."""

@@ -5,26 +5,23 @@ It computes them for SPLADE models, and for BGE-M3.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipeline.config import (
-    EncoderSettings,
-    ModelSettings,
-    MultiVectorEncoderSettings,
-    SparseEncoderSettings,
-)
+from pipeline.config.model import NativeSettings
 from pipeline.core.records import Ragged
 from pipeline.encoders.agreement import Reference
-from pipeline.encoders.batching import TokenBatch
+from pipeline.encoders.batching import Backend, TokenBatch
 from pipeline.encoders.m3_heads import refuse_missing_heads
 from pipeline.encoders.native import abilities
-from pipeline.encoders.native.prepared import CPU, INT16, TOKENIZER, WEIGHTS, prepared_model, recipe
+from pipeline.encoders.native.backend import INSTEAD, NativeBackend, read_dense
+from pipeline.encoders.native.prepared import TOKENIZER, WEIGHTS, prepared_model, recipe
 from pipeline.encoders.native.running import NativeRunner
-from pipeline.models.files import Files
+from pipeline.encoders.opener import Opener
 from pipeline.models.model import Model
 from pipeline.storage.artifacts import Artifact, Recipe
 from pipeline.storage.store import Store
@@ -37,77 +34,55 @@ INSTEAD_M3 = "set model.backend to flag and model.precision to fp32"
 INSTEAD_SPLADE = "set model.backend to sentence-transformers and model.precision to fp32"
 
 
-class NativeSparseSettings(SparseEncoderSettings):
-    """This project's own kernels, on the CPU: BGE-M3, and SPLADE models."""
-
-    on_gpu = False
-
-    backend: Literal["native"] = ModelSettings.narrowed("backend", "native")
-    precision: Literal["int16"] = EncoderSettings.narrowed("precision", "int16", doc=INT16)
-    device: Literal["auto", "cpu"] = ModelSettings.narrowed("device", "auto", doc=CPU)
-
-    def follows_sentence_transformers(self, files: Files) -> bool:
-        """See `EncoderSettings.follows_sentence_transformers`: SPLADE models are, and BGE-M3 is not."""
-        return not files.has_m3_heads
+class NativeOpener(Opener[NativeSettings, Model, Backend]):
+    """A model packed once for the kernels; sparse output is BGE-M3's or a SPLADE's."""
 
     def suits(self, model: Model) -> bool:
-        """See `RunsModel.suits`."""
-        one_chain = not model.files.read_json("router_config.json")
-        return one_chain and abilities.runs_here(model.config, model.trust_remote_code)
+        """Whether the kernels run a model's architecture here; a SPLADE with two chains is not run."""
+        two_chains = model.output == "sparse" and model.files.read_json("router_config.json")
+        return not two_chains and abilities.runs_here(model.config, model.trust_remote_code)
 
-    def load(self, model: Model, prepared: Path) -> NativeRunner:
-        """See `EncoderSettings.load`."""
-        backend = NativeM3Backend if model.files.has_m3_heads else NativeSpladeBackend
-        return backend(model, prepared)
-
-    def reference(self, model: Model, prepared: Path) -> Reference:
-        """See `EncoderSettings.reference`: the same network in fp32."""
-        from pipeline.encoders.native.reference import Fp32Splade
-
-        if model.files.has_m3_heads:
-            return _reference_of_m3(model, prepared)
-        return Reference(Fp32Splade(prepared / WEIGHTS).vector, "int16", INSTEAD_SPLADE)
-
-    def prepared_recipe(self, model: Model) -> Recipe:
-        """See `EncoderSettings.prepared_recipe`."""
+    def recipe(self, model: Model) -> Recipe:
+        """The recipe of the packed model."""
         return recipe(model)
 
     def prepare(self, model: Model, store: Store) -> Artifact:
-        """See `EncoderSettings.prepare`: the packed model and its tokenizer."""
-        if model.files.has_m3_heads:
-            return prepared_model(model, store, partial(_read_m3, model), INSTEAD_M3)
-        return prepared_model(model, store, _read_splade, INSTEAD_SPLADE)
-
-
-class NativeMultiVectorSettings(MultiVectorEncoderSettings):
-    """This project's own kernels, on the CPU: BGE-M3."""
-
-    on_gpu = False
-
-    backend: Literal["native"] = ModelSettings.narrowed("backend", "native")
-    precision: Literal["int16"] = EncoderSettings.narrowed("precision", "int16", doc=INT16)
-    device: Literal["auto", "cpu"] = ModelSettings.narrowed("device", "auto", doc=CPU)
-
-    def suits(self, model: Model) -> bool:
-        """See `RunsModel.suits`."""
-        return abilities.runs_here(model.config, model.trust_remote_code)
-
-    def load(self, model: Model, prepared: Path) -> NativeM3Backend:
-        """See `EncoderSettings.load`."""
-        return NativeM3Backend(model, prepared)
-
-    def reference(self, model: Model, prepared: Path) -> Reference:
-        """See `EncoderSettings.reference`: the same network in fp32."""
-        return _reference_of_m3(model, prepared)
-
-    def prepared_recipe(self, model: Model) -> Recipe:
-        """See `EncoderSettings.prepared_recipe`."""
-        return recipe(model)
-
-    def prepare(self, model: Model, store: Store) -> Artifact:
-        """See `EncoderSettings.prepare`: the packed model and its tokenizer."""
-        refuse_missing_heads(model)
+        """The packed model and its tokenizer."""
+        if model.output == "multivector":
+            refuse_missing_heads(model)
+        network = _network(model)
+        if network == "dense":
+            return prepared_model(model, store, partial(read_dense, model), INSTEAD)
+        if network == "splade":
+            return prepared_model(model, store, _read_splade, INSTEAD_SPLADE)
         return prepared_model(model, store, partial(_read_m3, model), INSTEAD_M3)
+
+    def load(self, settings: NativeSettings, model: Model, prepared: Path | None) -> Backend:
+        """Load the packed model for its output."""
+        assert prepared is not None
+        loads: dict[str, Callable[[Model, Path], Backend]] = {
+            "dense": NativeBackend, "splade": NativeSpladeBackend, "m3": NativeM3Backend
+        }  # fmt: skip
+        return loads[_network(model)](model, prepared)
+
+    def reference(self, model: Model, prepared: Path | None) -> Reference:
+        """The same network in fp32."""
+        from pipeline.encoders.native.reference import Fp32M3, Fp32Model, Fp32Splade
+
+        assert prepared is not None
+        weights, network = prepared / WEIGHTS, _network(model)
+        if network == "dense":
+            return Reference(Fp32Model(weights, model.pooling).vector, "int16", INSTEAD)
+        if network == "splade":
+            return Reference(Fp32Splade(weights).vector, "int16", INSTEAD_SPLADE)
+        return Reference(Fp32M3(weights, model.output, model.normalize).vector, "int16", INSTEAD_M3)
+
+
+def _network(model: Model) -> str:
+    """Which network is packed: that of dense vectors, a SPLADE, or BGE-M3 with the head of an output."""
+    if model.output == "dense":
+        return "dense"
+    return "splade" if model.output == "sparse" and not model.files.has_m3_heads else "m3"
 
 
 class NativeSpladeBackend(NativeRunner):
@@ -161,10 +136,3 @@ def _read_m3(model: Model, path: Path) -> PackedM3:
     from pipeline.encoders.native.m3 import PackedM3
 
     return PackedM3(path, model.output, model.normalize)
-
-
-def _reference_of_m3(model: Model, prepared: Path) -> Reference:
-    from pipeline.encoders.native.reference import Fp32M3
-
-    vector = Fp32M3(prepared / WEIGHTS, model.output, model.normalize).vector
-    return Reference(vector, "int16", INSTEAD_M3)

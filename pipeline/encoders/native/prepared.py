@@ -25,8 +25,6 @@ log = logging.getLogger(__name__)
 
 SCHEMA = 7
 WEIGHTS, TOKENIZER = "weights.npz", "tokenizer.json"
-INT16 = "number format the model computes in: int16 and no other"
-CPU = "auto or cpu: it computes nowhere else"
 
 
 def recipe(model: Model) -> Recipe:

@@ -7,11 +7,11 @@ import logging
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from pipeline.config import DenseEncoderSettings, EncoderSettings, ModelSettings
+from pipeline.config.model import OpenVINOSettings
 from pipeline.core import machine
 from pipeline.core.errors import InputError
 from pipeline.core.extras import require
@@ -19,7 +19,8 @@ from pipeline.core.openvino_runtime import has_bfloat16, import_openvino
 from pipeline.core.records import Float32, Int32, Int64
 from pipeline.encoders import calibration, conversion
 from pipeline.encoders.agreement import Reference
-from pipeline.encoders.batching import TokenBatch, batches
+from pipeline.encoders.batching import Backend, TokenBatch, batches
+from pipeline.encoders.opener import Opener
 from pipeline.encoders.openvino import quantization
 from pipeline.encoders.usage import Usage
 from pipeline.models.model import Model, Settled
@@ -36,40 +37,33 @@ FILES = DESCRIPTION, WEIGHTS, TOKENIZER = "model.xml", "model.bin", "tokenizer.j
 REFERENCE = ("reference.xml", "reference.bin")  # beside an int8 model: the one that it was made of
 
 
-class OpenVINOSettings(DenseEncoderSettings):
-    """OpenVINO, on the CPU."""
-
-    on_gpu = False
-    extra = "openvino"
-
-    backend: Literal["openvino"] = ModelSettings.narrowed("backend", "openvino")
-    precision: Literal["fp32", "fp16", "bf16", "int8"] = EncoderSettings.narrowed("precision", "fp32")
-    device: Literal["auto", "cpu"] = ModelSettings.narrowed(
-        "device", "auto", doc="auto or cpu: it computes nowhere else"
-    )
+class OpenVINOOpener(Opener[OpenVINOSettings, Model, Backend]):
+    """A model converted once from torch."""
 
     def suits(self, model: Model) -> bool:
-        """See `RunsModel.suits`: it is measured for encoders."""
+        """Whether a model is an encoder: its speed with decoders was not measured."""
         return model.pooling != "last_token"
 
-    def load(self, model: Model, prepared: Path) -> OpenVINOBackend:
-        """See `EncoderSettings.load`."""
+    def load(self, settings: OpenVINOSettings, model: Model, prepared: Path | None) -> Backend:
+        """Load the converted model."""
+        assert prepared is not None
         return OpenVINOBackend(model, prepared)
 
-    def reference(self, model: Model, prepared: Path) -> Reference | None:
-        """See `EncoderSettings.reference`: the converted model in fp32, which was compared with torch."""
+    def reference(self, model: Model, prepared: Path | None) -> Reference | None:
+        """The converted model in fp32, which was compared with torch."""
+        assert prepared is not None
         if model.precision == "fp32":
             return None
         if model.precision == "int8":
             return Reference(_Fp32(prepared / REFERENCE[0]), "int8", "set model.precision to bf16")
         return Reference(_Fp32(prepared / DESCRIPTION), "bf16", "set model.precision to fp32")
 
-    def prepared_recipe(self, model: Model) -> Recipe:
-        """See `EncoderSettings.prepared_recipe`."""
+    def recipe(self, model: Model) -> Recipe:
+        """The recipe of the converted model, quantized for int8."""
         return _int8_recipe(model) if model.precision == "int8" else _recipe(model)
 
     def prepare(self, model: Model, store: Store) -> Artifact:
-        """See `EncoderSettings.prepare`: the converted model, for int8 calibrated, and its tokenizer."""
+        """The converted model, for int8 calibrated, and its tokenizer."""
         converted, _ = store.make(_recipe(model), lambda draft: (_convert(model, draft), {}))
         if model.precision != "int8":
             return converted

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from pipeline.config import DenseEncoderSettings, EncoderSettings, ModelSettings
+from pipeline.config.model import FlagSettings
+from pipeline.encoders.batching import Backend
+from pipeline.encoders.opener import Opener
 from pipeline.encoders.torch.backend import TorchBackend
 from pipeline.encoders.torch.first_token import limit_last_layer_to_first_token
 from pipeline.encoders.torch.loading import explain_loading_errors, refuse_missing_weights
@@ -16,15 +19,17 @@ if TYPE_CHECKING:
     import torch
 
 
-class FlagSettings(DenseEncoderSettings):
-    """FlagEmbedding, on CPU or GPU."""
+class FlagOpener(Opener[FlagSettings, Model, Backend]):
+    """Dense vectors of any encoder; word weights and token vectors of BGE-M3."""
 
-    backend: Literal["flag"] = ModelSettings.narrowed("backend", "flag")
-    precision: Literal["fp32", "fp16", "bf16"] = EncoderSettings.narrowed("precision", "fp32")
+    def load(self, settings: FlagSettings, model: Model, prepared: Path | None) -> Backend:
+        """Load the model for its output."""
+        from pipeline.encoders.torch.m3 import M3TokenVectors, M3Weights
 
-    def load(self, model: Model, prepared: Path | None) -> FlagBackend:
-        """See `EncoderSettings.load`."""
-        return FlagBackend(model)
+        loads: dict[str, Callable[[Model], Backend]] = {
+            "dense": FlagBackend, "sparse": M3Weights, "multivector": M3TokenVectors
+        }  # fmt: skip
+        return loads[model.output](model)
 
 
 class FlagBackend(TorchBackend):

@@ -7,16 +7,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipeline.config import (
-    EncoderSettings,
-    ModelSettings,
-    MultiVectorEncoderSettings,
-    SparseEncoderSettings,
-)
 from pipeline.core.records import Float32, Ragged
 from pipeline.encoders.batching import TokenBatch
 from pipeline.encoders.m3_heads import largest_weights, read_head, refuse_missing_heads, unused_tokens
@@ -29,28 +23,6 @@ from pipeline.models.tokenizer import fast_tokenizer
 if TYPE_CHECKING:
     import torch
     from tokenizers import Tokenizer
-
-
-class FlagSparseSettings(SparseEncoderSettings):
-    """FlagEmbedding, on CPU or GPU: lexical weights of BGE-M3."""
-
-    backend: Literal["flag"] = ModelSettings.narrowed("backend", "flag")
-    precision: Literal["fp32", "fp16", "bf16"] = EncoderSettings.narrowed("precision", "fp32")
-
-    def load(self, model: Model, prepared: Path | None) -> M3Weights:
-        """Load the network and the head for word weights."""
-        return M3Weights(model)
-
-
-class FlagMultiVectorSettings(MultiVectorEncoderSettings):
-    """FlagEmbedding, on CPU or GPU: token vectors of BGE-M3."""
-
-    backend: Literal["flag"] = ModelSettings.narrowed("backend", "flag")
-    precision: Literal["fp32", "fp16", "bf16"] = EncoderSettings.narrowed("precision", "fp32")
-
-    def load(self, model: Model, prepared: Path | None) -> M3TokenVectors:
-        """Load the network and the head for token vectors."""
-        return M3TokenVectors(model)
 
 
 class _M3(TorchRunner):

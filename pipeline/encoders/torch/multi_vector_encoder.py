@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import copy
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from pipeline.config import EncoderSettings, ModelSettings, MultiVectorEncoderSettings
 from pipeline.encoders.torch.loading import explain_loading_errors, refuse_missing_weights
 from pipeline.encoders.torch.token_vectors import TokenVectorBackend
 from pipeline.models.files import damaged
@@ -21,19 +20,6 @@ from pipeline.models.tokenizer import fast_tokenizer
 
 if TYPE_CHECKING:
     import torch
-
-
-class SentenceTransformersMultiVectorSettings(MultiVectorEncoderSettings):
-    """sentence-transformers, on CPU or GPU: token vectors of ColBERT-like models."""
-
-    as_sentence_transformers = True
-
-    backend: Literal["sentence-transformers"] = ModelSettings.narrowed("backend", "sentence-transformers")
-    precision: Literal["fp32", "fp16", "bf16"] = EncoderSettings.narrowed("precision", "fp32")
-
-    def load(self, model: Model, prepared: Path | None) -> MultiVectorEncoderBackend:
-        """See `EncoderSettings.load`."""
-        return MultiVectorEncoderBackend(model)
 
 
 class MultiVectorEncoderBackend(TokenVectorBackend):

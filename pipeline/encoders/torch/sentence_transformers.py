@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from pipeline.config import DenseEncoderSettings, EncoderSettings, ModelSettings
+from pipeline.config.model import SentenceTransformersSettings
+from pipeline.encoders.batching import Backend
+from pipeline.encoders.opener import Opener
 from pipeline.encoders.torch.backend import TorchBackend
 from pipeline.encoders.torch.loading import explain_loading_errors, refuse_missing_weights
 from pipeline.models.model import Model
@@ -15,17 +18,20 @@ if TYPE_CHECKING:
     import torch
 
 
-class SentenceTransformersSettings(DenseEncoderSettings):
-    """sentence-transformers, on CPU or GPU."""
+class SentenceTransformersOpener(Opener[SentenceTransformersSettings, Model, Backend]):
+    """The classes of sentence-transformers for each output."""
 
-    as_sentence_transformers = True
+    def load(self, settings: SentenceTransformersSettings, model: Model, prepared: Path | None) -> Backend:
+        """Load the model for its output."""
+        from pipeline.encoders.torch.multi_vector_encoder import MultiVectorEncoderBackend
+        from pipeline.encoders.torch.sparse_encoder import SparseEncoderBackend
 
-    backend: Literal["sentence-transformers"] = ModelSettings.narrowed("backend", "sentence-transformers")
-    precision: Literal["fp32", "fp16", "bf16"] = EncoderSettings.narrowed("precision", "fp32")
-
-    def load(self, model: Model, prepared: Path | None) -> SentenceTransformersBackend:
-        """See `EncoderSettings.load`."""
-        return SentenceTransformersBackend(model)
+        loads: dict[str, Callable[[Model], Backend]] = {
+            "dense": SentenceTransformersBackend,
+            "sparse": SparseEncoderBackend,
+            "multivector": MultiVectorEncoderBackend,
+        }
+        return loads[model.output](model)
 
 
 class SentenceTransformersBackend(TorchBackend):

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import copy
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from pipeline.config import EncoderSettings, ModelSettings, SparseEncoderSettings
 from pipeline.encoders.torch.loading import explain_loading_errors, refuse_missing_weights
 from pipeline.encoders.torch.word_weights import SpladeHead, WordWeightBackend
 from pipeline.models.model import Model, Role
@@ -21,19 +20,6 @@ if TYPE_CHECKING:
 
 ROUTES: dict[Role, str] = {"queries": "query", "passages": "document"}
 """The names that sentence-transformers gives to the chains of a model that has two."""
-
-
-class SentenceTransformersSparseSettings(SparseEncoderSettings):
-    """sentence-transformers, on CPU or GPU: SPLADE-like and inference-free models."""
-
-    as_sentence_transformers = True
-
-    backend: Literal["sentence-transformers"] = ModelSettings.narrowed("backend", "sentence-transformers")
-    precision: Literal["fp32", "fp16", "bf16"] = EncoderSettings.narrowed("precision", "fp32")
-
-    def load(self, model: Model, prepared: Path | None) -> SparseEncoderBackend:
-        """See `EncoderSettings.load`."""
-        return SparseEncoderBackend(model)
 
 
 class SparseEncoderBackend(WordWeightBackend):

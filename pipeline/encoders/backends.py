@@ -1,0 +1,64 @@
+"""The backends of the section `model`: what opens the settings of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pipeline.config.model import HttpSettings, PrecomputedSettings
+    from pipeline.encoders.batching import Backend
+    from pipeline.encoders.given import Precomputed
+    from pipeline.encoders.http.backend import Served
+    from pipeline.encoders.opener import Opener
+    from pipeline.models.model import Model
+
+
+def _flag() -> Opener[Any, Model, Backend]:
+    from pipeline.encoders.torch.flag import FlagOpener
+
+    return FlagOpener()
+
+
+def _openvino() -> Opener[Any, Model, Backend]:
+    from pipeline.encoders.openvino.backend import OpenVINOOpener
+
+    return OpenVINOOpener()
+
+
+def _native() -> Opener[Any, Model, Backend]:
+    from pipeline.encoders.native.outputs import NativeOpener
+
+    return NativeOpener()
+
+
+def _sentence_transformers() -> Opener[Any, Model, Backend]:
+    from pipeline.encoders.torch.sentence_transformers import SentenceTransformersOpener
+
+    return SentenceTransformersOpener()
+
+
+def _http(settings: HttpSettings) -> Served:
+    from pipeline.encoders.http.backend import Served
+
+    return Served(settings)
+
+
+def _precomputed(settings: PrecomputedSettings) -> Precomputed:
+    from pipeline.encoders.precomputed import open_vectors
+    from pipeline.encoders.precomputed_multivector import open_token_vectors
+    from pipeline.encoders.precomputed_sparse import open_weights
+
+    opens = {"dense": open_vectors, "sparse": open_weights, "multivector": open_token_vectors}
+    return opens[settings.output](settings)
+
+
+OPENERS: dict[str, Callable[[], Opener[Any, Model, Backend]]] = {
+    "flag": _flag,
+    "openvino": _openvino,
+    "native": _native,
+    "sentence-transformers": _sentence_transformers,
+}
+"""What opens a model that runs here, by the name of its backend; imported when it is needed."""
+SOURCES: dict[str, Callable[[Any], Precomputed | Served]] = {"http": _http, "precomputed": _precomputed}
+"""What opens the settings of a backend that runs no model here."""

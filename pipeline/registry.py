@@ -1,0 +1,124 @@
+"""The one table that pairs settings with what they open, and the place to add to it.
+
+A source, a backend, a reranker and a kind of retriever are each a settings class and what opens it; built-in
+ones are listed beside what they open: `data.sources.OPENERS`, `encoders.backends.OPENERS`,
+`rerankers.backends.OPENERS`, and `OUTPUTS` and `KINDS` here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, get_args
+
+from pipeline.config import BACKENDS, RERANKERS, SOURCES, Config, DataSettings, ModelSettings, ScorerSettings
+from pipeline.config.model import RowSettings
+from pipeline.data import Identity, sources
+from pipeline.data.sources.protocol import Source
+from pipeline.encoders import backends
+from pipeline.encoders.batching import Backend
+from pipeline.encoders.opener import Opener
+from pipeline.models.model import Model
+from pipeline.rerankers import Reranker, Scorer
+from pipeline.rerankers import backends as reranker_backends
+from pipeline.retrievers.retriever import Identities, Retriever
+
+Kind = Callable[..., Retriever[Any]]
+"""The class of a retriever."""
+
+
+def _dense() -> Kind:
+    from pipeline.retrievers.dense import Dense
+
+    return Dense
+
+
+def _sparse() -> Kind:
+    from pipeline.retrievers.sparse import Sparse
+
+    return Sparse
+
+
+def _multivector() -> Kind:
+    from pipeline.retrievers.multivector import MultiVector
+
+    return MultiVector
+
+
+def _bm25() -> Kind:
+    from pipeline.retrievers.bm25 import Bm25
+
+    return Bm25
+
+
+def _fused() -> Kind:
+    from pipeline.retrievers.fused import Fused
+
+    return Fused
+
+
+def _reranked() -> Kind:
+    from pipeline.retrievers.reranked import Reranked
+
+    return Reranked
+
+
+OUTPUTS: dict[str, Callable[[], Kind]] = {"dense": _dense, "sparse": _sparse, "multivector": _multivector}
+"""The kind of retriever for each output of a model; a kind's module is imported when it is needed."""
+KINDS: dict[str, Callable[[], Kind]] = {"bm25": _bm25}
+"""The kind of retriever for each backend that gives no rows."""
+
+
+def kind_of(config: Config) -> Kind:
+    """The class of the retriever of a config."""
+    if config.rerank:
+        return _reranked()
+    if config.fuse:
+        return _fused()
+    assert config.model is not None
+    if isinstance(config.model, RowSettings):
+        return OUTPUTS[config.model.output]()
+    return KINDS[config.model.backend]()
+
+
+def make_retriever(
+    config: Config, identities: Identities, identity: Identity, corpus: Path
+) -> Retriever[Any]:
+    """The retriever of a config; arguments as of `Retriever`."""
+    return kind_of(config)(config, identities, identity, corpus, make_retriever)
+
+
+def register_source(settings: type[DataSettings], opens: Callable[[Any], Source]) -> None:
+    """Add a source: its settings class, and what makes a reader of such settings."""
+    name = _name(settings, "source")
+    SOURCES.register(name, settings)
+    sources.OPENERS[name] = opens
+
+
+def register_backend(settings: type[RowSettings], opener: Callable[[], Opener[Any, Model, Backend]]) -> None:
+    """Add a backend: its settings class, and its `Opener`."""
+    name = _name(settings, "backend")
+    BACKENDS.register(name, settings)
+    backends.OPENERS[name] = opener
+
+
+def register_reranker(
+    settings: type[ScorerSettings], opener: Callable[[], Opener[Any, Reranker, Scorer]]
+) -> None:
+    """Add a backend of rerankers: its settings class, and its `Opener`."""
+    name = _name(settings, "backend")
+    RERANKERS.register(name, settings)
+    reranker_backends.OPENERS[name] = opener
+
+
+def register_kind(settings: type[ModelSettings], kind: Kind) -> None:
+    """Add a kind of retriever: the settings class that names it in the section `model`, and its class."""
+    name = _name(settings, "backend")
+    BACKENDS.register(name, settings)
+    KINDS[name] = lambda: kind
+
+
+def _name(settings: type[Any], field: str) -> str:
+    """The name of a kind: the only value of the setting that chooses it."""
+    (name,) = get_args(settings.model_fields[field].annotation)
+    return str(name)
