@@ -22,7 +22,7 @@ FLOORS = (
     "encoders rerankers search",
     "engines",
     "retrievers",
-    "registry",
+    "registry sections",
     "run",
     "results",
     "report",

@@ -68,7 +68,7 @@ def _numbers(weights: str) -> list[float]:
 def _print_facts(runs: int, facts: dict[str, Any]) -> None:
     from pipeline.core.display import counted
     from pipeline.report.composition import weight_sentences
-    from pipeline.results.kind_records import FusionFacts
+    from pipeline.retrievers.fused import FusionFacts
 
     queries = counted(facts["queries"], "query", "queries")
     print(f"{runs} runs joined: {queries}, {counted(facts['documents'], 'document')}")

@@ -7,25 +7,25 @@ from typing import Any
 
 from pipeline.core.display import decimal, p, rate, rounded, signed, signed_interval
 from pipeline.core.table import Cell, Column, FilledColumn, Table, table_of
-from pipeline.results.kind_records import FusionFacts, PairedChange
 from pipeline.results.records import Metrics
+from pipeline.retrievers.fused import FusionFacts, Parts
+from pipeline.retrievers.reranked import FirstStage, PairedChange, Reranking
 
 
 def composition_tables(record: Metrics) -> list[Table]:
     """Before and after reranking, by depth, and the parts of a fusion; empty for other results."""
     tables = []
-    if record.reranking and record.first_stage:
-        tables += [_before_and_after(record), _by_depth(record)]
-    if record.of:
-        tables.append(_parts(record))
+    first, reranking = record.section(FirstStage), record.section(Reranking)
+    if reranking and first:
+        tables += [_before_and_after(record, first, reranking), _by_depth(record, first, reranking)]
+    if parts := record.section(Parts):
+        tables.append(_parts(record, parts, first))
     return tables
 
 
-def _before_and_after(record: Metrics) -> Table:
+def _before_and_after(record: Metrics, stage: FirstStage, reranking: Reranking) -> Table:
     """A measure a row: its mean before and after reranking, the difference, and the ceiling."""
-    assert record.reranking is not None
-    assert record.first_stage is not None
-    first, ceiling, change = record.first_stage.metrics, record.reranking.ceiling, record.first_stage.change
+    first, ceiling, change = stage.metrics, reranking.ceiling, stage.change
     measures = list(record.metrics)
     columns: list[FilledColumn] = [
         (Column("measure"), measures),
@@ -35,7 +35,7 @@ def _before_and_after(record: Metrics) -> Table:
         (Column("p, Holm", "right"), [_p(change.get(name)) for name in measures]),
         (Column("ceiling", "right"), [_mean(ceiling, name) for name in measures]),
     ]
-    depth = record.reranking.depth
+    depth = reranking.depth
     notes = [
         f"The first stage is the ranking that was reranked. The ceiling is what a reranker would reach that "
         f"ordered the best {depth:,} by their judgments.",
@@ -44,23 +44,20 @@ def _before_and_after(record: Metrics) -> Table:
     return table_of(f"{record.name}: before and after reranking", columns, notes)
 
 
-def _by_depth(record: Metrics) -> Table:
+def _by_depth(record: Metrics, first: FirstStage, reranking: Reranking) -> Table:
     """A depth a row: every measure, if so many passages of each query are reranked."""
-    assert record.reranking is not None
-    assert record.first_stage is not None
-    rows = [(0, record.first_stage.metrics), *((at.depth, at.metrics) for at in record.reranking.by_depth)]
+    rows = [(0, first.metrics), *((at.depth, at.metrics) for at in reranking.by_depth)]
     columns: list[FilledColumn] = [
         (Column("depth", "right"), [Cell(f"{depth:,}", depth) for depth, _ in rows])
     ]
     for name in record.metrics:
         columns.append((Column(name, "right"), [_mean(means, name) for _, means in rows]))
-    return table_of(f"{record.name}: measures by depth of reranking", columns, _speed(record))
+    return table_of(f"{record.name}: measures by depth of reranking", columns, _speed(reranking))
 
 
-def _speed(record: Metrics) -> list[str]:
+def _speed(found: Reranking) -> list[str]:
     """What reranking takes, as a note."""
-    found = record.reranking
-    if found is None or found.pairs_per_second is None or found.seconds_per_query is None:
+    if found.pairs_per_second is None or found.seconds_per_query is None:
         return []
     return [
         f"{rate(found.pairs_per_second)} pairs scored per second, "
@@ -68,15 +65,15 @@ def _speed(record: Metrics) -> list[str]:
     ]
 
 
-def _parts(record: Metrics) -> Table:
+def _parts(record: Metrics, parts: Parts, first: FirstStage | None) -> Table:
     """A part of a fusion a row, with every measure, and the joined ranking last."""
-    first = record.first_stage
-    rows = [(f"{number}: {part.name}", part.metrics) for number, part in enumerate(record.of, start=1)]
+    rows = [(f"{number}: {part.name}", part.metrics) for number, part in enumerate(parts.parts, start=1)]
     rows.append(("joined", first.metrics if first else record.metrics))
     columns: list[FilledColumn] = [(Column("ranking"), [name for name, _ in rows])]
     for name in record.metrics:
         columns.append((Column(name, "right"), [_mean(means, name) for _, means in rows]))
-    notes = weight_sentences(record.fusion) if record.fusion else []
+    fusion = record.section(FusionFacts)
+    notes = weight_sentences(fusion) if fusion else []
     return table_of(f"{record.name}: the rankings that were joined", columns, notes)
 
 

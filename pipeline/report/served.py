@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from pipeline.core.display import counted, decimal, rate, rounded, signed
+from pipeline.core.json_record import EncodingUsage, StageRow
 from pipeline.core.table import Cell, Column, FilledColumn, Table, table_of
-from pipeline.results.kind_records import Parity
 from pipeline.results.records import Metrics
-from pipeline.results.stage_rows import EncodingUsage, StageRow
+from pipeline.retrievers.parity import Parity
 
 
 def served_tables(record: Metrics) -> list[Table]:
     """What servers were asked, if any were, and how what they gave compares with the model run here."""
     rows = [(row, row.encoding) for row in record.all_stages if row.encoding and row.encoding.requests]
     requests = [_requests(record.name, rows)] if rows else []
-    return [*requests, *([_parity(record.name, record.parity)] if record.parity else [])]
+    parity = record.section(Parity)
+    return [*requests, *([_parity(record.name, parity)] if parity else [])]
 
 
 def _parity(name: str, parity: Parity) -> Table:

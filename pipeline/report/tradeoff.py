@@ -14,8 +14,9 @@ from typing import Any
 
 from pipeline.core.display import rate, rounded, signed, signed_interval
 from pipeline.core.table import Cell, Column, FilledColumn, Table, table_of
-from pipeline.results.kind_records import AgainstExact, Change, IndexCost
 from pipeline.results.records import Metrics
+from pipeline.retrievers.dense import IndexCost
+from pipeline.retrievers.ranking import AgainstExact, Change
 
 
 @dataclass(frozen=True)
@@ -30,9 +31,9 @@ class Tradeoff:
 def tradeoffs(results: Iterable[Metrics]) -> list[Tradeoff]:
     """The trade-offs of the results that were measured against exact search."""
     return [
-        Tradeoff(result.name, result.index, result.against_exact)
+        Tradeoff(result.name, index, exact)
         for result in results
-        if result.index and result.against_exact
+        if (index := result.section(IndexCost)) and (exact := result.section(AgainstExact))
     ]
 
 

@@ -11,9 +11,11 @@ from pipeline.results.records import Metrics
 
 def chunk_table(measure: str, names: Sequence[str], records: Sequence[Metrics]) -> Table | None:
     """A result a row; None if no result's passages were cut. Of whole passages, these are counted."""
-    if not any(record.chunks for record in records):
+    from pipeline.retrievers.texts import Chunking
+
+    cuts = [record.section(Chunking) for record in records]
+    if not any(cuts):
         return None
-    cuts = [record.chunks for record in records]
     sizes = [record.stage("index").bytes or record.stage("passages").bytes for record in records]
     seconds = [record.stage("passages").seconds for record in records]
     speeds = [record.stage("search").items_per_second for record in records]

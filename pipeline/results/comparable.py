@@ -11,8 +11,8 @@ from typing import Any
 
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
+from pipeline.core.json_record import StageRow
 from pipeline.results.folder import SavedResult
-from pipeline.results.stage_rows import StageRow
 
 
 def check(results: Sequence[SavedResult], names: Sequence[str]) -> None:

@@ -272,10 +272,12 @@ def cost(record: Metrics) -> tuple[float | None, float | None, int | None, float
 
     Where there is no index, the bytes are those of what is searched, the stored passages.
     """
+    from pipeline.retrievers.texts import Chunking
+
     seconds = [row.seconds for row in record.all_stages if row.seconds is not None]
     encoded = _rate(record, "passages", "index")
-    if encoded and record.chunks:  # these stages count chunks
-        encoded *= record.passages / record.chunks.chunks
+    if encoded and (cut := record.section(Chunking)):  # these stages count chunks
+        encoded *= record.passages / cut.chunks
     return (
         encoded,
         _queries_per_second(record),
@@ -286,10 +288,12 @@ def cost(record: Metrics) -> tuple[float | None, float | None, int | None, float
 
 def _queries_per_second(record: Metrics) -> float | None:
     """Queries encoded, searched and reranked per second; None where one of these was not measured."""
-    rate = _rate(record, "queries", "search")
-    if record.reranking is None or rate is None:
+    from pipeline.retrievers.reranked import Reranking
+
+    rate, reranking = _rate(record, "queries", "search"), record.section(Reranking)
+    if reranking is None or rate is None:
         return rate
-    seconds = record.reranking.seconds_per_query
+    seconds = reranking.seconds_per_query
     return None if seconds is None else 1 / (1 / rate + seconds)
 
 

@@ -17,9 +17,9 @@ from pydantic import ValidationError
 
 from pipeline.config.suites import SUITE_FILE
 from pipeline.core.errors import InputError
+from pipeline.core.json_record import Record
 from pipeline.core.table import Displayed, Table
 from pipeline.results.records import Manifest, Metrics
-from pipeline.results.stage_rows import Record
 from pipeline.results.tables import result_table
 from pipeline.storage.artifacts import MANIFEST
 
@@ -120,6 +120,8 @@ def read_record(folder: Path, name: str, record: type[R]) -> R:
         return record.model_validate_json((folder / name).read_bytes(), strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
+    if first["type"] == "value_error":
+        raise _unusable(folder, f"is damaged: {name}: {first['msg'].removeprefix('Value error, ')}")
     if not first["loc"]:
         raise _unusable(folder, f"is damaged: {name} is not a JSON object ({first['msg']})")
     where = ".".join(map(str, first["loc"]))

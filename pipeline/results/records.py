@@ -6,25 +6,17 @@ that this version does not know are kept.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+import json
+from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import Field
+from pydantic import Field, ValidationError, model_validator
 
 from pipeline.core.display import counted
+from pipeline.core.json_record import Hardware, Name, Record, Section, StageRow
 from pipeline.metrics.depth import depth_note
-from pipeline.results.kind_records import (
-    AgainstExact,
-    Chunking,
-    FirstStage,
-    FusionFacts,
-    IndexCost,
-    Parity,
-    PartOfFusion,
-    Reranking,
-    Sparsity,
-    VectorsCost,
-)
-from pipeline.results.stage_rows import Hardware, Name, Record, StageRow
+from pipeline.sections import SECTIONS
+
+S = TypeVar("S", bound=Section)
 
 
 class ShortRankings(Record):
@@ -105,6 +97,8 @@ class ModelRun(Record):
 class Metrics(Record):
     """The content of `metrics.json`: means and their 95% intervals by measure, and the stages in order.
 
+    What only some kinds of retrievers report is kept as `Section`s; see `section`.
+
     Attributes:
         queries: How many were judged.
         passages: How many were searched.
@@ -113,13 +107,6 @@ class Metrics(Record):
         short_rankings: Only where a ranking ends before the deepest cutoff of a measure.
         intervals: None where none is shown; see `pipeline.metrics.statistics.mean_interval`.
         unjudged: Of the measures with a cutoff that take unjudged documents for not relevant.
-        vectors: Only of a retriever that keeps one vector of each passage.
-        chunks: Only where passages were cut.
-        index: Only of an approximate index that was measured against exact search; so is `against_exact`.
-        parity: Only of a served model that was compared with one that runs here.
-        sparsity: Only of a sparse result.
-        first_stage: Only of a reranked result; so is `reranking`.
-        of: The parts of a fused result; `fusion` says how they were joined.
     """
 
     name: Name
@@ -132,25 +119,35 @@ class Metrics(Record):
     unjudged: dict[str, Unjudged] = Field({})
     stages: tuple[StageRow, ...]
     short_rankings: ShortRankings | None = None
-    vectors: VectorsCost | None = None
-    chunks: Chunking | None = None
-    index: IndexCost | None = None
-    against_exact: AgainstExact | None = None
-    parity: Parity | None = None
-    sparsity: Sparsity | None = None
-    first_stage: FirstStage | None = None
-    reranking: Reranking | None = None
-    of: tuple[PartOfFusion, ...] = ()
-    fusion: FusionFacts | None = None
+
+    @model_validator(mode="after")
+    def _read_sections(self) -> Self:
+        extra = self.model_extra or {}
+        for key in extra.keys() & SECTIONS.keys():
+            section = SECTIONS[key]()
+            try:
+                extra[key] = section.model_validate_json(json.dumps(extra[key], default=dict), strict=True)
+            except ValidationError as error:
+                first = error.errors(include_url=False)[0]
+                where = ".".join(map(str, (key, *first["loc"])))
+                raise ValueError(f"'{where}': {first['msg']}") from None
+        return self
+
+    def section(self, kind: type[S]) -> S | None:
+        """What a kind of retriever reports; None where it does not."""
+        found = (self.model_extra or {}).get(kind.key)
+        return found if isinstance(found, kind) else None
+
+    @property
+    def sections(self) -> list[Section]:
+        """All that kinds of retrievers report, in the order of `pipeline.sections`."""
+        extra = self.model_extra or {}
+        return [extra[key] for key in SECTIONS if key in extra]
 
     @property
     def all_stages(self) -> tuple[StageRow, ...]:
         """The stages of the parts, whose names begin with the part's number, among the result's own."""
-        parts = tuple(
-            row.model_copy(update={"stage": f"{number}/{row.stage}"})
-            for number, part in enumerate(self.of, start=1)
-            for row in part.stages
-        )
+        parts = (row for section in self.sections for row in section.stages_of_parts)
         return (*self.stages[:1], *parts, *self.stages[1:])
 
     def stage(self, name: str) -> StageRow:

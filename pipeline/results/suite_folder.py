@@ -13,11 +13,11 @@ from pydantic import Field
 
 from pipeline.config.suites import SUITE_FILE
 from pipeline.core.errors import InputError
+from pipeline.core.json_record import Name, Record
 from pipeline.core.table import Table
 from pipeline.results.folder import METRICS, ROUNDING, Result, SavedResult, read_record, read_result
 from pipeline.results.main_measures import MAIN, measure_in
 from pipeline.results.records import Metrics
-from pipeline.results.stage_rows import Name, Record
 from pipeline.results.suite_tables import suite_table
 from pipeline.storage import whole_files
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from pipeline.core.display import counted, decimal, rate, rounded
+from pipeline.core.json_record import StageRow
 from pipeline.core.table import Cell, Column, Table, measure_table
 from pipeline.results.records import Metrics
-from pipeline.results.stage_rows import StageRow
 
 WIDE = 80
 """A terminal of fewer characters shows less of each stage."""
@@ -31,8 +31,8 @@ def result_table(record: Metrics) -> Table:
     table = measure_table(title, record.metrics, record.intervals, unjudged)
     short = [f"{record.short_rankings.note}."] if record.short_rankings else []
     missing = record.missing.notes if record.missing else []
-    cut = [f"{record.chunks.note}."] if record.chunks else []
-    notes = [*table.notes, *cut, *short, *(f"{note}." for note in missing), *_taken([record])]
+    own = [note for section in record.sections for note in section.notes()]
+    notes = [*table.notes, *own, *short, *(f"{note}." for note in missing), *_taken([record])]
     return replace(table, notes=notes)
 
 
@@ -56,26 +56,10 @@ def stage_table(record: Metrics) -> Table:
         )
         for row in record.all_stages
     ]
-    notes = [*_encoding(record.stage("passages")), *_sparsity(record), *_found(record), *_earlier(record)]
+    stages = {row.stage: row for row in record.stages}
+    own = [note for section in record.sections for note in section.stage_notes(stages, record.passages)]
+    notes = [*_encoding(record.stage("passages")), *own, *_found(record), *_earlier(record)]
     return Table("stages", STAGE_COLUMNS, rows, notes)
-
-
-def _sparsity(record: Metrics) -> Iterator[str]:
-    """How many words have a weight, and what that makes a search compute and an index hold."""
-    if record.sparsity:
-        queries, passages, flops = (
-            f"{number:.4g}"
-            for number in (
-                record.sparsity.query_words,
-                record.sparsity.passage_words,
-                record.sparsity.flops,
-            )
-        )
-        size = record.stage("index").bytes or record.stage("passages").bytes or 0
-        yield (
-            f"words with a weight: {queries} a query, {passages} a passage; "
-            f"{flops} multiplications a pair (FLOPS); {size / max(record.passages, 1):,.0f} bytes a passage"
-        )
 
 
 def _found(record: Metrics) -> Iterator[str]:

@@ -7,7 +7,6 @@ import logging
 import os
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
@@ -17,7 +16,6 @@ from pipeline.core import machine
 from pipeline.core.errors import InputError
 from pipeline.results.folder import FILES, METRICS, PER_QUERY, RUN, Result, read_record
 from pipeline.results.records import Manifest
-from pipeline.results.stage_rows import StageRow
 from pipeline.results.workload import models_used
 from pipeline.storage import locks, whole_files
 from pipeline.storage.artifacts import MANIFEST
@@ -27,8 +25,6 @@ if TYPE_CHECKING:
     from pipeline.run.making import StageOutcome
 
 SCORES = "evaluate"  # the stage whose key covers all that shaped a result
-ASSESSMENTS = ("short_rankings", "against_exact", "parity", "first_stage", "reranking", "of")
-"""Sections that not all results have."""
 
 log = logging.getLogger(__name__)
 
@@ -50,35 +46,15 @@ def write_result(
     ranking, evaluate = artifacts[benchmark.retriever.ranking], artifacts["evaluate"]
     scores = benchmark.opened(SCORES)
     settings = benchmark.settled.model_dump(mode="json")
+    rows = [outcome.row.model_dump(mode="json", exclude_unset=True) for outcome in outcomes]
     metrics = {
         "name": benchmark.config.name,
         **{key: scores[key] for key in REPORTED},
         "models": models_used(benchmark),
-        "stages": _stage_rows(outcomes, ""),
+        "stages": [row for row in rows if "/" not in row["stage"]],
     }
-    for key in ASSESSMENTS:
-        if key in scores:
-            metrics[key] = scores[key]
-    if "search" in artifacts and "vectors" in artifacts["search"].facts:
-        metrics["vectors"] = artifacts["search"].facts["vectors"]
-    if "chunks" in artifacts:
-        metrics["chunks"] = {
-            **settings["data"]["chunks"],
-            "aggregate": settings["search"]["aggregate"],
-            **{name: artifacts["chunks"].facts[name] for name in ("chunks", "cut")},
-        }
-    if "against_exact" in scores:
-        given = {**settings["index"], "parameters": settings["search"]["parameters"]}
-        metrics["index"] = {**given, **artifacts["search"].facts.get("index", {})}
-    ranked = artifacts[benchmark.retriever.ranking].facts
-    if "sparsity" in ranked:
-        metrics["sparsity"] = ranked["sparsity"]
-    if "reranking" in scores:
-        metrics["reranking"] = {**scores["reranking"], **_speed_of_reranking(outcomes)}
-    if "fuse" in artifacts:
-        metrics["fusion"] = artifacts["fuse"].facts["fusion"]
-    for number, part in enumerate(metrics.get("of", []), start=1):
-        part["stages"] = _stage_rows(outcomes, f"{number}/")
+    metrics |= {key: value for key, value in scores.items() if key not in REPORTED}
+    metrics |= benchmark.retriever.report(artifacts, scores, rows)
     recipes = benchmark.recipes.items()
     manifest = {
         "config": settings,
@@ -95,26 +71,6 @@ def write_result(
     check_folder(folder)
     _write_files(folder, metrics, manifest, [evaluate.path(PER_QUERY), ranking.path(RUN)])
     return Result(folder, metrics)
-
-
-def _speed_of_reranking(outcomes: Sequence[StageOutcome]) -> dict[str, Any]:
-    """Pairs a second, and seconds a query of as many pairs as the result has; None where none was scored."""
-    outcome = next(each for each in outcomes if each.stage == "rerank")
-    row, facts = StageRow.of(outcome), outcome.artifact.facts if outcome.artifact else {}
-    rate, pairs = row.items_per_second, facts.get("pairs")
-    seconds = pairs / facts["queries"] / rate if rate and pairs else None
-    return {"pairs": pairs, "pairs_per_second": rate, "seconds_per_query": seconds}
-
-
-def _stage_rows(outcomes: Sequence[StageOutcome], prefix: str) -> list[dict[str, Any]]:
-    """The rows of the stages whose roles begin with a prefix, without it; "" are those of no part."""
-    rows = []
-    for outcome in outcomes:
-        part, _, stage = outcome.stage.rpartition("/")
-        if part == prefix.removesuffix("/"):
-            row = StageRow.of(replace(outcome, stage=stage))
-            rows.append(row.model_dump(mode="json", exclude_unset=True))
-    return rows
 
 
 def _write_files(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
@@ -12,6 +12,7 @@ from pipeline.config import FLAT, EncoderSettings, IndexConfig, RowSettings, Sea
 from pipeline.config.model import HttpSettings
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
+from pipeline.core.json_record import Record, Section
 from pipeline.core.records import Collection, Float32, VectorForm
 from pipeline.encoders import Model
 from pipeline.engines import Part, jobs
@@ -28,6 +29,59 @@ from pipeline.storage.artifacts import Artifact, Draft
 
 PARITY = "parity"  # the role of the comparison of a served model with one that runs here
 SCHEMAS = {PARITY: 1, "passages": 5, "queries": 5, "index": 2, "search": 4}
+
+
+class VectorsCost(Section):
+    """The form in which passages' vectors were searched, and the bytes that one takes in it."""
+
+    key = "vectors"
+
+    dimension: int
+    precision: str
+    bytes: int
+
+    @property
+    def label(self) -> str:
+        """The form in words."""
+        return f"{self.dimension} x {self.precision}"
+
+
+class Latency(Record):
+    """Milliseconds of single queries: the median and two percentiles."""
+
+    median: float
+    p95: float
+    p99: float
+
+
+class IndexCost(Section):
+    """An approximate index, and what it takes; on a GPU, figures of threads and memory have no meaning.
+
+    Attributes:
+        factory: Its Faiss factory string.
+        parameters: Of the search, such as nprobe.
+        memory_mb: Size in memory, in 10^6 bytes.
+        device: The GPU that it was searched on.
+        queries_per_second: On all threads.
+    """
+
+    key = "index"
+
+    factory: str
+    parameters: dict[str, int | float]
+    build_seconds: float
+    disk_bytes: int
+    memory_mb: float | None = None
+    device: str | None = None
+    queries_per_second: float
+    queries_per_second_one_thread: float | None = None
+    latency_ms: Latency
+
+    @property
+    def label(self) -> str:
+        """Its factory string and parameters."""
+        given = (f"{name}={value}" for name, value in self.parameters.items())
+        return " ".join([self.factory, *given])
 
 
 class Dense(EncodingRetriever[RowSettings]):
@@ -55,6 +109,17 @@ class Dense(EncodingRetriever[RowSettings]):
         """See `Retriever.assessments`: what an approximate index loses; whether a served model is another."""
         found = [against_exact(self.ranking)] if self._measured else []
         return [*found, Assessment((PARITY,), parity.assess)] if self._same_as else found
+
+    def report(
+        self, artifacts: Mapping[str, Artifact], scores: Facts, stages: Sequence[dict[str, Any]]
+    ) -> dict[str, Any]:
+        """See `Retriever.report`: the form of vectors, and what an approximate index takes."""
+        facts, config = artifacts[self.ranking].facts, self.config
+        found = {VectorsCost.key: facts["vectors"]}
+        if self._measured:
+            given = {**config.index.model_dump(mode="json"), "parameters": config.search.parameters}
+            found[IndexCost.key] = {**given, **facts.get(IndexCost.key, {})}
+        return {**super().report(artifacts, scores, stages), **found}
 
     @property
     def _same_as(self) -> EncoderSettings | None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, cast
 
+from pydantic import model_serializer, model_validator
+
 from pipeline.config import FuseConfig, keyed_settings
 from pipeline.core.errors import InputError
+from pipeline.core.json_record import Name, Record, Section, StageRow
 from pipeline.core.order import descending_id_rank
 from pipeline.core.records import Collection, Ranking
 from pipeline.engines import Engine
@@ -24,11 +27,69 @@ from pipeline.retrievers.ranking import (
 from pipeline.retrievers.retriever import Retriever, TokenCounter
 from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, Plan, Stage
 from pipeline.search import fusion, fusion_weights
-from pipeline.storage.artifacts import Draft
+from pipeline.storage.artifacts import Artifact, Draft
 from pipeline.storage.store import Store
 
 FUSE = "fuse"
 SCHEMAS = {FUSE: 1}
+
+
+class Fold(Record):
+    """Some queries of a cross-validation, and the weights that were tuned without them."""
+
+    queries: int
+    weights: tuple[float, ...]
+
+
+class TunedWeights(Record):
+    """Weights tuned for a measure by cross-validation over queries."""
+
+    measure: str
+    folds: tuple[Fold, ...]
+
+
+class FusionFacts(Section):
+    """How rankings were joined; `weights` are those of all queries, `tuned` those of each fold."""
+
+    key = "fusion"
+
+    method: str
+    normalize: str | None = None
+    weights: tuple[float, ...] | None = None
+    tuned: TunedWeights | None = None
+
+
+class PartOfFusion(Record):
+    """One of the retrievers that were joined: its name, the mean of each measure, and its stages."""
+
+    name: Name
+    metrics: dict[str, float]
+    stages: tuple[StageRow, ...] = ()
+
+
+class Parts(Section):
+    """The retrievers that were joined; in JSON a list."""
+
+    key = "of"
+    parts: tuple[PartOfFusion, ...]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _wrap(cls, given: Any) -> Any:
+        return given if isinstance(given, dict) else {"parts": given}
+
+    @model_serializer
+    def _unwrap(self) -> list[dict[str, Any]]:
+        return [part.model_dump(mode="json", exclude_unset=True) for part in self.parts]
+
+    @property
+    def stages_of_parts(self) -> tuple[StageRow, ...]:
+        """See `Section.stages_of_parts`."""
+        return tuple(
+            row.model_copy(update={"stage": f"{number}/{row.stage}"})
+            for number, part in enumerate(self.parts, start=1)
+            for row in part.stages
+        )
 
 
 class Fused(Retriever[FuseConfig]):
@@ -76,6 +137,21 @@ class Fused(Retriever[FuseConfig]):
     def assessments(self) -> list[Assessment]:
         """See `Retriever.assessments`: the measures of each part."""
         return [Assessment(self._rankings, self._assess)]
+
+    def report(
+        self, artifacts: Mapping[str, Artifact], scores: Facts, stages: Sequence[dict[str, Any]]
+    ) -> dict[str, Any]:
+        """See `Retriever.report`: how rankings were joined, and the stages of each part."""
+        of = []
+        for number, part in enumerate(scores[Parts.key], start=1):
+            prefix = f"{number}/"
+            own = [
+                {**row, "stage": row["stage"].removeprefix(prefix)}
+                for row in stages
+                if row["stage"].startswith(prefix)
+            ]
+            of.append({**part, "stages": own})
+        return {Parts.key: of, FusionFacts.key: artifacts[self.ranking].facts[FusionFacts.key]}
 
     def check(self, search_is_cached: bool) -> None:
         """See `Retriever.check`."""

@@ -17,10 +17,11 @@ import pyarrow as pa
 from pipeline import encoders
 from pipeline.config import EncoderSettings
 from pipeline.core.errors import InputError
+from pipeline.core.json_record import Section
 from pipeline.core.records import Collection, Embeddings, Float32, Float64, Int64, Ranking, Texts, VectorForm
 from pipeline.encoders import Model, Usage
 from pipeline.models.model import Role
-from pipeline.retrievers.ranking import Judge
+from pipeline.retrievers.ranking import Change, Judge
 from pipeline.retrievers.stage import Context, Facts, Inputs
 from pipeline.search.similarity import Metric
 from pipeline.storage import vector_forms, vector_shards
@@ -32,6 +33,29 @@ SAMPLE = {"passages": 1000, "queries": 200}  # texts that are encoded here, at m
 DEPTH = 100  # passages of the sample that are ranked for each query
 ALIKE = 0.99  # the lowest cosine of vectors that count as those of one model; bf16 keeps 0.999
 SCORES = ("served", "trained")
+
+
+class Parity(Section):
+    """A served model beside the one that it is said to be, on a sample of the collection.
+
+    Attributes:
+        backend: What ran the second one, of that `name`.
+        passages: How many of them, and of `queries`, were encoded by both.
+        lowest_cosine: Of the two vectors of a text; `mean_cosine` is the mean.
+        overlap: The share of the second one's top hits that the served one finds, by cutoff.
+        change: By measure; `exact` is the mean of the second one.
+    """
+
+    key = "parity"
+
+    backend: str
+    name: str
+    passages: int
+    queries: int
+    lowest_cosine: float
+    mean_cosine: float
+    overlap: dict[str, float]
+    change: dict[str, Change]
 
 
 @dataclass(frozen=True)

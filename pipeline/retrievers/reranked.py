@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any, cast
 
 import numpy as np
+from pydantic import Field
 
 from pipeline import engines, rerankers
 from pipeline.config import ScorerSettings, keyed_settings
+from pipeline.core.json_record import Record, Section
 from pipeline.core.order import descending_id_rank
 from pipeline.core.records import Collection, Ranking
 from pipeline.engines import Engine
@@ -22,7 +24,7 @@ from pipeline.retrievers.ranking import COLLECTION, Assessment, Judge, open_rank
 from pipeline.retrievers.retriever import Retriever, TokenCounter
 from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, Plan, Stage
 from pipeline.search import reranking
-from pipeline.storage.artifacts import Draft
+from pipeline.storage.artifacts import Artifact, Draft
 from pipeline.storage.hashing import hash_json
 from pipeline.storage.store import Store
 
@@ -30,6 +32,58 @@ RERANK = "rerank"
 SCHEMAS = {RERANK: 1}
 DEPTHS = (10, 20, 50, 100, 200, 500, 1000)
 """Depths below that of the config at which measures are computed too."""
+
+
+class PairedChange(Record):
+    """What became of a measure, query by query; see `pipeline.metrics.paired.changes`."""
+
+    before: float
+    difference: float
+    ci_low: float | None
+    ci_high: float | None
+    p_ttest: float
+    p_randomization: float
+    p_holm: float
+    wins: int
+    ties: int
+    losses: int
+
+
+class FirstStage(Section):
+    """What a ranking was before it was reranked: the mean of each measure, and what became of it."""
+
+    key = "first_stage"
+
+    metrics: dict[str, float]
+    change: dict[str, PairedChange] = Field({})
+
+
+class AtDepth(Record):
+    """The mean of each measure if so many passages of each query are reranked."""
+
+    depth: int
+    metrics: dict[str, float]
+
+
+class Reranking(Section):
+    """What a reranker could bring, what it brings by depth, and what it takes.
+
+    Attributes:
+        depth: Passages of each query that are scored.
+        ceiling: The mean of each measure if these were ordered by their judgments.
+        by_depth: Measures at lesser depths, ascending, and at `depth`.
+        pairs: Pairs of a query and a passage that the ranking needs.
+        pairs_per_second: None where no pair was left to score; so is `seconds_per_query`.
+    """
+
+    key = "reranking"
+
+    depth: int
+    ceiling: dict[str, float]
+    by_depth: tuple[AtDepth, ...]
+    pairs: int | None = None
+    pairs_per_second: float | None = None
+    seconds_per_query: float | None = None
 
 
 class Reranked(Retriever[ScorerSettings]):
@@ -71,6 +125,17 @@ class Reranked(Retriever[ScorerSettings]):
         """See `Retriever.assessments`: those of the first stage, and what the reranker brings."""
         own = Assessment((self.first.ranking, RERANK), partial(assess_reranking, self.settings.depth))
         return [*self.first.assessments(), own]
+
+    def report(
+        self, artifacts: Mapping[str, Artifact], scores: Facts, stages: Sequence[dict[str, Any]]
+    ) -> dict[str, Any]:
+        """See `Retriever.report`: that of the first stage, and how fast pairs were scored."""
+        artifact = artifacts[self.ranking]
+        rate, pairs = artifact.manifest["made"].get("items_per_second"), artifact.facts.get("pairs")
+        seconds = pairs / artifact.facts["queries"] / rate if rate and pairs else None
+        speed = {"pairs": pairs, "pairs_per_second": rate, "seconds_per_query": seconds}
+        own = {Reranking.key: {**scores[Reranking.key], **speed}}
+        return {**self.first.report(artifacts, scores, stages), **own}
 
     def check(self, search_is_cached: bool) -> None:
         """See `Retriever.check`."""

@@ -20,7 +20,8 @@ from pipeline.engines import Engine, LocalEngine
 from pipeline.models.files import find_model
 from pipeline.models.model import Model
 from pipeline.retrievers.ranking import Assessment
-from pipeline.retrievers.stage import OpensEngine, Plan
+from pipeline.retrievers.stage import Facts, OpensEngine, Plan
+from pipeline.storage.artifacts import Artifact
 from pipeline.storage.store import Store
 
 Settings = TypeVar("Settings", bound=Section)
@@ -127,6 +128,18 @@ class Retriever(ABC, Generic[Settings]):
     def engine_key(self) -> Any:
         """All that shapes the engine of `open_engine`: benchmarks of equal keys can share one."""
         return self
+
+    def report(
+        self, artifacts: Mapping[str, Artifact], scores: Facts, stages: Sequence[dict[str, Any]]
+    ) -> dict[str, Any]:
+        """What `metrics.json` says besides the measures, by key; see `pipeline.sections`.
+
+        Args:
+            artifacts: Those of the listed stages, by role.
+            scores: What was measured.
+            stages: The rows of the listed stages, as JSON.
+        """
+        return {}
 
     def token_counter(self) -> TokenCounter | None:
         """Counts tokens as the model does, without truncation; None where there is no model to ask."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from pipeline.config import RowSettings, keyed_settings
 from pipeline.core.errors import InputError
+from pipeline.core.json_record import Section, StageRow
 from pipeline.core.progress import Bar
 from pipeline.core.records import Int64, Ragged, Ranking
 from pipeline.models.model import Role
@@ -23,6 +24,35 @@ from pipeline.storage.vector_shards import shard_name
 SCHEMAS = {"passages": 1, "queries": 1, "index": 1, "search": 1}
 
 
+class Sparsity(Section):
+    """How sparse word weights are.
+
+    Attributes:
+        query_words: Mean number of words of a query that have a weight.
+        passage_words: The same of a passage.
+        flops: Expected multiplications for the score of a query and a passage; see
+            `pipeline.search.inverted_index.sparsity`.
+    """
+
+    key = "sparsity"
+
+    query_words: float
+    passage_words: float
+    flops: float
+
+    def stage_notes(self, stages: Mapping[str, StageRow], passages: int) -> list[str]:
+        """How many words have a weight, and what that makes a search compute and an index hold."""
+        each = (self.query_words, self.passage_words, self.flops)
+        of_queries, of_passages, flops = (f"{number:.4g}" for number in each)
+        size = next(
+            (row.bytes for name in ("index", "passages") if (row := stages.get(name)) and row.bytes), 0
+        )
+        return [
+            f"words with a weight: {of_queries} a query, {of_passages} a passage; "
+            f"{flops} multiplications a pair (FLOPS); {size / max(passages, 1):,.0f} bytes a passage"
+        ]
+
+
 class Sparse(EncodingRetriever[RowSettings]):
     """See `pipeline.retrievers.retriever.Retriever`."""
 
@@ -34,6 +64,13 @@ class Sparse(EncodingRetriever[RowSettings]):
             "index": self._postings(),
             "search": self._ranking(),
         }
+
+    def report(
+        self, artifacts: Mapping[str, Artifact], scores: Facts, stages: Sequence[dict[str, Any]]
+    ) -> dict[str, Any]:
+        """See `Retriever.report`: how sparse the weights are."""
+        found = {Sparsity.key: artifacts[self.ranking].facts[Sparsity.key]}
+        return {**super().report(artifacts, scores, stages), **found}
 
     def _weights(self, role: Role, opened: Callable[[Artifact], Any]) -> Stage:
         """Encodes the passages or the queries, and keeps the weights of their words."""

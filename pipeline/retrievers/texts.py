@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from pipeline.config import ModelSettings, keyed_settings
+from pipeline.core.display import counted
+from pipeline.core.json_record import Section
 from pipeline.core.records import Chunks, Texts
 from pipeline.data.chunk_files import BOUNDS, PLACES, TEXTS, open_chunks
 from pipeline.data.collection_files import TextsWriter
@@ -24,7 +26,7 @@ from pipeline.models.model import Role
 from pipeline.retrievers.ranking import COLLECTION
 from pipeline.retrievers.retriever import Retriever
 from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, Plan, Stage
-from pipeline.storage.artifacts import Draft
+from pipeline.storage.artifacts import Artifact, Draft
 
 if TYPE_CHECKING:
     from pipeline.data.chunking import TokenSpans
@@ -35,6 +37,32 @@ Settings = TypeVar("Settings", bound=ModelSettings)
 CHUNKS = "chunks"
 SCHEMAS = {CHUNKS: 1}
 BATCH = 1024  # passages cut at once
+
+
+class Chunking(Section):
+    """How passages were cut, and how they were ranked by their chunks; see docs/long-documents.md.
+
+    Attributes:
+        chunks: How many were made of all passages.
+        cut: How many passages were cut in two or more.
+    """
+
+    key = "chunks"
+
+    tokens: int
+    overlap: int
+    boundary: str
+    aggregate: str
+    chunks: int
+    cut: int
+
+    def notes(self) -> list[str]:
+        """How passages were cut and ranked."""
+        ranked = {"max": "by its best one", "mean": "by their mean", "first": "by its first one"}
+        return [
+            f"{counted(self.cut, 'passage')} cut at {self.tokens:,} tokens: {counted(self.chunks, 'chunk')} "
+            f"searched, and a passage is ranked {ranked[self.aggregate]}."
+        ]
 
 
 @dataclass(frozen=True)
@@ -61,6 +89,21 @@ class TextRetriever(Retriever[Settings], ABC):
         """See `Retriever.plan`; with `chunks` first if passages are cut."""
         plan = super().plan()
         return {CHUNKS: self._chunk_stage(), **plan} if self.cuts else plan
+
+    def report(
+        self, artifacts: Mapping[str, Artifact], scores: Facts, stages: Sequence[dict[str, Any]]
+    ) -> dict[str, Any]:
+        """See `Retriever.report`: how passages were cut."""
+        if self.config.data.chunks is None:
+            return {}
+        facts = artifacts[CHUNKS].facts
+        return {
+            Chunking.key: {
+                **self.config.data.chunks.model_dump(mode="json"),
+                "aggregate": self.config.search.aggregate,
+                **{name: facts[name] for name in ("chunks", "cut")},
+            }
+        }
 
     @property
     def cuts(self) -> bool:

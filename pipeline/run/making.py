@@ -15,6 +15,7 @@ from typing import Any
 
 from pipeline.core import machine
 from pipeline.core.errors import InputError
+from pipeline.core.json_record import StageRow
 from pipeline.core.progress import Progress
 from pipeline.engines import Engine
 from pipeline.retrievers.stage import Context, OpensEngine, Plan, Stage
@@ -40,6 +41,18 @@ class StageOutcome:
     key: str
     artifact: Artifact | None
     reused: bool
+
+    @property
+    def row(self) -> StageRow:
+        """What a result says of the stage; what there is no figure of is left unset."""
+        made = self.artifact.manifest["made"] if self.artifact else {}
+        copied = ("seconds", "items", "items_per_second", "peak_rss_mb", "hardware", "threads")
+        figures = {name: made.get(name) for name in copied}
+        figures["bytes"] = self.artifact.bytes if self.artifact else None
+        figures["made_at"] = made.get("at")
+        measured = ("encoding", "found", "pairs")
+        figures |= {name: made[name] for name in measured if name in made}
+        return StageRow(stage=self.stage, key=self.key, reused=self.reused, **figures)
 
 
 class OpenEngine:

@@ -19,11 +19,11 @@ from typer.testing import CliRunner
 
 from pipeline.cli import app
 from pipeline.core.errors import InputError
+from pipeline.core.json_record import Hardware
 from pipeline.results.comparison import compare, compare_results
 from pipeline.results.correction import Correction
 from pipeline.results.folder import SavedResult, read_result
 from pipeline.results.records import Manifest, Metrics
-from pipeline.results.stage_rows import Hardware
 
 QUERIES = [f"q{number}" for number in range(40)]
 

@@ -14,13 +14,13 @@ from typer.testing import CliRunner
 
 from pipeline.cli import app
 from pipeline.core.errors import InputError
+from pipeline.core.json_record import Hardware
 from pipeline.core.records import Float64
 from pipeline.metrics.noninferiority import noninferiority
 from pipeline.results.baseline import read_baseline, write_baseline
 from pipeline.results.folder import SavedResult, read_result
 from pipeline.results.gate import EXIT_CODES, gate
 from pipeline.results.records import Manifest, Metrics
-from pipeline.results.stage_rows import Hardware
 
 MEASURES = ("ndcg@10", "mrr")
 

@@ -52,7 +52,7 @@ def test_results_have_the_stages_and_the_measures_of_parts(
     for part in metrics["of"]:
         assert part["name"] == "bm25"
         assert [row["stage"] for row in part["stages"]] == ["passages", "queries", "index", "search"]
-    assert read_result(fused_reranked.result.folder).record.of[0].stages[0].items == 345
+    assert read_result(fused_reranked.result.folder).record.of.parts[0].stages[0].items == 345
 
 
 def test_passages_below_the_depth_keep_their_order_beneath_the_reranked(

@@ -14,8 +14,8 @@ import pytest
 from pipeline import api
 from pipeline.config.files import load_config
 from pipeline.core.errors import InputError
+from pipeline.core.json_record import StageRow
 from pipeline.core.progress import silent
-from pipeline.results.stage_rows import StageRow
 from pipeline.run.benchmark import Benchmark
 from pipeline.search import gpu, timing
 from pipeline.storage import vector_shards

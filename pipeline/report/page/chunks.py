@@ -7,6 +7,7 @@ from typing import Any
 from pipeline.core.display import rounded
 from pipeline.report.page.plots import Plot, SpeedPoint, draw_speeds
 from pipeline.results.comparison import Comparison
+from pipeline.retrievers.texts import Chunking
 
 
 def chunks_section(comparison: Comparison) -> dict[str, Any]:
@@ -15,7 +16,7 @@ def chunks_section(comparison: Comparison) -> dict[str, Any]:
     points = [
         SpeedPoint(entry.name, number, cut.tokens, entry.mean, entry.ci_low, entry.ci_high, 6)
         for number, (entry, source) in enumerate(zip(comparison.results, comparison.sources, strict=True))
-        if (cut := source.record.chunks)
+        if (cut := source.record.section(Chunking))
     ]
     plots = []
     if len({point.speed for point in points}) > 1:

@@ -9,6 +9,7 @@ from pipeline.core.display import rate, rounded
 from pipeline.core.table import Cell, Column, table_of
 from pipeline.report.page.plots import Plot, SpeedPoint, draw_speeds
 from pipeline.results.comparison import Comparison
+from pipeline.retrievers.dense import VectorsCost
 
 LEAST, MOST = 4.0, 14.0  # widths of the markers of the slowest and the fastest search, in points
 
@@ -16,9 +17,9 @@ LEAST, MOST = 4.0, 14.0  # widths of the markers of the slowest and the fastest 
 def forms_section(comparison: Comparison) -> dict[str, Any]:
     """A table and a plot of the results whose vectors' forms differ in size; empty if all are alike."""
     chosen = [
-        (number, entry, source.record.vectors, source.record.stage("search").items_per_second)
+        (number, entry, vectors, source.record.stage("search").items_per_second)
         for number, (entry, source) in enumerate(zip(comparison.results, comparison.sources, strict=True))
-        if source.record.vectors
+        if (vectors := source.record.section(VectorsCost))
     ]
     if len({vectors.bytes for _, _, vectors, _ in chosen}) < 2:
         return {"form_table": None, "form_marks": [], "form_plots": []}

@@ -1,13 +1,11 @@
-"""The rows of a result's stages: what was done about each, what it took, and on what machine."""
+"""Records of JSON files, and the rows of a result's stages: what was done about each, and what it took."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
-
-if TYPE_CHECKING:
-    from pipeline.run.making import StageOutcome
 
 Name = Annotated[str, Field(min_length=1)]
 
@@ -115,20 +113,31 @@ class StageRow(Record):
     found: int | None = None
     pairs: PairCounts | None = None
 
-    @classmethod
-    def of(cls, outcome: StageOutcome) -> StageRow:
-        """The row of a stage that was run, or not needed; what a stage has no figure of is left unset."""
-        made = outcome.artifact.manifest["made"] if outcome.artifact else {}
-        copied = ("seconds", "items", "items_per_second", "peak_rss_mb", "hardware", "threads")
-        figures = {name: made.get(name) for name in copied}
-        figures["bytes"] = outcome.artifact.bytes if outcome.artifact else None
-        figures["made_at"] = made.get("at")
-        figures |= {name: made[name] for name in ("encoding", "found", "pairs") if name in made}
-        return cls(stage=outcome.stage, key=outcome.key, reused=outcome.reused, **figures)
-
     @property
     def outcome(self) -> Literal["computed", "reused", "not needed"]:
         """What the run did with the artifact; one that is not needed is not in the cache either."""
         if self.reused:
             return "reused"
         return "not needed" if self.seconds is None else "computed"
+
+
+class Section(Record):
+    """What a kind of retriever reports besides the measures: the value of one key of `metrics.json`.
+
+    `pipeline.sections` lists all of them.
+    """
+
+    key: ClassVar[str]
+
+    def notes(self) -> list[str]:
+        """What a reader of the measures should know, a sentence each."""
+        return []
+
+    def stage_notes(self, stages: Mapping[str, StageRow], passages: int) -> list[str]:
+        """What a reader of the table of stages should know; `stages` by name, and how many passages."""
+        return []
+
+    @property
+    def stages_of_parts(self) -> tuple[StageRow, ...]:
+        """The stages of retrievers that the result was made of, each named `PART/STAGE`."""
+        return ()
