@@ -14,7 +14,7 @@ from typing import Any, get_args
 from pipeline.config import BACKENDS, RERANKERS, SOURCES, Config, DataSettings, ModelSettings, ScorerSettings
 from pipeline.config.model import RowSettings
 from pipeline.data import Identity, sources
-from pipeline.data.sources.protocol import Source
+from pipeline.data.sources import Source
 from pipeline.encoders import backends
 from pipeline.encoders.batching import Backend
 from pipeline.encoders.opener import Opener

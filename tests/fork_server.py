@@ -31,7 +31,6 @@ import tokenizers  # noqa: F401
 import tqdm  # noqa: F401
 
 import pipeline.api
-import pipeline.data.sources.beir
 import pipeline.encoders.openvino.backend
 import pipeline.formats.qrels
 import pipeline.metrics.evaluation

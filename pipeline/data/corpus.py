@@ -14,7 +14,7 @@ from pipeline.core.records import Int64
 from pipeline.data.checks import checked, numbers_of
 from pipeline.data.collection_files import TextsWriter, blank
 from pipeline.data.slices import sample
-from pipeline.data.sources.protocol import Source
+from pipeline.data.sources import Source
 from pipeline.formats.judgments import Judgments
 from pipeline.formats.records import Batch
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from pipeline.core.records import Int64
 from pipeline.data.checks import checked, numbers_of
-from pipeline.data.sources.protocol import Source
+from pipeline.data.sources import Source
 from pipeline.formats.judgments import Judgments
 
 if TYPE_CHECKING:

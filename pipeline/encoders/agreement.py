@@ -19,7 +19,7 @@ import numpy as np
 
 from pipeline.core.errors import InputError
 from pipeline.core.records import Array, Float32, Float64, Int32, Int64, Ragged
-from pipeline.data.sources.beir import SAMPLE
+from pipeline.data.sources.folders import SAMPLE
 from pipeline.encoders.batching import tokenize
 from pipeline.models.card import max_positions
 from pipeline.models.files import damaged

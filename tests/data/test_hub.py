@@ -9,9 +9,9 @@ import pyarrow.parquet
 import pytest
 
 from pipeline.config import SOURCES
+from pipeline.config.data import PositivesOf
 from pipeline.core.errors import InputError
 from pipeline.data import identify
-from pipeline.data.sources.hub import PositivesOf
 
 ROWS = [  # as in namespace-Pt/msmarco: a query and its positives
     ("first?", ["alpha", "beta"]),

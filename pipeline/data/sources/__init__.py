@@ -1,118 +1,59 @@
-"""Sources of collections: a module for each layout, and what opens the settings of each."""
+"""Sources of collections: the protocol that all follow, and the function that opens each kind of settings."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
 
+from pipeline.config import DataSettings
 from pipeline.core.errors import InputError
-
-if TYPE_CHECKING:
-    from pipeline.config.data import (
-        AirBenchSettings,
-        BeirSettings,
-        BelebeleSettings,
-        BrightSettings,
-        CatalogueSettings,
-        DataSettings,
-        FlagFolderSettings,
-        HubSettings,
-        MiraclSettings,
-        MkqaSettings,
-        MldrSettings,
-        MsMarcoSettings,
-        SampleSettings,
-    )
-    from pipeline.data.sources.protocol import Source
+from pipeline.data.sources import catalogue, folders, layouts, positives
+from pipeline.formats.judgments import Judgments
+from pipeline.formats.records import Batch
 
 
-def _sample(settings: SampleSettings) -> Source:
-    from pipeline.data.sources.beir import open_sample
+class Source(Protocol):
+    """A collection in one layout. Each method may be called repeatedly, with the same result."""
 
-    return open_sample(settings)
+    def identity(self) -> dict[str, dict[str, Any]]:
+        """Plain JSON that determines each of `corpus`, `queries` and `qrels`, before slicing.
 
+        Cheap: bytes are hashed and branches resolved, but nothing is parsed.
+        """
+        ...
 
-def _beir(settings: BeirSettings) -> Source:
-    from pipeline.data.sources.beir import open_beir
+    def size(self) -> tuple[int | None, str]:
+        """The sum of `advance` over all batches of `passages`, None if unknown, and its unit."""
+        ...
 
-    return open_beir(settings)
+    def passages(self) -> Iterator[Batch]:
+        """The corpus, in its own order."""
+        ...
 
+    def queries(self) -> Iterator[Batch]:
+        """The queries, in their own order, judged or not."""
+        ...
 
-def _msmarco(settings: MsMarcoSettings) -> Source:
-    from pipeline.data.sources.msmarco import open_source
-
-    return open_source(settings)
-
-
-def _flag(settings: FlagFolderSettings) -> Source:
-    from pipeline.data.sources.flag import open_source
-
-    return open_source(settings)
-
-
-def _hub(settings: HubSettings) -> Source:
-    from pipeline.data.sources.hub import open_source
-
-    return open_source(settings)
-
-
-def _ir_datasets(settings: CatalogueSettings) -> Source:
-    from pipeline.data.sources.ir_datasets import open_source
-
-    return open_source(settings)
-
-
-def _air_bench(settings: AirBenchSettings) -> Source:
-    from pipeline.data.sources.air_bench import open_source
-
-    return open_source(settings)
-
-
-def _belebele(settings: BelebeleSettings) -> Source:
-    from pipeline.data.sources.belebele import open_source
-
-    return open_source(settings)
-
-
-def _bright(settings: BrightSettings) -> Source:
-    from pipeline.data.sources.bright import open_source
-
-    return open_source(settings)
-
-
-def _miracl(settings: MiraclSettings) -> Source:
-    from pipeline.data.sources.miracl import open_source
-
-    return open_source(settings)
-
-
-def _mkqa(settings: MkqaSettings) -> Source:
-    from pipeline.data.sources.mkqa import open_source
-
-    return open_source(settings)
-
-
-def _mldr(settings: MldrSettings) -> Source:
-    from pipeline.data.sources.mldr import open_source
-
-    return open_source(settings)
+    def judgments(self) -> Judgments:
+        """The judgments of the chosen split."""
+        ...
 
 
 OPENERS: dict[str, Callable[[Any], Source]] = {
-    "sample": _sample,
-    "beir": _beir,
-    "msmarco": _msmarco,
-    "flag": _flag,
-    "hub": _hub,
-    "ir_datasets": _ir_datasets,
-    "air-bench": _air_bench,
-    "belebele": _belebele,
-    "bright": _bright,
-    "miracl": _miracl,
-    "mkqa": _mkqa,
-    "mldr": _mldr,
+    "sample": folders.open_sample,
+    "beir": layouts.open_beir,
+    "msmarco": folders.open_folder,
+    "flag": folders.open_folder,
+    "hub": positives.open_positives,
+    "ir_datasets": catalogue.open_catalogue,
+    "air-bench": layouts.open_air_bench,
+    "belebele": layouts.open_belebele,
+    "bright": layouts.open_bright,
+    "miracl": layouts.open_layout,
+    "mkqa": layouts.open_layout,
+    "mldr": layouts.open_layout,
 }
-"""What opens the settings of each source, by its name; a module is imported when its source is opened."""
+"""What opens the settings of each source, by its name."""
 
 
 def open_source(settings: DataSettings) -> Source:

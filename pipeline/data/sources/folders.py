@@ -1,79 +1,193 @@
-"""Collections of three files in one folder: passages, queries and judgments."""
+"""Collections of three files in one local folder: a table of layouts, and one reader for all of them.
+
+- `beir`: `corpus.jsonl` with lines of `{"_id", "title", "text"}` (the title optional), `queries.jsonl` and
+  `qrels/<split>.tsv`, with a header and lines of query id, passage id and score, or in TREC's form.
+- `flag`: as `FlagEmbedding.evaluation.custom` reads it. The lines of `corpus.jsonl` are `{"id", "title",
+  "text"}`, of `<split>_queries.jsonl` `{"id", "text"}` and of `<split>_qrels.jsonl` `{"qid", "docid",
+  "relevance"}`.
+- `msmarco`: lines of `pid, text` in `collection.tsv`, of `qid, text` in `queries.<split>.tsv` and of `qid, 0,
+  pid, grade` in `qrels.<split>.tsv`. Without a collection, the passages of `top1000.<split>.tsv` (lines of
+  `qid, pid, query, passage`) are the corpus, each once, in order of appearance; without a file of queries,
+  its queries are the queries.
+
+Each file may be plain or gzip.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any
 
+from pipeline.config.data import LocatedSettings, SampleSettings
 from pipeline.core.errors import InputError
+from pipeline.formats import jsonl, tables, tsv
+from pipeline.formats.judgments import Judgments
+from pipeline.formats.qrels import read_qrels
+from pipeline.formats.records import Batch
 from pipeline.storage.hashing import hash_user_file
+
+SAMPLE = Path(__file__).parents[1] / "sample"
+TOP = "top1000"  # how the names of MS MARCO's files of queries with their candidates begin
+
+
+def _tsv_texts(columns_of_top: tuple[int, int], path: Path) -> Iterator[Batch]:
+    """MS MARCO's passages or queries; `columns_of_top` are those of id and text in a top 1000."""
+    if path.name.startswith(TOP):
+        return tsv.read_repeated_texts(path, "query-id passage-id query passage", *columns_of_top)
+    return tsv.read_texts(path, "id text", id_column=0, text_column=1)
+
+
+@dataclass(frozen=True)
+class FolderLayout:
+    """The files of a layout and their readers.
+
+    Attributes:
+        expected: The files, for messages.
+        corpus, queries: Names of the file, of which the first that exists is read.
+        qrels: Name of the file of judgments.
+        read_corpus, read_queries, read_qrels: Their readers.
+        fallback: How the names of files begin that may replace the corpus or the queries; "" for none.
+    """
+
+    expected: str
+    corpus: tuple[str, ...]
+    queries: tuple[str, ...]
+    qrels: str
+    read_corpus: Callable[[Path], Iterator[Batch]]
+    read_queries: Callable[[Path], Iterator[Batch]]
+    read_qrels: Callable[[Path], Judgments] = read_qrels
+    fallback: str = ""
+
+
+LAYOUTS = {
+    "beir": FolderLayout(
+        expected="BEIR's layout: corpus.jsonl, queries.jsonl and qrels/<split>.tsv, each plain or .gz",
+        corpus=("corpus.jsonl",),
+        queries=("queries.jsonl",),
+        qrels="qrels/{split}.tsv",
+        read_corpus=partial(jsonl.read_texts, id_field="_id", title_field="title"),
+        read_queries=partial(jsonl.read_texts, id_field="_id"),
+    ),
+    "flag": FolderLayout(
+        expected="FlagEmbedding's layout: corpus.jsonl, <split>_queries.jsonl and <split>_qrels.jsonl, "
+        "each plain or .gz",
+        corpus=("corpus.jsonl",),
+        queries=("{split}_queries.jsonl",),
+        qrels="{split}_qrels.jsonl",
+        read_corpus=partial(jsonl.read_texts, id_field="id", title_field="title"),
+        read_queries=partial(jsonl.read_texts, id_field="id"),
+        read_qrels=lambda path: tables.read_judgments([path], "qid", "docid", "relevance"),
+    ),
+    "msmarco": FolderLayout(
+        expected="MS MARCO's files: collection.tsv, queries.<split>.tsv and qrels.<split>.tsv, each plain or "
+        ".gz, such as queries.dev.small.tsv for split dev.small; or top1000.<split>.tsv for the first two",
+        corpus=("collection.tsv", TOP + ".{split}.tsv", TOP + ".{split}"),
+        queries=("queries.{split}.tsv", TOP + ".{split}.tsv", TOP + ".{split}"),
+        qrels="qrels.{split}.tsv",
+        read_corpus=partial(_tsv_texts, (1, 3)),
+        read_queries=partial(_tsv_texts, (0, 2)),
+        fallback=TOP,
+    ),
+}
 
 
 @dataclass(frozen=True)
 class FolderSource:
-    """A source of three files, which layouts derive from.
+    """A collection of three files.
 
     Attributes:
-        layout: Name of the layout, part of the files' identity.
-        expected: The files of the layout, for error messages.
-        judgments_files: The files of judgments, with a star for the split.
+        name: Name of the layout, part of the files' identity.
         corpus_file: The passages.
         queries_file: The queries.
         qrels_file: The judgments of one split.
     """
 
-    layout: ClassVar[str]
-    expected: ClassVar[str]
-    judgments_files: ClassVar[str]
+    name: str
     corpus_file: Path
     queries_file: Path
     qrels_file: Path
 
-    @classmethod
-    def find(cls, path: str, corpus: list[str], queries: list[str], qrels: list[str]) -> Self:
-        """Find the files in the folder `path`: of each list the first name that exists, plain or with `.gz`.
-
-        Raises:
-            InputError: The folder or one of its files is missing.
-        """
-        folder = Path(path)
-        if not folder.is_dir():
-            what = "is a file" if folder.is_file() else "no such folder"
-            allowed = f"a folder with {cls.expected}"
-            raise InputError(f"data.path {folder}: {what}", allowed=allowed, fix="check the path")
-        return cls(*(cls._first(folder, names) for names in (corpus, queries, qrels)))
-
-    @classmethod
-    def _first(cls, folder: Path, names: list[str]) -> Path:
-        for name in names:
-            for path in (folder / name, folder / f"{name}.gz"):
-                if path.is_file():
-                    return path
-        splits = cls._splits(folder)
-        raise InputError(
-            f"{folder}: no file {' or '.join(names)} (plain or .gz)"
-            + (f"; its judgments are of split {' and '.join(splits)}" if splits else ""),
-            allowed=cls.expected,
-            fix="add the file, or check data.path and data.split",
-        )
-
-    @classmethod
-    def _splits(cls, folder: Path) -> list[str]:
-        """The names of the splits that a folder has judgments of, sorted."""
-        before, after = str(folder / cls.judgments_files).split("*")
-        files = [*folder.glob(cls.judgments_files), *folder.glob(f"{cls.judgments_files}.gz")]
-        found = {str(path).removesuffix(".gz").removeprefix(before).removesuffix(after) for path in files}
-        return sorted(found)
+    @property
+    def layout(self) -> FolderLayout:
+        """The row of the table."""
+        return LAYOUTS[self.name]
 
     def identity(self) -> dict[str, dict[str, Any]]:
-        """The three files' bytes."""
-        files = {"corpus": self.corpus_file, "queries": self.queries_file, "qrels": self.qrels_file}
-        return {part: {"layout": self.layout, **hashed(path)} for part, path in files.items()}
+        """The three files' bytes, and which files are fallbacks."""
+        texts = {"corpus": self.corpus_file, "queries": self.queries_file}
+        files = {**texts, "qrels": self.qrels_file}
+        parts = {part: {"layout": self.name, **hashed(path)} for part, path in files.items()}
+        if self.layout.fallback:
+            for part, path in texts.items():
+                parts[part][self.layout.fallback] = path.name.startswith(self.layout.fallback)
+        return parts
 
     def size(self) -> tuple[int | None, str]:
         """Bytes of the corpus file."""
         return self.corpus_file.stat().st_size, "B"
+
+    def passages(self) -> Iterator[Batch]:
+        """The corpus."""
+        return self.layout.read_corpus(self.corpus_file)
+
+    def queries(self) -> Iterator[Batch]:
+        """The queries."""
+        return self.layout.read_queries(self.queries_file)
+
+    def judgments(self) -> Judgments:
+        """The judgments."""
+        return self.layout.read_qrels(self.qrels_file)
+
+
+def open_sample(settings: SampleSettings) -> FolderSource:
+    """Open the sample that comes with this package."""
+    return _find("beir", SAMPLE, settings.split)
+
+
+def open_folder(settings: LocatedSettings) -> FolderSource:
+    """Open the folder that settings name.
+
+    Raises:
+        InputError: The folder or one of its files is missing.
+    """
+    return _find(settings.source, Path(settings.path), settings.split)
+
+
+def _find(name: str, folder: Path, split: str) -> FolderSource:
+    layout = LAYOUTS[name]
+    if not folder.is_dir():
+        what = "is a file" if folder.is_file() else "no such folder"
+        allowed = f"a folder with {layout.expected}"
+        raise InputError(f"data.path {folder}: {what}", allowed=allowed, fix="check the path")
+    names = (layout.corpus, layout.queries, (layout.qrels,))
+    return FolderSource(name, *(_first(layout, folder, split, each) for each in names))
+
+
+def _first(layout: FolderLayout, folder: Path, split: str, names: tuple[str, ...]) -> Path:
+    """The first of several files that exists, plain or with `.gz`."""
+    names = tuple(name.format(split=split) for name in names)
+    for name in names:
+        for path in (folder / name, folder / f"{name}.gz"):
+            if path.is_file():
+                return path
+    splits = _splits(layout, folder)
+    raise InputError(
+        f"{folder}: no file {' or '.join(names)} (plain or .gz)"
+        + (f"; its judgments are of split {' and '.join(splits)}" if splits else ""),
+        allowed=layout.expected,
+        fix="add the file, or check data.path and data.split",
+    )
+
+
+def _splits(layout: FolderLayout, folder: Path) -> list[str]:
+    """The names of the splits that a folder has judgments of, sorted."""
+    before, after = str(folder / layout.qrels).split("{split}")
+    pattern = layout.qrels.format(split="*")
+    files = [*folder.glob(pattern), *folder.glob(f"{pattern}.gz")]
+    return sorted({str(path).removesuffix(".gz").removeprefix(before).removesuffix(after) for path in files})
 
 
 def hashed(*paths: Path) -> dict[str, Any]:

@@ -8,11 +8,12 @@ their names. A local folder is read in place; nothing is copied.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -20,10 +21,42 @@ from pipeline.core import hub
 from pipeline.core.bounded_yaml import BoundedLoader as _Loader
 from pipeline.core.errors import InputError
 from pipeline.data.sources.folders import hashed
+from pipeline.formats import tables
+from pipeline.formats.blocks import Block
+from pipeline.formats.judgments import Judgments
+from pipeline.formats.records import Batch
 
 README = "README.md"
 PARQUET, JSON, TSV = (".parquet",), (".jsonl", ".jsonl.gz", ".json", ".json.gz"), (".tsv", ".tsv.gz")
 KINDS = PARQUET + JSON + TSV  # of a split that exists in several, the first is read
+
+
+class Place(NamedTuple):
+    """Where the files of a part of a collection are in a repository; names in braces stand for settings.
+
+    Attributes:
+        table, split: A table and its split; None is the default table, and the only split.
+        files: A pattern of paths, in place of a table.
+        member: The file to read in an archive that the pattern names.
+        repo: The setting that names the repository.
+        identity: Further values that determine what is read.
+    """
+
+    table: str | None = None
+    split: str | None = None
+    files: str = ""
+    member: str = ""
+    repo: str = "path"
+    identity: Mapping[str, str | bool] = {}
+
+    def filled(self, values: Mapping[str, Any]) -> Place:
+        """The place with settings for the names in braces."""
+
+        def fill(value: Any) -> Any:
+            return value.format_map(values) if isinstance(value, str) else value
+
+        filled = self._replace(**{name: fill(value) for name, value in self._asdict().items()})
+        return filled._replace(identity={name: fill(value) for name, value in self.identity.items()})
 
 
 @dataclass(frozen=True)
@@ -156,6 +189,95 @@ class Repo:
             "plain or .gz, or .jsonl, .json or .tsv",
             fix="check data.path and data.split",
         )
+
+
+@dataclass(frozen=True)
+class Part:
+    """The corpus, the queries or the judgments of a collection in a repository.
+
+    `mark` is the layout's name in its identity, if the layout has one.
+    """
+
+    repo: Repo
+    place: Place
+    mark: str | None = None
+
+    def identity(self) -> dict[str, Any]:
+        """The commit, or the bytes of local files, and what is read of them."""
+        place = self.place
+        if place.files:
+            known = self.repo.identity_of(place.files)
+        else:
+            known = self.repo.identity(place.table, place.split)
+        return {**known, **({"layout": self.mark} if self.mark else {}), **place.identity}
+
+    def paths(self) -> list[Path]:
+        """Its files; those on the hub are downloaded if they are not cached."""
+        if self.place.files:
+            return self.repo.matching(self.place.files)
+        return self.repo.files(self.place.table, self.place.split)
+
+    def rows(self, columns: Sequence[str], optional: Sequence[str] = ()) -> Iterator[tables.Rows]:
+        """The rows of its files, or of a file in an archive."""
+        if not self.place.member:
+            yield from tables.read_rows(self.paths(), columns, optional)
+            return
+        (path,) = self.paths()
+        try:
+            with zipfile.ZipFile(path) as archive:
+                names = archive.namelist()
+                if self.place.member not in names:
+                    known = ", ".join(sorted(Path(name).stem for name in names))
+                    found = f"{path}: no {self.place.member}"
+                    raise InputError(found, allowed=known, fix="check data.language")
+                data = archive.read(self.place.member)
+        except zipfile.BadZipFile as error:
+            raise InputError(f"{path}: damaged ({error})", fix="fetch the file again") from None
+        inside = path / self.place.member
+        rows = tables.rows_of_lines(Block(inside, 1, data, len(data)), columns, optional)
+        if not len(rows):
+            raise InputError(f"{inside}: holds no record", fix="fetch the file again")
+        yield rows
+
+
+@dataclass(frozen=True)
+class RepoSource:
+    """A collection in one or several repositories, and how its parts are read."""
+
+    corpus_part: Part
+    queries_part: Part
+    qrels_part: Part | None  # None if the judgments are made of the two others
+    read_corpus: Callable[[Part], Iterator[Batch]]
+    read_queries: Callable[[Part], Iterator[Batch]]
+    judge: Callable[[RepoSource], Judgments]
+
+    @property
+    def qrels(self) -> Part:
+        """The part with the judgments."""
+        assert self.qrels_part is not None
+        return self.qrels_part
+
+    def identity(self) -> dict[str, dict[str, Any]]:
+        """The commits, or the bytes of local files."""
+        corpus, queries = self.corpus_part.identity(), self.queries_part.identity()
+        qrels = self.qrels_part.identity() if self.qrels_part else {"questions": queries, "passages": corpus}
+        return {"corpus": corpus, "queries": queries, "qrels": qrels}
+
+    def size(self) -> tuple[int | None, str]:
+        """Bytes of the corpus' files."""
+        return sum(path.stat().st_size for path in self.corpus_part.paths()), "B"
+
+    def passages(self) -> Iterator[Batch]:
+        """The corpus."""
+        return self.read_corpus(self.corpus_part)
+
+    def queries(self) -> Iterator[Batch]:
+        """The queries of the split."""
+        return self.read_queries(self.queries_part)
+
+    def judgments(self) -> Judgments:
+        """The judgments of the split."""
+        return self.judge(self)
 
 
 def _splits(data_files: Any) -> dict[str, list[str]]:

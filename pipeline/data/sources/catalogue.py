@@ -16,12 +16,11 @@ import numpy as np
 
 from pipeline.config.data import CatalogueSettings
 from pipeline.core.errors import InputError
-from pipeline.data.sources.protocol import Source
 from pipeline.formats.judgments import Judgments, make_judgments
 from pipeline.formats.records import BATCH_ROWS, Batch
 
 
-def open_source(settings: CatalogueSettings) -> Source:
+def open_catalogue(settings: CatalogueSettings) -> CatalogueDataset:
     """Take the id; it is looked up when something is read."""
     try:
         return CatalogueDataset(settings.path, version("ir_datasets"))

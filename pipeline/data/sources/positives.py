@@ -18,7 +18,6 @@ import numpy as np
 
 from pipeline.config.data import HubSettings, PositivesOf
 from pipeline.core.records import Int64
-from pipeline.data.sources.protocol import Source
 from pipeline.data.sources.repos import Repo
 from pipeline.formats import tables
 from pipeline.formats.judgments import Judgments, make_judgments
@@ -29,14 +28,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def open_source(settings: HubSettings) -> Source:
+def open_positives(settings: HubSettings) -> Positives:
     """Open the collection that settings name."""
     corpus = Repo.open(settings.corpus_path, settings.corpus_revision) if settings.corpus_path else None
-    return HubDataset(settings, Repo.open(settings.path, settings.revision), corpus)
+    return Positives(settings, Repo.open(settings.path, settings.revision), corpus)
 
 
 @dataclass(frozen=True)
-class HubDataset:
+class Positives:
     """A dataset with a column of queries and one of positives, and perhaps another with the corpus.
 
     Attributes:
