@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pipeline.data.description import TokenCounter
     from pipeline.metrics.evaluation import Evaluation
     from pipeline.results.reproduction import Reproductions
-    from pipeline.results.workload import Forecast
+    from pipeline.run.forecast import Forecast
 
 log = logging.getLogger(__name__)
 
@@ -208,7 +208,7 @@ def forecast(configs: Sequence[Config]) -> list[Forecast]:
     Raises:
         InputError: The data or a model cannot be found, or is not what it should be.
     """
-    from pipeline.results.forecast import forecast_each
+    from pipeline.run.forecast import forecast_each
 
     stated: list[int | None] = []
     for config in configs:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pipeline.core.display import counted, duration, rate, size
+from pipeline.core.display import counted, duration, size
 from pipeline.core.suite_files import ListedCollection, ListedSuite
 from pipeline.core.table import Cell, Column, Table
 
 if TYPE_CHECKING:
-    from pipeline.results.workload import Forecast
+    from pipeline.run.forecast import Forecast
 
 WIDE = 140
 """A terminal of fewer characters shows less of each artifact in a cache."""
@@ -47,25 +47,21 @@ def forecast_table(plans: Sequence[Forecast]) -> Table:
             f"{sum(row['exists'] for row in plan.stages)} of {len(plan.stages)}" if plan.stages else "",
             "?" if plan.unknown else _fetched(plan),
             _number(plan.passages),
-            "?" if plan.encode is None else _number(plan.encode),
-            "" if plan.encode == 0 else duration(plan.seconds) or "?",
+            "?" if plan.encode.count is None else _number(plan.encode.count),
+            "" if plan.encode.count == 0 else duration(plan.encode.seconds) or "?",
         )
         for plan in plans
     ]
-    encode = sum(plan.encode or 0 for plan in plans)
-    seconds = sum(plan.seconds or 0 for plan in plans)
-    whole = not any(plan.encode and plan.seconds is None for plan in plans)
-    fetched = sum(sum(plan.fetch.values()) for plan in plans)
+    encode = sum(plan.encode.count or 0 for plan in plans)
+    seconds = sum(plan.encode.seconds or 0 for plan in plans)
+    whole = all(plan.encode.seconds is not None for plan in plans)
     unknown = [plan.unknown for plan in plans if plan.unknown]
+    fetched = sum(sum(plan.fetch.values()) for plan in plans)
     size_of_all = f"{size(fetched) if fetched else ''}{'?' if unknown else ''}"
     time = duration(seconds) if seconds else ""
     rest = "" if whole else " and more" if time else "?"
     rows.append(("all", "", size_of_all, "", _number(encode), time + rest))
     notes = [f"?: {counted(len(unknown), 'collection')}, first: {unknown[0]}"] if unknown else []
-    known = [plan.rate for plan in plans if plan.rate]
-    if known:
-        slowest = min(each.per_second for each in known)
-        notes.append(f"Encoding at {rate(slowest)} passages/s or more, as it went here before.")
     return Table(counted(len(plans), "benchmark"), columns, rows, notes)
 
 

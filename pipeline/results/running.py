@@ -16,10 +16,10 @@ from pipeline.core.errors import InputError
 from pipeline.core.progress import Progress, numbered
 from pipeline.metrics.names import parse_measure
 from pipeline.results.folder import Result
-from pipeline.results.forecast import work_ahead
 from pipeline.results.suite_folder import check_kind, write_suite
 from pipeline.results.writing import check_folder, write_result
 from pipeline.run.benchmark import Benchmark, several
+from pipeline.run.forecast import work_ahead
 
 log = logging.getLogger(__name__)
 
@@ -221,5 +221,5 @@ def _log_work(benchmark: Benchmark) -> None:
         scored = "everything is in the cache" if not missing else f"in the cache but for {', '.join(missing)}"
         log.info("%s: %s", benchmark.config.name, scored)
         return
-    said = [f"computes {', '.join(missing)}", *work_ahead(benchmark).work()]
+    said = [f"computes {', '.join(missing)}", *work_ahead(benchmark)]
     log.info("%s: %s.", benchmark.config.name, ". ".join(said))

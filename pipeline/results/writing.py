@@ -16,7 +16,7 @@ from pipeline.core import machine
 from pipeline.core.errors import InputError
 from pipeline.results.folder import FILES, METRICS, PER_QUERY, RUN, Result, read_record
 from pipeline.results.records import Manifest
-from pipeline.results.workload import models_used
+from pipeline.run.forecast import models_used
 from pipeline.storage import locks, whole_files
 from pipeline.storage.artifacts import MANIFEST
 

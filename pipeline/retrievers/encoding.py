@@ -23,12 +23,12 @@ from pipeline.encoders import CalibrationCorpus, Model, Precomputed, Served, Sou
 from pipeline.engines import Engine, Part, jobs
 from pipeline.models.model import ROLES, Role
 from pipeline.retrievers.retriever import TokenCounter
-from pipeline.retrievers.rows import Pace, RowFormat, RowMaking
-from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, OpensEngine, Stage
+from pipeline.retrievers.rows import Pace, RowFormat, RowMaking, find_known_rows
+from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, OpensEngine, Stage, Work
 from pipeline.retrievers.texts import TextRetriever, Tokens
 from pipeline.retrievers.vector_search import counted_parts
 from pipeline.storage import text_table, vector_shards
-from pipeline.storage.artifacts import Draft
+from pipeline.storage.artifacts import Artifact, Draft
 from pipeline.storage.hashing import hash_json
 from pipeline.storage.store import Store
 
@@ -122,10 +122,26 @@ class EncodingRetriever(TextRetriever[Settings], ABC):
             return {"texts": texts, "model": self.model.recipe(role), **prepared, **settings}
 
         make = partial(self._encode, role, kept)
-        stage = Stage(role, schema, (self.source_of(role),), ingredients, make, kept.open)
+        work = None
+        if role == "passages" and isinstance(self.model, Model):
+            work = Work("encode", "texts", partial(self._unknown_texts, role), of_passages=not self.cuts)
+        stage = Stage(role, schema, (self.source_of(role),), ingredients, make, kept.open, work=work)
         if not isinstance(self.model, Served):
             return stage
         return replace(stage, open_engine=OpensEngine((self, "server"), self._open_connection))
+
+    def _unknown_texts(
+        self, role: Role, opened: Callable[[str], Any], alike: Sequence[Artifact]
+    ) -> int | None:
+        """How many texts are in no artifact of the same model; None if they have not been read or cut."""
+        source = opened(self.source_of(role))
+        if source is None:
+            return None
+        texts = self.texts_of(role, {self.source_of(role): source})
+        if not alike:
+            return len(texts)
+        hashes = text_table.hash_texts(texts.texts)
+        return int(find_known_rows(alike, hashes, np.ones(len(texts), np.bool_)).new.sum())
 
     def _open_connection(self, store: Store) -> Engine:
         """The engine that encodes, if a server does."""

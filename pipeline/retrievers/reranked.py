@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any, cast
 
@@ -22,7 +22,7 @@ from pipeline.rerankers.score_store import ScoreStore
 from pipeline.retrievers.pair_scores import Pairs, score_pairs
 from pipeline.retrievers.ranking import COLLECTION, Assessment, Judge, open_ranking, save_ranking
 from pipeline.retrievers.retriever import Retriever, TokenCounter
-from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, Plan, Stage
+from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, Plan, Stage, Work
 from pipeline.search import reranking
 from pipeline.storage.artifacts import Artifact, Draft
 from pipeline.storage.hashing import hash_json
@@ -118,8 +118,15 @@ class Reranked(Retriever[ScorerSettings]):
             return {**made_of, **keyed_settings(self.settings, RERANK)}
 
         needs = (COLLECTION, self.first.ranking)
-        stage = Stage(RERANK, SCHEMAS[RERANK], needs, ingredients, self._rerank, open_ranking)
+        work = Work("pairs", "first_stage", self._pairs)
+        stage = Stage(RERANK, SCHEMAS[RERANK], needs, ingredients, self._rerank, open_ranking, work=work)
         return {**self.first.plan(), RERANK: stage}
+
+    def _pairs(self, opened: Callable[[str], Any], alike: Sequence[Artifact]) -> int | None:
+        """How many pairs are scored at most; None if the collection has not been read."""
+        collection: Collection | None = opened(COLLECTION)
+        depth = min(self.settings.depth, self.config.search.top_k)
+        return None if collection is None else len(collection.queries) * depth
 
     def assessments(self) -> list[Assessment]:
         """See `Retriever.assessments`: those of the first stage, and what the reranker brings."""

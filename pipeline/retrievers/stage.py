@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 from pipeline.core.machine import Meter
 from pipeline.core.progress import Progress
@@ -66,6 +66,25 @@ class OpensEngine:
 
 
 @dataclass(frozen=True)
+class Work:
+    """What a stage computes item by item, for estimates before it is made.
+
+    Attributes:
+        what: `encode`, where the items are passages or chunks of them, or `pairs`, to be scored.
+        which: The ingredient that says which items; artifacts whose recipes differ in it alone have the
+            same rate.
+        count: Gets a function that opens the cached result of a stage (None where there is none), and the
+            artifacts alike; returns how many items are not known yet, None if it cannot say.
+        of_passages: Whether there is an item for each passage of the collection.
+    """
+
+    what: Literal["encode", "pairs"]
+    which: str
+    count: Callable[[Callable[[str], Any], Sequence[Artifact]], int | None]
+    of_passages: bool = False
+
+
+@dataclass(frozen=True)
 class Stage:
     """One step of a benchmark.
 
@@ -79,6 +98,7 @@ class Stage:
         exact_bytes: Whether the same key always gives the same files. If not (threads, a GPU or a batch size
             can change the last bits of vectors), what was made from other files than today's is made again.
         listed: Whether results list it; not if it only serves to judge another stage.
+        work: What takes long; None where nothing does.
         open_engine: Opens the engine that runs parts of the work; None where nothing is divided.
     """
 
@@ -90,6 +110,7 @@ class Stage:
     open: Callable[[Artifact], Any]
     exact_bytes: bool = False
     listed: bool = True
+    work: Work | None = None
     open_engine: OpensEngine | None = None
 
     def below(self, prefix: str, whole: Collection[str]) -> Stage:

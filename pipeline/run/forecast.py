@@ -1,0 +1,249 @@
+"""What a run would do: what is cached, what must be fetched and computed, and how long that takes.
+
+Nothing is computed, and nothing is fetched but small files that list what a repository holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pipeline.config import SOURCES
+from pipeline.core import hub, machine
+from pipeline.core.display import counted, duration, rate
+from pipeline.core.errors import InputError
+from pipeline.data.sources import open_source
+from pipeline.retrievers.stage import Work
+from pipeline.run import plan
+from pipeline.run.benchmark import Benchmark
+from pipeline.storage.artifacts import Recipe
+
+
+@dataclass(frozen=True)
+class Todo:
+    """Items of one unit that a run must compute, at most; those of several stages together.
+
+    Attributes:
+        count: None if it is not known before the collection is read.
+        per_second: The rate of the slowest of the stages here; None if one has not been made here.
+    """
+
+    count: int | None = 0
+    per_second: float | None = None
+
+    @property
+    def seconds(self) -> float | None:
+        """How long it takes; None if that is not known."""
+        if self.count == 0:
+            return 0.0
+        return self.count / self.per_second if self.count and self.per_second else None
+
+    def said(self, verb: str, unit: str) -> list[str]:
+        """A sentence without its full stop; none where there is nothing to do."""
+        if self.count == 0:
+            return []
+        if self.count is None:
+            return [f"To be {verb}: not known before the collection is read"]
+        if self.seconds is None or self.per_second is None:
+            time = "no time estimate yet: first run of this model on this machine"
+            return [f"To be {verb}: {counted(self.count, unit)} ({time})"]
+        speed = f"{rate(self.per_second)} {unit}s/s"
+        return [f"To be {verb}: {counted(self.count, unit)}, in about {duration(self.seconds)} at {speed}"]
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What the run of one benchmark would do.
+
+    Attributes:
+        name: Of the benchmark.
+        stages: Each reported stage's `stage`, `key` and `exists`; empty where keys cannot be known yet.
+        fetch: By repository and path, the bytes of the files that must be fetched.
+        unknown: Why what must be fetched cannot be listed; "" if it can.
+        passages: Passages of the collection; None if that is not known before it is read.
+        encode: Passages, or chunks of them, to be encoded.
+        pairs: Pairs of a query and a passage to be scored by rerankers.
+        models: Each model's `name`, `backend` and `precision`, and whether that was left to `auto`.
+    """
+
+    name: str
+    stages: Sequence[dict[str, Any]]
+    fetch: dict[tuple[str, str], int] = field(default_factory=dict)
+    unknown: str = ""
+    passages: int | None = None
+    encode: Todo = Todo()
+    pairs: Todo = Todo()
+    models: Sequence[dict[str, Any]] = ()
+
+    @property
+    def repositories(self) -> list[str]:
+        """The repositories that files must be fetched from."""
+        return list(dict.fromkeys(repository for repository, _ in self.fetch))
+
+    def document(self) -> dict[str, Any]:
+        """The forecast as JSON."""
+        return {
+            "name": self.name,
+            "stages": list(self.stages),
+            "fetch": {
+                "files": len(self.fetch),
+                "bytes": sum(self.fetch.values()),
+                "repositories": self.repositories,
+                "unknown": self.unknown or None,
+            },
+            "passages": self.passages,
+            "encode": self.encode.count,
+            "items_per_second": self.encode.per_second,
+            "seconds": self.encode.seconds,
+            "pairs": self.pairs.count,
+            "pairs_per_second": self.pairs.per_second,
+            "models": list(self.models),
+        }
+
+    def work(self) -> list[str]:
+        """What takes long, a sentence each without its full stop."""
+        return [*self.encode.said("encoded", "passage"), *self.pairs.said("reranked", "pair")]
+
+
+def forecast_each(benchmarks: Iterable[tuple[Benchmark, int | None]]) -> list[Forecast]:
+    """Forecasts of benchmarks that run one after the other; what several share is counted for the first.
+
+    A hub that cannot be reached is asked once for all.
+
+    Args:
+        benchmarks: Each with the number of passages that a suite states, or None.
+    """
+    fetched: set[tuple[str, str]] = set()
+    made: set[str] = set()
+    with hub.asked_once():
+        return [_forecast(benchmark, stated, fetched, made) for benchmark, stated in benchmarks]
+
+
+def work_ahead(benchmark: Benchmark) -> list[str]:
+    """What a benchmark is about to compute, a sentence each, once its collection has been read."""
+    encode, pairs = _todo(benchmark, None, set())
+    return Forecast("", [], encode=encode, pairs=pairs).work()
+
+
+def _forecast(
+    benchmark: Benchmark, stated: int | None, fetched: set[tuple[str, str]], made: set[str]
+) -> Forecast:
+    """The forecast of one; `fetched` and `made` hold what those before it do, and are added to."""
+    config, name = benchmark.config, benchmark.config.name
+    kept = config.data.passages_kept
+    passages = stated if kept is None or stated is None else min(kept, stated)
+    models: list[dict[str, Any]] = []
+    try:
+        identity = benchmark.identities.collection(config.data)
+        collection = plan.collection_stage(config, identity).recipe({})
+        stages = benchmark.plan()
+        models = models_used(benchmark)
+    except hub.NotHereError as error:
+        return Forecast(name, [], {}, str(error), passages, *_todo_unseen(benchmark, passages))
+    read = benchmark.store.find(collection)
+    passages = int(read.facts["passages"]) if read else passages
+    if all(stage["exists"] for stage in stages) or benchmark.searched:
+        return Forecast(name, stages, passages=passages, models=models)
+    lacking, unknown = _lacking(_probes(benchmark, read is None and "dataset" in identity.passages["corpus"]))
+    fetch = {file: size for file, size in lacking.items() if file not in fetched}
+    fetched |= fetch.keys()
+    return Forecast(name, stages, fetch, unknown, passages, *_todo(benchmark, passages, made), models)
+
+
+def _probes(benchmark: Benchmark, reads_hub: bool) -> list[Callable[[], object]]:
+    """Functions that open the files which the run would need and that may be on the hub."""
+    probes: list[Callable[[], object]] = [
+        model.files.folder for model in benchmark.retriever.models() if model.files.repo
+    ]
+    if reads_hub:
+        source = open_source(benchmark.config.data)
+        probes += [source.size, lambda: next(iter(source.queries()), None), source.judgments]
+    return probes
+
+
+def _lacking(probes: Iterable[Callable[[], object]]) -> tuple[dict[tuple[str, str], int], str]:
+    """The files that are not on this machine, and why they cannot be named."""
+    files: dict[tuple[str, str], int] = {}
+    with hub.only_looking():
+        for probe in probes:
+            try:
+                probe()
+            except hub.NotHereError as error:
+                files |= error.files
+                if not error.files:
+                    return files, str(error)
+            except InputError as error:
+                return files, str(error)
+    return files, ""
+
+
+def _todo(benchmark: Benchmark, passages: int | None, made: set[str]) -> tuple[Todo, Todo]:
+    """What the missing stages compute, as `encode` and `pairs` of a `Forecast`.
+
+    Args:
+        benchmark: Whose keys are known.
+        passages: How many its collection has, if it has not been read.
+        made: The keys of stages that benchmarks before it make; its own are added.
+    """
+    todo = {"encode": Todo(), "pairs": Todo()}
+    if benchmark.searched:
+        return Todo(), Todo()
+
+    def opened(role: str) -> Any:
+        artifact = benchmark.store.find(benchmark.recipe(role))
+        return benchmark.stages[role].open(artifact) if artifact else None
+
+    for role, stage in benchmark.stages.items():
+        recipe, work = benchmark.recipe(role), stage.work
+        if work is None or recipe.key in made or benchmark.has(role):
+            continue
+        made.add(recipe.key)
+        alike = [] if benchmark.fresh else benchmark.store.find_alike(recipe, work.which)
+        count = work.count(opened, alike)
+        if count is None and work.of_passages:
+            count = passages
+        before, speed = todo[work.what], _rate(benchmark, recipe, work)
+        whole = None if count is None or before.count is None else before.count + count
+        if before.count:  # several stages: the slowest counts, and nothing is known if one is not
+            speed = min(speed, before.per_second) if speed and before.per_second else None
+        todo[work.what] = Todo(whole, speed)
+    return todo["encode"], todo["pairs"]
+
+
+def _todo_unseen(benchmark: Benchmark, passages: int | None) -> tuple[Todo, Todo]:
+    """As `_todo`, of a collection whose keys cannot be known: rates are those on the built-in sample."""
+    sample = benchmark.config.model_copy(update={"data": SOURCES.make(source="sample")})
+    twin = Benchmark(sample, benchmark.store, benchmark.identities)
+    todo = {"encode": Todo(), "pairs": Todo()}
+    try:
+        works = [(twin.recipe(role), stage.work) for role, stage in twin.stages.items() if stage.work]
+    except InputError:
+        return Todo(passages), Todo(None)  # the model is not here either
+    for recipe, work in works:
+        todo[work.what] = Todo(passages if work.of_passages else None, _rate(twin, recipe, work))
+    return todo["encode"], todo["pairs"]
+
+
+def _rate(benchmark: Benchmark, recipe: Recipe, work: Work) -> float | None:
+    """Items per second of the largest artifact made here whose recipe differs in `work.which` alone."""
+    here, found = machine.hardware(), []
+    itself = benchmark.store.find(recipe)
+    for artifact in (*([itself] if itself else []), *benchmark.store.find_alike(recipe, work.which)):
+        made = artifact.manifest["made"]
+        if made.get("hardware") == here and made.get("items_per_second"):
+            found.append((made["items"] - made.get("found", 0), made["items_per_second"]))
+    return max(found)[1] if found else None
+
+
+def models_used(benchmark: Benchmark) -> list[dict[str, Any]]:
+    """What runs each model of a benchmark, and whether that was left to `auto`."""
+    return [
+        {
+            "name": section.label,
+            "backend": section.backend,
+            "precision": benchmark.identities.resolve(section).precision,
+            "auto": section.taken_by_auto,
+        }
+        for section in benchmark.settled.models
+    ]
