@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -128,6 +129,11 @@ class Section(Record):
     """
 
     key: ClassVar[str]
+
+    @classmethod
+    def read(cls, given: Any) -> Self:
+        """The section of its JSON value, or the section itself."""
+        return given if isinstance(given, cls) else cls.model_validate_json(json.dumps(given), strict=True)
 
     def notes(self) -> list[str]:
         """What a reader of the measures should know, a sentence each."""

@@ -121,7 +121,8 @@ def read_record(folder: Path, name: str, record: type[R]) -> R:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
     if first["type"] == "value_error":
-        raise _unusable(folder, f"is damaged: {name}: {first['msg'].removeprefix('Value error, ')}")
+        where, _, why = first["msg"].removeprefix("Value error, ").partition(": ")
+        raise _unusable(folder, f"is damaged: {where} in {name}: {why}")
     if not first["loc"]:
         raise _unusable(folder, f"is damaged: {name} is not a JSON object ({first['msg']})")
     where = ".".join(map(str, first["loc"]))

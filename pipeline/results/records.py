@@ -6,7 +6,6 @@ that this version does not know are kept.
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import Field, ValidationError, model_validator
@@ -124,9 +123,8 @@ class Metrics(Record):
     def _read_sections(self) -> Self:
         extra = self.model_extra or {}
         for key in extra.keys() & SECTIONS.keys():
-            section = SECTIONS[key]()
             try:
-                extra[key] = section.model_validate_json(json.dumps(extra[key], default=dict), strict=True)
+                extra[key] = SECTIONS[key]().read(extra[key])
             except ValidationError as error:
                 first = error.errors(include_url=False)[0]
                 where = ".".join(map(str, (key, *first["loc"])))

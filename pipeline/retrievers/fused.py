@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any, cast
+from typing import Any, Self, cast
 
-from pydantic import model_serializer, model_validator
+from pydantic import model_serializer
 
 from pipeline.config import FuseConfig, keyed_settings
 from pipeline.core.errors import InputError
@@ -73,10 +73,10 @@ class Parts(Section):
     key = "of"
     parts: tuple[PartOfFusion, ...]
 
-    @model_validator(mode="before")
     @classmethod
-    def _wrap(cls, given: Any) -> Any:
-        return given if isinstance(given, dict) else {"parts": given}
+    def read(cls, given: Any) -> Self:
+        """See `Section.read`."""
+        return super().read(given if isinstance(given, cls) else {"parts": given})
 
     @model_serializer
     def _unwrap(self) -> list[dict[str, Any]]:
