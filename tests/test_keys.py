@@ -768,8 +768,8 @@ NUMBERS = {
         for kind in (plan, texts, dense, sparse, multivector, bm25, fused, reranked)
         for stage in kind.SCHEMAS
     },
-    "pipeline.data.identity.SCHEMA": ALL,
-    "pipeline.data.identity.JUDGED_SCHEMA": QUERIES_ON,
+    "pipeline.data.loading.SCHEMA": ALL,
+    "pipeline.data.loading.JUDGED_SCHEMA": QUERIES_ON,
     "pipeline.encoders.openvino.backend.SCHEMA": VECTORS_ON,
     "pipeline.encoders.native.prepared.SCHEMA": VECTORS_ON,
     "pipeline.encoders.http.backend.SCHEMA": VECTORS_ON,
