@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pipeline.core.records import Chunks, Collection, Int64, Qrels, Texts
-from pipeline.formats.duplicates import string_buffers
+from pipeline.formats.columns import string_buffers
 from pipeline.formats.records import BATCH_ROWS
 from pipeline.storage.artifacts import Artifact
 
