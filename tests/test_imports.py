@@ -19,7 +19,7 @@ FLOORS = (
     "core",
     "storage formats config kernels",
     "data models metrics",
-    "encoders rerankers search",
+    "encoders search",
     "engines",
     "retrievers",
     "registry sections",

@@ -777,8 +777,8 @@ NUMBERS = {
     "pipeline.encoders.native.prepared.SCHEMA": VECTORS_ON,
     "pipeline.encoders.http.backend.SCHEMA": VECTORS_ON,
     **{
-        f"pipeline.rerankers.{module}.SCHEMA": {"rerank", "evaluate"}
-        for module in ("__init__", "openvino", "http")
+        f"pipeline.encoders.pairs.{module}.SCHEMA": {"rerank", "evaluate"}
+        for module in ("__init__", "converted", "served")
     },
 }
 
@@ -797,10 +797,10 @@ def test_a_schema_number_changes_the_keys_of_what_that_code_makes(
         "reranked": "reranked",
         "texts": "cut",
     }
-    if "rerankers" in number:
+    if "encoders.pairs" in number:
         named = {
-            "openvino": "scored by openvino",
-            "http": "scored by a server",
+            "converted": "scored by openvino",
+            "served": "scored by a server",
         }
         named["__init__"] = "reranked"
     base = next((base for name, base in named.items() if name in number), "files")
