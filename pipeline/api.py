@@ -13,14 +13,14 @@ from pipeline.config.files import as_config
 from pipeline.core.errors import InputError
 from pipeline.core.progress import Progress, silent
 from pipeline.results.folder import Result
-from pipeline.results.running import Outcome, finish, prepare, run_each
 from pipeline.run.benchmark import Benchmark, several
+from pipeline.run.running import Outcome, finish, prepare, run_each
 
 if TYPE_CHECKING:
     from pipeline.data.description import TokenCounter
     from pipeline.metrics.evaluation import Evaluation
-    from pipeline.results.reproduction import Reproductions
     from pipeline.run.forecast import Forecast
+    from pipeline.run.reproduction import Reproductions
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +88,7 @@ def evaluate_model(
     Raises:
         InputError: The config, the data or the object does not allow it.
     """
-    from pipeline.results.model_object import run_model
+    from pipeline.run.model_object import run_model
 
     if isinstance(config, Mapping) and not config.keys() & {"model", "fuse"}:
         config = {**config, "model": {"backend": "bm25"}}  # which reads the collection and no model
@@ -144,7 +144,7 @@ def reproduce(
     Raises:
         InputError: The folder has no result, or its manifest cannot be run.
     """
-    from pipeline.results import reproduction
+    from pipeline.run import reproduction
 
     return reproduction.reproduce(
         Path(folder),

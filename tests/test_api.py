@@ -27,8 +27,8 @@ def test_the_public_names_are_these_and_no_others() -> None:
     assert set(pipeline.__all__) == FUNCTIONS | {"InputError", "__version__"}
     assert dir(pipeline) == sorted(pipeline.__all__)
     assert re.fullmatch(r"\d+\.\d+\.\d+.*", pipeline.__version__)
-    with pytest.raises(AttributeError, match="no attribute 'run'"):
-        pipeline.run  # noqa: B018
+    with pytest.raises(AttributeError, match="no attribute 'runs'"):
+        pipeline.runs  # noqa: B018
 
 
 @pytest.mark.parametrize("name", sorted(FUNCTIONS))

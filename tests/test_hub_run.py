@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.results.folder import read_result
-from pipeline.results.reproduction import compare_with_original
+from pipeline.run.reproduction import compare_with_original
 
 STAGES = ("data", "passages", "queries", "index", "search", "evaluate")
 CONFIG = """

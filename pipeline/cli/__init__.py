@@ -3,25 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from pipeline.cli import (
-    cache,
-    checking,
-    exchanging,
-    fusing,
-    gating,
-    pooling,
-    reproducing,
-    running,
-    scoring,
-    suites,
-)
-from pipeline.cli.terminal import end_at_second_interrupt, guarded, open_closed_streams, print_json
+from pipeline.cli import about, cache, exchange, gating, running, scoring
+from pipeline.cli.terminal import end_at_second_interrupt, guarded, open_closed_streams
 from pipeline.core import removed
 
 HELP = "How well does an embedding model retrieve, and can you trust the number?"
@@ -60,34 +48,22 @@ class Commands(TyperGroup):
         return super().resolve_command(ctx, args)
 
 
-def schema() -> None:
-    """Print the config's JSON Schema, for editors."""
-    from pipeline.config.sweep import file_schema
-
-    print_json(file_schema())
-
-
-def example() -> None:
-    """Print a config that runs as it is, to start from."""
-    print((Path(__file__).parents[1] / "example.yaml").read_text(encoding="utf-8"), end="")
-
-
 COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "run": (running.run, "mine.yaml; 'benchmarco example > mine.yaml' writes one"),
     "plan": (running.plan, "mine.yaml"),
     "data": (running.data, "mine.yaml"),
-    "suites": (suites.suites, ""),
+    "suites": (about.suites, ""),
     "evaluate": (scoring.evaluate, "--qrels qrels.tsv --run run.trec --measures 'ndcg@10,recall@100'"),
     "compare": (scoring.compare, "results/A results/B --measure ndcg@10"),
-    "export": (exchanging.export, "results/A --mteb exported"),
+    "export": (exchange.export, "results/A --mteb exported"),
     "gate": (gating.gate, "results/new --baseline results/released --margin 0.01"),
-    "pool": (pooling.pool, "results/A results/B --output pool.tsv --depth 10"),
-    "reproduce": (reproducing.reproduce, "results/A"),
+    "pool": (exchange.pool, "results/A results/B --output pool.tsv --depth 10"),
+    "reproduce": (exchange.reproduce, "results/A"),
     "report": (scoring.report, "results/A --html page.html"),
-    "fuse": (fusing.fuse, "a.trec b.trec --output fused.trec --method rrf"),
-    "example": (example, "> mine.yaml"),
-    "schema": (schema, "> schema.json"),
-    "doctor": (checking.doctor, ""),
+    "fuse": (exchange.fuse, "a.trec b.trec --output fused.trec --method rrf"),
+    "example": (about.example, "> mine.yaml"),
+    "schema": (about.schema, "> schema.json"),
+    "doctor": (about.doctor, ""),
 }
 """Each command's function, and the arguments of its example."""
 CACHE_COMMANDS: dict[str, tuple[Callable[..., None], str]] = {

@@ -1,9 +1,8 @@
-"""Results in MTEB's format, beside published ones, and in model cards."""
+"""Results in MTEB's format and in model cards."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,8 @@ from typer.testing import CliRunner
 from pipeline import load_config, run_benchmark
 from pipeline.cli import app
 from pipeline.core.errors import InputError
+from pipeline.results.exchange import find_listed, mteb_name, write_mteb
 from pipeline.results.folder import SavedResult, read_result
-from pipeline.results.mteb_results import find_listed, measure_named, mteb_name, read_mteb, write_mteb
 
 MEASURES = ["ndcg@10", "recall@100", "success@5", "ndcg(gain=exp)@10", "map"]
 
@@ -39,19 +38,6 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def whole(suite: Path) -> SavedResult:
     return read_result(suite / "whole")
-
-
-def as_published(path: Path, task: str, **scores: float) -> None:
-    """A task's file as MTEB writes it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    entry = {**scores, "main_score": scores["ndcg_at_10"], "hf_subset": "default", "languages": ["eng-Latn"]}
-    document = {
-        "task_name": task,
-        "dataset_revision": "1",
-        "mteb_version": "2.1.0",
-        "scores": {"test": [entry]},
-    }
-    path.write_text(json.dumps(document), encoding="utf-8")
 
 
 def test_what_is_written_is_what_mteb_s_task_result_demands(
@@ -80,12 +66,9 @@ def test_what_is_written_is_what_mteb_s_task_result_demands(
     }  # fmt: skip
 
 
-def test_what_is_written_is_read_again(whole: SavedResult, suite: Path, tmp_path: Path) -> None:
-    (path,) = write_mteb([whole], tmp_path)
-    for found in (read_mteb(tmp_path), read_mteb(path)):
-        assert [(model.name, model.revision) for model in found] == [("whole", "no_revision_available")]
-        scores = found[0].scores["whole", "test", "default"]
-        assert scores == {name: whole.record.metrics[name] for name in ("ndcg@10", "recall@100", "success@5")}
+def test_results_of_several_models_and_two_of_one_collection_are_refused(
+    whole: SavedResult, suite: Path, tmp_path: Path
+) -> None:
     with pytest.raises(InputError, match="another result are both of whole/test/default"):
         write_mteb([whole, whole], tmp_path)
     with pytest.raises(InputError, match="are of 2 models: part, whole"):
@@ -102,14 +85,12 @@ def test_what_is_written_is_read_again(whole: SavedResult, suite: Path, tmp_path
     ],
 )
 def test_measures_have_one_name_there(ours: str, theirs: str) -> None:
-    assert (mteb_name(ours), measure_named(theirs)) == (theirs, ours)
+    assert mteb_name(ours) == theirs
 
 
 def test_measures_that_mteb_does_not_have() -> None:
     ours = ("map", "ndcg(gain=exp)@10", "recall(cap=true)@10", "judged@10")
-    theirs = ("main_score", "nauc_ndcg_at_10_max", "cv_recall_at_5")
     assert not any(map(mteb_name, ours))
-    assert not any(map(measure_named, theirs))
 
 
 def test_shipped_collections_are_tasks_of_mteb() -> None:
@@ -132,22 +113,6 @@ def test_shipped_collections_are_tasks_of_mteb() -> None:
     assert short == {"task": "BrightPonyRetrieval", "split": "standard", "languages": ["eng-Latn"]}
     assert long == {"task": "BrightPonyLongRetrieval", "split": "long", "languages": ["eng-Latn"]}
     assert task(source="sample", split="test") is None
-
-
-@pytest.mark.parametrize(
-    ("write", "said"),
-    [
-        (lambda path: None, "no such file or folder"),
-        (lambda path: path.mkdir(), "no file of results"),
-        (lambda path: path.write_text("{}"), "not a file of MTEB's results"),
-        (lambda path: path.write_text("no JSON"), "not a file of MTEB's results"),
-        (lambda path: path.write_text('{"task_name": "x", "scores": {"test": [3]}}'), "not a file of MTEB's"),
-    ],
-)
-def test_other_files_are_refused(write: Callable[[Path], object], said: str, tmp_path: Path) -> None:
-    write(tmp_path / "there")
-    with pytest.raises(InputError, match=said):
-        read_mteb(tmp_path / "there")
 
 
 def test_a_model_card_says_the_results(suite: Path, whole: SavedResult) -> None:

@@ -15,7 +15,7 @@ from pipeline.api import run_benchmark
 from pipeline.cli import app
 from pipeline.config.files import load_config
 from pipeline.results.folder import read_result
-from pipeline.results.reproduction import Difference, compare_with_original
+from pipeline.run.reproduction import Difference, compare_with_original
 
 
 def command(*arguments: object) -> click.testing.Result:

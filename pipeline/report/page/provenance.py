@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipeline.results.comparison import Comparison
-from pipeline.results.reproduction import NOT_COMPARED, as_text, flatten
+from pipeline.run.reproduction import NOT_COMPARED, as_text, flatten
 
 
 def provenance_section(comparison: Comparison) -> dict[str, Any]:

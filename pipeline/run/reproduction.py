@@ -23,8 +23,8 @@ from pipeline.core.errors import InputError
 from pipeline.core.progress import Progress, silent
 from pipeline.core.table import Cell, Column, Displayed, FilledColumn, Table, table_of
 from pipeline.results.folder import RUN, SavedResult, read_result
-from pipeline.results.running import prepare, result_folder, run_each
 from pipeline.results.suite_folder import is_suite, read_suite_result
+from pipeline.run.running import prepare, result_folder, run_each
 from pipeline.storage.artifacts import MANIFEST
 
 NOT_COMPARED = ("name", "cache", "output")

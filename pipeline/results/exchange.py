@@ -1,4 +1,6 @@
-"""Results in the format of MTEB, written and read: a JSON file for each task, in a folder for each model.
+"""Results for other tools: files in MTEB's format, and the `model-index` of a model card.
+
+MTEB's format is a JSON file for each task, in a folder for each model:
 
     FOLDER/results/OWNER__MODEL/REVISION/TASK.json
     FOLDER/results/OWNER__MODEL/REVISION/model_meta.json
@@ -15,9 +17,8 @@ from __future__ import annotations
 import functools
 import json
 import math
-import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,6 @@ from pipeline.storage import whole_files
 
 NAMES = {name: name for name in ("ndcg", "map", "recall", "precision", "mrr")} | {"success": "hit_rate"}
 """The names of measures without parameters, here and in MTEB."""
-OURS = {theirs: ours for ours, theirs in NAMES.items()}
 UNKNOWN_REVISION = "no_revision_available"  # as MTEB says it
 META = "model_meta.json"
 Entry = tuple[str, str, str]
@@ -58,31 +58,12 @@ class TaskScores:
     seconds: float | None
 
 
-@dataclass(frozen=True)
-class PublishedModel:
-    """The results of a model that were read from files in MTEB's format.
-
-    Attributes:
-        scores: For each entry the value of each measure, by its name here.
-    """
-
-    name: str
-    revision: str
-    scores: dict[Entry, dict[str, float]]
-
-
 def mteb_name(measure: str) -> str | None:
     """MTEB's name of a measure, such as `ndcg_at_10`; None if it has none."""
     (parsed,) = parse_measures([measure])
     if parsed.params or parsed.cutoff is None or parsed.name not in NAMES:
         return None
     return f"{NAMES[parsed.name]}_at_{parsed.cutoff}"
-
-
-def measure_named(name: str) -> str | None:
-    """The measure that MTEB calls so; None if it is none of `NAMES`."""
-    found = re.fullmatch(r"(\w+)_at_(\d+)", name)
-    return f"{OURS[found[1]]}@{found[2]}" if found and found[1] in OURS else None
 
 
 def task_scores(result: SavedResult) -> TaskScores:
@@ -207,56 +188,20 @@ def _as_bytes(document: dict[str, Any]) -> bytes:
     return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode()
 
 
-def read_mteb(path: Path) -> list[PublishedModel]:
-    """The models whose results are in a folder in MTEB's format, or in one file of it.
+def model_index(results: Sequence[SavedResult]) -> dict[str, Any]:
+    """The metadata of a model card with an entry for each result; values are fractions, as in `metrics.json`.
 
-    Args:
-        path: A task's file, or a folder that holds such files at any depth, such as a copy of
-            https://github.com/embeddings-benchmark/results.
-
-    Raises:
-        InputError: There is none, or one is not what it should be.
+    Its form: https://github.com/huggingface/huggingface_hub/blob/main/modelcard.md
     """
-    files = sorted(path.rglob("*.json")) if path.is_dir() else [path]
-    files = [file for file in files if file.name != META]
-    if not files or not path.exists():
-        raise InputError(
-            f"{path}: no file of results" if path.exists() else f"{path}: no such file or folder",
-            allowed="files of MTEB's results, such as OWNER__MODEL/REVISION/NFCorpus.json, or a folder",
-            fix="check the path",
-        )
-    models: defaultdict[tuple[str, str], dict[Entry, dict[str, float]]] = defaultdict(dict)
-    for file in files:
-        models[_model_at(file)] |= _read_task(file)
-    return [PublishedModel(*model, scores) for model, scores in models.items()]
+    name, _ = model_of(results[0])
+    return {"model-index": [{"name": name, "results": [_entry(task_scores(result)) for result in results]}]}
 
 
-def _model_at(file: Path) -> tuple[str, str]:
-    """The model and the revision that the folders of a file name."""
-    folder = file.resolve().parent
-    return folder.parent.name.replace("__", "/"), folder.name
-
-
-def _read_task(file: Path) -> dict[Entry, dict[str, float]]:
-    """The scores in a task's file, by entry."""
-    try:
-        document = json.loads(file.read_text(encoding="utf-8"))
-        task = document["task_name"]
-        entries = [
-            ((str(task), str(split), str(scores["hf_subset"])), _measures(scores))
-            for split, subsets in document["scores"].items()
-            for scores in subsets
-        ]
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        raise InputError(
-            f"{file}: not a file of MTEB's results ({type(error).__name__}: {error})",
-            allowed='{"task_name", "scores": {split: [{"hf_subset", "ndcg_at_10", …}]}}, as MTEB writes it',
-            fix="name files of results only",
-        ) from None
-    return dict(entries)
-
-
-def _measures(scores: dict[str, Any]) -> dict[str, float]:
-    """The measures of `NAMES` in a record."""
-    named: Iterable[tuple[str | None, Any]] = ((measure_named(name), value) for name, value in scores.items())
-    return {name: float(value) for name, value in named if name and isinstance(value, int | float)}
+def _entry(made: TaskScores) -> dict[str, Any]:
+    """One result of a model card."""
+    task, split, subset = made.entry
+    dataset = {"type": made.path, "name": f"{task} ({split})", "config": subset, "split": split}
+    if made.revision != UNKNOWN_REVISION:
+        dataset["revision"] = made.revision
+    metrics = [{"type": name, "value": value} for name, value in made.scores.items()]
+    return {"task": {"type": "Retrieval"}, "dataset": dataset, "metrics": metrics}

@@ -1,4 +1,7 @@
-"""The command `doctor`: what is installed, which backends run, and what can be reached."""
+"""The commands on the program itself: `doctor`, `suites`, `schema` and `example`.
+
+None of them imports the config's classes before it needs them: they answer at once.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,9 @@ import typer
 from pipeline.cli.options import Json
 from pipeline.cli.terminal import print_json, show
 from pipeline.core import machine
+from pipeline.core.errors import InputError
+from pipeline.core.suite_files import list_suite, suite_names
+from pipeline.report.listings import suite_table, suites_table
 
 if TYPE_CHECKING:
     from pipeline.core.installation import Disk
@@ -76,3 +82,34 @@ def _backends(commands: Mapping[str, str]) -> Iterator[dict[str, Any]]:
         elif backend == "native" and not machine.has_vnni():
             state = "runs, slowly: this processor has no VNNI"
         yield {"backend": backend, "state": state}
+
+
+def suites(
+    name: Annotated[str | None, typer.Argument(help="List the collections of this suite.")] = None,
+    as_json: Json = False,
+) -> None:
+    """List the suites that are built in: sizes and licenses."""
+    names = suite_names()
+    if name is not None and name not in names:
+        raise InputError(f"no suite '{name}'", allowed=", ".join(names), fix="name one of them")
+    listed = [list_suite(each) for each in ([name] if name else names)]
+    if as_json:
+        totals = ("passages", "queries")
+        documents = [
+            {**dataclasses.asdict(each), **{part: each.total(part) for part in totals}} for each in listed
+        ]
+        print_json(documents[0] if name else documents)
+    else:
+        show(suite_table(listed[0]) if name else suites_table(listed))
+
+
+def schema() -> None:
+    """Print the config's JSON Schema, for editors."""
+    from pipeline.config.sweep import file_schema
+
+    print_json(file_schema())
+
+
+def example() -> None:
+    """Print a config that runs as it is, to start from."""
+    print((Path(__file__).parents[1] / "example.yaml").read_text(encoding="utf-8"), end="")

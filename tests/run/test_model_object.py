@@ -48,7 +48,7 @@ def config(tmp_path: Path) -> dict[str, Any]:
 def test_its_measures_are_those_of_its_vectors_and_only_the_collection_is_kept(
     config: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipeline.results.model_object.AT_ONCE", 64)
+    monkeypatch.setattr("pipeline.run.model_object.AT_ONCE", 64)
     model = Hashed()
     result = evaluate_model(config, model)
     assert result.folder == tmp_path / "results" / "object"

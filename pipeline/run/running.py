@@ -17,9 +17,9 @@ from pipeline.core.progress import Progress, numbered
 from pipeline.metrics.names import parse_measure
 from pipeline.results.folder import Result
 from pipeline.results.suite_folder import check_kind, write_suite
-from pipeline.results.writing import check_folder, write_result
 from pipeline.run.benchmark import Benchmark, several
 from pipeline.run.forecast import work_ahead
+from pipeline.run.writing import check_folder, write_result
 
 log = logging.getLogger(__name__)
 

@@ -25,10 +25,10 @@ from pipeline.core.errors import InputError, short_repr
 from pipeline.core.progress import Bar, Progress
 from pipeline.core.records import Float32, Texts
 from pipeline.results.folder import Result
-from pipeline.results.running import finish, result_folder
-from pipeline.results.writing import check_folder
 from pipeline.retrievers.ranking import COLLECTION
 from pipeline.run.benchmark import Benchmark
+from pipeline.run.running import finish, result_folder
+from pipeline.run.writing import check_folder
 from pipeline.storage.store import Store
 from pipeline.storage.vector_forms import unit_vectors
 

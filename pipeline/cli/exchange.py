@@ -1,0 +1,223 @@
+"""The commands that exchange rankings, judgments and results with people, other machines and other tools."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pipeline.cli.options import Json, Sets, check_file
+from pipeline.cli.terminal import FAILED, print_json, progress, show
+from pipeline.core.display import counted
+from pipeline.core.errors import InputError
+
+if TYPE_CHECKING:
+    from pipeline.results.folder import SavedResult
+
+
+def export(
+    results: Annotated[
+        list[Path],
+        typer.Argument(metavar="RESULT", help="A result folder, of a collection or of a suite."),
+    ],
+    mteb: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Write results in MTEB's format below this folder.")
+    ] = None,
+    model_index: Annotated[
+        bool, typer.Option("--model-index", help="Print the model-index of a model card, as YAML.")
+    ] = False,
+) -> None:
+    """Write results of one model for MTEB, or for its model card."""
+    if (mteb is None) == (not model_index):
+        raise InputError(
+            "neither --mteb nor --model-index" if mteb is None else "--mteb and --model-index",
+            allowed="one of them",
+            fix="benchmarco export results/A --mteb FOLDER",
+        )
+    read = [each for folder in results for each in _read(folder)]
+    if mteb:
+        from pipeline.results.exchange import write_mteb
+
+        for path in write_mteb(read, mteb):
+            print(f"written to {path}")
+        return
+    import yaml
+
+    from pipeline.results.exchange import model_index as index_of
+
+    print("---")
+    print(yaml.safe_dump(index_of(read), sort_keys=False, allow_unicode=True), end="")
+    print("---")
+
+
+def _read(folder: Path) -> list[SavedResult]:
+    """The results in a folder: one, or those of a suite's collections."""
+    from pipeline.config.suites import SUITE_FILE
+    from pipeline.results.folder import read_result
+    from pipeline.results.suite_folder import read_suite_result
+
+    if (folder / SUITE_FILE).is_file():
+        return list(read_suite_result(folder).results.values())
+    return [read_result(folder)]
+
+
+def pool(
+    folders: Annotated[
+        list[Path],
+        typer.Argument(metavar="RESULT_DIR", help="A result's folder."),
+    ],
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="What to judge: .tsv or .jsonl.  [default: pool.tsv]")
+    ] = None,
+    depth: Annotated[int, typer.Option(min=1, help="Ranks of each result that are looked at.")] = 10,
+    added: Annotated[
+        Path | None, typer.Option("--add", metavar="FILE", help="Score with the grades of this file, too.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """List retrieved passages without judgments, to judge them."""
+    if output and added:
+        raise InputError(
+            "--output and --add",
+            allowed="--output to write what is to be judged, then --add to score with it",
+            fix="name one of them",
+        )
+    from pipeline.results import pool as pools
+    from pipeline.results.folder import read_result
+    from pipeline.results.pool_files import check_pool_file, read_grades, write_pool
+
+    results = [read_result(folder) for folder in folders]
+    if added:
+        rescored = pools.score_again(results, read_grades(added))
+        if as_json:
+            print_json(rescored.json())
+        else:
+            show(*rescored.tables())
+        return
+    output = output or Path("pool.tsv")
+    check_file(output, "--output")
+    check_pool_file(output, "--output", new=True)
+    pooled = pools.pool(results, depth)
+    write_pool(pooled.rows, output)
+    if as_json:
+        facts = {"unjudged": len(pooled.rows), "queries": pooled.queries, "pooled": pooled.seen}
+        print_json({**facts, "depth": depth, "output": str(output)})
+        return
+    print(
+        f"{len(pooled.rows):,} of {pooled.seen:,} passages in the top {depth} are not judged, "
+        f"of {counted(pooled.queries, 'query', 'queries')}"
+    )
+    print(f"written to {output}", file=sys.stderr)
+
+
+def reproduce(
+    folder: Annotated[Path, typer.Argument(metavar="RESULT_DIR", help="A result's folder.")],
+    settings: Sets = None,
+    against: Annotated[
+        Path | None,
+        typer.Option(metavar="RESULT_DIR", help="Run nothing: this is the result that was run again."),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Keep the new result in this folder of result folders.")
+    ] = None,
+    cache: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Keep what is computed, for an interrupted command.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Rerun a result from scratch and show what differs.
+
+    The exit code is 1 if the result is not the same.
+    """
+    if against and (settings or output or cache):
+        raise InputError(
+            "--against with --set, --output or --cache",
+            allowed="--against alone, which runs nothing",
+            fix="leave the others out",
+        )
+    from pipeline import api
+
+    found = api.reproduce(
+        folder,
+        against=against,
+        overrides=settings or (),
+        output=output,
+        cache=cache,
+        progress=progress,
+    )
+    if as_json:
+        print_json(found.json())
+    else:
+        show(*found.tables())
+    if output:
+        print(f"written to {output / found.name}", file=sys.stderr)
+    if not found.unchanged:
+        sys.stdout.flush()
+        raise typer.Exit(FAILED)
+
+
+def fuse(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="TREC runs, two or more; .gz too.")],
+    output: Annotated[Path, typer.Option(metavar="FILE", help="The run to write.")],
+    method: Annotated[str, typer.Option(help="rrf, combsum, combmnz, weighted or interpolation.")] = "rrf",
+    normalize: Annotated[
+        str | None, typer.Option(help="Of scores: none, min_max, max, sum, z_score or rank.")
+    ] = None,
+    weights: Annotated[
+        str | None, typer.Option(metavar="LIST", help="One for each run, separated by commas.")
+    ] = None,
+    k: Annotated[int, typer.Option(min=1, help="rrf only: added to every rank.")] = 60,
+    depth: Annotated[int | None, typer.Option(min=1, help="Documents kept for each query.")] = None,
+    tune: Annotated[
+        str | None, typer.Option(metavar="MEASURE", help="Tune weights for it by cross-validation.")
+    ] = None,
+    qrels: Annotated[Path | None, typer.Option(help="Judgments for --tune.")] = None,
+    folds: Annotated[int, typer.Option(min=2, help="Parts of the queries for --tune.")] = 5,
+    as_json: Json = False,
+) -> None:
+    """Join TREC runs of any systems into one."""
+    from pipeline import api
+
+    check_file(output, "--output")
+    facts = api.fuse(
+        runs,
+        output,
+        method=method,
+        normalize=normalize,
+        weights=None if weights is None else _numbers(weights),
+        k=k,
+        depth=depth,
+        tune=tune,
+        qrels=qrels,
+        folds=folds,
+        progress=progress,
+    )
+    if as_json:
+        print_json({**facts, "output": str(output)})
+        return
+    _print_facts(len(runs), facts)
+    print(f"written to {output}")
+
+
+def _numbers(weights: str) -> list[float]:
+    """The numbers of a list that is separated by commas."""
+    try:
+        return [float(part) for part in weights.split(",")]
+    except ValueError:
+        raise InputError(
+            f"--weights {weights}", allowed="numbers separated by commas, such as 0.3,0.7", fix="correct it"
+        ) from None
+
+
+def _print_facts(runs: int, facts: dict[str, Any]) -> None:
+    from pipeline.report.composition import weight_sentences
+    from pipeline.retrievers.fused import FusionFacts
+
+    queries = counted(facts["queries"], "query", "queries")
+    print(f"{runs} runs joined: {queries}, {counted(facts['documents'], 'document')}")
+    if facts["queries_not_in_all"]:
+        print(f"{counted(facts['queries_not_in_all'], 'query', 'queries')} only in some of the runs")
+    for sentence in weight_sentences(FusionFacts.model_validate(facts)):
+        print(sentence)
