@@ -322,8 +322,8 @@ def matrix_rates(
 
 def int16_rate(width: int, inner: int, seconds: float) -> float:
     """GFLOP/s of our own product, all threads together."""
-    from pipeline.encoders.native import layers
-    from pipeline.kernels.int16 import Workspace, pack_rows
+    from pipeline.native import layers
+    from pipeline.native.integers import Workspace, pack_rows
 
     rows, size = layers.BLOCK, layers.BLOCK * inner
     left, right = (np.random.default_rng(0).random((n, width), np.float32) for n in (rows, inner))

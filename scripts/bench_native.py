@@ -34,16 +34,14 @@ from pipeline.config import BACKENDS
 from pipeline.config.model import NativeSettings
 from pipeline.core import machine
 from pipeline.encoders import Model, resolve, token_counter
-from pipeline.encoders.native import attention
-from pipeline.encoders.native.attention import EVERYWHERE
-from pipeline.encoders.native.layers import BLOCK, multiply_rows
-from pipeline.encoders.native.outputs import NativeOpener
-from pipeline.encoders.native.packed_model import PackedModel
-from pipeline.encoders.native.rows import add_and_normalize, scale_sums
-from pipeline.encoders.native.running import TOKENS
-from pipeline.kernels.compiling import OPTIONS
-from pipeline.kernels.int16 import Workspace, round_rows
-from pipeline.kernels.tiles import TALL
+from pipeline.encoders.native import TOKENS, NativeOpener
+from pipeline.native import attention
+from pipeline.native.attention import EVERYWHERE
+from pipeline.native.compiling import OPTIONS
+from pipeline.native.integers import Workspace, round_rows
+from pipeline.native.layers import BLOCK, add_and_normalize, multiply_rows, scale_sums
+from pipeline.native.tiles import TALL
+from pipeline.native.vectors import PackedModel
 from pipeline.storage.store import Store
 
 KINDS = ("products", "attention", "floats", "rounding", "normalization")

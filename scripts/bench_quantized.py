@@ -19,7 +19,6 @@ import pyarrow as pa
 
 from pipeline.core.progress import silent
 from pipeline.core.records import Float32, Ranking
-from pipeline.search import hamming
 from pipeline.search.quantized import QuantizedVectors
 from pipeline.storage.vector_forms import quantize_binary, quantize_int8
 
@@ -72,7 +71,6 @@ def prepare(arguments: argparse.Namespace) -> dict[str, Callable[[], Any]]:
     packed, wanted = (np.packbits(array > 0, axis=1) for array in (rows, queries))
     binary = faiss.IndexBinaryFlat(packed.shape[1] * 8)
     binary.add(packed)
-    hamming.compile_all()
 
     def ours(vectors: QuantizedVectors, rescore: int | None) -> Ranking:
         with silent("", None, "") as bar:

@@ -14,7 +14,7 @@ IndexFlatIP once each is given its score in double precision (they must be the s
 itself, whose order differs where two scores are closer than float32 sums are exact.
 
 Before that come the rates of the product alone, on rows that are in the processor's cache, on all cores:
-`integer_kernels.find` with thresholds that nothing reaches, in int8 and int16, and NumPy's in fp32.
+`dense.find` with thresholds that nothing reaches, in int8 and int16, and NumPy's in fp32.
 
 With --sparse the inverted index is searched, against SciPy's product of CSR matrices with the top k taken of
 each row; words are drawn by Zipf's law, 130 a passage and 17 a query of 30,522, as of a SPLADE.
@@ -169,23 +169,20 @@ def compare_sparse(arguments: argparse.Namespace) -> None:
 
 def show_rates(queries: Float32) -> None:
     """Print the rates of the products alone."""
-    from pipeline.search import integer_kernels
+    from pipeline.native.nearest import dense
 
     count, cores = 1920, machine.threads()
-    rows = integer_kernels.fixed(
-        np.random.default_rng(1).standard_normal((count, queries.shape[1]), np.float32)
-    )
+    rows = dense.fixed(np.random.default_rng(1).standard_normal((count, queries.shape[1]), np.float32))
     by_kind: dict[str, Callable[[int], Any]] = {"fp32": lambda _: rows @ queries.T}
-    for narrow in (True, False):
-        packed = integer_kernels.pack_queries(queries, narrow)
-        integers = integer_kernels.round_rows(rows, narrow, False, packed.share)
-        never = np.full(len(packed.factors), np.inf, np.float32)
+    packed = dense.pack_queries(queries)
+    integers = dense.round_rows(rows, False, packed.share)
+    never = np.full(len(packed.factors), np.inf, np.float32)
 
-        def find(_: int, some: Any = (integers, narrow, packed, never)) -> None:
-            hits, state = integer_kernels.Hits.empty(integer_kernels.ROOM), np.zeros(3, np.int64)
-            integer_kernels.find(rows, some[0], 0, some[1], queries, some[2], some[3], some[3], state, hits)
+    def find(_: int) -> None:
+        hits, state = dense.Hits.empty(dense.ROOM), np.zeros(3, np.int64)
+        dense.find(rows, integers, 0, queries, packed, never, never, state, hits)
 
-        by_kind["int8" if narrow else "int16"] = find
+    by_kind["int8"] = find
     said = []
     for name, multiply in by_kind.items():
         at_once = 1 if name == "fp32" else cores  # NumPy uses all cores by itself

@@ -17,9 +17,9 @@ from pipeline.config import BACKENDS, RERANKERS
 PACKAGE = Path(__file__).resolve().parent.parent / "pipeline"
 FLOORS = (
     "core",
-    "storage formats config kernels",
-    "data models metrics",
-    "encoders search",
+    "storage formats config",
+    "data models metrics native",
+    "encoders rerankers search",
     "engines",
     "retrievers",
     "registry sections",

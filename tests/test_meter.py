@@ -13,7 +13,7 @@ import pytest
 WATCHED = """
 import contextlib, json, sys
 from pipeline.core import machine
-from pipeline.search import product
+from pipeline.search import exact
 from pipeline.api import run_benchmark
 from pipeline.config.files import load_config
 
@@ -28,7 +28,7 @@ def working(meter, *modules):
         imported.append(sorted(set(sys.modules) - before))
 
 machine.Meter.working = working
-product.ENOUGH = 0  # as a large search does, this one takes the product that is worth preparing
+exact.ENOUGH = 0  # as a large search does, this one takes the product that is worth preparing
 run_benchmark(load_config(sys.argv[1], sys.argv[2:]))
 print(json.dumps(imported))
 """

@@ -27,7 +27,7 @@ def _openvino() -> Opener[Any, Model, Backend]:
 
 
 def _native() -> Opener[Any, Model, Backend]:
-    from pipeline.encoders.native.outputs import NativeOpener
+    from pipeline.encoders.native import NativeOpener
 
     return NativeOpener()
 

@@ -15,12 +15,12 @@ from pipeline.config import IndexConfig, SearchConfig
 from pipeline.core.progress import Bar
 from pipeline.core.records import Embeddings, Float32, Ranking, UInt8
 from pipeline.encoders import Encoder, Role, Usage
-from pipeline.encoders.pairs import Scorer
+from pipeline.rerankers import Scorer
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from pipeline.search.similarity import Metric
+    from pipeline.search.scoring import Metric
 
 
 def encode(role: Role, texts: list[str], encoder: Encoder | None, bar: Bar) -> tuple[Any, Usage]:

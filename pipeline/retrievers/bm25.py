@@ -12,8 +12,8 @@ from pipeline.models.model import Role
 from pipeline.retrievers.ranking import open_ranking, save_ranking
 from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, Plan, Stage
 from pipeline.retrievers.texts import TextRetriever, Tokens
-from pipeline.search import tokenized_texts
-from pipeline.search.tokenized_texts import Tokenization
+from pipeline.search import bm25_index
+from pipeline.search.bm25_index import Tokenization
 from pipeline.storage.artifacts import Artifact, Draft
 
 SCHEMAS = {"passages": 4, "queries": 4, "index": 1, "search": 3}
@@ -51,14 +51,14 @@ class Bm25(TextRetriever[Bm25Settings]):
 
         make = partial(self._tokenize, role)
         needs = (self.source_of(role),)
-        return Stage(role, SCHEMAS[role], needs, ingredients, make, tokenized_texts.open_tokenized)
+        return Stage(role, SCHEMAS[role], needs, ingredients, make, bm25_index.open_tokenized)
 
     def _tokenize(self, role: Role, inputs: Inputs, draft: Draft, context: Context) -> Facts:
         texts = self.texts_of(role, inputs)
         bar_of = context.progress(f"tokenize {role}", len(texts), "texts")
         with bar_of as bar, context.meter.working("bm25s.tokenization", "Stemmer"):
             found = self._tokenization.tokenize(texts, bar)
-        tokenized_texts.save_tokenized(draft, found)
+        bm25_index.save_tokenized(draft, found)
         context.meter.count(len(texts))
         return {"rows": len(texts), "words": len(found.ids), "vocabulary": len(found.vocabulary)}
 
@@ -71,15 +71,14 @@ class Bm25(TextRetriever[Bm25Settings]):
         return Stage("index", SCHEMAS["index"], ("passages",), ingredients, self._index, _open_postings)
 
     def _index(self, inputs: Inputs, draft: Draft, context: Context) -> Facts:
-        from pipeline.search import postings
 
         model, passages = self.settings, inputs["passages"]
         bar_of = context.progress("index", len(passages), "passages")
         with bar_of as bar, context.meter.working("bm25s"):
-            index = postings.build(passages, model.k1, model.b)
+            index = bm25_index.build(passages, model.k1, model.b)
             bar.update(len(passages))
         with draft.scratch() as aside:
-            for name in postings.save(index, aside):
+            for name in bm25_index.save(index, aside):
                 with draft.file(name) as path:
                     os.replace(aside / name, path)
         context.meter.count(len(passages))
@@ -97,18 +96,16 @@ class Bm25(TextRetriever[Bm25Settings]):
 
     def _search(self, inputs: Inputs, draft: Draft, context: Context) -> Facts:
         from pipeline.core.order import descending_id_rank
-        from pipeline.search import postings
 
         collection, queries = inputs["data"], inputs["queries"]
         id_rank = descending_id_rank(collection.passages.ids)
         with context.progress("search", len(queries), "queries") as bar, context.meter.working():
             top_k, documents = self.config.search.top_k, self.documents(inputs)
-            ranking = postings.search(inputs["index"], queries, top_k, id_rank, bar, documents)
+            ranking = bm25_index.search(inputs["index"], queries, top_k, id_rank, bar, documents)
         context.meter.count(len(queries))
         return save_ranking(draft, collection, ranking)
 
 
 def _open_postings(artifact: Artifact) -> Any:
-    from pipeline.search import postings
 
-    return postings.open_postings(artifact.folder)
+    return bm25_index.open_postings(artifact.folder)

@@ -156,14 +156,14 @@ class Dense(EncodingRetriever[RowSettings]):
         super().check(search_is_cached)
         if search_is_cached:
             return
-        from pipeline.search import faiss_index, gpu
+        from pipeline.search import faiss_index, faiss_search
 
         index, search = self.config.index, self.config.search
         kept = self._form.dimensions
         if kept and (given := self._given_dimension):
             vector_forms.check_dimensions(kept, given)
         faiss_index.check_index(index.factory, index.metric, search.parameters, self._known_dimension)
-        gpu.choose_gpu(search.device, gpu.count_gpus())
+        faiss_search.choose_gpu(search.device, faiss_search.count_gpus())
 
     def check_collection(self, collection: Collection) -> None:
         """See `Retriever.check_collection`: every shard of the index needs passages to be trained on."""

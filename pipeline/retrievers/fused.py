@@ -26,7 +26,7 @@ from pipeline.retrievers.ranking import (
 )
 from pipeline.retrievers.retriever import Retriever, TokenCounter
 from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, Plan, Stage
-from pipeline.search import fusion, fusion_weights
+from pipeline.search import fusion
 from pipeline.storage.artifacts import Artifact, Draft
 from pipeline.storage.store import Store
 
@@ -209,9 +209,9 @@ class Fused(Retriever[FuseConfig]):
         facts: dict[str, Any] = {"method": method.method, "normalize": method.normalization}
         with context.meter.working():
             if self._tuned_for:
-                folds = fusion_weights.folds_of(collection.queries.ids, settings.folds)
+                folds = fusion.folds_of(collection.queries.ids, settings.folds)
                 with context.progress("tune weights", None, "weights") as bar:
-                    tuned = fusion_weights.tune(
+                    tuned = fusion.tune(
                         rankings, method, self._tuned_for, collection.qrels, folds, id_rank, top_k, bar
                     )
                 weights, facts["tuned"] = tuned.by_query, tuned.facts()

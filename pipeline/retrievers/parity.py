@@ -23,7 +23,7 @@ from pipeline.encoders import Model, Usage
 from pipeline.models.model import Role
 from pipeline.retrievers.ranking import Change, Judge
 from pipeline.retrievers.stage import Context, Facts, Inputs
-from pipeline.search.similarity import Metric
+from pipeline.search.scoring import Metric
 from pipeline.storage import vector_forms, vector_shards
 from pipeline.storage.artifacts import Artifact, Draft
 
@@ -143,7 +143,7 @@ def open_sides(artifact: Artifact) -> Sides:
 
 def assess(judge: Judge, results: Sequence[Any]) -> dict[str, Any]:
     """The section `parity` of `metrics.json`: cosines, the share of equal hits, changes of measures."""
-    from pipeline.search.against_exact import compare_with_exact
+    from pipeline.search.exact import compare_with_exact
 
     (sides,) = results
     judged = np.isin(judge.queries, sides.queries)

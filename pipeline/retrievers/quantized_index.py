@@ -82,7 +82,7 @@ def search(
     context: Context,
 ) -> Facts:
     """Search in this process; `documents_of` as of `vector_search.search_whole`."""
-    from pipeline.search import exact, hamming
+    from pipeline.search import exact
     from pipeline.search.documents import rank_by_search
 
     collection, queries = inputs["data"], inputs["queries"]
@@ -91,7 +91,7 @@ def search(
     count = len(ids) if documents is None else documents.chunks
     vector_shards.check_counts(len(vectors), vectors.dimension, count, queries)
     if vectors.ranges is None:  # what is compiled or imported first is not timed
-        hamming.compile_all()
+        import faiss  # noqa: F401
     else:
         exact.prepare(queries, len(vectors))
     with context.progress("search", len(queries), "queries") as bar, context.meter.working():

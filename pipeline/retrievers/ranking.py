@@ -129,11 +129,11 @@ def against_exact(ranking: str) -> Assessment:
 
 def _compare_with_exact(judge: Judge, rankings: Sequence[Ranking]) -> dict[str, Any]:
     """What is lost to the second ranking, that of exact search."""
-    from pipeline.search import against_exact
+    from pipeline.search import exact
 
-    found, exact = rankings
-    values, exact_values = judge.score(found), judge.score(exact)
-    compared = against_exact.compare_with_exact(
-        found.passages, exact.passages, judge.measures, values, exact_values
+    found, without_loss = rankings
+    values, exact_values = judge.score(found), judge.score(without_loss)
+    compared = exact.compare_with_exact(
+        found.passages, without_loss.passages, judge.measures, values, exact_values
     )
     return {"against_exact": compared}

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.core.records import Float32, Float64, Int64, Ranking
-from pipeline.search import rescoring
+from pipeline.search import scoring
 
 SPARE = 512  # room for candidates beyond 3k
 BYTES = 12  # memory of a candidate
@@ -115,7 +115,7 @@ class Candidates:
         keep = np.flatnonzero(products >= self._thresholds(slice(query, query + 1)))
         if len(keep) > self.rows.shape[1] - SPARE // 2:  # too many are this close: exact scores decide
             scores = self.score(rows[keep], np.full(len(keep), query))
-            best = rescoring.rank_candidates(rows[keep][None], scores[None], self.k, self.ids)
+            best = scoring.rank_candidates(rows[keep][None], scores[None], self.k, self.ids)
             keep = keep[np.isin(rows[keep], best.passages)]
         self.count[query] = len(keep)
         self.rows[query, : len(keep)] = rows[keep]
@@ -130,4 +130,4 @@ class Candidates:
         lowest = np.maximum(self._thresholds(slice(0, n_queries)), np.finfo(np.float32).min)
         query_of, column = np.nonzero(self.products >= lowest[:, None])
         rows = self.rows[query_of, column]
-        return rescoring.rank_pairs(rows, self.score(rows, query_of), query_of, n_queries, self.k, self.ids)
+        return scoring.rank_pairs(rows, self.score(rows, query_of), query_of, n_queries, self.k, self.ids)

@@ -1,7 +1,7 @@
 """Exact search: the best passages of each query among stored vectors, or by way of another exact search.
 
 The ranking does not depend on how the vectors are split or where they are: in memory, on disk, or spread over
-machines. `candidates` explains why nothing is lost, `similarity` why scores are always the same.
+machines. `candidates` explains why nothing is lost, `scoring` why scores are always the same.
 
 ranking = exact_search(open_embeddings(artifact), queries, 1000, ids, "inner_product", bar, memory_mb=700)
 """
@@ -9,22 +9,27 @@ ranking = exact_search(open_embeddings(artifact), queries, 1000, ids, "inner_pro
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from pipeline.core import machine
 from pipeline.core.progress import Bar, silent
-from pipeline.core.records import Embeddings, Float32, Int64, Ranking
-from pipeline.search import rescoring
+from pipeline.core.records import Embeddings, Float32, Float64, Int64, Ranking
+from pipeline.metrics.names import Measure
+from pipeline.metrics.statistics import shown_intervals
+from pipeline.search import scoring
 from pipeline.search.documents import Documents, empty_ranking, set_rows
-from pipeline.search.product import Float32Product, Int16Product, error_bound, integers_pay, norm_bounds
-from pipeline.search.similarity import Metric, for_metric
-from pipeline.search.streaming_scan import StreamingScan, block_and_group_sizes
+from pipeline.search.scan import StreamingScan, block_and_group_sizes
+from pipeline.search.scoring import Metric, error_bound, for_metric, norm_bounds
 from pipeline.storage import vector_shards
 
 NearestRows = Callable[[Float32, int], tuple[Int64, Float32]]
 """(float32 queries, k) -> rows int64 [queries, k], -1 for padding, and scores float32, falling."""
 
+ENOUGH = 1e10  # operations from which on integer products are worth the time it takes to load their kernels
+LARGEST = 1 << 16  # dimensions up to which sums of integer products cannot overflow, with much to spare
 EXTRA_HITS = 64  # fetched beyond k from another search, so that it leaves few queries undecided
 
 
@@ -56,15 +61,15 @@ def exact_search(
     """
     queries = np.ascontiguousarray(for_metric(queries, metric))
     k = min(top_k, len(embeddings if documents is None else documents))
-    integers = integers_pay(queries, len(embeddings))
-    if integers and documents is None:
-        return _filtered_search(embeddings, queries, k, ids, metric, bar, memory_mb)
+    if documents is None and _filter_pays(queries, len(embeddings)):
+        found = _filtered_search(embeddings, queries, k, ids, metric, bar, memory_mb)
+        if found is not None:
+            return found
     block, group = block_and_group_sizes(embeddings.dimension, k, len(queries), memory_mb)
     ranking = empty_ranking(len(queries), k, documents)
     for start in range(0, len(queries), group):
         part = slice(start, start + group)
-        kind = Int16Product if integers else Float32Product
-        scan = StreamingScan(embeddings, queries[part], k, ids, metric, documents, kind)
+        scan = StreamingScan(embeddings, queries[part], k, ids, metric, documents)
         scan.collect(block, bar)
         set_rows(ranking, part, scan.candidates.best_hits())
     return ranking
@@ -78,8 +83,8 @@ def _filtered_search(
     metric: Metric,
     bar: Bar,
     memory_mb: int | None,
-) -> Ranking:
-    """`exact_search` of passages by `FilteredScan`, for queries as the metric wants them."""
+) -> Ranking | None:
+    """`exact_search` of passages by `FilteredScan`; None where the filter does not help these vectors."""
     from pipeline.search import filtered_scan  # imports Numba, which a small search does not need
 
     sizes = filtered_scan.Sizes.of(embeddings.dimension, k, len(queries), memory_mb)
@@ -87,25 +92,31 @@ def _filtered_search(
     for start in range(0, len(queries), sizes.group):
         part = slice(start, start + sizes.group)
         scan = filtered_scan.FilteredScan(embeddings, queries[part], k, ids, metric)
-        scan.collect(sizes.piece, sizes.threads, bar)
+        if not scan.collect(sizes.piece, sizes.threads, bar):
+            return None
         set_rows(ranking, part, scan.candidates.best_hits())
     return ranking
 
 
 def prepare(queries: Float32, n_rows: int) -> None:
     """Import and compile what a search of `n_rows` rows uses, so that no measured time holds that."""
-    if integers_pay(queries, n_rows):
+    if _filter_pays(queries, n_rows):
         one = np.ones((1, queries.shape[1]), np.float32)
         with silent("", None, "") as unseen:
             _filtered_search(Embeddings((one,)), one, 1, pa.chunked_array([["a"]]), "l2", unseen, None)
-        Int16Product(one)(one)
+
+
+def _filter_pays(queries: Float32, n_rows: int) -> bool:
+    """Whether a search of `n_rows` rows is large enough, and the processor able, to filter by int8."""
+    is_large = 2.0 * n_rows * queries.size > ENOUGH
+    return is_large and queries.shape[1] <= LARGEST and machine.has_vnni()
 
 
 def merge_rankings(parts: Sequence[Ranking], top_k: int, ids: pa.ChunkedArray) -> Ranking:
     """The best passages of each query, from those of all parts of a collection; rows are the collection's."""
     passages = np.concatenate([part.passages for part in parts], axis=1)
     scores = np.concatenate([part.scores for part in parts], axis=1)
-    return rescoring.rank_candidates(passages, scores, top_k, ids)
+    return scoring.rank_candidates(passages, scores, top_k, ids)
 
 
 def exact_search_via(
@@ -140,12 +151,12 @@ def exact_search_via(
         batch = np.ascontiguousarray(queries[part])
         rows, products = nearest(batch, fetched)
         # twice, as a squared distance is twice the value that the bound is for
-        error = 2 * error_bound(Float32Product(batch), float(longest), batch.shape[1], metric)
+        error = 2 * error_bound(norm_bounds(batch), float(longest), batch.shape[1], metric)
         near = products >= (products[:, k - 1] - 2 * error)[:, None]
         query, column = np.nonzero(near)
         candidates = rows[query, column]
-        scores = rescoring.score_candidates(embeddings, candidates, batch, query, metric)
-        found = rescoring.rank_pairs(candidates, scores, query, len(batch), k, ids)
+        scores = scoring.score_candidates(embeddings, candidates, batch, query, metric)
+        found = scoring.rank_pairs(candidates, scores, query, len(batch), k, ids)
         undecided = np.flatnonzero(near[:, -1]) if fetched < n else np.empty(0, np.int64)
         if len(undecided):
             with silent("", None, "") as unseen:
@@ -154,3 +165,46 @@ def exact_search_via(
         ranking.passages[part], ranking.scores[part] = found.passages, found.scores
         bar.update(len(batch))
     return ranking
+
+
+def overlap(found: Int64, exact: Int64, cutoff: int) -> float:
+    """The share of the exact top `cutoff` hits that are among the top `cutoff` found; mean over queries.
+
+    Both rankings are int64 [queries, k], rows of passages, -1 for padding.
+    """
+    found, exact = found[:, :cutoff], exact[:, :cutoff]
+    # query * width + passage: one number for each pair of a query and a passage
+    width = int(max(found.max(initial=0), exact.max(initial=0))) + 1
+    offset = np.arange(len(exact))[:, None] * width
+    exact_pairs, found_pairs = (offset + exact)[exact >= 0], (offset + found)[found >= 0]
+    shared = np.intersect1d(exact_pairs, found_pairs, assume_unique=True) // width
+    n_exact = np.maximum((exact >= 0).sum(axis=1), 1)
+    return float((np.bincount(shared, minlength=len(exact)) / n_exact).mean())
+
+
+def compare_with_exact(
+    found: Int64, exact: Int64, measures: Sequence[Measure], values: Float64, exact_values: Float64
+) -> dict[str, Any]:
+    """The section `against_exact` of `metrics.json`.
+
+    `found` and `exact` are rankings as in `overlap`, `values` and `exact_values` the measures of each,
+    float64 [queries, measures].
+
+    Returns:
+        `overlap` at each cutoff of the measures and at the ranking's depth; `change` by measure: the `exact`
+        mean, the `difference` to it, and `ci_low` and `ci_high`, the 95% interval of the mean difference per
+        query; None where none is shown.
+    """
+    cutoffs = sorted({measure.cutoff for measure in measures if measure.cutoff} | {exact.shape[1]})
+    differences = values - exact_values
+    means, changes = exact_values.mean(axis=0).tolist(), differences.mean(axis=0).tolist()
+    intervals = (interval or (None, None) for interval in shown_intervals(differences))
+    names = ("exact", "difference", "ci_low", "ci_high")
+    rows = (
+        dict(zip(names, (mean, change, *ends), strict=True))
+        for mean, change, ends in zip(means, changes, intervals, strict=True)
+    )
+    return {
+        "overlap": {str(cutoff): overlap(found, exact, cutoff) for cutoff in cutoffs},
+        "change": dict(zip(map(str, measures), rows, strict=True)),
+    }

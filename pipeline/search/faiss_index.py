@@ -1,9 +1,12 @@
-"""Faiss indexes: building them from stored vectors, their files, and their search parameters."""
+"""Faiss indexes: building them from stored vectors, training, their files, and their search parameters."""
 
 from __future__ import annotations
 
+import atexit
 import math
+import os
 import re
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,9 +16,8 @@ import numpy as np
 
 from pipeline.core.errors import InputError
 from pipeline.core.progress import Bar
-from pipeline.core.records import Embeddings, UInt8
-from pipeline.search import faiss_training
-from pipeline.search.similarity import Metric, for_metric
+from pipeline.core.records import Embeddings, Float32, UInt8
+from pipeline.search.scoring import Metric, for_metric
 from pipeline.storage import vector_shards
 
 CHUNK = 65536  # vectors read and added at once
@@ -23,6 +25,10 @@ TRAIN_ROWS, ROWS_PER_LIST = 65536, 64  # least size of the training sample, and 
 MAX_DIMENSION = 65536  # that a factory string is tried with
 _DIVISORS = re.compile(r"(?:Q|\+|IMI|Panorama)(\d+)")  # numbers in a factory that divide the dimension
 _TOO_FEW = re.compile(r"(?:IVF0+|HNSW0*[01]|NSG0*[0-3])(?!\d)")  # lists or links that make Faiss crash
+TICK = 0.5  # seconds between two signs of life of a training
+STOPPING = 3.0  # seconds that an interrupted training has to end
+INTERRUPTED = 130  # the exit code of an interrupted command
+OPQ_CODES = 256  # the codes of the quantizer that Faiss trains a rotation (OPQ) with, whatever follows it
 
 Parameters = Mapping[str, int | float]
 
@@ -54,7 +60,7 @@ def build_index(
         drawn = np.random.default_rng(seed).choice(n, min(wanted, n), replace=False)
         try:
             sample = for_metric(vector_shards.gather_rows(embeddings, np.sort(drawn)), metric)
-            faiss_training.train(index, sample, bar)
+            train(index, sample, bar)
         except RuntimeError as error:
             raise _refusal(f"index.factory: '{factory}' on {len(drawn):,} of {n:,} vectors", error) from None
     chunk = n if "NSG" in factory else CHUNK  # an NSG graph is built from all vectors at once
@@ -126,9 +132,7 @@ def check_size(
         train_rows: As in `build_index`.
         shards: How many parts they are cut into, each with an index of its own.
     """
-    needed = faiss_training.least_training_rows(
-        create_index(factory, metric, _dimension_to_try(factory, dimension))
-    )
+    needed = least_training_rows(create_index(factory, metric, _dimension_to_try(factory, dimension)))
     available = vectors // shards
     sample = min(train_rows or available, available)
     if sample < needed:
@@ -213,3 +217,77 @@ def vectors_of_flat(index: Any) -> Embeddings:
     """The vectors of a `Flat` index, without a copy."""
     stored = faiss.rev_swig_ptr(index.get_xb(), index.ntotal * index.d)
     return Embeddings((stored.reshape(index.ntotal, index.d),))
+
+
+def least_training_rows(index: Any) -> int:
+    """The fewest vectors that Faiss trains an index on: one for each centroid of its largest k-means.
+
+    Those are the lists of an inverted file and the codes of quantizers. A PCA takes one for each component.
+    For what is not known here, it is 1, and Faiss itself refuses to train the index.
+    """
+    actual = faiss.downcast_index(index)  # does not own the index: both names are needed while it is used
+    needed = [1, *(1 << bits for bits in _code_bits(actual))]
+    if isinstance(actual, faiss.IndexIVF):
+        quantizer = faiss.downcast_index(actual.quantizer)
+        if not isinstance(quantizer, faiss.MultiIndexQuantizer):  # that one makes its lists of few centroids
+            needed.append(actual.nlist)
+    if isinstance(actual, faiss.IndexPreTransform):
+        chain: Any = actual.chain
+        for number in range(chain.size()):
+            step = faiss.downcast_VectorTransform(chain.at(number))
+            if isinstance(step, faiss.OPQMatrix):
+                needed.append(OPQ_CODES)
+            elif isinstance(step, faiss.PCAMatrix):
+                needed.append(step.d_out)
+    names = ("quantizer", "index", "base_index", "refine_index", "storage")
+    inner = [getattr(actual, name, None) for name in names]
+    return max([*needed, *(least_training_rows(part) for part in inner if part is not None)])
+
+
+def _code_bits(index: Any) -> list[int]:
+    """The bits of a code of each quantizer of an index's own that is trained by k-means."""
+    bits = [getattr(index, name).nbits for name in ("pq", "refine_pq") if hasattr(index, name)]
+    for name in ("rq", "prq"):
+        if hasattr(index, name):
+            sizes = getattr(index, name).nbits
+            bits += [sizes.at(number) for number in range(sizes.size())]
+    return bits
+
+
+def train(index: Any, vectors: Float32, bar: Bar) -> None:
+    """Train an index on vectors float32 [n, dimension]; the bar is refreshed meanwhile, and counts nothing.
+
+    Training can take minutes, in which Faiss calls no Python. It runs in a thread of its own, so the main
+    thread can show that time passes, and be interrupted.
+
+    Raises:
+        RuntimeError: Faiss cannot train it on them.
+        KeyboardInterrupt: The user interrupted it.
+    """
+    failure: list[BaseException] = []
+    ended = threading.Event()
+
+    def work() -> None:
+        try:
+            index.train(vectors)
+        except BaseException as error:
+            failure.append(error)
+        finally:
+            faiss.PythonInterruptCallback.reset()
+            ended.set()
+
+    threading.Thread(target=work, name="faiss training", daemon=True).start()
+    try:
+        while not ended.wait(TICK):  # Python 3.11 takes a thread for ended whose `join` was interrupted
+            bar.update(0)
+    except KeyboardInterrupt:
+        # Faiss ends most kinds of training at its own time limit, some (LSQ) never. Those are not waited for:
+        # the process ends without Python's usual cleaning up, which would free what they still use.
+        faiss.TimeoutCallback.reset(1e-9)  # 0 would set no limit
+        if ended.wait(STOPPING):
+            faiss.PythonInterruptCallback.reset()  # again: it may have ended before the limit was set
+        else:
+            atexit.register(os._exit, INTERRUPTED)
+        raise
+    if failure:
+        raise failure[0]

@@ -1,16 +1,13 @@
 """The scan of a large exact search: products of integers leave few pairs, whose float32 products decide.
 
-As `streaming_scan`, it reads all vectors once and collects candidates. But each core takes a piece of rows
-through all steps while the piece is in its cache: it rounds the rows to integers, multiplies them with all
-queries, and computes the float32 products of the pairs that pass (`integer_kernels`). Only these hits go to
-the candidates, and the thresholds that come back from there serve the next piece.
+As `scan`, it reads all vectors once and collects candidates. But each core takes a piece of rows through all
+steps while the piece is in its cache: it rounds the rows to int8, multiplies them with all queries, and
+computes the float32 products of the pairs that pass (`native.nearest.dense`). Only these hits go to the
+candidates, and the thresholds that come back from there serve the next piece.
 
 Why no candidate is lost. Let s be a row's float32 product, off by e at most, f its integer product plus |q'|
-slack, and T the threshold. f is at least q·p, so at least s - e, but for rounding in float32, which is less
+slack, and T the threshold. f is at least q.p, so at least s - e, but for rounding in float32, which is less
 than another e. A pair with f below T - 2e has s below T, and would not have become a candidate.
-
-A core begins with int8. Where it lets too many pairs pass, as with vectors of which one number is far larger
-than the others, the rest of the scan is filtered in int16.
 """
 
 from __future__ import annotations
@@ -25,17 +22,16 @@ import pyarrow as pa
 from pipeline.core import machine
 from pipeline.core.progress import Bar
 from pipeline.core.records import Embeddings, Float32, Float64, Int64
-from pipeline.search import candidates, integer_kernels, rescoring
-from pipeline.search.hit_candidates import HitCandidates
-from pipeline.search.integer_kernels import Hits, IntegerRows
-from pipeline.search.product import Float32Product, error_bound
-from pipeline.search.similarity import Metric, for_metric
-from pipeline.search.streaming_scan import growing_blocks
+from pipeline.native.nearest import dense
+from pipeline.search import candidates, scoring
+from pipeline.search.candidates import Candidates
+from pipeline.search.scan import growing_blocks
+from pipeline.search.scoring import Metric, error_bound, for_metric
 from pipeline.storage import vector_shards
 
 PIECE = 2048  # most rows that a core takes at once
 ROOM = 1 << 16  # hits that a core holds before they are added to the candidates
-MANY = 1 / 32  # share of pairs that int8 may let pass without need
+MANY = 1 / 32  # share of pairs that the filter may let pass without need
 _LEAST = 256  # rows of the shortest piece
 _PAIR_BYTES = 80  # memory to score one pair and sort it
 
@@ -68,6 +64,40 @@ class Sizes(NamedTuple):
         return cls(piece, threads, min(max(left // (in_use + 48 * dimension), 1), max(n_queries, 1)))
 
 
+class HitCandidates(Candidates):
+    """As `Candidates`, given the pairs whose product reaches a threshold. One thread at a time."""
+
+    @property
+    def enough(self) -> int:
+        """Candidates of a query from which on its threshold is raised."""
+        return self.k + (self.rows.shape[1] - self.k) // 3
+
+    def thresholds(self) -> tuple[Float32, Float32]:
+        """float32 [queries]: the smallest product of a hit, and that less twice the error; rounded down."""
+        whole = slice(0, len(self.kth))
+        error: Float64 = self.error(whole)
+        lowest = [self.kth - 2 * error, self.kth - 4 * error]
+        hit, less = (np.nextafter(some.astype(np.float32), np.float32(-np.inf)) for some in lowest)
+        return hit, less
+
+    def add(self, hits: dense.Hits, count: int) -> None:
+        """Add the first `count` hits, and raise thresholds."""
+        nothing: tuple[Int64, Float32] = np.empty(0, np.int64), np.empty(0, np.float32)
+        thresholds, _ = self.thresholds()
+        done = 0
+        while (
+            done := dense.add_hits(*hits, done, count, thresholds, self.rows, self.products, self.count)
+        ) < count:
+            query = int(hits.queries[done])  # there is no more room for its candidates
+            self._drop_below_threshold(query, *nothing)
+            thresholds[query] = self._thresholds(slice(query, query + 1))[0]
+        # Finding the k-th best again costs little, and every later hit that a higher threshold saves would
+        # have cost a product in float32.
+        if (self.count >= self.enough).any():
+            dense.find_kth(self.products, self.count, self.enough, self.k, self.kth)
+            dense.drop_below(self.rows, self.products, self.count, self.enough, self.thresholds()[0])
+
+
 class FilteredScan:
     """One reading of all vectors for one group of queries: `collect`, then `best_hits` of its `candidates`.
 
@@ -83,17 +113,19 @@ class FilteredScan:
         self, embeddings: Embeddings, queries: Float32, k: int, ids: pa.ChunkedArray, metric: Metric
     ) -> None:
         self.embeddings, self.k, self.metric = embeddings, k, metric
-        self.queries = integer_kernels.fixed(queries)
-        self.packed = {narrow: integer_kernels.pack_queries(queries, narrow) for narrow in (True, False)}
-        self.narrow = True
-        self.product = Float32Product(queries)
+        self.queries, self.norms = dense.fixed(queries), scoring.norm_bounds(queries)
+        self.packed = dense.pack_queries(queries)
+        self.is_useful = True  # whether the filter has let few enough pairs pass so far
         self.longest = 0.0  # length of the longest vector so far
         self.candidates = HitCandidates(len(queries), len(embeddings), k, ids, self._error, self._score)
         self.lock = threading.Lock()  # of `candidates` and `longest`
         self.done = 0  # rows
 
-    def collect(self, piece: int, threads: int, bar: Bar) -> None:
+    def collect(self, piece: int, threads: int, bar: Bar) -> bool:
         """Read all vectors and collect the candidates.
+
+        Returns False before all are read if the filter lets too many pairs pass, as with vectors of which one
+        number is far larger than the others.
 
         Args:
             piece: Most rows that a core takes at once.
@@ -106,22 +138,28 @@ class FilteredScan:
                 starts = range(start, stop, piece)
                 stops = [*starts[1:], stop]
                 list(pool.map(lambda first, end: self._take(first, end, bar), starts, stops))
+                if not self.is_useful:
+                    break
+        return self.is_useful
 
     def _take(self, start: int, stop: int, bar: Bar) -> None:
         """Add the candidates among rows [start, stop)."""
-        rows = integer_kernels.fixed(
-            for_metric(vector_shards.read_rows(self.embeddings, start, stop), self.metric)
-        )
-        narrow = self.narrow
-        integers = integer_kernels.round_rows(rows, narrow, self.metric == "l2", self.packed[narrow].share)
-        hits = Hits.empty(ROOM)
+        if not self.is_useful:
+            return
+        rows = dense.fixed(for_metric(vector_shards.read_rows(self.embeddings, start, stop), self.metric))
+        integers = dense.round_rows(rows, self.metric == "l2", self.packed.share)
+        hits = dense.Hits.empty(ROOM)
         state = np.zeros(3, np.int64)
         found = 0
         while state[0] < len(rows):
+            # Thresholds may be old when they are used: other threads can only raise them meanwhile, so
+            # nothing is lost. The lock makes `longest`, on which the error bound depends, and them agree.
             with self.lock:
                 self.longest = max(self.longest, integers.longest)
-                thresholds = self.candidates.thresholds()
-            count = self._find(rows, integers, narrow, start, thresholds, state, hits)
+                hit, lowest = self.candidates.thresholds()
+            filled = np.full(len(self.packed.factors), np.nan, np.float32)
+            filled[: len(lowest)] = lowest
+            count = dense.find(rows, integers, start, self.queries, self.packed, hit, filled, state, hits)
             found += count
             with self.lock:
                 self.candidates.add(hits, count)
@@ -131,32 +169,12 @@ class FilteredScan:
             counted, total = len(self.queries), len(self.embeddings)
             bar.update(counted * self.done // total - counted * before // total)
         if state[2] - found > MANY * len(rows) * len(self.queries):
-            self.narrow = False
-
-    def _find(
-        self,
-        rows: Float32,
-        integers: IntegerRows,
-        narrow: bool,
-        start: int,
-        thresholds: tuple[Float32, Float32],
-        state: Int64,
-        hits: Hits,
-    ) -> int:
-        """See `integer_kernels.find`."""
-        hit, lowest = thresholds
-        packed = self.packed[narrow]
-        filled = np.full(len(packed.factors), np.nan, np.float32)
-        filled[: len(lowest)] = lowest
-        count: int = integer_kernels.find(
-            rows, integers, start, narrow, self.queries, packed, hit, filled, state, hits
-        )
-        return count
+            self.is_useful = False
 
     def _error(self, queries: slice) -> Float64:
         """See `candidates.ErrorBound`."""
-        return error_bound(self.product, self.longest, self.queries.shape[1], self.metric)[queries]
+        return error_bound(self.norms, self.longest, self.queries.shape[1], self.metric)[queries]
 
     def _score(self, rows: Int64, query: Int64) -> Float32:
         """See `candidates.ExactScore`."""
-        return rescoring.score_candidates(self.embeddings, rows, self.queries, query, self.metric)
+        return scoring.score_candidates(self.embeddings, rows, self.queries, query, self.metric)

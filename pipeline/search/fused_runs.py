@@ -18,12 +18,11 @@ from pipeline.core.errors import InputError
 from pipeline.core.order import descending_id_rank, sort_hits
 from pipeline.core.progress import Progress, silent
 from pipeline.core.records import Int64, Qrels, Ranking
-from pipeline.formats.judgments import read_qrels
+from pipeline.formats.qrels import read_qrels
 from pipeline.formats.runs import Run, read_run, write_run
 from pipeline.metrics.evaluation import lines_by_query, row_numbers
 from pipeline.metrics.names import Measure
-from pipeline.search import fusion_weights
-from pipeline.search.fusion import Fusion, fuse
+from pipeline.search.fusion import Fusion, TunedWeights, folds_of, fuse, tune
 from pipeline.storage import whole_files
 
 TAG = "benchmarco"  # the last column of the run that is written
@@ -129,7 +128,7 @@ def join_runs(runs: Sequence[Run]) -> JoinedRuns:
 
 def _tune(
     joined: JoinedRuns, fusion: Fusion, tuning: Tuning, depth: int | None, progress: Progress
-) -> fusion_weights.TunedWeights:
+) -> TunedWeights:
     """Tune weights on the judged queries of the runs."""
     judgments = read_qrels(tuning.qrels)
     queries = row_numbers(judgments.query_ids, joined.query_ids)[judgments.queries]
@@ -146,8 +145,6 @@ def _tune(
     order = np.lexsort((passages, queries))
     order = order[queries[order] >= 0]
     qrels = Qrels(queries[order], passages[order], judgments.grades[order])
-    folds = fusion_weights.folds_of(joined.query_ids, tuning.folds)
+    folds = folds_of(joined.query_ids, tuning.folds)
     with progress("tune weights", None, "weights") as bar:
-        return fusion_weights.tune(
-            joined.rankings, fusion, tuning.measure, qrels, folds, joined.id_rank, depth, bar
-        )
+        return tune(joined.rankings, fusion, tuning.measure, qrels, folds, joined.id_rank, depth, bar)

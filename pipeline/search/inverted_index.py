@@ -6,12 +6,9 @@ to float32. So a score depends on the two rows alone, whatever the parts of the 
 threads.
 
 The index is cut into segments of consecutive passages, whose postings fit the processor's cache while many
-queries are searched. In a segment, a query's words are taken one after the other, and their products added
-to a number for each passage of a block (`_add_postings`). Scores that may be among the best k are kept with
-those of the segments before, as one integer each: the bits of the score, above those of the passage's place
-in the order of ids. Positive floats are in the order of their bits, so the largest integers are the best hits
-in the contract's order, ties included. When a query has `ROOM` times k, all but the best k are dropped
-(`keep_best`), and the worst of these is the score that later ones have to reach.
+queries are searched. Hits of a query are kept as integers that are in the contract's order
+(`native.nearest.sparse`). When a query has `ROOM` times k of them, all but the best k are dropped, and the
+worst of these is the score that later ones have to reach.
 """
 
 from __future__ import annotations
@@ -21,18 +18,16 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from pipeline.core import machine
 from pipeline.core.progress import Bar, silent
 from pipeline.core.records import Array, Float32, Int64, Ragged, Ranking
-from pipeline.kernels.compiling import compiled
+from pipeline.native.nearest import sparse
 from pipeline.storage import ragged_shards
 
 SEGMENT_ENTRIES = 1 << 22  # postings of a segment: 32 MB
-BLOCK = 1 << 14  # passages whose scores are summed at a time: 128 KB, which fits a core's own cache
 ROOM = 4  # times k: hits of a query that are kept before the best k are selected
 TASKS = 4  # tasks for each thread: some queries have more postings than others
 QUERY_BYTES = 256 << 20  # for the hits of the queries that are searched together
@@ -40,9 +35,6 @@ QUERY_BYTES = 256 << 20  # for the hits of the queries that are searched togethe
 Segment = tuple[int, int, Ragged]
 """A segment's passages [start, stop), and its postings: a row for each word, with the passages that have it,
 int32, counted from the first one, in ascending order, and its weights, float32."""
-
-
-exactly = partial(compiled, strict=True)
 
 
 @dataclass(frozen=True)
@@ -121,7 +113,7 @@ def _sort_hits(hits: Array, counts: Int64, row_of: Int64, passages: Int64, score
     """Write the best hits of one query, in order, to its row of `passages` and `scores`."""
     count, k = int(counts[row]), passages.shape[1]
     if count > k:
-        count = keep_best(hits[row], count, k)
+        count = sparse.keep_best(hits[row], count, k)
     best = np.sort(hits[row, :count])[::-1]
     passages[row, :count] = row_of[(~best & 0xFFFFFFFF).astype(np.int64)]
     scores[row, :count] = (best >> 32).astype(np.uint32).view(np.float32)
@@ -175,7 +167,7 @@ def _search_segment(
 
     def task(at: int) -> None:
         part = slice(at, at + step)
-        _search_queries(*arrays, group[part], ranks, hits[part], counts[part], k)
+        sparse.search_queries(*arrays, group[part], ranks, hits[part], counts[part], k)
 
     list(pool.map(task, range(0, len(group), step)))
 
@@ -185,101 +177,3 @@ def _read_only(array: Array) -> Array:
     view = np.asarray(array).view()
     view.flags.writeable = False
     return view
-
-
-@exactly
-def _search_queries(
-    starts: Any, passages: Any, weights: Any, query_starts: Any, words: Any, factors: Any,
-    group: Any, ranks: Any, hits: Any, counts: Any, k: int,
-) -> None:  # fmt: skip
-    """Search one segment for some queries.
-
-    Args:
-        starts: int64 [words + 1], where the postings of each word start.
-        passages: int32 [postings].
-        weights: float32 [postings].
-        query_starts: int64 [queries + 1], where the words of each query start.
-        words: int32, of all queries.
-        factors: float32, the words' weights.
-        group: int64 [g], the queries to search for.
-        ranks: uint32 [passages of the segment], the places of their ids in descending order.
-        hits: uint64 [g, ROOM k], updated.
-        counts: int64 [g], the number of hits of each query, updated.
-        k: Hits wanted.
-    """
-    scores = np.zeros(BLOCK, np.float64)
-    bits = np.empty(1, np.float32)
-    as_integer = bits.view(np.uint32)
-    for row in range(len(group)):
-        first, last = query_starts[group[row]], query_starts[group[row] + 1]
-        places = np.empty(last - first, np.int64)
-        for n in range(last - first):
-            word = words[first + n]
-            places[n] = starts[word] if word + 1 < len(starts) else -1
-        count = counts[row]
-        floor = np.float32(0)
-        if count >= k:
-            count = keep_best(hits[row], count, k)
-            as_integer[0] = hits[row, k - 1] >> np.uint64(32)
-            floor = bits[0]
-        for begin in range(0, len(ranks), BLOCK):
-            end = min(begin + BLOCK, len(ranks))
-            for n in range(last - first):
-                if places[n] >= 0:
-                    places[n] = _add_postings(
-                        scores, passages, weights, places[n], starts[words[first + n] + 1],
-                        begin, end, np.float64(factors[first + n]),
-                    )  # fmt: skip
-            for place in range(end - begin):
-                score = np.float32(scores[place])
-                scores[place] = 0.0
-                if score > 0 and score >= floor:
-                    bits[0] = score
-                    low = ~np.uint64(ranks[begin + place]) & np.uint64(0xFFFFFFFF)
-                    hits[row, count] = np.uint64(as_integer[0]) << np.uint64(32) | low
-                    count += 1
-                    if count == hits.shape[1]:
-                        count = keep_best(hits[row], count, k)
-                        as_integer[0] = hits[row, k - 1] >> np.uint64(32)
-                        floor = bits[0]
-        counts[row] = count
-
-
-@exactly
-def _add_postings(
-    scores: Any, passages: Any, weights: Any, place: int, stop: int, begin: int, end: int, factor: float
-) -> int:
-    """Add a word's products to the scores of passages [begin, end); returns its first posting after them."""
-    while place < stop and passages[place] < end:
-        scores[passages[place] - begin] += factor * np.float64(weights[place])
-        place += 1
-    return place
-
-
-@exactly
-def keep_best(values: Any, count: int, k: int) -> int:
-    """Move the largest k of the first `count` values to the front, the least of them to k - 1; returns k.
-
-    This is Hoare's selection: parts of the array are exchanged around the value in the middle of the range
-    that holds the k-th, until the range is that value alone.
-    """
-    low, high = 0, count - 1
-    while low < high:
-        pivot = values[(low + high) // 2]
-        left, right = low, high
-        while left <= right:
-            while values[left] > pivot:
-                left += 1
-            while values[right] < pivot:
-                right -= 1
-            if left <= right:
-                values[left], values[right] = values[right], values[left]
-                left += 1
-                right -= 1
-        if k - 1 <= right:
-            high = right
-        elif k - 1 >= left:
-            low = left
-        else:
-            break
-    return k

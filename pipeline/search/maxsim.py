@@ -3,12 +3,12 @@
 The score of a query and a passage is the sum, over the query's tokens, of the largest inner product with a
 token of the passage (Khattab and Zaharia, *ColBERT*, SIGIR 2020, equation 3); or the mean over the query's
 tokens, as BGE-M3 computes it. Products are summed in float64 in a fixed order, and the score is rounded once
-to float32, so it depends on the two texts' vectors alone (`maxsim_kernels`).
+to float32, so it depends on the two texts' vectors alone (`native.nearest.maxsim`).
 
 To score every pair in float64 would take too long. So a scan reads blocks of passages, scores them in int16,
 which is inexact and an order of magnitude faster, keeps the candidates that may be among the best k, and
 scores those exactly (`candidates` says why none is lost). Blocks start short and grow, as in
-`streaming_scan`. Each core computes some passages of a block.
+`scan`. Each core computes some passages of a block.
 
 ranking = maxsim_search(passages, queries, 1000, ids, bar, memory_mb=700)
 """
@@ -23,15 +23,15 @@ import pyarrow as pa
 from pipeline.core import machine
 from pipeline.core.progress import Bar
 from pipeline.core.records import Float32, Float64, Int64, Ranking, TokenEmbeddings
-from pipeline.kernels.int16 import ROW_LENGTH
-from pipeline.search import candidates, maxsim_kernels
+from pipeline.native.nearest import ROW_LENGTH
+from pipeline.native.nearest import maxsim as kernels
+from pipeline.search import candidates
 from pipeline.search.documents import Documents, candidates_of, empty_ranking, set_rows
-from pipeline.search.maxsim_kernels import PackedQueries
-from pipeline.search.maxsim_pairs import CHUNK, PairScorer, chunks_of, operand, runs
-from pipeline.search.product import norm_bounds
-from pipeline.search.streaming_scan import growing_blocks
+from pipeline.search.scan import growing_blocks
+from pipeline.search.scoring import norm_bounds
 from pipeline.storage import vector_shards
 
+CHUNK = 1 << 18  # numbers of the token vectors that a core scores at a time
 QUERY_TOKENS = 8192  # tokens of queries scored at once: they fit the processor's cache
 BLOCK_TOKENS = 1 << 17  # tokens of the longest block of passages
 TILE = 1 << 22  # scores made at once
@@ -175,7 +175,7 @@ class MaxSimScan:
         bounds = self.starts[start : stop + 1] - first
         for begin, end, queries in self.parts:
             part = np.empty((stop - start, end - begin), np.float32)
-            maxsim_kernels.score_fast(tokens, bounds, queries, part)
+            kernels.score_fast(tokens, bounds, queries, part)
             scores[:, begin:end] = part
         return float(norm_bounds(tokens).max())
 
@@ -184,7 +184,7 @@ class MaxSimScan:
         return self.error_at_length_1[queries] * max(self.longest, 1e-15)
 
 
-def error_bound(vectors: Float32, queries: PackedQueries) -> Float64:
+def error_bound(vectors: Float32, queries: kernels.PackedQueries) -> Float64:
     """float64 [queries]: how far a score of `score_fast` can be off if no passage's token is longer than 1.
 
     In proportion to its length, the same holds for any longest token. For one query token q and one token p
@@ -214,8 +214,90 @@ def error_bound(vectors: Float32, queries: PackedQueries) -> Float64:
     return errors / queries.divisors
 
 
-def _packed(vectors: Float32, bounds: Int64, divisors: Float32, start: int, stop: int) -> PackedQueries:
+def _packed(
+    vectors: Float32, bounds: Int64, divisors: Float32, start: int, stop: int
+) -> kernels.PackedQueries:
     """Queries [start, stop) for the fast kernel."""
     first = bounds[start]
     own = vectors[first : bounds[stop]]
-    return maxsim_kernels.pack_queries(own, bounds[start : stop + 1] - first, divisors[start:stop])
+    return kernels.pack_queries(own, bounds[start : stop + 1] - first, divisors[start:stop])
+
+
+class PairScorer:
+    """Scores pairs of passages and of some queries; see `candidates.ExactScore`.
+
+    Args:
+        passages: The passages' token vectors.
+        vectors: float32 [tokens, dimension], the queries' token vectors.
+        bounds: int64 [queries + 1], the first token of each query, and the end.
+        mean: Whether a score is the mean over the query's tokens, not the sum.
+
+    Attributes:
+        divisors: float32 [queries], by which the sum over a query's tokens is divided.
+    """
+
+    def __init__(self, passages: TokenEmbeddings, vectors: Float32, bounds: Int64, mean: bool) -> None:
+        self.passages, self.starts = passages, passages.bounds
+        self.divisors = divisors_of(bounds, mean)
+        self.wide = kernels.widen_queries(operand(vectors), bounds, self.divisors)
+
+    def __call__(self, rows: Int64, query: Int64) -> Float32:
+        """float32 [pairs]: passages are read in the order in which they are stored."""
+        order = np.argsort(rows, kind="stable")
+        sorted_rows, sorted_query = rows[order], query[order].astype(np.int64)
+        scores = np.empty(len(rows), np.float32)
+        tokens = self.starts[sorted_rows + 1] - self.starts[sorted_rows]
+        pieces = chunks_of(self.passages, np.concatenate([[0], np.cumsum(tokens)]))
+
+        def score_piece(piece: tuple[int, int]) -> None:
+            span = slice(*piece)
+            scores[order[span]] = self._score_pairs(sorted_rows[span], sorted_query[span])
+
+        with ThreadPoolExecutor(machine.threads_allowed() or machine.cores()) as threads:
+            list(threads.map(score_piece, pieces))
+        return scores
+
+    def _score_pairs(self, rows: Int64, query: Int64) -> Float32:
+        """Scores of pairs, `rows` ascending, whose passages fit into memory together."""
+        distinct, passage = np.unique(rows, return_inverse=True)
+        starts, counts = self.starts[distinct], self.starts[distinct + 1] - self.starts[distinct]
+        bounds = np.concatenate([[0], np.cumsum(counts)])
+        of_tokens = np.repeat(starts - bounds[:-1], counts) + np.arange(bounds[-1])
+        tokens = operand(vector_shards.gather_rows(self.passages.vectors, of_tokens))
+        scores = np.empty(len(rows), np.float32)
+        kernels.score_exactly(tokens, bounds, passage, self.wide, query, scores)
+        return scores
+
+
+def divisors_of(bounds: Int64, mean: bool) -> Float32:
+    """float32 [queries]: what the sum over a query's tokens is divided by; `bounds` as of `PairScorer`."""
+    return (np.diff(bounds) if mean else np.ones(len(bounds) - 1)).astype(np.float32)
+
+
+def operand(vectors: Float32) -> Float32:
+    """The vectors as a contiguous array with an even number of dimensions: a last one of zeros if need be.
+
+    It is read-only, whether it was or not: Numba compiles a kernel for each case.
+    """
+    if vectors.shape[1] % 2:
+        vectors = np.pad(vectors, ((0, 0), (0, 1)))
+    contiguous: Float32 = np.ascontiguousarray(vectors).view()
+    contiguous.flags.writeable = False
+    return contiguous
+
+
+def chunks_of(passages: TokenEmbeddings, bounds: Int64) -> list[tuple[int, int]]:
+    """Texts in runs [start, stop) that a core scores at a time; `bounds` as in `runs`."""
+    return runs(bounds, max(CHUNK // passages.vectors.dimension, 1))
+
+
+def runs(bounds: Int64, most: int) -> list[tuple[int, int]]:
+    """Texts in runs [start, stop) of at most `most` tokens or of one text; `bounds` int64 [texts + 1]."""
+    found = []
+    start = 0
+    while start < len(bounds) - 1:
+        stop = int(np.searchsorted(bounds, bounds[start] + most, side="right")) - 1
+        stop = min(max(stop, start + 1), len(bounds) - 1)
+        found.append((start, stop))
+        start = stop
+    return found

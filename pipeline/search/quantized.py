@@ -11,17 +11,25 @@ vectors (`exact`) gives the integers, rounded once to float32 like every score.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from pipeline.core.progress import Bar
-from pipeline.core.records import Array, Embeddings, Float32, Float64, Ranking
-from pipeline.search import exact, hamming, rescoring
+from pipeline.core.records import Array, Embeddings, Float32, Float64, Int64, Ranking
+from pipeline.search import exact, scoring
 from pipeline.storage import vector_forms
 
+if TYPE_CHECKING:
+    import faiss
+
 PAIRS = 4096  # pairs of a query and a passage that are rescored at once
+BLOCK = 1 << 18  # rows of bits that are read and searched at once
+GROUP = 1024  # queries for which all bits are read once
+SPARE = 256  # hits fetched beyond 2k, so that few queries have more passages at their k-th distance
 
 
 @dataclass(frozen=True)
@@ -55,7 +63,7 @@ class QuantizedVectors:
         Args:
             queries: float32 [queries, dimension].
             top_k: Hits kept for each query.
-            rescore: The best of so many times `top_k` are scored again by floats; None keeps their scores.
+            rescore: The best `rescore` times `top_k` are scored again by floats; None keeps their scores.
             ids: Arrow strings [rows], the passages' ids, by which ties are ordered.
             bar: Counts queries.
             memory_mb: Limit of the memory used, in 10^6 bytes; None sets none.
@@ -63,7 +71,7 @@ class QuantizedVectors:
         first = top_k * (rescore or 1)
         if self.ranges is None:
             bits = vector_forms.quantize_binary(queries)
-            found = hamming.hamming_search(self.shards, bits, first, ids, bar, memory_mb)
+            found = binary_search(self.shards, bits, first, ids, bar, memory_mb)
         else:
             whole = vector_forms.quantize_int8(queries, self.ranges).astype(np.float32)
             found = exact.exact_search(
@@ -72,7 +80,7 @@ class QuantizedVectors:
         if rescore is None:
             return found
         scores = self._rescored(queries, found)
-        return rescoring.rank_candidates(found.passages, scores, min(top_k, len(self)), ids)
+        return scoring.rank_candidates(found.passages, scores, min(top_k, len(self)), ids)
 
     def _rescored(self, queries: Float32, found: Ranking) -> Float32:
         """float32 [queries, hits]: the product of each query and what its hits' numbers stand for.
@@ -98,3 +106,96 @@ class QuantizedVectors:
         if self.ranges is None:
             return vector_forms.unpack_binary(stored, self.dimension).astype(np.float64)
         return vector_forms.dequantize_int8(stored, self.ranges)
+
+
+def binary_search(
+    shards: tuple[Array, ...],
+    queries: Array,
+    top_k: int,
+    ids: pa.ChunkedArray,
+    bar: Bar,
+    memory_mb: int | None = None,
+) -> Ranking:
+    """The passages with the least Hamming distance to each query, by `faiss.IndexBinaryFlat`.
+
+    Distances are small integers, so many passages share one, and ids decide between all those at the k-th
+    distance. A first search fetches more than k hits. For queries whose last hit is still at the k-th
+    distance, a second one finds all passages within it.
+
+    Args:
+        shards: [rows, bytes] each, the passages' bits; they may be memory-mapped and are read in blocks.
+        queries: [queries, bytes].
+        top_k: Hits kept for each query.
+        ids: Arrow strings, the passages' ids, by which ties are ordered.
+        bar: Counts queries.
+        memory_mb: Limit of the memory used for hits, in 10^6 bytes; None is that of `GROUP` queries.
+
+    Returns:
+        [queries, min(top_k, rows)]; scores are minus the distances.
+    """
+    n = sum(map(len, shards))
+    k = min(top_k, n)
+    fetched = min(2 * k + SPARE, n)
+    ranking = Ranking(np.empty((len(queries), k), np.int64), np.empty((len(queries), k), np.float32))
+    size = GROUP if memory_mb is None else min(max(memory_mb * 1_000_000 // (48 * fetched), 1), GROUP)
+    bits = queries.view(np.uint8)
+    for start in range(0, len(bits), size):
+        group = np.ascontiguousarray(bits[start : start + size])
+        rows, distances = _nearest_bits(shards, group, fetched)
+        kth = distances[:, k - 1]
+        undecided = np.flatnonzero(distances[:, -1] == kth) if fetched < n else np.empty(0, np.int64)
+        within = distances <= kth[:, None]
+        within[undecided] = False
+        query, column = np.nonzero(within)
+        found = [(query, rows[query, column], distances[query, column])]
+        found += _within(shards, group, undecided, kth)
+        of_query, of_rows, apart = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        order = np.argsort(of_query, kind="stable")
+        scores = 0 - apart[order].astype(np.float32)
+        best = scoring.rank_pairs(of_rows[order], scores, of_query[order], len(group), k, ids)
+        part = slice(start, start + size)
+        ranking.passages[part], ranking.scores[part] = best.passages, best.scores
+        bar.update(len(group))
+    return ranking
+
+
+def _nearest_bits(shards: tuple[Array, ...], queries: Array, k: int) -> tuple[Int64, Array]:
+    """The nearest k rows of each query, int64 [queries, k], and their distances, ascending.
+
+    Of the rows at the largest of these distances, it has any.
+    """
+    rows = np.empty((len(queries), 0), np.int64)
+    distances = np.empty((len(queries), 0), np.int32)
+    for first, index in _blocks(shards):
+        own, places = index.search(queries, min(k, index.ntotal))
+        rows = np.concatenate([rows, places + first], axis=1)
+        distances = np.concatenate([distances, own], axis=1)
+        order = np.argsort(distances, axis=1, kind="stable")[:, :k]
+        rows = np.take_along_axis(rows, order, axis=1)
+        distances = np.take_along_axis(distances, order, axis=1)
+    return rows, distances
+
+
+def _within(
+    shards: tuple[Array, ...], queries: Array, chosen: Int64, radii: Array
+) -> Iterator[tuple[Int64, Int64, Array]]:
+    """For some of the queries all rows within each one's radius: numbers of queries, rows, distances."""
+    for first, index in _blocks(shards) if len(chosen) else ():
+        for radius in np.unique(radii[chosen]):  # Faiss searches all queries of a call with one radius
+            part = chosen[radii[chosen] == radius]
+            ends, distances, places = index.range_search(queries[part], int(radius) + 1)  # below, not within
+            yield np.repeat(part, np.diff(ends.astype(np.int64))), places + first, distances
+
+
+def _blocks(shards: tuple[Array, ...]) -> Iterator[tuple[int, faiss.IndexBinaryFlat]]:
+    """Blocks of all rows: the number of the first row, and an index of them."""
+    import faiss
+
+    row = 0
+    for shard in shards:
+        for start in range(0, len(shard), BLOCK):
+            block = np.ascontiguousarray(shard[start : start + BLOCK]).view(np.uint8)
+            index = faiss.IndexBinaryFlat(8 * block.shape[1])
+            index.add(block)
+            yield row, index
+            row += len(block)

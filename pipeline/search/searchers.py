@@ -10,18 +10,25 @@ are those of chunks, the best documents, with their ids. `index` and `search` ar
 from __future__ import annotations
 
 import functools
+import itertools
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import faiss
+import numpy as np
 import pyarrow as pa
 
 from pipeline.config import FLAT, IndexConfig, SearchConfig
 from pipeline.core import machine
 from pipeline.core.progress import Bar
-from pipeline.core.records import Embeddings, Float32, Int64, Ranking, UInt8
-from pipeline.search import exact, faiss_index, faiss_search, gpu, timing
+from pipeline.core.records import Array, Embeddings, Float32, Int64, Ranking, UInt8
+from pipeline.search import exact, faiss_index, faiss_search
 from pipeline.search.documents import Documents, rank_by_search
-from pipeline.search.similarity import Metric, for_metric
+from pipeline.search.scoring import Metric, for_metric
+
+SECONDS = 0.5  # duration of each of the three measurements of speed; at least one batch
 
 
 class StreamingSearcher:
@@ -61,11 +68,11 @@ class FlatSearcher:
         metric: Metric = "l2" if self.metric == "l2" else "inner_product"
         if documents is not None:
             return exact.exact_search(embeddings, queries, top_k, ids, metric, bar, documents=documents)
-        index = gpu.move_to_device(self.index, self.config.device, min(top_k, self.count))
+        index = faiss_search.move_to_device(self.index, self.config.device, min(top_k, self.count))
         if index is self.index:
             return exact.exact_search(embeddings, queries, top_k, ids, metric, bar)
         nearest = functools.partial(faiss_search.nearest, index, metric=metric)
-        limits = {"batch_size": self.config.batch_size, "max_hits": gpu.max_hits(top_k)}
+        limits = {"batch_size": self.config.batch_size, "max_hits": faiss_search.max_hits(top_k)}
         return exact.exact_search_via(nearest, embeddings, queries, top_k, ids, metric, bar, **limits)
 
 
@@ -82,7 +89,9 @@ class ApproximateSearcher:
         self.memory_mb = round(max(grown, size / 1e6), 3)
         faiss_index.set_search_parameters(self.on_cpu, index.factory, search.parameters)
         self.count, self.dimension = self.on_cpu.ntotal, self.on_cpu.d
-        self.index = gpu.move_to_device(self.on_cpu, search.device, min(search.top_k + 1, self.count))
+        self.index = faiss_search.move_to_device(
+            self.on_cpu, search.device, min(search.top_k + 1, self.count)
+        )
 
     def search(
         self, queries: Float32, ids: pa.ChunkedArray, bar: Bar, documents: Documents | None = None
@@ -103,13 +112,13 @@ class ApproximateSearcher:
         )
 
     def measure(self, queries: Float32) -> dict[str, Any]:
-        """What a search costs: memory in 10^6 bytes or the name of the GPU, and `timing.time_searches`."""
+        """What a search costs: memory in 10^6 bytes or the name of the GPU, and `time_searches`."""
         queries, k = for_metric(queries, self.metric), min(self.config.top_k, self.count)
         search = functools.partial(faiss_search.nearest, self.index, k=k, metric=self.metric)
         on_gpu = self.index is not self.on_cpu
-        number = gpu.choose_gpu(self.config.device, gpu.count_gpus())
+        number = faiss_search.choose_gpu(self.config.device, faiss_search.count_gpus())
         where = {"device": f"cuda:{number}"} if on_gpu else {"memory_mb": self.memory_mb}
-        return {**where, **timing.time_searches(search, queries, self.config.batch_size, on_gpu)}
+        return {**where, **time_searches(search, queries, self.config.batch_size, on_gpu)}
 
 
 def open_searcher(
@@ -121,3 +130,59 @@ def open_searcher(
 
 
 Searcher = StreamingSearcher | FlatSearcher | ApproximateSearcher
+
+
+def time_searches(
+    search: Callable[[Any], object],
+    queries: Array,
+    batch_size: int,
+    on_gpu: bool = False,
+) -> dict[str, Any]:
+    """Time searches of an index.
+
+    Args:
+        search: Searches the index for some rows of `queries`.
+        queries: float32 [queries, dimension], at least one.
+        batch_size: Queries searched at once.
+        on_gpu: Whether the index is on a GPU, so that the number of threads does not matter.
+
+    Returns:
+        `queries_per_second` of batches, and `latency_ms` with `median`, `p95` and `p99` of single queries,
+        both on all threads; and unless `on_gpu`, the number of `threads` and `queries_per_second_one_thread`.
+    """
+    search(queries[:1])  # the first call reads and builds what later ones reuse
+    times = [seconds for _, seconds in _timed_batches(search, queries, 1)]
+    median, p95, p99 = np.percentile(times, (50, 95, 99)) * 1000
+    figures = {
+        "queries_per_second": round(_queries_per_second(search, queries, batch_size), 1),
+        "latency_ms": {"median": round(median, 4), "p95": round(p95, 4), "p99": round(p99, 4)},
+    }
+    if on_gpu:
+        return figures
+    threads = faiss.omp_get_max_threads()
+    try:
+        faiss.omp_set_num_threads(1)
+        one_thread = _queries_per_second(search, queries, batch_size)
+    finally:
+        faiss.omp_set_num_threads(threads)
+    return {**figures, "threads": threads, "queries_per_second_one_thread": round(one_thread, 1)}
+
+
+def _queries_per_second(search: Callable[[Any], object], queries: Array, batch_size: int) -> float:
+    counts, times = zip(*_timed_batches(search, queries, batch_size), strict=True)
+    return float(sum(counts) / sum(times))
+
+
+def _timed_batches(
+    search: Callable[[Any], object], queries: Array, batch_size: int
+) -> Iterator[tuple[int, float]]:
+    """Searches batches of the queries in turn until `SECONDS` are over; yields their sizes and seconds."""
+    until = time.perf_counter() + SECONDS
+    for start in itertools.cycle(range(0, len(queries), batch_size)):
+        batch = queries[start : start + batch_size]
+        started = time.perf_counter()
+        search(batch)
+        ended = time.perf_counter()
+        yield len(batch), ended - started
+        if ended > until:
+            return

@@ -14,9 +14,7 @@ from pydantic import ValidationError
 from pipeline.config import BACKENDS
 from pipeline.core import extras, machine
 from pipeline.core.errors import InputError
-from pipeline.encoders import choice, prepared_keys, resolve
-from pipeline.encoders.native import abilities
-from pipeline.kernels.int16 import PANEL
+from pipeline.encoders import choice, resolve
 from pipeline.models import resolution
 
 
@@ -108,7 +106,7 @@ def test_an_extra_that_a_setting_needs_is_named(
     monkeypatch.setattr(extras, "is_installed", lambda package: False)
     settings = BACKENDS.make(name=str(bge_folder), backend="openvino")
     with pytest.raises(InputError, match=r"openvino needs the package openvino.*scripts/setup openvino"):
-        prepared_keys(settings, resolve(settings))
+        settings.prepared_recipe(resolve(settings))
     monkeypatch.setattr(extras, "_SETUP", tmp_path / "setup")
     with pytest.raises(InputError, match=r"Run pip install 'benchmarco\[ray\]'"):
         extras.require("ray", "ray", "engine.kind: ray")
@@ -137,7 +135,3 @@ def test_the_next_is_taken_for_models_that_the_kernels_do_not_compute(
     if backend == "flag":
         shutil.rmtree(folder / "1_Pooling")  # then a decoder's vector is that of its last token
     assert take(name=str(folder)) == (backend, "fp32")
-
-
-def test_the_widths_that_are_known_are_those_of_the_kernels() -> None:
-    assert abilities.WIDTH == PANEL

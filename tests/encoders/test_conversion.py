@@ -20,7 +20,7 @@ def test_what_lies_in_the_working_directory_is_not_run(
     (tmp_path / f"{name}.py").write_text("raise SystemExit('another')\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     said = run_in_subprocess(
-        "pipeline.encoders.native.packing", ["nowhere", "out.npz", "{}"], tmp_path / "out.npz"
+        "pipeline.encoders.native_packing", ["nowhere", "out.npz", "{}"], tmp_path / "out.npz"
     )
     assert said is not None
     assert "Settings.__new__() missing" in said

@@ -19,14 +19,15 @@ from pipeline.core import machine
 from pipeline.core.errors import InputError
 from pipeline.core.progress import silent
 from pipeline.core.records import Float32
-from pipeline.encoders import Model, open_encoder, prepared_keys, resolve
+from pipeline.encoders import Model, prepared_keys, resolve
+from pipeline.encoders import native as native_backend
+from pipeline.encoders import native_packing as packing
 from pipeline.encoders.batching import TokenBatch, encode
 from pipeline.encoders.conversion import Settings
-from pipeline.encoders.native import abilities, architectures, packing
-from pipeline.encoders.native.backend import NativeBackend
-from pipeline.encoders.native.packed_model import PackedModel
-from pipeline.encoders.native.reference import Fp32Model
+from pipeline.encoders.native import NativeBackend
 from pipeline.encoders.usage import Usage
+from pipeline.native import architectures, vectors
+from pipeline.native.vectors import Fp32Model, PackedModel
 from pipeline.storage.store import Store
 
 pytestmark = pytest.mark.usefixtures("quick_conversion")
@@ -53,7 +54,7 @@ def backend(folder: Path | str, store: Store, **settings: Any) -> NativeBackend:
     config = BACKENDS.make(name=str(folder), backend="native", precision="int16", **settings)
     model = resolve(config)
     assert isinstance(model, Model)
-    return open_encoder(config, model, store).backend
+    return config.load(model, config.prepare(model, store).folder)
 
 
 def encoded(
@@ -80,7 +81,7 @@ def test_a_first_token_s_state_is_the_same_whether_the_others_are_wanted_or_not(
     from transformers import BertConfig, BertModel
 
     torch.manual_seed(0)
-    np.savez(tmp_path / "w.npz", **packing.network_arrays(BertModel(BertConfig(**SHAPE))))
+    np.savez(tmp_path / "w.npz", **vectors.network_arrays(BertModel(BertConfig(**SHAPE))))
     network, generator = PackedModel(tmp_path / "w.npz", "cls"), np.random.default_rng(0)
     for tokens in range(1, 130):
         ids = generator.integers(0, SHAPE["vocab_size"], (2000 // tokens, tokens))
@@ -149,8 +150,8 @@ def test_every_network_and_pooling_is_torch_s(
         reference = Fp32Model(weights, pooling)
         native.network = PackedModel(weights, pooling)
         with silent("", None, "") as bar:
-            vectors = encode(native, texts, 290, Usage(), bar)
-        for text, vector in zip(texts, vectors, strict=True):
+            found = encode(native, texts, 290, Usage(), bar)
+        for text, vector in zip(texts, found, strict=True):
             ids = torch.tensor([native.tokenizer.encode(text).ids[:290]])
             with torch.inference_mode():
                 hidden = body(ids, torch.ones_like(ids)).last_hidden_state[0].numpy()
@@ -164,7 +165,7 @@ def test_the_types_that_are_known_are_those_that_are_taken_apart() -> None:
     from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
 
     taken = {name.rpartition(".")[2] for name in architectures.ARCHITECTURES}
-    assert {MODEL_MAPPING_NAMES[kind] for kind in abilities.TYPES} == taken
+    assert {MODEL_MAPPING_NAMES[kind] for kind in native_backend.TYPES} == taken
 
 
 def other_models() -> dict[str, tuple[Callable[[], Any], str]]:
@@ -206,12 +207,12 @@ def test_it_is_compiled_once_and_what_is_kept_gives_the_same_vectors(
         "import hashlib\n"
         "from pathlib import Path\n"
         "import numpy as np\n"
-        "from pipeline.encoders.native import forward, packed_model\n"
+        "from pipeline.native import forward, vectors\n"
         "forward.compile_forward()\n"
         "before = forward.forward.signatures\n"
-        f"network = packed_model.PackedModel(Path({str(weights)!r}), 'mean')\n"
-        "vectors = network.vectors(np.arange(1000, 1400).reshape(4, 100), np.ones((4, 100), np.int64))\n"
-        "print(hashlib.sha256(vectors).hexdigest())\n"
+        f"network = vectors.PackedModel(Path({str(weights)!r}), 'mean')\n"
+        "found = network.vectors(np.arange(1000, 1400).reshape(4, 100), np.ones((4, 100), np.int64))\n"
+        "print(hashlib.sha256(found).hexdigest())\n"
         "hits = sum(forward.forward.stats.cache_hits.values())\n"
         "print(len(before), forward.forward.signatures == before, hits)\n"
     )

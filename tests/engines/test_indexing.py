@@ -18,7 +18,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.progress import silent
 from pipeline.core.records import Embeddings, Float32, Ranking
 from pipeline.engines import jobs
-from pipeline.search import exact, faiss_index, timing
+from pipeline.search import exact, faiss_index, searchers
 from pipeline.storage import vector_shards
 
 ROWS, K = 101, 7
@@ -144,7 +144,7 @@ def manifest(folder: Path, stage: str) -> dict[str, Any]:
 def test_a_run_keeps_the_shards_that_are_whole_and_measures_them_together(
     workplace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(timing, "SECONDS", 0.01)
+    monkeypatch.setattr(searchers, "SECONDS", 0.01)
     metrics = run(workplace, "index.factory=HNSW8")
     built, asked = manifest(workplace, "index"), manifest(workplace, "search")
     assert sorted(built["files"]) == [f"index-{number}.faiss" for number in range(3)]

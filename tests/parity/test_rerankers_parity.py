@@ -10,15 +10,9 @@ import numpy as np
 import pytest
 
 from pipeline.core.records import Float32
-from pipeline.encoders.pairs.flag_rerankers import (
-    DECODER,
-    ENCODER,
-    LAYERWISE,
-    LIGHTWEIGHT,
-    repair_classes,
-    repair_network,
-)
-from pipeline.encoders.pairs.scorer import Pair
+from pipeline.rerankers.flag import DECODER, ENCODER, LAYERWISE, LIGHTWEIGHT
+from pipeline.rerankers.flag_classes import repair_classes, repair_network
+from pipeline.rerankers.pairs import Pair
 
 
 @pytest.mark.parametrize(

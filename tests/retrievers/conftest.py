@@ -29,7 +29,7 @@ class SharedWordsSettings(RerankSettings):
 
 
 class SharedWords:
-    """See `pipeline.encoders.pairs.Scorer`."""
+    """See `pipeline.rerankers.Scorer`."""
 
     scored: ClassVar[list[tuple[str, str]]] = []
 

@@ -7,7 +7,7 @@ import pytest
 
 from pipeline.metrics.names import parse_measures
 from pipeline.metrics.statistics import mean_interval
-from pipeline.search import against_exact
+from pipeline.search import exact
 
 EXACT = np.array([[1, 2, 3, 4], [5, 6, 7, 8]])
 FOUND = np.array([[2, 1, 9, 3], [8, 0, -1, -1]])
@@ -18,30 +18,28 @@ FOUND = np.array([[2, 1, 9, 3], [8, 0, -1, -1]])
     [(1, 0.0), (2, (2 / 2 + 0) / 2), (3, (2 / 3 + 0) / 2), (4, (3 / 4 + 1 / 4) / 2), (9, 0.5)],
 )
 def test_overlap_is_the_share_of_exact_hits_found(cutoff: int, expected: float) -> None:
-    assert against_exact.overlap(FOUND, EXACT, cutoff) == pytest.approx(expected)
+    assert exact.overlap(FOUND, EXACT, cutoff) == pytest.approx(expected)
 
 
 def test_overlap_of_short_rankings_is_of_what_there_is() -> None:
     short = np.array([[3, 1, -1], [2, -1, -1]])
-    assert against_exact.overlap(short, short, 3) == 1
-    assert against_exact.overlap(np.array([[3, -1, -1], [-1, -1, -1]]), short, 3) == pytest.approx(
-        (1 / 2 + 0) / 2
-    )
+    assert exact.overlap(short, short, 3) == 1
+    assert exact.overlap(np.array([[3, -1, -1], [-1, -1, -1]]), short, 3) == pytest.approx((1 / 2 + 0) / 2)
 
 
 def test_change_is_of_means_and_its_interval_of_pairs() -> None:
     generator = np.random.default_rng(0)
-    exact = generator.random((200, 2))
-    values = exact - [0.1, 0]  # one measure loses 0.1 for every query: no interval without a width
+    best = generator.random((200, 2))
+    values = best - [0.1, 0]  # one measure loses 0.1 for every query: no interval without a width
     measures = parse_measures("ndcg@2,map")
-    made = against_exact.compare_with_exact(FOUND, EXACT, measures, values, exact)
+    made = exact.compare_with_exact(FOUND, EXACT, measures, values, best)
     assert list(made["overlap"]) == ["2", "4"]
     change = made["change"]["ndcg@2"]
-    assert change["exact"] == pytest.approx(exact[:, 0].mean())
+    assert change["exact"] == pytest.approx(best[:, 0].mean())
     assert change["difference"] == pytest.approx(-0.1)
     assert made["change"]["map"]["difference"] == 0
     noisy = values + generator.normal(0, 0.1, values.shape)
-    low, high = mean_interval(noisy - exact)
-    change = against_exact.compare_with_exact(FOUND, EXACT, measures, noisy, exact)["change"]["map"]
+    low, high = mean_interval(noisy - best)
+    change = exact.compare_with_exact(FOUND, EXACT, measures, noisy, best)["change"]["map"]
     assert (change["ci_low"], change["ci_high"]) == (low[1], high[1])
     assert change["ci_low"] < change["difference"] < change["ci_high"]

@@ -13,13 +13,13 @@ import pytest
 
 from pipeline.api import run_benchmark
 from pipeline.config.files import load_config
+from pipeline.config.model import SnowballStemmer, StopWords
 from pipeline.core.errors import InputError
 from pipeline.core.order import descending_id_rank
 from pipeline.core.progress import silent
 from pipeline.core.records import Ranking, Texts
-from pipeline.retrievers.bm25 import SnowballStemmer, StopWords
-from pipeline.search import postings
-from pipeline.search.tokenized_texts import Tokenization, TokenizedTexts, open_tokenized, save_tokenized
+from pipeline.search import bm25_index
+from pipeline.search.bm25_index import Tokenization, TokenizedTexts, open_tokenized, save_tokenized
 from pipeline.storage.artifacts import Recipe
 from pipeline.storage.store import Store
 
@@ -37,10 +37,10 @@ def strings(found: TokenizedTexts) -> list[list[str]]:
 
 
 def find(passages: list[str], queries: list[str], top_k: int, ids: list[str] | None = None) -> Ranking:
-    index = postings.build(words(passages), 0.9, 0.4)
+    index = bm25_index.build(words(passages), 0.9, 0.4)
     names = pa.chunked_array([pa.array(ids or [str(row) for row in range(len(passages))])])
     with silent("", None, "") as bar:
-        return postings.search(index, words(queries), top_k, descending_id_rank(names), bar)
+        return bm25_index.search(index, words(queries), top_k, descending_id_rank(names), bar)
 
 
 def test_words_are_two_letters_or_more_in_lower_case() -> None:
@@ -125,7 +125,7 @@ def test_scores_and_passages_equal_bm25s_s(root: Path) -> None:
 
 def test_passages_without_any_word_are_refused() -> None:
     with pytest.raises(InputError, match="none of 2 passages holds a word"):
-        postings.build(words(["", "?"]), 0.9, 0.4)
+        bm25_index.build(words(["", "?"]), 0.9, 0.4)
 
 
 CONFIG = """

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from pipeline.core import machine
 from pipeline.core.progress import Bar, silent
 from pipeline.core.records import Array, Embeddings, Float32, Int64, Ranking, TokenEmbeddings
 from pipeline.search import (
@@ -20,12 +19,11 @@ from pipeline.search import (
     exact,
     faiss_index,
     maxsim,
-    product,
+    scan,
     searchers,
-    streaming_scan,
 )
 from pipeline.search.documents import Documents, rank_by_search
-from pipeline.search.similarity import Metric, unit_vectors
+from pipeline.search.scoring import Metric, unit_vectors
 
 METRICS: tuple[Metric, ...] = ("inner_product", "cosine", "l2")
 
@@ -91,17 +89,14 @@ def test_equals_scores_of_every_chunk_with_ties(
     assert same(search(rows, queries, k, metric, of), plain(scores_of(rows, queries, metric), of, k))
 
 
-@pytest.mark.parametrize("enough", [np.inf, 0.0], ids=["float32", "int16"])
 @pytest.mark.parametrize("mean", [False, True])
 @pytest.mark.parametrize("metric", METRICS)
 def test_equals_scores_of_every_chunk_however_the_work_is_cut(
-    metric: Metric, mean: bool, enough: float, monkeypatch: pytest.MonkeyPatch
+    metric: Metric, mean: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Documents reach over several blocks, and pairs are scored in pieces; many tie."""
-    monkeypatch.setattr(machine, "has_vnni", lambda: True)
-    monkeypatch.setattr(product, "ENOUGH", enough)
-    monkeypatch.setattr(streaming_scan, "QUERIES", 20)
-    monkeypatch.setattr(streaming_scan, "BLOCK", 300)
+    monkeypatch.setattr(scan, "QUERIES", 20)
+    monkeypatch.setattr(scan, "BLOCK", 300)
     monkeypatch.setattr(candidates, "SPARE", 16)
     monkeypatch.setattr(documents, "PAIRS", 500)
     generator = np.random.default_rng(0)

@@ -19,16 +19,16 @@ from pipeline.core import machine
 from pipeline.core.progress import silent
 from pipeline.core.records import Embeddings, Float32, Ranking, VectorForm
 from pipeline.engines.jobs import merge
+from pipeline.native.nearest import dense
 from pipeline.search import (
     candidates,
     exact,
+    faiss_search,
     filtered_scan,
-    gpu,
-    integer_kernels,
-    product,
-    streaming_scan,
+    scan,
+    scoring,
 )
-from pipeline.search.similarity import Metric, unit_vectors
+from pipeline.search.scoring import Metric, unit_vectors
 from pipeline.storage import vector_shards
 from pipeline.storage.artifacts import Recipe
 from pipeline.storage.store import Store
@@ -73,15 +73,15 @@ def same(left: Ranking, right: Ranking) -> bool:
 
 @contextlib.contextmanager
 def multiplied_in(kind: str) -> Iterator[None]:
-    """Let every search find its candidates in `float32`, `int8` or `int16`, on any processor."""
+    """Let every search find its candidates in `float32` or `int8`, on any processor."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(machine, "has_vnni", lambda: True)
-        patch.setattr(product, "ENOUGH", np.inf if kind == "float32" else 0.0)
-        patch.setattr(filtered_scan, "MANY", -1 if kind == "int16" else 2)  # int16 from the second piece on
+        patch.setattr(exact, "ENOUGH", np.inf if kind == "float32" else 0.0)
+        patch.setattr(filtered_scan, "MANY", -1 if kind == "given up" else 2)  # after the first piece
         yield
 
 
-KINDS = ("float32", "int8", "int16")
+KINDS = ("float32", "int8", "given up")
 
 
 @pytest.fixture(params=KINDS)
@@ -133,10 +133,10 @@ def test_integers_leave_every_bit_as_float32_finds_it_whatever_the_sizes(
 def test_equals_brute_force_whichever_product_finds_the_candidates(
     kernel: str, metric: Metric, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streaming_scan, "QUERIES", 20)  # more than one tile, and blocks of many sizes
-    monkeypatch.setattr(streaming_scan, "BLOCK", 700)
+    monkeypatch.setattr(scan, "QUERIES", 20)  # more than one tile, and blocks of many sizes
+    monkeypatch.setattr(scan, "BLOCK", 700)
     monkeypatch.setattr(filtered_scan, "PIECE", 700)
-    monkeypatch.setattr(filtered_scan, "ROOM", integer_kernels.ROOM)
+    monkeypatch.setattr(filtered_scan, "ROOM", dense.ROOM)
     monkeypatch.setattr(candidates, "SPARE", 16)
     generator = np.random.default_rng(0)
     rows = generator.standard_normal((5000, 24), np.float32) * generator.uniform(0.1, 10, (5000, 1)).astype(
@@ -292,11 +292,9 @@ def test_products_are_within_the_bound(seed: int, dimension: int, scale: float, 
     )
     wide, asked = rows.astype(np.float64), queries.astype(np.float64)
     half = (wide**2).sum(axis=1)[:, None] / 2 if metric == "l2" else np.zeros((30, 1))
-    for kind in (product.Float32Product, product.Int16Product):
-        made = kind(queries)
-        off = np.abs((made(rows) - half.astype(np.float32)) - (wide @ asked.T - half)).max(axis=0)
-        longest = float(product.norm_bounds(rows).max())
-        assert (off <= product.error_bound(made, longest, dimension, metric)).all()
+    off = np.abs((rows @ queries.T - half.astype(np.float32)) - (wide @ asked.T - half)).max(axis=0)
+    norms, longest = scoring.norm_bounds(queries), float(scoring.norm_bounds(rows).max())
+    assert (off <= scoring.error_bound(norms, longest, dimension, metric)).all()
 
 
 @pytest.mark.parametrize(("n", "dimension"), [(2, 2), (3000, 32)])
@@ -329,17 +327,21 @@ def test_lengths_of_any_ratio_and_numbers_that_outweigh_a_row_lose_nothing(
     assert same(best(rows, queries, 40, metric), brute_force(rows, queries, 40, metric))
 
 
-def test_int8_that_lets_too_many_pairs_pass_gives_way_to_int16() -> None:
+def test_a_filter_that_lets_too_many_pairs_pass_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     random = np.random.default_rng(3)
     rows, queries = (random.standard_normal((some, 32), np.float32) for some in (6000, 64))
     spiked = rows.copy()
     spiked[:, 0], queries[:, 0] = 100, 0
-    for vectors, narrow in ((rows, True), (spiked, False)):
-        scan = filtered_scan.FilteredScan(Embeddings((vectors,)), queries, 10, ids(6000), "inner_product")
+    monkeypatch.setattr(filtered_scan, "PIECE", 1000)
+    for vectors, is_useful in ((rows, True), (spiked, False)):
+        found = filtered_scan.FilteredScan(Embeddings((vectors,)), queries, 10, ids(6000), "inner_product")
         with silent("", None, "") as bar:
-            scan.collect(1000, 2, bar)
-        assert scan.narrow == narrow
-        assert same(scan.candidates.best_hits(), brute_force(vectors, queries, 10, "inner_product"))
+            assert found.collect(1000, 2, bar) == is_useful
+        with multiplied_in("int8"):
+            assert same(
+                best(vectors, queries, 10, "inner_product"),
+                brute_force(vectors, queries, 10, "inner_product"),
+            )
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -368,7 +370,7 @@ def test_no_more_hits_are_asked_of_another_search_than_it_gives() -> None:
         return index.search(some, most)[::-1]
 
     for top_k in (1000, 1023, 1024, 2048):
-        how = {"max_hits": gpu.max_hits(top_k)}
+        how = {"max_hits": faiss_search.max_hits(top_k)}
         with silent("", None, "") as bar:
             found = exact.exact_search_via(
                 find, Embeddings((rows,)), rows[:3], top_k, ids(3000), "inner_product", bar, **how

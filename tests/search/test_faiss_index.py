@@ -17,8 +17,8 @@ from pipeline.core import machine
 from pipeline.core.errors import InputError
 from pipeline.core.progress import silent
 from pipeline.core.records import Embeddings, Float32, Ranking
-from pipeline.search import faiss_index, faiss_search, gpu
-from pipeline.search.similarity import Metric, unit_vectors
+from pipeline.search import faiss_index, faiss_search
+from pipeline.search.scoring import Metric, unit_vectors
 
 METRICS: tuple[Metric, ...] = ("inner_product", "cosine", "l2")
 
@@ -88,7 +88,7 @@ class OnGpu:
         self.index, self.ntotal = index, index.ntotal
 
     def search(self, queries: Float32, k: int) -> Any:
-        assert k <= gpu.MAX_HITS
+        assert k <= faiss_search.MAX_HITS
         return self.index.search(queries, k)
 
 

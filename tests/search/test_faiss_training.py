@@ -12,7 +12,7 @@ import faiss
 import numpy as np
 import pytest
 
-from pipeline.search import faiss_training
+from pipeline.search import faiss_index
 
 DIMENSION = 16
 FACTORIES = {
@@ -25,7 +25,7 @@ FACTORIES = {
 
 @pytest.mark.parametrize(("factory", "expected"), FACTORIES.items())
 def test_faiss_trains_on_as_many_and_not_on_fewer(factory: str, expected: int) -> None:
-    needed = faiss_training.least_training_rows(faiss.index_factory(DIMENSION, factory))
+    needed = faiss_index.least_training_rows(faiss.index_factory(DIMENSION, factory))
     assert needed == expected
     vectors = np.random.default_rng(0).standard_normal((needed, DIMENSION)).astype(np.float32)
     faiss.index_factory(DIMENSION, factory).train(vectors)
@@ -57,7 +57,7 @@ def at_exit(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[object, ...]
     """What is called at the end of the process; meanwhile bars are refreshed often, and Ctrl-C is heeded."""
     calls: list[tuple[object, ...]] = []
     monkeypatch.setattr(atexit, "register", lambda *call: calls.append(call))
-    monkeypatch.setattr(faiss_training, "TICK", 0.01)
+    monkeypatch.setattr(faiss_index, "TICK", 0.01)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield calls
     signal.signal(signal.SIGINT, before)
@@ -66,10 +66,10 @@ def at_exit(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[object, ...]
 def test_an_interruption_does_not_wait_for_the_training(
     at_exit: list[tuple[object, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(faiss_training, "STOPPING", 0.01)
+    monkeypatch.setattr(faiss_index, "STOPPING", 0.01)
     ended = threading.Event()
     with pytest.raises(KeyboardInterrupt):
-        faiss_training.train(Untrained(ended), np.zeros((1, 1), np.float32), Interrupting())
+        faiss_index.train(Untrained(ended), np.zeros((1, 1), np.float32), Interrupting())
     ended.set()
     assert at_exit == [(os._exit, 130)]
 
@@ -91,6 +91,6 @@ def test_a_training_that_stops_in_time_leaves_nothing_behind(at_exit: list[tuple
             super().update(n)
 
     with pytest.raises(KeyboardInterrupt):
-        faiss_training.train(Trained(ended), np.zeros((1, 1), np.float32), Stopping())
+        faiss_index.train(Trained(ended), np.zeros((1, 1), np.float32), Stopping())
     assert at_exit == []
     faiss.index_factory(DIMENSION, "IVF8,Flat").train(np.eye(DIMENSION, dtype=np.float32))

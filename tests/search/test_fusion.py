@@ -17,7 +17,7 @@ from pipeline.core.progress import silent
 from pipeline.core.records import Qrels, Ranking
 from pipeline.metrics.names import parse_measure
 from pipeline.metrics.scoring import compute_measures
-from pipeline.search import fusion, fusion_weights
+from pipeline.search import fusion
 from pipeline.search.fusion import Fusion, fuse
 
 IDS = pa.chunked_array([["a", "b", "c", "d"]])
@@ -121,21 +121,21 @@ def test_blocks_of_queries_change_nothing(first: list[Any], second: list[Any]) -
 
 def test_the_grid_has_every_weight_once_and_begins_with_equal_ones() -> None:
     for rankings, points in ((2, 11), (3, 66), (6, 252)):
-        grid = fusion_weights.grid(rankings)
+        grid = fusion.grid(rankings)
         assert grid.shape == (points, rankings)
         assert len({tuple(point) for point in grid.round(9)}) == points
         assert np.allclose(grid.sum(axis=1), 1)
-    assert fusion_weights.grid(2)[0].tolist() == [0.5, 0.5]
+    assert fusion.grid(2)[0].tolist() == [0.5, 0.5]
 
 
 def test_folds_do_not_depend_on_the_order_of_queries() -> None:
     ids = [f"q{number}" for number in range(11)]
-    folds = fusion_weights.folds_of(pa.chunked_array([ids]), 5)
+    folds = fusion.folds_of(pa.chunked_array([ids]), 5)
     assert np.bincount(folds).tolist() == [3, 2, 2, 2, 2]
-    back = fusion_weights.folds_of(pa.chunked_array([ids[::-1]]), 5)
+    back = fusion.folds_of(pa.chunked_array([ids[::-1]]), 5)
     assert back[::-1].tolist() == folds.tolist()
     with pytest.raises(InputError, match="two queries"):
-        fusion_weights.folds_of(pa.chunked_array([["q"]]), 5)
+        fusion.folds_of(pa.chunked_array([["q"]]), 5)
 
 
 def test_no_query_is_scored_by_weights_that_have_seen_it() -> None:
@@ -148,9 +148,7 @@ def test_no_query_is_scored_by_weights_that_have_seen_it() -> None:
     def tuned(relevant: list[int]) -> list[list[float]]:
         qrels = Qrels(np.arange(4), np.array(relevant), np.ones(4, np.int64))
         with silent("", None, "") as bar:
-            found = fusion_weights.tune(
-                rankings, method, parse_measure("mrr@1"), qrels, folds, ID_RANK, None, bar
-            )
+            found = fusion.tune(rankings, method, parse_measure("mrr@1"), qrels, folds, ID_RANK, None, bar)
         joined = fuse(rankings, method, found.by_query, ID_RANK)
         assert compute_measures(joined, qrels, 4, [parse_measure("mrr@1")]).shape == (4, 1)
         facts = found.facts()

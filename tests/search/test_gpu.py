@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pipeline.core.errors import InputError
-from pipeline.search import gpu
+from pipeline.search import faiss_search
 
 
 @pytest.mark.parametrize(
@@ -17,19 +17,19 @@ from pipeline.search import gpu
 def test_a_gpu_is_used_where_there_is_one_and_it_is_not_declined(
     device: str, gpus: int, chosen: int | None
 ) -> None:
-    assert gpu.choose_gpu(device, gpus) == chosen
+    assert faiss_search.choose_gpu(device, gpus) == chosen
 
 
 @pytest.mark.parametrize(("device", "gpus"), [("cuda", 0), ("cuda:2", 2)])
 def test_a_gpu_that_is_not_there_is_refused(device: str, gpus: int) -> None:
     with pytest.raises(InputError, match=rf"search\.device: {device}, and faiss sees {gpus} GPUs"):
-        gpu.choose_gpu(device, gpus)
+        faiss_search.choose_gpu(device, gpus)
 
 
 def test_the_cpu_searches_the_index_itself() -> None:
     index = faiss.IndexFlatIP(2)
     index.add(np.ones((1, 2), np.float32))
-    assert gpu.move_to_device(index, "cpu", 10) is index
+    assert faiss_search.move_to_device(index, "cpu", 10) is index
 
 
 @pytest.mark.parametrize(
@@ -39,16 +39,16 @@ def test_the_cpu_searches_the_index_itself() -> None:
 def test_what_a_gpu_would_refuse_is_searched_on_the_cpu_or_refused(
     hits: int, nprobe: int, said: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(gpu, "count_gpus", lambda: 1)
+    monkeypatch.setattr(faiss_search, "count_gpus", lambda: 1)
     index = faiss.IndexIVFFlat(faiss.IndexFlatIP(2), 2, 4096)
     index.nprobe = nprobe
-    assert gpu.move_to_device(index, "auto", hits) is index
+    assert faiss_search.move_to_device(index, "auto", hits) is index
     assert said in caplog.text
     with pytest.raises(InputError, match=rf"search\.device: cuda: .*{said}"):
-        gpu.move_to_device(index, "cuda", hits)
+        faiss_search.move_to_device(index, "cuda", hits)
 
 
 def test_as_many_hits_as_a_gpu_gives_are_no_reason_to_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu, "count_gpus", lambda: 1)
-    monkeypatch.setattr(gpu, "_copy_to_gpu", lambda index, number: "copy")
-    assert gpu.move_to_device(faiss.IndexFlatIP(2), "cuda", 2048) == "copy"
+    monkeypatch.setattr(faiss_search, "count_gpus", lambda: 1)
+    monkeypatch.setattr(faiss_search, "_copy_to_gpu", lambda index, number: "copy")
+    assert faiss_search.move_to_device(faiss.IndexFlatIP(2), "cuda", 2048) == "copy"

@@ -12,6 +12,7 @@ from pipeline.core import machine
 from pipeline.core.order import descending_id_rank
 from pipeline.core.progress import silent
 from pipeline.core.records import Float64, Int64, Ragged, Ranking
+from pipeline.native import nearest
 from pipeline.search import inverted_index
 
 WORDS = 12
@@ -69,7 +70,7 @@ def test_hits_equal_brute_force(
 def many() -> tuple[Ragged, Ragged]:
     """More passages than a block holds, with weights whose sums are not exact."""
     random = np.random.default_rng(0)
-    sizes = (inverted_index.BLOCK + 500, 20)
+    sizes = (nearest.sparse.BLOCK + 500, 20)
     chosen = [random.random((size, WORDS)) < 0.4 for size in sizes]
     rows = []
     for mask in chosen:

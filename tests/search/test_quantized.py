@@ -16,7 +16,7 @@ from pipeline.core.order import sort_hits_by_id
 from pipeline.core.progress import silent
 from pipeline.core.records import Array, Float32, Ranking
 from pipeline.run.benchmark import Benchmark
-from pipeline.search import hamming
+from pipeline.search import quantized
 from pipeline.search.quantized import QuantizedVectors
 from pipeline.storage.store import Store
 from pipeline.storage.vector_forms import quantize_binary, quantize_int8, unpack_binary
@@ -49,14 +49,14 @@ def test_bits_are_found_by_their_distance(
     n: int, size: int, k: int, memory_mb: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One byte gives hundreds of ties at the last rank; small blocks and little room, every path."""
-    monkeypatch.setattr(hamming, "BLOCK", 1000)
-    monkeypatch.setattr(hamming, "SPARE", hamming.CHUNK)
+    monkeypatch.setattr(quantized, "BLOCK", 1000)
+    monkeypatch.setattr(quantized, "SPARE", 2)
     generator = np.random.default_rng(size)
     rows, queries = (generator.integers(0, 256, (count, size), np.uint8) for count in (n, 11))
     expected = -np.bitwise_count(queries[:, None] ^ rows[None]).sum(axis=2, dtype=np.int64)
     with silent("", None, "") as bar:
         shards = tuple(np.array_split(rows, 3))
-        found = hamming.hamming_search(shards, queries, k, ids(n), bar, memory_mb)
+        found = quantized.binary_search(shards, queries, k, ids(n), bar, memory_mb)
     assert same(found, brute_force(expected, min(k, n)))
 
 

@@ -17,7 +17,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.json_record import StageRow
 from pipeline.core.progress import silent
 from pipeline.run.benchmark import Benchmark
-from pipeline.search import gpu, timing
+from pipeline.search import faiss_search, searchers
 from pipeline.storage import vector_shards
 from pipeline.storage.store import Store
 
@@ -88,9 +88,9 @@ def test_an_approximate_index_is_measured_against_exact_search_made_once(workpla
 def test_an_index_on_a_gpu_says_so_and_nothing_of_this_machine_s_threads(
     workplace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gpu, "count_gpus", lambda: 1)
+    monkeypatch.setattr(faiss_search, "count_gpus", lambda: 1)
     monkeypatch.setattr(
-        gpu, "_copy_to_gpu", lambda index, number: faiss.clone_index(index)
+        faiss_search, "_copy_to_gpu", lambda index, number: faiss.clone_index(index)
     )  # stands in for one
     metrics = run(workplace, "index.factory='IVF4,Flat'", "search.parameters={nprobe: 4}")
     assert metrics["index"]["device"] == "cuda:0"
@@ -103,7 +103,7 @@ def test_seconds_are_what_the_benchmark_itself_costs(
     workplace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither its speed's measuring nor the exact search it is compared with: each seems to take an hour."""
-    clock, measure, late, searched = time.perf_counter, timing.time_searches, [], []
+    clock, measure, late, searched = time.perf_counter, searchers.time_searches, [], []
 
     def progress(label: str, total: int | None, unit: str) -> Any:
         searched.extend([label] if label == "search" else [])
@@ -117,8 +117,8 @@ def test_seconds_are_what_the_benchmark_itself_costs(
         return measure(*given)
 
     monkeypatch.setattr(time, "perf_counter", lambda: clock() + 3600 * len(late))
-    monkeypatch.setattr(timing, "SECONDS", 0.01)
-    monkeypatch.setattr(timing, "time_searches", measured)
+    monkeypatch.setattr(searchers, "SECONDS", 0.01)
+    monkeypatch.setattr(searchers, "time_searches", measured)
     settings = [f"cache={workplace}/indexes", f"output={workplace}/results", "search.top_k=60"]
     config = load_config(workplace / "c.yaml", [*settings, "index.factory='IVF4,Flat'"])
     metrics = api.run_benchmark(config, progress=progress).metrics

@@ -1,0 +1,255 @@
+"""The `native` backend: encoders computed in int16 by this project's kernels, without torch.
+
+It computes dense vectors, word weights of SPLADE models and of BGE-M3, and token vectors of BGE-M3.
+"""
+
+from __future__ import annotations
+
+import collections
+import logging
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from typing_extensions import override
+
+from pipeline.config.model import NativeSettings
+from pipeline.core import machine
+from pipeline.core.errors import InputError
+from pipeline.core.records import Float32, Int64, Ragged
+from pipeline.encoders import conversion
+from pipeline.encoders.agreement import Reference, TorchVectors, disagreement
+from pipeline.encoders.batching import Backend, TokenBatch
+from pipeline.encoders.m3_heads import largest_weights, refuse_missing_heads
+from pipeline.encoders.opener import Opener
+from pipeline.models.model import Model
+from pipeline.storage.artifacts import Artifact, Draft, Recipe
+from pipeline.storage.store import Store
+
+if TYPE_CHECKING:
+    from pipeline.native.vectors import PackedM3, PackedModel, PackedNetwork, PackedSplade
+
+log = logging.getLogger(__name__)
+
+SCHEMA = 7
+WEIGHTS, TOKENIZER = "weights.npz", "tokenizer.json"
+TOKENS = 512  # tokens per batch: few enough for their states to stay in the processor's cache
+PLAIN = ("bert", "roberta", "xlm-roberta", "distilbert")
+TYPES = (*PLAIN, "mpnet", "modernbert", "nomic_bert", "gte")
+"""The values of `model_type` in `config.json` of networks that the kernels compute; first those like BERT."""
+LIMITS = "BERT, RoBERTa, XLM-RoBERTa, DistilBERT and MPNet with GELU; ModernBERT, Nomic-BERT and GTE"
+INSTEAD = {"dense": "openvino", "splade": "sentence-transformers", "m3": "flag"}
+"""By network the backend to take if it cannot be packed, or gives other vectors than torch."""
+_ACTIVATIONS = ("hidden_act", "activation", "hidden_activation", "activation_function")
+
+
+def runs_here(config: Mapping[str, Any], own_code: bool) -> bool:
+    """Whether the kernels are fast here and compute a network, as far as its `config.json` tells.
+
+    With `own_code`, Python files that come with the model may run.
+    """
+    kind = config.get("model_type")
+    activation = next((config[name] for name in _ACTIVATIONS if name in config), "gelu")
+    return (
+        machine.has_vnni()
+        and kind in TYPES
+        and (activation == "gelu" or kind in ("nomic_bert", "gte"))
+        and config.get("position_embedding_type", "absolute") in ("absolute", "rope")
+        and not config.get("is_decoder")
+        and not (own_code and "auto_map" in config)
+    )
+
+
+class NativeOpener(Opener[NativeSettings, Model, Backend]):
+    """A model packed once for the kernels."""
+
+    @override
+    def suits(self, model: Model) -> bool:
+        two_chains = model.output == "sparse" and model.files.read_json("router_config.json")
+        return not two_chains and runs_here(model.config, model.trust_remote_code)
+
+    @override
+    def recipe(self, model: Model) -> Recipe:
+        return conversion.conversion_recipe(model, "native", SCHEMA, "numba")
+
+    @override
+    def prepare(self, model: Model, store: Store) -> Artifact:
+        if model.output == "multivector":
+            refuse_missing_heads(model)
+        return store.make(self.recipe(model), lambda draft: (_pack(model, draft), {}))[0]
+
+    @override
+    def load(self, settings: NativeSettings, model: Model, prepared: Path | None) -> Backend:
+        assert prepared is not None
+        loads: dict[str, Callable[[Model, Path], Backend]] = {
+            "dense": NativeBackend, "splade": NativeSpladeBackend, "m3": NativeM3Backend
+        }  # fmt: skip
+        return loads[_network(model)](model, prepared)
+
+    @override
+    def reference(self, model: Model, prepared: Path | None) -> Reference:
+        from pipeline.native.vectors import Fp32M3, Fp32Model, Fp32Splade
+
+        assert prepared is not None
+        weights, network = prepared / WEIGHTS, _network(model)
+        same: Fp32Model
+        if network == "dense":
+            same = Fp32Model(weights, model.pooling)
+        elif network == "splade":
+            same = Fp32Splade(weights)
+        else:
+            same = Fp32M3(weights, model.output, model.normalize)
+        return Reference(same.vector, "int16", _fix(model))
+
+
+def _network(model: Model) -> str:
+    """Which network is packed: that of dense vectors, a SPLADE, or BGE-M3 with the head of an output."""
+    if model.output == "dense":
+        return "dense"
+    return "splade" if model.output == "sparse" and not model.files.has_m3_heads else "m3"
+
+
+def _fix(model: Model) -> str:
+    return f"set model.backend to {INSTEAD[_network(model)]} and model.precision to fp32"
+
+
+def _pack(model: Model, draft: Draft) -> dict[str, Any]:
+    """Write the packed weights, the matrices in fp32 and the tokenizer, checked against torch's vectors."""
+    from pipeline.encoders.native_packing import TORCH_VECTORS
+    from pipeline.native.vectors import MATRICES, compile_forward
+
+    log.info("packing %s in int16, once", model.name)
+    with draft.scratch() as aside, ThreadPoolExecutor(1) as thread:
+        if model.config.get("model_type") in PLAIN:
+            thread.submit(compile_forward)  # while a subprocess packs the model
+        conversion.convert_in_subprocess(
+            model,
+            "pipeline.encoders.native_packing",
+            aside / WEIGHTS,
+            made="packed in int16",
+            allowed=LIMITS,
+            fix=_fix(model),
+        )
+        with np.load(aside / TORCH_VECTORS, allow_pickle=False) as stored:
+            expected = TorchVectors(**stored)
+        differs = disagreement(_read(model, aside / WEIGHTS).compared, expected, "int16")
+        if differs:
+            raise InputError(f"model '{model.name}' cannot be computed in int16: {differs}", fix=_fix(model))
+        conversion.keep_files(aside, draft, (WEIGHTS, TOKENIZER, *MATRICES.values()))
+    return {"name": model.name}
+
+
+def _read(model: Model, path: Path) -> PackedNetwork:
+    from pipeline.native import vectors
+
+    network = _network(model)
+    if network == "dense":
+        return vectors.PackedModel(path, model.pooling)
+    return vectors.PackedSplade(path) if network == "splade" else vectors.PackedM3(path)
+
+
+class NativeRunner:
+    """A packed network, from the folder `prepared`: every core computes a batch of its own in one thread."""
+
+    network: PackedNetwork
+
+    def __init__(self, model: Model, prepared: Path) -> None:
+        from tokenizers import Tokenizer
+
+        self.network = _read(model, prepared / WEIGHTS)
+        self.network.compile()
+        if not machine.has_vnni():
+            log.warning("int16 is not native on this CPU, which has no VNNI: slower than fp32 with openvino")
+        self.name, self.pad_id = model.name, model.pad_id
+        self.tokenizer = Tokenizer.from_file(str(prepared / TOKENIZER))
+        self.token_budget, self.width_multiple, self.computes_padding = TOKENS, 1, False
+        self.threads = machine.threads_allowed() or machine.cores()
+
+    @abstractmethod
+    def compute(self, batch: TokenBatch) -> Float32 | Ragged:
+        """The rows of a batch, as `Backend.forward` gives them; called in a thread."""
+
+    def forward(self, batches: Iterator[TokenBatch]) -> Iterator[tuple[Int64, Float32 | Ragged]]:
+        """For each batch its `rows` and what the model makes of them, in their order."""
+        busy = collections.deque[tuple[Int64, Future[Float32 | Ragged]]]()
+        with ThreadPoolExecutor(self.threads) as threads:
+            for batch in batches:
+                self._check(batch)
+                if len(busy) > self.threads:  # one batch waits, so that no thread does
+                    rows, computed = busy.popleft()
+                    yield rows, computed.result()
+                busy.append((batch.rows, threads.submit(self.compute, batch)))
+            for rows, computed in busy:
+                yield rows, computed.result()
+
+    def _check(self, batch: TokenBatch) -> None:
+        """Refuse tokens and positions that the weights have no embedding of: the kernels check no bounds."""
+        if batch.ids.max() >= self.network.vocabulary:
+            raise InputError(
+                f"the tokenizer of model '{self.name}' gives token {batch.ids.max()}, "
+                f"and its weights hold {self.network.vocabulary}",
+                fix="restore the model's files",
+            )
+        if batch.ids.shape[1] > self.network.longest:  # config.json may not declare it
+            raise InputError(
+                f"a text has {batch.ids.shape[1]} tokens, and model '{self.name}' has positions for "
+                f"{self.network.longest}",
+                fix="lower model.passage_max_length and model.query_max_length",
+            )
+
+
+class NativeBackend(NativeRunner):
+    """A packed model that gives a vector for each text."""
+
+    network: PackedModel
+
+    def __init__(self, model: Model, prepared: Path) -> None:
+        super().__init__(model, prepared)
+        self.dimension = self.network.dimension
+
+    @override
+    def compute(self, batch: TokenBatch) -> Float32:
+        return self.network.vectors(batch.ids, batch.mask)
+
+
+class NativeSpladeBackend(NativeRunner):
+    """A packed SPLADE: the words of each text, ascending, with weights above 0."""
+
+    network: PackedSplade
+
+    @override
+    def compute(self, batch: TokenBatch) -> Ragged:
+        weights = self.network.vectors(batch.ids, batch.mask)
+        rows, words = np.nonzero(weights)
+        ends = np.cumsum(np.bincount(rows, minlength=len(weights)))
+        return Ragged(ends, (words.astype(np.int32), weights[rows, words]))
+
+
+class NativeM3Backend(NativeRunner):
+    """BGE-M3 packed for one output: the words of each text with weights, or vectors of its tokens but CLS."""
+
+    network: PackedM3
+
+    def __init__(self, model: Model, prepared: Path) -> None:
+        super().__init__(model, prepared)
+        self.normalize = model.normalize
+
+    @override
+    def compute(self, batch: TokenBatch) -> Ragged:
+        numbers, texts, ids = self.network.numbers(batch.ids, batch.mask)
+        if self.network.unused is not None:
+            weights = numbers[:, 0]
+            owners = np.repeat(np.arange(len(texts) - 1), np.diff(texts))
+            kept = weights > 0
+            found = owners[kept], ids[kept], weights[kept]
+            return largest_weights(*found, self.network.unused, len(texts) - 1)
+        others = np.ones(len(numbers), bool)
+        others[texts[:-1]] = False  # CLS
+        vectors = numbers[others]
+        if self.normalize:  # as torch does it
+            lengths = np.sqrt(np.einsum("nd,nd->n", vectors, vectors))
+            vectors = vectors / np.maximum(lengths, np.float32(1e-12))[:, None]
+        return Ragged(texts[1:] - np.arange(1, len(texts)), (np.ascontiguousarray(vectors),))

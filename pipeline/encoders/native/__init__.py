@@ -1,1 +1,0 @@
-"""The native backend: this project's own kernels."""

@@ -1,0 +1,303 @@
+"""How the layers of each architecture are made: a torch network, taken apart into what the kernels read.
+
+An architecture is a function here from the network, as transformers loads it, to a `Network`, and a line of
+`ARCHITECTURES`. Layers differ in where normalization stands, in the feed-forward layer, in how the place of a
+token enters and in which tokens see each other; `Network` and `Layer` have a field for each of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pipeline.core.records import Float32
+from pipeline.native.attention import EVERYWHERE
+
+
+class Matrix(NamedTuple):
+    """A linear layer."""
+
+    weight: Float32  # [outputs, inputs]
+    bias: Float32  # [outputs]
+
+
+class Norm(NamedTuple):
+    """A layer normalization."""
+
+    weight: Float32  # [width]
+    bias: Float32  # [width]
+
+
+class Layer(NamedTuple):
+    """A layer of a network."""
+
+    query: Matrix
+    key: Matrix
+    value: Matrix
+    mixed: Matrix  # output projection of attention
+    attended: Norm | None  # after the sum of attention and its input, or before attention; None is neither
+    up: Matrix  # first feed-forward layer, which is activated
+    other: Matrix | None  # what the activated numbers are multiplied by; None for a plain feed-forward
+    down: Matrix
+    output: Norm  # after the sum of feed-forward and its input, or before the feed-forward
+    window: int = EVERYWHERE  # the largest distance of two tokens that see each other
+    table: int = 0  # which of `Network.turns` gives the angles of positions
+
+
+class Network(NamedTuple):
+    """A network, taken apart."""
+
+    words: Float32  # token embeddings [vocabulary, width]
+    positions: Float32  # position embeddings [positions, width], of no rows if there are none
+    types: Float32  # embeddings of token types [types, width]
+    embedded: Norm  # of their sum
+    layers: Sequence[Layer]
+    heads: int
+    epsilon: float
+    longest: int  # the largest number of tokens
+    padding: int = -1  # positions are counted from this id + 1, as RoBERTa's; -1 counts from 0
+    activation: str = "gelu"
+    last: Norm | None = None  # of the last hidden states, if normalization comes before attention
+    turns: Float32 | None = (
+        None  # [tables, longest, size of a head]: cosines, then sines, of rotary positions
+    )
+    biases: Float32 | None = None  # of attention [heads, 2 longest - 1], by how far a key is ahead
+
+
+def take_apart(body: Any) -> Network:
+    """The parts of a network that transformers loaded.
+
+    Raises:
+        ValueError: It is of another architecture, or some of its settings are not supported.
+    """
+    kind = f"{type(body).__module__}.{type(body).__name__}".removeprefix("transformers.models.")
+    if kind not in ARCHITECTURES:
+        raise ValueError(f"it is a {type(body).__name__}")
+    if body.config._attn_implementation not in ("sdpa", "eager"):
+        raise ValueError(f"its attention is {body.config._attn_implementation}")
+    network = ARCHITECTURES[kind](body)
+    allowed = ("gelu",) if network.layers[0].other is None else ("gelu", "silu")
+    if network.activation not in allowed:
+        raise ValueError(f"it is a {type(body).__name__} with {network.activation}")
+    return network
+
+
+def _bert(body: Any) -> Network:
+    """BERT, and RoBERTa and its kin, whose positions are counted from the padding id + 1."""
+    config, embeddings = body.config, body.embeddings
+    if config.is_decoder or getattr(config, "position_embedding_type", "absolute") != "absolute":
+        raise ValueError("it is a decoder, or its positions are not absolute")
+    counted = "Roberta" in type(body).__name__
+    padding = embeddings.padding_idx if counted else -1
+
+    def layer(module: Any) -> Layer:
+        own = module.attention.self
+        return Layer(
+            _matrix(own.query), _matrix(own.key), _matrix(own.value), _matrix(module.attention.output.dense),
+            _norm(module.attention.output.LayerNorm), _matrix(module.intermediate.dense), None,
+            _matrix(module.output.dense), _norm(module.output.LayerNorm),
+        )  # fmt: skip
+
+    positions = _array(embeddings.position_embeddings)
+    return Network(
+        words=_array(embeddings.word_embeddings),
+        positions=positions,
+        types=_array(embeddings.token_type_embeddings),
+        embedded=_norm(embeddings.LayerNorm),
+        layers=[layer(module) for module in body.encoder.layer],
+        heads=config.num_attention_heads,
+        epsilon=config.layer_norm_eps,
+        longest=len(positions) - padding - 1,
+        padding=padding,
+        activation=_named(config.hidden_act),
+    )
+
+
+def _distilbert(body: Any) -> Network:
+    """DistilBERT: BERT without token types."""
+    config, embeddings = body.config, body.embeddings
+
+    def layer(module: Any) -> Layer:
+        own = module.attention
+        return Layer(
+            _matrix(own.q_lin), _matrix(own.k_lin), _matrix(own.v_lin), _matrix(own.out_lin),
+            _norm(module.sa_layer_norm), _matrix(module.ffn.lin1), None, _matrix(module.ffn.lin2),
+            _norm(module.output_layer_norm),
+        )  # fmt: skip
+
+    words, positions = _array(embeddings.word_embeddings), _array(embeddings.position_embeddings)
+    return Network(
+        words=words,
+        positions=positions,
+        types=_zeros(words),
+        embedded=_norm(embeddings.LayerNorm),
+        layers=[layer(module) for module in body.transformer.layer],
+        heads=config.n_heads,
+        epsilon=embeddings.LayerNorm.eps,
+        longest=len(positions),
+        activation=_named(config.activation),
+    )
+
+
+def _mpnet(body: Any) -> Network:
+    """MPNet: RoBERTa without token types, with a bias of each head for the distance of two tokens."""
+    import torch
+
+    config, embeddings = body.config, body.embeddings
+
+    def layer(module: Any) -> Layer:
+        own = module.attention.attn
+        return Layer(
+            _matrix(own.q), _matrix(own.k), _matrix(own.v), _matrix(own.o), _norm(module.attention.LayerNorm),
+            _matrix(module.intermediate.dense), None, _matrix(module.output.dense),
+            _norm(module.output.LayerNorm),
+        )  # fmt: skip
+
+    words, positions = _array(embeddings.word_embeddings), _array(embeddings.position_embeddings)
+    longest = len(positions) - embeddings.padding_idx - 1
+    ahead = torch.arange(1 - longest, longest)
+    buckets = body.encoder.relative_position_bucket(ahead).numpy()
+    return Network(
+        words=words,
+        positions=positions,
+        types=_zeros(words),
+        embedded=_norm(embeddings.LayerNorm),
+        layers=[layer(module) for module in body.encoder.layer],
+        heads=config.num_attention_heads,
+        epsilon=config.layer_norm_eps,
+        longest=longest,
+        padding=embeddings.padding_idx,
+        activation=_named(config.hidden_act),
+        biases=np.ascontiguousarray(_array(body.encoder.relative_attention_bias)[buckets].T),
+    )
+
+
+def _rotary(body: Any) -> Network:
+    """Nomic-BERT and GTE: rotary positions, and a gated feed-forward."""
+    config, embeddings = body.config, body.embeddings
+
+    def layer(module: Any) -> Layer:
+        own, feed = module.self_attn, module.mlp
+        return Layer(
+            _matrix(own.q_proj), _matrix(own.k_proj), _matrix(own.v_proj), _matrix(own.o_proj),
+            _norm(module.post_attention_layernorm), _matrix(feed.gate_proj), _matrix(feed.up_proj),
+            _matrix(feed.down_proj), _norm(module.post_mlp_layernorm),
+        )  # fmt: skip
+
+    words, longest = _array(embeddings.word_embeddings), config.max_position_embeddings
+    rotary = body.rotary_emb
+    turns = _turns(rotary.rope_type, rotary.inv_freq, rotary.attention_scaling, longest)
+    types = embeddings.token_type_embeddings
+    return Network(
+        words=words,
+        positions=_zeros(words)[:0],
+        types=_zeros(words) if types is None else _array(types),
+        embedded=_norm(embeddings.LayerNorm),
+        layers=[layer(module) for module in body.layers],
+        heads=config.num_attention_heads,
+        epsilon=config.layer_norm_eps,
+        longest=longest,
+        activation=_named(config.hidden_act),
+        turns=turns[None],
+    )
+
+
+def _modernbert(body: Any) -> Network:
+    """ModernBERT: normalization first, rotary positions, a gated feed-forward, and windows in most layers."""
+    config, rotary = body.config, body.rotary_emb
+    kinds = sorted(set(config.layer_types))
+    window = {"full_attention": EVERYWHERE, "sliding_attention": config.sliding_window}
+
+    def layer(module: Any) -> Layer:
+        query, key, value = _parts(_matrix(module.attn.Wqkv), 3)
+        up, other = _parts(_matrix(module.mlp.Wi), 2)
+        norm = _norm(module.attn_norm) if hasattr(module.attn_norm, "weight") else None
+        kind = module.attention_type
+        return Layer(
+            query, key, value, _matrix(module.attn.Wo), norm, up, other, _matrix(module.mlp.Wo),
+            _norm(module.mlp_norm), window[kind], kinds.index(kind),
+        )  # fmt: skip
+
+    words, longest = _array(body.embeddings.tok_embeddings), config.max_position_embeddings
+    turns = [
+        _turns(
+            rotary.rope_type[kind],
+            getattr(rotary, f"{kind}_inv_freq"),
+            getattr(rotary, f"{kind}_attention_scaling"),
+            longest,
+        )
+        for kind in kinds
+    ]
+    return Network(
+        words=words,
+        positions=_zeros(words)[:0],
+        types=_zeros(words),
+        embedded=_norm(body.embeddings.norm),
+        layers=[layer(module) for module in body.layers],
+        heads=config.num_attention_heads,
+        epsilon=config.norm_eps,
+        longest=longest,
+        activation=_named(config.hidden_activation),
+        last=_norm(body.final_norm),
+        turns=np.stack(turns),
+    )
+
+
+ARCHITECTURES: dict[str, Callable[[Any], Network]] = {
+    "bert.modeling_bert.BertModel": _bert,
+    "roberta.modeling_roberta.RobertaModel": _bert,
+    "xlm_roberta.modeling_xlm_roberta.XLMRobertaModel": _bert,
+    "distilbert.modeling_distilbert.DistilBertModel": _distilbert,
+    "mpnet.modeling_mpnet.MPNetModel": _mpnet,
+    "nomic_bert.modeling_nomic_bert.NomicBertModel": _rotary,
+    "gte.modeling_gte.GteModel": _rotary,
+    "modernbert.modeling_modernbert.ModernBertModel": _modernbert,
+}
+"""By class of transformers the function that takes it apart.
+
+Full names are compared because a model's own Python files may define classes of the same name."""
+
+
+def _turns(kind: str, frequencies: Any, scaling: float, longest: int) -> Float32:
+    """Cosines and sines of the angles of each position, as transformers computes them."""
+    import torch
+
+    if kind not in ("default", "linear"):
+        raise ValueError(f"its rotary positions are of the type {kind}")
+    angles = torch.arange(longest)[:, None].float() * frequencies.float()
+    turns: Float32 = (torch.cat([angles.cos(), angles.sin()], dim=1) * scaling).numpy()
+    return turns
+
+
+def _parts(joined: Matrix, count: int) -> list[Matrix]:
+    """Linear layers that lie in one, one below the other."""
+    pairs = zip(np.split(joined.weight, count), np.split(joined.bias, count), strict=True)
+    return [Matrix(weight, bias) for weight, bias in pairs]
+
+
+def _matrix(module: Any) -> Matrix:
+    weight = _array(module)
+    return Matrix(
+        weight, np.zeros(len(weight), np.float32) if module.bias is None else _array(module, "bias")
+    )
+
+
+def _norm(module: Any) -> Norm:
+    weight = _array(module)
+    return Norm(weight, np.zeros_like(weight) if module.bias is None else _array(module, "bias"))
+
+
+def _array(module: Any, part: str = "weight") -> Float32:
+    array: Float32 = getattr(module, part).detach().float().numpy()
+    return array
+
+
+def _zeros(words: Float32) -> Float32:
+    """One row of zeros, as wide as embeddings."""
+    return np.zeros((1, words.shape[1]), np.float32)
+
+
+def _named(activation: Any) -> str:
+    return activation if isinstance(activation, str) else type(activation).__name__

@@ -1,0 +1,344 @@
+"""Attention computed in int16, but for softmax.
+
+Both products of attention are sums over rows, as those of linear layers: of a query and a key over the
+columns of a head, and of a query's shares and a column of values over the tokens of a text. So what is said
+in `pipeline.native.integers` holds here: queries and shares are scaled to the length ROW_LENGTH, keys and
+columns of values to at most WEIGHT_LENGTH, and no sum passes an int32, however long the text is.
+
+A text's queries, keys and values are rounded first, all heads together, as they lie in memory. Then comes one
+head after the other, with six queries at a time: their scores, by tiles with one key per lane, become shares
+by softmax, and are multiplied with the values, by tiles with one column per lane. What a tile computes beyond
+a text's last token is written to memory of its own and never read.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import float32
+
+from pipeline.core.records import Float32, Int32, Int64
+from pipeline.native.compiling import merged
+from pipeline.native.integers import ROW_LENGTH, WEIGHT_LENGTH
+from pipeline.native.registers import (
+    kept,
+    larger,
+    larger_of,
+    largest,
+    load,
+    load_sums,
+    nearest,
+    power_of_two,
+    roots,
+    sizes,
+    spread,
+    store,
+    store_pairs,
+    store_rounded,
+    total,
+    transpose,
+)
+from pipeline.native.tiles import INTEGER_WIDTH, LANES, TALL, half_int16_tile, int16_tile, narrow_int16_tile
+
+EVERYWHERE = 1 << 30  # the window of a layer whose tokens all see each other
+_LOG2_E = 1.4426950408889634  # e^x is 2^(x log2 e)
+_UNSEEN = -1e30  # score of a key that a query does not see
+_NOTHING = 1e-30  # length of a row of zeros
+
+
+class _Rows(NamedTuple):
+    """Queries or keys of a text as int16, and each head's factor in each of them."""
+
+    numbers: Any  # int16 [tokens, heads * size], laid flat
+    pairs: Any  # the same memory as int32 [tokens, heads * size / 2], laid flat
+    factors: Any  # float32 [heads, tokens]
+
+
+class _Values(NamedTuple):
+    """Values of a text as pairs of int16 of neighbouring tokens, and each column's factor."""
+
+    pairs: Any  # int32 [heads, tokens / 2, size], laid flat
+    factors: Any  # float32 [heads * size]
+    inverses: Any  # 1 / factors
+
+
+class _Scores(NamedTuple):
+    """Memory for six queries of one head."""
+
+    sums: Any  # int32 [6, tokens], and later [6, size]
+    numbers: Any  # float32 [6, tokens], laid flat
+    lanes: Any  # float32 [6, LANES], laid flat
+    shares: Any  # int16 [6, tokens], laid flat
+    pairs: Any  # the same memory as int32 [6, tokens / 2], laid flat
+    factors: Any  # float32 [LANES], of which six are used
+
+
+@merged
+def _empty_rows(tokens: int, heads: int, size: int) -> Any:
+    numbers = np.empty(tokens * heads * size, np.int16)
+    return _Rows(numbers, numbers.view(np.int32), np.empty((heads, tokens), np.float32))
+
+
+@merged
+def _round_heads(x: Float32, at: int, heads: int, size: int, length: int, place: int, rows: _Rows) -> None:
+    """Round the row of x that begins at `at` to the row `place` of `rows`.
+
+    Each head is scaled to a length, or less if its largest number fills an int16 before.
+    """
+    to = place * heads * size
+    for head in range(heads):
+        squares, most = spread(float32(0)), spread(float32(_NOTHING))
+        for j in range(0, size, LANES):
+            part = load(x, at + j)
+            squares, most = squares + part * part, larger_of(most, sizes(part))
+        factor = float32(length) / np.sqrt(total(squares) + float32(_NOTHING))
+        if length > ROW_LENGTH:
+            factor = min(factor, float32(32_767) / largest(most))
+        factors = spread(factor)
+        for j in range(0, size, LANES):
+            store_rounded(rows.numbers, to + j, load(x, at + j) * factors)
+        rows.factors[head, place] = float32(1) / factor
+        at, to = at + size, to + size
+
+
+@merged
+def _round_values(
+    x: Float32, at: int, step: int, length: int, heads: int, size: int, pairs: int, values: _Values
+) -> None:
+    """Round the values of a text, of which each column is scaled as far as WEIGHT_LENGTH and int16 allow.
+
+    Args:
+        x: The array whose row of values begins at `at`, and that of each following token `step` later.
+        at: See x.
+        step: See x.
+        length: Number of tokens.
+        heads: Number of heads.
+        size: Columns of a head.
+        pairs: Pairs of tokens that `values` has memory for.
+        values: What is written.
+    """
+    factors, inverses, columns = values.factors, values.inverses, heads * size
+    for j in range(0, columns, LANES):
+        store(factors, j, spread(float32(_NOTHING)))
+        store(inverses, j, spread(float32(_NOTHING)))
+    for token in range(length):
+        row = at + token * step
+        for j in range(0, columns, LANES):
+            part = load(x, row + j)
+            store(factors, j, load(factors, j) + part * part)
+            store(inverses, j, larger_of(load(inverses, j), sizes(part)))
+    for j in range(columns):
+        by_length, by_size = np.sqrt(factors[j]) / float32(WEIGHT_LENGTH), inverses[j] / float32(32_767)
+        factors[j] = larger(by_length, by_size)
+        inverses[j] = float32(1) / factors[j]
+    for pair in range((length + 1) // 2):
+        row, is_whole = at + 2 * pair * step, 2 * pair + 1 < length
+        following, more = row + (step if is_whole else 0), spread(float32(1) if is_whole else float32(0))
+        for head in range(heads):
+            to = (head * pairs + pair) * size
+            for j in range(0, size, LANES):
+                column = head * size + j
+                inverse = load(inverses, column)
+                second = load(x, following + column) * inverse * more
+                store_pairs(values.pairs, to + j, load(x, row + column) * inverse, second)
+
+
+@merged
+def _multiply(
+    sums: Int32,
+    n: int,
+    row: int,
+    a: Int32,
+    a_at: int,
+    a_row: int,
+    b: Int32,
+    b_at: int,
+    b_row: int,
+    count: int,
+) -> None:
+    """Six rows of pairs times n columns, a multiple of LANES, by the widest tiles that fit."""
+    j = 0
+    while j + INTEGER_WIDTH <= n:
+        int16_tile(sums, j, row, a, a_at, a_row, b, b_at + j, b_row, count)
+        j += INTEGER_WIDTH
+    if j + INTEGER_WIDTH // 2 <= n:
+        half_int16_tile(sums, j, row, a, a_at, a_row, b, b_at + j, b_row, count)
+        j += INTEGER_WIDTH // 2
+    if j < n:
+        narrow_int16_tile(sums, j, row, a, a_at, a_row, b, b_at + j, b_row, count)
+
+
+@merged
+def _scale_scores(
+    scores: _Scores, number: int, row: int, n: int, first: int, end: int, factor: Any, keys: Float32,
+    biases: Any, flat: Float32, bias: int,
+) -> None:  # fmt: skip
+    """Scores of one query from its sums, and the largest of each lane.
+
+    Args:
+        scores: Memory; its sums are read, and its numbers and `lanes` are written.
+        number: Which of the six queries.
+        row: Numbers of a row in `scores`.
+        n: Number of keys, rounded up to a multiple of LANES.
+        first: The first key that the query sees.
+        end: The key after the last one.
+        factor: Factor of the query.
+        keys: Factor of each key.
+        biases: None if there are none, for which no code is made then.
+        flat: What `_flat` made of them.
+        bias: The place in it of what is added to the first key's score, or -1 for nothing.
+    """
+    factors, best = spread(factor), spread(float32(_UNSEEN))
+    for j in range(0, n, LANES):
+        score = load_sums(scores.sums, number * row + j) * (factors * load(keys, j))
+        if biases is not None and bias >= 0:
+            score = score + load(flat, bias + j)
+        if j < first or j + LANES > end:
+            score = kept(score, first - j, end - j, float32(_UNSEEN))
+        best = larger_of(best, score)
+        store(scores.numbers, number * row + j, score)
+    store(scores.lanes, number * LANES, best)
+
+
+@merged
+def _round_shares(scores: _Scores, rows: int, row: int, n: int) -> None:
+    """Softmax of the scores of some queries, rounded: 2 to the power of the scores, whose factor has log2 e.
+
+    The largest score is subtracted first, so no power is above 1. Shares are not divided by their sum: what
+    is made of them will be, so that the mean of like values is that value, however shares were rounded.
+
+    Each step is done for all queries before the next one: a sum over the lanes of a register takes many
+    cycles, in which the processor works on the other queries. Roots and quotients are those of a whole
+    register: for single numbers LLVM might take exact instructions for one query and approximate ones for
+    six together, and the bits of a query must not depend on how many are asked.
+
+    Args:
+        scores: Memory; its numbers and `lanes` are read, and its shares and factors are written.
+        rows: Number of queries.
+        row: Numbers of a row in `scores`.
+        n: Number of keys, rounded up to a multiple of LANES.
+    """
+    for number in range(rows):
+        scores.factors[number] = largest(load(scores.lanes, number * LANES))
+    for number in range(rows):
+        top, squares = spread(scores.factors[number]), spread(float32(0))
+        for j in range(number * row, number * row + n, LANES):
+            power = power_of_two(load(scores.numbers, j) - top)
+            squares = squares + power * power
+            store(scores.numbers, j, power)
+        store(scores.lanes, number * LANES, squares)
+    for number in range(rows):
+        scores.factors[number] = total(load(scores.lanes, number * LANES))
+    store(scores.factors, 0, spread(float32(ROW_LENGTH)) / roots(load(scores.factors, 0)))
+    for number in range(rows):
+        scales, sums = spread(scores.factors[number]), spread(float32(0))
+        for j in range(number * row, number * row + n, LANES):
+            share = nearest(load(scores.numbers, j) * scales)
+            sums = sums + share
+            store_rounded(scores.shares, j, share)
+        store(scores.lanes, number * LANES, sums)
+    for number in range(rows):
+        scores.factors[number] = total(load(scores.lanes, number * LANES))
+    store(scores.factors, 0, spread(float32(1)) / load(scores.factors, 0))
+
+
+@merged
+def _flat(biases: Any) -> Any:
+    """Biases times log2 e in one row, with some numbers behind that are read and not used."""
+    heads, n = biases.shape
+    made = np.zeros(heads * n + LANES, np.float32)
+    for head in range(heads):
+        for j in range(n):
+            made[head * n + j] = biases[head, j] * float32(_LOG2_E)
+    return made
+
+
+@merged
+def _memory(most: int, heads: int, size: int, width: int) -> Any:
+    """Memory for texts of up to so many tokens, a multiple of LANES."""
+    queries, keys = _empty_rows(most + TALL, heads, size), _empty_rows(most + LANES, heads, size)
+    pairs = np.empty(heads * most // 2 * size, np.int32)
+    values = _Values(pairs, np.empty(width, np.float32), np.empty(width, np.float32))
+    turned = np.empty(size // 2 * most + LANES, np.int32)
+    sums, shares = np.empty(TALL * max(most, size), np.int32), np.empty(TALL * most, np.int16)
+    numbers, lanes = np.empty(TALL * most, np.float32), np.empty(TALL * LANES, np.float32)
+    pairs = shares.view(np.int32)
+    scores = _Scores(sums, numbers, lanes, shares, pairs, np.ones(LANES, np.float32))
+    return queries, keys, values, turned, scores
+
+
+@merged
+def attend(
+    query: Float32, starts: Int64, key_value: Float32, texts: Int64, heads: int, size: int, window: int,
+    biases: Any, out: Float32,
+) -> None:  # fmt: skip
+    """Attention within each text, for one text and one head at a time.
+
+    Args:
+        query: float32 [n + 6, columns]; the queries of text t are the rows `starts[t]` to `starts[t + 1]`,
+            and the first of them is the text's first token.
+        starts: int64 [texts + 1].
+        key_value: float32 [tokens, 2 columns], keys first.
+        texts: int64 [texts + 1], the first row of each text in `key_value`, and the end.
+        heads: Number of heads, side by side.
+        size: Columns of a head.
+        window: The largest distance of a key that a query sees.
+        biases: See `Parts`.
+        out: float32 [n + 6, columns].
+    """
+    width, words, longest = query.shape[1], heads * size // 2, 0
+    for text in range(len(texts) - 1):
+        longest = max(longest, texts[text + 1] - texts[text])
+    most = -(-longest // LANES) * LANES
+    queries, keys, values, turned, scores = _memory(most, heads, size, width)
+    flat = np.empty(0, np.float32)
+    if biases is not None:
+        flat = _flat(biases)
+    for text in range(len(texts) - 1):
+        start, length = texts[text], texts[text + 1] - texts[text]
+        asked, count = starts[text], starts[text + 1] - starts[text]
+        for token in range(length):
+            _round_heads(key_value, (start + token) * 2 * width, heads, size, WEIGHT_LENGTH, token, keys)
+        for token in range(count):
+            _round_heads(query, (asked + token) * width, heads, size, ROW_LENGTH, token, queries)
+        _round_values(key_value, start * 2 * width + width, 2 * width, length, heads, size, most // 2, values)
+        for head in range(heads):
+            for j in range(0, length, LANES):
+                for k in range(0, size // 2, LANES):
+                    at = j * words + head * size // 2 + k
+                    transpose(keys.pairs, at, words, turned, k * most + j, most)
+            for place in range(0, count, TALL):
+                rows = min(TALL, count - place)
+                low = max(place - window, 0) // 2 * 2  # a whole pair of values
+                seen = min(place + rows + window, length) - low
+                n = -(-seen // LANES) * LANES
+                at = place * words + head * size // 2
+                _multiply(scores.sums, n, most, queries.pairs, at, words, turned, low, most, size // 2)
+                for row in range(rows):
+                    own, bias = place + row, -1
+                    if biases is not None and len(biases):
+                        bias = head * biases.shape[1] + biases.shape[1] // 2 - own + low
+                    first, end = max(own - window, 0) - low, min(own + window + 1, length) - low
+                    factor = queries.factors[head, own] * float32(_LOG2_E)
+                    factors = keys.factors[head, low:]
+                    _scale_scores(scores, row, most, n, first, end, factor, factors, biases, flat, bias)
+                _round_shares(scores, rows, most, n)
+                at = (head * (most // 2) + low // 2) * size
+                _multiply(
+                    scores.sums,
+                    size,
+                    size,
+                    scores.pairs,
+                    0,
+                    most // 2,
+                    values.pairs,
+                    at,
+                    size,
+                    (seen + 1) // 2,
+                )
+                for row in range(rows):
+                    scale, at = spread(scores.factors[row]), (asked + place + row) * width + head * size
+                    for j in range(0, size, LANES):
+                        mixed = load_sums(scores.sums, row * size + j)
+                        store(out, at + j, mixed * (load(values.factors, head * size + j) * scale))

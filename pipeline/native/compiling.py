@@ -1,0 +1,61 @@
+"""Compilation of kernels for the processor at hand, kept on disk.
+
+Numba translates Python functions to LLVM's intermediate representation (IR), a typed assembler without real
+registers, and LLVM makes machine code of it. LLVM turns plain loops over floats into vector instructions if
+it sees that no index is negative, as in `range(n)`; so a loop over a part of an array takes a slice first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from numba import njit
+from numba.core.caching import FunctionCache
+
+OPTIONS = {"fastmath": True, "error_model": "numpy", "nogil": True}
+_SOURCES = tuple(sorted(map(str, Path(__file__).parent.glob("*.py"))))
+
+
+class _TolerantCache(FunctionCache):  # type: ignore[misc]
+    """Numba's cache on disk, which is ignored where it is damaged or the disk is full."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function)
+        # Numba compiles again only if the function's own file has changed. Kernels use functions of other
+        # files, so the time stamps of this whole package count.
+        stamps = [(status.st_mtime, status.st_size) for status in map(os.stat, _SOURCES)]
+        self._cache_file._source_stamp = (self._cache_file._source_stamp, *stamps)
+
+    def load_overload(self, *which: Any) -> Any:
+        try:
+            return super().load_overload(*which)
+        except Exception:  # half a file may raise anything
+            with contextlib.suppress(OSError):
+                self.flush()
+            return None
+
+    def save_overload(self, *made: Any) -> None:
+        with contextlib.suppress(OSError):
+            super().save_overload(*made)
+
+
+def compiled(function: Callable[..., Any], *, strict: bool = False) -> Any:
+    """Compile a function of this package when it is first called, with a cache on disk where possible.
+
+    With `strict`, sums are computed in the order in which they are written.
+    """
+    made = njit(**{**OPTIONS, "fastmath": not strict})(function)
+    with contextlib.suppress(RuntimeError):  # Numba finds no folder that it can write to
+        made._cache = _TolerantCache(function)
+    return made
+
+
+inlined = njit(inline="always", **OPTIONS)
+"""Compiles a function of a few lines into the kernel that calls it, before anything else is done."""
+merged = njit(forceinline=True, **OPTIONS)
+"""Compiles a function into the kernel that calls it, never as a call. A call would reach one compilation of
+it from fresh code and another from code loaded from disk, and the two may differ in last bits."""

@@ -1,0 +1,351 @@
+"""Kernels of dense search: a filter of products in int8, and the products that pass it in float32.
+
+`vpdpbusd` multiplies 64 int8 numbers with 64 others in the time in which an fp32 instruction multiplies 16. A
+tile is the products of 6 rows with 64 queries (`tiles`); its 384 sums stay in registers until they are
+complete. Rows and queries as integers, in NumPy, where |x| is the length of a row x:
+
+    factor = max(abs(x)) / 127
+    whole = (x / factor).round()
+    distance = |x - factor * whole|         # how far rounding moved the row
+
+The bound. Sums of integers are exact, so a product of integers is only as far from q.x as rounding moved the
+two vectors, q to q' and x to x':
+
+    |q.x - q'.x'| = |(q - q').x + q'.(x - x')| <= |q - q'| |x| + |q'| |x - x'| <= |q'| slack
+
+with slack = distance + max(|q - q'| / |q'|) |x|, one number for each row. A pair whose product plus |q'|
+slack is below the query's threshold cannot reach it. That leaves some three times as many pairs as have a
+product above the threshold. Their float32 product is computed at once, while the row is in the processor's
+cache, and decides: the filter's precision has no part in what is found.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from llvmlite import ir
+from numba import float32, int32, njit, types
+from numba.extending import intrinsic
+from numba.np.arrayobj import make_array
+
+from pipeline.core.records import Float32, Float64, Int32, Int64
+from pipeline.native.compiling import compiled
+from pipeline.native.integers import INT8_LIMIT, PANEL, pack_bytes
+from pipeline.native.posting_kernels import keep_best
+from pipeline.native.registers import larger
+from pipeline.native.tiles import INTEGER_WIDTH, TALL, int8_tile
+
+CHUNK = 240  # rows multiplied with one panel after another
+ROOM = CHUNK * PANEL  # hits that `find` needs room for, at least
+OFFSET = 128  # added to the rows' int8
+SHORTEST = 1e-15  # rows shorter than this become zeros: their squares may underflow
+_WORD = ir.IntType(32)
+
+
+class PackedQueries(NamedTuple):
+    """Queries as integers, in the order in which a tile reads them.
+
+    A query is about `factors` times its integers. Queries that are shorter than `SHORTEST` or not finite are
+    zeros, and so is what fills the last panel of 64 queries.
+
+    Attributes:
+        words: int32, flat: four int8 each, as `pack_bytes` returns them.
+        factors: float32 [columns].
+        offsets: int32 [columns], what is subtracted from the sums.
+        norms: float32 [columns], at least the length of a query and of what its integers stand for; infinity
+            if zeros stand for something else.
+        share: The largest distance of the two, as a share of the norm.
+    """
+
+    words: Int32
+    factors: Float32
+    offsets: Int32
+    norms: Float32
+    share: float
+
+
+class IntegerRows(NamedTuple):
+    """Some rows as integers; a row is about `factors` times its integers.
+
+    Attributes:
+        words: int32, flat: four uint8 each; rows filled with zeros, and `TALL` rows of padding.
+        factors: float32 [rows]; NaN for a row with NaN or infinity, which passes no filter.
+        slacks: float32 [rows], see the module.
+        halves: float32 [rows], half the squared length of each row for l2, else zeros.
+        longest: At least the length of the longest row.
+    """
+
+    words: Int32
+    factors: Float32
+    slacks: Float32
+    halves: Float32
+    longest: float
+
+
+class Hits(NamedTuple):
+    """Room for hits, [n] each: the query's number, the row's, and their product in float32."""
+
+    queries: Int32
+    rows: Int64
+    products: Float32
+
+    @classmethod
+    def empty(cls, room: int) -> Hits:
+        """Room for `room` hits."""
+        return cls(np.empty(room, np.int32), np.empty(room, np.int64), np.empty(room, np.float32))
+
+
+def pack_queries(queries: Float32) -> PackedQueries:
+    """Queries float32 [n, dimension] as int8."""
+    n, dimension = queries.shape
+    given = np.zeros((-(-n // PANEL) * PANEL, -(-dimension // 4) * 4), np.float32)
+    given[:n, :dimension] = queries
+    lengths = np.linalg.norm(given.astype(np.float64), axis=1)
+    held = (lengths >= SHORTEST) & np.isfinite(lengths)
+    filled = np.where(held[:, None], given, np.float32(0))
+    words, factors = pack_bytes(filled)
+    panels = words.view(np.int8).reshape(-1, filled.shape[1] // 4, PANEL, 4)
+    whole = panels.transpose(0, 2, 1, 3).reshape(filled.shape).astype(np.float64)
+    # 0.01% more than computed: the bound must hold although these lengths are rounded too
+    errors: Float64 = 1.0001 * np.linalg.norm(whole * factors[:, None].astype(np.float64) - given, axis=1)
+    norms = np.where(held, 1.0001 * (lengths + errors), np.inf)
+    # `vpdpbusd` takes one side without signs, so rows have OFFSET added. That adds OFFSET times the sum of a
+    # query's numbers to each of its sums, which is taken away again.
+    offsets = (OFFSET * whole.sum(axis=1)).astype(np.int32)
+    share = float((errors[held] / norms[held]).max(initial=0))
+    return PackedQueries(words, factors, offsets, norms.astype(np.float32), 1.0001 * share)
+
+
+def fixed(rows: Float32) -> Float32:
+    """The rows, contiguous and read-only, whether they were or not: Numba compiles a kernel for each case."""
+    view: Float32 = np.ascontiguousarray(rows).view()
+    view.flags.writeable = False
+    return view
+
+
+def round_rows(rows: Float32, l2: bool, query_error: float) -> IntegerRows:
+    """Rows float32 [n, dimension], `fixed`, as int8.
+
+    `query_error` is the `share` of the queries that they are multiplied with, and `l2` says whether for that
+    metric.
+    """
+    n, dimension = rows.shape
+    words = np.zeros((n + TALL) * -(-dimension // 4), np.int32)
+    factors, slacks, halves = np.empty((3, n), np.float32)
+    longest = _round(
+        rows, rows.view(np.int32), l2, query_error, words.view(np.uint8), factors, slacks, halves
+    )
+    return IntegerRows(words, factors, slacks, halves, 1.001 * longest)
+
+
+def _rounded(
+    rows: Any, bits: Any, l2: Any, query_error: Any, whole: Any, factors: Any, slacks: Any, halves: Any
+) -> Any:
+    """Set the last four of rows float32 [n, dimension], and return the largest length.
+
+    `bits` is the same memory as int32.
+    """
+    n, dimension = rows.shape
+    width = len(whole) // (n + TALL)
+    longest = float32(0)
+    for i in range(n):
+        square, most = float32(0), int32(0)
+        for j in range(dimension):
+            square += rows[i, j] * rows[i, j]
+            # Without its sign, a float32 seen as an integer is the larger the larger the number is, and
+            # infinity and NaN are larger than all numbers. LLVM may assume of floats that neither occurs.
+            most = max(most, bits[i, j] & int32(0x7FFFFFFF))
+        length = np.sqrt(square)
+        row = whole[i * width : i * width + dimension]
+        halves[i] = square * float32(0.5) if l2 else float32(0)
+        if most >= int32(0x7F800000):  # infinity or NaN
+            row[:] = OFFSET
+            factors[i], slacks[i] = np.nan, float32(0)
+            continue
+        longest = max(longest, length)
+        if length < float32(SHORTEST):
+            row[:] = OFFSET
+            factors[i], slacks[i] = float32(0), float32(2 * SHORTEST)
+            continue
+        largest = float32(0)
+        for j in range(dimension):
+            largest = larger(largest, abs(rows[i, j]))
+        factor = largest * float32(1 / INT8_LIMIT)
+        scale, moved = float32(1) / factor, float32(0)
+        for j in range(dimension):
+            rounded = np.rint(rows[i, j] * scale)
+            row[j] = int32(rounded) + int32(OFFSET)
+            off = rows[i, j] - rounded * factor
+            moved += off * off
+        factors[i] = factor
+        # 1% more, and 2^-20 of the length, for what rounding in float32 takes from the slack and the product
+        slacks[i] = (
+            float32(1.01) * (np.sqrt(moved) + float32(query_error) * length) + float32(2**-20) * length
+        )
+    return longest
+
+
+@intrinsic
+def _passing(
+    typing: Any, sums: Any, at: Any, factor: Any, slack: Any, half: Any,
+    factors: Any, offsets: Any, norms: Any, thresholds: Any, panel: Any,
+) -> Any:  # fmt: skip
+    """The queries of a panel that a row passes for, as 64 bits.
+
+    Nearly no pair passes, and a matrix of all products would take longer to write and read than to compute.
+    So the sums of a tile are compared while they are in the first cache.
+
+    In NumPy, with `part` for `[panel : panel + 64]`, and in float32: `(sums[at : at + 64] - offsets[part]) *
+    factor * factors[part] + norms[part] * slack - half >= thresholds[part]`. A comparison with NaN is false.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        integers, floats = ir.VectorType(_WORD, PANEL), ir.VectorType(ir.FloatType(), PANEL)
+
+        def load(array: int, start: Any, kind: Any) -> Any:
+            data = make_array(signature.args[array])(context, builder, arguments[array]).data
+            return builder.load(builder.bitcast(builder.gep(data, [start]), kind.as_pointer()), align=4)
+
+        def repeat(value: Any) -> Any:
+            first = builder.insert_element(ir.Constant(floats, ir.Undefined), value, _WORD(0))
+            lanes = ir.Constant(ir.VectorType(_WORD, PANEL), None)
+            return builder.shuffle_vector(first, ir.Constant(floats, ir.Undefined), lanes)
+
+        start = arguments[9]
+        whole = builder.sub(load(0, arguments[1], integers), load(6, start, integers))
+        value = builder.fmul(builder.sitofp(whole, floats), repeat(arguments[2]))
+        value = builder.fmul(value, load(5, start, floats))
+        more = builder.fmul(load(7, start, floats), repeat(arguments[3]))
+        value = builder.fsub(builder.fadd(value, more), repeat(arguments[4]))
+        passed = builder.fcmp_ordered(">=", value, load(8, start, floats))
+        return builder.bitcast(passed, ir.IntType(PANEL))
+
+    size, one = types.intp, types.float32
+    return types.uint64(sums, size, one, one, one, factors, offsets, norms, thresholds, size), generate
+
+
+@intrinsic
+def _first_bit(typing: Any, bits: Any) -> Any:
+    """The number of the lowest bit set, of which there must be one."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.cttz(arguments[0], ir.IntType(1)(1))
+
+    return types.int64(types.uint64), generate
+
+
+@njit(forceinline=True, fastmath=True, nogil=True)
+def _product(row: Any, query: Any) -> Any:
+    """The product in float32, summed in any order."""
+    total = float32(0)
+    for j in range(len(row)):
+        total += row[j] * query[j]
+    return total
+
+
+def _found(
+    rows: Any, integers: Any, first_row: Any, queries: Any, packed: Any,
+    thresholds: Any, lowest: Any, state: Any, hits: Any,
+) -> Any:  # fmt: skip
+    """Find the pairs that pass the filter and whose product reaches the threshold, while there is room.
+
+    Args:
+        rows: float32 [n, dimension], `fixed`.
+        integers: The same as `IntegerRows`.
+        first_row: The number of the first row.
+        queries: float32 [queries, dimension].
+        packed: The same as `PackedQueries`.
+        thresholds: float32 [queries], the least product of a hit.
+        lowest: float32 [columns], the same for the filter; NaN lets nothing pass.
+        state: int64 [3], zeros at first, updated: the row and the query to go on with, and how many pairs
+            have passed the filter. If all is done, the first is the number of rows.
+        hits: `Hits`, filled from the start.
+
+    Returns:
+        The number of hits.
+    """
+    n, columns, words = len(rows), len(packed.factors), integers.words
+    width = len(words) // (n + TALL)
+    sums, passed = np.empty(TALL * PANEL, np.int32), np.empty(ROOM, np.int64)
+    count = 0
+    while state[0] < n:
+        # A chunk of rows is multiplied with one panel of queries after another: the rows stay in the second
+        # cache meanwhile, and are read from memory once for all queries.
+        end = min(state[0] + CHUNK, n)
+        while state[1] < columns:
+            if count + ROOM > len(hits.queries):
+                return count
+            panel, passes = state[1], 0
+            for i in range(state[0], end, TALL):
+                for j in range(0, PANEL, INTEGER_WIDTH):
+                    at = panel * width + j
+                    int8_tile(sums, j, PANEL, words, i * width, width, packed.words, at, PANEL, width)
+                for row in range(i, min(i + TALL, end)):
+                    bits = _passing(
+                        sums, (row - i) * PANEL, integers.factors[row], integers.slacks[row],
+                        integers.halves[row], packed.factors, packed.offsets, packed.norms, lowest, panel,
+                    )  # fmt: skip
+                    while bits:  # one pass for each bit that is set: the lowest is read, then cleared
+                        passed[passes] = row * PANEL + _first_bit(bits)
+                        bits &= bits - np.uint64(1)
+                        passes += 1
+            # The float32 products come after all tiles of the panel, so that the loop above stays short.
+            for pair in range(passes):
+                row, query = passed[pair] // PANEL, panel + passed[pair] % PANEL
+                product = _product(rows[row], queries[query]) - integers.halves[row]
+                if product >= thresholds[query]:
+                    hits.queries[count], hits.rows[count] = query, first_row + row
+                    hits.products[count] = product
+                    count += 1
+            state[2] += passes
+            state[1] += PANEL
+        state[0], state[1] = end, 0
+    return count
+
+
+def _added(
+    hit_queries: Any, hit_rows: Any, hit_products: Any, start: Any, stop: Any,
+    thresholds: Any, rows: Any, products: Any, counts: Any,
+) -> Any:  # fmt: skip
+    """Add hits [start, stop) that reach the thresholds; returns the number of the first that has no room."""
+    room = rows.shape[1]
+    for hit in range(start, stop):
+        query = hit_queries[hit]
+        if hit_products[hit] >= thresholds[query]:
+            count = counts[query]
+            if count == room:
+                return hit
+            rows[query, count], products[query, count] = hit_rows[hit], hit_products[hit]
+            counts[query] = count + 1
+    return stop
+
+
+def _kth_found(products: Any, counts: Any, enough: Any, k: Any, kth: Any) -> None:
+    """Set `kth` to the k-th best product of each query that has enough candidates."""
+    best = np.empty(products.shape[1], np.float32)
+    for query in range(len(counts)):
+        count = counts[query]
+        if count >= enough:
+            best[:count] = products[query, :count]
+            keep_best(best, count, k)
+            kth[query] = best[k - 1]
+
+
+def _dropped(rows: Any, products: Any, counts: Any, enough: Any, thresholds: Any) -> None:
+    """Drop candidates below the threshold, of each query that has enough."""
+    for query in range(len(counts)):
+        if counts[query] >= enough:
+            left = 0
+            for place in range(counts[query]):
+                if products[query, place] >= thresholds[query]:
+                    rows[query, left], products[query, left] = rows[query, place], products[query, place]
+                    left += 1
+            counts[query] = left
+
+
+_round: Any = compiled(_rounded)
+find: Any = compiled(_found, strict=True)
+add_hits: Any = compiled(_added, strict=True)
+find_kth: Any = compiled(_kth_found, strict=True)
+drop_below: Any = compiled(_dropped, strict=True)

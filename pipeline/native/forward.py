@@ -1,0 +1,251 @@
+"""The forward pass of an encoder whose linear layers are computed in int16, and kernels of heads.
+
+No padding: the tokens of all texts lie one after another, in arrays [tokens, width]. One forward pass
+computes all networks; it reads from a `Layout` and `Parts` how a network's layers are made. Where a width is
+no multiple of what the tiles need, arrays have more columns. These hold zeros, which change no sum, and what
+counts the numbers of a row leaves them out.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import float32
+
+from pipeline.core.records import Float32, Int64
+from pipeline.native.attention import EVERYWHERE, attend
+from pipeline.native.compiling import compiled
+from pipeline.native.integers import PANEL, Workspace, round_rows
+from pipeline.native.layers import (
+    BLOCK,
+    LayerNorm,
+    Layout,
+    Linear,
+    Weights,
+    add,
+    add_and_normalize,
+    block_size,
+    copy_rows,
+    gate,
+    linear,
+    multiply_rows,
+    normalize,
+    rotate,
+)
+from pipeline.native.registers import larger
+from pipeline.native.tiles import TALL
+
+
+def _forward(
+    ids: Int64, positions: Int64, texts: Int64, weights: Weights, layout: Layout, parts: Any,
+    only_first: bool,
+) -> Float32:  # fmt: skip
+    """The last hidden state of some texts' tokens.
+
+    Args:
+        ids: int64 [tokens], the token ids of all texts, one text after another.
+        positions: int64 [tokens], each token's row of the position embeddings.
+        texts: int64 [texts + 1], the first token of each text, and the end.
+        weights: The network's weights.
+        layout: Sizes of its layers.
+        parts: `Parts`, or None.
+        only_first: Whether the last layer computes the first token of each text alone (see
+            `encoders.torch.first_token`).
+
+    Returns:
+        float32 [tokens, columns], or [texts, columns].
+    """
+    tokens, width, epsilon = len(ids), layout.width, layout.epsilon
+    heads, size = layout.heads, layout.size
+    layers, columns = weights.down.bias.shape
+    both, made_up = weights.key_value.bias.shape[1], weights.up.bias.shape[1]
+    x = np.empty((tokens, columns), np.float32)
+    position_rows = np.empty((tokens, columns), np.float32)
+    copy_rows(weights.words, ids, x)
+    copy_rows(weights.positions, positions, position_rows)
+    add_and_normalize(x, position_rows, weights.embedded.weight, weights.embedded.bias, width, epsilon)
+    query = np.zeros((tokens + TALL, both // 2), np.float32)
+    attended = np.zeros((tokens + TALL, both // 2), np.float32)
+    key_value = np.empty((tokens, both), np.float32)
+    widest = max(made_up, both, columns)
+    space = Workspace(
+        np.zeros(BLOCK * widest, np.int16),
+        np.empty(BLOCK, np.float32),
+        np.empty(BLOCK * widest, np.int32),
+    )
+    up_rows, added_rows = np.empty((BLOCK, made_up), np.float32), np.empty((BLOCK, columns), np.float32)
+    starts, queries, together = texts, tokens, block_size(tokens)
+    if parts is not None:
+        gated_rows = np.empty((BLOCK, made_up // 2), np.float32)
+        normal = np.zeros((tokens if parts.before else 0, columns), np.float32)
+        places = np.empty(tokens, np.int64)
+        for text in range(len(texts) - 1):
+            for token in range(texts[text], texts[text + 1]):
+                places[token] = token - texts[text]
+    for layer in range(layers):
+        norm, bias = weights.attended.weight[layer], weights.attended.bias[layer]
+        given = x
+        if parts is not None and parts.before:
+            given = normal
+            if parts.normalized[layer] == 1:
+                normalize(x, norm, bias, width, epsilon, normal)
+            else:
+                normal[:] = x
+        for start in range(0, tokens, together):
+            end = min(start + together, tokens)
+            both_rows = key_value[start:end]
+            linear(given[start:end], weights.key_value, layer, False, space, both_rows)
+            if parts is not None and len(parts.turns):
+                turns = parts.turns[parts.tables[layer]]
+                rotate(key_value[start:end], places[start:end], turns, heads, size)
+        if only_first and layer == layers - 1:
+            queries = len(texts) - 1
+            starts = np.arange(queries + 1)
+            copy_rows(x, texts[:-1], x)
+            if parts is not None:
+                places[:queries] = 0
+            if parts is not None and parts.before:
+                copy_rows(normal, texts[:-1], normal)
+        for start in range(0, queries, together):
+            end = min(start + together, queries)
+            query_rows = query[start:end]
+            linear(given[start:end], weights.query, layer, False, space, query_rows)
+            if parts is not None and len(parts.turns):
+                turns = parts.turns[parts.tables[layer]]
+                rotate(query[start:end], places[start:end], turns, heads, size)
+        if parts is None:
+            attend(query, starts, key_value, texts, heads, size, EVERYWHERE, None, attended)
+        else:
+            window, biases = parts.windows[layer], parts.biases
+            attend(query, starts, key_value, texts, heads, size, window, biases, attended)
+        feed_norm, feed_bias = weights.output.weight[layer], weights.output.bias[layer]
+        for start in range(0, queries, together):
+            end = min(start + together, queries)
+            n = end - start
+            rows, up, down = x[start:end], up_rows[:n], added_rows[:n]
+            linear(attended[start:end], weights.mixed, layer, False, space, down)
+            seen = rows
+            if parts is None or not parts.before:
+                add_and_normalize(rows, down, norm, bias, width, epsilon)
+            else:
+                add(rows, down)
+                seen = normal[start:end]
+                normalize(rows, feed_norm, feed_bias, width, epsilon, seen)
+            linear(seen, weights.up, layer, parts is None or parts.gate < 0, space, up)
+            if parts is not None and parts.gate >= 0:
+                left, up = up, gated_rows[:n]
+                gate(left, parts.gate, up)
+            linear(up, weights.down, layer, False, space, down)
+            if parts is None or not parts.before:
+                add_and_normalize(rows, down, feed_norm, feed_bias, width, epsilon)
+            else:
+                add(rows, down)
+    if parts is not None and parts.before:
+        last = parts.last
+        normalize(x[:queries], last.weight[0], last.bias[0], width, epsilon, x[:queries])
+    return x[:queries]
+
+
+forward: Any = compiled(_forward)
+
+
+def compile_forward() -> None:
+    """Compile `forward` for BERT, or load it from disk, by computing one token with one layer."""
+
+    def one_layer(rows: int) -> Linear:
+        ones = np.ones((1, rows), np.float32)
+        return Linear(np.zeros((1, rows * PANEL // 2), np.int32), ones, ones)
+
+    norm, row = LayerNorm(*np.ones((2, 1, PANEL), np.float32)), np.ones((1, PANEL), np.float32)
+    weights = Weights(
+        row, row, LayerNorm(row[0], row[0]), one_layer(PANEL), one_layer(2 * PANEL), one_layer(PANEL), norm,
+        one_layer(PANEL), one_layer(PANEL), norm,
+    )  # fmt: skip
+    one = np.zeros(1, np.int64)
+    layout = Layout(PANEL, 1, PANEL, np.float32(1))
+    forward(one, one, np.array([0, 1]), weights, layout, None, False)
+
+
+def _largest_logits(
+    hidden: Float32, owners: Int64, texts: int, transform: Linear, norm: LayerNorm, decoder: Linear,
+    width: int, epsilon: float,
+) -> Float32:  # fmt: skip
+    """For each text and each word of the vocabulary the largest logit of a masked language model.
+
+    Logits are made for BLOCK tokens and 64 words at a time, and the largest of each text are kept: they stay
+    in the processor's cache, and the matrix of all tokens and words never exists.
+
+    Args:
+        hidden: float32 [tokens, k], the last hidden states of all texts' tokens.
+        owners: int64 [tokens], the text of each token.
+        texts: How many texts there are.
+        transform: The head's first layer, before GELU, as the one layer of a `Linear`.
+        norm: Its normalization, float32 [1, columns].
+        decoder: The layer from there to words, their number rounded up to a multiple of 64.
+        width: The number of outputs of the first layer; its columns are rounded up to a multiple of 64.
+        epsilon: float32, of the normalization.
+
+    Returns:
+        float32 [texts, words].
+    """
+    tokens, columns = len(hidden), transform.factors.shape[1]
+    words = decoder.factors.shape[1]
+    out = np.full((texts, words), np.float32(-1e30), np.float32)
+    space = Workspace(
+        np.zeros(BLOCK * columns, np.int16),
+        np.empty(BLOCK, np.float32),
+        np.empty(BLOCK * max(columns, PANEL), np.int32),
+    )
+    made, pairs = np.empty((BLOCK, columns), np.float32), columns // 2
+    weights, factors, bias = decoder.pairs[0], decoder.factors[0], decoder.bias[0]
+    for start in range(0, tokens, BLOCK):
+        n = min(BLOCK, tokens - start)
+        rows = made[:n]
+        linear(hidden[start : start + n], transform, 0, True, space, rows)
+        normalize(rows, norm.weight[0], norm.bias[0], width, epsilon, rows)
+        round_rows(rows, space)
+        packed = space.rows.view(np.int32)
+        for panel in range(0, words, PANEL):
+            multiply_rows(space.sums, n, PANEL, packed, pairs, weights[panel * pairs :])
+            for i in range(n):
+                sums, factor = space.sums[i * PANEL : (i + 1) * PANEL], space.factors[i]
+                best = out[owners[start + i], panel : panel + PANEL]
+                for j in range(PANEL):
+                    best[j] = larger(best[j], float32(sums[j]) * factor)
+    for text in range(texts):
+        for j in range(words):
+            out[text, j] = out[text, j] * factors[j] + bias[j]
+    return out
+
+
+def _project(x: Float32, layer: Linear) -> Float32:
+    """The one layer of a `Linear` applied to x float32 [tokens, k]: float32 [tokens, n]."""
+    tokens, width = x.shape
+    n = layer.factors.shape[1]
+    out = np.empty((tokens, n), np.float32)
+    space = Workspace(
+        np.zeros(BLOCK * width, np.int16), np.empty(BLOCK, np.float32), np.empty(BLOCK * n, np.int32)
+    )
+    for start in range(0, tokens, BLOCK):
+        end = min(start + BLOCK, tokens)
+        linear(x[start:end], layer, 0, False, space, out[start:end])
+    return out
+
+
+largest_logits: Any = compiled(_largest_logits)
+project: Any = compiled(_project)
+
+
+def compile_projection() -> None:
+    """Compile `project`, or load it from disk."""
+    ones = np.ones((1, PANEL), np.float32)
+    project(ones, Linear(np.zeros((1, PANEL * PANEL // 2), np.int32), ones, ones))
+
+
+def compile_logits() -> None:
+    """Compile `largest_logits`, or load it from disk."""
+    ones = np.ones((1, PANEL), np.float32)
+    layer = Linear(np.zeros((1, PANEL * PANEL // 2), np.int32), ones, ones)
+    owners = np.zeros(1, np.int64)
+    largest_logits(ones, owners, 1, layer, LayerNorm(ones, ones), layer, PANEL, np.float32(1))

@@ -1,0 +1,72 @@
+"""Rows of numbers as int16 or int8, so that sums of their products are exact.
+
+Each row has a factor; a sum of integer products times both rows' factors is the product again. In int16, rows
+of activations are scaled to the Euclidean length 32,767 and rows of weights to at most 65,000. By Cauchy and
+Schwarz |x . w| <= |x| |w|, so a sum, with what rounding adds to it, stays below 2^31 whatever the number of
+columns.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import float32, int32
+
+from pipeline.core.records import Array, Float32, Int32
+from pipeline.native.compiling import merged
+
+ROW_LENGTH = 32_767  # Euclidean length of a row of activations, so each of its numbers is an int16
+WEIGHT_LENGTH = 65_000  # largest length of a row of weights; the product of both is below 2^31
+INT8_LIMIT = 127  # largest number of a row in int8
+PANEL = 64  # rows stored side by side
+
+
+class Workspace(NamedTuple):
+    """Memory for the product of some rows: the rows as int16, each row's factor, int32 sums."""
+
+    rows: Any
+    factors: Any
+    sums: Any
+
+
+def pack_rows(matrix: Float32) -> tuple[Int32, Float32]:
+    """Weights float [n, k] as int16 in panels, and the factor that each row was divided by, float32 [n]."""
+    length, largest = np.linalg.norm(matrix, axis=1), np.abs(matrix).max(axis=1)
+    factors = np.maximum(np.maximum(length / WEIGHT_LENGTH, largest / 32_767), np.float32(1e-30))
+    whole = np.rint(matrix / factors[:, None]).astype(np.int16)
+    return _in_panels(whole), factors.astype(np.float32)
+
+
+def pack_bytes(matrix: Float32) -> tuple[Int32, Float32]:
+    """As `pack_rows`, in int8; each row is scaled so that its largest number is 127."""
+    factors = np.maximum(np.abs(matrix).max(axis=1) / INT8_LIMIT, np.float32(1e-30)).astype(np.float32)
+    return _in_panels(np.rint(matrix / factors[:, None]).astype(np.int8)), factors
+
+
+def _in_panels(whole: Array) -> Int32:
+    """Integers [n, k] in the order in which a tile reads them, flat.
+
+    A panel is 64 rows. The two int16, or four int8, that one lane of an instruction multiplies lie in one
+    int32. A panel holds the first int32 of its 64 rows, then their second ones, and so on, so a tile, which
+    goes through k and needs an int32 of each row, reads memory in one stretch: [n / 64, k / 2 or 4, 64].
+    """
+    n, k = whole.shape
+    per_word = 4 // whole.itemsize
+    panels = whole.reshape(n // PANEL, PANEL, k // per_word, per_word).transpose(0, 2, 1, 3)
+    return np.ascontiguousarray(panels).view(np.int32).reshape(-1)
+
+
+@merged
+def round_rows(x: Float32, space: Workspace) -> None:
+    """Write x float32 [n, k] to `space.rows` as int16, each row scaled to ROW_LENGTH and rounded."""
+    n, k = x.shape
+    for i in range(n):
+        square = float32(1e-30)  # a row of zeros has a length as well, so nothing is divided by 0
+        for j in range(k):
+            square += x[i, j] * x[i, j]
+        factor = float32(ROW_LENGTH) / np.sqrt(square)
+        space.factors[i] = float32(1) / factor
+        row = space.rows[i * k : (i + 1) * k]
+        for j in range(k):
+            row[j] = int32(np.rint(x[i, j] * factor))

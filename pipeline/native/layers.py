@@ -1,0 +1,240 @@
+"""What the kernels read of a network, and its linear layers.
+
+`integers` says how rows are scaled. Integer sums are exact, whatever their order, and all else
+is computed token by token or text by text, in one order. So a text's vector is the same, bit by bit,
+whichever texts are computed beside it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import float32
+
+from pipeline.core.records import Float32, Int32, Int64
+from pipeline.native.compiling import merged
+from pipeline.native.integers import PANEL, Workspace, round_rows
+from pipeline.native.registers import (
+    exp,
+    gelu,
+    gelu_panel,
+    load_panel,
+    load_sums_panel,
+    spread_panel,
+    store,
+    total,
+)
+from pipeline.native.tiles import INTEGER_WIDTH, TALL, fetching_int16_tile
+
+GELU, SILU = 0, 1  # activations
+BLOCK = 96  # tokens computed together in a layer: their activations fit into the processor's cache
+
+
+@merged
+def block_size(tokens: int) -> int:
+    """Tokens of each block: blocks of about one size, because each reads all weights, however small it is."""
+    blocks = max(-(-tokens // BLOCK), 1)
+    return -(-tokens // (blocks * TALL)) * TALL
+
+
+class Linear(NamedTuple):
+    """One kind of linear layer with n outputs and k inputs, of all layers of a network; see `pack_rows`."""
+
+    pairs: Any  # int32 [layers, n * k / 2]
+    factors: Any  # float32 [layers, n]
+    bias: Any  # float32 [layers, n]
+
+
+class LayerNorm(NamedTuple):
+    """Layer normalizations of all layers, float32 [layers, width], or of the embeddings, [width]."""
+
+    weight: Any
+    bias: Any
+
+
+class Weights(NamedTuple):
+    """A network's weights; the embeddings are float32 [vocabulary, width] and [positions, width]."""
+
+    words: Any  # token embeddings
+    positions: Any  # position embeddings plus that of token type 0
+    embedded: LayerNorm  # of the sum of both
+    query: Linear  # divided by the square root of a head's width
+    key_value: Linear  # keys and below them values
+    mixed: Linear  # output projection of attention
+    attended: LayerNorm  # of its output plus the attention's input; with `Parts.before`, of that input alone
+    up: Linear  # first feed-forward layer; with `Parts.gate` what is activated, and below it the other half
+    down: Linear  # second feed-forward layer
+    output: LayerNorm  # of its output plus the input of `up`; with `Parts.before`, of that input alone
+
+
+class Layout(NamedTuple):
+    """Sizes of a network's layers."""
+
+    width: int  # numbers of a hidden state, without the columns that were added
+    heads: int  # of attention
+    size: int  # columns of a head
+    epsilon: Any  # float32, of every normalization
+
+
+class Parts(NamedTuple):
+    """How the layers of a network differ from BERT's; a field is empty or negative where they do not.
+
+    BERT and its kin have None in place of it, which is a type of its own for Numba. What the condition `parts
+    is None` makes unreachable is left out: `forward` is compiled for them without code that they do not need.
+    """
+
+    before: bool  # normalization comes before attention and feed-forward, and not after their sum with input
+    normalized: Any  # int64 [layers]: whether the input of attention is normalized, with `before`
+    last: LayerNorm  # of the last hidden states, with `before`; [1, width]
+    gate: int  # GELU or SILU: so activated, one half of `up` is multiplied by the other; -1 is plain GELU
+    windows: Any  # int64 [layers]: the largest distance of two tokens that see each other
+    turns: Any  # float32 [tables, positions, size of a head]: cosines, then sines, for `rotate`
+    tables: Any  # int64 [layers]: which table of `turns` gives a layer the angles of positions
+    biases: Any  # float32 [heads, 2 positions - 1]: added to scores, by how far a key is ahead
+
+
+@merged
+def multiply_rows(sums: Any, n: int, m: int, rows: Any, pairs: int, weights: Any) -> None:
+    """Set sums int32 [n, m] to rows of pairs, int32 [n, pairs], times weights in panels; all are laid flat.
+
+    All tiles of a panel are computed before the next panel, which is read from memory once for all rows. The
+    last tile may have rows beyond n: they hold what an earlier block left, and their sums are not read.
+    """
+    step = -(-PANEL // -(-n // TALL))  # all tiles of a panel together fetch the next one
+    for panel in range(0, m, PANEL):
+        for i in range(0, n, TALL):
+            ahead = (panel + PANEL) * pairs + i // TALL * step * pairs
+            for j in range(0, PANEL, INTEGER_WIDTH):
+                fetching_int16_tile(
+                    sums, i * m + panel + j, m, rows, i * pairs, pairs,
+                    weights, panel * pairs + j, PANEL, pairs, ahead, step,
+                )  # fmt: skip
+
+
+@merged
+def linear(x: Float32, layers: Linear, layer: int, gelu: bool, space: Workspace, out: Float32) -> None:
+    """Set out [n, m] to x [n, k] times a layer's weights, plus its bias; n is at most BLOCK."""
+    round_rows(x, space)
+    n, m = out.shape
+    multiply_rows(space.sums, n, m, space.rows.view(np.int32), x.shape[1] // 2, layers.pairs[layer])
+    factors, bias = layers.factors[layer], layers.bias[layer]
+    for i in range(n):
+        scale_sums(space.sums[i * m : (i + 1) * m], space.factors[i], factors, bias, gelu, out[i])
+
+
+@merged
+def scale_sums(sums: Int32, factor: Any, factors: Float32, bias: Float32, gelu: bool, out: Float32) -> None:
+    """Set a row of a linear layer's outputs, float32 [m], to its integer sums times both factors, plus bias.
+
+    `factor` is that of the layer's input, and `factors` are those of the rows of weights.
+    """
+    scale = spread_panel(factor)
+    for j in range(0, len(out), PANEL):
+        numbers = load_sums_panel(sums, j) * (scale * load_panel(factors, j)) + load_panel(bias, j)
+        if gelu:
+            numbers = gelu_panel(numbers)
+        store(out, j, numbers)
+
+
+@merged
+def copy_rows(rows: Float32, numbers: Int64, out: Float32) -> None:
+    """Set out [n, width] to rows[numbers]; `out` may be `rows` itself if numbers[i] >= i."""
+    for i in range(len(numbers)):
+        row, copy = rows[numbers[i]], out[i]
+        for j in range(len(copy)):
+            copy[j] = row[j]
+
+
+@merged
+def add(x: Float32, more: Float32) -> None:
+    """Add `more` to x [n, width] in place."""
+    for i in range(x.shape[0]):
+        for j in range(x.shape[1]):
+            x[i, j] += more[i, j]
+
+
+@merged
+def _normalize_row(
+    x: Float32, sums: Any, weight: Float32, bias: Float32, width: int, epsilon: float, out: Float32
+) -> None:
+    """Normalize a row, of which `sums` is the sum of all panels; columns from `width` on hold zeros."""
+    mean = total(sums) / float32(width)
+    means, squares = spread_panel(mean), spread_panel(float32(0))
+    for j in range(0, len(x), PANEL):
+        apart = load_panel(x, j) - means
+        squares = squares + apart * apart
+    square = total(squares) - float32(len(x) - width) * (mean * mean)
+    factor = float32(1) / np.sqrt(square / float32(width) + epsilon)
+    scale = spread_panel(factor)
+    for j in range(0, len(x), PANEL):
+        scaled = (load_panel(x, j) - means) * scale
+        store(out, j, scaled * load_panel(weight, j) + load_panel(bias, j))
+
+
+@merged
+def normalize(x: Float32, weight: Float32, bias: Float32, width: int, epsilon: float, out: Float32) -> None:
+    """Set `out` to x [n, columns] with the first `width` numbers of each row normalized; it may be x."""
+    for i in range(x.shape[0]):
+        row, sums = x[i], spread_panel(float32(0))
+        for j in range(0, len(row), PANEL):
+            sums = sums + load_panel(row, j)
+        _normalize_row(row, sums, weight, bias, width, epsilon, out[i])
+
+
+@merged
+def add_and_normalize(
+    x: Float32, more: Float32, weight: Float32, bias: Float32, width: int, epsilon: float
+) -> None:
+    """Add `more` to x in place, then normalize it; see `normalize`."""
+    for i in range(x.shape[0]):
+        row, added, sums = x[i], more[i], spread_panel(float32(0))
+        for j in range(0, len(row), PANEL):
+            numbers = load_panel(row, j) + load_panel(added, j)
+            sums = sums + numbers
+            store(row, j, numbers)
+        _normalize_row(row, sums, weight, bias, width, epsilon, row)
+
+
+@merged
+def gate(made: Float32, activation: int, out: Float32) -> None:
+    """Set out [n, inner] to the left half of `made` [n, 2 inner], activated, times its right half.
+
+    SiLU is x / (1 + e^-x); with e^-|x|, which `exp` gives, that is x / (1 + e) or x e / (1 + e).
+    """
+    inner = out.shape[1]
+    for i in range(out.shape[0]):
+        left, right = made[i, :inner], made[i, inner:]
+        if activation == GELU:
+            for j in range(inner):
+                out[i, j] = gelu(left[j]) * right[j]
+        else:
+            for j in range(inner):
+                small = exp(-abs(left[j]))
+                share = (float32(1) if left[j] >= float32(0) else small) / (float32(1) + small)
+                out[i, j] = left[j] * share * right[j]
+
+
+@merged
+def rotate(x: Float32, places: Int64, turns: Float32, heads: int, size: int) -> None:
+    """Turn the heads of x [n, columns] in place, by angles of each row's place in its text (RoPE).
+
+    Numbers j and j + half of a head are a point in the plane, turned by the angle number j of the place: so
+    the product of a query and a key depends on how far apart they are, and not on where.
+
+    Args:
+        x: float32, with heads of `size` columns, one beside the other.
+        places: int64 [n].
+        turns: float32 [positions, width of a head]: cosines of the angles, then their sines.
+        heads: Number of heads.
+        size: Columns of a head.
+    """
+    half = turns.shape[1] // 2
+    for i in range(x.shape[0]):
+        cosines, sines = turns[places[i], :half], turns[places[i], half:]
+        for head in range(0, heads * size, size):
+            left, right = x[i, head : head + half], x[i, head + half : head + 2 * half]
+            for j in range(half):
+                across, up = left[j], right[j]
+                left[j] = across * cosines[j] - up * sines[j]
+                right[j] = up * cosines[j] + across * sines[j]

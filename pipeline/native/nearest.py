@@ -1,0 +1,13 @@
+"""The door to search: kernels that find the rows nearest to queries.
+
+`dense` filters pairs of vectors, `maxsim` scores texts by their token vectors, `sparse` searches postings.
+"""
+
+from __future__ import annotations
+
+from pipeline.native import dense_kernels as dense
+from pipeline.native import maxsim_kernels as maxsim
+from pipeline.native import posting_kernels as sparse
+from pipeline.native.integers import ROW_LENGTH
+
+__all__ = ["ROW_LENGTH", "dense", "maxsim", "sparse"]

@@ -1,0 +1,200 @@
+"""Packing of a torch network's weights in int16 for the kernels.
+
+Matrices of all layers are scaled, rounded and reordered by `integers`. Linear layers of the same input are
+joined (keys and values, both halves of a gated feed-forward), and constants are folded in: 1 / sqrt(width of
+a head) into the query projection, and the embedding of token type 0, which every token has, into the
+position embeddings. To widths that the kernels do not compute, columns of zeros are added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from pipeline.core.records import Float32
+from pipeline.native.architectures import Layer, Matrix, Network, Norm, take_apart
+from pipeline.native.attention import EVERYWHERE
+from pipeline.native.integers import PANEL, pack_rows
+from pipeline.native.layers import GELU, SILU, Linear
+from pipeline.native.reference import MATRICES
+
+WIDTH, HEAD = 64, 32  # a layer's width is rounded up to a multiple of the first, a head's to the second
+ACTIVATIONS = {"gelu": GELU, "silu": SILU}
+
+
+def network_arrays(body: Any) -> dict[str, Any]:
+    """All arrays of a network, by the names that `PackedNetwork` and `Fp32Model` read."""
+    network = take_apart(body)
+    width, size = network.words.shape[1], len(network.layers[0].query.weight) // network.heads
+    positions = network.positions if len(network.positions) else np.zeros((1, width), np.float32)
+    norms = {
+        "attended": [layer.attended or _nothing(width) for layer in network.layers],
+        "output": [layer.output for layer in network.layers],
+    }
+    return {
+        "words": _columns(network.words, WIDTH),
+        "positions": _columns(positions + network.types[0], WIDTH),  # every token has type 0
+        "padding": np.int64(network.padding),
+        "longest": np.int64(network.longest),
+        "embedded.weight": _columns(network.embedded.weight, WIDTH),
+        "embedded.bias": _columns(network.embedded.bias, WIDTH),
+        **{name: array for kind, each in norms.items() for name, array in _norms(kind, each).items()},
+        **{name: array for kind in MATRICES for name, array in _linear(kind, network).items()},
+        "layout.width": np.int64(width),
+        "layout.heads": np.int64(network.heads),
+        "layout.size": np.int64(size + -size % HEAD),
+        "layout.epsilon": np.float32(network.epsilon),
+        **_parts(network),
+    }
+
+
+def _parts(network: Network) -> dict[str, Any]:
+    """The arrays of `layers.Parts`; none for a network whose layers are BERT's."""
+    layers = network.layers
+    gated, windowed = layers[0].other is not None, any(layer.window < EVERYWHERE for layer in layers)
+    more = [part for part in (network.last, network.turns, network.biases) if part is not None]
+    if not (gated or windowed or more):
+        return {}
+    turns, biases = network.turns, network.biases
+    return {
+        "parts.before": np.bool_(network.last is not None),
+        "parts.normalized": np.array([layer.attended is not None for layer in layers], np.int64),
+        **_norms("parts.last", [network.last or _nothing(network.words.shape[1])]),
+        "parts.gate": np.int64(ACTIVATIONS[network.activation] if gated else -1),
+        "parts.windows": np.array([layer.window for layer in layers], np.int64),
+        "parts.turns": np.ones((0, 1, 2), np.float32) if turns is None else turns,
+        "parts.tables": np.array([layer.table for layer in layers], np.int64),
+        "parts.biases": np.ones((0, 1), np.float32) if biases is None else biases,
+    }
+
+
+def _norms(name: str, norms: list[Norm]) -> dict[str, Any]:
+    """One kind of normalization, of all layers."""
+    return {
+        f"{name}.{part}": np.stack([_columns(getattr(norm, part), WIDTH) for norm in norms])
+        for part in Norm._fields
+    }
+
+
+def _nothing(width: int) -> Norm:
+    """Stands where there is no normalization."""
+    return Norm(*np.zeros((2, width), np.float32))
+
+
+def splade_arrays(transform: Any, norm: Any, decoder: Any, logarithms: int) -> dict[str, Any]:
+    """The arrays of a masked language model's head, by the names that `PackedSplade` and `Fp32Splade` read.
+
+    Args:
+        transform: Its first layer, a torch module.
+        norm: The normalization of its outputs.
+        decoder: The layer from there to words.
+        logarithms: How many logarithms a weight goes through.
+    """
+    first = Matrix(_array(transform), _array(transform, "bias"))
+    layers = {
+        "transform": Matrix(_columns(first.weight.T, PANEL).T, _columns(first.bias, PANEL)),
+        "decoder": _rounded(Matrix(_array(decoder), _array(decoder, "bias"))),
+    }
+    found: dict[str, Any] = {
+        "logarithms": np.int64(logarithms),
+        "transformed.weight": _array(norm)[None],
+        "transformed.bias": _array(norm, "bias")[None],
+        "transform.fp32": first.weight,
+    }
+    for name, (matrix, own_bias) in layers.items():
+        pairs, factors = pack_rows(matrix)
+        found |= {
+            f"{name}.pairs": pairs[None],
+            f"{name}.factors": factors[None],
+            f"{name}.bias": own_bias[None],
+        }
+    return found
+
+
+def token_arrays(weight: Float32, bias: Float32) -> dict[str, Any]:
+    """A linear layer [n, k] for each token in int16, by the names that `PackedM3` reads."""
+    more = -len(weight) % PANEL
+    pairs, factors = pack_rows(np.pad(weight, ((0, more), (0, 0))))
+    packed = Linear(pairs[None], factors[None], np.pad(bias, (0, more))[None])
+    return {f"packed.{name}": value for name, value in packed._asdict().items()}
+
+
+def network_matrices(body: Any) -> Iterator[tuple[str, Float32]]:
+    """The matrices in fp32 that `reference` reads: their file in `MATRICES`, float32 [layers, n, k]."""
+    network = take_apart(body)
+    for kind, name in MATRICES.items():
+        yield name, np.stack([matrix.weight for matrix in _matrices(kind, network)])
+
+
+def _query(layer: Layer, heads: int) -> Matrix:
+    size = len(layer.query.weight) // heads
+    divided = Matrix(*(part * np.float32(size**-0.5) for part in layer.query))
+    return _rounded(_of_heads(divided, heads))
+
+
+def _mixed(layer: Layer, heads: int) -> Matrix:
+    turned = Matrix(layer.mixed.weight.T, np.zeros(layer.mixed.weight.shape[1], np.float32))
+    return _rounded(Matrix(_of_heads(turned, heads).weight.T, layer.mixed.bias))
+
+
+_JOINED: dict[str, Callable[[Layer, int], Matrix]] = {
+    "query": _query,
+    "key_value": lambda layer, heads: _stacked(
+        [_rounded(_of_heads(each, heads)) for each in (layer.key, layer.value)]
+    ),
+    "mixed": _mixed,
+    "up": lambda layer, heads: _stacked(
+        [_rounded(each) for each in (layer.up, layer.other) if each is not None]
+    ),
+    "down": lambda layer, heads: _rounded(layer.down),
+}
+"""By kind of linear layer what it is of a layer with a number of heads: several joined, columns added."""
+
+
+def _matrices(kind: str, network: Network) -> list[Matrix]:
+    """One kind of linear layer, of all layers."""
+    return [_JOINED[kind](layer, network.heads) for layer in network.layers]
+
+
+def _of_heads(matrix: Matrix, heads: int) -> Matrix:
+    """A matrix with heads of rows, to each of which rows of zeros are added, to a multiple of `HEAD`."""
+    weight, bias = (part.reshape(heads, -1, *part.shape[1:]) for part in matrix)
+    more = -weight.shape[1] % HEAD
+    weight, bias = np.pad(weight, ((0, 0), (0, more), (0, 0))), np.pad(bias, ((0, 0), (0, more)))
+    return Matrix(weight.reshape(-1, weight.shape[2]), bias.reshape(-1))
+
+
+def _rounded(matrix: Matrix) -> Matrix:
+    """A matrix with rows and columns of zeros added, to multiples of `WIDTH`."""
+    weight = _columns(_columns(matrix.weight, WIDTH).T, WIDTH).T
+    return Matrix(np.ascontiguousarray(weight), _columns(matrix.bias, WIDTH))
+
+
+def _stacked(matrices: list[Matrix]) -> Matrix:
+    """Matrices with the same inputs, one below the other."""
+    return Matrix(*(np.concatenate(parts) for parts in zip(*matrices, strict=True)))
+
+
+def _columns(array: Float32, multiple: int) -> Float32:
+    """An array [..., n] with zeros added at the end of each row, to a multiple of a number."""
+    more = [(0, 0)] * (array.ndim - 1) + [(0, -array.shape[-1] % multiple)]
+    padded: Float32 = np.pad(array, more) if more[-1][1] else array
+    return padded
+
+
+def _linear(name: str, network: Network) -> dict[str, Any]:
+    """One kind of linear layer, of all layers."""
+    layers = _matrices(name, network)
+    packed = [pack_rows(matrix.weight) for matrix in layers]
+    return {
+        f"{name}.pairs": np.stack([pairs for pairs, _ in packed]),
+        f"{name}.factors": np.stack([factors for _, factors in packed]),
+        f"{name}.bias": np.stack([matrix.bias for matrix in layers]),
+    }
+
+
+def _array(module: Any, part: str = "weight") -> Float32:
+    array: Float32 = getattr(module, part).detach().float().numpy()
+    return array

@@ -1,0 +1,406 @@
+"""Registers of floats as values that a kernel computes with, and functions of single floats.
+
+`load(a, i) * spread(2)` is LANES products. LLVM vectorizes plain loops, but not always well: of a loop over
+80 numbers it may compute 64 in registers and 16 one by one, and it cannot round to int16 in one addition.
+Code in registers says which instructions there are, and is the same for AVX2 and AVX-512 but for the number
+of lanes.
+
+Numba learns a type here, `Register`, LLVM's `<16 x float>`, and its operators. The functions write LLVM
+instructions, as `tiles` explains. Arrays are indexed as if they were flat, and bounds are not checked. A
+panel is 64 numbers, in as many registers as that takes: constants are read once for all of them, and the
+processor has several sums to add to at a time.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import float32, int32, types
+from numba.core.typing.templates import ConcreteTemplate, infer_global, signature
+from numba.extending import intrinsic, lower_builtin, models, register_model
+from numba.np.arrayobj import make_array
+
+from pipeline.native.compiling import inlined
+from pipeline.native.integers import PANEL
+from pipeline.native.tiles import LANES, add_product
+
+_FLOAT, _WORD, _SHORT = ir.FloatType(), ir.IntType(32), ir.IntType(16)
+_SIZE = ir.IntType(64)
+_FLOATS, _WORDS, _SHORTS = (ir.VectorType(each, LANES) for each in (_FLOAT, _WORD, _SHORT))
+# A float32 near 1.5 * 2^23 has no bits for fractions. Adding that number to x rounds x to a whole number,
+# which then stands in the last bits of the sum, also if it is negative.
+_ROUNDING = 1.5 * 2**23
+_LOWEST_POWER = -126.0  # 2 to the power of less is no normal float32
+_POWER = (
+    1.327641773968935e-03, 9.675540961325169e-03, 5.550713464617729e-02, 2.402212023735046e-01,
+    6.931469440460205e-01, 1.0000001192092896,
+)  # fmt: skip
+"""The polynomial nearest to 2^x for |x| <= 1/2, the highest power first; its relative error is below 1e-7."""
+_FAR = 5.5  # beyond it, z P(X > z) is below 1.1e-7
+_TAIL = (
+    -0.00560500892, 0.00536690746, 0.030181706, -0.0436106212, -0.0491053015, 0.133307889, -0.0349267796,
+    -0.163107842, 0.218442023, -0.0513857007, -0.177167684, 0.271888524, -0.206807807, 0.0945579782,
+    -0.0250080694, 0.00297977403,
+)  # fmt: skip
+"""The polynomial in 2 z / 5.5 - 1, the highest power first, whose product with z is nearest to z P(X > z)
+for a normal X and z from 0 to 5.5; the error is 2e-7."""
+_LARGER = ["nnan", "nsz"]  # no NaN, and no difference between 0 and -0
+
+
+class _Register(types.Type):  # type: ignore[misc]
+    def __init__(self, lanes: int) -> None:
+        super().__init__(f"Register of {lanes}")
+        self.lanes = lanes
+
+
+@register_model(_Register)
+class _RegisterModel(models.PrimitiveModel):  # type: ignore[misc]
+    def __init__(self, manager: Any, kind: Any) -> None:
+        super().__init__(manager, kind, ir.VectorType(_FLOAT, kind.lanes))
+
+
+_register, _panel, _place = _Register(LANES), _Register(PANEL), types.intp
+
+
+def _define(operation: Any, name: str) -> None:
+    """Let Numba know an operator of two registers, by the name of LLVM's instruction."""
+
+    @infer_global(operation)
+    class _Typed(ConcreteTemplate):  # type: ignore[misc]
+        cases = tuple(signature(kind, kind, kind) for kind in (_register, _panel))
+
+    @lower_builtin(operation, _Register, _Register)
+    def _lowered(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return getattr(builder, name)(*arguments, flags=["contract"])
+
+
+_OPERATORS = {operator.add: "fadd", operator.sub: "fsub", operator.mul: "fmul", operator.truediv: "fdiv"}
+for _operation, _name in _OPERATORS.items():
+    _define(_operation, _name)
+
+
+def _function(result: Any, write: Callable[..., Any]) -> Any:
+    """What an `@intrinsic` returns: the types, and the function that writes instructions.
+
+    `write(builder, *arguments)` is given arrays as the address of their first number.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        made = write(
+            builder,
+            *(
+                make_array(kind)(context, builder, argument).data
+                if isinstance(kind, types.Array)
+                else argument
+                for kind, argument in zip(signature.args, arguments, strict=True)
+            ),
+        )
+        return context.get_dummy_value() if result.return_type == types.void else made
+
+    return result, generate
+
+
+def _at(builder: Any, array: Any, place: Any, kind: Any) -> Any:
+    return builder.bitcast(builder.gep(array, [place]), kind.as_pointer())
+
+
+def _constant(value: float, kind: Any = _FLOATS) -> Any:
+    return ir.Constant(kind, [value] * LANES)
+
+
+def _copied(builder: Any, number: Any, kind: Any) -> Any:
+    """A register with one number in all lanes."""
+    undefined = ir.Constant(kind, ir.Undefined)
+    one = builder.insert_element(undefined, number, _WORD(0))
+    return builder.shuffle_vector(one, undefined, ir.Constant(ir.VectorType(_WORD, kind.count), None))
+
+
+def _rounded(builder: Any, numbers: Any) -> Any:
+    """Words whose lower 16 bits are the numbers, rounded."""
+    return builder.bitcast(builder.fadd(numbers, _constant(_ROUNDING), flags=["contract"]), _WORDS)
+
+
+def _larger(builder: Any, one: Any, other: Any) -> Any:
+    return builder.select(builder.fcmp_ordered(">", one, other, flags=_LARGER), one, other)
+
+
+def _computed(name: str) -> Callable[[Any, Any], Any]:
+    """Calls LLVM's function of that name of each number of a register."""
+
+    def write(builder: Any, numbers: Any) -> Any:
+        kind = ir.FunctionType(_FLOATS, [_FLOATS])
+        compute = builder.module.declare_intrinsic(f"llvm.{name}.v{LANES}f32", fnty=kind)
+        return builder.call(compute, [numbers])
+
+    return write
+
+
+_nearest = _computed("rint")
+
+
+def _loading(result: Any, element: Any) -> Any:
+    """Make a function that reads a register, or a panel, of floats, or of whole numbers as floats."""
+    floats, stored = (ir.VectorType(each, result.lanes) for each in (_FLOAT, element))
+
+    def write(builder: Any, array: Any, at: Any) -> Any:
+        numbers = builder.load(_at(builder, array, at, stored), align=4)
+        return numbers if element is _FLOAT else builder.sitofp(numbers, floats)
+
+    @intrinsic
+    def loaded(typing: Any, array: Any, at: Any) -> Any:
+        return _function(result(array, _place), write)
+
+    return loaded
+
+
+def _spreading(result: Any) -> Any:
+    """Make a function that copies a float32 to all lanes of a register, or of a panel."""
+    kind = ir.VectorType(_FLOAT, result.lanes)
+
+    @intrinsic
+    def made(typing: Any, number: Any) -> Any:
+        return _function(result(types.float32), lambda builder, number: _copied(builder, number, kind))
+
+    return made
+
+
+load, load_panel = _loading(_register, _FLOAT), _loading(_panel, _FLOAT)
+load_sums, load_sums_panel = _loading(_register, _WORD), _loading(_panel, _WORD)
+spread, spread_panel = _spreading(_register), _spreading(_panel)
+
+
+@intrinsic
+def store(typing: Any, array: Any, at: Any, numbers: Any) -> Any:
+    """Write the numbers of a register, or of a panel, to a float32 array."""
+
+    def write(builder: Any, array: Any, at: Any, numbers: Any) -> None:
+        builder.store(numbers, _at(builder, array, at, numbers.type), align=4)
+
+    return _function(types.void(array, _place, numbers), write)
+
+
+@intrinsic
+def store_rounded(typing: Any, array: Any, at: Any, numbers: Any) -> Any:
+    """Write numbers, rounded, to an int16 array."""
+
+    def write(builder: Any, array: Any, at: Any, numbers: Any) -> None:
+        shorts = builder.trunc(_rounded(builder, numbers), _SHORTS)
+        builder.store(shorts, _at(builder, array, at, _SHORTS), align=2)
+
+    return _function(types.void(array, _place, _register), write)
+
+
+@intrinsic
+def store_pairs(typing: Any, array: Any, at: Any, first: Any, second: Any) -> Any:
+    """Write pairs of numbers of two registers, rounded to int16, to an int32 array."""
+
+    def write(builder: Any, array: Any, at: Any, first: Any, second: Any) -> None:
+        low = builder.and_(_rounded(builder, first), _constant(0xFFFF, _WORDS))
+        high = builder.shl(_rounded(builder, second), _constant(16, _WORDS))
+        builder.store(builder.or_(low, high), _at(builder, array, at, _WORDS), align=4)
+
+    return _function(types.void(array, _place, _register, _register), write)
+
+
+@intrinsic
+def total(typing: Any, numbers: Any) -> Any:
+    """The sum of the numbers of a register, or of a panel."""
+
+    def write(builder: Any, numbers: Any) -> Any:
+        kind = ir.FunctionType(_FLOAT, [_FLOAT, numbers.type])
+        add = builder.module.declare_intrinsic(f"llvm.vector.reduce.fadd.v{numbers.type.count}f32", fnty=kind)
+        return builder.call(add, [ir.Constant(_FLOAT, -0.0), numbers], fastmath=["reassoc"])
+
+    return _function(types.float32(numbers), write)
+
+
+@intrinsic
+def largest(typing: Any, numbers: Any) -> Any:
+    """The largest of a register's numbers."""
+
+    def write(builder: Any, numbers: Any) -> Any:
+        kind = ir.FunctionType(_FLOAT, [_FLOATS])
+        find = builder.module.declare_intrinsic(f"llvm.vector.reduce.fmax.v{LANES}f32", fnty=kind)
+        return builder.call(find, [numbers], fastmath=_LARGER)
+
+    return _function(types.float32(_register), write)
+
+
+@intrinsic
+def larger_of(typing: Any, one: Any, other: Any) -> Any:
+    """In each lane the larger number of two registers."""
+    return _function(_register(_register, _register), _larger)
+
+
+@intrinsic
+def sizes(typing: Any, numbers: Any) -> Any:
+    """In each lane the absolute value."""
+
+    def write(builder: Any, numbers: Any) -> Any:
+        bits = builder.and_(builder.bitcast(numbers, _WORDS), _constant(0x7FFFFFFF, _WORDS))
+        return builder.bitcast(bits, _FLOATS)
+
+    return _function(_register(_register), write)
+
+
+@intrinsic
+def roots(typing: Any, numbers: Any) -> Any:
+    """In each lane the square root."""
+    return _function(_register(_register), _computed("sqrt"))
+
+
+@intrinsic
+def nearest(typing: Any, numbers: Any) -> Any:
+    """In each lane the nearest whole number."""
+    return _function(_register(_register), _nearest)
+
+
+@intrinsic
+def kept(typing: Any, numbers: Any, first: Any, end: Any, other: Any) -> Any:
+    """The numbers of lanes from `first` to `end`, which may be any whole numbers; `other` in other lanes."""
+
+    def write(builder: Any, numbers: Any, first: Any, end: Any, other: Any) -> Any:
+        lanes = ir.Constant(_WORDS, list(range(LANES)))
+        first, end = (_copied(builder, builder.trunc(each, _WORD), _WORDS) for each in (first, end))
+        inside = builder.and_(builder.icmp_signed(">=", lanes, first), builder.icmp_signed("<", lanes, end))
+        return builder.select(inside, numbers, _copied(builder, other, _FLOATS))
+
+    return _function(_register(_register, _place, _place, types.float32), write)
+
+
+@intrinsic
+def power_of_two(typing: Any, numbers: Any) -> Any:
+    """2 to the power of numbers x <= 0, with a relative error below 2e-7; 2^-126 where x is below -126.
+
+    2^x = 2^n 2^f with a whole number n and |f| <= 1/2. A float32 has its exponent from its 23rd bit on, so n,
+    which rounding left in the last bits of a word, is added there to the exponent of 2^f.
+    """
+
+    def write(builder: Any, numbers: Any) -> Any:
+        numbers = _larger(builder, numbers, _constant(_LOWEST_POWER))
+        f = builder.fsub(numbers, _nearest(builder, numbers))
+        sum_ = _constant(_POWER[0])
+        for coefficient in _POWER[1:]:
+            product = builder.fmul(sum_, f, flags=["contract"])
+            sum_ = builder.fadd(product, _constant(coefficient), flags=["contract"])
+        exponents = builder.shl(_rounded(builder, numbers), _constant(23, _WORDS))
+        return builder.bitcast(builder.add(builder.bitcast(sum_, _WORDS), exponents), _FLOATS)
+
+    return _function(_register(_register), write)
+
+
+def _write_gelu(builder: Any, x: Any) -> Any:
+    """LLVM's instructions for GELU, x times the normal distribution function at x, of a number or a vector.
+
+    That is the larger of x and 0, less z P(X > z) with z = |x| and a normal X. The second term has no kink,
+    and beyond z = 5.5 it is below 1.1e-7. A polynomial needs one instruction for each of its powers, and is
+    faster than an exponential and a division.
+    """
+
+    def number(value: float) -> Any:
+        return ir.Constant(x.type, [value] * x.type.count if isinstance(x.type, ir.VectorType) else value)
+
+    flags = ["nnan", "nsz"]
+    above = builder.fcmp_ordered(">", x, number(0.0), flags=flags)
+    positive, z = builder.select(above, x, number(0.0)), builder.select(above, x, builder.fneg(x))
+    z = builder.select(builder.fcmp_ordered("<", z, number(_FAR), flags=flags), z, number(_FAR))
+    t = add_product(builder, number(-1.0), z, number(2 / _FAR))
+    tail = number(_TAIL[0])
+    for coefficient in _TAIL[1:]:
+        tail = add_product(builder, number(coefficient), tail, t)
+    return add_product(builder, positive, builder.fneg(z), tail)
+
+
+@intrinsic
+def gelu_panel(typing: Any, numbers: Any) -> Any:
+    """GELU of the numbers of a panel; see `_write_gelu`."""
+    return _function(_panel(_panel), _write_gelu)
+
+
+@intrinsic
+def transpose(typing: Any, array: Any, at: Any, row: Any, out: Any, out_at: Any, out_row: Any) -> Any:
+    """Write a square of LANES by LANES words of an int32 array, with rows and columns exchanged, to another.
+
+    `at` is the place of its first number and `row` the distance between its rows. Halves of the square that
+    lie across from each other change places, then quarters within them, and so on.
+    """
+
+    def write(builder: Any, array: Any, at: Any, row: Any, out: Any, out_at: Any, out_row: Any) -> None:
+        def place(array: Any, at: Any, number: int, row: Any) -> Any:
+            return _at(builder, array, builder.add(at, builder.mul(row, _SIZE(number))), _WORDS)
+
+        lines = [builder.load(place(array, at, number, row), align=4) for number in range(LANES)]
+        half = LANES // 2
+        while half:
+            low = [lane + (LANES - half if lane & half else 0) for lane in range(LANES)]
+            high = [lane + (LANES if lane & half else half) for lane in range(LANES)]
+            for number in range(LANES):
+                if not number & half:
+                    pair = lines[number], lines[number + half]
+                    lines[number], lines[number + half] = (
+                        builder.shuffle_vector(*pair, ir.Constant(_WORDS, lanes)) for lanes in (low, high)
+                    )
+            half //= 2
+        for number, line in enumerate(lines):
+            builder.store(line, place(out, out_at, number, out_row), align=4)
+
+    return _function(types.void(array, _place, _place, out, _place, _place), write)
+
+
+@intrinsic
+def larger(typing: Any, a: Any, b: Any) -> Any:
+    """The larger of two floats, in a form that LLVM vectorizes in loops, unlike Python's `max`."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        more = builder.fcmp_ordered(">", *arguments, flags=["fast"])
+        return builder.select(more, *arguments, flags=["fast"])
+
+    return types.float32(types.float32, types.float32), generate
+
+
+@intrinsic
+def _float_of_bits(typing: Any, bits: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], ir.FloatType())
+
+    return types.float32(types.int32), generate
+
+
+@inlined
+def exp(x: Any) -> Any:
+    """The exponential of x <= 0, with a relative error below 3e-7 - 1e-7 x.
+
+    e^x = 2^(x log2 e) = 2^n 2^f with a whole number n and |f| <= 1/2. The bits of n + 127, moved to the
+    place of a float32's exponent, are the float 2^n; 2^f is the first terms of its Taylor series. No branch
+    and no table, so LLVM computes as many at once as a register has lanes. Below -87, 2^n would have no such
+    bits.
+    """
+    power = larger(x, float32(-87.0)) * float32(1.4426950408889634)
+    whole = np.floor(power + float32(0.5))
+    f = power - whole
+    series = float32(1.5403530393381610e-4)
+    series = series * f + float32(1.3333558146428443e-3)
+    series = series * f + float32(9.6181291076284772e-3)
+    series = series * f + float32(5.5504108664821580e-2)
+    series = series * f + float32(2.4022650695910072e-1)
+    series = series * f + float32(6.9314718055994531e-1)
+    series = series * f + float32(1.0)
+    return series * _float_of_bits((int32(whole) + int32(127)) << int32(23))
+
+
+@intrinsic
+def _gelu(typing: Any, x: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return _write_gelu(builder, arguments[0])
+
+    return types.float32(types.float32), generate
+
+
+@inlined
+def gelu(x: Any) -> Any:
+    """See `_write_gelu`; the error is below 5e-7, about the rounding of the largest numbers that have one."""
+    return _gelu(x)

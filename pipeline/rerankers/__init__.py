@@ -1,0 +1,87 @@
+"""Rerankers: models that read a query and a passage together, and score how well the passage answers.
+
+A backend has an `Opener`, and a class with the interface `pairs.PairBackend` (one that runs PyTorch extends
+`classifier.TorchPairs`). `backends.OPENERS` lists them.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pipeline.config.rerank import FlagRerankSettings, RerankSettings, ScorerSettings
+from pipeline.encoders.usage import Usage
+from pipeline.models.card import CONFIG_TYPES, max_positions
+from pipeline.models.files import find_model
+from pipeline.models.json_types import SIZE
+from pipeline.models.ready import Ready
+from pipeline.models.resolution import FindModel, choose_device, refuse_adapter
+from pipeline.rerankers.backends import OPENERS, SOURCES, Scorer
+from pipeline.rerankers.http import ServedReranker
+from pipeline.rerankers.model import Reranker, check_labels
+from pipeline.storage.store import Store
+
+__all__ = ["OPENERS", "Reranker", "Scorer", "ServedReranker", "Usage", "ready", "recipe", "resolve"]
+
+
+SCHEMA = 1  # of what is computed for a pair
+
+
+def resolve(config: ScorerSettings, find: FindModel = find_model) -> Reranker | ServedReranker:
+    """The reranker that a config names, without loading anything; `find` finds and hashes its files."""
+    if not isinstance(config, RerankSettings):
+        return SOURCES[config.backend](config)
+    device = choose_device(config.device, config.on_gpu)
+    files = find(config.name, config.revision, config.trust_remote_code)
+    refuse_adapter(config.name, files)
+    described = files.read_json("config.json", **CONFIG_TYPES)
+    limits = [config.max_length, max_positions(described)]
+    query_max_length = None
+    if not isinstance(config, FlagRerankSettings):  # only sentence-transformers reads the tokenizer's limit
+        declared = files.read_json("tokenizer_config.json", model_max_length=SIZE).get("model_max_length")
+        limits.append(int(declared or config.max_length))
+    max_length = min(limits)
+    if isinstance(config, FlagRerankSettings):
+        query_max_length = config.query_max_length or max_length * 3 // 4
+    model = Reranker(
+        name=config.name,
+        files=files,
+        precision="fp32" if config.precision == "fp16" and device == "cpu" else config.precision,
+        device=device,
+        pad_id=max(int(described.get("pad_token_id") or 0), 0),
+        max_length=max_length,
+        query_max_length=query_max_length,
+        trust_remote_code=config.trust_remote_code,
+        config=described,
+    )
+    labels = (
+        described.get("num_labels") or len(described.get("id2label") or {}) or 2
+    )  # transformers' own default
+    if model.architecture.endswith("ForSequenceClassification"):
+        check_labels(model.name, int(labels))
+    if config.backend in OPENERS:
+        OPENERS[config.backend]().check(config, model)
+    return model
+
+
+def recipe(config: ScorerSettings, model: Reranker | ServedReranker) -> dict[str, Any]:
+    """All that shapes the score of a pair, besides its texts."""
+    prepared = OPENERS[config.backend]().recipe(model) if isinstance(model, Reranker) else None
+    made_of = {"prepared": prepared.key} if prepared else {}
+    return {"schema": SCHEMA, "model": model.recipe(), **made_of, **config.score_settings()}
+
+
+def ready(config: ScorerSettings, model: Reranker | ServedReranker, store: Store) -> Ready:
+    """A model that runs here, after its backend has prepared it in `store`, if it needs to."""
+    assert isinstance(config, RerankSettings)
+    assert isinstance(model, Reranker)
+    prepared = OPENERS[config.backend]().prepare(model, store)
+    return Ready(model, prepared, partial(_open, config))
+
+
+def _open(config: RerankSettings, model: Reranker, prepared: Path | None) -> Scorer:
+    scorer = OPENERS[config.backend]().load(config, model, prepared)
+    if prepared is None:
+        model.files.check()
+    return scorer

@@ -1,0 +1,212 @@
+"""Pairs of a query and a passage: their tokens, and the loop that scores them in batches.
+
+A pair becomes one sequence: special tokens, the query's tokens, special tokens, the passage's tokens, special
+tokens. `Template` holds the special tokens, and a rule says which tokens are cut off where the sequence would
+be too long. So texts are tokenized alone, each once for all pairs of a window that it is part of, and pairs
+are joined from token ids, exactly as the model was trained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+
+from pipeline.config.rerank import FlagRerankSettings
+from pipeline.core.progress import Bar
+from pipeline.core.records import Float32, Int32, Int64
+from pipeline.encoders import batching
+from pipeline.encoders.batching import BatchShape, TokenBatch
+from pipeline.encoders.usage import Usage
+from pipeline.models.files import damaged
+from pipeline.rerankers.model import Reranker
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+Pair = tuple[str, str]
+"""The text of a query, and that of a passage."""
+Rule = Callable[[int, int, int], tuple[int, int]]
+"""From the tokens of a query, of a passage, and those there is room for: how many of each are kept."""
+
+
+class Template(NamedTuple):
+    """The token ids around the two texts of a pair."""
+
+    before: tuple[int, ...]
+    between: tuple[int, ...]
+    after: tuple[int, ...]
+    typed: bool = False  # whether the passage, and what follows it, has token type 1
+
+    @property
+    def size(self) -> int:
+        """The number of special tokens."""
+        return len(self.before) + len(self.between) + len(self.after)
+
+
+def template_of(tokenizer: Tokenizer) -> Template:
+    """The template that a tokenizer's own post-processor applies to a pair."""
+    tokenizer.no_padding()
+    pair = tokenizer.encode("one", "other")
+    first, last = ([n for n, text in enumerate(pair.sequence_ids) if text == which] for which in (0, 1))
+    if not first or not last:
+        raise damaged("the model's tokenizer cannot join a query and a passage")
+    ids = tuple(pair.ids)
+    parts = ids[: first[0]], ids[first[-1] + 1 : last[0]], ids[last[-1] + 1 :]
+    return Template(*parts, typed=pair.type_ids[last[0]] == 1)
+
+
+def only_second(query: int, passage: int, room: int) -> tuple[int, int]:
+    """FlagEmbedding's rule: the passage is cut. Its queries were cut before, to fewer tokens than fit."""
+    return query, min(passage, room - query)
+
+
+def longest_first(query: int, passage: int, room: int) -> tuple[int, int]:
+    """The rule of transformers' `truncation=True`: the longer text is cut; both are if each is too long."""
+    if query + passage <= room:
+        return query, passage
+    short, long = sorted((query, passage))
+    long = max(short, room - short) if short <= room else short
+    if short + long > room:
+        short = room // 2
+        long = short + room % 2
+    return (short, long) if query <= passage else (long, short)
+
+
+@dataclass
+class PairTokenizer:
+    """Turns pairs into token ids.
+
+    Attributes:
+        tokenizer: Tokenizes one text, without special tokens.
+        template: What is put around the two texts.
+        room: Tokens that the two texts may have together.
+        rule: Which of them are kept.
+        most: The tokens kept of each query and each passage before they are joined; None is all.
+        instructions: Strings put before each query and each passage.
+    """
+
+    tokenizer: Tokenizer
+    template: Template
+    room: int
+    rule: Rule
+    most: tuple[int | None, int | None] = (None, None)
+    instructions: Pair = ("", "")
+    _from_left: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._from_left = (self.tokenizer.truncation or {}).get("direction") == "left"
+        self.tokenizer.no_truncation()
+        self.tokenizer.no_padding()
+
+    @property
+    def longest(self) -> int:
+        """The largest number of tokens of a pair."""
+        return self.template.size + self.room
+
+    def tokenize(self, pairs: Sequence[Pair]) -> tuple[list[Int32], list[int]]:
+        """Each pair's token ids, int32 [tokens], and the place of the passage's first token in them."""
+        sides = [self._ids([pair[side] for pair in pairs], side) for side in (0, 1)]
+        before, between, after = (np.array(ids, np.int32) for ids in self.template[:3])
+        joined, second = [], []
+        for query, passage in zip(*sides, strict=True):
+            kept = self.rule(len(query), len(passage), self.room)
+            query, passage = self._cut(query, kept[0]), self._cut(passage, kept[1])
+            joined.append(np.concatenate([before, query, between, passage, after]))
+            second.append(len(before) + len(query) + len(between))
+        return joined, second
+
+    def _ids(self, texts: list[str], side: int) -> list[Int32]:
+        """The token ids of the texts of one side, each different text tokenized once."""
+        different = list(dict.fromkeys(texts))
+        found: dict[str, Int32] = {}
+        for start in range(0, len(different), batching.CHUNK):
+            chunk = different[start : start + batching.CHUNK]
+            prompted = [self.instructions[side] + text for text in chunk]
+            try:
+                encodings = self.tokenizer.encode_batch_fast(prompted, add_special_tokens=False)
+            except Exception as error:  # tokenizers raises this class itself
+                raise damaged(f"the model's tokenizer cannot encode a text: {error}") from None
+            for text, encoding in zip(chunk, encodings, strict=True):
+                ids = np.array(encoding.ids, np.int32)
+                limit = self.most[side]
+                found[text] = ids if limit is None else self._cut(ids, limit)
+        return [found[text] for text in texts]
+
+    def _cut(self, ids: Int32, count: int) -> Int32:
+        """`count` of the ids at most, cut off at the side at which the tokenizer truncates."""
+        if len(ids) <= count:
+            return ids
+        return ids[len(ids) - count :] if self._from_left else ids[:count]
+
+
+class PairBackend(BatchShape, Protocol):
+    """A loaded reranker: token ids of pairs in, a score for each out."""
+
+    tokenizer: PairTokenizer
+
+    def forward(self, batches: Iterator[TokenBatch]) -> Iterator[tuple[Int64, Float32]]:
+        """For each batch its `rows` and their scores float32 [b], in any order."""
+        ...
+
+
+class PairScorer:
+    """See `pipeline.rerankers.Scorer`.
+
+    Args:
+        backend: The model.
+        batch_size: Largest number of pairs of a batch; None limits it by the backend's token budget alone.
+    """
+
+    def __init__(self, backend: PairBackend, batch_size: int | None = None) -> None:
+        self.backend, self.batch_size = backend, batch_size
+
+    def score(self, pairs: Sequence[Pair], usage: Usage, bar: Bar) -> Float32:
+        """See `pipeline.rerankers.Scorer.score`; batches are made of pairs of similar length."""
+        scores = np.empty(len(pairs), np.float32)
+        second = np.zeros(len(pairs), np.int64)
+        tokenizer = self.backend.tokenizer
+
+        def tokenize_rows(rows: list[int]) -> list[Int32]:
+            ids, second[rows] = tokenizer.tokenize([pairs[row] for row in rows])
+            return ids
+
+        characters = [len(query) + len(passage) for query, passage in pairs]
+        windows = batching.tokenized_windows(characters, tokenize_rows, usage)
+        cut = batching.batches(self.backend, windows, tokenizer.longest, usage, self.batch_size)
+        batches = (replace(batch, second=second[batch.rows]) for batch in cut)
+        for rows, part in self.backend.forward(batches):
+            scores[rows] = part.reshape(len(rows))
+            bar.update(len(rows))
+        return scores
+
+
+def token_types(batch: TokenBatch, template: Template) -> Int64 | None:
+    """int64 [b, tokens]: the type of each token, 1 from the passage on; None if the model knows no types."""
+    if not template.typed or batch.second is None:
+        return None
+    passage: Any = np.arange(batch.ids.shape[1]) >= batch.second[:, None]
+    types: Int64 = passage * batch.mask
+    return types
+
+
+def encoder_tokenizer(
+    config: FlagRerankSettings, model: Reranker, tokenizer: Tokenizer, inputs: Sequence[str]
+) -> PairTokenizer:
+    """Pairs as FlagEmbedding gives them to an encoder: the query is cut first, then the passage.
+
+    `inputs` are the names of the network's inputs, by the tokenizer.
+    """
+    template = template_of(tokenizer)
+    if "token_type_ids" not in inputs:
+        template = template._replace(typed=False)
+    return PairTokenizer(
+        tokenizer,
+        template,
+        model.max_length - template.size,
+        only_second,
+        (model.query_max_length, model.max_length),
+        (config.query_instruction or "", config.passage_instruction or ""),
+    )

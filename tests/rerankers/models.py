@@ -1,0 +1,129 @@
+"""Tiny rerankers with random weights, in the layout of the hub's repositories."""
+
+from __future__ import annotations
+
+import runpy
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+VOCABULARY = 500
+SHAPE = {
+    "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128,
+}  # fmt: skip
+
+
+def bert(folder: Path, texts: Sequence[str], minilm: Path, labels: int = 1) -> None:
+    """As cross-encoder/ms-marco-MiniLM-L6-v2: token types, and the identity as its activation."""
+    from transformers import BertConfig, BertForSequenceClassification
+
+    config = BertConfig(vocab_size=30522, num_labels=labels, initializer_range=0.12, **SHAPE)
+    config.sentence_transformers = {"activation_fn": "torch.nn.modules.linear.Identity"}
+    _save(BertForSequenceClassification(config), folder)
+    for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json"):
+        shutil.copy(minilm / name, folder)
+
+
+def xlm_roberta(folder: Path, texts: Sequence[str], minilm: Path) -> None:
+    """As BAAI/bge-reranker-base: a sentencepiece tokenizer, and positions counted from the padding id."""
+    path = Path(__file__).parents[2] / "scripts" / "random_reranker.py"
+    runpy.run_path(str(path))["write_reranker"](folder, texts, VOCABULARY, 0.12, **SHAPE)
+
+
+def gemma(folder: Path, texts: Sequence[str], minilm: Path) -> None:
+    """As BAAI/bge-reranker-v2-gemma."""
+    from transformers import GemmaConfig, GemmaForCausalLM
+
+    tokens = _byte_pairs(folder, texts)
+    config = GemmaConfig(
+        vocab_size=tokens,
+        initializer_range=0.2,
+        num_key_value_heads=1,
+        head_dim=32,
+        pad_token_id=0,
+        bos_token_id=2,
+        **SHAPE,
+    )
+    _save(GemmaForCausalLM(config), folder)
+
+
+def layerwise(folder: Path, texts: Sequence[str], minilm: Path) -> None:
+    """As BAAI/bge-reranker-v2-minicpm-layerwise."""
+    from FlagEmbedding.inference.reranker.decoder_only.models import modeling_minicpm_reranker as code
+
+    from pipeline.rerankers.flag_classes import repair_classes, repair_network
+
+    repair_classes()
+    tokens = _byte_pairs(folder, texts)
+    config = code.LayerWiseMiniCPMConfig(
+        vocab_size=tokens, num_key_value_heads=2, start_layer=1, head_multi=True, head_type="simple",
+        scale_emb=2, scale_depth=1.4, dim_model_base=32, pad_token_id=0, bos_token_id=2,
+        initializer_range=0.3, **{**SHAPE, "num_hidden_layers": 3},
+    )  # fmt: skip
+    network = code.LayerWiseMiniCPMForCausalLM(config)
+    repair_network(network)
+    _save(network, folder)
+
+
+def lightweight(folder: Path, texts: Sequence[str], minilm: Path) -> None:
+    """As BAAI/bge-reranker-v2.5-gemma2-lightweight."""
+    from FlagEmbedding.inference.reranker.decoder_only.models import gemma_config, gemma_model
+
+    from pipeline.rerankers.flag_classes import repair_classes
+
+    repair_classes()
+    tokens = _byte_pairs(folder, texts)
+    config = gemma_config.CostWiseGemmaConfig(
+        vocab_size=tokens, num_key_value_heads=1, head_dim=32, start_layer=1, layer_sep=1, layer_wise=True,
+        initializer_range=0.3,
+        pad_token_id=0, bos_token_id=2, query_pre_attn_scalar=32, **{**SHAPE, "num_hidden_layers": 3},
+    )  # fmt: skip
+    _save(gemma_model.CostWiseGemmaForCausalLM(config), folder)
+
+
+KINDS: dict[str, Callable[..., None]] = {
+    "bert": bert, "xlm_roberta": xlm_roberta, "gemma": gemma, "layerwise": layerwise,
+    "lightweight": lightweight,
+}  # fmt: skip
+
+
+def make(kind: str, folder: Path, texts: Sequence[str], minilm: Path) -> None:
+    """Write a reranker into a folder."""
+    import torch
+
+    torch.manual_seed(0)
+    KINDS[kind](folder, texts, minilm)
+
+
+def _save(network: Any, folder: Path) -> None:
+    network.eval().save_pretrained(folder)
+
+
+def _byte_pairs(folder: Path, texts: Sequence[str]) -> int:
+    """A decoder's tokenizer, padded on the left as Gemma's; returns its number of tokens."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCABULARY, special_tokens=["<pad>", "<eos>", "<bos>"], show_progress=False,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+    )  # fmt: skip
+    tokenizer.train_from_iterator(["Yes No", *texts], trainer)
+    _save_tokenizer(tokenizer, folder, bos="<bos>", eos="<eos>", pad="<pad>", side="left")
+    return int(tokenizer.get_vocab_size())
+
+
+def _save_tokenizer(tokenizer: Any, folder: Path, side: str = "right", **names: str) -> None:
+    from transformers import PreTrainedTokenizerFast
+
+    special = {f"{name}_token": token for name, token in names.items()}
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        padding_side=side,
+        model_input_names=["input_ids", "attention_mask"],
+        model_max_length=512,
+        **special,
+    ).save_pretrained(folder)

@@ -1,0 +1,133 @@
+"""Rerankers behind an address, against a server on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline.api import run_benchmark
+from pipeline.config import RERANKERS
+from pipeline.config.files import load_config
+from pipeline.core.errors import InputError
+from pipeline.core.progress import silent
+from pipeline.encoders.usage import Usage
+
+MODEL = "all-minilm-l6-v2"
+Score = Callable[..., Any]
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests are sent again at once."""
+    monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.001)
+
+
+@pytest.fixture
+def score(embedding_server: Any) -> Iterator[Score]:
+    """Scores pairs by the server, with some settings; `score.usage` is what it took."""
+    scorers = []
+
+    def start(pairs: list[tuple[str, str]], **settings: Any) -> Any:
+        given = {"backend": "http", "url": embedding_server.url, "name": MODEL, **settings}
+        scorers.append(RERANKERS.make(**given).open().load())
+        start.usage = Usage()
+        with silent("", None, "") as bar:
+            return scorers[-1].score(pairs, start.usage, bar)
+
+    yield start
+    for scorer in scorers:
+        scorer.close()
+
+
+@pytest.fixture
+def scored(embedding_server: Any) -> tuple[list[tuple[str, str]], Any]:
+    """Pairs of three queries and seven passages each, and their scores: the cosines of their vectors."""
+    at_random = np.random.default_rng(2)
+    vectors: dict[str, Any] = {}
+    embedding_server.embed = lambda texts: np.stack(
+        [vectors.setdefault(text, at_random.standard_normal(8)) for text in texts]
+    )
+    pairs = [(f"query {q}", f"passage {p}") for q in range(3) for p in range(7)]
+    sides = [embedding_server.embed([pair[side] for pair in pairs]) for side in (0, 1)]
+    a, b = (each / np.linalg.norm(each, axis=1, keepdims=True) for each in sides)
+    return pairs, (a * b).sum(axis=1)
+
+
+@pytest.mark.parametrize("form", ["cohere", "tei"])
+def test_scores_come_in_the_order_of_the_pairs_in_both_forms(
+    form: str, score: Score, embedding_server: Any, scored: Any
+) -> None:
+    pairs, expected = scored
+    embedding_server.faults = [lambda handler: bool(handler.send(503, "busy")) or True]
+    np.testing.assert_allclose(score(pairs, form=form, batch_size=4), expected, atol=1e-6)
+    assert embedding_server.answered == {"\n".join(pair): 1 for pair in pairs}
+    assert (score.usage.server.requests, score.usage.server.retries) == (7, 1)  # two for each query
+    assert (score.usage.tokens > 0) == (form == "cohere")  # TEI counts none
+
+
+def test_a_request_that_is_too_large_is_halved(score: Score, embedding_server: Any, scored: Any) -> None:
+    pairs, expected = scored
+    embedding_server.most_texts = 2
+    np.testing.assert_allclose(score(pairs, concurrency=1), expected, atol=1e-6)
+    assert embedding_server.answered == {"\n".join(pair): 1 for pair in pairs}
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ({"results": [{"index": 0, "relevance_score": 1.0}]}, "1 score for 2 passages"),
+        ({"results": [{"index": n, "relevance_score": float("nan")} for n in (0, 1)]}, "NaN or infinite"),
+        ({"results": [{"index": n, "relevance_score": "1"} for n in (0, 1)]}, "a score that is no number"),
+        ({"data": []}, "JSON without a list 'results'"),
+        ("<html>", "no JSON of scores: '<html>'"),
+    ],
+)
+def test_answers_without_a_score_for_each_passage_are_refused(
+    answer: Any, said: str, score: Score, embedding_server: Any, scored: Any
+) -> None:
+    embedding_server.faults = [lambda handler: bool(handler.send(200, answer)) or True]
+    with pytest.raises(InputError) as refusal:
+        score(scored[0][:2])
+    assert said in str(refusal.value)
+
+
+CONFIG = """
+name: t
+data: {source: sample, queries: 30, corpus: 200}
+model: {backend: bm25}
+rerank: {backend: http, name: all-minilm-l6-v2, depth: 5}
+search: {top_k: 100}
+evaluate: {measures: [ndcg@10]}
+"""
+
+
+def test_a_ranking_is_reranked_and_every_run_asks_for_a_few_scores_again(
+    tmp_path: Path, embedding_server: Any
+) -> None:
+    (tmp_path / "c.yaml").write_text(CONFIG, encoding="utf-8")
+    base = [f"cache={tmp_path}/indexes", f"output={tmp_path}/results", f"rerank.url={embedding_server.url}"]
+
+    def run(*settings: str) -> Any:
+        embedding_server.clear()
+        return run_benchmark(load_config(tmp_path / "c.yaml", [*base, *settings]))
+
+    result = run()
+    pairs = result.metrics["reranking"]["pairs"]
+    assert sum(embedding_server.answered.values()) == pairs + 8 > 100
+    assert result.record.stage("rerank").encoding.requests == 30
+    run()
+    assert sum(embedding_server.answered.values()) == 8
+    run("rerank.depth=4")  # all scores are stored
+    assert sum(embedding_server.answered.values()) == 8
+    honest = embedding_server.embed
+    embedding_server.embed = lambda texts: honest(texts) + 0.1
+    for setting in ("rerank.depth=5", "rerank.depth=3"):
+        with pytest.raises(InputError, match="no longer gives what it gave: scores differ by up to 0"):
+            run(setting)
+    run("rerank.revision=b")
+    assert sum(embedding_server.answered.values()) == pairs + 8
+    embedding_server.embed = honest
