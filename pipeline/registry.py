@@ -2,7 +2,7 @@
 
 A source, a backend, a reranker and a kind of retriever are each a settings class and what opens it; built-in
 ones are listed beside what they open: `data.sources.OPENERS`, `encoders.backends.OPENERS`,
-`rerankers.backends.OPENERS`, and `OUTPUTS` and `KINDS` here.
+`encoders.pairs.OPENERS`, and `OUTPUTS` and `KINDS` here.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ from pipeline.config import BACKENDS, RERANKERS, SOURCES, Config, DataSettings, 
 from pipeline.config.model import RowSettings
 from pipeline.data import Identity, sources
 from pipeline.data.sources import Source
-from pipeline.encoders import backends
+from pipeline.encoders import backends, pairs
 from pipeline.encoders.batching import Backend
 from pipeline.encoders.opener import Opener
+from pipeline.encoders.pairs import Reranker, Scorer
 from pipeline.models.model import Model
-from pipeline.rerankers import Reranker, Scorer
-from pipeline.rerankers import backends as reranker_backends
 from pipeline.retrievers.retriever import Identities, Retriever
 
 Kind = Callable[..., Retriever[Any]]
@@ -108,7 +107,7 @@ def register_reranker(
     """Add a backend of rerankers: its settings class, and its `Opener`."""
     name = _name(settings, "backend")
     RERANKERS.register(name, settings)
-    reranker_backends.OPENERS[name] = opener
+    pairs.OPENERS[name] = opener
 
 
 def register_kind(settings: type[ModelSettings], kind: Kind) -> None:

@@ -26,7 +26,7 @@ import pytrec_eval
 
 from pipeline.core.order import sort_hits_by_id
 from pipeline.core.records import Qrels, Ranking
-from pipeline.formats.qrels import read_qrels
+from pipeline.formats.judgments import read_qrels
 from pipeline.formats.runs import read_run, write_run
 from pipeline.metrics import parse_measures
 from pipeline.metrics.evaluation import join_run_and_qrels

@@ -35,10 +35,10 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import numpy as np
 from random_reranker import write_reranker
 
-from pipeline import rerankers
 from pipeline.config import RERANKERS
 from pipeline.core.progress import silent
 from pipeline.core.records import Float32
+from pipeline.encoders import pairs as rerankers
 from pipeline.encoders.usage import Usage
 from pipeline.storage.store import Store
 

@@ -249,7 +249,7 @@ def reranker(
     def folder(kind: str) -> Path:
         return make_once(
             f"reranker-{kind}",
-            lambda path: _load_file(ROOT / "tests" / "rerankers" / "models.py").make(
+            lambda path: _load_file(ROOT / "tests" / "encoders" / "pairs" / "models.py").make(
                 kind, path, passages[:150], minilm_folder
             ),
         )
@@ -274,9 +274,9 @@ def pairs(plain_pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
 @pytest.fixture(scope="session")
 def scores(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
     """Scores pairs as a config with these settings would; `change` may change the loaded backend."""
-    from pipeline import rerankers
     from pipeline.config import RERANKERS
     from pipeline.core.progress import silent
+    from pipeline.encoders import pairs as rerankers
     from pipeline.encoders.usage import Usage
     from pipeline.storage.store import Store
 

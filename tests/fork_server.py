@@ -32,7 +32,7 @@ import tqdm  # noqa: F401
 
 import pipeline.api
 import pipeline.encoders.openvino.backend
-import pipeline.formats.qrels
+import pipeline.formats.judgments
 import pipeline.metrics.evaluation
 import pipeline.retrievers.dense
 import pipeline.retrievers.multivector

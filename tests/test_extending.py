@@ -26,14 +26,13 @@ from pipeline.config import (
 from pipeline.core.progress import Bar
 from pipeline.core.records import Float32, Int64, Ranking
 from pipeline.data import sources
-from pipeline.encoders import Usage, backends
+from pipeline.encoders import Usage, backends, pairs
 from pipeline.encoders.batching import TokenBatch
 from pipeline.encoders.opener import Opener
+from pipeline.encoders.pairs import Reranker
 from pipeline.formats.judgments import Judgments, make_judgments
 from pipeline.formats.records import Batch as Records
 from pipeline.models.model import Model
-from pipeline.rerankers import Reranker
-from pipeline.rerankers import backends as reranker_backends
 from pipeline.retrievers.ranking import open_ranking, save_ranking
 from pipeline.retrievers.retriever import Retriever
 from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, Plan, Stage
@@ -111,9 +110,9 @@ class LengthOpener(Opener[LengthSettings, Reranker, Any]):
 
 
 class Shortest:
-    def score(self, pairs: Sequence[tuple[str, str]], usage: Usage, bar: Bar) -> Float32:
-        bar.update(len(pairs))
-        return np.array([-len(passage) for _, passage in pairs], np.float32)
+    def score(self, texts: Sequence[tuple[str, str]], usage: Usage, bar: Bar) -> Float32:
+        bar.update(len(texts))
+        return np.array([-len(passage) for _, passage in texts], np.float32)
 
 
 # A kind of retriever: its settings and its stages, here a single one.
@@ -142,7 +141,7 @@ class CommonWordsSettings(ModelSettings):
 
 @pytest.fixture(autouse=True)
 def _registered() -> Iterator[None]:
-    tables: list[dict[str, Any]] = [sources.OPENERS, backends.OPENERS, reranker_backends.OPENERS]
+    tables: list[dict[str, Any]] = [sources.OPENERS, backends.OPENERS, pairs.OPENERS]
     kinds = [each._classes for each in (SOURCES, BACKENDS, RERANKERS)]
     before = [(table, dict(table)) for table in (*tables, *kinds, registry.KINDS)]
     registry.register_source(ToySettings, lambda settings: ToySource(settings.upper))

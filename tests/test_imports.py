@@ -19,7 +19,7 @@ FLOORS = (
     "core",
     "storage formats config",
     "data models metrics native",
-    "encoders rerankers search",
+    "encoders search",
     "engines",
     "retrievers",
     "registry sections",

@@ -29,6 +29,7 @@ from pipeline.config import BACKENDS, STAGES, Config
 from pipeline.config.files import load_config
 from pipeline.config.kinds import kinds_of
 from pipeline.config.model import RUN_HERE
+from pipeline.config.settings import OUTPUTS, outputs_of
 from pipeline.config.suites import ManySettings
 from pipeline.core import machine
 from pipeline.encoders import choice
@@ -619,27 +620,29 @@ def test_kinds_agree_on_what_a_setting_shapes() -> None:
 
 
 MODELS = {
-    kind: base
+    (backend, output): base
     for base, text in CONFIGS.items()
-    for kind in BACKENDS
-    if f"model: {{backend: {kind.split()[0]}," in text.replace("}", ",") and "rerank" not in text
-    if kind.split()[1:] == re.findall(r"output: (\w+)", text)
+    for backend in BACKENDS
+    for output in OUTPUTS
+    if f"model: {{backend: {backend}," in text.replace("}", ",") and "rerank" not in text
+    if (re.findall(r"output: (\w+)", text) or ["dense"]) == [output]
 }
-"""For each backend a config that uses it."""
+"""For each backend and output a config that uses it."""
 
 
-@pytest.mark.parametrize("kind", BACKENDS)
-def test_every_backend_keys_its_settings_as_they_claim(unchanged: Path, kind: str) -> None:
+@pytest.mark.parametrize(("backend", "output"), MODELS)
+def test_every_backend_keys_its_settings_as_they_claim(unchanged: Path, backend: str, output: str) -> None:
     """The settings whose value is in the keys, of every backend that has them."""
-    before, tried = keys(unchanged, MODELS[kind]), 0
-    for name, field in BACKENDS[kind].model_fields.items():
-        setting = f"model.{name}"
-        if name in BACKENDS.choosing or (
-            field.json_schema_extra["shapes"] and not field.json_schema_extra["keyed"]
-        ):
+    base = MODELS[backend, output]
+    before, tried = keys(unchanged, base), 0
+    for name, field in BACKENDS[backend].model_fields.items():
+        setting, marks = f"model.{name}", field.json_schema_extra
+        if name in ("backend", "output") or output not in outputs_of(field):
             continue
-        found = changed(before, keys(unchanged, MODELS[kind], CHANGES[setting][0].to))
-        assert found == after(set(field.json_schema_extra["shapes"])) & set(before), setting
+        if marks["shapes"] and not marks["keyed"]:  # type: ignore[index,call-overload]
+            continue
+        found = changed(before, keys(unchanged, base, CHANGES[setting][0].to))
+        assert found == after(set(marks["shapes"])) & set(before), setting  # type: ignore[index,call-overload]
         tried += 1
     assert tried >= 3
 
@@ -768,14 +771,14 @@ NUMBERS = {
         for kind in (plan, texts, dense, sparse, multivector, bm25, fused, reranked)
         for stage in kind.SCHEMAS
     },
-    "pipeline.data.identity.SCHEMA": ALL,
-    "pipeline.data.identity.JUDGED_SCHEMA": QUERIES_ON,
+    "pipeline.data.loading.SCHEMA": ALL,
+    "pipeline.data.loading.JUDGED_SCHEMA": QUERIES_ON,
     "pipeline.encoders.openvino.backend.SCHEMA": VECTORS_ON,
     "pipeline.encoders.native.SCHEMA": VECTORS_ON,
     "pipeline.encoders.http.backend.SCHEMA": VECTORS_ON,
     **{
-        f"pipeline.rerankers.{module}.SCHEMA": {"rerank", "evaluate"}
-        for module in ("model", "openvino", "http")
+        f"pipeline.encoders.pairs.{module}.SCHEMA": {"rerank", "evaluate"}
+        for module in ("__init__", "converted", "served")
     },
 }
 
@@ -794,16 +797,16 @@ def test_a_schema_number_changes_the_keys_of_what_that_code_makes(
         "reranked": "reranked",
         "texts": "cut",
     }
-    if "rerankers" in number:
+    if "encoders.pairs" in number:
         named = {
-            "openvino": "scored by openvino",
-            "http": "scored by a server",
+            "converted": "scored by openvino",
+            "served": "scored by a server",
         }
-        named["model"] = "reranked"
+        named["__init__"] = "reranked"
     base = next((base for name, base in named.items() if name in number), "files")
     before = keys(unchanged, base)
     path, _, stage = number.rstrip("]").partition("[")
-    module, _, name = path.rpartition(".")
+    module, _, name = path.replace(".__init__", "").rpartition(".")
     owner = importlib.import_module(module)
     if stage:
         monkeypatch.setitem(getattr(owner, name), stage, 99)

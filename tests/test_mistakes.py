@@ -706,7 +706,7 @@ KINDS: list[tuple[Apply, tuple[str, ...], list[str]]] = [
     (
         config("v2}", "v2, backend: openvino, output: sparse}"),
         RUN,
-        ["backend 'openvino'", "'sparse'", "sentence-transformers"],
+        ["'dense'; with backend flag, native, sentence-transformers"],
     ),
     (both(WORDS, words("p.npz", -np.eye(2))), ("run", "words.yaml"), ["word 0 of 'd1' has the weight -1"]),
     (both(WORDS, words("p.npz", np.eye(3))), ("run", "words.yaml"), ["p.npz has 3 rows", "2, one for each"]),

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipeline.core.records import Collection, Int64, Qrels, Texts
-from pipeline.formats.duplicates import string_buffers
+from pipeline.core.records import Chunks, Collection, Int64, Qrels, Texts
+from pipeline.formats.columns import string_buffers
 from pipeline.formats.records import BATCH_ROWS
 from pipeline.storage.artifacts import Artifact
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 CORPUS, QUERIES, MISSING, QRELS = "corpus.arrow", "queries.arrow", "missing.arrow", "qrels.npy"
 ANSWERS = "answers.arrow"
+CHUNK_TEXTS, CHUNK_PLACES, CHUNK_BOUNDS = "chunks.arrow", "places.npy", "bounds.npy"
 
 
 class TextsWriter:
@@ -129,6 +130,15 @@ def open_collection(artifact: Artifact) -> Collection:
     qrels = open_qrels(artifact, len(queries), len(passages) + len(missing))
     answers = open_table(artifact.path(ANSWERS)).column("answers") if ANSWERS in artifact.files else None
     return Collection(passages, queries, missing, qrels, artifact.facts, answers)
+
+
+def open_chunks(artifact: Artifact) -> Chunks:
+    """The chunks of a finished artifact, memory-mapped."""
+    texts = open_texts(artifact.path(CHUNK_TEXTS))
+    places, bounds = artifact.array(CHUNK_PLACES), artifact.array(CHUNK_BOUNDS)
+    if places.shape != (2, len(texts)) or bounds[-1] != len(texts):
+        raise ValueError(f"{len(texts)} chunks, places of shape {list(places.shape)} for them")
+    return Chunks(texts, places, bounds)
 
 
 def open_qrels(artifact: Artifact, queries: int, passages: int) -> Qrels:

@@ -1,10 +1,10 @@
-"""Conversion of a source into the files of a collection: parsed, checked and sliced, a batch at a time.
+"""The identity of a collection, unparsed, and the conversion of its source into an artifact's files.
 
 The rules, for every source:
 
 * Queries are those with at least one judgment, of whatever grade, in their own order; then the first N. Where
   passages are judged by answers, they are those with answers.
-* A slice of N passages keeps all that are judged for these queries; see `pipeline.data.slices`.
+* A slice of N passages keeps all that are judged for these queries; see `pipeline.data.selection`.
 * Judgments of queries that the collection does not have are dropped and counted: without a text, a query
   cannot be run.
 * Judgments of passages that it does not have are counted, and kept by default, as trec_eval does: nothing can
@@ -14,16 +14,16 @@ The rules, for every source:
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from pipeline.config import DataSettings
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 from pipeline.core.progress import Progress, silent
-from pipeline.core.records import Qrels
+from pipeline.core.records import BoolArray, Qrels
 from pipeline.data.collection_files import (
     ANSWERS,
     CORPUS,
@@ -35,16 +35,56 @@ from pipeline.data.collection_files import (
     write_answers,
     write_qrels,
 )
-from pipeline.data.corpus import WrittenCorpus, write_corpus
-from pipeline.data.queries import SelectedQueries, select_queries
+from pipeline.data.selection import SelectedQueries, WrittenCorpus, select_queries, write_corpus
 from pipeline.data.sources import open_source
 from pipeline.formats.judgments import Judgments
 from pipeline.storage.artifacts import Draft
+from pipeline.storage.hashing import file_changed
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Mask = npt.NDArray[np.bool_]
+SCHEMA = 3  # of reading, joining, slicing and storing; raise it when any of them gives other content
+JUDGED_SCHEMA = 2  # of choosing queries and storing judgments; raise it when passages stay the same
+
+
+@dataclass(frozen=True)
+class Identity:
+    """For each part of a collection, plain JSON that changes whenever the part's content can.
+
+    It has no paths: the same files elsewhere are the same collection.
+
+    Attributes:
+        passages: Identity of the corpus.
+        queries: Identity of the queries. It includes the judgments, because only judged queries are kept; but
+            not the corpus, which does not matter to that.
+        qrels: Identity of the judgments. It includes everything, as they are stored by row number.
+    """
+
+    passages: dict[str, Any]
+    queries: dict[str, Any]
+    qrels: dict[str, Any]
+
+
+def identify(config: DataSettings) -> Identity:
+    """The identity of a collection, from its files' bytes or its commit on the hub."""
+    source = open_source(config)
+    parts = source.identity()
+    selection = {"queries": parts["queries"], "qrels": parts["qrels"], "first_queries": config.queries}
+    size = config.passages_kept
+    corpus = {"schema": SCHEMA, "corpus": parts["corpus"]}
+    judged = {"schema": [SCHEMA, JUDGED_SCHEMA], **selection}
+    return Identity(
+        passages=corpus | ({"size": size, **selection} if size else {}),
+        queries=judged,
+        qrels=corpus | judged | {"size": size, "missing_passages": config.missing_passages},
+    )
+
+
+def check(config: DataSettings, identity: Identity) -> None:
+    """Refuse a collection whose files have changed since, or whose branch on the hub has moved."""
+    if identify(config) != identity:
+        raise file_changed(f"the collection of {getattr(config, 'path', config.source)}")
 
 
 def load(config: DataSettings, draft: Draft, progress: Progress = silent) -> dict[str, Any]:
@@ -114,7 +154,7 @@ def load(config: DataSettings, draft: Draft, progress: Progress = silent) -> dic
     }
 
 
-def _add_missing(judgments: Judgments, lacking: Mask, corpus: WrittenCorpus) -> pa.Array:
+def _add_missing(judgments: Judgments, lacking: BoolArray, corpus: WrittenCorpus) -> pa.Array:
     """Ids of the passages that the given judgments, bool [j], need and the corpus lacks, sorted.
 
     Each gets a row in `corpus.rows`, after those of the corpus.
@@ -130,7 +170,9 @@ def _add_missing(judgments: Judgments, lacking: Mask, corpus: WrittenCorpus) -> 
     return ids.take(order)
 
 
-def _resolve(selected: SelectedQueries, judgments: Judgments, corpus: WrittenCorpus, kept: Mask) -> Qrels:
+def _resolve(
+    selected: SelectedQueries, judgments: Judgments, corpus: WrittenCorpus, kept: BoolArray
+) -> Qrels:
     """The judgments that `kept`, bool [j], chooses, by row number, sorted."""
     row_of = np.full(len(judgments.query_ids), -1, np.int64)
     row_of[selected.numbers] = np.arange(len(selected.numbers))
@@ -159,7 +201,7 @@ def _write(
     return content
 
 
-def _lacking(judgments: Judgments, lacking: Mask) -> InputError:
+def _lacking(judgments: Judgments, lacking: BoolArray) -> InputError:
     """The error for judgments, bool [j], of passages that the corpus lacks."""
     first = int(np.argmax(lacking))
     passage = judgments.passage_ids[int(judgments.passages[first])].as_py()

@@ -13,10 +13,11 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pipeline.config import BACKENDS, RERANKERS, EncoderSettings
+from pipeline.config import BACKENDS, RERANKERS, EncoderSettings, RerankSettings
 from pipeline.config.kinds import Kinds
 from pipeline.config.runs_model import RunsModel
 from pipeline.core.extras import install_command, is_installed
+from pipeline.encoders import backends, pairs
 from pipeline.models.resolution import choose_device
 
 log = logging.getLogger(__name__)
@@ -83,13 +84,12 @@ def _of_other_output(settings: EncoderSettings, resolve: Resolve) -> list[RunsMo
     return [kinds.converted(settings, backend="native", precision=own), last]
 
 
-def take(settings: Any, resolve: Resolve, suits: Callable[[RunsModel, Any], bool]) -> Any:
+def take(settings: Any, resolve: Resolve) -> Any:
     """The settings of the backend that is used: the first of the candidates that is not ruled out.
 
     Args:
         settings: A section `model` or `rerank`; one without a choice is returned as it is.
         resolve: Gives the resolved model of such a section, loading nothing.
-        suits: Whether the backend of settings runs their resolved model fast here.
     """
     if not isinstance(settings, RunsModel):
         return settings
@@ -103,9 +103,16 @@ def take(settings: Any, resolve: Resolve, suits: Callable[[RunsModel, Any], bool
         if candidate.extra and not is_installed(candidate.extra):
             _pass_over(candidate.backend, candidate.extra)
             continue
-        if suits(candidate, resolve(candidate)):
+        if _suits(candidate, resolve(candidate)):
             return candidate
     return last
+
+
+def _suits(settings: RunsModel, model: Any) -> bool:
+    """Whether the backend of settings runs their resolved model fast on this machine."""
+    if isinstance(settings, RerankSettings):
+        return pairs.OPENERS[settings.backend]().suits(model)
+    return backends.OPENERS[settings.backend]().suits(model)
 
 
 @functools.cache  # so that it is said once

@@ -19,7 +19,7 @@ Loaded = TypeVar("Loaded")
 class Opener(Generic[Settings, Resolved, Loaded]):
     """A backend: its settings, the resolved model that it runs, and what it loads.
 
-    For texts that is a `batching.Backend`, for pairs of texts a `pipeline.rerankers.Scorer`.
+    For texts that is a `batching.Backend`, for pairs of texts a `pipeline.encoders.pairs.Scorer`.
     """
 
     def check(self, settings: Settings, model: Resolved) -> None:

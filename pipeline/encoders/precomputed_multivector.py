@@ -12,7 +12,7 @@ from pipeline.config.model import PrecomputedSettings
 from pipeline.core.errors import InputError
 from pipeline.core.records import Int64, Ragged, TokenEmbeddings
 from pipeline.encoders.given import Precomputed, id_paths, row_paths
-from pipeline.formats.npz import map_token_vectors
+from pipeline.formats.npy import map_token_vectors
 from pipeline.models.model import ROLES, Role
 
 if TYPE_CHECKING:

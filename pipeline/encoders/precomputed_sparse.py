@@ -12,7 +12,7 @@ from pipeline.config.model import PrecomputedSettings
 from pipeline.core.errors import InputError
 from pipeline.core.records import Int64, Ragged
 from pipeline.encoders.given import Precomputed, id_paths, row_paths
-from pipeline.formats.sparse import SparseMatrix, map_sparse
+from pipeline.formats.npy import SparseMatrix, map_sparse
 from pipeline.models.model import ROLES, Role
 
 if TYPE_CHECKING:

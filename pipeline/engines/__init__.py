@@ -15,11 +15,11 @@ from pipeline.config import EncoderSettings, EngineConfig, ModelSettings
 from pipeline.core.errors import InputError
 from pipeline.core.extras import require
 from pipeline.encoders import Model, Precomputed, Source
+from pipeline.encoders.pairs import Reranker, ServedReranker
 from pipeline.engines.engine import Done, Engine, Job, Part
 from pipeline.engines.local import LocalEngine
 from pipeline.engines.server import ServerEngine
 from pipeline.models.ready import Ready
-from pipeline.rerankers import Reranker, ServedReranker
 from pipeline.storage.store import Store
 
 __all__ = [

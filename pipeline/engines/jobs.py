@@ -15,7 +15,7 @@ from pipeline.config import IndexConfig, SearchConfig
 from pipeline.core.progress import Bar
 from pipeline.core.records import Embeddings, Float32, Ranking, UInt8
 from pipeline.encoders import Encoder, Role, Usage
-from pipeline.rerankers import Scorer
+from pipeline.encoders.pairs import Scorer
 
 if TYPE_CHECKING:
     import pyarrow as pa

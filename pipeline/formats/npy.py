@@ -1,4 +1,4 @@
-"""Vectors in `.npy` and `.npz` files, mapped into memory, and the ids of their rows.
+"""Vectors, token vectors and sparse matrices in `.npy` and `.npz` files, mapped into memory.
 
 An `.npz` file is a zip archive. What `numpy.savez` writes is stored as it is, so that the bytes of its arrays
 can be mapped like those of an `.npy` file; `numpy.savez_compressed` packs them, and they are read.
@@ -14,13 +14,16 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from pipeline.core.errors import InputError
-from pipeline.core.records import Array
+from pipeline.core.records import Array, Embeddings, TokenEmbeddings
 from pipeline.formats.blocks import read_blocks
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 VECTORS, IDS = "vectors.npy", "ids.npy"  # the members of an .npz file
+TOKEN_VECTORS = ("vectors.npy", "ends.npy")  # of one with token vectors
+CSR = ("format.npy", "shape.npy", "indptr.npy", "indices.npy", "data.npy")  # of SciPy's with a sparse matrix
+FLOATS = (np.float16, np.float32, np.float64)
 _LOCAL_HEADER = 30  # bytes of a member's header in the file, before its name
 
 
@@ -35,6 +38,26 @@ class VectorFile:
 
     array: Array
     ids: pa.Array | None
+
+
+@dataclass(frozen=True)
+class SparseMatrix:
+    """A matrix in CSR: row `i` is at [starts[i], starts[i + 1]) in the other two arrays.
+
+    Attributes:
+        width: The number of columns.
+        starts: int32 or int64 [rows + 1].
+        columns: int32 or int64 [entries], below `width`, in any order within a row.
+        values: Floats [entries].
+    """
+
+    width: int
+    starts: Array
+    columns: Array
+    values: Array
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
 
 
 def map_vectors(path: Path, setting: str) -> VectorFile:
@@ -55,7 +78,7 @@ def map_vectors(path: Path, setting: str) -> VectorFile:
             "with pickled objects",
             fix="save the vectors again",
         )
-    if array.ndim != 2 or array.shape[1] == 0 or array.dtype not in (np.float16, np.float32, np.float64):
+    if array.ndim != 2 or array.shape[1] == 0 or array.dtype not in FLOATS:
         raise InputError(
             f"{setting}: {path} holds {array.dtype} of shape {list(array.shape)}",
             allowed="float16, float32 or float64 of shape [texts, dimension]",
@@ -106,3 +129,61 @@ def map_member(path: Path, archive: zipfile.ZipFile, name: str) -> Array:
         lengths = np.frombuffer(file.read(4), "<u2")  # of the name and of the extra field that follow
     start = entry.header_offset + _LOCAL_HEADER + int(lengths.sum()) + before
     return np.memmap(path, dtype, "r", start, shape, order)
+
+
+def map_token_vectors(path: Path, setting: str) -> TokenEmbeddings:
+    """The token vectors of a file, memory-mapped where the file is not compressed, else read into memory.
+
+    `setting` is the config's setting that names the file, for messages.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            vectors, ends = (map_member(path, archive, name) for name in TOKEN_VECTORS)
+    except Exception:  # the file may hold anything
+        vectors = ends = np.empty(0)
+    if vectors.ndim != 2 or not vectors.shape[1] or vectors.dtype not in FLOATS:
+        raise InputError(
+            f"{setting}: {path} has no token vectors",
+            allowed="a file that numpy.savez wrote of `vectors`, floats [tokens, dimension], and `ends`, "
+            "whole numbers [texts]: where each text ends in the vectors",
+            fix="save the vectors again",
+        )
+    whole = ends.ndim == 1 and ends.dtype.kind in "iu"
+    bounds = np.concatenate([[0], ends]).astype(np.int64) if whole else np.zeros(1, np.int64)
+    if (np.diff(bounds) < 1).any() or bounds[-1] != len(vectors):
+        raise InputError(
+            f"{setting}: {path}: the `ends` do not cut {len(vectors):,} token vectors into texts",
+            allowed="rising whole numbers, one for each text, the last of them the number of vectors",
+            fix="save the vectors again",
+        )
+    return TokenEmbeddings(Embeddings((vectors,)), bounds[1:])
+
+
+def map_sparse(path: Path, setting: str) -> SparseMatrix:
+    """The matrix of a file, memory-mapped where the file is not compressed, else read into memory.
+
+    `setting` is the config's setting that names the file, for messages.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            kind, shape, starts, columns, values = (map_member(path, archive, name) for name in CSR)
+        whole = kind.item() == b"csr" and shape.shape == (2,)
+    except Exception:  # the file may hold anything
+        whole = False
+    if not whole:
+        raise InputError(
+            f"{setting}: {path} is not a sparse matrix in CSR",
+            allowed="one that scipy.sparse.save_npz wrote of a csr_matrix or csr_array",
+            fix="save the weights again; beyond memory with compressed=False",
+        )
+    rows, width = (int(number) for number in shape)
+    floats = values.dtype in FLOATS
+    fits = starts.shape == (rows + 1,) and columns.shape == values.shape == (int(starts[-1]),)
+    if not (floats and fits and starts[0] == 0 and columns.dtype.kind == "i" and starts.dtype.kind == "i"):
+        raise InputError(
+            f"{setting}: {path} holds {values.dtype} values of shape {list(values.shape)}, "
+            f"columns of shape {list(columns.shape)} and {len(starts) - 1:,} of {rows:,} rows",
+            allowed="a whole CSR matrix of float16, float32 or float64",
+            fix="save the weights again",
+        )
+    return SparseMatrix(width, starts, columns, values)

@@ -16,8 +16,7 @@ import numpy as np
 
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float64, Int32, Ranking
-from pipeline.formats.columns import Form, column_blocks, read_columns
-from pipeline.formats.duplicates import repeated_pairs, string_buffers
+from pipeline.formats.columns import Form, column_blocks, read_columns, repeated_pairs, string_buffers
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -26,8 +26,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.order import sort_hits_by_id
 from pipeline.core.records import Collection, Float64, Int64, Qrels, Ranking, Scores
 from pipeline.core.table import Cell, Column, Displayed, Table, measure_table
-from pipeline.formats.judgments import Judgments
-from pipeline.formats.qrels import read_qrels
+from pipeline.formats.judgments import Judgments, read_qrels
 from pipeline.formats.runs import Run, read_run
 from pipeline.metrics.depth import depth_note, short_rankings
 from pipeline.metrics.names import Measure

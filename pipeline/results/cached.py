@@ -10,8 +10,7 @@ import numpy as np
 
 from pipeline.core.records import Chunks, Collection, Float32, Int64
 from pipeline.data import open_collection
-from pipeline.data.chunk_files import open_chunks
-from pipeline.data.collection_files import open_qrels
+from pipeline.data.collection_files import open_chunks, open_qrels
 from pipeline.results.records import Manifest
 from pipeline.storage import vector_shards
 from pipeline.storage.artifacts import Artifact, Recipe

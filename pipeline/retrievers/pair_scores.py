@@ -1,11 +1,26 @@
-"""The scores of the pairs of a ranking: those that the cache has, and the others computed by an engine."""
+"""The scores of the pairs of a ranking: each is computed once, for all first stages, depths and collections.
+
+A pair is known by the hash of its two texts. The scores of a part of a run's pairs are an artifact of its
+own, `scores`, written as soon as they are there: so a killed run loses the parts under way. Its key holds
+all that shapes a score (`rerankers.recipe`) and the pairs that it has. Its arrays are sorted by the pairs'
+hashes, and mapped into memory where they are searched.
+
+A text is hashed to two numbers of 64 bits. Those of a pair are q * odd + p, modulo 2^64: the texts' numbers
+are as good as random, and so are these. For one query different passages have different numbers, and for one
+passage different queries have. A pair is looked up by the first number, and both must agree.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import logging
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from pipeline.core.arrow import from_numpy
@@ -13,9 +28,102 @@ from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Float32, Int64
 from pipeline.encoders import Usage
 from pipeline.engines import Part, jobs
-from pipeline.rerankers.score_store import ScoreStore, UInt64, hash_pairs, hash_texts
 from pipeline.retrievers.stage import Context
 from pipeline.retrievers.vector_search import counted_parts
+from pipeline.storage.artifacts import Artifact, Draft, Recipe
+from pipeline.storage.store import Store
+
+log = logging.getLogger(__name__)
+
+STAGE = "scores"
+UInt64 = npt.NDArray[np.uint64]
+_ODD = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F], np.uint64)  # without a meaning; odd, so invertible
+
+
+def hash_texts(texts: Iterable[str]) -> UInt64:
+    """uint64 [texts, 2]: BLAKE2b of each text's UTF-8, 16 bytes long."""
+    digests = b"".join(hashlib.blake2b(text.encode(), digest_size=16).digest() for text in texts)
+    return np.frombuffer(digests, "<u8").astype(np.uint64).reshape(-1, 2)
+
+
+def hash_pairs(queries: UInt64, passages: UInt64) -> UInt64:
+    """uint64 [pairs, 2] from the hashes of each pair's query and passage, uint64 [pairs, 2] each."""
+    return queries * _ODD + passages
+
+
+class _Part(NamedTuple):
+    """A stored artifact, mapped into memory."""
+
+    first: Any  # uint64 [pairs], sorted: the first number of each pair's hash
+    second: Any  # uint64 [pairs]
+    scores: Any  # float32 [pairs]
+
+
+class ScoreStore:
+    """The scores that a store has of one scorer.
+
+    Args:
+        store: The cache.
+        scorer: JSON of all that shapes a score, see `rerankers.recipe`.
+        fresh: Whether nothing is found, and all is computed again.
+    """
+
+    def __init__(self, store: Store, scorer: dict[str, Any], fresh: bool = False) -> None:
+        self._store, self._scorer, self._fresh = store, scorer, fresh
+        self.keys: list[str] = []
+        """The keys of the artifacts that a score was found in or added to."""
+
+    def find(self, pairs: UInt64) -> Float32:
+        """float32 [pairs]: the score of each pair by its hash, uint64 [pairs, 2]; NaN where there is none."""
+        scores = np.full(len(pairs), np.nan, np.float32)
+        for artifact in [] if self._fresh else self._store.find_alike(self._recipe(""), "pairs"):
+            missing = np.flatnonzero(np.isnan(scores))
+            if not missing.size:
+                break
+            if artifact.damaged():
+                log.warning("%s is damaged: its pairs are scored again", artifact.folder)
+                continue
+            rows, found = _look_up(_open(artifact), pairs[missing])
+            if rows.size:
+                scores[missing[rows]] = found
+                self.keys.append(artifact.manifest["key"])
+        return scores
+
+    def add(self, pairs: UInt64, scores: Float32) -> None:
+        """Keep the scores float32 [pairs] of some pairs, each of which is there once."""
+        order = np.lexsort((pairs[:, 1], pairs[:, 0]))
+        pairs = pairs[order]
+        content = hashlib.sha256(np.ascontiguousarray(pairs, "<u8").tobytes()).hexdigest()
+        recipe = self._recipe(content)
+
+        def build(draft: Draft) -> tuple[dict[str, Any], dict[str, Any]]:
+            draft.save_array("first.npy", pairs[:, 0])
+            draft.save_array("second.npy", pairs[:, 1])
+            draft.save_array("scores.npy", scores[order])
+            return {"pairs": len(pairs)}, {}
+
+        self._store.make(recipe, build, self._fresh)
+        self.keys.append(recipe.key)
+
+    def _recipe(self, pairs: str) -> Recipe:
+        return Recipe(STAGE, {"scorer": self._scorer, "pairs": pairs})
+
+
+def _open(artifact: Artifact) -> _Part:
+    return _Part(*(artifact.array(f"{name}.npy") for name in _Part._fields))
+
+
+def _look_up(part: _Part, pairs: UInt64) -> tuple[npt.NDArray[np.intp], Float32]:
+    """The rows of those pairs that a part has, and their scores.
+
+    Two pairs of a part with the same first number, of which there may be one in 2^64, are both scored again.
+    """
+    order = np.argsort(pairs[:, 0])  # sorted needles are searched in one pass through the part's memory
+    wanted = pairs[order]
+    places = np.minimum(np.searchsorted(part.first, wanted[:, 0]), len(part.first) - 1)
+    same = (part.first[places] == wanted[:, 0]) & (part.second[places] == wanted[:, 1])
+    return order[same], np.asarray(part.scores[places[same]], np.float32)
+
 
 SHARD_PAIRS = 4096  # pairs scored at once, the most that an interrupted run loses for each worker
 CHUNK = 4096  # texts read at once to be hashed

@@ -9,17 +9,17 @@ from typing import Any, cast
 import numpy as np
 from pydantic import Field
 
-from pipeline import engines, rerankers
+from pipeline import engines
 from pipeline.config import ScorerSettings, keyed_settings
 from pipeline.core.json_record import Record, Section
 from pipeline.core.order import descending_id_rank
 from pipeline.core.records import Collection, Ranking
+from pipeline.encoders import pairs
+from pipeline.encoders.pairs import Reranker, ServedReranker
 from pipeline.engines import Engine
 from pipeline.metrics import paired
 from pipeline.models.model import Model
-from pipeline.rerankers import Reranker, ServedReranker
-from pipeline.rerankers.score_store import ScoreStore
-from pipeline.retrievers.pair_scores import Pairs, score_pairs
+from pipeline.retrievers.pair_scores import Pairs, ScoreStore, score_pairs
 from pipeline.retrievers.ranking import COLLECTION, Assessment, Judge, open_ranking, save_ranking
 from pipeline.retrievers.retriever import Retriever, TokenCounter
 from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, Plan, Stage, Work
@@ -113,7 +113,7 @@ class Reranked(Retriever[ScorerSettings]):
         """See `Retriever.stages`: those of the first stage, and `rerank`."""
 
         def ingredients(keys: Keys) -> dict[str, Any]:
-            scorer = rerankers.recipe(self.settings, self.model)
+            scorer = pairs.recipe(self.settings, self.model)
             made_of = {"first_stage": keys[self.first.ranking], "scorer": scorer}
             return {**made_of, **keyed_settings(self.settings, RERANK)}
 
@@ -170,7 +170,7 @@ class Reranked(Retriever[ScorerSettings]):
         model = self.model
         if isinstance(model, ServedReranker):
             return engines.ServerEngine(model.load)
-        ready = partial(rerankers.ready, self.settings, model)
+        ready = partial(pairs.ready, self.settings, model)
         return engines.open_with(self.config.engine, ready, model.device, store)
 
     def engine_key(self) -> Any:
@@ -182,7 +182,7 @@ class Reranked(Retriever[ScorerSettings]):
                 "engine": self.config.engine.model_dump(mode="json"),
                 "settings": self.settings.model_dump(mode="json"),
                 "device": self.model.device,
-                "scorer": rerankers.recipe(self.settings, self.model),
+                "scorer": pairs.recipe(self.settings, self.model),
             }
         )
 
@@ -194,13 +194,13 @@ class Reranked(Retriever[ScorerSettings]):
         collection, first = inputs[COLLECTION], inputs[self.first.ranking]
         passages = first.passages[:, : self.settings.depth]
         query, column = np.nonzero(passages >= 0)
-        pairs = Pairs(collection, query, passages[query, column])
-        kept = ScoreStore(context.store, rerankers.recipe(self.settings, self.model), context.fresh)
+        asked = Pairs(collection, query, passages[query, column])
+        kept = ScoreStore(context.store, pairs.recipe(self.settings, self.model), context.fresh)
         scores = np.full(passages.shape, -np.inf, np.float32)
-        scores[query, column] = score_pairs(pairs, kept, context)
+        scores[query, column] = score_pairs(asked, kept, context)
         ranking = reranking.rerank(first, scores, descending_id_rank(collection.passages.ids))
         facts = save_ranking(draft, collection, ranking)
-        facts |= {"reranked": scores.shape[1], "pairs": len(pairs), "backend": self.settings.backend}
+        facts |= {"reranked": scores.shape[1], "pairs": len(asked), "backend": self.settings.backend}
         return {**facts, "scored_in": kept.keys}
 
 

@@ -9,13 +9,12 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
-from pipeline import data, encoders, rerankers
+from pipeline import data, encoders
 from pipeline.config import Config, ScorerSettings
-from pipeline.config.runs_model import RunsModel
 from pipeline.config.settings import Section
 from pipeline.core.records import Collection
 from pipeline.data import Identity
-from pipeline.encoders import backends, choice
+from pipeline.encoders import choice, pairs
 from pipeline.engines import Engine, LocalEngine
 from pipeline.models.files import find_model
 from pipeline.models.model import Model
@@ -38,24 +37,15 @@ class Identities:
         self.collection = cache(data.identify)
         find = cache(find_model)
         self.model = cache(partial(encoders.resolve, find=find))
-        self.reranker = cache(partial(rerankers.resolve, find=find))
+        self.reranker = cache(partial(pairs.resolve, find=find))
 
     def settle(self, config: Config) -> Config:
         """The config with the backends that `auto` takes (see `pipeline.encoders.choice`)."""
-        return config.with_models(lambda section: choice.take(section, self.resolve, _suits))
+        return config.with_models(lambda section: choice.take(section, self.resolve))
 
     def resolve(self, section: Any) -> Any:
         """The model, or the given vectors, of a section `model` or `rerank`."""
         return (self.reranker if isinstance(section, ScorerSettings) else self.model)(section)
-
-
-def _suits(section: RunsModel, model: Any) -> bool:
-    """Whether the backend of a section runs its resolved model fast on this machine."""
-    openers: Mapping[str, Any] = backends.OPENERS
-    if isinstance(section, ScorerSettings):
-        openers = rerankers.OPENERS
-    suits: bool = openers[section.backend]().suits(model)
-    return suits
 
 
 @dataclass(eq=False)

@@ -20,8 +20,13 @@ from pipeline.config import ModelSettings, keyed_settings
 from pipeline.core.display import counted
 from pipeline.core.json_record import Section
 from pipeline.core.records import Chunks, Texts
-from pipeline.data.chunk_files import BOUNDS, PLACES, TEXTS, open_chunks
-from pipeline.data.collection_files import TextsWriter
+from pipeline.data.collection_files import (
+    CHUNK_BOUNDS,
+    CHUNK_PLACES,
+    CHUNK_TEXTS,
+    TextsWriter,
+    open_chunks,
+)
 from pipeline.models.model import Role
 from pipeline.retrievers.ranking import COLLECTION
 from pipeline.retrievers.retriever import Retriever
@@ -177,7 +182,7 @@ class TextRetriever(Retriever[Settings], ABC):
         spans = tokens.load()
         places, counts = array("q"), array("q")
         bar_of = context.progress("cut passages", len(passages), "passages")
-        with draft.file(TEXTS) as path, TextsWriter(path) as writer, bar_of as bar:
+        with draft.file(CHUNK_TEXTS) as path, TextsWriter(path) as writer, bar_of as bar:
             for start in range(0, len(passages), BATCH):
                 ids, texts = (
                     column.slice(start, BATCH).to_pylist() for column in (passages.ids, passages.texts)
@@ -192,7 +197,7 @@ class TextRetriever(Retriever[Settings], ABC):
                 writer.write(pa.array(names, pa.string()), pa.array(parts, pa.string()))
                 bar.update(len(ids))
         made = np.array(counts, np.int64)
-        draft.save_array(PLACES, np.ascontiguousarray(np.array(places, np.int64).reshape(-1, 2).T))
-        draft.save_array(BOUNDS, np.concatenate([[0], np.cumsum(made)]))
+        draft.save_array(CHUNK_PLACES, np.ascontiguousarray(np.array(places, np.int64).reshape(-1, 2).T))
+        draft.save_array(CHUNK_BOUNDS, np.concatenate([[0], np.cumsum(made)]))
         context.meter.count(len(passages))
         return {"passages": len(passages), "chunks": int(made.sum()), "cut": int((made > 1).sum())}

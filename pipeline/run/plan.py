@@ -23,7 +23,7 @@ from pipeline.storage.artifacts import Artifact, Draft
 SCORES = "evaluate"  # the role of the scores, in every plan
 REPORTED = ("queries", "passages", "missing", "metrics", "intervals", "unjudged")
 """Parts of the scores that are in every result."""
-SCHEMAS = {SCORES: 4}  # that of the data is in `pipeline.data.identity`
+SCHEMAS = {SCORES: 4}  # that of the data is in `pipeline.data.loading`
 
 
 def whole_plan(

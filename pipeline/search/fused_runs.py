@@ -18,7 +18,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.order import descending_id_rank, sort_hits
 from pipeline.core.progress import Progress, silent
 from pipeline.core.records import Int64, Qrels, Ranking
-from pipeline.formats.qrels import read_qrels
+from pipeline.formats.judgments import read_qrels
 from pipeline.formats.runs import Run, read_run, write_run
 from pipeline.metrics.evaluation import lines_by_query, row_numbers
 from pipeline.metrics.names import Measure

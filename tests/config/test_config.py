@@ -214,7 +214,7 @@ def walk(model: type[BaseModel], prefix: str = "") -> list[tuple[str, dict[str, 
 
 def test_every_setting_says_what_it_shapes() -> None:
     for name, marks in walk(Config):
-        assert set(marks) == {"shapes", "keyed"}, name
+        assert set(marks) == {"shapes", "keyed", "outputs"}, name
         assert set(marks["shapes"]) <= set(STAGES), name
 
 

@@ -11,9 +11,9 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import ValidationError
 
-from pipeline.config import BACKENDS, DATA, RERANKERS, Config, json_schema
+from pipeline.config import BACKENDS, DATA, RERANKERS, Config, json_schema, keyed_settings
 from pipeline.config.files import load_config
-from pipeline.config.kinds import Kinds, Variant
+from pipeline.config.kinds import Kinds
 from pipeline.config.settings import Section, setting
 from pipeline.core.errors import InputError
 
@@ -46,16 +46,8 @@ class Triangle(Shape):
     height: int = setting(3, "its height", shapes="index")
 
 
-class Wheel(Shape):
-    """A variant of a circle."""
-
-    shape: Literal["circle"] = Shape.narrowed("shape", "circle")
-    use: Literal["wheel"] = setting("wheel", "what it is for", shapes="index")
-    spokes: int = setting(8, "in it", shapes="index")
-
-
 def kinds() -> Kinds[Shape]:
-    return Kinds(Shape, "shape", {"circle": Circle, "square": f"{__name__}:Square"}, default="circle")
+    return Kinds(Shape, "shape", {"circle": Circle, "square": Square}, default="circle")
 
 
 SHAPES = kinds()
@@ -118,21 +110,6 @@ def test_a_kind_from_elsewhere_is_registered_by_one_line() -> None:
         SHAPES.make(shape="triangle")
 
 
-def test_a_variant_is_chosen_by_a_second_setting() -> None:
-    classes = {"circle": Circle, "square": Square, "circle wheel": Wheel}
-    shapes = Kinds(Shape, "shape", classes, default="circle", variant=Variant("use", "sign"))
-    assert shapes.make(use="wheel", spokes=3) == Wheel(spokes=3)
-    assert shapes.make(use="wheel", radius=1.0) == Wheel()  # a default of another kind is dropped
-    assert shapes.names == ["circle", "square"]
-    for wrong in (
-        {"use": "wheel", "radius": 2.0},
-        {"spokes": 3},
-        {"shape": "square", "side": 1.0, "use": "wheel"},
-    ):
-        with pytest.raises(ValidationError):
-            shapes.make(**wrong)
-
-
 def test_the_schema_offers_what_fits_and_demands_the_name_of_all_but_the_default() -> None:
     schema = Drawing.model_json_schema()
     union = schema["properties"]["of"]
@@ -156,45 +133,39 @@ def test_the_schema_of_a_config_has_every_kind() -> None:
         for name, reference in zip(kinds, references, strict=True):
             found = schema["$defs"][reference.rpartition("/")[2]]
             assert set(found["properties"]) == set(kinds[name].model_fields)
-            named = [name for name in kinds.choosing if name in found.get("required", [])]
-            kind, *variant = name.split()
             unnamed = (kinds.default, "collections", "suite")
-            assert named == [kinds.field] * (kind not in unnamed) + ["output"] * len(variant)
+            assert (kinds.field in found.get("required", [])) == (name not in unnamed)
 
 
 def test_every_kind_has_the_name_it_is_registered_under() -> None:
     for kinds in (DATA, BACKENDS, RERANKERS):
-        assert [kinds.chosen(kinds.defaults(kinds[name])) for name in kinds] == list(kinds)
+        assert [kinds[name].model_fields[kinds.field].default for name in kinds] == list(kinds)
 
 
-TOY = '''
-from typing import Literal
-from pipeline.config import DenseEncoderSettings, setting
-class ToySettings(DenseEncoderSettings):
-    """A backend from elsewhere."""
-    backend: Literal["toy"] = DenseEncoderSettings.narrowed("backend", "toy")
-    colour: str = setting("red", "a setting of its own", shapes="passages queries")
-'''
+def settings(**given: Any) -> Any:
+    return BACKENDS.make(backend="flag", name="x", **given)
 
 
-def test_a_config_takes_a_backend_that_was_registered(tmp_path: Path) -> None:
-    """In a process of its own: the registry is the whole process's."""
-    (tmp_path / "toy.py").write_text(TOY, encoding="utf-8")
-    (tmp_path / "c.yaml").write_text(
-        "name: t\ndata: {source: sample}\nmodel: {backend: toy, name: x, colour: blue}\n", encoding="utf-8"
-    )
-    code = (
-        "import sys; sys.path.insert(0, '.')\n"
-        "from pipeline import load_config\n"
-        "from pipeline.config import BACKENDS, keyed_settings\n"
-        "BACKENDS.register('toy', 'toy:ToySettings')\n"
-        "model = load_config('c.yaml').model\n"
-        "print(type(model).__name__, keyed_settings(model, 'queries')['colour'])\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "ToySettings blue\n"
+def test_a_setting_of_another_output_is_refused_and_its_default_ignored() -> None:
+    assert settings(output="sparse", pooling=None, normalize=True).output == "sparse"
+    for given in ({"pooling": "cls"}, {"normalize": False}, {"score": "sum"}, {"truncate_dim": 8}):
+        with pytest.raises(ValidationError, match="it belongs to"):
+            settings(output="sparse", **given)
+    with pytest.raises(ValidationError, match="it belongs to multivector"):
+        settings(token_precision="fp16")
+
+
+def test_a_written_config_has_the_settings_of_its_output() -> None:
+    sparse, dense = settings(output="sparse").model_dump(), settings().model_dump()
+    assert set(dense) - set(sparse) == {"normalize", "truncate_dim", "vector_precision", "pooling"}
+    assert keyed_settings(settings(output="sparse"), "index") == {}
+    assert set(keyed_settings(settings(), "index")) == {"normalize", "vector_precision"}
+
+
+def test_token_vectors_have_smaller_shards() -> None:
+    assert settings().shard_rows == 16384
+    assert settings(output="multivector").shard_rows == 2048
+    assert settings(output="multivector", shard_rows=10).shard_rows == 10
 
 
 def test_reading_a_config_imports_no_heavy_library(root: Path) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pipeline.config import SOURCES
 from pipeline.data import identify
-from pipeline.data.slices import draw
+from pipeline.data.selection import draw
 
 
 def ids(made):

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from pipeline.config import BACKENDS
 from pipeline.core import extras, machine
 from pipeline.core.errors import InputError
-from pipeline.encoders import choice, resolve
+from pipeline.encoders import choice, prepared_keys, resolve
 from pipeline.models import resolution
 
 
@@ -106,7 +106,7 @@ def test_an_extra_that_a_setting_needs_is_named(
     monkeypatch.setattr(extras, "is_installed", lambda package: False)
     settings = BACKENDS.make(name=str(bge_folder), backend="openvino")
     with pytest.raises(InputError, match=r"openvino needs the package openvino.*scripts/setup openvino"):
-        settings.prepared_recipe(resolve(settings))
+        prepared_keys(settings, resolve(settings))
     monkeypatch.setattr(extras, "_SETUP", tmp_path / "setup")
     with pytest.raises(InputError, match=r"Run pip install 'benchmarco\[ray\]'"):
         extras.require("ray", "ray", "engine.kind: ray")

@@ -18,6 +18,7 @@ from pipeline.config import BACKENDS
 from pipeline.config.files import load_config
 from pipeline.core.errors import InputError
 from pipeline.core.progress import silent
+from pipeline.encoders import resolve
 from pipeline.encoders.http import client
 from pipeline.encoders.http.client import Limits
 from pipeline.encoders.http.requests import RequestSize
@@ -141,7 +142,7 @@ def ask(embedding_server: Any) -> Iterator[Ask]:
 
     def start(texts: list[str], role: str = "passages", **settings: Any) -> Any:
         config = BACKENDS.make(**{"backend": "http", "url": embedding_server.url, "name": MODEL, **settings})
-        encoders.append(config.open().load())
+        encoders.append(resolve(config).load())
         start.usage = Usage()
         with silent("", None, "") as bar:
             return encoders[-1].encode(texts, role, start.usage, bar)

@@ -19,7 +19,7 @@ from pipeline.core import machine
 from pipeline.core.errors import InputError
 from pipeline.core.progress import silent
 from pipeline.core.records import Float32
-from pipeline.encoders import Model, prepared_keys, resolve
+from pipeline.encoders import Model, open_encoder, prepared_keys, resolve
 from pipeline.encoders import native as native_backend
 from pipeline.encoders import native_packing as packing
 from pipeline.encoders.batching import TokenBatch, encode
@@ -54,7 +54,7 @@ def backend(folder: Path | str, store: Store, **settings: Any) -> NativeBackend:
     config = BACKENDS.make(name=str(folder), backend="native", precision="int16", **settings)
     model = resolve(config)
     assert isinstance(model, Model)
-    return config.load(model, config.prepare(model, store).folder)
+    return open_encoder(config, model, store).backend
 
 
 def encoded(

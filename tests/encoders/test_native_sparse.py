@@ -15,7 +15,7 @@ from pipeline.config import BACKENDS
 from pipeline.core.errors import InputError
 from pipeline.core.progress import silent
 from pipeline.core.records import Ragged
-from pipeline.encoders import Encoder, Usage, resolve
+from pipeline.encoders import Encoder, Usage, prepare, resolve
 from pipeline.encoders import native_packing as packing
 from pipeline.encoders.conversion import Settings
 from pipeline.encoders.native_packing import splade_network
@@ -66,7 +66,7 @@ def as_splade_pooling(folder: Path, **settings: Any) -> None:
 def opened(folder: Path, store: Store) -> Encoder:
     config = BACKENDS.make(name=str(folder), **NATIVE)
     model = resolve(config)
-    return Encoder(config, model, config.prepare(model, store).folder)
+    return Encoder(config, model, prepare(config, model, store).folder)
 
 
 def encoded(encoder: Encoder, texts: list[str]) -> Any:

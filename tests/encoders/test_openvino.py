@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.config import BACKENDS
 from pipeline.core.errors import InputError
-from pipeline.encoders import Model, resolve
+from pipeline.encoders import Model, open_encoder, prepare, resolve
 from pipeline.storage.store import Store
 
 
@@ -25,7 +25,7 @@ def test_threads_are_pinned_only_where_no_other_process_is_expected(
     config = BACKENDS.make(name=str(bge_folder), backend="openvino")
     model = resolve(config)
     assert isinstance(model, Model)
-    compiled = config.load(model, config.prepare(model, Store(tmp_path)).folder).compiled
+    compiled = open_encoder(config, model, Store(tmp_path)).backend.compiled
     if share:
         assert compiled.get_property("INFERENCE_NUM_THREADS") == int(share)
     assert compiled.get_property("ENABLE_CPU_PINNING") is (share is None)
@@ -42,7 +42,7 @@ def test_a_conversion_that_something_kills_is_no_fault_of_the_model(
     model = resolve(config)
     assert isinstance(model, Model)
     with pytest.raises(ChildProcessError, match="conversion was ended by SIGKILL"):
-        config.prepare(model, Store(tmp_path / "store"))
+        prepare(config, model, Store(tmp_path / "store"))
 
 
 @pytest.mark.usefixtures("quick_conversion")
@@ -59,4 +59,4 @@ def test_a_model_that_is_traced_into_another_is_refused(bge_folder: Path, tmp_pa
     model = resolve(config)
     assert isinstance(model, Model)
     with pytest.raises(InputError, match=r"traced model gives other vectors.* Set model\.backend to flag"):
-        config.prepare(model, Store(tmp_path / "store"))
+        prepare(config, model, Store(tmp_path / "store"))

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from pipeline.core.errors import InputError
 from pipeline.core.records import Ranking
 from pipeline.formats import columns, runs
-from pipeline.formats.judgments import Judgments
-from pipeline.formats.qrels import read_qrels
+from pipeline.formats.judgments import Judgments, read_qrels
 from pipeline.formats.runs import Run, read_run, write_run
 
 RUN = b"q1 Q0 d2 1 2.5 tag\nq1 Q0 d1 2 -1e-3 tag\nq2 Q0 d2 1 7 tag\n"

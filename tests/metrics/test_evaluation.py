@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from pipeline.cli import app
 from pipeline.core.errors import InputError
-from pipeline.formats.qrels import read_qrels
+from pipeline.formats.judgments import read_qrels
 from pipeline.formats.runs import read_run
 from pipeline.metrics import parse_measures
 from pipeline.metrics.evaluation import evaluate_files, join_run_and_qrels, write_per_query

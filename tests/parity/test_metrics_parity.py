@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import ndcg_score
 
 from pipeline.core.records import Qrels, Ranking
-from pipeline.formats.qrels import read_qrels
+from pipeline.formats.judgments import read_qrels
 from pipeline.formats.runs import read_run
 from pipeline.metrics import parse_measures
 from pipeline.metrics.evaluation import join_run_and_qrels

@@ -10,9 +10,15 @@ import numpy as np
 import pytest
 
 from pipeline.core.records import Float32
-from pipeline.rerankers.flag import DECODER, ENCODER, LAYERWISE, LIGHTWEIGHT
-from pipeline.rerankers.flag_classes import repair_classes, repair_network
-from pipeline.rerankers.pairs import Pair
+from pipeline.encoders.pairs.flag_rerankers import (
+    DECODER,
+    ENCODER,
+    LAYERWISE,
+    LIGHTWEIGHT,
+    repair_classes,
+    repair_network,
+)
+from pipeline.encoders.pairs.scorer import Pair
 
 
 @pytest.mark.parametrize(

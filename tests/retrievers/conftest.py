@@ -29,7 +29,7 @@ class SharedWordsSettings(RerankSettings):
 
 
 class SharedWords:
-    """See `pipeline.rerankers.Scorer`."""
+    """See `pipeline.encoders.pairs.Scorer`."""
 
     scored: ClassVar[list[tuple[str, str]]] = []
 

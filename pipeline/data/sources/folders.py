@@ -24,8 +24,7 @@ from typing import Any
 from pipeline.config.data import LocatedSettings, SampleSettings
 from pipeline.core.errors import InputError
 from pipeline.formats import jsonl, tables, tsv
-from pipeline.formats.judgments import Judgments
-from pipeline.formats.qrels import read_qrels
+from pipeline.formats.judgments import Judgments, read_qrels
 from pipeline.formats.records import Batch
 from pipeline.storage.hashing import hash_user_file
 

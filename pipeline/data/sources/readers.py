@@ -11,8 +11,7 @@ import numpy as np
 from pipeline.core.errors import InputError
 from pipeline.data.sources.repos import Part, RepoSource
 from pipeline.formats import tables, tsv
-from pipeline.formats.judgments import Judgments, judgments_by_answers, make_judgments
-from pipeline.formats.qrels import read_qrels
+from pipeline.formats.judgments import Judgments, judgments_by_answers, make_judgments, read_qrels
 from pipeline.formats.records import Batch
 
 if TYPE_CHECKING:

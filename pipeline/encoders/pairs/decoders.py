@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pipeline.encoders.batching import TokenBatch
+from pipeline.encoders.pairs.cross_encoders import TorchPairs
+from pipeline.encoders.pairs.scorer import PairTokenizer, Reranker, Template, only_second
 from pipeline.models.tokenizer import fast_tokenizer
-from pipeline.rerankers.classifier import TorchPairs
-from pipeline.rerankers.model import Reranker
-from pipeline.rerankers.pairs import PairTokenizer, Template, only_second
 
 if TYPE_CHECKING:
     import torch

@@ -52,7 +52,7 @@ def layerwise(folder: Path, texts: Sequence[str], minilm: Path) -> None:
     """As BAAI/bge-reranker-v2-minicpm-layerwise."""
     from FlagEmbedding.inference.reranker.decoder_only.models import modeling_minicpm_reranker as code
 
-    from pipeline.rerankers.flag_classes import repair_classes, repair_network
+    from pipeline.encoders.pairs.flag_rerankers import repair_classes, repair_network
 
     repair_classes()
     tokens = _byte_pairs(folder, texts)
@@ -70,7 +70,7 @@ def lightweight(folder: Path, texts: Sequence[str], minilm: Path) -> None:
     """As BAAI/bge-reranker-v2.5-gemma2-lightweight."""
     from FlagEmbedding.inference.reranker.decoder_only.models import gemma_config, gemma_model
 
-    from pipeline.rerankers.flag_classes import repair_classes
+    from pipeline.encoders.pairs.flag_rerankers import repair_classes
 
     repair_classes()
     tokens = _byte_pairs(folder, texts)

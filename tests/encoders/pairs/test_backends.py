@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline import rerankers
 from pipeline.config import RERANKERS
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float32
 from pipeline.encoders import choice
-from pipeline.rerankers.pairs import Pair, longest_first
+from pipeline.encoders import pairs as rerankers
+from pipeline.encoders.pairs.scorer import Pair, longest_first
 
 pytestmark = pytest.mark.usefixtures("quick_conversion")
 

@@ -1,14 +1,26 @@
-"""Encoder cross-encoders in PyTorch: a network with a classification head, for the backends that run it."""
+"""Cross-encoders in PyTorch: networks with a classification head, and sentence-transformers' CrossEncoder."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipeline.config.rerank import SentenceTransformersRerankSettings
 from pipeline.encoders.batching import TokenBatch
+from pipeline.encoders.opener import Opener
+from pipeline.encoders.pairs.scorer import (
+    PairScorer,
+    PairTokenizer,
+    Reranker,
+    check_labels,
+    longest_first,
+    template_of,
+    token_types,
+)
 from pipeline.encoders.torch.backend import TorchRunner
 from pipeline.encoders.torch.first_token import limit_last_layer_to_first_token
-from pipeline.rerankers.pairs import PairTokenizer, token_types
+from pipeline.encoders.torch.loading import explain_loading_errors, refuse_missing_weights
+from pipeline.models.tokenizer import fast_tokenizer
 
 if TYPE_CHECKING:
     import torch
@@ -67,3 +79,50 @@ def load_classifier(folder: Path, trust_remote_code: bool) -> Any:
     if network.config.num_labels != 1:
         raise ValueError(f"it gives {network.config.num_labels} values for a pair")
     return network.eval()
+
+
+class SentenceTransformersRerankOpener(Opener[SentenceTransformersRerankSettings, Reranker, PairScorer]):
+    """A CrossEncoder of sentence-transformers."""
+
+    def load(
+        self, settings: SentenceTransformersRerankSettings, model: Reranker, prepared: Path | None
+    ) -> PairScorer:
+        """Load the CrossEncoder."""
+        return PairScorer(_Backend(model), settings.batch_size)
+
+
+class _Backend(Classifier):
+    """A CrossEncoder that takes token ids; its activation is the one that the model's files name."""
+
+    def __init__(self, model: Reranker) -> None:
+        super().__init__(model)
+        folder = model.files.folder()
+        with explain_loading_errors(model, "sentence_transformers"):
+            encoder = _load(model, folder, self.dtype)
+        check_labels(model.name, encoder.num_labels)
+        refuse_missing_weights(model, folder, encoder.model)
+        self.activation: Any = encoder.activation_fn
+        fast = fast_tokenizer(model.name, encoder.tokenizer)
+        template = template_of(fast)
+        if TYPES not in encoder.tokenizer.model_input_names:
+            template = template._replace(typed=False)
+        self.tokenizer = PairTokenizer(fast, template, model.max_length - template.size, longest_first)
+        self.use(encoder.model)
+
+    def compute(self, batch: TokenBatch) -> torch.Tensor:
+        """The score of each pair of a batch, float32 [b] on the device."""
+        scores: torch.Tensor = self.activation(super().compute(batch))
+        return scores
+
+
+def _load(model: Reranker, folder: Path, dtype: torch.dtype) -> Any:
+    from sentence_transformers import CrossEncoder
+
+    return CrossEncoder(
+        str(folder),
+        device=model.device,
+        max_length=model.max_length,
+        local_files_only=True,
+        trust_remote_code=model.trust_remote_code,
+        model_kwargs={"dtype": dtype},
+    )

@@ -14,6 +14,7 @@ from pipeline.config import RERANKERS
 from pipeline.config.files import load_config
 from pipeline.core.errors import InputError
 from pipeline.core.progress import silent
+from pipeline.encoders import pairs
 from pipeline.encoders.usage import Usage
 
 MODEL = "all-minilm-l6-v2"
@@ -31,12 +32,12 @@ def score(embedding_server: Any) -> Iterator[Score]:
     """Scores pairs by the server, with some settings; `score.usage` is what it took."""
     scorers = []
 
-    def start(pairs: list[tuple[str, str]], **settings: Any) -> Any:
+    def start(texts: list[tuple[str, str]], **settings: Any) -> Any:
         given = {"backend": "http", "url": embedding_server.url, "name": MODEL, **settings}
-        scorers.append(RERANKERS.make(**given).open().load())
+        scorers.append(pairs.resolve(RERANKERS.make(**given)).load())
         start.usage = Usage()
         with silent("", None, "") as bar:
-            return scorers[-1].score(pairs, start.usage, bar)
+            return scorers[-1].score(texts, start.usage, bar)
 
     yield start
     for scorer in scorers:

@@ -1,10 +1,4 @@
-"""Pairs of a query and a passage: their tokens, and the loop that scores them in batches.
-
-A pair becomes one sequence: special tokens, the query's tokens, special tokens, the passage's tokens, special
-tokens. `Template` holds the special tokens, and a rule says which tokens are cut off where the sequence would
-be too long. So texts are tokenized alone, each once for all pairs of a window that it is part of, and pairs
-are joined from token ids, exactly as the model was trained.
-"""
+"""A resolved reranker, and the scores of pairs: how pairs become token ids, and token ids scores."""
 
 from __future__ import annotations
 
@@ -15,16 +9,68 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from pipeline.config.rerank import FlagRerankSettings
+from pipeline.core.errors import InputError
 from pipeline.core.progress import Bar
 from pipeline.core.records import Float32, Int32, Int64
 from pipeline.encoders import batching
 from pipeline.encoders.batching import BatchShape, TokenBatch
 from pipeline.encoders.usage import Usage
-from pipeline.models.files import damaged
-from pipeline.rerankers.model import Reranker
+from pipeline.models.files import Files, damaged
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
+
+
+@dataclass(frozen=True)
+class Reranker:
+    """A config's reranker with every setting decided.
+
+    Attributes:
+        name: Its name in the config.
+        files: Its folder, or its commit on the hub.
+        precision: Number format of the computation: a CPU runs `fp16` as `fp32`, as FlagEmbedding does.
+        device: `cpu` or `cuda:N`.
+        pad_id: Id of the padding token.
+        max_length: Tokens kept of a query and a passage together, at most as many as the model has positions.
+        query_max_length: Tokens kept of a query; None is no limit of its own.
+        trust_remote_code: Whether Python files that come with the model may run.
+        config: Content of its `config.json`.
+    """
+
+    name: str
+    files: Files
+    precision: str
+    device: str
+    pad_id: int
+    max_length: int
+    query_max_length: int | None
+    trust_remote_code: bool = False
+    config: dict[str, Any] = field(default_factory=dict, compare=False)
+
+    @property
+    def architecture(self) -> str:
+        """The class of transformers, or of the model's own Python files, that it names first; or ''."""
+        return next(iter(self.config.get("architectures") or []), "")
+
+    def recipe(self) -> dict[str, Any]:
+        """The model's part of the key of its scores."""
+        return {
+            "identity": self.files.identity,
+            "precision": self.precision,
+            "max_length": self.max_length,
+            "query_max_length": self.query_max_length,
+        }
+
+
+def check_labels(name: str, labels: int) -> None:
+    """Refuse a model that gives several values for a pair, as one that was trained for another task does."""
+    if labels != 1:
+        raise InputError(
+            f"rerank.name: '{name}' gives {labels} values for a pair",
+            allowed="a reranker, which gives one",
+            fix="choose another model, such as BAAI/bge-reranker-base",
+        )
+
 
 Pair = tuple[str, str]
 """The text of a query, and that of a passage."""
@@ -153,7 +199,7 @@ class PairBackend(BatchShape, Protocol):
 
 
 class PairScorer:
-    """See `pipeline.rerankers.Scorer`.
+    """See `pipeline.encoders.pairs.Scorer`.
 
     Args:
         backend: The model.
@@ -164,7 +210,7 @@ class PairScorer:
         self.backend, self.batch_size = backend, batch_size
 
     def score(self, pairs: Sequence[Pair], usage: Usage, bar: Bar) -> Float32:
-        """See `pipeline.rerankers.Scorer.score`; batches are made of pairs of similar length."""
+        """See `pipeline.encoders.pairs.Scorer.score`; batches are made of pairs of similar length."""
         scores = np.empty(len(pairs), np.float32)
         second = np.zeros(len(pairs), np.int64)
         tokenizer = self.backend.tokenizer

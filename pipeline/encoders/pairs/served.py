@@ -73,7 +73,7 @@ def _difference(now: Float32, first: Float32) -> str | None:
 
 
 class ServedScorer:
-    """See `pipeline.rerankers.Scorer`; several threads may use it at once."""
+    """See `pipeline.encoders.pairs.Scorer`; several threads may use it at once."""
 
     def __init__(self, config: HttpRerankSettings) -> None:
         self.config = config
@@ -84,7 +84,7 @@ class ServedScorer:
         self.line.client.close()
 
     def score(self, pairs: Sequence[tuple[str, str]], usage: Usage, bar: Bar) -> Float32:
-        """See `pipeline.rerankers.Scorer.score`."""
+        """See `pipeline.encoders.pairs.Scorer.score`."""
         most = self.config.max_characters
         asking = _AskForScores(self, [(query[:most], passage[:most]) for query, passage in pairs], usage, bar)
         self.line.client.run(asking.all())

@@ -1,8 +1,8 @@
-"""Conversion of a cross-encoder for the `openvino` backend, and the check of its scores.
+"""The `openvino` backend of rerankers: cross-encoders converted once from torch, then run on the CPU.
 
-It runs in a process of its own (see `pipeline.encoders.conversion`):
+The conversion runs in a process of its own (see `pipeline.encoders.conversion`):
 
-python -m pipeline.rerankers.conversion FOLDER OUT '{"name": "…", "trust_remote_code": false}'
+python -m pipeline.encoders.pairs.converted FOLDER OUT '{"name": "…", "trust_remote_code": false}'
 
 A converted model must give the scores that torch gives. They are compared on `PROBES`: each of a few
 questions with each of their answers, so that a reranker's logits span the range that they have in use, and
@@ -12,6 +12,7 @@ one long pair, which shows wrong positions or a wrong mask.
 from __future__ import annotations
 
 import json
+import logging
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -21,17 +22,108 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.config.rerank import FlagRerankSettings, OpenVINORerankSettings
 from pipeline.core.errors import InputError
+from pipeline.core.extras import require
+from pipeline.core.openvino_runtime import import_openvino
 from pipeline.core.records import Float32, Int64
 from pipeline.encoders import conversion
-from pipeline.encoders.openvino.backend import TOKENIZER
+from pipeline.encoders.batching import TokenBatch
+from pipeline.encoders.conversion import keep_files
+from pipeline.encoders.opener import Opener
+from pipeline.encoders.openvino.backend import (
+    DESCRIPTION,
+    FILES,
+    TOKENIZER,
+    OpenVINOBatches,
+    OpenVINORunner,
+)
+from pipeline.encoders.pairs.cross_encoders import TYPES, load_classifier
+from pipeline.encoders.pairs.scorer import (
+    Pair,
+    PairScorer,
+    PairTokenizer,
+    Reranker,
+    encoder_tokenizer,
+    longest_first,
+    template_of,
+    token_types,
+)
 from pipeline.encoders.torch.first_token import limit_last_layer_to_first_token
 from pipeline.models.card import max_positions
 from pipeline.models.tokenizer import write_tokenizer
-from pipeline.rerankers.classifier import TYPES, load_classifier
-from pipeline.rerankers.model import Reranker
-from pipeline.rerankers.pairs import Pair, PairTokenizer, longest_first, template_of
-from pipeline.storage.artifacts import Recipe
+from pipeline.storage.artifacts import Artifact, Draft, Recipe
+from pipeline.storage.store import Store
+
+log = logging.getLogger(__name__)
+
+SCHEMA = 1
+TOLERANCE = 1e-4  # largest difference from torch's scores, as a share of the largest or of 1
+
+
+class OpenVINORerankOpener(Opener[OpenVINORerankSettings, Reranker, PairScorer]):
+    """A cross-encoder converted once from torch."""
+
+    def suits(self, model: Reranker) -> bool:
+        """Whether a model is a cross-encoder."""
+        return model.architecture.endswith("ForSequenceClassification")
+
+    def load(self, settings: OpenVINORerankSettings, model: Reranker, prepared: Path | None) -> PairScorer:
+        """Load the converted model."""
+        assert prepared is not None
+        return PairScorer(_Backend(settings, model, prepared), settings.batch_size)
+
+    def recipe(self, model: Reranker) -> Recipe:
+        """The recipe of the converted model."""
+        require("openvino", "openvino", "rerank.backend: openvino")
+        return conversion_recipe(model, SCHEMA)
+
+    def prepare(self, model: Reranker, store: Store) -> Artifact:
+        """The converted model and its tokenizer."""
+        return store.make(self.recipe(model), lambda draft: (_make(model, draft), {}))[0]
+
+
+class _Backend(OpenVINOBatches, OpenVINORunner):
+    """See `pipeline.encoders.pairs.scorer.PairBackend`."""
+
+    def __init__(self, config: FlagRerankSettings, model: Reranker, prepared: Path) -> None:
+        from tokenizers import Tokenizer
+
+        OpenVINOBatches.__init__(self, model)
+        OpenVINORunner.__init__(self, prepared / DESCRIPTION, model.precision == "bf16")
+        inputs = json.loads((prepared / INPUTS).read_text(encoding="utf-8"))
+        tokenizer = Tokenizer.from_file(str(prepared / TOKENIZER))
+        self.tokenizer = encoder_tokenizer(config, model, tokenizer, inputs)
+
+    def inputs(self, batch: TokenBatch) -> dict[str, Int64]:
+        """See `OpenVINORunner.inputs`."""
+        types = token_types(batch, self.tokenizer.template)
+        return super().inputs(batch) | ({} if types is None else {TYPES: types})
+
+
+def _make(model: Reranker, draft: Draft) -> dict[str, Any]:
+    log.info("converting %s to OpenVINO, once", model.name)
+    allowed = "cross-encoders that transformers loads as …ForSequenceClassification and OpenVINO traces"
+    with draft.scratch() as aside:
+        convert_in_subprocess(model, aside / DESCRIPTION, allowed)
+        compiled = import_openvino().compile_model(
+            str(aside / DESCRIPTION), "CPU", {"INFERENCE_PRECISION_HINT": "f32"}
+        )
+
+        def score(*inputs: Int64) -> Float32:
+            scores: Float32 = compiled(list(inputs))[0]
+            return scores
+
+        difference, span = largest_difference(score, aside / EXPECTED)
+        if not difference <= TOLERANCE * max(span, 1):  # also if one is NaN
+            raise InputError(
+                f"the scores of reranker '{model.name}' differ from torch's by {difference:.2g}",
+                allowed=f"{TOLERANCE:g}",
+                fix="set rerank.backend to flag",
+            )
+        keep_files(aside, draft, (*FILES, INPUTS))
+    return {"name": model.name}
+
 
 INPUTS, EXPECTED = "inputs.json", "expected.npz"
 """The names of the network's inputs, and what torch gives for the probes."""
@@ -70,7 +162,7 @@ def convert_in_subprocess(model: Reranker, target: Path, allowed: str) -> None:
     """
     settings = {"name": model.name, "trust_remote_code": model.trust_remote_code}
     arguments = [str(model.files.folder()), str(target), json.dumps(settings)]
-    error = conversion.run_in_subprocess("pipeline.rerankers.conversion", arguments, target)
+    error = conversion.run_in_subprocess("pipeline.encoders.pairs.converted", arguments, target)
     if error is not None:
         reason = conversion.reason_of(error, model)
         raise InputError(

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.rerankers import score_store
-from pipeline.rerankers.score_store import STAGE, ScoreStore, UInt64, hash_pairs, hash_texts
+from pipeline.retrievers.pair_scores import STAGE, ScoreStore, UInt64, hash_pairs, hash_texts
 from pipeline.storage.pruning import PruneLimits, prune
 from pipeline.storage.store import Store
 
@@ -72,5 +71,5 @@ def test_different_pairs_have_different_hashes(pairs: list[tuple[str, str]]) -> 
 
 
 def test_the_numbers_of_a_pair_are_those_of_its_texts() -> None:
-    assert score_store.hash_texts(["a"]).shape == (1, 2)
+    assert hash_texts(["a"]).shape == (1, 2)
     assert (hashes(("a", "b")) != hashes(("b", "a"))).all()

@@ -1,4 +1,11 @@
-"""The `flag` backend of rerankers: the model as FlagEmbedding loads it, on CPU or GPU."""
+"""The `flag` backend of rerankers: a model as FlagEmbedding loads it, on CPU or GPU.
+
+Two of its classes, `LayerWiseMiniCPMForCausalLM` and `CostWiseGemmaForCausalLM`, hold copies of transformers'
+decoders of version 4; `repair_classes` and `repair_network` make them run with version 5. Since then a
+network lists its tied weights as a mapping, a config always has RoPE parameters, a decoder layer is given the
+cosines and sines of its positions and returns a tensor, and a loaded network's buffers that are not stored
+are left empty. Nothing is changed in what the classes compute.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +15,10 @@ from typing import Any
 from pipeline.config.rerank import FlagAutoRerankSettings
 from pipeline.core.errors import InputError
 from pipeline.encoders.opener import Opener
+from pipeline.encoders.pairs.cross_encoders import Classifier
+from pipeline.encoders.pairs.scorer import PairScorer, Reranker, encoder_tokenizer
 from pipeline.encoders.torch.loading import explain_loading_errors, refuse_missing_weights
 from pipeline.models.tokenizer import fast_tokenizer
-from pipeline.rerankers.classifier import Classifier
-from pipeline.rerankers.model import Reranker
-from pipeline.rerankers.pairs import PairScorer, encoder_tokenizer
 
 ENCODER, DECODER = "encoder-only-base", "decoder-only-base"
 LAYERWISE, LIGHTWEIGHT = "decoder-only-layerwise", "decoder-only-lightweight"
@@ -62,7 +68,7 @@ def _encoder(settings: FlagAutoRerankSettings, model: Reranker, flag: Any) -> An
 
 
 def _decoder(settings: FlagAutoRerankSettings, model: Reranker, flag: Any, kind: str) -> Any:
-    from pipeline.rerankers import decoders
+    from pipeline.encoders.pairs import decoders
 
     own = decoders.SHORT_QUESTION if kind == LIGHTWEIGHT else decoders.QUESTION
     given = (settings.query_instruction, settings.passage_instruction)
@@ -119,9 +125,7 @@ def _load(model: Reranker, kind: str) -> Any:
     with explain_loading_errors(model, "FlagEmbedding.inference.auto_reranker"):
         from FlagEmbedding import FlagAutoReranker
 
-        from pipeline.rerankers import flag_classes
-
-        flag_classes.repair_classes()
+        repair_classes()
         flag = FlagAutoReranker.from_finetuned(
             str(folder),
             model_class=kind,
@@ -130,6 +134,57 @@ def _load(model: Reranker, kind: str) -> Any:
             trust_remote_code=model.trust_remote_code,
             **({"use_bf16": model.precision == "bf16"} if kind != ENCODER else {}),
         )
-        flag_classes.repair_network(flag.model)
+        repair_network(flag.model)
     refuse_missing_weights(model, folder, flag.model)
     return flag
+
+
+def repair_classes() -> None:
+    """Make the classes loadable; before FlagEmbedding loads one. Calling it again changes nothing."""
+    from FlagEmbedding.inference.reranker.decoder_only.models import gemma_model, modeling_minicpm_reranker
+
+    minicpm = modeling_minicpm_reranker.LayerWiseMiniCPMForCausalLM
+    gemma = gemma_model.CostWiseGemmaForCausalLM
+    if minicpm._tied_weights_keys is None:
+        return
+    for each in (minicpm, gemma):
+        each._tied_weights_keys = None  # neither has tied weights: their heads are separate
+    whole_init = minicpm.__init__
+
+    def init(self: Any, config: Any, *rest: Any, **settings: Any) -> None:
+        if (config.rope_scaling or {}).get("rope_type") == "default":
+            config.rope_scaling = None
+        config.use_cache = False
+        whole_init(self, config, *rest, **settings)
+
+    minicpm.__init__ = init
+    gemma_model.Gemma2DecoderLayer = _gemma_layer(gemma_model.Gemma2DecoderLayer)
+
+
+def repair_network(network: Any) -> None:
+    """Fill a loaded network's buffers, and have Gemma's attention limit its logits, which `sdpa` does not."""
+    kind = type(network).__name__
+    if kind == "LayerWiseMiniCPMForCausalLM":
+        for layer in network.model.layers:
+            layer.self_attn._init_rope()
+    elif kind == "CostWiseGemmaForCausalLM":
+        network.set_attn_implementation("eager")
+
+
+def _gemma_layer(base: Any) -> Any:
+    """A decoder layer that computes cosines and sines itself, and returns a tuple, as in transformers 4."""
+    from transformers.models.gemma2.modeling_gemma2 import Gemma2RotaryEmbedding
+
+    class Layer(base):  # type: ignore[misc]
+        def forward(self, hidden: Any, attention_mask: Any, position_ids: Any, **_: Any) -> Any:
+            rotary = Gemma2RotaryEmbedding(self.config).to(hidden.device)
+            return (
+                super().forward(
+                    hidden,
+                    position_embeddings=rotary(hidden, position_ids),
+                    attention_mask=attention_mask,
+                    position_ids=position_ids,
+                ),
+            )
+
+    return Layer

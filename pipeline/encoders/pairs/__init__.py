@@ -1,26 +1,72 @@
 """Rerankers: models that read a query and a passage together, and score how well the passage answers.
 
-A backend has an `Opener`, and a class with the interface `pairs.PairBackend` (one that runs PyTorch extends
-`classifier.TorchPairs`). `backends.OPENERS` lists them.
+A backend has an `Opener`, and a class with the interface `scorer.PairBackend` (one that runs PyTorch extends
+`cross_encoders.TorchPairs`). `OPENERS` lists them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pipeline.config.rerank import FlagRerankSettings, RerankSettings, ScorerSettings
+from pipeline.core.progress import Bar
+from pipeline.core.records import Float32
+from pipeline.encoders.pairs.scorer import Reranker, check_labels
+from pipeline.encoders.pairs.served import ServedReranker
 from pipeline.encoders.usage import Usage
 from pipeline.models.card import CONFIG_TYPES, max_positions
 from pipeline.models.files import find_model
 from pipeline.models.json_types import SIZE
 from pipeline.models.ready import Ready
 from pipeline.models.resolution import FindModel, choose_device, refuse_adapter
-from pipeline.rerankers.backends import OPENERS, SOURCES, Scorer
-from pipeline.rerankers.http import ServedReranker
-from pipeline.rerankers.model import Reranker, check_labels
 from pipeline.storage.store import Store
+
+if TYPE_CHECKING:
+    from pipeline.encoders.opener import Opener
+
+
+class Scorer(Protocol):
+    """A loaded reranker."""
+
+    def score(self, pairs: Sequence[tuple[str, str]], usage: Usage, bar: Bar) -> Float32:
+        """Scores float32 [pairs] of queries and passages, in their order, a higher one for a better passage.
+
+        A pair's score does not depend on the other pairs. What scoring costs is added to `usage`, and `bar`
+        is advanced by each pair.
+        """
+        ...
+
+
+def _flag() -> Opener[Any, Reranker, Any]:
+    from pipeline.encoders.pairs.flag_rerankers import FlagRerankOpener
+
+    return FlagRerankOpener()
+
+
+def _openvino() -> Opener[Any, Reranker, Any]:
+    from pipeline.encoders.pairs.converted import OpenVINORerankOpener
+
+    return OpenVINORerankOpener()
+
+
+def _sentence_transformers() -> Opener[Any, Reranker, Any]:
+    from pipeline.encoders.pairs.cross_encoders import SentenceTransformersRerankOpener
+
+    return SentenceTransformersRerankOpener()
+
+
+OPENERS: dict[str, Callable[[], Opener[Any, Reranker, Scorer]]] = {
+    "flag": _flag,
+    "openvino": _openvino,
+    "sentence-transformers": _sentence_transformers,
+}
+"""What opens a reranker that runs here, by the name of its backend; imported when it is needed."""
+SOURCES: dict[str, Callable[[Any], ServedReranker]] = {"http": ServedReranker}
+"""What opens the settings of a backend that runs no model here."""
+
 
 __all__ = ["OPENERS", "Reranker", "Scorer", "ServedReranker", "Usage", "ready", "recipe", "resolve"]
 

@@ -1,0 +1,220 @@
+"""What a collection keeps of its source: checked ids, the judged queries, and the passages of a slice.
+
+A slice of a corpus keeps all judged passages, then those with the lowest seeded hash of their id. The hash
+depends on the id alone, so a larger slice contains the smaller one, on every machine and from every source.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Container, Iterator
+from dataclasses import dataclass
+from itertools import repeat
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pipeline.core.errors import InputError
+from pipeline.core.progress import Progress
+from pipeline.core.records import BoolArray, Int64
+from pipeline.data.collection_files import TextsWriter, blank
+from pipeline.data.sources import Source
+from pipeline.formats.judgments import Judgments
+from pipeline.formats.records import Batch, refuse_unfit_ids
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SEED = b"benchmarco"
+
+
+def checked(read: Callable[[], Iterator[Batch]], what: str) -> Iterator[Batch]:
+    """The batches of `read`, each with its ids checked; after the last, duplicates are refused.
+
+    Only a 64-bit hash of each id is kept. If two are equal, `read` is called again to name the ids.
+
+    Raises:
+        InputError: An id is unfit (`refuse_unfit_ids`) or a duplicate, or there is no record at all.
+    """
+    hashes = []
+    origin = ""
+    for batch in read():
+        ids = batch.ids.to_pylist()
+        refuse_unfit_ids(ids, what, batch.place)
+        hashes.append(np.fromiter(map(hash, ids), np.int64, len(ids)))
+        origin = batch.origin
+        yield batch
+    if not any(map(len, hashes)):
+        raise InputError(f"{origin or 'the source'}: has no {what}", fix="check data.path and data.split")
+    _refuse_duplicates(np.concatenate(hashes), read, what)
+
+
+def _refuse_duplicates(hashes: Int64, read: Callable[[], Iterator[Batch]], what: str) -> None:
+    """Refuse two equal ids; `hashes` is sorted in place."""
+    hashes.sort()
+    suspects = set(hashes[1:][hashes[1:] == hashes[:-1]].tolist())
+    if not suspects:
+        return
+    # Equal hashes may belong to different ids, so the ids themselves are compared.
+    first: dict[str, str] = {}
+    for batch in read():
+        for row, name in enumerate(batch.ids.to_pylist()):
+            if hash(name) not in suspects:
+                continue
+            if name in first:
+                raise InputError(
+                    f"{batch.place(row)}: {what} id '{name}' is a duplicate; first at {first[name]}",
+                    allowed="each id once",
+                    fix="remove or rename one of them",
+                )
+            first[name] = batch.place(row)
+
+
+def _numbers_of(batch: Batch, numbers: dict[str, int]) -> Int64:
+    """int64 [n]: the number of each record's id, -1 for an id without one."""
+    return np.fromiter(map(numbers.get, batch.ids.to_pylist(), repeat(-1)), np.int64, len(batch))
+
+
+@dataclass(frozen=True)
+class SelectedQueries:
+    """The judged queries of a slice, and their relation to the source and the judgments.
+
+    Attributes:
+        table: Arrow table of `id` and `text`, [q].
+        numbers: int64 [q], each query's row in the judgments' `query_ids`.
+        kept: bool [judged queries], whether each of `query_ids` is in the table.
+        seen: bool [judged queries], whether each is in the source.
+        unjudged: How many queries of the source have no judgment.
+    """
+
+    table: pa.Table
+    numbers: Int64
+    kept: BoolArray
+    seen: BoolArray
+    unjudged: int
+
+
+def select_queries(source: Source, judgments: Judgments, first: int | None) -> SelectedQueries:
+    """Read the queries and keep the `first` judged ones in their own order; None is all."""
+    import pyarrow as pa
+
+    seen = np.zeros(len(judgments.query_ids), dtype=np.bool_)
+    kept = np.zeros_like(seen)
+    tables = []
+    numbers = []
+    unjudged = 0
+    room = len(seen) if first is None else first
+    number_of = {name: number for number, name in enumerate(judgments.query_ids.to_pylist())}
+    for batch in checked(source.queries, "query"):
+        number = _numbers_of(batch, number_of)
+        rows = np.flatnonzero(number >= 0)
+        unjudged += len(number) - len(rows)
+        seen[number[rows]] = True
+        rows = rows[:room]
+        room -= len(rows)
+        kept[number[rows]] = True
+        numbers.append(number[rows])
+        tables.append(pa.table({"id": batch.ids.take(rows), "text": batch.texts.take(rows)}))
+    return SelectedQueries(pa.concat_tables(tables), np.concatenate(numbers), kept, seen, unjudged)
+
+
+@dataclass
+class WrittenCorpus:
+    """The rows, counts and content hash of a written corpus.
+
+    Attributes:
+        rows: int64 [judged passages], the row of each in the file; -1 if it was not written.
+        read: Number of passages in the source.
+        kept: Number of passages written.
+        titles: Number of written passages with a title.
+        empty: Number of written passages without text.
+        content: SHA-256 of the written passages.
+    """
+
+    rows: Int64
+    read: int = 0
+    kept: int = 0
+    titles: int = 0
+    empty: int = 0
+    content: str = ""
+
+
+def write_corpus(
+    source: Source,
+    judgments: Judgments,
+    of_kept_query: BoolArray,
+    size: int | None,
+    path: Path,
+    progress: Progress,
+) -> WrittenCorpus:
+    """Write the passages of a slice, titles joined.
+
+    Args:
+        source: The source to read.
+        judgments: Its judgments.
+        of_kept_query: bool [j], whether a judgment's query is kept; their passages are always written.
+        size: Passages to keep; None is all.
+        path: The Arrow stream to write.
+        progress: Shows how much is read.
+    """
+    corpus = WrittenCorpus(np.full(len(judgments.passage_ids), -1, np.int64))
+    rows = np.unique(judgments.passages[of_kept_query])
+    wanted = dict(zip(judgments.passage_ids.take(rows).to_pylist(), rows.tolist(), strict=True))
+    keep = None
+    if size is not None:
+        whole = _with_bar(source, checked(source.passages, "passage"), progress, "drawing")
+        keep = sample(whole, wanted, size)
+    batches = checked(source.passages, "passage") if keep is None else source.passages()
+    with TextsWriter(path) as writer:
+        for batch in _with_bar(source, batches, progress, "reading"):
+            chosen = batch if keep is None else batch.take(np.flatnonzero(keep[corpus.read :][: len(batch)]))
+            number = _numbers_of(chosen, wanted)
+            hits = np.flatnonzero(number >= 0)
+            corpus.rows[number[hits]] = corpus.kept + hits
+            texts = chosen.joined()
+            writer.write(chosen.ids, texts)
+            corpus.read += len(batch)
+            corpus.kept += len(chosen)
+            corpus.titles += chosen.titled()
+            corpus.empty += blank(texts)
+    corpus.content = writer.content()
+    return corpus
+
+
+def _with_bar(source: Source, batches: Iterator[Batch], progress: Progress, doing: str) -> Iterator[Batch]:
+    """The same batches, counted on a bar."""
+    total, unit = source.size()
+    with progress(f"{doing} passages", total, unit) as bar:
+        for batch in batches:
+            yield batch
+            bar.update(batch.advance)
+
+
+def draw(passage_id: str) -> int:
+    """The seeded hash of an id: the first 8 bytes of its BLAKE2b, keyed with `SEED`."""
+    digest = hashlib.blake2b(passage_id.encode(), digest_size=8, key=SEED).digest()
+    return int.from_bytes(digest, "big")
+
+
+def sample(batches: Iterator[Batch], judged: Container[str], size: int) -> BoolArray:
+    """Choose the passages of a slice.
+
+    Args:
+        batches: The whole corpus.
+        judged: Ids that are always kept.
+        size: Passages to keep; more if more are judged, fewer if the corpus has fewer.
+
+    Returns:
+        bool [passages of the corpus], whether each is kept.
+    """
+    drawn, stays = [], []
+    for batch in batches:
+        ids = batch.ids.to_pylist()
+        drawn.append(np.fromiter(map(draw, ids), np.uint64, len(ids)))
+        stays.append(np.fromiter((name in judged for name in ids), np.bool_, len(ids)))
+    keep = np.concatenate(stays)
+    rest = np.flatnonzero(~keep)
+    order = np.argsort(np.concatenate(drawn)[rest], kind="stable")
+    keep[rest[order[: max(0, size - int(keep.sum()))]]] = True
+    return keep
