@@ -23,9 +23,8 @@ from typing import Any
 import pytest
 
 from pipeline.storage.artifacts import read_manifest
-from pipeline.storage.cache import cache_entries, verify
+from pipeline.storage.cache import PruneLimits, cache_entries, prune, verify
 from pipeline.storage.hashing import hash_file
-from pipeline.storage.pruning import PruneLimits, prune
 
 STAGES = ("data", "passages", "queries", "index", "search", "evaluate")
 RESULTS = {"manifest.json", "metrics.json", "per_query.csv", "run.trec"}

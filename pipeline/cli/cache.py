@@ -76,7 +76,7 @@ def prune(
     """
     from pipeline.config import of_each_collection
     from pipeline.run.benchmark import several
-    from pipeline.storage import pruning
+    from pipeline.storage.cache import PruneLimits, prune
 
     if (unused and not configs) or not (unused or older_than or size):
         raise InputError(
@@ -86,10 +86,10 @@ def prune(
         )
     benchmarks = several(of_each_collection(load(configs or [], settings)))
     recipes = [recipe for benchmark in benchmarks for recipe in benchmark.recipes.values()]
-    limits = pruning.PruneLimits(
+    limits = PruneLimits(
         unused, parse_age(older_than) if older_than else None, parse_size(size) if size else None
     )
-    rows = pruning.prune(folder, recipes, limits, dry=not yes)
+    rows = prune(folder, recipes, limits, dry=not yes)
     if as_json:
         print_json({"cache": str(folder), "bytes": sum(row["bytes"] for row in rows), "artifacts": rows})
     elif rows:

@@ -16,8 +16,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Int64, Texts
 from pipeline.formats.npy import read_ids
 from pipeline.models.model import ROLES, Role
-from pipeline.storage.hashing import file_changed, hash_user_file
-from pipeline.storage.verified_file import VerifiedFile
+from pipeline.storage.hashing import VerifiedFile, file_changed, hash_user_file
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -18,7 +18,7 @@ import contextlib
 import json
 import tempfile
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -28,7 +28,6 @@ import numpy as np
 
 from pipeline.core.records import Array
 from pipeline.storage import hashing, locks, whole_files
-from pipeline.storage.array_files import write_arrays
 
 LAYOUT = 2  # version of the manifest and the folder; artifacts of another version are not read
 MANIFEST = "manifest.json"
@@ -113,21 +112,22 @@ class Draft:
 
     @staticmethod
     def begin(folder: Path, fresh: bool) -> Draft:
-        """An empty draft, or one that keeps the intact files of an unfinished or damaged artifact.
-
-        With `fresh`, the old files stay until they are replaced, as another process may be about to open
-        them. The old manifest is renamed and not deleted: the processes that use it hold locks on it, and
-        `_remove_others` and `remove` look at those.
-        """
+        """An empty draft if `fresh`, else one that keeps the intact files of an unfinished artifact."""
         draft = Draft(folder)
         manifest = {} if fresh else whole_files.read_json_object(folder / MANIFEST) or {}
+        # The manifest of a damaged artifact becomes checksums of single files, so that `_recover` finds the
+        # intact ones as it does after a kill.
         if manifest.get("layout") == LAYOUT and isinstance(manifest.get("files"), dict):
             for name, entry in manifest["files"].items():
                 if _is_entry(name, entry):
                     draft._write_checksum(name, entry)
+        # From here on the folder is no artifact. The manifest is renamed and not deleted: processes that use
+        # the old files hold shared locks on it, at which `_remove_others` and `CacheEntry.remove` look.
         with contextlib.suppress(FileNotFoundError):
             (folder / MANIFEST).rename(folder / f"{MANIFEST}.{uuid.uuid4().hex}")
         if fresh:
+            # Without checksums no old file is taken for a new one after a kill. The files themselves stay
+            # until they are replaced, as another process may be about to open them.
             for path in folder.glob("*" + _SUM):
                 whole_files.remove_path(path)
         else:
@@ -139,6 +139,8 @@ class Draft:
         """A temporary path to write, which becomes the file `name`; see `whole_files.replacing`."""
         with whole_files.replacing(self.folder / name) as temporary:
             yield temporary
+            # Before the rename: a whole file always has a checksum beside it. After a kill in between, the
+            # checksum has no file, or an older one that it does not match, which `_recover` removes.
             entry = entry_of(temporary)
             self._write_checksum(name, entry)
         self.whole[name] = entry
@@ -147,11 +149,6 @@ class Draft:
         """Write an array as a `.npy` file."""
         with self.file(name) as path, open(path, "wb") as file:  # given a path, NumPy would append ".npy"
             np.save(file, array, allow_pickle=False)
-
-    def save_arrays(self, name: str, arrays: Sequence[Array]) -> None:
-        """Write several arrays as one file, which `array_files.map_arrays` opens."""
-        with self.file(name) as path, open(path, "wb") as file:
-            write_arrays(file, arrays)
 
     def _write_checksum(self, name: str, entry: dict[str, Any]) -> None:
         """Write a file's size and checksum beside it, before the file is renamed."""
@@ -182,6 +179,7 @@ class Draft:
         manifest |= {"files": self.whole, "facts": facts, "made": made}
         manifest["sha256"] = hashing.hash_json(manifest)
         self._remove_others()
+        # Last, and in one step: a folder is an artifact once its manifest has this name.
         whole_files.write_whole(self.folder / MANIFEST, json.dumps(manifest, indent=1).encode())
         for path in self.folder.glob("*" + _SUM):
             whole_files.remove_path(path)
@@ -189,6 +187,8 @@ class Draft:
 
     def _remove_others(self) -> None:
         """Remove all other files, unless a process uses those of an earlier artifact; then `prune` will."""
+        # An exclusive lock is refused while any process holds a shared one. It is dropped at once: whoever
+        # opens the folder after this reads the new manifest, since this process holds the making lock.
         in_use = any(locks.hold(path, wait=False) is None for path in manifests(self.folder))
         if in_use:
             return

@@ -1,14 +1,19 @@
-"""The contents of a cache: each artifact's size, state, inputs and users; the check of every byte."""
+"""The contents of a cache: each artifact's size, state, inputs and users; the check of all bytes; pruning.
+
+`prune` keeps what a running process makes or uses, and everything that a given config uses. Of the rest it
+removes only what every given limit (`PruneLimits`) allows.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 import shutil
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +23,7 @@ from pipeline.storage import locks
 from pipeline.storage.artifacts import MANIFEST, Artifact, Recipe, manifests, read_manifest
 from pipeline.storage.store import is_own, making_lock
 
+log = logging.getLogger(__name__)
 _KEY = re.compile(r"[0-9a-f]{64}")
 
 
@@ -79,6 +85,8 @@ class CacheEntry:
         """Remove it, unless a process is making or using it; returns whether it was removed."""
         path = making_lock(self.folder)
         path.parent.mkdir(parents=True, exist_ok=True)
+        # Both locks, held to the end: nobody begins to make or use it while its files go. Nobody waits for
+        # the other here, so two locks cannot block each other.
         making = locks.hold(path, wait=False, create=True)
         using = [locks.hold(manifest, wait=False) for manifest in manifests(self.folder)]
         if making is None or None in using:
@@ -86,6 +94,8 @@ class CacheEntry:
         (self.folder / MANIFEST).unlink(missing_ok=True)  # first: without it, the rest is not an artifact
         if self.folder.exists():
             shutil.rmtree(self.folder)
+        # Last, while it is locked: until then it shows that the folder is this package's. Whoever waits for
+        # it sees that the file has lost its name, and locks a new one.
         path.unlink(missing_ok=True)
         return True
 
@@ -116,7 +126,7 @@ def _look(folder: Path) -> CacheEntry:
     times = [0.0]
     with contextlib.suppress(FileNotFoundError):
         times = [os.lstat(folder).st_mtime]
-    for parent, folders, files in os.walk(folder):  # unlike rglob, it ignores a folder removed meanwhile
+    for parent, folders, files in os.walk(folder):  # unlike rglob, os.walk ignores a folder removed meanwhile
         for name in (*folders, *files):
             with contextlib.suppress(FileNotFoundError):
                 status = os.lstat(os.path.join(parent, name))
@@ -186,3 +196,81 @@ def keys_in(value: Any) -> Iterator[str]:
     elif isinstance(value, (dict, list)):
         for inner in value.values() if isinstance(value, dict) else value:
             yield from keys_in(inner)
+
+
+@dataclass(frozen=True)
+class PruneLimits:
+    """Which entries `prune` may remove: those that meet every limit given.
+
+    Attributes:
+        unused: Entries that no given config uses.
+        older_than: Entries not used for this many seconds.
+        size: The least recently used entries, until at most this many bytes are left.
+    """
+
+    unused: bool = False
+    older_than: float | None = None
+    size: int | None = None
+
+
+def prune(root: Path, recipes: Collection[Recipe], limits: PruneLimits, dry: bool) -> list[dict[str, Any]]:
+    """Remove entries within the limits, least recently used first; unreadable ones stay and are logged.
+
+    The artifacts of `recipes` stay, together with everything they are made from. Returns a row for each entry
+    removed: `stage`, `key`, `bytes`, `why`, and `removed`. With `dry`, which sets `removed` to false, nothing
+    is removed, and the rows are the entries that would be.
+    """
+    everything = sorted(cache_entries(root), key=lambda entry: (entry.used, entry.stage, entry.key))
+    needed = _needed({entry.key: entry for entry in everything}, recipes)
+    left = sum(entry.bytes for entry in everything)
+    rows = []
+    for entry in everything:
+        if not entry.readable:
+            log.warning("%s: cannot be read, so it is kept", entry.folder)
+            continue
+        why = _reason(entry, limits, left)
+        if why is None or entry.key in needed or entry.busy():
+            continue
+        if not dry and not entry.remove():
+            continue
+        left -= entry.bytes
+        row = {"stage": entry.stage, "key": entry.key, "bytes": entry.bytes}
+        rows.append({**row, "why": why, "removed": not dry})
+    return rows
+
+
+def _reason(entry: CacheEntry, limits: PruneLimits, left: int) -> str | None:
+    """Why an entry may be removed; None if it may not."""
+    idle = time.time() - entry.used
+    why = []
+    if limits.unused:
+        why.append("no config given uses it")
+    if limits.older_than is not None:
+        if idle <= limits.older_than:
+            return None
+        why.append(f"not used for {format_age(idle)}")
+    if limits.size is not None:
+        if left <= limits.size:
+            return None
+        why.append("least recently used")
+    return ", ".join(why) or None
+
+
+def _needed(known: Mapping[str, CacheEntry], recipes: Collection[Recipe]) -> set[str]:
+    """Keys of the recipes' artifacts and of everything they are made from."""
+    needed: set[str] = set()
+    waiting = [key for recipe in recipes for key in (recipe.key, *keys_in(recipe.plain))]
+    while waiting:
+        key = waiting.pop()
+        if key not in needed:
+            needed.add(key)
+            waiting.extend(known[key].sources() if key in known else ())
+    return needed
+
+
+def format_age(seconds: float) -> str:
+    """A time span in its largest unit, such as `3 d`."""
+    for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= length:
+            return f"{int(seconds / length)} {unit}"
+    return f"{int(seconds)} s"

@@ -1,10 +1,4 @@
-"""Locks between processes: flock(2) on a file, released by the kernel when the holder ends, however it ends.
-
-A file may be removed or replaced while others wait for its lock; the process that does so holds the lock.
-A waiting process then gets the lock of a file that has lost its name, and would be alone with it while the
-next one locks the new file. So whoever gets a lock compares the open file with the one at the path, and
-starts again when they differ.
-"""
+"""Locks between processes."""
 
 from __future__ import annotations
 
@@ -13,15 +7,25 @@ import fcntl
 import os
 import weakref
 from pathlib import Path
+from typing import Self
 
 _UNSUPPORTED = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL, errno.EBADF}
 
 
 class Lock:
-    """A lock, held until `release` is called or the object is garbage-collected."""
+    """A lock between processes: flock(2), which the kernel releases when the holder ends, however it ends.
+
+    It is held until `release`, the end of a `with` block, or garbage collection.
+    """
 
     def __init__(self, handle: int) -> None:
         self._close = weakref.finalize(self, os.close, handle)  # closing the file releases its lock
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
 
     def release(self) -> None:
         """Release the lock; a second call does nothing."""
@@ -43,7 +47,8 @@ def hold(path: Path, *, shared: bool = False, wait: bool = True, create: bool = 
     """
     access = os.O_RDONLY if shared or path.is_dir() else os.O_RDWR
     kind = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB)
-    flags = access | os.O_CLOEXEC | os.O_NONBLOCK | (os.O_CREAT if create else 0)  # never waits for a pipe
+    # O_NONBLOCK: opening a pipe in the file's place would wait for its other end.
+    flags = access | os.O_CLOEXEC | os.O_NONBLOCK | (os.O_CREAT if create else 0)
     while True:
         try:
             handle = os.open(path, flags, 0o666)
@@ -51,7 +56,7 @@ def hold(path: Path, *, shared: bool = False, wait: bool = True, create: bool = 
             if create:
                 raise
             return None
-        lock = Lock(handle)
+        held = Lock(handle)
         try:
             fcntl.flock(handle, kind)
         except BlockingIOError:
@@ -59,8 +64,10 @@ def hold(path: Path, *, shared: bool = False, wait: bool = True, create: bool = 
         except OSError as error:
             if not (shared or path.is_dir()) or error.errno not in _UNSUPPORTED:
                 raise
+        # The holder may have removed or replaced the file while this process waited. Then this lock is on a
+        # file without a name, and the next process would lock the new file beside it: start again.
         if _is_at(path, handle):
-            return lock
+            return held
 
 
 def _is_at(path: Path, handle: int) -> bool:

@@ -1,15 +1,22 @@
-"""Shards of rows of different lengths on disk: a text's words with their weights, or its tokens' vectors."""
+"""Shards of rows of different lengths on disk: a text's words with their weights, or its tokens' vectors.
+
+A shard is one file of several arrays, in NumPy's `.npy` format, one after the other, each from a multiple of
+64 bytes: so the shard is whole or does not exist.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
-from pipeline.core.records import Int64, Ragged
+from pipeline.core.records import Array, Int64, Ragged
 from pipeline.storage import vector_shards
-from pipeline.storage.array_files import map_arrays
 from pipeline.storage.artifacts import Artifact, Draft
+
+ALIGNMENT = 64
 
 
 def save_rows(draft: Draft, start: int, rows: Ragged) -> None:
@@ -20,7 +27,8 @@ def save_rows(draft: Draft, start: int, rows: Ragged) -> None:
 def save_shard(draft: Draft, start: int, stop: int, content: Ragged) -> None:
     """Write what is made of rows [start, stop), by itself or an index of them, as one file."""
     name = vector_shards.shard_name(start, stop, ragged=True)
-    draft.save_arrays(name, (content.ends, *content.columns))
+    with draft.file(name) as path, open(path, "wb") as file:
+        write_arrays(file, (content.ends, *content.columns))
 
 
 def open_shards(artifact: Artifact) -> list[tuple[int, int, Ragged]]:
@@ -108,3 +116,35 @@ def parts_of(shards: Sequence[Ragged], most: int) -> Iterator[tuple[int, Ragged]
                 waiting = []
     if waiting:
         yield first, join_rows(waiting)
+
+
+def write_arrays(file: BinaryIO, arrays: Sequence[Array]) -> None:
+    """Write arrays of numbers to an empty file."""
+    for array in arrays:
+        file.write(bytes(-file.tell() % ALIGNMENT))
+        np.save(file, np.ascontiguousarray(array), allow_pickle=False)
+
+
+def map_arrays(path: Path) -> tuple[Array, ...]:
+    """The arrays of a file, memory-mapped.
+
+    Raises:
+        ValueError: The file was not written by `write_arrays`.
+    """
+    arrays: list[Array] = []
+    size = path.stat().st_size
+    with open(path, "rb") as file:
+        while file.tell() < size:
+            file.seek(-file.tell() % ALIGNMENT, 1)
+            if np.lib.format.read_magic(file) != (1, 0):
+                raise ValueError(f"{path}: not an array of numbers at byte {file.tell()}")
+            shape, by_columns, dtype = np.lib.format.read_array_header_1_0(file)
+            if by_columns or dtype.hasobject:
+                raise ValueError(f"{path}: an array that write_arrays does not write")
+            bytes_of = int(np.prod(shape)) * dtype.itemsize
+            if bytes_of:  # an empty range of a file cannot be mapped
+                arrays.append(np.memmap(path, dtype, "r", file.tell(), shape))
+            else:
+                arrays.append(np.empty(shape, dtype))
+            file.seek(bytes_of, 1)
+    return tuple(arrays)

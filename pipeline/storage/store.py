@@ -1,14 +1,16 @@
 """The artifact store: a folder that any number of processes may read, write and prune at once.
 
-Two locks (see `locks`) make that safe. Making an artifact takes an exclusive lock on `.locks/<stage>-<key>`:
-a second process that needs the same artifact waits, and then finds it finished. Using an artifact takes a
-shared lock on its manifest, held as long as the `Store` exists. Removing one takes exclusive locks on both,
-without waiting: what another process is making or using is left alone. The kernel releases the locks of a
-process that is killed; the next one continues from its unfinished draft (see `artifacts`).
+Two locks make that safe:
 
-Only what this package made is ever written over or removed. A folder is its own if it has a valid manifest,
-or if there is a lock file for it, which was made before it. A link inside the store is refused: what it leads
-to is not the store's. The store itself may be a link.
+- Making an artifact takes an exclusive lock on `.locks/<stage>-<key>`: a second process that needs the same
+  artifact waits, and then finds it finished.
+- Using an artifact takes a shared lock on its manifest, until the `Store` is closed.
+
+Removing one takes exclusive locks on both, without waiting: what another process is making or using stays.
+The kernel releases the locks of a process that is killed; the next one continues from its unfinished draft.
+
+Only what this package made is ever written over or removed. A link inside the store is refused; the store
+itself may be a link.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from pipeline.core.errors import InputError
 from pipeline.storage import locks
@@ -39,12 +41,27 @@ def _reading() -> Iterator[None]:
 
 
 class Store:
-    """A folder of artifacts. Those it has loaded or made cannot be removed as long as the object exists."""
+    """A folder of artifacts.
+
+    Those it has loaded or made cannot be removed until `close`, the end of a `with` block, or garbage
+    collection.
+    """
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self._in_use: dict[str, locks.Lock] = {}
         self._reported: set[Path] = set()  # folders whose damage was logged
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let other processes remove the artifacts; what is mapped into memory stays readable."""
+        while self._in_use:
+            self._in_use.popitem()[1].release()
 
     def folder(self, recipe: Recipe) -> Path:
         """The folder of the artifact of `recipe`, which may not exist."""
@@ -77,6 +94,8 @@ class Store:
         """The finished artifact of `recipe`, or None; checks every byte, and logs damage."""
         folder = self.folder(recipe)
         _refuse_links(folder)
+        # The lock comes before the manifest is read, and `hold` makes sure that it is on the file that has
+        # the name now: so what is read cannot be removed any more.
         with _reading():
             lock = locks.hold(folder / MANIFEST, shared=True)
         if lock is None:
@@ -140,7 +159,8 @@ class Store:
             existing = None if fresh else self.load(recipe)
             if existing:
                 return existing, True
-            self._in_use.pop(recipe.key, None)  # this process will use the new one
+            # This process will use the new files; its own shared lock would keep the old ones on the disk.
+            self._in_use.pop(recipe.key, None)
             draft = Draft.begin(self.folder(recipe), fresh)
             at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
             facts, made = build(draft)
@@ -156,6 +176,8 @@ class Store:
         self.check(recipe)
         path = making_lock(self.folder(recipe))
         path.parent.mkdir(parents=True, exist_ok=True)
+        # The lock file stays when the lock is released: it shows that the folder was made here even before
+        # it has a manifest (`is_own`), and only `CacheEntry.remove`, which holds this lock, removes it.
         lock = locks.hold(path, wait=False, create=True)
         if lock is None:
             log.warning("waiting: another process is making %s %s", recipe.stage, recipe.key[:12])
@@ -169,7 +191,10 @@ class Store:
 
 
 def is_own(folder: Path) -> bool:
-    """Whether the artifact or draft in a folder was made by this package; see the module's explanation."""
+    """Whether the artifact or draft in a folder was made by this package.
+
+    It was if the folder has a valid manifest or is empty, or if it has a lock file, which is made before it.
+    """
     if making_lock(folder).is_file():
         return True
     try:

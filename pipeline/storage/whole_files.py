@@ -1,10 +1,4 @@
-"""Files that appear under their name only when they are whole, and errors that name the file.
-
-A file is written as `<name>.tmp`, flushed to the disk (fsync) and renamed; then its folder is flushed. POSIX
-renames in one step, so a process killed before the rename leaves the old file, if there was one, and a `.tmp`
-that the next writer removes. Killed after it, it leaves the new file with all its bytes. The flush before
-the rename makes that hold for a power cut as well; the one of the folder makes the new name last.
-"""
+"""Files that appear under their name only when they are whole, and errors that name the file."""
 
 from __future__ import annotations
 
@@ -27,7 +21,7 @@ _TRIAL_BYTES = 1 << 20  # appended to find out whether the disk is full
 def read_json_object(path: Path) -> dict[str, Any] | None:
     """The object in a small JSON file; None if there is no such file or it holds anything else.
 
-    A pipe in its place, which would be waited for, is not read.
+    A pipe is not read, as reading it would wait for a writer.
     """
     try:
         if path.is_fifo():
@@ -48,14 +42,17 @@ def write_whole(path: Path, content: bytes) -> None:
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary path to write; when the block ends without an error, the file is renamed to `path`.
 
-    If the disk refuses to write, an OSError that names the file is raised. NumPy raises an OSError without a
-    number, and Faiss a RuntimeError; neither says why the write failed. So after such an error some bytes are
-    appended to the file, which is removed anyway: that shows the reason.
+    Raises:
+        OSError: The disk refuses to write; the error names the file.
     """
     temporary = path.with_name(path.name + TEMPORARY)
     try:
         temporary.unlink(missing_ok=True)  # never written through: it may be a link to somewhere else
         yield temporary
+        # The order matters. First the bytes reach the disk, then the name: a power cut after a rename that
+        # was not preceded by a flush can leave the new name with no bytes. POSIX renames in one step, so a
+        # process killed here leaves either the old file and a .tmp, which the next writer removes, or the
+        # whole new file. The last flush is of the folder, so that the new name survives a power cut too.
         _flush(temporary)
         os.replace(temporary, path)
         _flush(path.parent)
@@ -70,7 +67,8 @@ def replacing(path: Path) -> Iterator[Path]:
 def disk_error(error: Exception, path: Path) -> OSError | None:
     """The disk's refusal behind an error, with the name of the file; None if the disk takes more bytes.
 
-    If the error has no number, bytes are appended to the file at `path`, which whoever asks removes.
+    NumPy raises an OSError without a number and Faiss a RuntimeError, and neither says why the write failed.
+    So after an error without a number, bytes are appended to the file at `path`, which the caller removes.
     """
     number = getattr(error, "errno", None)
     if not number and not isinstance(error, InputError):

@@ -20,7 +20,7 @@ from pipeline.core.records import Float32
 from pipeline.encoders.precomputed import PrecomputedVectors
 from pipeline.formats.npy import map_vectors
 from pipeline.run.benchmark import Benchmark
-from pipeline.storage import hashing, vector_shards, verified_file
+from pipeline.storage import hashing, vector_shards
 from pipeline.storage.store import Store
 
 
@@ -217,7 +217,7 @@ def test_rows_of_many_blocks_in_any_order_are_those_of_the_array(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order: Any
 ) -> None:
     monkeypatch.setattr(hashing, "BLOCK", 512)
-    monkeypatch.setattr(verified_file, "READ_BYTES", 2048)
+    monkeypatch.setattr(hashing, "READ_BYTES", 2048)
     draw = np.random.default_rng(0)
     vectors = np.asarray(draw.random((500, 9)), order=order)  # a row is 72 bytes, and seldom within a block
     np.save(tmp_path / "p.npy", vectors)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.retrievers.pair_scores import STAGE, ScoreStore, UInt64, hash_pairs, hash_texts
-from pipeline.storage.pruning import PruneLimits, prune
+from pipeline.storage.cache import PruneLimits, prune
 from pipeline.storage.store import Store
 
 SCORER = {"model": "one"}

@@ -21,9 +21,8 @@ from hypothesis import strategies as st
 from pipeline.core.errors import InputError
 from pipeline.storage import locks
 from pipeline.storage.artifacts import LAYOUT, Artifact, Draft, Recipe
-from pipeline.storage.cache import cache_entries, describe_entries
+from pipeline.storage.cache import PruneLimits, cache_entries, describe_entries, prune
 from pipeline.storage.hashing import canonical_json, hash_json
-from pipeline.storage.pruning import PruneLimits, prune
 from pipeline.storage.store import Store
 
 RECIPE = Recipe("index", {"schema": 1, "factory": "Flat"})

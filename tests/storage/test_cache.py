@@ -24,8 +24,7 @@ from pipeline.core.errors import InputError
 from pipeline.report.listings import cache_table
 from pipeline.report.table import terminal_parts
 from pipeline.storage.artifacts import Recipe
-from pipeline.storage.cache import cache_entries, describe_entries
-from pipeline.storage.pruning import PruneLimits, format_age, prune
+from pipeline.storage.cache import PruneLimits, cache_entries, describe_entries, format_age, prune
 from pipeline.storage.store import Store
 
 Cache = Callable[..., Result]
