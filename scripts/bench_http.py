@@ -85,7 +85,7 @@ def bare(url: str, texts: list[str], concurrency: int) -> None:
 def ours(url: str, texts: list[str], concurrency: int) -> None:
     """Ask as a run does: in parts, two of them at a time."""
     config = HttpSettings(backend="http", url=url, name="m", batch_size=BATCH, concurrency=concurrency)
-    engine = ServerEngine(Served(config).load)
+    engine = ServerEngine(Served(config).connect)
     engine.load(1)
     size = len(texts) // 4
     parts = [

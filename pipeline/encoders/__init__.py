@@ -7,10 +7,12 @@ A backend has an `Opener`, and a class with the interface `batching.Backend` (on
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from typing_extensions import override
 
 from pipeline.config import EncoderSettings, ModelSettings, RowSettings
 from pipeline.core.progress import Bar
@@ -19,10 +21,11 @@ from pipeline.encoders import backends, batching
 from pipeline.encoders.agreement import Watch
 from pipeline.encoders.given import Precomputed
 from pipeline.encoders.http.backend import Served
+from pipeline.encoders.source import RowSource
 from pipeline.encoders.usage import Usage
 from pipeline.models import tokenizer
 from pipeline.models.files import find_model
-from pipeline.models.model import CalibrationCorpus, Model, Role
+from pipeline.models.model import ROLES, CalibrationCorpus, Model, Role
 from pipeline.models.ready import Ready
 from pipeline.models.resolution import FindModel, resolve_model
 from pipeline.storage.artifacts import Artifact
@@ -30,8 +33,8 @@ from pipeline.storage.store import Store
 from pipeline.storage.vector_forms import check_dimensions
 
 __all__ = [
-    "CalibrationCorpus", "Encoder", "Model", "Precomputed", "Role", "Served", "Source",
-    "Usage", "open_encoder", "prepare", "prepared_keys", "ready", "resolve", "room_for_text",
+    "CalibrationCorpus", "Encoder", "Model", "Network", "Role", "RowSource", "Source",
+    "Usage", "open_encoder", "open_source", "prepare", "prepared_keys", "ready", "resolve", "room_for_text",
     "token_counter", "token_spans", "vector_form",
 ]  # fmt: skip
 
@@ -47,13 +50,8 @@ def resolve(config: ModelSettings, find: FindModel = find_model) -> Source:
 
 
 def vector_form(config: RowSettings, source: Source) -> VectorForm:
-    """What a config makes of whole vectors, its number format apart.
-
-    Vectors from files are not scaled to length 1: they must have it.
-    """
-    given = isinstance(source, Precomputed)
-    dimensions = source.truncate_dim if isinstance(source, Model) else config.truncate_dim
-    return VectorForm(dimensions, config.normalize, given_at_length_1=given and config.normalize)
+    """What a config makes of whole vectors, its number format apart; see `RowSource.form`."""
+    return open_source(config, source).form(config)
 
 
 def prepared_keys(config: ModelSettings, source: Source) -> dict[str, str]:
@@ -103,6 +101,43 @@ def room_for_text(model: Model) -> int:
     found.no_truncation()
     around = found.encode("".join(model.prompts["passages"])).ids
     return model.max_lengths["passages"] - len(around)
+
+
+@dataclass(frozen=True)
+class Network(RowSource):
+    """A model that runs here, as a backend's settings have it run."""
+
+    settings: EncoderSettings
+    model: Model
+
+    @override
+    def recipe(self, role: Role) -> dict[str, Any]:
+        return self.model.recipe(role)
+
+    @override
+    def ingredients(self, role: Role) -> dict[str, Any]:
+        return {**super().ingredients(role), **prepared_keys(self.settings, self.model)}
+
+    @override
+    def shared_key(self) -> Any:
+        return {
+            "settings": self.settings.model_dump(mode="json"),
+            "device": self.model.device,
+            "model": [self.model.recipe(role) for role in ROLES],
+            "prepared": prepared_keys(self.settings, self.model),
+        }
+
+    @override
+    def ready(self, store: Store) -> Ready:
+        return ready(self.settings, self.model, store)
+
+
+def open_source(config: RowSettings, source: Source) -> RowSource:
+    """What gives the rows of a config's resolved model section."""
+    if isinstance(source, Model):
+        assert isinstance(config, EncoderSettings)
+        return Network(config, source)
+    return source
 
 
 class Encoder:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +14,7 @@ from pipeline.config.model import PrecomputedSettings
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Int64, Texts
+from pipeline.encoders.source import RowSource
 from pipeline.formats.npy import read_ids
 from pipeline.models.model import ROLES, Role
 from pipeline.storage.hashing import VerifiedFile, file_changed, hash_user_file
@@ -49,7 +50,7 @@ def _path(name: str, path: str | None, allowed: str) -> Path:
 
 
 @dataclass(frozen=True)
-class Precomputed(ABC):
+class Precomputed(RowSource):
     """One file for each role, rows in the collection's order, or with ids.
 
     Attributes:
@@ -57,6 +58,8 @@ class Precomputed(ABC):
         id_paths: The files of ids, of the roles that have one.
     """
 
+    stored = True
+    unit_length = True
     paths: dict[Role, Path]
     id_paths: dict[Role, Path] = field(default_factory=dict)
     _rows: dict[Role, Int64] = field(default_factory=dict, init=False)  # of each text, where there are ids

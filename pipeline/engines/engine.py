@@ -1,8 +1,10 @@
-"""Interface of engines, which run a job, a function of arrays, on each of many parts."""
+"""Engines run a job, a function of arrays, on each of many parts: in this process, or by asking a server."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -75,3 +77,79 @@ class Engine(Protocol):
     def close(self) -> None:
         """Stop the workers."""
         ...
+
+
+class LocalEngine:
+    """This process does one part after the other; `open_model` loads the model, if a job needs one."""
+
+    kind = "local"
+    workers = 1
+
+    def __init__(self, open_model: Callable[[], Any] | None = None) -> None:
+        self._open_model = open_model
+        self._model: Any = None
+
+    def load(self, parts: int) -> None:
+        """Load the model, once for passages and queries."""
+        if self._model is None and self._open_model:
+            self._model = self._open_model()
+
+    def start(self, parts: int) -> None:
+        """Do nothing: this process is the worker."""
+
+    def each(self, job: Job, parts: Iterable[Part], bar: Bar) -> Iterator[Done]:
+        """Run a job on each part, in order."""
+        for part in parts:
+            yield Done(part, job(part.read(), self._model, bar), "local")
+
+    def close(self) -> None:
+        """Let go of the model, so that its memory can be freed."""
+        self._model = None
+
+
+class ServerEngine:
+    """This process asks a server, for two parts at a time; `connect` opens what has a method `close`.
+
+    A part ends with few requests under way. Those of the next part are sent meanwhile, so that the server
+    always has as many as it is meant to have.
+    """
+
+    kind = "local"
+    workers = 2
+
+    def __init__(self, connect: Callable[[], Any]) -> None:
+        self._connect = connect
+        self._model: Any = None
+
+    def load(self, parts: int) -> None:
+        """Open the connection, once for passages and queries."""
+        if self._model is None:
+            self._model = self._connect()
+
+    def start(self, parts: int) -> None:
+        """Do nothing: this process is the worker."""
+
+    def each(self, job: Job, parts: Iterable[Part], bar: Bar) -> Iterator[Done]:
+        """Run a job on each part, in order."""
+        under_way = deque[tuple[Part, Future[Any]]]()
+        with ThreadPoolExecutor(self.workers) as threads:
+            try:
+                for part in parts:
+                    under_way.append((part, threads.submit(job, part.read(), self._model, bar)))
+                    if len(under_way) == self.workers:
+                        yield _done(*under_way.popleft())
+                while under_way:
+                    yield _done(*under_way.popleft())
+            except BaseException:
+                self.close()  # or the threads would wait for their answers
+                raise
+
+    def close(self) -> None:
+        """Cancel requests that are under way, and let go of the connection."""
+        if self._model is not None:
+            self._model.close()
+        self._model = None
+
+
+def _done(part: Part, outputs: Future[Any]) -> Done:
+    return Done(part, outputs.result(), "local")

@@ -21,8 +21,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.progress import Bar
 from pipeline.engines import cluster
 from pipeline.engines.engine import Done, Job, Part
-from pipeline.engines.files import ShippedFiles
-from pipeline.engines.worker import Worker, WorkerModel
+from pipeline.engines.worker import ShippedFiles, Worker, WorkerModel
 from pipeline.models.ready import Ready
 from pipeline.storage.store import Store
 

@@ -14,7 +14,6 @@ from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 from pipeline.core.json_record import Record, Section
 from pipeline.core.records import Collection, Float32, VectorForm
-from pipeline.encoders import Model
 from pipeline.engines import Part, jobs
 from pipeline.models.model import Role
 from pipeline.retrievers import parity, quantized_index
@@ -129,20 +128,19 @@ class Dense(EncodingRetriever[RowSettings]):
 
     def _parity(self, settings: EncoderSettings) -> Stage:
         """Compares the served vectors of a sample with those of a model that runs here."""
-        model = self.identities.model(settings)
-        assert isinstance(model, Model)
+        model = encoders.open_source(settings, self.identities.model(settings))
+        assert isinstance(model, encoders.Network)
         form, metric = self._query_form, self.config.index.metric
 
         def ingredients(keys: Keys) -> dict[str, Any]:
             roles: tuple[Role, ...] = ("passages", "queries")
             compared: dict[str, Any] = {
-                role: [keys[role], model.recipe(role), keyed_settings(settings, role)] for role in roles
+                role: [keys[role], model.ingredients(role), keyed_settings(settings, role)] for role in roles
             }
-            prepared = encoders.prepared_keys(settings, model)
             shapes = {"truncate_dim": form.dimensions, "normalize": form.normalize, "metric": metric}
-            return {"data": keys["data"], **compared, **prepared, **shapes, "sample": parity.SAMPLE}
+            return {"data": keys["data"], **compared, **shapes, "sample": parity.SAMPLE}
 
-        make = partial(parity.make, settings, model, form, metric)
+        make = partial(parity.make, model, form, metric)
         needs = ("data", "passages", "queries")
         return Stage(PARITY, SCHEMAS[PARITY], needs, ingredients, make, parity.open_sides, listed=False)
 
@@ -182,7 +180,7 @@ class Dense(EncodingRetriever[RowSettings]):
     @property
     def _given_dimension(self) -> int | None:
         """The dimension of the vectors that the model gives, where its files say it."""
-        return self.model.dimension if isinstance(self.model, Model) else None
+        return self.source.model.dimension if self.source.model else None
 
     @property
     def _known_dimension(self) -> int | None:
@@ -192,7 +190,7 @@ class Dense(EncodingRetriever[RowSettings]):
     @cached_property
     def _query_form(self) -> VectorForm:
         """What is made of the queries' vectors."""
-        return encoders.vector_form(self.settings, self.model)
+        return self.source.form(self.settings)
 
     @cached_property
     def _form(self) -> VectorForm:

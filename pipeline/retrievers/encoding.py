@@ -14,14 +14,15 @@ from functools import cached_property, partial
 from typing import Any, TypeVar
 
 import numpy as np
+from typing_extensions import override
 
 from pipeline import encoders, engines
-from pipeline.config import ModelSettings, keyed_settings
+from pipeline.config import RowSettings, keyed_settings
 from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Texts
-from pipeline.encoders import CalibrationCorpus, Model, Precomputed, Served, Source, Usage
+from pipeline.encoders import CalibrationCorpus, Model, RowSource, Usage
 from pipeline.engines import Engine, Part, jobs
-from pipeline.models.model import ROLES, Role
+from pipeline.models.model import Role
 from pipeline.retrievers.retriever import TokenCounter
 from pipeline.retrievers.rows import Pace, RowFormat, RowMaking, find_known_rows
 from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, OpensEngine, Stage, Work
@@ -32,103 +33,97 @@ from pipeline.storage.artifacts import Artifact, Draft
 from pipeline.storage.hashing import hash_json
 from pipeline.storage.store import Store
 
-Settings = TypeVar("Settings", bound=ModelSettings)
+Settings = TypeVar("Settings", bound=RowSettings)
 
 
 class EncodingRetriever(TextRetriever[Settings], ABC):
     """A retriever that keeps rows that a model makes of texts, or that are given in files."""
 
     @cached_property
-    def model(self) -> Source:
-        """The model that `model.name` names, or rows from files; this collection calibrates int8."""
+    def source(self) -> RowSource:
+        """What gives the rows; this collection calibrates a model in int8."""
         found = self.identities.model(self.settings)
-        if not isinstance(found, Model):
-            return found
-        return replace(found, corpus=CalibrationCorpus(self.identity.passages, self.corpus))
+        if isinstance(found, Model):
+            found = replace(found, corpus=CalibrationCorpus(self.identity.passages, self.corpus))
+        return encoders.open_source(self.settings, found)
 
+    @property
+    def _device(self) -> str:
+        """What the model computes on."""
+        return self.source.model.device if self.source.model else "cpu"
+
+    @override
     def check(self, search_is_cached: bool) -> None:
-        """See `Retriever.check`."""
-        engines.check(self.config.engine, self.model)
-        if search_is_cached:
-            return
-        if isinstance(self.model, Served):
-            self.model.check()
-        self._check_chunks()
+        engines.check(self.config.engine, self._device)
+        if not search_is_cached:
+            self.source.check()
+            self._check_chunks()
 
+    @override
     def confirm(self, store: Store, fresh: bool) -> None:
-        """See `Retriever.confirm`."""
-        if isinstance(self.model, Served):
-            self.model.confirm(store, fresh)
+        self.source.confirm(store, fresh)
 
     def _check_chunks(self) -> None:
         """Refuse chunks that are longer than what the model reads: the end of each would not be searched."""
-        chunks = self.config.data.chunks
-        if chunks is None or not isinstance(self.model, Model):
+        chunks, model = self.config.data.chunks, self.source.model
+        if chunks is None or model is None:
             return
-        room = encoders.room_for_text(self.model)
+        room = encoders.room_for_text(model)
         if chunks.tokens > room:
             raise InputError(
-                f"data.chunks.tokens is {chunks.tokens:,}, and model '{self.model.name}' reads {room:,} "
+                f"data.chunks.tokens is {chunks.tokens:,}, and model '{model.name}' reads {room:,} "
                 "tokens of a passage, besides special tokens and the instruction",
                 allowed=f"1 to {room:,}",
                 fix="lower it, or raise model.passage_max_length if the model can read more",
             )
 
+    @override
     def tokens(self) -> Tokens:
-        """See `TextRetriever.tokens`: those of the model's own tokenizer."""
-        if not isinstance(self.model, Model):
+        model = self.source.model
+        if model is None:
             raise RuntimeError("rows from files have no tokenizer")
-        return Tokens(self.model.files.tokenizer_identity, partial(encoders.token_spans, self.model))
+        return Tokens(model.files.tokenizer_identity, partial(encoders.token_spans, model))
 
+    @override
     def models(self) -> list[Model]:
-        """See `Retriever.models`."""
-        return [self.model] if isinstance(self.model, Model) else []
+        return [self.source.model] if self.source.model else []
 
+    @override
     def check_collection(self, collection: Collection) -> None:
-        """See `Retriever.check_collection`."""
-        if isinstance(self.model, Precomputed):
-            self.model.match(collection)
+        self.source.match(collection)
 
+    @override
     def open_engine(self, store: Store) -> Engine:
-        """See `Retriever.open_engine`; rows from files are read here, and only searched elsewhere."""
-        return engines.open_engine(self.config.engine, self.settings, self.model, store)
+        ready = self.source.ready if self.source.model else None
+        return engines.open_with(self.config.engine, ready, self._device, store)
 
+    @override
     def engine_key(self) -> Any:
-        """See `Retriever.engine_key`: the engine's settings and the model's, with the bytes of its files."""
-        if not isinstance(self.model, Model):
+        loaded = self.source.shared_key()
+        if loaded is None:
             return self
-        prepared = encoders.prepared_keys(self.settings, self.model)
-        return hash_json(
-            {
-                "engine": self.config.engine.model_dump(mode="json"),
-                "settings": self.settings.model_dump(mode="json"),
-                "device": self.model.device,
-                "model": [self.model.recipe(role) for role in ROLES],
-                "prepared": prepared,
-            }
-        )
+        return hash_json({"engine": self.config.engine.model_dump(mode="json"), "loaded": loaded})
 
+    @override
     def token_counter(self) -> TokenCounter | None:
-        """See `Retriever.token_counter`."""
-        return encoders.token_counter(self.model)
+        return encoders.token_counter(self.source.model) if self.source.model else None
 
     def encode_stage(self, role: Role, schema: int, kept: RowFormat) -> Stage:
         """Encodes the passages or the queries; shards that an interrupted run has finished are kept."""
 
         def ingredients(keys: Keys) -> dict[str, Any]:
-            texts = self.texts_key(role, keys)
-            prepared = encoders.prepared_keys(self.settings, self.model)
-            settings = keyed_settings(self.settings, role)
-            return {"texts": texts, "model": self.model.recipe(role), **prepared, **settings}
+            own = keyed_settings(self.settings, role)
+            return {"texts": self.texts_key(role, keys), **self.source.ingredients(role), **own}
 
         make = partial(self._encode, role, kept)
         work = None
-        if role == "passages" and isinstance(self.model, Model):
+        if role == "passages" and self.source.model:
             work = Work("encode", "texts", partial(self._unknown_texts, role), of_passages=not self.cuts)
         stage = Stage(role, schema, (self.source_of(role),), ingredients, make, kept.open, work=work)
-        if not isinstance(self.model, Served):
+        if not self.source.served:
             return stage
-        return replace(stage, open_engine=OpensEngine((self, "server"), self._open_connection))
+        ask = OpensEngine((self, "server"), lambda store: engines.ServerEngine(self.source.connect))
+        return replace(stage, open_engine=ask)
 
     def _unknown_texts(
         self, role: Role, opened: Callable[[str], Any], alike: Sequence[Artifact]
@@ -143,16 +138,11 @@ class EncodingRetriever(TextRetriever[Settings], ABC):
         hashes = text_table.hash_texts(texts.texts)
         return int(find_known_rows(alike, hashes, np.ones(len(texts), np.bool_)).new.sum())
 
-    def _open_connection(self, store: Store) -> Engine:
-        """The engine that encodes, if a server does."""
-        assert isinstance(self.model, Served)
-        return engines.ServerEngine(self.model.load)
-
     def _encode(self, role: Role, kept: RowFormat, inputs: Inputs, draft: Draft, context: Context) -> Facts:
         texts, most = self.texts_of(role, inputs), self.settings.shard_rows
-        if isinstance(self.model, Precomputed):
+        if self.source.stored:
             missing = vector_shards.missing_ranges(len(texts), most, draft.whole)
-            self._take_given(self.model, role, texts, missing, partial(kept.save, draft), context)
+            self._take_given(role, texts, missing, partial(kept.save, draft), context)
             return {"rows": len(texts)}
         hashes = text_table.hash_texts(texts.texts)
         own = RowMaking.begin(texts, hashes, kept, draft, most, partial(context.find_alike, "texts"))
@@ -165,9 +155,8 @@ class EncodingRetriever(TextRetriever[Settings], ABC):
         context.meter.note("found", int(own.wanted.sum()) - todo)
         return facts
 
-    @staticmethod
     def _take_given(
-        source: Precomputed,
+        self,
         role: Role,
         texts: Texts,
         missing: Sequence[tuple[int, int]],
@@ -179,7 +168,7 @@ class EncodingRetriever(TextRetriever[Settings], ABC):
         with context.progress(f"encode {role}", todo, "texts") as bar, context.meter.working():
             for start, stop in missing:
                 ids = texts.ids.slice(start, stop - start)
-                save(start, source.take(role, range(start, stop), ids), ids.to_pylist())
+                save(start, self.source.take(role, range(start, stop), ids), ids.to_pylist())
                 bar.update(stop - start)
         context.meter.count(len(texts), worked=todo)
         context.meter.note("encoding", Usage(texts=todo).figures())

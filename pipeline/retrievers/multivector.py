@@ -10,7 +10,6 @@ import numpy as np
 from pipeline.config import RowSettings, keyed_settings
 from pipeline.core.errors import InputError
 from pipeline.core.records import Embeddings, Ragged, TokenEmbeddings
-from pipeline.encoders import Model
 from pipeline.models.model import Role
 from pipeline.retrievers.encoding import EncodingRetriever
 from pipeline.retrievers.ranking import open_ranking, save_ranking
@@ -37,7 +36,8 @@ class MultiVector(EncodingRetriever[RowSettings]):
     @property
     def _mean(self) -> bool:
         """Whether a score is the mean over a query's tokens, not the sum."""
-        declared = isinstance(self.model, Model) and self.model.mean_over_tokens
+        model = self.source.model
+        declared = model is not None and model.mean_over_tokens
         return declared if self.settings.score is None else self.settings.score == "mean"
 
     def _vectors(self, role: Role, halves: bool) -> Stage:

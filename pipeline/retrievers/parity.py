@@ -14,12 +14,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipeline import encoders
-from pipeline.config import EncoderSettings
 from pipeline.core.errors import InputError
 from pipeline.core.json_record import Section
 from pipeline.core.records import Collection, Embeddings, Float32, Float64, Int64, Ranking, Texts, VectorForm
-from pipeline.encoders import Model, Usage
+from pipeline.encoders import Network, Usage
 from pipeline.models.model import Role
 from pipeline.retrievers.ranking import Change, Judge
 from pipeline.retrievers.stage import Context, Facts, Inputs
@@ -76,8 +74,7 @@ class Sides:
 
 
 def make(
-    settings: EncoderSettings,
-    model: Model,
+    network: Network,
     form: VectorForm,
     metric: Metric,
     inputs: Inputs,
@@ -87,8 +84,7 @@ def make(
     """Encode the sample by the model that runs here, compare vectors, and rank by those of both.
 
     Args:
-        settings: Of the model that runs here.
-        model: The same, resolved.
+        network: The model that runs here.
         form: What is made of whole vectors before they are compared.
         metric: What a score is.
         inputs: The collection, and the server's `passages` and `queries`.
@@ -101,7 +97,7 @@ def make(
         "passages": vector_shards.gather_rows(inputs["passages"], rows["passages"]),
         "queries": np.asarray(inputs["queries"][rows["queries"]], np.float32),
     }
-    trained = _encode(settings, model, form, collection, rows, context)
+    trained = _encode(network, form, collection, rows, context)
     cosines = np.concatenate([_cosines(served[role], trained[role]) for role in SAMPLE])
     draft.save_array("sample.npy", rows["passages"])
     draft.save_array("queries.npy", rows["queries"])
@@ -114,11 +110,11 @@ def make(
     if lowest < ALIKE:
         log.warning(
             "the server's vectors are not those of %s: the lowest cosine of %d texts is %.4f",
-            model.name, len(cosines), lowest,
+            network.model.name, len(cosines), lowest,
         )  # fmt: skip
     return {
-        "backend": settings.backend,
-        "name": model.name,
+        "backend": network.settings.backend,
+        "name": network.model.name,
         "passages": len(rows["passages"]),
         "queries": len(rows["queries"]),
         "all_queries": len(collection.queries),
@@ -169,15 +165,14 @@ def _spread(count: int, role: Role) -> Int64:
 
 
 def _encode(
-    settings: EncoderSettings,
-    model: Model,
+    network: Network,
     form: VectorForm,
     collection: Collection,
     rows: dict[str, Int64],
     context: Context,
 ) -> dict[str, Float32]:
     """By role the vectors of the sample, as the model that runs here gives them, in a form."""
-    encoder = encoders.open_encoder(settings, model, context.store)
+    encoder = network.ready(context.store).load()
     found: dict[str, Float32] = {}
     roles: dict[Role, Texts] = {"passages": collection.passages, "queries": collection.queries}
     for role, texts in roles.items():

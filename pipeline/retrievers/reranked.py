@@ -147,7 +147,7 @@ class Reranked(Retriever[ScorerSettings]):
     def check(self, search_is_cached: bool) -> None:
         """See `Retriever.check`."""
         self.first.check(search_is_cached)
-        engines.check(self.config.engine, self.model, "rerank")
+        engines.check(self.config.engine, self.model.device, "rerank")
         if isinstance(self.model, ServedReranker) and not search_is_cached:
             self.model.check()
 

@@ -142,7 +142,7 @@ def ask(embedding_server: Any) -> Iterator[Ask]:
 
     def start(texts: list[str], role: str = "passages", **settings: Any) -> Any:
         config = BACKENDS.make(**{"backend": "http", "url": embedding_server.url, "name": MODEL, **settings})
-        encoders.append(resolve(config).load())
+        encoders.append(resolve(config).connect())
         start.usage = Usage()
         with silent("", None, "") as bar:
             return encoders[-1].encode(texts, role, start.usage, bar)

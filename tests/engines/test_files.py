@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.engines import files
-from pipeline.engines.files import ShippedFiles, node_store
+from pipeline.engines import worker as files
+from pipeline.engines.worker import ShippedFiles, node_store
 from pipeline.storage.artifacts import entry_of
 from pipeline.storage.store import Store
 

@@ -25,9 +25,8 @@ from pipeline.config import BACKENDS, Config, EngineConfig
 from pipeline.config.files import load_config
 from pipeline.core.errors import InputError
 from pipeline.core.progress import silent
-from pipeline.encoders import resolve
-from pipeline.encoders.precomputed import PrecomputedVectors
-from pipeline.engines import Engine, Part, open_engine
+from pipeline.encoders import Network, resolve
+from pipeline.engines import Engine, Part, open_with
 from pipeline.engines import cluster as engine_cluster
 from pipeline.engines.cluster import share_out
 from pipeline.engines.ray import LOSSES
@@ -360,10 +359,10 @@ def engine(cluster: str, tmp_path: Path) -> Iterator[Engine]:
     from ray import cloudpickle
 
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    opened = open_engine(
+    opened = open_with(
         EngineConfig(kind="ray", address=cluster, workers=2),
-        BACKENDS.make(name="x"),
-        PrecomputedVectors({}),
+        None,
+        "cpu",
         Store(tmp_path),
     )
     yield opened
@@ -443,7 +442,7 @@ def test_what_a_worker_refuses_when_it_joins_is_no_death(
     folder = Path(shutil.copytree(bge_folder, tmp_path / "model"))
     settings = BACKENDS.make(name=str(folder), backend="flag", truncate_dim=4096)
     config = EngineConfig(kind="ray", address=cluster, workers=1)
-    opened = open_engine(config, settings, resolve(settings), Store(tmp_path))
+    opened = open_with(config, Network(settings, resolve(settings)).ready, "cpu", Store(tmp_path))
     try:
         with pytest.raises(InputError, match=r"model\.truncate_dim: 4096, but .* of 128 dimensions"):
             opened.load(1)
@@ -508,10 +507,10 @@ def test_an_engine_that_cannot_be_made_leaves_the_cluster(
 
     monkeypatch.setattr(engine_cluster, "share_out", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        open_engine(
+        open_with(
             EngineConfig(kind="ray", address=cluster),
-            BACKENDS.make(name="x"),
-            PrecomputedVectors({}),
+            None,
+            "cpu",
             Store(tmp_path),
         )
     assert not ray.is_initialized()

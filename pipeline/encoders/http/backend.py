@@ -11,7 +11,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from pipeline.core.progress import Bar, silent
 from pipeline.core.records import Float32
 from pipeline.encoders.http.client import key_of
 from pipeline.encoders.http.requests import Asking, Line, vectors_of
+from pipeline.encoders.source import RowSource
 from pipeline.encoders.usage import Usage
 from pipeline.models.model import Role
 from pipeline.storage.artifacts import Draft, Recipe
@@ -35,10 +36,10 @@ SAME = 0.999  # the lowest cosine of two vectors of a text: bf16 keeps 0.9999, o
 
 
 @dataclass(frozen=True)
-class Served:
+class Served(RowSource):
     """A model behind an address; nothing of it is known but its settings."""
 
-    device: ClassVar[str] = "cpu"  # of this machine: it computes nothing
+    served = True
     config: HttpSettings
 
     def recipe(self, role: Role) -> dict[str, Any]:
@@ -63,7 +64,7 @@ class Served:
         """Refuse a missing package or key; asks the server nothing."""
         key_of(self.config, self.config.url, "model")
 
-    def load(self) -> ServedEncoder:
+    def connect(self) -> ServedEncoder:
         """The connection to the server."""
         return ServedEncoder(self)
 
@@ -71,7 +72,7 @@ class Served:
         """Refuse stored vectors if the server no longer gives them; see `confirm_answers`."""
 
         def vectors() -> Float32:
-            with contextlib.closing(self.load()) as encoder, silent("", None, "") as bar:
+            with contextlib.closing(self.connect()) as encoder, silent("", None, "") as bar:
                 return encoder.encode([passage for _, passage in PROBES], "passages", Usage(), bar)
 
         recipe, allowed = self.recipe("passages"), f"a cosine of {SAME} at least"
