@@ -19,8 +19,8 @@ from pipeline.core.progress import Bar
 from pipeline.core.records import VectorForm
 from pipeline.encoders import backends, batching
 from pipeline.encoders.agreement import Watch
-from pipeline.encoders.given import Precomputed
 from pipeline.encoders.http.backend import Served
+from pipeline.encoders.precomputed import Precomputed
 from pipeline.encoders.source import RowSource
 from pipeline.encoders.usage import Usage
 from pipeline.models import tokenizer

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pipeline.config.model import HttpSettings, PrecomputedSettings
     from pipeline.encoders.batching import Backend
-    from pipeline.encoders.given import Precomputed
     from pipeline.encoders.http.backend import Served
     from pipeline.encoders.opener import Opener
+    from pipeline.encoders.precomputed import Precomputed
     from pipeline.models.model import Model
 
 
@@ -45,9 +45,7 @@ def _http(settings: HttpSettings) -> Served:
 
 
 def _precomputed(settings: PrecomputedSettings) -> Precomputed:
-    from pipeline.encoders.precomputed import open_vectors
-    from pipeline.encoders.precomputed_multivector import open_token_vectors
-    from pipeline.encoders.precomputed_sparse import open_weights
+    from pipeline.encoders.precomputed import open_token_vectors, open_vectors, open_weights
 
     opens = {"dense": open_vectors, "sparse": open_weights, "multivector": open_token_vectors}
     return opens[settings.output](settings)

@@ -16,13 +16,21 @@ from pipeline.core.json_record import Record, Section
 from pipeline.core.records import Collection, Float32, VectorForm
 from pipeline.engines import Part, jobs
 from pipeline.models.model import Role
-from pipeline.retrievers import parity, quantized_index
+from pipeline.retrievers import parity
+from pipeline.retrievers.dense_search import (
+    StoredIndex,
+    build_quantized,
+    counted_parts,
+    file_name,
+    open_quantized,
+    search_parts,
+    search_quantized,
+    search_whole,
+)
 from pipeline.retrievers.encoding import EncodingRetriever
 from pipeline.retrievers.ranking import EXACT, Assessment, against_exact, exact_search, open_ranking
 from pipeline.retrievers.rows import RowFormat
 from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, Plan, Stage
-from pipeline.retrievers.stored_index import StoredIndex, file_name
-from pipeline.retrievers.vector_search import counted_parts, search_parts, search_whole
 from pipeline.storage import vector_forms, vector_shards
 from pipeline.storage.artifacts import Artifact, Draft
 
@@ -227,8 +235,8 @@ class Dense(EncodingRetriever[RowSettings]):
         make: Callable[[Inputs, Draft, Context], Facts] = partial(self._build, index)
         opened: Callable[[Artifact], Any] = StoredIndex
         if self.settings.is_quantized:
-            make = partial(quantized_index.build, self.settings.vector_precision)
-            opened = quantized_index.open_vectors
+            make = partial(build_quantized, self.settings.vector_precision)
+            opened = open_quantized
         return Stage("index", SCHEMAS["index"], ("passages",), ingredients, make, opened)
 
     def _build(self, index: IndexConfig, inputs: Inputs, draft: Draft, context: Context) -> Facts:
@@ -285,7 +293,7 @@ class Dense(EncodingRetriever[RowSettings]):
 
         search_them: Callable[[Inputs, Draft, Context], Facts]
         if self.settings.is_quantized:
-            search_them = partial(quantized_index.search, search, self.documents)
+            search_them = partial(search_quantized, search, self.documents)
             needs = (*self.searched, "index", "queries")
             return Stage("search", SCHEMAS["search"], needs, ingredients, make, open_ranking)
         by_vectors = search.memory_mb is not None or (spread and index.factory == FLAT)

@@ -23,11 +23,11 @@ from pipeline.core.records import Collection, Texts
 from pipeline.encoders import CalibrationCorpus, Model, RowSource, Usage
 from pipeline.engines import Engine, Part, jobs
 from pipeline.models.model import Role
+from pipeline.retrievers.dense_search import counted_parts
 from pipeline.retrievers.retriever import TokenCounter
 from pipeline.retrievers.rows import Pace, RowFormat, RowMaking, find_known_rows
 from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, OpensEngine, Stage, Work
 from pipeline.retrievers.texts import TextRetriever, Tokens
-from pipeline.retrievers.vector_search import counted_parts
 from pipeline.storage import text_table, vector_shards
 from pipeline.storage.artifacts import Artifact, Draft
 from pipeline.storage.hashing import hash_json

@@ -28,8 +28,8 @@ from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Float32, Int64
 from pipeline.encoders import Usage
 from pipeline.engines import Part, jobs
+from pipeline.retrievers.dense_search import counted_parts
 from pipeline.retrievers.stage import Context
-from pipeline.retrievers.vector_search import counted_parts
 from pipeline.storage.artifacts import Artifact, Draft, Recipe
 from pipeline.storage.store import Store
 

@@ -19,7 +19,7 @@ from transformers import (
 )
 from transformers.models.bert import modeling_bert
 
-from pipeline.encoders.torch.first_token import limit_last_layer_to_first_token
+from pipeline.encoders.torch.loading import limit_last_layer_to_first_token
 
 SHAPE = {
     "vocab_size": 50, "hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 4,

@@ -20,8 +20,7 @@ from pipeline.config.server import ServerSettings
 from pipeline.core.errors import InputError
 from pipeline.core.progress import Bar, silent
 from pipeline.core.records import Float32
-from pipeline.encoders.http.client import key_of
-from pipeline.encoders.http.requests import Asking, Line, vectors_of
+from pipeline.encoders.http.requests import Asking, Line, key_of, vectors_of
 from pipeline.encoders.source import RowSource
 from pipeline.encoders.usage import Usage
 from pipeline.models.model import Role

@@ -8,7 +8,6 @@ alone, and taken out of every message.
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 import time
 from collections.abc import Coroutine, Mapping
@@ -17,7 +16,7 @@ from typing import Any, TypeVar
 
 from pipeline.config.server import OPENAI, ServerSettings
 from pipeline.core.errors import InputError
-from pipeline.core.extras import require
+from pipeline.encoders.http.requests import TooLargeError, key_of
 from pipeline.encoders.usage import ServerUse
 
 TRIES = 8  # times that a request is sent before the run gives up
@@ -26,31 +25,8 @@ SHOWN = 300  # characters of a server's own message
 T = TypeVar("T")
 
 
-class TooLargeError(Exception):
-    """A request that the server refuses for its size; the message is the server's."""
-
-
 _sent: ContextVar[list[float]] = ContextVar("sent")
 """The times at which the current request was sent, the last one at the end."""
-
-
-def key_of(settings: ServerSettings, url: str, section: str) -> str | None:
-    """The key from the environment; None if none is needed.
-
-    Raises:
-        InputError: It is not there, or the package `openai` is not.
-    """
-    require("openai", "http", f"{section}.backend: http")
-    name = settings.api_key_env or ("OPENAI_API_KEY" if url == OPENAI else None)
-    key = os.environ.get(name, "").strip() if name else None
-    if key == "":
-        raise InputError(
-            f"{section}.api_key_env: the environment variable that it names is not set"
-            if settings.api_key_env
-            else f"{section}.url: {OPENAI} wants a key, and OPENAI_API_KEY is not set",
-            fix="export it before the run; do not write the key itself into a config",
-        )
-    return key
 
 
 class Limits:

@@ -5,23 +5,47 @@ from __future__ import annotations
 import base64
 import binascii
 import itertools
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
-from pipeline.config.server import TEXTS, ServerSettings
+from pipeline.config.server import OPENAI, TEXTS, ServerSettings
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError, short_repr
+from pipeline.core.extras import require
 from pipeline.core.progress import Bar
 from pipeline.core.records import Float32
-from pipeline.encoders.http.client import Client, TooLargeError
 from pipeline.encoders.usage import ServerUse, Usage
 
 BYTES_PER_TOKEN = 3.0  # until a server has said how many tokens it counted; English has about four
 Refuse = Callable[[str], Exception]
 """Makes the error for an answer, from what it is, such as `Client.bad_answer`."""
+
+
+class TooLargeError(Exception):
+    """A request that the server refuses for its size; the message is the server's."""
+
+
+def key_of(settings: ServerSettings, url: str, section: str) -> str | None:
+    """The key from the environment; None if none is needed.
+
+    Raises:
+        InputError: It is not there, or the package `openai` is not.
+    """
+    require("openai", "http", f"{section}.backend: http")
+    name = settings.api_key_env or ("OPENAI_API_KEY" if url == OPENAI else None)
+    key = os.environ.get(name, "").strip() if name else None
+    if key == "":
+        raise InputError(
+            f"{section}.api_key_env: the environment variable that it names is not set"
+            if settings.api_key_env
+            else f"{section}.url: {OPENAI} wants a key, and OPENAI_API_KEY is not set",
+            fix="export it before the run; do not write the key itself into a config",
+        )
+    return key
 
 
 class RequestSize:
@@ -72,6 +96,8 @@ class Line:
     ) -> None:
         self.settings, self.section = settings, section
         self.size = RequestSize(batch_size or TEXTS, settings.batch_tokens)
+        from pipeline.encoders.http.client import Client  # imports asyncio, which takes 30 ms
+
         self.client = Client(settings, url, name, section)
 
 

@@ -18,7 +18,7 @@ from pipeline.core.openvino_runtime import import_openvino
 from pipeline.core.records import Float32, Int64
 from pipeline.encoders.agreement import disagreement, torch_vectors
 from pipeline.encoders.conversion import Settings, pooled_network
-from pipeline.encoders.torch.first_token import limit_last_layer_to_first_token
+from pipeline.encoders.torch.loading import limit_last_layer_to_first_token
 from pipeline.models.tokenizer import write_tokenizer
 
 

@@ -49,7 +49,7 @@ from pipeline.encoders.pairs.scorer import (
     template_of,
     token_types,
 )
-from pipeline.encoders.torch.first_token import limit_last_layer_to_first_token
+from pipeline.encoders.torch.loading import limit_last_layer_to_first_token
 from pipeline.models.card import max_positions
 from pipeline.models.tokenizer import write_tokenizer
 from pipeline.storage.artifacts import Artifact, Draft, Recipe

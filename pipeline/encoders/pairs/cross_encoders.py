@@ -18,8 +18,11 @@ from pipeline.encoders.pairs.scorer import (
     token_types,
 )
 from pipeline.encoders.torch.backend import TorchRunner
-from pipeline.encoders.torch.first_token import limit_last_layer_to_first_token
-from pipeline.encoders.torch.loading import explain_loading_errors, refuse_missing_weights
+from pipeline.encoders.torch.loading import (
+    explain_loading_errors,
+    limit_last_layer_to_first_token,
+    refuse_missing_weights,
+)
 from pipeline.models.tokenizer import fast_tokenizer
 
 if TYPE_CHECKING:

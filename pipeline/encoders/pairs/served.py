@@ -18,8 +18,7 @@ from pipeline.config.rerank import HttpRerankSettings
 from pipeline.core.progress import Bar, silent
 from pipeline.core.records import Float32
 from pipeline.encoders.http.backend import PROBES, confirm_answers
-from pipeline.encoders.http.client import key_of
-from pipeline.encoders.http.requests import Asking, Line, scores_of
+from pipeline.encoders.http.requests import Asking, Line, key_of, scores_of
 from pipeline.encoders.usage import Usage
 from pipeline.storage.store import Store
 

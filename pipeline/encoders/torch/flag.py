@@ -10,8 +10,11 @@ from pipeline.config.model import FlagSettings
 from pipeline.encoders.batching import Backend
 from pipeline.encoders.opener import Opener
 from pipeline.encoders.torch.backend import TorchBackend
-from pipeline.encoders.torch.first_token import limit_last_layer_to_first_token
-from pipeline.encoders.torch.loading import explain_loading_errors, refuse_missing_weights
+from pipeline.encoders.torch.loading import (
+    explain_loading_errors,
+    limit_last_layer_to_first_token,
+    refuse_missing_weights,
+)
 from pipeline.models.model import Model
 from pipeline.models.tokenizer import fast_tokenizer
 

@@ -16,7 +16,7 @@ from pipeline.encoders.batching import TokenBatch
 from pipeline.encoders.m3_heads import largest_weights, read_head, refuse_missing_heads, unused_tokens
 from pipeline.encoders.torch.backend import TorchRunner
 from pipeline.encoders.torch.loading import explain_loading_errors, refuse_missing_weights
-from pipeline.encoders.torch.token_vectors import kept_vectors, packed
+from pipeline.encoders.torch.multi_vector_encoder import kept_vectors, packed
 from pipeline.models.model import Model
 from pipeline.models.tokenizer import fast_tokenizer
 
