@@ -175,7 +175,10 @@ class ServedEncoder:
     def __init__(self, model: Served) -> None:
         self.model, self.config = model, model.config
         self.dimension = self.config.dimensions
-        self.line = Line(self.config, self.config.url, self.config.name, self.config.batch_size)
+        from pipeline.encoders.http.client import Client
+
+        client = Client(self.config, self.config.url, self.config.name)
+        self.line = Line(client, self.config, self.config.batch_size)
         self._alone = ALONE
 
     def close(self) -> None:

@@ -7,8 +7,8 @@ import binascii
 import itertools
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -85,20 +85,43 @@ class RequestSize:
         self.tokens = max(min(self.tokens, int(self.estimate(sum(sizes)) / 2)), 1)
 
 
-class Line:
-    """A connection to a server, and what it takes in one request; arguments as of `Client`.
+class Client(Protocol):
+    """See `pipeline.encoders.http.client.Client`, whose module imports asyncio, which takes 30 ms."""
 
-    `batch_size` is the most texts of a request; None is `TEXTS`.
+    url: str
+
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine in the client's thread."""
+
+    def close(self) -> None:
+        """Cancel what is under way."""
+
+    async def post(
+        self, path: str, body: Mapping[str, Any], tokens: float, use: ServerUse
+    ) -> tuple[Any, float]:
+        """The answer to a request, and the seconds it took."""
+        ...
+
+    def bad_answer(self, what: str) -> InputError:
+        """The error for an answer that is not what was asked for."""
+        ...
+
+
+class Line:
+    """A connection to a server, and what it takes in one request.
+
+    Args:
+        client: Asks the server.
+        settings: How it may be asked.
+        batch_size: The most texts of a request; None is `TEXTS`.
+        section: The section of the config, for messages.
     """
 
     def __init__(
-        self, settings: ServerSettings, url: str, name: str, batch_size: int | None, section: str = "model"
+        self, client: Client, settings: ServerSettings, batch_size: int | None, section: str = "model"
     ) -> None:
-        self.settings, self.section = settings, section
+        self.client, self.settings, self.section = client, settings, section
         self.size = RequestSize(batch_size or TEXTS, settings.batch_tokens)
-        from pipeline.encoders.http.client import Client  # imports asyncio, which takes 30 ms
-
-        self.client = Client(settings, url, name, section)
 
 
 class Asking(ABC):

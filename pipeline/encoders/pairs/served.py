@@ -76,7 +76,10 @@ class ServedScorer:
 
     def __init__(self, config: HttpRerankSettings) -> None:
         self.config = config
-        self.line = Line(config, config.url, config.name, config.batch_size, "rerank")
+        from pipeline.encoders.http.client import Client
+
+        client = Client(config, config.url, config.name, "rerank")
+        self.line = Line(client, config, config.batch_size, "rerank")
 
     def close(self) -> None:
         """Cancel what is under way."""
