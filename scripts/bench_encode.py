@@ -29,7 +29,6 @@ import importlib.util
 import json
 import os
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -45,6 +44,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import numpy as np
 from encode_peers import installed_peers, llama_cpp
+from harness import in_turn, show
 
 from pipeline import data
 from pipeline.config import BACKENDS, SOURCES, EncoderSettings
@@ -222,34 +222,35 @@ def compare(
     work: tuple[int, float],
     shape: tuple[int, int, int],
 ) -> None:
-    seconds: dict[str, list[float]] = {name: [] for name in encoders}
-    reference, lowest, rates = None, {}, matrix_rates(*shape)
-    for number in range(rounds + 1):
-        rates = {name: max(rate, rates[name]) for name, rate in matrix_rates(*shape).items()}
-        for name, encode in encoders.items():
-            part = texts if number else texts[: len(texts) // 8]  # round 0 warms up
-            started = time.perf_counter()
-            vectors = np.asarray(encode(part))
-            took = time.perf_counter() - started
-            vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-            if number:
-                seconds[name].append(took)
-                reference = vectors if reference is None else reference
-                lowest[name] = float((vectors * reference).sum(1).min())
     tokens, operations = work
-    said = ", ".join(f"{name} {rate:.0f}" for name, rate in rates.items())
-    print(f"{len(texts)} passages, {tokens:,} tokens, {rounds} rounds; matrix product in GFLOP/s: {said}")
-    print(f"{'encoder':<24}{'passages/s':>11}{'tokens/s':>10}{'x FlagModel':>13}{'range':>16}{'of limit':>10}"
-          f"{'lowest cosine':>15}")  # fmt: skip
-    for name, times in seconds.items():
-        ratios = [base / mine for base, mine in zip(seconds["FlagModel"], times, strict=True)]
-        median, ratio = statistics.median(times), statistics.median(ratios)
-        spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
+    tasks = {name: partial(encode, texts) for name, encode in encoders.items()}
+    for encode in encoders.values():
+        encode(texts[: len(texts) // 8])  # loads and compiles what is loaded late
+    before = matrix_rates(*shape)
+    timed = in_turn(tasks, rounds, warm=0)
+    rates = {name: max(rate, before[name]) for name, rate in matrix_rates(*shape).items()}
+    vectors = {name: np.asarray(each.result, np.float32) for name, each in timed.items()}
+    unit = {name: rows / np.linalg.norm(rows, axis=1, keepdims=True) for name, rows in vectors.items()}
+
+    def share(name: str) -> str:
+        if name.endswith("int8") or name.startswith("llama.cpp"):
+            return ""
         limit = rates.get(name.rpartition("-")[2], rates["fp32"])
-        is_comparable = not (name.endswith("int8") or name.startswith("llama.cpp"))
-        share = f"{operations / median / 1e9 / limit:.0%}" if is_comparable else ""
-        print(f"{name:<24}{len(texts) / median:>11.1f}{tokens / median:>10.0f}{ratio:>13.2f}{spread:>16}"
-              f"{share:>10}{lowest[name]:>15.6f}")  # fmt: skip
+        return f"{operations / timed[name].median / 1e9 / limit:.0%}"
+
+    said = ", ".join(f"{name} {rate:.0f}" for name, rate in rates.items())
+    show(
+        f"{len(texts)} passages, {tokens:,} tokens, {rounds} rounds; matrix product in GFLOP/s: {said}",
+        timed,
+        len(texts),
+        "passages",
+        "FlagModel",
+        {
+            "tokens/s": lambda name: f"{tokens / timed[name].median:,.0f}",
+            "of limit": share,
+            "lowest cosine": lambda name: f"{(unit[name] * unit['FlagModel']).sum(1).min():.6f}",
+        },
+    )
 
 
 def compare_sparse(folder: str, texts: list[str], rounds: int, store: Store) -> None:
@@ -266,34 +267,25 @@ def compare_sparse(folder: str, texts: list[str], rounds: int, store: Store) -> 
         assert isinstance(model, Model)
         peer.max_seq_length = model.max_lengths["passages"]
         encoders[f"{backend}-{precision}"] = partial(words_of, open_encoder(config, model, store))
-    seconds: dict[str, list[float]] = {name: [] for name in encoders}
-    made: dict[str, Any] = {}
-    for number in range(rounds + 1):
-        for name, encode in encoders.items():
-            part = texts if number else texts[: len(texts) // 8]  # round 0 warms up
-            started = time.perf_counter()
-            made[name] = encode(part)
-            if number:
-                seconds[name].append(time.perf_counter() - started)
-    theirs = made.pop("SparseEncoder").coalesce()
+    for each in encoders.values():
+        each(texts[: len(texts) // 8])
+    timed = in_turn({name: partial(encode, texts) for name, encode in encoders.items()}, rounds, warm=0)
+    theirs = timed["SparseEncoder"].result.coalesce()
     shape = tuple(theirs.shape)
     weights = {"SparseEncoder": csr_array((theirs.values().numpy(), tuple(theirs.indices().numpy())), shape)}
-    for name, rows in made.items():
+    for name in [name for name in timed if name != "SparseEncoder"]:
+        rows = timed[name].result
         starts = np.concatenate([[0], rows.ends])
         weights[name] = csr_array((rows.columns[1], rows.columns[0], starts), shape)
     expected = weights["SparseEncoder"]
-    print(f"{len(texts)} passages, {expected.nnz / len(texts):.1f} words each, {rounds} rounds")
-    print(f"{'encoder':<28}{'passages/s':>11}{'x SparseEncoder':>17}{'range':>16}{'lowest cosine':>15}"
-          f"{'largest difference':>20}")  # fmt: skip
-    for name, times in seconds.items():
-        ratios = [base / own for base, own in zip(seconds["SparseEncoder"], times, strict=True)]
-        rate = len(texts) / statistics.median(times)
-        found = weights[name]
-        lengths = [np.sqrt((each * each).sum(axis=1)) for each in (found, expected)]
-        cosine = ((found * expected).sum(axis=1) / (lengths[0] * lengths[1])).min()
-        spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
-        print(f"{name:<28}{rate:>11.1f}{statistics.median(ratios):>17.2f}{spread:>16}{cosine:>15.6f}"
-              f"{abs(found - expected).max():>20.1e}")  # fmt: skip
+    show(
+        f"{len(texts)} passages, {expected.nnz / len(texts):.1f} words each, {rounds} rounds",
+        timed,
+        len(texts),
+        "passages",
+        "SparseEncoder",
+        {"largest difference": lambda name: f"{abs(weights[name] - expected).max():.1e}"},
+    )
 
 
 def words_of(encoder: Encoder, texts: list[str]) -> Any:

@@ -15,13 +15,11 @@ import asyncio
 import base64
 import json
 import multiprocessing
-import statistics
-import time
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import numpy as np
+from harness import in_turn, show
 
 from pipeline.config.model import HttpSettings
 from pipeline.core.progress import silent
@@ -98,13 +96,6 @@ def ours(url: str, texts: list[str], concurrency: int) -> None:
     engine.close()
 
 
-def rate(ask: Callable[[str, list[str], int], None], url: str, texts: list[str], concurrency: int) -> float:
-    """Texts a second."""
-    started = time.perf_counter()
-    ask(url, texts, concurrency)
-    return len(texts) / (time.perf_counter() - started)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=0.05, help="that the server takes for a request")
@@ -119,19 +110,13 @@ def main() -> None:
     url = f"http://127.0.0.1:{receiver.recv()}/v1"
     for ask in (bare, ours):  # imports what each needs
         ask(url, ["x" * 80] * 4 * BATCH, 1)
-    print("concurrency  bare texts/s  ours texts/s  ours / bare, median (lowest to highest)")
     for concurrency in (1, 8, 32):
         texts = ["x" * 80] * (BATCH * given.requests * concurrency)
-        pairs = [
-            (rate(bare, url, texts, concurrency), rate(ours, url, texts, concurrency))
-            for _ in range(given.rounds)
-        ]
-        ratios = sorted(own / other for other, own in pairs)
-        bares, owns = (statistics.median(side) for side in zip(*pairs, strict=True))
-        print(
-            f"{concurrency:11}  {bares:12,.0f}  {owns:12,.0f}  "
-            f"{statistics.median(ratios):.3f} ({ratios[0]:.3f} to {ratios[-1]:.3f})"
-        )
+        tasks = {
+            name: partial(ask, url, texts, concurrency) for name, ask in (("bare", bare), ("ours", ours))
+        }
+        timed = in_turn(tasks, given.rounds, warm=0)
+        show(f"{concurrency} requests at once", timed, len(texts), "texts", "bare")
     server.terminate()
 
 

@@ -20,9 +20,7 @@ medians. Vectors are random, of length 1, and nearer to each other than chance, 
 from __future__ import annotations
 
 import argparse
-import statistics
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,6 +28,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import torch
+from harness import in_turn, show
 
 from pipeline.core import machine
 from pipeline.core.progress import silent
@@ -77,14 +76,24 @@ def bench(arguments: argparse.Namespace, folder: Path) -> None:
     asked = draw(np.full(arguments.queries, arguments.query_tokens), arguments.dimension, 1)
     searches = peers(vectors, ends, *asked, min(arguments.k, arguments.passages))
     searches["benchmarco"] = ours(arguments, folder, ends, *asked)
-    seconds: dict[str, list[float]] = {name: [] for name in searches}
-    found: dict[str, Array] = {}
-    for _ in range(arguments.rounds + 1):  # the first warms up
-        for name, search in searches.items():
-            started = time.perf_counter()
-            found[name] = search()
-            seconds[name].append(time.perf_counter() - started)
-    report(arguments, len(vectors), {name: times[1:] for name, times in seconds.items()}, found)
+    timed = in_turn(searches, arguments.rounds)
+
+    def apart(name: str) -> str:
+        found, own = timed[name].result, timed["benchmarco"].result
+        both = np.isfinite(found)
+        return f"{np.abs(found - own)[both].max():.1e}"
+
+    work = 2 * len(vectors) * arguments.queries * arguments.query_tokens * arguments.dimension / 1e9
+    show(
+        f"{arguments.passages:,} passages, {len(vectors):,} tokens x {arguments.dimension} "
+        f"{arguments.precision}, {arguments.queries} queries of {arguments.query_tokens} tokens, "
+        f"k = {arguments.k}",
+        timed,
+        arguments.queries,
+        "queries",
+        "benchmarco",
+        {"GFLOP/s": lambda name: f"{work / timed[name].median:.0f}", "scores differ by": apart},
+    )
 
 
 def ours(
@@ -155,26 +164,6 @@ def peers(
         )
 
     return {**searches, "fast-maxsim": fast}
-
-
-def report(
-    arguments: argparse.Namespace, tokens: int, seconds: dict[str, list[float]], found: dict[str, Array]
-) -> None:
-    work = 2 * tokens * arguments.queries * arguments.query_tokens * arguments.dimension / 1e9
-    print(
-        f"{arguments.passages:,} passages, {tokens:,} tokens x {arguments.dimension} {arguments.precision}, "
-        f"{arguments.queries} queries of {arguments.query_tokens} tokens, k = {arguments.k}"
-    )
-    own = statistics.median(seconds["benchmarco"])
-    for name, times in seconds.items():
-        median = statistics.median(times)
-        found_by_both = np.isfinite(found[name])
-        off = float(np.abs(found[name] - found["benchmarco"])[found_by_both].max())
-        spread = f"{min(times):.2f} to {max(times):.2f}"
-        print(
-            f"{name:<24}{median:8.2f} s ({spread}), {work / median:5.0f} GFLOP/s, "
-            f"{median / own:6.2f} times benchmarco's; scores differ by {off:.1e} at most"
-        )
 
 
 if __name__ == "__main__":

@@ -11,18 +11,15 @@ cutoffs, and must agree. (pytrec_eval has no MRR with a cutoff; it computes one 
 from __future__ import annotations
 
 import argparse
-import gc
 import statistics
-import sys
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytrec_eval
+from harness import Timed, in_turn, show
 
 from pipeline.core.order import sort_hits_by_id
 from pipeline.core.records import Qrels, Ranking
@@ -38,7 +35,6 @@ MEASURES = parse_measures(
 )
 THEIR_NAMES = {"ndcg": "ndcg_cut", "map": "map_cut", "recall": "recall", "precision": "P"}
 THEIRS = {f"{name}.{','.join(map(str, CUTOFFS))}" for name in THEIR_NAMES.values()} | {"recip_rank"}
-TARGETS = {"arrays": 15.0, "file": 5.0}
 
 
 def main() -> None:
@@ -55,14 +51,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         run_path, qrels_path = Path(folder, "run.trec"), Path(folder, "qrels.trec")
         write_files(ranking, qrels, args.passages, run_path, qrels_path)
-        rows = [
-            ("arrays", *compare_arrays(ranking, qrels, args.rounds)),
-            ("file", *compare_files(run_path, qrels_path, args.rounds)),
-        ]
-    print(f"{args.queries} queries x {args.depth} documents, {len(MEASURES)} measures, {args.rounds} rounds")
-    print(f"{'from':8}{'benchmarco s':>14}{'pytrec_eval s':>15}{'ratio':>8}{'target':>8}{'difference':>12}")
-    for name, ours, theirs, gap in rows:
-        print(f"{name:8}{ours:14.3f}{theirs:15.3f}{theirs / ours:8.1f}{TARGETS[name]:8.0f}{gap:12.1e}")
+        for source, (timed, gap) in (
+            ("arrays", compare_arrays(ranking, qrels, args.rounds)),
+            ("file", compare_files(run_path, qrels_path, args.rounds)),
+        ):
+            title = (
+                f"from {source}: {args.queries} queries x {args.depth} documents, {len(MEASURES)} measures"
+            )
+            show(f"{title}, means within {gap:.1e}", timed, args.queries, "queries", "pytrec_eval")
 
 
 def generate(n_queries: int, depth: int, n_passages: int, judged: int) -> tuple[Ranking, Qrels]:
@@ -96,22 +92,24 @@ def write_files(ranking: Ranking, qrels: Qrels, n_passages: int, run_path: Path,
     qrels_path.write_text("".join(lines))
 
 
-def compare_arrays(ranking: Ranking, qrels: Qrels, rounds: int) -> tuple[float, float, float]:
-    """Seconds of ours, of theirs, and the largest difference of a mean."""
+def compare_arrays(ranking: Ranking, qrels: Qrels, rounds: int) -> tuple[dict[str, Timed], float]:
+    """What both took, and the largest difference of a mean."""
     n_queries = len(ranking.passages)
     run: dict[str, dict[str, float]] = {}
     for query, (passages, scores) in enumerate(zip(ranking.passages, ranking.scores.tolist(), strict=True)):
         run[str(query)] = dict(zip(map(str, passages.tolist()), scores, strict=True))
     evaluator = pytrec_eval.RelevanceEvaluator(to_dicts(qrels), THEIRS)
-    ours, theirs = take_turns(
-        [lambda: compute_measures(ranking, qrels, n_queries, MEASURES), lambda: evaluator.evaluate(run)],
-        rounds,
+    ours, theirs = (
+        lambda: compute_measures(ranking, qrels, n_queries, MEASURES),
+        lambda: evaluator.evaluate(run),
     )
-    return ours[0], theirs[0], difference(ours[1].mean(axis=0), theirs[1])
+    timed = in_turn({"benchmarco": ours, "pytrec_eval": theirs}, rounds)
+    means = timed["benchmarco"].result.mean(axis=0)
+    return timed, difference(means, timed["pytrec_eval"].result)
 
 
-def compare_files(run_path: Path, qrels_path: Path, rounds: int) -> tuple[float, float, float]:
-    """Seconds of ours, of theirs, and the largest difference of a mean."""
+def compare_files(run_path: Path, qrels_path: Path, rounds: int) -> tuple[dict[str, Timed], float]:
+    """What both took, and the largest difference of a mean."""
 
     def ours_from_file() -> Any:
         joined = join_run_and_qrels(read_run(run_path), read_qrels(qrels_path))
@@ -122,23 +120,10 @@ def compare_files(run_path: Path, qrels_path: Path, rounds: int) -> tuple[float,
             qrels, run = pytrec_eval.parse_qrel(qrels_file), pytrec_eval.parse_run(run_file)
         return pytrec_eval.RelevanceEvaluator(qrels, THEIRS).evaluate(run)
 
-    ours, theirs = take_turns([ours_from_file, theirs_from_file], rounds)
-    return ours[0], theirs[0], difference(ours[1].mean(axis=0), theirs[1])
-
-
-def take_turns(jobs: list[Callable[[], Any]], rounds: int) -> list[tuple[float, Any]]:
-    """The median seconds and the last result of each job; a first round warms up and is not counted."""
-    seconds: list[list[float]] = [[] for _ in jobs]
-    results: list[Any] = [None for _ in jobs]
-    for number in range(rounds + 1):
-        for job, task in enumerate(jobs):
-            results[job] = None
-            gc.collect()
-            start = time.perf_counter()
-            results[job] = task()
-            seconds[job].append(time.perf_counter() - start)
-        print(f"round {number} of {rounds}: " + ", ".join(f"{s[-1]:.2f} s" for s in seconds), file=sys.stderr)
-    return [(statistics.median(s[1:] or s), result) for s, result in zip(seconds, results, strict=True)]
+    ours, theirs = (ours_from_file, theirs_from_file)
+    timed = in_turn({"benchmarco": ours, "pytrec_eval": theirs}, rounds)
+    means = timed["benchmarco"].result.mean(axis=0)
+    return timed, difference(means, timed["pytrec_eval"].result)
 
 
 def to_dicts(qrels: Qrels) -> dict[str, dict[str, int]]:

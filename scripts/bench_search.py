@@ -32,11 +32,13 @@ import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from harness import in_turn, show
 
 from pipeline.core import machine
 from pipeline.core.extras import is_installed
@@ -152,19 +154,13 @@ def compare_sparse(arguments: argparse.Namespace) -> None:
     sizes = f"{len(passages):,} passages and {len(queries)} queries"
     print(f"{sizes}, of {lengths[0]:.0f} and {lengths[1]:.1f} words")
     for k in arguments.k:
-        seconds: dict[str, list[float]] = {"SciPy": [], "inverted index": []}
-        for _ in range(arguments.rounds):
-            for name, search in (("SciPy", scipy_search), ("inverted index", ours)):
-                started = time.perf_counter()
-                found = search(k)
-                seconds[name].append(time.perf_counter() - started)
-                if name == "SciPy":
-                    expected = found
-            for row, (_, scores) in enumerate(expected):
-                np.testing.assert_allclose(found.scores[row, : len(scores)], scores, rtol=1e-5)
-        middle = {name: statistics.median(times) for name, times in seconds.items()}
-        said = ", ".join(f"{name} {middle[name]:.3f} s" for name in middle)
-        print(f"k={k}: {said}: {middle['SciPy'] / middle['inverted index']:.2f} times as fast")
+        timed = in_turn(
+            {"SciPy": partial(scipy_search, k), "inverted index": partial(ours, k)}, arguments.rounds
+        )
+        for row, (_, scores) in enumerate(timed["SciPy"].result):
+            found = timed["inverted index"].result.scores[row, : len(scores)]
+            np.testing.assert_allclose(found, scores, rtol=1e-5)
+        show(f"k={k}", timed, len(queries), "queries", "SciPy")
 
 
 def show_rates(queries: Float32) -> None:

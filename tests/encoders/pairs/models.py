@@ -27,7 +27,7 @@ def bert(folder: Path, texts: Sequence[str], minilm: Path, labels: int = 1) -> N
 
 def xlm_roberta(folder: Path, texts: Sequence[str], minilm: Path) -> None:
     """As BAAI/bge-reranker-base: a sentencepiece tokenizer, and positions counted from the padding id."""
-    path = Path(__file__).parents[3] / "scripts" / "random_reranker.py"
+    path = Path(__file__).parents[2] / "random_reranker.py"
     runpy.run_path(str(path))["write_reranker"](folder, texts, VOCABULARY, 0.12, **SHAPE)
 
 
