@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pipeline.api import evaluate, evaluate_model, fuse, reproduce, run_benchmark, run_benchmarks
+    from pipeline.comparison.side_by_side import compare
     from pipeline.config.files import load_config
     from pipeline.config.sweep import load_configs
     from pipeline.core.errors import InputError
-    from pipeline.results.comparing import compare
 
     __version__: str
 
@@ -37,7 +37,7 @@ __all__ = [
 
 _HOMES = {
     "InputError": "core.errors",
-    "compare": "results.comparing",
+    "compare": "comparison.side_by_side",
     "evaluate": "api",
     "evaluate_model": "api",
     "fuse": "api",

@@ -13,7 +13,7 @@ import argparse
 import numpy as np
 
 from pipeline.core.records import BoolArray, Float64
-from pipeline.metrics.group_tests import difference_tests, smallest_shown
+from pipeline.metrics.paired import difference_tests, smallest_shown
 
 TOPICS = (19, 12, 12, 11, 11, 9, 9, 9, 8, 8, 6)
 LEVEL = 0.05

@@ -28,13 +28,11 @@ from scipy.special import stdtrit
 
 path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from pipeline.comparison import Correction
+from pipeline.comparison.pairs import Pair, compare_pairs
 from pipeline.core.records import BoolArray, Float64
-from pipeline.metrics import equivalence, noninferiority, randomization
-from pipeline.metrics import macro as macros
-from pipeline.metrics.statistics import enough_spread, mean_and_error, t_quantile, t_test
-from pipeline.results.correction import Correction
-from pipeline.results.pairs import Pair, compare_pairs
-from pipeline.results.suite_pairs import compare_suite_pairs
+from pipeline.metrics import bootstrap, corrections, paired, power, randomization, statistics
+from pipeline.metrics.statistics import ONE, has_interval, mean_and_error, t_quantile, t_test
 
 QUERIES = (5, 10, 25, 43, 200, 7000)
 RESAMPLES = 1000
@@ -108,7 +106,7 @@ def simulate_intervals(samples: int) -> None:
                 cells = [_percent(column) for column in ((ends[:, :, 0] <= mean) & (mean <= ends[:, :, 1])).T]
             means, errors = mean_and_error(values.T)
             held = np.abs(means - mean) <= t_quantile(n_queries, 0.975) * errors
-            shown = enough_spread(values.T)
+            shown = has_interval([values.T])
             cells += [_percent(held), _percent(held[shown]), _percent(shown)]
             print(f"| {name} | {n_queries:,} | {' | '.join(cells)} |", flush=True)
 
@@ -175,7 +173,9 @@ def simulate_tests(samples: int) -> None:
 
 def _comparison(values: Float64, pairs: list[tuple[int, int]], truth: Float64) -> list[bool]:
     """Whether a false difference is shown by the t-test, Holm, MaxT, both; whether all intervals hold."""
-    tested = compare_pairs([str(run) for run in range(values.shape[1])], values, pairs, Correction.both)
+    tested = compare_pairs(
+        [str(run) for run in range(values.shape[1])], [""], [values], ONE, pairs, Correction.both
+    )
     return _false(tested, truth)
 
 
@@ -212,7 +212,7 @@ DIFFERENCES: dict[str, Sampler] = {
 
 def simulate_gate(samples: int) -> None:
     """Print the verdicts of the gate, in percent, where the truth is known, and the power of its numbers."""
-    noninferiority.RESAMPLES = 999
+    bootstrap.RESAMPLES = 999
     margin, alpha = 0.01, 0.05
     print("| differences | queries | false passes | false fails | passes where equal | by the formula |")
     print("|---|---:|---:|---:|---:|---:|")
@@ -221,9 +221,9 @@ def simulate_gate(samples: int) -> None:
             count = samples if n_queries <= 200 else max(samples // 10, 1)
             equal = draw(count, n_queries).T
             margins = np.full(count, margin)
-            not_worse, worse = noninferiority.noninferiority(equal - margin, margins)
-            passed, _ = noninferiority.noninferiority(equal, margins)
-            expected = noninferiority.power(margin / draw(200, 1000).std(), n_queries, alpha)
+            not_worse, worse = bootstrap.noninferiority([equal - margin], margins)
+            passed, _ = bootstrap.noninferiority([equal], margins)
+            expected = power.power(margin / draw(200, 1000).std(), n_queries, alpha)
             cells = [_percent(p < alpha) for p in (not_worse, worse, passed)]
             print(f"| {name} | {n_queries:,} | {' | '.join(cells)} | {100 * expected:.1f} |", flush=True)
 
@@ -248,12 +248,15 @@ def simulate_needed(samples: int) -> None:
             found = draw(1, 43)[0]
             found += shift - found.mean()
             effect = (found.mean() + margin) / found.std(ddof=1)
-            formula = int(noninferiority.queries_for_power(effect, alpha))
-            named = int(noninferiority.queries_to_decide(found, margin, alpha))
+            formula = int(power.queries_for_power(effect, alpha))
+            named = int(power.queries_to_decide([found[:, None]], margin, alpha))
             if named <= len(found):
                 continue  # with so many the gate would have decided
             drawn = [random.choice(found, (number, samples)) for number in (formula, named)]
-            p = [noninferiority.noninferiority(each, np.full(samples, margin), 1999)[0] for each in drawn]
+            p = [
+                bootstrap.noninferiority([each], np.full(samples, margin), resamples=1999)[0]
+                for each in drawn
+            ]
             powers = " | ".join(_percent(one < alpha) for one in p)
             print(f"| {name}, mean {shift} | {formula:,} | {named:,} | {powers} |", flush=True)
 
@@ -263,7 +266,7 @@ def simulate_equivalence(samples: int) -> None:
 
     They are a fifth of those that are gated: of runs that are nearly the same.
     """
-    noninferiority.RESAMPLES = 999
+    bootstrap.RESAMPLES = 999
     margin, alpha = 0.01, 0.05
     print("| differences | queries | 0.01 below | 0.01 above | equal |")
     print("|---|---:|---:|---:|---:|")
@@ -271,7 +274,7 @@ def simulate_equivalence(samples: int) -> None:
         for n_queries in (43, 200, 7000):
             count = samples if n_queries <= 200 else max(samples // 2, 1)
             drawn = draw(count, n_queries).T / 5
-            shown = [equivalence.equivalence(drawn + by, margin) < alpha for by in (-margin, margin, 0)]
+            shown = [bootstrap.equivalence([drawn + by], margin) < alpha for by in (-margin, margin, 0)]
             print(f"| {name} | {n_queries:,} | {' | '.join(map(_percent, shown))} |", flush=True)
 
 
@@ -289,7 +292,11 @@ def simulate_power(samples: int) -> None:
             for difference in (0.0, better) if graded else (0.0,):
                 values = [draw(n_queries, 2) for _ in range(count)]
                 drawn = np.stack([one[:, 1] - one[:, 0] for one in values], axis=1) + difference
-                tests = (t_test, equivalence.wilcoxon, randomization.randomization_test)
+                tests = (
+                    lambda each: t_test([each]),
+                    lambda each: paired.wilcoxon([each]),
+                    randomization.randomization_test,
+                )
                 p = " | ".join(_percent(test(drawn) < 0.05) for test in tests)
                 print(f"| {name} | {difference or 'none'} | {n_queries:,} | {p} |", flush=True)
 
@@ -316,9 +323,13 @@ def simulate_ranks(samples: int) -> None:
             for _ in range(samples):
                 values = exchangeable_graded(n_queries, 10) + better
                 names = [str(run) for run in range(10)]
-                shown = [pair for pair in compare_pairs(names, values, pairs, Correction.both) if pair.shown]
+                shown = [
+                    pair
+                    for pair in compare_pairs(names, [""], [values], ONE, pairs, Correction.both)
+                    if pair.shown
+                ]
                 ordered = [(p.a, p.b) if p.difference > 0 else (p.b, p.a) for p in shown]
-                found = equivalence.rank_intervals(10, [(int(a), int(b)) for a, b in ordered])
+                found = corrections.rank_intervals(10, [(int(a), int(b)) for a, b in ordered])
                 held.append(all(low <= r <= high for (low, high), r in zip(found, ranks, strict=True)))
                 widths += [high - low + 1 for low, high in found]
             print(f"| {name} | {n_queries} | {_percent(held)} | {np.mean(widths):.1f} |", flush=True)
@@ -341,7 +352,7 @@ BATCH = 50  # samples that share their resamples
 
 def simulate_suites(samples: int) -> None:
     """Print the coverage of the intervals of macro means, in percent, and how often differences are false."""
-    macros.RESAMPLES = 2000
+    bootstrap.RESAMPLES = 2000
     print("| values | queries | percentile | t | with hidden ties | where shown | shown |")
     print("|---|---|---:|---:|---:|---:|---:|")
     for name, kinds in SUITE_VALUES.items():
@@ -350,7 +361,7 @@ def simulate_suites(samples: int) -> None:
             truth = float(np.mean([mean for _, mean in chosen]))
             held = []
             for batch in range(-(-samples // BATCH)):
-                macros.SEED = batch
+                bootstrap.SEED = batch
                 strata = [draw(BATCH, size).T for (draw, _), size in zip(chosen, sizes, strict=True)]
                 held.append(_macro_coverage(strata, truth))
             plain, by_t, widened, shown = np.concatenate(held, axis=1)
@@ -362,24 +373,24 @@ def simulate_suites(samples: int) -> None:
 
 def _macro_coverage(strata: list[Float64], truth: float) -> BoolArray:
     """Bool [4, samples]: whether three intervals hold the truth, and whether one is shown."""
-    weights = macros.weights_of([None] * len(strata))
-    made, drawn = macros.macro(strata, weights), macros.resampled_macro(strata, weights)
+    weights = statistics.weights_of([None] * len(strata))
+    made, drawn = statistics.estimate(strata, weights), bootstrap.resampled_means(strata, weights)
     low, high = np.quantile(drawn, [0.025, 0.975], axis=0)
     quantiles = stdtrit(np.maximum(made.freedom, 1), 0.975)
-    widened, off = macros.macro(strata, weights, macros.HALF_A_VALUE), np.abs(made.means - truth)
+    widened, off = statistics.estimate(strata, weights, statistics.HALF_A_VALUE), np.abs(made.means - truth)
     return np.array(
         [
             (low <= truth) & (truth <= high),
             off <= quantiles * made.errors,
             off <= stdtrit(np.maximum(widened.freedom, 1), 0.975) * widened.errors,
-            macros.macro_shown(strata, weights),
+            has_interval(strata, weights),
         ]
     )
 
 
 def _simulate_suite_tests(samples: int) -> None:
     """Print in how many comparisons of equal runs, in percent, a difference of macro means is shown."""
-    macros.RESAMPLES = randomization.PERMUTATIONS = 999
+    bootstrap.RESAMPLES = randomization.PERMUTATIONS = 999
     print("| values | runs | queries | t-test alone | Holm | MaxT | both | all intervals hold |")
     print("|---|---:|---|---:|---:|---:|---:|---:|")
     for name, draw in RUNS.items():
@@ -390,10 +401,10 @@ def _simulate_suite_tests(samples: int) -> None:
             counted = []
             for _ in range(samples):
                 strata = [draw(size, runs) for size in SUITES[label]]
-                weights = macros.weights_of([None] * len(strata))
+                weights = statistics.weights_of([None] * len(strata))
                 names = [str(run) for run in range(runs)]
                 collections = [str(size) for size in range(len(strata))]
-                tested = compare_suite_pairs(names, collections, strata, weights, pairs, Correction.both)
+                tested = compare_pairs(names, collections, strata, weights, pairs, Correction.both)
                 counted.append(_false(tested, np.zeros(len(pairs))))
             cells = " | ".join(map(_percent, zip(*counted, strict=True)))
             print(f"| {name} | {runs} | {label} | {cells} |", flush=True)

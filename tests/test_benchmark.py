@@ -16,13 +16,13 @@ import pytest
 import pytrec_eval
 
 from pipeline.api import run_benchmark, run_benchmarks
+from pipeline.comparison.side_by_side import compare
 from pipeline.config import Config
 from pipeline.config.files import load_config
 from pipeline.core.errors import InputError
 from pipeline.core.progress import Bar, numbered, silent
 from pipeline.core.records import Ranking
 from pipeline.report.page.render import render_page
-from pipeline.results.comparison import compare
 from pipeline.results.folder import read_result
 from pipeline.results.records import Used
 from pipeline.retrievers.ranking import open_ranking, save_ranking

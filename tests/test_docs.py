@@ -17,8 +17,7 @@ from pipeline.cli import app
 from pipeline.config import Config
 from pipeline.config.kinds import kinds_of
 from pipeline.config.sweep import load_configs
-from pipeline.metrics.measures import MEASURES
-from pipeline.metrics.names import parse_measure
+from pipeline.metrics.names import MEASURES, parse_measure
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), ROOT / "indexes" / "README.md"])

@@ -26,7 +26,7 @@ FLOORS = (
     "retrievers",
     "registry sections",
     "results",
-    "run",
+    "run comparison",
     "report",
     "api __init__",
     "cli __main__",

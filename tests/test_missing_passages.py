@@ -13,11 +13,11 @@ import pytest
 import pytrec_eval
 
 from pipeline import api
+from pipeline.comparison.side_by_side import compare
 from pipeline.config import Config
 from pipeline.config.files import load_config
 from pipeline.core.errors import InputError
 from pipeline.report.page.queries import read_query_data
-from pipeline.results.comparison import compare
 
 MEASURES = {
     "recall@5": "recall_5", "map": "map", "ndcg@5": "ndcg_cut_5", "r_precision": "Rprec", "mrr": "recip_rank",

@@ -84,7 +84,7 @@ def pool(
             allowed="--output to write what is to be judged, then --add to score with it",
             fix="name one of them",
         )
-    from pipeline.results import pool as pools
+    from pipeline.comparison import pool as pools
     from pipeline.results.folder import read_result
     from pipeline.results.pool_files import check_pool_file, read_grades, write_pool
 

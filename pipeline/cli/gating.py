@@ -24,11 +24,9 @@ def gate(
         typer.Option("--measure", help="A measure; may be repeated. By default the baseline's first."),
     ] = None,
     margin: Annotated[float, typer.Option(help="How far below the baseline a mean may be.")] = 0.01,
-    alpha: Annotated[float, typer.Option(help="The chance to pass a result that is worse.")] = 0.05,
-    max_slowdown: Annotated[
-        float | None,
-        typer.Option(metavar="SHARE", help="Fail if slower by more than this share, such as 0.1."),
-    ] = None,
+    alpha: Annotated[
+        float, typer.Option(help="Significance level: probability of passing a worse result.")
+    ] = 0.05,
     written: Annotated[
         Path | None, typer.Option("--write-baseline", metavar="FILE", help="Keep the result as a baseline.")
     ] = None,
@@ -46,49 +44,24 @@ def gate(
         raise InputError("--json and --markdown", allowed="one of them", fix="leave one out")
     if written:
         check_file(written, "--write-baseline")
+    from pipeline.comparison import gate as gates
     from pipeline.report.markup import markdown
-    from pipeline.results import gate as gates
-    from pipeline.results.baseline import read_baseline, write_baseline
-    from pipeline.results.folder import read_result
-    from pipeline.results.suite_folder import is_suite
-    from pipeline.results.suite_gate import gate_suites, read_both
+    from pipeline.results.suite_folder import read_suite_result
 
-    def end(made: gates.Gate) -> int:
+    result = read_suite_result(folder)
+    code = 0
+    if baseline is not None:
+        made = gates.gate(result, gates.read_baseline(baseline), measures or (), margin, alpha)
         if as_json:
             print_json(made.json())
         elif as_markdown:
             print(markdown(made.tables()), end="")
         else:
             show(*made.tables())
-        return gates.EXIT_CODES[made.verdict]
-
-    code = 0
-    if is_suite(folder) or (baseline is not None and is_suite(baseline)):
-        _refuse_for_suites(written, max_slowdown)
-        suite, other = read_both(folder, baseline)
-        assert other is not None
-        code = end(gate_suites(suite, other, measures or (), margin, alpha))
-    else:
-        result = read_result(folder)
-        if baseline is not None:
-            before = read_baseline(baseline)
-            code = end(gates.gate(result, before, measures or (), margin, alpha, max_slowdown))
+        code = gates.EXIT_CODES[made.verdict]
     if written:
-        names = [result.record.name] * 2
-        kept = gates.choose_measures(result, result, measures, names) if measures else result.measures
-        write_baseline(result, kept, written)
+        gates.write_baseline(result, measures or (), written)
         print(f"baseline written to {written}", file=sys.stderr)
     if code:
         sys.stdout.flush()
         raise typer.Exit(code)
-
-
-def _refuse_for_suites(written: Path | None, max_slowdown: float | None) -> None:
-    """Refuse options that are for results of one collection."""
-    for option, value in (("--write-baseline", written), ("--max-slowdown", max_slowdown)):
-        if value is not None:
-            raise InputError(
-                f"{option} with a suite",
-                allowed=f"{option} with a result of one collection",
-                fix="leave it out; the folder of a suite is its own baseline",
-            )

@@ -14,12 +14,11 @@ import typer
 
 from pipeline.cli.options import Json, check_file
 from pipeline.cli.terminal import print_each, show
+from pipeline.comparison import Correction
 from pipeline.core.errors import InputError
-from pipeline.results.correction import Correction
 
 if TYPE_CHECKING:
-    from pipeline.results.comparison import Comparison
-    from pipeline.results.suite_comparison import SuiteComparison
+    from pipeline.comparison.side_by_side import Comparison
 
 
 class Format(StrEnum):
@@ -51,23 +50,12 @@ QUERIES_GROUPED = 2_000
 """Most queries that a page shows in groups unless it is told to."""
 
 
-def _grouped(
-    compared: Comparison | SuiteComparison, wanted: bool | None, page: bool
-) -> Comparison | SuiteComparison:
+def _grouped(compared: Comparison, wanted: bool | None, page: bool) -> Comparison:
     """The comparison with groups of queries, where they are wanted, or can be had soon and a page is made."""
-    from pipeline.results.suite_comparison import SuiteComparison
-
-    if isinstance(compared, SuiteComparison):
-        if wanted:
-            raise InputError(
-                "--groups with a suite",
-                allowed="results of one collection, whose queries are grouped",
-                fix="name the folder of a collection inside the suite",
-            )
-        return compared
     if wanted:
         return compared.with_groups()
-    if wanted is None and page and len(compared.query_ids) <= QUERIES_GROUPED:
+    few = not compared.of_suites and len(compared.query_ids) <= QUERIES_GROUPED
+    if wanted is None and page and few:
         try:
             return compared.with_groups()
         except InputError:  # without the collection; the page says so
@@ -142,9 +130,7 @@ def compare(
     ] = None,
     form: Annotated[Format, typer.Option("--format", help="How to print it.")] = Format.table,
     baseline: Baseline = None,
-    correction: Annotated[
-        Correction, typer.Option(help="Which corrected p decides that a difference is shown.")
-    ] = Correction.both,
+    correction: Annotated[Correction, typer.Option(help="Multiple-testing correction.")] = Correction.both,
     margin: Annotated[
         float | None, typer.Option(help="Test as well whether two differ by less than this.")
     ] = None,
@@ -152,7 +138,7 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Compare results: intervals, paired tests, cost. The first result is `a` of its pairs."""
-    from pipeline.results import comparing
+    from pipeline.comparison import side_by_side
 
     if as_json and form is not Format.table:
         raise InputError(f"--json and --format {form}", allowed="one of them", fix="leave one out")
@@ -164,9 +150,9 @@ def compare(
         )
     if html:
         check_file(html, "--html")
-    _check_page(html, folders, measures)
+        _check_page(folders, measures)
     chosen: Sequence[str | None] = measures or [None]
-    made = [comparing.compare(folders, measure, baseline, correction, margin, qrels) for measure in chosen]
+    made = [side_by_side.compare(folders, measure, baseline, correction, margin, qrels) for measure in chosen]
     compared = [_grouped(each, groups, bool(html)) for each in made]
     if html:
         from pipeline.report.page.render import write_page
@@ -191,10 +177,8 @@ def compare(
         print(f"page written to {html}", file=sys.stderr)
 
 
-def _check_page(html: Path | None, results: Sequence[Path], measures: Sequence[str] | None) -> None:
+def _check_page(results: Sequence[Path], measures: Sequence[str] | None) -> None:
     """Refuse what a page cannot show: several measures, and run files without their collection."""
-    if html is None:
-        return
     if measures and len(measures) > 1:
         raise InputError(
             f"--html with {len(measures)} measures",
@@ -220,8 +204,8 @@ def report(
     groups: Groups = None,
 ) -> None:
     """Write one result as a self-contained HTML page."""
+    from pipeline.comparison.side_by_side import compare
     from pipeline.report.page.render import write_page
-    from pipeline.results.comparing import compare
 
     check_file(html, "--html")
     write_page(_grouped(compare([folder], measure, baseline), groups, True), html)

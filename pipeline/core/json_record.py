@@ -143,6 +143,18 @@ class Section(Record):
         """What a reader of the table of stages should know; `stages` by name, and how many passages."""
         return []
 
+    def speeds(
+        self, encoded: float | None, answered: float | None, passages: int
+    ) -> tuple[float | None, float | None]:
+        """Passages encoded and queries answered per second, corrected for what the stages' figures leave out.
+
+        Args:
+            encoded: What the stages `passages` and `index` say; None where it was not measured.
+            answered: What the stages `queries` and `search` say, likewise.
+            passages: How many passages were searched.
+        """
+        return encoded, answered
+
     @property
     def stages_of_parts(self) -> tuple[StageRow, ...]:
         """The stages of retrievers that the result was made of, each named `PART/STAGE`."""

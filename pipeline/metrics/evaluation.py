@@ -28,11 +28,10 @@ from pipeline.core.records import Collection, Float64, Int64, Qrels, Ranking, Sc
 from pipeline.core.table import Cell, Column, Displayed, Table, measure_table
 from pipeline.formats.judgments import Judgments, read_qrels
 from pipeline.formats.runs import Run, read_run
-from pipeline.metrics.depth import depth_note, short_rankings
+from pipeline.metrics.coverage import UnjudgedRange, depth_note, short_rankings, unjudged_ranges
 from pipeline.metrics.names import Measure
 from pipeline.metrics.scoring import compute_measures, drop_identical, drop_negative
-from pipeline.metrics.statistics import Interval, ends, mean_interval
-from pipeline.metrics.unjudged import UnjudgedRange, unjudged_ranges
+from pipeline.metrics.statistics import Interval, shown_intervals
 
 
 @dataclass(frozen=True)
@@ -66,13 +65,12 @@ class Evaluation(Displayed):
         measures: The measures, in the order given.
         values: float64 [queries, measures].
         means: float64 [measures], over all judged queries.
-        ci_low: float64 [measures], the low end of the 95% interval of the mean; NaN where none is shown.
-        ci_high: float64 [measures], the high end.
+        intervals: The 95% interval of each mean; None where none is shown.
         missing: Number of judged queries that the run does not have; they score 0.
         unjudged: Number of the run's queries without judgments; they are left out.
         repeated: Number of identical judgments that were merged.
         run: Name of the run's file, for the title; "" where there is none.
-        short_rankings: See `pipeline.metrics.depth.short_rankings`.
+        short_rankings: See `pipeline.metrics.coverage.short_rankings`.
         ranges: What unjudged documents could do to each measure, by its name.
     """
 
@@ -80,8 +78,7 @@ class Evaluation(Displayed):
     measures: list[Measure]
     values: Float64
     means: Float64
-    ci_low: Float64
-    ci_high: Float64
+    intervals: list[Interval]
     missing: int
     unjudged: int
     repeated: int = 0
@@ -97,7 +94,7 @@ class Evaluation(Displayed):
     @property
     def interval_by_measure(self) -> dict[str, Interval]:
         """The 95% interval of each mean, by the measure's name; None where none is shown."""
-        return dict(zip(map(str, self.measures), map(ends, self.ci_low, self.ci_high), strict=True))
+        return dict(zip(map(str, self.measures), self.intervals, strict=True))
 
     @property
     def unjudged_documents(self) -> dict[str, dict[str, float]]:
@@ -178,14 +175,12 @@ def evaluate_files(
     if ignore_identical_ids:
         ranking = drop_identical(ranking, row_numbers(joined.query_ids, joined.document_ids))
     values = compute_measures(ranking, joined.qrels, len(joined.query_ids), measures)
-    low, high = mean_interval(values)
     return Evaluation(
         query_ids=joined.query_ids.to_pylist(),
         measures=list(measures),
         values=values,
         means=values.mean(axis=0),
-        ci_low=low,
-        ci_high=high,
+        intervals=shown_intervals([values]),
         missing=joined.missing,
         unjudged=joined.unjudged,
         repeated=qrels.repeated,

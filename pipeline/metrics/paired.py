@@ -1,4 +1,4 @@
-"""Changes of measures between two rankings of the same queries, with paired tests."""
+"""Paired tests of differences per query: changes of measures, Wilcoxon's test, tests in groups of queries."""
 
 from __future__ import annotations
 
@@ -7,14 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.core.records import Float64
+from pipeline.core.records import BoolArray, Float64
+from pipeline.metrics.corrections import holm
 from pipeline.metrics.names import Measure
-from pipeline.metrics.randomization import randomization_test
-from pipeline.metrics.statistics import holm, shown_intervals, t_test
+from pipeline.metrics.randomization import PERMUTATIONS, randomization_test
+from pipeline.metrics.statistics import ONE, Strata, shown_intervals, t_test
 
-SAME = (
-    1e-12  # values that differ by no more are a tie; above 1, such as those of DCG, as a share of the highest
-)
+SAME = 1e-12
+"""Values that differ by no more are a tie; above 1, such as those of DCG, as a share of the highest."""
+FEW_SIGNS = 13
+ROUNDING = 1e-9  # of sums of ranks, which are halves
+LEVEL = 0.05
+SMALLEST = 6
+"""Groups of fewer queries are not tested: the randomization test could not reach 5%."""
 
 
 def with_ties(differences: Float64, highest: Float64) -> Float64:
@@ -41,7 +46,7 @@ def changes(measures: Sequence[Measure], before: Float64, after: Float64) -> dic
         first corrected for the number of measures; and the numbers of queries that rose, stayed and fell.
     """
     differences = with_ties(after - before, np.maximum(np.abs(before), np.abs(after)))
-    p_ttest = t_test(differences)
+    p_ttest = t_test([differences])
     columns = {
         "before": before.mean(axis=0),
         "difference": differences.mean(axis=0),
@@ -53,9 +58,122 @@ def changes(measures: Sequence[Measure], before: Float64, after: Float64) -> dic
         "losses": (differences < 0).sum(axis=0),
     }
     listed = {name: column.tolist() for name, column in columns.items()}
-    ends = [interval or (None, None) for interval in shown_intervals(differences)]
+    ends = [interval or (None, None) for interval in shown_intervals([differences])]
     listed["ci_low"], listed["ci_high"] = map(list, zip(*ends, strict=True))
     return {
         str(measure): {name: column[number] for name, column in listed.items()}
         for number, measure in enumerate(measures)
     }
+
+
+def wilcoxon(strata: Strata, weights: Float64 = ONE) -> Float64:
+    """float64 [pairs]: two-sided p of the signed rank test (Wilcoxon, Biometrics Bulletin 1(6), 1945).
+
+    It tests whether differences are symmetric about 0, and so more than their mean. Queries without a
+    difference have no rank. A pair without any has p = 1.
+
+    Of one collection, as by `scipy.stats.wilcoxon`: of up to 13 queries all ways to change signs are counted,
+    which SciPy takes a second for; of up to 50 without equal differences p is exact as well, otherwise by the
+    normal distribution. Of several the statistic is Σ w_c · T_c / (n_c (n_c + 1) / 2): T_c is the sum of the
+    ranks of the differences of collection c, each with the sign of its difference, as a share of the largest
+    sum that n_c queries can have. Where signs are random, its variance is Σ w_c² · Σ ranks² over the same
+    squares, by which p is that of the normal distribution.
+    """
+    from scipy import stats  # heavy
+    from scipy.special import ndtr
+
+    if len(strata) == 1:
+        (differences,) = strata
+        p = np.ones(differences.shape[1])
+        for column in np.flatnonzero(differences.any(axis=0)):
+            kept = differences[differences[:, column] != 0, column]
+            p[column] = _every_way(kept) if len(kept) <= FEW_SIGNS else stats.wilcoxon(kept).pvalue
+        return p
+    total, variance = np.zeros((2, strata[0].shape[1]))
+    for values, weight in zip(strata, weights, strict=True):
+        counted = weight * 2 / (len(values) * (len(values) + 1))
+        sizes = np.where(values == 0, np.nan, np.abs(values))
+        ranks = np.nan_to_num(stats.rankdata(sizes, axis=0, nan_policy="omit"))
+        total += counted * (np.sign(values) * ranks).sum(axis=0)
+        variance += counted**2 * (ranks**2).sum(axis=0)
+    z = np.divide(total, np.sqrt(variance), out=np.zeros_like(total), where=variance > 0)
+    by_normal: Float64 = 2 * ndtr(-np.abs(z))
+    return by_normal
+
+
+def _every_way(differences: Float64) -> float:
+    """The share of ways to give signs to float64 [n] whose sum of positive ranks is as extreme as theirs."""
+    from scipy.stats import rankdata  # heavy
+
+    ranks = rankdata(np.abs(differences))
+    positive = np.arange(1 << len(ranks))[:, None] >> np.arange(len(ranks)) & 1
+    extremes = np.abs(positive @ ranks - ranks.sum() / 2)
+    observed = abs(ranks[differences > 0].sum() - ranks.sum() / 2)
+    return float((extremes >= observed - ROUNDING).mean())
+
+
+def smallest_shown(sizes: Sequence[int], pairs: int) -> int:
+    """The size of the smallest groups in which a difference can be shown, if only such groups are tested.
+
+    Of n queries the randomization test has no p below 2 / 2^n. Where that times the number of tests is above
+    5%, nothing can be shown, so a test would only make those of other groups stricter; it is left out, which
+    keeps the chance of a false finding at 5% as the choice does not look at the values (Tarone, *A Modified
+    Bonferroni Method for Discrete Data*, Biometrics 46(2), 1990).
+    """
+    size = SMALLEST
+    while 2 ** (1 - size) * pairs * sum(each >= size for each in sizes) > LEVEL:
+        size += 1
+    return size
+
+
+def difference_tests(
+    differences: Float64, groups: Sequence[BoolArray], smallest: int = SMALLEST
+) -> tuple[Float64, Float64]:
+    """Two-sided p of paired differences within each group.
+
+    Args:
+        differences: float64 [queries, pairs].
+        groups: Bool [queries] each.
+        smallest: Groups of fewer queries are not tested; see `smallest_shown`.
+
+    Returns:
+        float64 [groups, pairs] each: the larger p of the paired t-test and the paired randomization test
+        (the t-test's alone where no randomization reaches the observed one, so that the number of
+        randomizations sets no limit); and this corrected by Holm's method for all groups and pairs. Both are
+        NaN for groups that are not tested, which the correction does not count.
+    """
+    found = np.full((len(groups), differences.shape[1]), np.nan)
+    for row, inside in enumerate(groups):
+        if inside.sum() >= smallest:
+            by_t, by_chance = t_test([differences[inside]]), randomization_test(differences[inside])
+            reached = by_chance > 1.5 / (PERMUTATIONS + 1)
+            found[row] = np.where(reached, np.maximum(by_t, by_chance), by_t)
+    return found, _corrected(found)
+
+
+def compare_with_rest(values: Float64, groups: Sequence[BoolArray]) -> Float64:
+    """Two-sided p that the mean in a group is that of the other queries, corrected by Holm's method.
+
+    Welch's t-test, as by `scipy.stats.ttest_ind(equal_var=False)`: it does not take the spreads to be equal
+    (Welch, Biometrika 34, 1947). Arguments and return as of `difference_tests`; NaN where the group or the
+    others are fewer than `SMALLEST`. Without any spread p is 1 for equal means, else 0.
+    """
+    from scipy.stats import ttest_ind
+
+    found = np.full((len(groups), values.shape[1]), np.nan)
+    for row, inside in enumerate(groups):
+        if min(inside.sum(), (~inside).sum()) < SMALLEST:
+            continue
+        ours, theirs = values[inside], values[~inside]
+        varies = (np.ptp(ours, axis=0) > 0) | (np.ptp(theirs, axis=0) > 0)
+        found[row] = np.where(ours.mean(axis=0) == theirs.mean(axis=0), 1.0, 0.0)
+        if varies.any():
+            found[row, varies] = ttest_ind(ours[:, varies], theirs[:, varies], equal_var=False).pvalue
+    return _corrected(found)
+
+
+def _corrected(p_values: Float64) -> Float64:
+    corrected = p_values.copy()
+    known = ~np.isnan(p_values)
+    corrected[known] = holm(p_values[known])
+    return corrected

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.core.records import BoolArray, Float64
-from pipeline.metrics.statistics import CONFIDENCE, t_quantile
+from pipeline.metrics.statistics import CONFIDENCE, Strata, t_quantile
 
 PERMUTATIONS = 20_000
 EXACT_QUERIES = 14
@@ -128,3 +128,16 @@ def _swaps(n_queries: int) -> Iterator[Float64]:
         block = min(rows, PERMUTATIONS - start)
         bits = np.unpackbits(np.frombuffer(generator.bytes(block * -(-n_queries // 8)), dtype=np.uint8))
         yield bits.reshape(block, -1)[:, :n_queries].astype(np.float64)
+
+
+def weighted_values(strata: Strata, weights: Float64) -> Float64:
+    """float64 [queries, columns]: values of all collections times w_c / n_c, whose sum is M; for `randomize`.
+
+    A randomization within collections changes the sign of the differences of single queries, as of one
+    collection, where it does not depend on the scale: these values are as they are.
+    """
+    if len(strata) == 1:
+        return strata[0]
+    return np.vstack(
+        [values * (weight / len(values)) for values, weight in zip(strata, weights, strict=True)]
+    )

@@ -19,8 +19,7 @@ import numpy.typing as npt
 
 from pipeline.core.records import Float64, Int64, Qrels, Ranking
 from pipeline.metrics.graded import Graded, JudgedRanking, ideal_order
-from pipeline.metrics.measures import MEASURES
-from pipeline.metrics.names import Measure
+from pipeline.metrics.names import MEASURES, Measure
 
 BLOCK_CELLS = 1 << 16  # cells of a ranking that are looked up at once
 

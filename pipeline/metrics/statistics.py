@@ -1,9 +1,19 @@
-"""Confidence intervals of means over queries, and tests of the difference of two means."""
+"""Means over queries of one collection or several: standard errors, intervals and t-tests.
+
+Arrays come as *strata*: for each collection float64 [queries, columns], with the same columns. Of several
+collections the mean is the macro mean M = Σ w_c · m_c: m_c is the mean over the n_c queries of collection c,
+and the weights w_c sum to 1. Queries are a sample of those that each collection could have; the collections
+are fixed. So the variance of M is Σ w_c² · s_c² / n_c, s_c the standard deviation (n_c - 1) of collection c.
+
+One collection is one stratum of weight 1: the degrees of freedom are n - 1, and every test and interval is
+Student's.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from string import ascii_lowercase
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,55 +25,71 @@ MIN_QUERIES = 25
 """With fewer queries no interval is shown: of skewed values, it would hold the mean too rarely."""
 MIN_OTHERS = 5
 """Nor is one shown where fewer values than this differ from the most common one: ties hide the spread."""
+RULE_OF_THREE = 3
+HIDDEN = 0.2
+"""Largest share of a variance that ties may hide for a gate to decide."""
+HALF_A_VALUE = 0.5  # that intervals count of what ties may hide
+ROUNDING = 1e-12
 
+Strata = Sequence[Float64]
+ONE = np.ones(1)
+"""The weights of a single collection."""
 Interval = tuple[float, float] | None
 """The ends of an interval; None where none is shown."""
 
 
-def mean_interval(values: Float64, confidence: float = CONFIDENCE) -> tuple[Float64, Float64]:
-    """Student's t interval of each mean over queries: mean ± t · s / √n, with n - 1 degrees of freedom.
+@dataclass(frozen=True)
+class Estimate:
+    """Means of columns, float64 [columns] each.
 
-    In the simulation of `scripts/simulate_statistics.py` it holds the mean as often as it says, where
-    percentile, BCa and studentized bootstrap intervals do not. No interval is shown for fewer than
-    `MIN_QUERIES` queries, or where fewer than `MIN_OTHERS` values differ from the most common one.
-
-    Args:
-        values: float64 [queries, measures], at least one query.
-        confidence: The share of intervals that hold the true mean.
-
-    Returns:
-        float64 [measures] each: the low and the high end, NaN where no interval is shown.
+    Attributes:
+        means: M of each.
+        errors: Standard errors: the root of Σ w_c² · s_c² / n_c.
+        freedom: Degrees of freedom of the variance (Satterthwaite, Biometrics Bulletin 2(6), 1946):
+            (Σ v_c)² / Σ v_c² / (n_c - 1), with v_c = w_c² · s_c² / n_c; 0 where a collection has one query.
     """
-    n_queries = len(values)
-    if not n_queries:
-        raise ValueError("no query to estimate a mean from")
-    shown = enough_spread(values)
-    means, errors = mean_and_error(values)
-    with np.errstate(invalid="ignore"):
-        reach = np.where(shown, t_quantile(n_queries, (1 + confidence) / 2) * errors, np.nan)
-        return means - reach, means + reach
+
+    means: Float64
+    errors: Float64
+    freedom: Float64
 
 
-def shown_intervals(values: Float64) -> list[Interval]:
-    """The 95% interval of each column's mean, as by `mean_interval`; None where none is shown."""
-    return [ends(low, high) for low, high in zip(*mean_interval(values), strict=True)]
+def weights_of(groups: Sequence[str | None]) -> Float64:
+    """float64 [collections], which sum to 1: each collection counts alike, and each group as one collection.
+
+    `groups` has the group of each collection, None where it is in none.
+    """
+    sizes = Counter(group for group in groups if group is not None)
+    units = len(sizes) + sum(group is None for group in groups)
+    return np.array([1 / units / (1 if group is None else sizes[group]) for group in groups])
 
 
-def ends(low: float, high: float) -> Interval:
-    """An interval from its ends; None for NaN."""
-    return None if np.isnan(low) or np.isnan(high) else (float(low), float(high))
+def estimate(strata: Strata, weights: Float64 = ONE, more: float = 0.0) -> Estimate:
+    """The mean of each column, with its standard error.
 
-
-def enough_spread(values: Float64) -> BoolArray:
-    """Bool [columns]: whether float64 [queries, columns] have enough queries and values for an interval."""
-    n_queries = len(values)
-    if n_queries < MIN_QUERIES:
-        return np.zeros(values.shape[1], dtype=bool)
-    # a value that occurs more than n - MIN_OTHERS times stands, sorted, in both of two such places
-    first = np.sort(values, axis=0)
-    tied = first[:MIN_OTHERS] == first[n_queries - MIN_OTHERS :]
-    shown: BoolArray = ~tied.any(axis=0)
-    return shown
+    Ties can hide spread. With `more`, a collection with fewer than 3 values that differ from the most common
+    one is taken to have `more` further such values, which differ by the widest range of values in any
+    collection: that adds w_c² · more · range² / n_c² to its variance.
+    """
+    moments = [mean_and_error(values) for values in strata]
+    means = np.stack([mean for mean, _ in moments])
+    shares = np.stack([error for _, error in moments]) * weights[:, None]
+    sizes = np.array([[len(values)] for values in strata])
+    if more:
+        widest: Float64 = np.max([np.ptp(values, axis=0) for values in strata], axis=0)
+        few = np.stack([_others(values) < RULE_OF_THREE for values in strata])
+        shares = np.hypot(shares, few * widest * np.sqrt(more) * weights[:, None] / sizes)
+    # variances are counted in units of the largest, so that no square is too small for a float
+    spread = np.where(shares.max(axis=0) > 0, shares.max(axis=0), 1)
+    variances = (shares / spread) ** 2
+    errors = np.sqrt(variances.sum(axis=0)) * spread * (shares.max(axis=0) > 0)
+    freedom = np.full(means.shape[1], float(sizes[0, 0] - 1))
+    if len(strata) > 1:
+        freedom = np.zeros(means.shape[1])
+        if sizes.min() > 1:
+            below = (variances**2 / (sizes - 1)).sum(axis=0)
+            freedom = np.divide(variances.sum(axis=0) ** 2, below, out=freedom, where=below > 0)
+    return Estimate(weights @ means, errors, freedom)
 
 
 def mean_and_error(values: Float64) -> tuple[Float64, Float64]:
@@ -74,6 +100,93 @@ def mean_and_error(values: Float64) -> tuple[Float64, Float64]:
     return values.mean(axis=0), np.ldexp(deviations / np.sqrt(n_queries), power)
 
 
+def _scaled(values: Float64) -> tuple[Float64, Any]:
+    """Columns divided by a power of two, so that no square is too large or too small; and its exponent."""
+    _, power = np.frexp(np.abs(values).max(axis=0))
+    return np.ldexp(values, -power), power
+
+
+def has_interval(strata: Strata, weights: Float64 = ONE) -> BoolArray:
+    """Bool [columns]: whether an interval is shown. The one rule for it.
+
+    The degrees of freedom are at least those of `MIN_QUERIES` queries, and `MIN_OTHERS` values or more differ
+    from the most common one of their collection.
+    """
+    return _has_interval(strata, estimate(strata, weights, HALF_A_VALUE))
+
+
+def _has_interval(strata: Strata, widened: Estimate) -> BoolArray:
+    others = np.sum([_others(values) for values in strata], axis=0)
+    shown: BoolArray = (widened.freedom >= MIN_QUERIES - 1 - ROUNDING) & (others >= MIN_OTHERS)
+    return shown
+
+
+def _others(values: Float64) -> Float64:
+    """For each column how many values differ from the most common one; `MIN_OTHERS` for more."""
+    n_queries = len(values)
+    others = np.full(values.shape[1], float(MIN_OTHERS))
+    if n_queries < 2 * MIN_OTHERS:
+        tied = np.ones(len(others), dtype=bool)
+    else:  # a value that occurs n - 4 times or more stands, sorted, in two places n - 5 apart
+        in_order = np.sort(values, axis=0)
+        tied = (in_order[:MIN_OTHERS] == in_order[n_queries - MIN_OTHERS :]).any(axis=0)
+    for column in np.flatnonzero(tied):
+        counts = np.unique(values[:, column], return_counts=True)[1]
+        others[column] = min(n_queries - int(counts.max()), MIN_OTHERS)
+    return others
+
+
+def gate_decides(strata: Strata, weights: Float64 = ONE) -> BoolArray:
+    """Bool [columns]: whether a gate may decide.
+
+    Of one collection: there are `MIN_QUERIES` queries. Of several: an interval is shown and ties hide little,
+    or nothing differs. Three more values are as many as there may be where none was seen (the rule of three:
+    Hanley and Lippman-Hand, J. American Medical Association 249(13), 1983). What they would add to the
+    variance of M is at most `HIDDEN` of it.
+    """
+    if len(strata) == 1:
+        return np.full(strata[0].shape[1], len(strata[0]) >= MIN_QUERIES)
+    known, hidden = estimate(strata, weights), estimate(strata, weights, RULE_OF_THREE)
+    little: BoolArray = hidden.errors <= np.sqrt(1 + HIDDEN) * known.errors
+    decides: BoolArray = (has_interval(strata, weights) & little) | (known.errors == 0)
+    return decides
+
+
+def mean_intervals(
+    strata: Strata, weights: Float64 = ONE, confidence: float = CONFIDENCE
+) -> tuple[Float64, Float64]:
+    """Student's t interval of each mean: M ± t · standard error.
+
+    t is the quantile of Student's t, of several collections with Satterthwaite's degrees of freedom. Of what
+    ties may hide, half a value more is counted there, as Jeffreys' prior adds to a share of which none was
+    seen (Brown, Cai and DasGupta, *Interval estimation for a binomial proportion*, Statistical Science 16(2),
+    2001). In the simulation of `scripts/simulate_statistics.py` such intervals hold the mean as often as they
+    say, where bootstrap intervals do not.
+
+    Args:
+        strata: Values of the queries of each collection, at least one query.
+        weights: float64 [collections], of `weights_of`.
+        confidence: The share of intervals that hold the true mean.
+
+    Returns:
+        float64 [columns] each: the low and the high end, NaN where `has_interval` is false.
+    """
+    from scipy.special import stdtrit
+
+    if not all(map(len, strata)):
+        raise ValueError("no query to estimate a mean from")
+    made = estimate(strata, weights, HALF_A_VALUE)
+    reach = stdtrit(np.maximum(made.freedom, 1), (1 + confidence) / 2) * made.errors
+    reach = np.where(_has_interval(strata, made), reach, np.nan)
+    return made.means - reach, made.means + reach
+
+
+def shown_intervals(strata: Strata, weights: Float64 = ONE, confidence: float = CONFIDENCE) -> list[Interval]:
+    """The interval of each column's mean, of `mean_intervals`; None where none is shown."""
+    bounds = zip(*mean_intervals(strata, weights, confidence), strict=True)
+    return [None if np.isnan(low) else (float(low), float(high)) for low, high in bounds]
+
+
 def t_quantile(n_queries: int, probability: float) -> float:
     """The quantile of Student's t with n - 1 degrees of freedom."""
     from scipy.special import stdtrit
@@ -81,78 +194,23 @@ def t_quantile(n_queries: int, probability: float) -> float:
     return float(stdtrit(max(n_queries - 1, 1), probability))
 
 
-def _scaled(values: Float64) -> tuple[Float64, Any]:
-    """Columns divided by a power of two, so that no square is too large or too small; and its exponent."""
-    _, power = np.frexp(np.abs(values).max(axis=0))
-    return np.ldexp(values, -power), power
+def t_test(strata: Strata, weights: Float64 = ONE) -> Float64:
+    """float64 [columns]: two-sided p of M = 0.
 
-
-def t_test(differences: Float64) -> Float64:
-    """float64 [pairs]: two-sided p of the paired t-test (Student 1908), as by `scipy.stats.ttest_rel`.
-
-    `differences` is float64 [queries, pairs], the value of one run minus that of the other. A pair without
-    any difference has p = 1, and so has a single query. If all queries differ by exactly the same amount,
-    p is 0, as in SciPy.
+    Of one collection of differences it is the paired t-test (Student 1908), as by `scipy.stats.ttest_rel`; of
+    several that of M over its error with Satterthwaite's degrees of freedom (Welch, Biometrika 34, 1947). A
+    column of zeros has p = 1, and so has a collection of one query: its spread is not known. If all queries
+    differ by exactly the same amount, p is 0, as in SciPy.
     """
     from scipy.special import stdtr
 
-    n_queries = len(differences)
-    if n_queries < 2:
-        return np.ones(differences.shape[1])
-    means, errors = mean_and_error(_scaled(differences)[0])  # t does not depend on the scale
+    columns = strata[0].shape[1]
+    if min(map(len, strata)) < 2:
+        return np.ones(columns)
+    # t does not depend on the scale: a power of two keeps squares within the range of floats
+    _, power = np.frexp(np.max([np.abs(values).max(axis=0) for values in strata], axis=0))
+    made = estimate([np.ldexp(values, -power) for values in strata], weights)
     with np.errstate(divide="ignore", invalid="ignore"):
-        t = means / errors
-    p: Float64 = np.where(differences.any(axis=0), 2 * stdtr(n_queries - 1, -np.abs(t)), 1.0)
+        t = np.abs(made.means) / made.errors
+    p: Float64 = np.where(made.means != 0, 2 * stdtr(np.maximum(made.freedom, 1), -t), 1.0)
     return p
-
-
-def holm(p_values: Float64) -> Float64:
-    """p-values, float64 [tests], corrected for multiple tests (Holm, Scand. J. Statistics 6(2), 1979).
-
-    A corrected value is below a level if and only if Holm's step-down method rejects that test at the level.
-    """
-    order = np.argsort(p_values, kind="stable")
-    corrected = np.empty_like(p_values)
-    corrected[order] = np.maximum.accumulate(p_values[order] * np.arange(len(p_values), 0, -1))
-    return np.minimum(corrected, 1.0)
-
-
-def benjamini_hochberg(p_values: Float64) -> Float64:
-    """p-values, float64 [tests], corrected so that a share of the rejected ones is false.
-
-    Benjamini and Hochberg, J. Royal Statistical Society B 57(1), 1995: the i-th of m ascending p times m / i,
-    never more than one after it. Tests of pairs that share a run depend on each other, for which it is an
-    approximation (Benjamini and Yekutieli, Annals of Statistics 29(4), 2001).
-    """
-    order = np.argsort(-p_values, kind="stable")
-    corrected = np.empty_like(p_values)
-    n_tests = len(p_values)
-    corrected[order] = np.minimum.accumulate(p_values[order] * n_tests / np.arange(n_tests, 0, -1))
-    return np.minimum(corrected, 1.0)
-
-
-def compact_letters(means: Sequence[float], different: Iterable[tuple[int, int]]) -> list[str]:
-    """A compact letter display: two runs share a letter if and only if they do not differ significantly.
-
-    The insert-and-absorb algorithm: Piepho, *An algorithm for a letter-based representation of all-pairwise
-    comparisons*, J. Computational and Graphical Statistics 13(2), 2004.
-
-    `means` has the mean of each run; the run with the highest has the letter "a". `different` are pairs of
-    positions in `means` that differ significantly. Returns the letters of each run in alphabetical order.
-    """
-    groups = [frozenset(range(len(means)))]
-    for pair in different:
-        split = [half for group in groups for half in _without_both(group, pair)]
-        groups = [group for group in dict.fromkeys(split) if not any(group < other for other in split)]
-    ranks = {one: rank for rank, one in enumerate(sorted(range(len(means)), key=lambda one: -means[one]))}
-    groups.sort(key=lambda group: sorted(ranks[one] for one in group))
-    names = [ascii_lowercase[i % 26] + str(i // 26 or "") for i in range(len(groups))]
-    return [
-        "".join(name for name, group in zip(names, groups, strict=True) if one in group)
-        for one in range(len(means))
-    ]
-
-
-def _without_both(group: frozenset[int], pair: tuple[int, int]) -> list[frozenset[int]]:
-    """The group; or, if it holds both of a pair, two groups, each without one of them."""
-    return [group - {one} for one in pair] if group.issuperset(pair) else [group]

@@ -12,14 +12,14 @@ from pydantic import Field, ValidationError, model_validator
 
 from pipeline.core.display import counted
 from pipeline.core.json_record import Hardware, Name, Record, Section, StageRow
-from pipeline.metrics.depth import depth_note
+from pipeline.metrics.coverage import depth_note
 from pipeline.sections import SECTIONS
 
 S = TypeVar("S", bound=Section)
 
 
 class ShortRankings(Record):
-    """See `pipeline.metrics.depth.short_rankings`."""
+    """See `pipeline.metrics.coverage.short_rankings`."""
 
     queries: int
     fewest: int
@@ -67,7 +67,7 @@ class MissingTexts(Record):
 
 
 class Unjudged(Record):
-    """What unjudged documents in the top k could do to a measure; see `pipeline.metrics.unjudged`.
+    """What unjudged documents in the top k could do to a measure; see `pipeline.metrics.coverage`.
 
     Attributes:
         judged: The share of the top k that is judged, mean over queries.
@@ -104,7 +104,7 @@ class Metrics(Record):
         models: What ran each model, rerankers included; empty in results of earlier versions.
         missing: What was judged and is not in the collection; None in results of earlier versions.
         short_rankings: Only where a ranking ends before the deepest cutoff of a measure.
-        intervals: None where none is shown; see `pipeline.metrics.statistics.mean_interval`.
+        intervals: None where none is shown; see `pipeline.metrics.statistics.mean_intervals`.
         unjudged: Of the measures with a cutoff that take unjudged documents for not relevant.
     """
 

@@ -1,4 +1,8 @@
-"""The result folder `OUTPUT/NAME/` of a suite: a result folder for each collection, and `suite.json`."""
+"""The result folder `OUTPUT/NAME/` of a suite: a result folder for each collection, and `suite.json`.
+
+A suite whose collections are judged by different measures, as MTEB's boards, has besides its measures their
+mean: the macro mean of each collection's mean of its own main measure, under the name `main measures`.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +19,19 @@ from pipeline.config.suites import SUITE_FILE
 from pipeline.core.errors import InputError
 from pipeline.core.json_record import Name, Record
 from pipeline.core.table import Table
+from pipeline.metrics.names import parse_measure
 from pipeline.results.folder import METRICS, ROUNDING, Result, SavedResult, read_record, read_result
-from pipeline.results.main_measures import MAIN, measure_in
 from pipeline.results.records import Metrics
-from pipeline.results.suite_tables import suite_table
+from pipeline.results.tables import suite_table
 from pipeline.storage import whole_files
 
 if TYPE_CHECKING:
     from pipeline.core.records import Float64
 
 SCORES = "evaluate"  # the stage whose key covers all that shaped a result
+MAIN = "main measures"
+ALSO = "main"
+"""What a user may write for it."""
 
 
 class SuiteRecord(Record):
@@ -56,33 +63,57 @@ class SuiteRecord(Record):
 
 @dataclass(frozen=True)
 class SavedSuite:
-    """A finished suite, read from its folder.
+    """A finished suite, read from its folder; a result of one collection is a suite of one.
 
     Attributes:
         folder: Where it was read.
-        record: The content of `suite.json`.
-        results: The result of each collection that has one.
+        record: The content of `suite.json`; None for a result of one collection.
+        results: The result of each collection that has one; that of one collection has the name "".
     """
 
     folder: Path
-    record: SuiteRecord
+    record: SuiteRecord | None
     results: dict[str, SavedResult]
+
+    @classmethod
+    def of_one(cls, result: SavedResult) -> SavedSuite:
+        """A result of one collection."""
+        return cls(result.folder, None, {"": result})
+
+    @property
+    def name(self) -> str:
+        """The name of the benchmark."""
+        return (self.record or self.results[""].record).name
+
+    @property
+    def collections(self) -> tuple[str, ...]:
+        """The names of all collections, in the config's order."""
+        return self.record.collections if self.record else ("",)
+
+    @property
+    def groups(self) -> dict[str, str]:
+        """The group of each collection that is in one."""
+        return self.record.groups if self.record else {}
+
+    @property
+    def main_measures(self) -> dict[str, str]:
+        """What each collection is judged by, where the suite says so of all."""
+        return self.record.main_measures if self.record else {}
 
     @property
     def measures(self) -> list[str]:
         """Those that all results have, in the first one's order, and `MAIN` where main measures differ."""
-        return common_measures(self.results, self.record.main_measures)
-
-    def values_of(self, collection: str, measure: str) -> Float64:
-        """float64 [queries]: a measure of a collection's queries, in its own order."""
-        result = self.results[collection]
-        name = measure_in(collection, measure, self.record.main_measures)
-        return result.values[:, result.measures.index(name)]
+        return common_measures(self.results, self.main_measures)
 
     @property
     def weights(self) -> Float64:
         """float64 [collections]: what each one's mean counts."""
-        return suite_weights(self.record.collections, self.record.groups)
+        return suite_weights(self.collections, self.groups)
+
+    def values_of(self, collection: str, measure: str) -> Float64:
+        """float64 [queries]: a measure of a collection's queries, in its own order."""
+        result = self.results[collection]
+        return result.values[:, result.measures.index(measure_in(collection, measure, self.main_measures))]
 
 
 @dataclass(frozen=True, repr=False)
@@ -118,8 +149,35 @@ class SuiteResult(Result):
     def tables(self) -> list[Table]:
         """Collections and measures."""
         records = {name: result.record for name, result in self.results.items()}
-        table = suite_table(self.metrics, records)
-        return [replace(table, notes=[*table.notes, f"in {self.folder}"])]
+        main = [MAIN] if MAIN in self.metrics["metrics"] else []
+        table = suite_table(self.metrics, records, {name: self._means(name) for name in records}, main)
+        notes = [f"{main_measures_note(self.metrics['main_measures'])}."] if main else []
+        return [replace(table, notes=[*table.notes, *notes, f"in {self.folder}"])]
+
+    def _means(self, collection: str) -> dict[str, float]:
+        """The means of a collection, its main measure's under the name `MAIN` too."""
+        means = self.results[collection].record.metrics
+        main = self.metrics.get("main_measures", {}).get(collection)
+        return {**means, MAIN: means[main]} if main in means else means
+
+
+def canonical_measure(text: str) -> str:
+    """The name of a measure, or `MAIN`, as results have it."""
+    return MAIN if text.strip().lower() in (MAIN, ALSO) else str(parse_measure(text))
+
+
+def measure_in(collection: str, measure: str, main_measures: Mapping[str, str]) -> str:
+    """The measure that a collection is judged by, where `MAIN` stands for that of each."""
+    return main_measures[collection] if measure == MAIN else measure
+
+
+def main_measures_note(main_measures: Mapping[str, str]) -> str:
+    """Which collections are judged by which measure, as a sentence without its full stop."""
+    by_measure: dict[str, list[str]] = {}
+    for collection, measure in main_measures.items():
+        by_measure.setdefault(measure, []).append(collection)
+    parts = [f"{measure} of {', '.join(names)}" for measure, names in by_measure.items()]
+    return f"{MAIN}: {'; '.join(parts)}"
 
 
 def common_measures(results: Mapping[str, SavedResult], main_measures: Mapping[str, str]) -> list[str]:
@@ -133,7 +191,7 @@ def common_measures(results: Mapping[str, SavedResult], main_measures: Mapping[s
 
 def suite_weights(collections: tuple[str, ...], groups: Mapping[str, str]) -> Float64:
     """float64 [collections]: what each one's mean counts in the macro mean."""
-    from pipeline.metrics.macro import weights_of
+    from pipeline.metrics.statistics import weights_of
 
     return weights_of([groups.get(name) for name in collections])
 
@@ -182,8 +240,7 @@ def _macro(
     results: Mapping[str, SavedResult], weights: Float64, main_measures: Mapping[str, str]
 ) -> dict[str, Any]:
     """Macro means and intervals of the measures that all have."""
-    from pipeline.metrics.macro import macro, macro_intervals
-    from pipeline.metrics.statistics import ends
+    from pipeline.metrics.statistics import estimate, shown_intervals
 
     measures = common_measures(results, main_measures)
     if not measures:
@@ -192,8 +249,8 @@ def _macro(
     for collection, result in results.items():
         columns = [measure_in(collection, measure, main_measures) for measure in measures]
         strata.append(result.values[:, [result.measures.index(name) for name in columns]])
-    means = macro(strata, weights).means.tolist()
-    shown = [ends(low, high) for low, high in zip(*macro_intervals(strata, weights), strict=True)]
+    means = estimate(strata, weights).means.tolist()
+    shown = shown_intervals(strata, weights)
     return {
         "metrics": dict(zip(measures, means, strict=True)),
         "intervals": dict(zip(measures, shown, strict=True)),
@@ -206,16 +263,18 @@ def is_suite(folder: Path | str) -> bool:
 
 
 def read_suite_result(folder: Path | str) -> SavedSuite:
-    """Read the result folder of a suite.
+    """Read a result folder, of a suite or of one collection.
 
     Raises:
         InputError: It is not one, or its files are damaged, or of several runs.
     """
     folder = Path(folder)
+    if not is_suite(folder):
+        return SavedSuite.of_one(read_result(folder))
     record = read_record(folder, SUITE_FILE, SuiteRecord)
     results = {name: read_result(folder / name) for name in record.collections if name not in record.failed}
     suite = SavedSuite(folder, record, results)
-    if problem := _disagreement(suite):
+    if problem := _disagreement(suite, record):
         raise InputError(
             f"suite {folder}: {problem}",
             allowed="results of one run",
@@ -224,18 +283,18 @@ def read_suite_result(folder: Path | str) -> SavedSuite:
     return suite
 
 
-def _disagreement(suite: SavedSuite) -> str:
+def _disagreement(suite: SavedSuite, record: SuiteRecord) -> str:
     """How suite.json and the folders contradict each other; "" where they do not."""
     for name, result in suite.results.items():
-        if _key(result) != suite.record.keys.get(name):
+        if _key(result) != record.keys.get(name):
             return f"collection {name} has been run with other settings or data since"
-    if suite.record.failed:
+    if record.failed:
         return ""
-    for measure, mean in suite.record.metrics.items():
+    for measure, mean in record.metrics.items():
         if measure not in suite.measures:
             return f"not every collection has {measure}"
         means = [
-            result.record.metrics[measure_in(name, measure, suite.record.main_measures)]
+            result.record.metrics[measure_in(name, measure, record.main_measures)]
             for name, result in suite.results.items()
         ]
         if not abs(float(suite.weights @ means) - mean) <= ROUNDING * max(1, *map(abs, means)):

@@ -85,6 +85,14 @@ class Reranking(Section):
     pairs_per_second: float | None = None
     seconds_per_query: float | None = None
 
+    def speeds(
+        self, encoded: float | None, answered: float | None, passages: int
+    ) -> tuple[float | None, float | None]:
+        """A query is reranked after its search; its speed is unknown where no pair was left to score."""
+        if answered is None or self.seconds_per_query is None:
+            return encoded, None
+        return encoded, 1 / (1 / answered + self.seconds_per_query)
+
 
 class Reranked(Retriever[ScorerSettings]):
     """See `pipeline.retrievers.retriever.Retriever`; `first` is the retriever whose ranking is reranked."""

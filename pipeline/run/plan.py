@@ -126,14 +126,14 @@ def _evaluate(
     context: Context,
 ) -> Facts:
     from pipeline.core.arrow import from_numpy
-    from pipeline.metrics import depth, evaluation, scoring, statistics, unjudged
+    from pipeline.metrics import coverage, evaluation, scoring, statistics
 
     collection: Collection = inputs[COLLECTION]
     judge = _judge(config, collection, measures)
     queries, judged, scored = collection.queries, judge.queries, judge.counted(inputs[ranking])
     qrels = judge.judgments(scored, None)
     values = scoring.compute_measures(scored, qrels, len(queries), measures)[judged]
-    ranges = unjudged.unjudged_ranges(scored, qrels, len(queries), measures)
+    ranges = coverage.unjudged_ranges(scored, qrels, len(queries), measures)
     table = io.StringIO(newline="")
     evaluation.write_per_query(table, queries.ids.take(from_numpy(judged)).to_pylist(), measures, values)
     with draft.file("per_query.csv") as path:
@@ -148,10 +148,10 @@ def _evaluate(
         "passages": len(collection.passages),
         "missing": collection.facts["missing"],
         "metrics": judge.means(values),
-        "intervals": dict(zip(names, statistics.shown_intervals(values), strict=True)),
+        "intervals": dict(zip(names, statistics.shown_intervals([values]), strict=True)),
         "unjudged": {name: each.means(judged) for name, each in ranges.items()},
     }
-    if short := depth.short_rankings(inputs[ranking], measures, len(collection.passages)):
+    if short := coverage.short_rankings(inputs[ranking], measures, len(collection.passages)):
         facts["short_rankings"] = short
     for assessment in assessments:
         facts |= assessment.assess(judge, [inputs[role] for role in assessment.rankings])

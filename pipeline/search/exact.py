@@ -198,7 +198,7 @@ def compare_with_exact(
     cutoffs = sorted({measure.cutoff for measure in measures if measure.cutoff} | {exact.shape[1]})
     differences = values - exact_values
     means, changes = exact_values.mean(axis=0).tolist(), differences.mean(axis=0).tolist()
-    intervals = (interval or (None, None) for interval in shown_intervals(differences))
+    intervals = (interval or (None, None) for interval in shown_intervals([differences]))
     names = ("exact", "difference", "ci_low", "ci_high")
     rows = (
         dict(zip(names, (mean, change, *ends), strict=True))

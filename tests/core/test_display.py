@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pipeline.comparison.side_by_side import Comparison, Entry, Pair
 from pipeline.core import display
 from pipeline.core.table import Cell, Column, Displayed, Table, html_table, text_table
 from pipeline.metrics.evaluation import Evaluation
 from pipeline.metrics.names import parse_measure
-from pipeline.results.comparison import Comparison, Entry, Pair
 from pipeline.results.folder import Result
 
 SHARP = "<script>alert('x')</script>&"

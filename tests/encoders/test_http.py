@@ -86,8 +86,8 @@ def test_a_served_model_gives_the_vectors_and_measures_of_the_local_one(
 def test_figures_of_requests_and_of_their_price_are_in_the_results_and_shown(
     run: Run, tmp_path: Path
 ) -> None:
+    from pipeline.comparison.side_by_side import compare
     from pipeline.report.page.render import render_page
-    from pipeline.results.comparison import compare
 
     result = run("model.price_per_million_tokens=0.02", "model.concurrency=3")
     stages = {stage["stage"]: stage for stage in result.metrics["stages"]}

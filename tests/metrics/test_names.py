@@ -7,8 +7,15 @@ from hypothesis import strategies as st
 
 from pipeline.core.errors import InputError
 from pipeline.metrics.graded import Cutoff
-from pipeline.metrics.measures import MEASURES
-from pipeline.metrics.names import ALIASES, COMMON, PARAMETERS, Measure, parse_measure, parse_measures
+from pipeline.metrics.names import (
+    ALIASES,
+    COMMON,
+    MEASURES,
+    PARAMETERS,
+    Measure,
+    parse_measure,
+    parse_measures,
+)
 
 
 @st.composite

@@ -1,4 +1,8 @@
-from itertools import combinations
+"""Means over strata, their intervals and tests: cases worked by hand, and the same by NumPy and SciPy."""
+
+from __future__ import annotations
+
+from itertools import combinations, product
 
 import numpy as np
 import pytest
@@ -7,31 +11,36 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from pipeline.core.table import NO_INTERVAL
+from pipeline.metrics import bootstrap
+from pipeline.metrics.bootstrap import resampled_means
+from pipeline.metrics.corrections import benjamini_hochberg, compact_letters, holm, rank_intervals
+from pipeline.metrics.randomization import randomization_test, weighted_values
 from pipeline.metrics.statistics import (
     MIN_OTHERS,
     MIN_QUERIES,
-    benjamini_hochberg,
-    compact_letters,
-    holm,
-    mean_interval,
+    estimate,
+    gate_decides,
+    has_interval,
+    mean_intervals,
     shown_intervals,
     t_test,
+    weights_of,
 )
 
 
 def test_the_interval_is_scipy_s() -> None:
     values = np.random.default_rng(1).beta(0.5, 0.7, size=(43, 3))
     theirs = stats.ttest_1samp(values, 0).confidence_interval(0.95)
-    assert np.allclose(mean_interval(values), (theirs.low, theirs.high), rtol=1e-12)
+    assert np.allclose(mean_intervals([values]), (theirs.low, theirs.high), rtol=1e-12)
     assert (
-        np.ldexp(mean_interval(values), 900).tolist()
-        == np.array(mean_interval(np.ldexp(values, 900))).tolist()
+        np.ldexp(mean_intervals([values]), 900).tolist()
+        == np.array(mean_intervals([np.ldexp(values, 900)])).tolist()
     )  # whose squares are no floats
 
 
 def test_confidence_widens() -> None:
     values = np.random.default_rng(1).random((50, 1))
-    (low, high), (lower, higher) = mean_interval(values), mean_interval(values, confidence=0.99)
+    (low, high), (lower, higher) = mean_intervals([values]), mean_intervals([values], confidence=0.99)
     assert lower < low < values.mean() < high < higher
 
 
@@ -49,7 +58,7 @@ def test_confidence_widens() -> None:
     ],
 )
 def test_no_interval_without_enough_queries_or_values(values: list[float], shown: bool) -> None:
-    (interval,) = shown_intervals(np.array(values)[:, None])
+    (interval,) = shown_intervals([np.array(values)[:, None]])
     assert (interval is not None) == shown
     assert f"{MIN_QUERIES} queries, or where fewer than {MIN_OTHERS} " in NO_INTERVAL
 
@@ -60,7 +69,7 @@ def test_intervals_hold_the_mean_as_often_as_they_say(skewed: bool) -> None:
     values = generator.beta(2, 1.1, (43, 20_000))
     if skewed:  # differences that are ties in nine queries of ten
         values = generator.normal(0.1, 0.3, (200, 20_000)) * (generator.random((200, 20_000)) < 0.1)
-    low, high = mean_interval(values)
+    low, high = mean_intervals([values])
     mean = 0.01 if skewed else 2 / 3.1
     shown = ~np.isnan(low)
     assert shown.mean() > 0.95
@@ -69,24 +78,24 @@ def test_intervals_hold_the_mean_as_often_as_they_say(skewed: bool) -> None:
 
 def test_no_query_is_refused() -> None:
     with pytest.raises(ValueError, match="no query"):
-        mean_interval(np.empty((0, 2)))
+        mean_intervals([np.empty((0, 2))])
 
 
 def test_no_difference_shows_nothing() -> None:
     none, one = np.zeros((30, 2)), np.full((1, 2), 0.3)
     for differences in (none, one):
-        assert t_test(differences).tolist() == [1, 1]
+        assert t_test([differences]).tolist() == [1, 1]
 
 
 def test_t_test_by_hand() -> None:
     # mean 2, deviation 1: t = 2 sqrt(3), and p = 1 - t / sqrt(t^2 + 2) with two degrees of freedom
-    assert t_test(np.array([[1.0], [2.0], [3.0]])).item() == pytest.approx(1 - np.sqrt(12 / 14))
+    assert t_test([np.array([[1.0], [2.0], [3.0]])]).item() == pytest.approx(1 - np.sqrt(12 / 14))
 
 
 @pytest.mark.parametrize("power", [-600, 600])  # whose square is no longer a float
 def test_t_test_does_not_depend_on_the_scale(power: int) -> None:
     differences = np.random.default_rng(5).normal(0.05, 0.2, (50, 4))
-    assert t_test(np.ldexp(differences, power)).tolist() == t_test(differences).tolist()
+    assert t_test([np.ldexp(differences, power)]).tolist() == t_test([differences]).tolist()
 
 
 def test_holm_by_hand() -> None:
@@ -133,3 +142,142 @@ def test_a_shared_letter_means_no_difference_shown(data: st.DataObject) -> None:
     for one, other in pairs:
         shared = set(given_letters[one]) & set(given_letters[other])
         assert bool(shared) == ((one, other) not in different)
+
+
+def test_ranks_by_hand() -> None:
+    assert rank_intervals(3, []) == [(1, 3)] * 3
+    assert rank_intervals(3, [(0, 1), (0, 2), (2, 1)]) == [(1, 1), (3, 3), (2, 2)]
+    assert rank_intervals(4, [(3, 0), (3, 1)]) == [(2, 4), (2, 4), (1, 4), (1, 2)]
+
+
+random = np.random.default_rng(7)
+STRATA = [random.beta(2, 1, (queries, 3)) for queries in (40, 25, 90)]
+
+
+def test_collections_count_alike_and_a_group_counts_as_one() -> None:
+    assert weights_of([None, None]).tolist() == [0.5, 0.5]
+    assert weights_of([None, "cqa", "cqa", None]) == pytest.approx([1 / 3, 1 / 6, 1 / 6, 1 / 3])
+
+
+def test_a_macro_mean_by_hand() -> None:
+    """Means 2 and 6; variances of the values 1 and 4, of the means 1/3 and 4/2; M = (2 + 6) / 2."""
+    strata = [np.array([[1.0], [2.0], [3.0]]), np.array([[6 - 2**0.5], [6 + 2**0.5]])]
+    made = estimate(strata, np.array([0.5, 0.5]))
+    assert made.means == pytest.approx([4])
+    shares = np.array([1 / 3, 4 / 2]) / 4
+    assert made.errors == pytest.approx([shares.sum() ** 0.5])
+    assert made.freedom == pytest.approx([shares.sum() ** 2 / (shares[0] ** 2 / 2 + shares[1] ** 2 / 1)])
+
+
+def test_of_one_collection_it_is_the_t_test_of_one_sample() -> None:
+    values = STRATA[0] - 0.6
+    made = estimate([values], np.ones(1))
+    assert made.freedom == pytest.approx([39] * 3)
+    assert t_test([values], np.ones(1)) == pytest.approx(stats.ttest_1samp(values, 0).pvalue, abs=1e-12)
+
+
+def test_of_two_collections_the_t_test_is_welch_s() -> None:
+    """M = (m1 + m2) / 2 is 0 just where m1 = -m2, which Welch's test of two samples tests."""
+    one, two = STRATA[0] - 0.7, STRATA[1] - 0.65
+    expected = stats.ttest_ind(one, -two, equal_var=False).pvalue
+    assert t_test([one, two], np.array([0.5, 0.5])) == pytest.approx(expected, abs=1e-12)
+
+
+def test_intervals_are_those_of_plain_numpy() -> None:
+    weights = np.array([0.5, 0.2, 0.3])
+    low, high = mean_intervals(STRATA, weights)
+    variances = np.array(
+        [(w**2 * v.var(axis=0, ddof=1) / len(v)) for w, v in zip(weights, STRATA, strict=True)]
+    )
+    below = (variances**2 / np.array([[39], [24], [89]])).sum(axis=0)
+    errors = variances.sum(axis=0) ** 0.5
+    reach = stats.t.ppf(0.975, variances.sum(axis=0) ** 2 / below) * errors
+    means = sum(w * v.mean(axis=0) for w, v in zip(weights, STRATA, strict=True))
+    assert low == pytest.approx(means - reach, abs=1e-12)
+    assert high == pytest.approx(means + reach, abs=1e-12)
+    drawn = resampled_means(STRATA, weights)
+    assert drawn.std(axis=0) == pytest.approx(errors, rel=0.03)  # n - 1 draws: not too small by (n - 1) / n
+
+
+def test_ties_may_hide_half_a_value_more() -> None:
+    """Of 40 equal values half a one may differ, by the range of the others, 0.5: 0.5 · (0.5 / 40)² / 4."""
+    spread, tied = np.linspace(0, 0.5, 90)[:, None], np.full((40, 1), 0.3)
+    weights = np.array([0.5, 0.5])
+    hidden = 0.5 * (0.5 / 40) ** 2 / 4
+    known = spread.var(ddof=1) / 90 / 4
+    freedom = (known + hidden) ** 2 / (known**2 / 89 + hidden**2 / 39)
+    low, high = mean_intervals([spread, tied], weights)
+    assert high - low == pytest.approx(2 * stats.t.ppf(0.975, freedom) * (known + hidden) ** 0.5)
+    few = tied.copy()
+    few[:3] = 0.4  # 3 values differ: they say how much it is
+    assert estimate([spread, few], weights, 0.5).errors == pytest.approx(
+        estimate([spread, few], weights).errors
+    )
+
+
+def test_intervals_hold_the_mean_as_often_as_they_say_with_many_ties() -> None:
+    """Differences that are 0 in nine queries of ten, in collections of 43, 114 and 300 queries."""
+    generator = np.random.default_rng(11)
+    strata = [
+        np.where(generator.random((size, 2000)) < 0.1, generator.normal(0.1, 0.3, (size, 2000)), 0)
+        for size in (43, 114, 300)
+    ]
+    weights = weights_of([None] * 3)
+    low, high = mean_intervals(strata, weights)
+    shown = has_interval(strata, weights)
+    assert shown.mean() > 0.99
+    assert 0.93 < ((low <= 0.01) & (high >= 0.01))[shown].mean() < 0.975
+
+
+def test_blocks_of_resamples_are_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = resampled_means(STRATA[:1], np.ones(1))
+    monkeypatch.setattr(bootstrap, "BLOCK", 40 * 999)
+    assert resampled_means(STRATA[:1], np.ones(1)) == pytest.approx(whole, abs=1e-12)
+
+
+def test_means_of_many_queries_are_drawn_as_those_of_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    strata = [np.column_stack([STRATA[2], STRATA[2][:, 0]])]  # one column twice
+    whole = resampled_means(strata, np.ones(1))
+    monkeypatch.setattr(bootstrap, "MOST_DRAWN", 89)
+    normal = resampled_means(strata, np.ones(1))
+    error = whole.std(axis=0)
+    assert normal.mean(axis=0) == pytest.approx(whole.mean(axis=0), abs=0.05 * error.max())
+    assert np.cov(normal.T) == pytest.approx(np.cov(whole.T), abs=0.06 * error.max() ** 2)
+    for tail in (0.025, 0.975):
+        there, here = np.quantile(whole, tail, axis=0), np.quantile(normal, tail, axis=0)
+        assert (np.abs(there - here) < 0.15 * error).all()
+    assert normal[:, 3] == pytest.approx(normal[:, 0], abs=1e-7)
+
+
+def test_a_randomization_within_collections_counts_every_way_of_few_queries() -> None:
+    strata = [np.array([[0.4], [0.1], [0.3], [-0.1]]), np.array([[0.2], [0.5], [0.1]])]
+    weights = np.array([0.5, 0.5])
+    flat = np.concatenate([values[:, 0] * w / len(values) for values, w in zip(strata, weights, strict=True)])
+    sums = [abs(float(np.dot(signs, flat))) for signs in product((-1, 1), repeat=7)]
+    expected = np.mean([each >= abs(flat.sum()) - 1e-12 for each in sums])
+    assert randomization_test(weighted_values(strata, weights)) == pytest.approx([expected], abs=1e-12)
+
+
+def test_no_interval_where_few_queries_decide() -> None:
+    weights = np.array([0.5, 0.5])
+    tied = np.zeros((40, 3))
+    assert has_interval(STRATA, weights_of([None] * 3)).all()
+    assert not has_interval([STRATA[0], STRATA[1][:2]], weights).any()  # 2 queries count half
+    assert not has_interval([STRATA[0], STRATA[1][:1]], weights).any()
+    assert not has_interval([tied, tied], weights).any()
+    assert not has_interval([STRATA[2], tied[:12]], weights).any()  # ties of 12 queries can hide much
+    assert has_interval([STRATA[2], tied], weights).all()
+    assert not gate_decides([STRATA[2], tied], weights).any()  # a gate demands more
+    assert gate_decides([STRATA[2], np.zeros((400, 3))], weights).all()  # ties of 400 queries hide little
+    assert np.isnan(mean_intervals([STRATA[0], STRATA[1][:1]], weights)[0]).all()
+
+
+def test_extreme_columns() -> None:
+    equal, one = np.zeros((30, 1)), np.full((30, 1), 0.25)
+    assert t_test([equal, equal], np.array([0.5, 0.5])) == [1]
+    assert t_test([one, one], np.array([0.5, 0.5])) == [0]
+    assert t_test([one, one[:1]], np.array([0.5, 0.5])) == [1]  # its spread is not known
+    tiny = [values * 1e-200 for values in STRATA]
+    weights = weights_of([None] * 3)
+    assert t_test(tiny, weights) == pytest.approx(t_test(STRATA, weights))
+    assert (estimate(tiny, weights).errors > 0).all()

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from pipeline.core.records import Qrels, Ranking
 from pipeline.metrics import parse_measures
+from pipeline.metrics.coverage import UnjudgedRange, unjudged_ranges
 from pipeline.metrics.scoring import compute_measures
-from pipeline.metrics.unjudged import UnjudgedRange, unjudged_ranges
 
 MEASURES = ",".join(
     f"{name}@{k}"
@@ -89,7 +89,7 @@ def test_queries_do_not_touch_each_other(monkeypatch: pytest.MonkeyPatch) -> Non
     )
     qrels = Qrels(*np.array(entries).T)
     together = unjudged_ranges(ranking, qrels, 7, parse_measures(MEASURES))
-    monkeypatch.setattr("pipeline.metrics.unjudged.BLOCK_CELLS", 18)
+    monkeypatch.setattr("pipeline.metrics.coverage.BLOCK_CELLS", 18)
     for name, each in unjudged_ranges(ranking, qrels, 7, parse_measures(MEASURES)).items():
         for side in ("judged", "lowest", "highest"):
             assert np.array_equal(getattr(each, side), getattr(together[name], side)), name

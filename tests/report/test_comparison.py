@@ -5,27 +5,45 @@ from __future__ import annotations
 import csv
 import io
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from rich.console import Console
 
+from pipeline.comparison.pairs import Pair
+from pipeline.comparison.side_by_side import Comparison
+from pipeline.comparison.tables import Entry
 from pipeline.core.table import Table
 from pipeline.report.markup import csv_text, latex, markdown
 from pipeline.report.table import terminal_parts
-from pipeline.results.comparison import Comparison, Entry, Pair
-from pipeline.results.records import Metrics
+from pipeline.results.folder import SavedResult
+from pipeline.results.records import Manifest, Metrics
+from pipeline.results.suite_folder import SavedSuite
 from pipeline.results.tables import summary_table
 
 NAMES = ["minilm_fp32", "minilm-openvino-bf16", "bm25"]
 
 
+def entry(
+    name: str, mean: float, interval: tuple[float, float], letters: str, *cost: float | int | None
+) -> Entry:
+    return Entry(name, mean, *interval, 43, letters, 1, None, None, 1, {"": mean}, *cost)  # type: ignore[arg-type]
+
+
+def suites(count: int) -> list[SavedSuite]:
+    """Results of one collection without anything in them."""
+    record = Metrics(name="t", queries=1, passages=1, metrics={}, stages=())
+    empty = SavedResult(Path("t"), record, Manifest(recipes={"data": {}}), [], [], np.empty((0, 0)))
+    return [SavedSuite.of_one(empty)] * count
+
+
 @pytest.fixture
 def comparison() -> Comparison:
     entries = [
-        Entry(NAMES[0], 0.6427, 0.5672, 0.7128, 43, "a", 213.4, 431.0, 22_396_589, 181.25),
-        Entry(NAMES[1], 0.6403, 0.56, 0.71, 43, "a", 1388.0, 9.5, 22_396_589, 40.0),
-        Entry(NAMES[2], 0.5058, 0.43, 0.58, 43, "b", None, None, None, None),
+        entry(NAMES[0], 0.6427, (0.5672, 0.7128), "a", 213.4, 431.0, 22_396_589, 181.25),
+        entry(NAMES[1], 0.6403, (0.56, 0.71), "a", 1388.0, 9.5, 22_396_589, 40.0),
+        entry(NAMES[2], 0.5058, (0.43, 0.58), "b", None, None, None, None),
     ]
     same, better = (0.2, 0.21, 0.2, 0.2, 0.2, False), (0.00002, 0.00005, 0.00006, 0.00006, 0.00003, True)
     pairs = [
@@ -33,9 +51,8 @@ def comparison() -> Comparison:
         Pair(NAMES[0], NAMES[2], 0.1369, 0.07, 0.2, 0.06, 0.21, *better, 33, 1, 9),
         Pair(NAMES[1], NAMES[2], 0.1345, 0.07, 0.2, 0.06, 0.21, *better, 32, 1, 10),
     ]
-    return Comparison(
-        "ndcg@10", entries, pairs, ["they ran on different hardware"], ["ndcg@10"], [], np.empty((0, 3)), []
-    )
+    notes = ["they ran on different hardware"]
+    return Comparison("ndcg@10", entries, pairs, notes, ["ndcg@10"], [np.empty((0, 3))], suites(3))
 
 
 def shown(width: int, *tables: Table) -> str:
@@ -60,7 +77,7 @@ def test_the_terminal_shows_every_figure_whole(comparison: Comparison, width: in
 
 
 def test_one_result_needs_no_legend(comparison: Comparison) -> None:
-    alone = Comparison("mrr", comparison.results[:1], [], [], ["mrr"], [], np.empty((0, 1)), [])
+    alone = Comparison("mrr", comparison.results[:1], [], [], ["mrr"], [np.empty((0, 1))], suites(1))
     assert [len(list(terminal_parts(table, 80))) for table in alone.tables()] == [4]  # with titles
     assert [table.notes for table in alone.tables()] == [[]]
     assert len(csv_text(alone.figures()).splitlines()) == 2

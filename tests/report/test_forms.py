@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from pipeline.comparison.side_by_side import Comparison, compare
 from pipeline.core.table import SOFT_HYPHEN, Table, html_table, text_table, transposed
 from pipeline.report.markup import csv_text, latex, markdown
 from pipeline.report.page.render import render_page
 from pipeline.report.table import terminal_parts
 from pipeline.report.tradeoff import loss_tables, tradeoffs
-from pipeline.results.comparison import Comparison, compare
 
 WIDTH = 400
 

@@ -11,12 +11,12 @@ import pyarrow.parquet
 import pytest
 
 from pipeline.api import run_benchmark
+from pipeline.comparison.pool import pool
+from pipeline.comparison.side_by_side import compare
 from pipeline.config import BACKENDS, SOURCES, Config, EvaluateConfig, SearchConfig
 from pipeline.core.errors import InputError
 from pipeline.report.page.queries import read_query_data
-from pipeline.results.comparison import compare
 from pipeline.results.folder import read_result
-from pipeline.results.pool import pool
 
 TEXTS = ["An owl is a bird of the night.", "Rain falls on owls.", "Tea, 1.5 cups.", "Of birds: a Tawny Owl!"]
 QUESTIONS = {"1": ("which bird of the night", ["tawny owl", "Kauz"]), "2": ("cups of tea", ["1.5 cups"]),

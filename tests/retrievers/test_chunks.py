@@ -16,13 +16,13 @@ import pyarrow as pa
 import pytest
 
 from pipeline import api
+from pipeline.comparison.side_by_side import compare
 from pipeline.config.files import load_config
 from pipeline.core.errors import InputError
 from pipeline.core.order import descending_id_rank
 from pipeline.core.progress import silent
 from pipeline.core.records import Chunks, Collection, Float32, Ranking
 from pipeline.report.page.render import render_page
-from pipeline.results.comparison import compare
 from pipeline.run.benchmark import Benchmark
 from pipeline.storage import vector_shards
 from pipeline.storage.store import Store

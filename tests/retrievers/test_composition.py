@@ -12,12 +12,12 @@ import pytest
 
 from pipeline.api import run_benchmark
 from pipeline.cli import app
+from pipeline.comparison.side_by_side import compare
 from pipeline.engines import LocalEngine
 from pipeline.formats.runs import read_run
 from pipeline.metrics.names import parse_measure
 from pipeline.report.composition import composition_tables
 from pipeline.report.page.render import render_page
-from pipeline.results.comparison import compare
 from pipeline.results.folder import read_result
 from pipeline.retrievers.bm25 import Bm25
 from pipeline.retrievers.reranked import Reranked

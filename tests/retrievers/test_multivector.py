@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from pipeline.api import run_benchmark
+from pipeline.comparison.side_by_side import cost
 from pipeline.config.files import load_config
 from pipeline.core.errors import InputError
 from pipeline.core.records import Array
-from pipeline.results.comparison import cost
 from pipeline.results.folder import read_result
 from pipeline.storage import ragged_shards
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from pipeline.comparison.side_by_side import Comparison
 from pipeline.core.display import rounded
 from pipeline.report.page.plots import Plot, SpeedPoint, draw_speeds
-from pipeline.results.comparison import Comparison
 from pipeline.retrievers.texts import Chunking
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from pipeline.comparison.side_by_side import Comparison
 from pipeline.report.page.plots import Plot, SpeedPoint, speed_plot
 from pipeline.report.tradeoff import Tradeoff, cutoffs, loss_tables, tradeoffs
-from pipeline.results.comparison import Comparison
 
 
 def exact_section(comparison: Comparison) -> dict[str, Any]:

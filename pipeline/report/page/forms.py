@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from pipeline.comparison.side_by_side import Comparison
 from pipeline.core.display import rate, rounded
 from pipeline.core.table import Cell, Column, table_of
 from pipeline.report.page.plots import Plot, SpeedPoint, draw_speeds
-from pipeline.results.comparison import Comparison
 from pipeline.retrievers.dense import VectorsCost
 
 LEAST, MOST = 4.0, 14.0  # widths of the markers of the slowest and the fastest search, in points

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
+from pipeline.comparison.side_by_side import Comparison
 from pipeline.core.display import rate, rounded
 from pipeline.report.page.queries import QueryData
-from pipeline.results.comparison import Comparison
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipeline.results.comparison import Comparison
+from pipeline.comparison.side_by_side import Comparison
 from pipeline.run.reproduction import NOT_COMPARED, as_text, flatten
 
 

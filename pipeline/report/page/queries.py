@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from pipeline.comparison.side_by_side import Comparison
 from pipeline.core.display import cut
 from pipeline.core.records import Collection, Float64
 from pipeline.metrics.evaluation import row_numbers
 from pipeline.metrics.names import parse_measure
 from pipeline.report.page.rankings import Hit, ResultDetails, examine_result, select_texts
 from pipeline.results.cached import find_chunks, find_collection
-from pipeline.results.comparison import Comparison
 from pipeline.results.folder import SavedResult
 
 QUERIES = 200

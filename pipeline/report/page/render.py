@@ -16,6 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pipeline.comparison.side_by_side import Comparison
+from pipeline.comparison.tables import leaderboard, pair_table
 from pipeline.core import display, machine
 from pipeline.core.table import Cell, Column, Table, table_of
 from pipeline.report.composition import composition_tables
@@ -28,16 +30,13 @@ from pipeline.report.page.queries import QueryData, read_query_data
 from pipeline.report.page.suite import suite_context
 from pipeline.report.served import served_tables
 from pipeline.report.tradeoff import tradeoffs
-from pipeline.results.comparison import Comparison
-from pipeline.results.leaderboard import leaderboard, pair_table
-from pipeline.results.suite_comparison import SuiteComparison
 from pipeline.results.tables import time_table
 from pipeline.storage import whole_files
 
 TEMPLATES = Path(__file__).parent / "templates"
 
 
-def write_page(comparison: Comparison | SuiteComparison, file: Path) -> None:
+def write_page(comparison: Comparison, file: Path) -> None:
     """Write the report.
 
     Args:
@@ -47,9 +46,9 @@ def write_page(comparison: Comparison | SuiteComparison, file: Path) -> None:
     whole_files.write_whole(file, render_page(comparison).encode())
 
 
-def render_page(comparison: Comparison | SuiteComparison) -> str:
+def render_page(comparison: Comparison) -> str:
     """The report as HTML."""
-    if isinstance(comparison, SuiteComparison):
+    if comparison.of_suites:
         return _render("suite.html.j2", ["sort.js"], suite_context(comparison))
     data = read_query_data(comparison)
     forms = forms_section(comparison)
@@ -155,7 +154,7 @@ def _quality_section(comparison: Comparison, data: QueryData) -> dict[str, Any]:
 
 def _leaderboard(comparison: Comparison, data: QueryData) -> Table:
     """The leaderboard with columns for the other measures and for judged passages, before the costs."""
-    table = leaderboard(comparison.measure, comparison.results)
+    table = leaderboard(comparison.measure, comparison.results, {})
     columns = list(zip(table.columns, zip(*table.rows, strict=True), strict=True))
     added: list[tuple[Column, list[float | None]]] = [
         (Column(name, "right"), [source.record.metrics[name] for source in comparison.sources])

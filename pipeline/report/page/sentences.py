@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
+from pipeline.comparison.pairs import Pair
+from pipeline.comparison.side_by_side import Comparison
 from pipeline.core.display import counted, interval, rounded
 from pipeline.report.page.queries import PASSAGE_LENGTH, QueryData, relevance_level
-from pipeline.results.comparison import Comparison
-from pipeline.results.pairs import Pair
 
 
 def summary(comparison: Comparison) -> str:

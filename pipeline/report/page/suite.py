@@ -6,24 +6,23 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from pipeline.comparison.pairs import Pair
+from pipeline.comparison.side_by_side import Comparison
+from pipeline.comparison.tables import each_collection, leaderboard, pair_table
 from pipeline.core.display import counted, rounded, signed, signed_interval
 from pipeline.core.table import Cell, Column, FilledColumn, Table, table_of
 from pipeline.report.page.plots import ForestRow, Plot, draw_forest
-from pipeline.results.leaderboard import pair_table
-from pipeline.results.suite_comparison import SuiteComparison
-from pipeline.results.suite_leaderboard import COUNTS, OVER, each_collection, suite_leaderboard
-from pipeline.results.suite_pairs import SuitePair
 
 MOST_PLOTS = 12
 """Pairs with a plot; the tables have all."""
 
 
-def suite_context(comparison: SuiteComparison) -> dict[str, Any]:
+def suite_context(comparison: Comparison) -> dict[str, Any]:
     """What the template of a suite's page shows."""
     measure, results, pairs = comparison.measure, comparison.results, comparison.pairs
     numbers = {entry.name: number for number, entry in enumerate(results)}
     order = sorted(range(len(results)), key=lambda number: -results[number].mean)
-    board = suite_leaderboard(measure, results, comparison.groups)
+    board = leaderboard(measure, results, comparison.suites[0].groups)
     names = [entry.name for entry in results]
     size = counted(len(comparison.collections), "collection")
     marks = [[numbers[pair.a], numbers[pair.b]] for pair in pairs]
@@ -38,7 +37,7 @@ def suite_context(comparison: SuiteComparison) -> dict[str, Any]:
             board.notes,
         ),
         "board_marks": [[number] for number in order],
-        "pairs": pair_table(measure, pairs, comparison.correction, OVER, COUNTS) if pairs else None,
+        "pairs": pair_table(measure, pairs, comparison.correction) if pairs else None,
         "pair_marks": marks,
         "each": each_collection(measure, pairs) if pairs else None,
         "measures": list(_measure_tables(comparison)),
@@ -48,7 +47,7 @@ def suite_context(comparison: SuiteComparison) -> dict[str, Any]:
     }
 
 
-def _summary(comparison: SuiteComparison) -> str:
+def _summary(comparison: Comparison) -> str:
     """What the page says, in a sentence or two."""
     best = max(comparison.results, key=lambda entry: entry.mean)
     size = counted(len(comparison.collections), "collection")
@@ -61,9 +60,9 @@ def _summary(comparison: SuiteComparison) -> str:
     return f"{said} Of {counted(len(comparison.pairs), 'difference')}, {shown:,} are shown."
 
 
-def _measure_tables(comparison: SuiteComparison) -> Iterator[Table]:
+def _measure_tables(comparison: Comparison) -> Iterator[Table]:
     """For each result its means of every measure on every collection."""
-    for suite, entry in zip(comparison.sources, comparison.results, strict=True):
+    for suite, entry in zip(comparison.suites, comparison.results, strict=True):
         columns: list[FilledColumn] = [(Column("collection"), list(comparison.collections))]
         for label, sizes in (
             ("queries", [each.record.queries for each in suite.results.values()]),
@@ -76,7 +75,7 @@ def _measure_tables(comparison: SuiteComparison) -> Iterator[Table]:
         yield table_of(entry.name, columns)
 
 
-def _forest(measure: str, pair: SuitePair) -> Plot:
+def _forest(measure: str, pair: Pair) -> Plot:
     """The difference on each collection and that of the macro mean, with their intervals."""
     rows: list[ForestRow] = [
         (each.collection, each.difference, each.ci_low, each.ci_high) for each in pair.collections
@@ -90,12 +89,12 @@ def _forest(measure: str, pair: SuitePair) -> Plot:
     return Plot(draw_forest(rows, f"{pair.a} {pair.b} {measure}", title), caption)
 
 
-def _configs(comparison: SuiteComparison) -> Sequence[tuple[str, str]]:
+def _configs(comparison: Comparison) -> Sequence[tuple[str, str]]:
     """The config of each result's first collection, which differs from the others in its data alone."""
     return [
         (
             f"{entry.name}, {comparison.collections[0]}",
             json.dumps(next(iter(suite.results.values())).manifest.config, indent=2, ensure_ascii=False),
         )
-        for suite, entry in zip(comparison.sources, comparison.results, strict=True)
+        for suite, entry in zip(comparison.suites, comparison.results, strict=True)
     ]

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from pipeline.api import run_benchmarks
+from pipeline.comparison.side_by_side import compare
 from pipeline.config.sweep import load_configs
 from pipeline.report.page.render import write_page
-from pipeline.results.comparison import compare
 
 SIZES = {"desktop": {"width": 1280, "height": 900}, "phone": {"width": 390, "height": 844}}
 LONG = [f"a-model-with-a-name-as-long-as-a-sweep-makes-it-{'and-on-' * 5}IVF256-{n}" for n in range(12)]

@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 
+from pipeline.comparison.side_by_side import compare, compare_suites
 from pipeline.core.display import rate, rounded, signed, signed_interval
 from pipeline.report import tradeoff
 from pipeline.report.page.exact import exact_section
 from pipeline.report.page.render import render_page
-from pipeline.results.comparison import compare, compare_results
 from pipeline.results.folder import read_result
 from pipeline.results.records import Metrics
+from pipeline.results.suite_folder import SavedSuite
 
 
 def section(text: str) -> str:
@@ -82,9 +83,9 @@ def test_a_figure_that_one_index_lacks_leaves_its_cell_empty(indexed: list[Path]
     del first["index"]["memory_mb"]
     del second["against_exact"]["overlap"]["5"]
     del second["against_exact"]["change"]["mrr@10"]
-    compared = compare_results(
+    compared = compare_suites(
         [
-            replace(read_result(folder), record=Metrics.model_validate(metrics))
+            SavedSuite.of_one(replace(read_result(folder), record=Metrics.model_validate(metrics)))
             for folder, metrics in zip(indexed, (first, second), strict=True)
         ]
     )

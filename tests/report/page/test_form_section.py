@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 
 from pipeline.api import run_benchmark
+from pipeline.comparison.side_by_side import compare
 from pipeline.config.files import load_config
 from pipeline.core.display import rate, rounded
 from pipeline.report.page.render import render_page
-from pipeline.results.comparison import compare
 from pipeline.results.folder import read_result
 
 

@@ -6,6 +6,7 @@ import math
 import warnings
 from pathlib import Path
 
+from pipeline.comparison.side_by_side import compare
 from pipeline.report.page.plots import (
     Curve,
     SpeedPoint,
@@ -15,7 +16,6 @@ from pipeline.report.page.plots import (
     result_style,
 )
 from pipeline.report.page.queries import read_query_data
-from pipeline.results.comparison import compare
 
 
 def test_no_two_of_many_results_look_alike() -> None:

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 
 from pipeline.api import run_benchmark
+from pipeline.comparison.side_by_side import compare
 from pipeline.config.files import load_config
 from pipeline.core.records import Texts
 from pipeline.report.page.queries import read_query_data, select_queries
 from pipeline.report.page.rankings import Hit, explain_query, select_texts
-from pipeline.results.comparison import compare
 
 
 def ranking(names: str) -> list[tuple[str, float]]:

@@ -17,13 +17,13 @@ from typer.testing import CliRunner
 
 from pipeline.api import run_benchmark
 from pipeline.cli import app
+from pipeline.comparison.side_by_side import compare
 from pipeline.config.files import load_config
 from pipeline.core.records import Ranking
 from pipeline.formats import runs
 from pipeline.metrics import evaluation, randomization, scoring
 from pipeline.metrics.names import parse_measures
 from pipeline.report.page.render import render_page
-from pipeline.results.comparison import compare
 from pipeline.run.benchmark import Benchmark
 from pipeline.storage.store import Store
 

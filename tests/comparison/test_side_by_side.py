@@ -6,7 +6,7 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,14 +18,20 @@ from scipy import stats
 from typer.testing import CliRunner
 
 from pipeline.cli import app
+from pipeline.comparison import Correction
+from pipeline.comparison.side_by_side import Comparison, compare, compare_suites
 from pipeline.core.errors import InputError
 from pipeline.core.json_record import Hardware
-from pipeline.results.comparison import compare, compare_results
-from pipeline.results.correction import Correction
-from pipeline.results.folder import SavedResult, read_result
+from pipeline.results.folder import SavedResult
 from pipeline.results.records import Manifest, Metrics
+from pipeline.results.suite_folder import SavedSuite
 
 QUERIES = [f"q{number}" for number in range(40)]
+
+
+def compare_results(results: Sequence[SavedResult], *arguments: Any, **named: Any) -> Comparison:
+    """Compare results of one collection."""
+    return compare_suites([SavedSuite.of_one(result) for result in results], *arguments, **named)
 
 
 @pytest.fixture
@@ -313,83 +319,6 @@ def test_results_of_earlier_versions_are_told_by_the_machine_of_their_run(
         for result, cpu in ((make("one", 1), "x"), (make("two", 2), "y"))
     )
     assert any("different hardware" in note for note in compare_results([one, two]).notes)
-
-
-@pytest.mark.parametrize(
-    ("spoil", "expected"),
-    [
-        (lambda folder: shutil.rmtree(folder), "does not exist"),
-        (lambda folder: [path.unlink() for path in folder.iterdir()], "is not a result folder"),
-        (lambda folder: (folder / "manifest.json").unlink(), "is not finished: it has no manifest.json"),
-        (lambda folder: (folder / "run.trec").unlink(), "is not finished: it has no run.trec"),
-        (lambda folder: (folder / "metrics.json").write_text("{"), "metrics.json is not a JSON object"),
-        (lambda folder: (folder / "manifest.json").write_text("[]"), "manifest.json is not a JSON object"),
-        (
-            lambda folder: (folder / "manifest.json").write_text("{}"),
-            "'recipes' in manifest.json: Field",
-        ),
-        (lambda folder: (folder / "metrics.json").write_text("{}"), "is damaged"),
-        (lambda folder: _put(folder, "name", "\ud800"), "metrics.json is not a JSON object"),
-        (lambda folder: _put(folder, "name", ""), "'name' in metrics.json"),
-        (lambda folder: _put(folder, "passages", 0), "'passages' in metrics.json"),
-        (lambda folder: _put(folder, "stages", [{"stage": 5}]), "'stages.0.stage' in metrics.json"),
-        (lambda folder: _put(folder, "index", {"factory": "IVF16"}), "'index.parameters' in metrics.json"),
-        (lambda folder: _put(folder, "passages", "many"), "'passages' in metrics.json"),
-        (
-            lambda folder: (folder / "manifest.json").write_text('{"recipes": {"data": {}}, "config": 5}'),
-            "'config' in manifest.json: Input should be an object",
-        ),
-        (lambda folder: _put(folder, "metrics", {"mrr@10": 10**400, "ndcg@10": 0}), "is damaged"),
-        (lambda folder: (folder / "per_query.csv").write_text(""), "is damaged"),
-        (lambda folder: _edit(folder, lambda text: text[:-9]), "is damaged"),
-        (lambda folder: _edit(folder, lambda text: text[: text.rindex("q")]), "counts 114 queries"),
-        (lambda folder: _edit(folder, lambda text: text.replace("q002", "q001")), "has 113 in 114 rows"),
-        (lambda folder: _edit(folder, lambda text: text.replace("1.0", "nan")), "the mean of"),
-        (lambda folder: _edit(folder, lambda text: text.replace("1.0", "0.9", 1)), "the mean of"),
-        (lambda folder: _edit(folder, lambda text: text.replace("1.0", "one", 1)), "is damaged"),
-        (lambda folder: _edit(folder, lambda text: text.replace("mrr@10", "mrr@11")), "other measures"),
-    ],
-)
-def test_what_is_no_whole_result_is_refused(
-    finished: Path, tmp_path: Path, spoil: Callable[[Path], Any], expected: str
-) -> None:
-    folder = Path(shutil.copytree(finished / "results" / "t", tmp_path / "t"))
-    spoil(folder)
-    with pytest.raises(InputError) as refused:
-        read_result(folder)
-    assert expected in str(refused.value)
-    assert str(folder) in str(refused.value)
-
-
-def test_a_result_of_another_version_is_read(finished: Path, tmp_path: Path) -> None:
-    """One that lacks what is optional, and one with keys that this version does not know."""
-    folder = Path(shutil.copytree(finished / "results" / "t", tmp_path / "t"))
-    metrics = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
-    recipes = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))["recipes"]
-    del metrics["intervals"], metrics["unjudged"]
-    stages = [{"stage": "index", "bytes": 5, "volts": 230}]
-    (folder / "metrics.json").write_text(json.dumps(metrics | {"stages": stages, "weather": ["rain"]}))
-    (folder / "manifest.json").write_text(json.dumps({"recipes": recipes}))
-    result = read_result(folder)
-    assert (result.record.stage("index").bytes, result.record.stage("search").seconds) == (5, None)
-    assert result.record.model_dump()["weather"] == ["rain"]
-    assert (result.manifest.config, result.manifest.hardware.found()) == ({}, {})
-    assert compare([folder]).results[0].index_bytes == 5
-
-
-def _put(folder: Path, key: str, value: object) -> None:
-    metrics = folder / "metrics.json"
-    metrics.write_text(json.dumps(json.loads(metrics.read_text(encoding="utf-8")) | {key: value}))
-
-
-def _edit(folder: Path, change: Callable[[str], str]) -> None:
-    table = folder / "per_query.csv"
-    table.write_text(change(table.read_text(encoding="utf-8")), encoding="utf-8")
-
-
-def test_a_folder_of_results_names_them(finished: Path) -> None:
-    with pytest.raises(InputError, match=r"not a result folder.*It contains results; name one of them: t"):
-        read_result(finished / "results")
 
 
 def benchmarco(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> Result:

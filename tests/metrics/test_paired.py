@@ -1,4 +1,4 @@
-"""Tests within groups of queries, and words that set groups apart: worked by hand and against SciPy."""
+"""Wilcoxon's test, and tests in groups of queries: worked by hand and against SciPy."""
 
 from __future__ import annotations
 
@@ -6,38 +6,28 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pipeline.core.words import words_of
-from pipeline.metrics.distinctive import distinctive_words, log_odds
-from pipeline.metrics.group_tests import SMALLEST, compare_with_rest, difference_tests, smallest_shown
-from pipeline.metrics.statistics import holm
-
-TEXTS = [
-    "the price of bread",
-    "price of a bread oven",
-    "Bread prices",
-    "the cat",
-    "a cat and a dog",
-    "the dog",
-]
-INSIDE = np.array([True, True, True, False, False, False])
+from pipeline.metrics.corrections import holm
+from pipeline.metrics.paired import (
+    SMALLEST,
+    compare_with_rest,
+    difference_tests,
+    smallest_shown,
+    wilcoxon,
+)
 
 
-def test_log_odds() -> None:
-    # inside 3 of "bread" and 1 of "the", outside 2 of "the" and 4 of "cat": prior counts 3, 3, 4
-    inside, outside = np.array([3.0, 1, 0]), np.array([0.0, 2, 4])
-    bread = np.log(6 / (4 + 10 - 6)) - np.log(3 / (6 + 10 - 3))
-    the = np.log(4 / (4 + 10 - 4)) - np.log(5 / (6 + 10 - 5))
-    cat = np.log(4 / (4 + 10 - 4)) - np.log(8 / (6 + 10 - 8))
-    errors = np.sqrt([1 / 6 + 1 / 3, 1 / 4 + 1 / 5, 1 / 4 + 1 / 8])
-    assert log_odds(inside, outside) == pytest.approx(np.array([bread, the, cat]) / errors)
-
-
-def test_distinctive_words() -> None:
-    assert words_of("It's the price, of-bread!") == ["it", "s", "the", "price", "of", "bread"]
-    assert distinctive_words(TEXTS, INSIDE) == ["bread", "of", "price"]
-    assert distinctive_words(TEXTS, INSIDE, {"of"}) == ["bread", "price"]
-    assert distinctive_words(["7 b c", "word", "other"], np.array([True, False, False])) == []
-    assert distinctive_words(["word one", "word"], np.array([True, False])) == ["one"]
+def test_wilcoxon_is_scipy_s_and_by_hand() -> None:
+    # ranks 1 to 5, of which 1 is of the negative one: sums 14 and 1; of 32 ways, 4 are as extreme
+    assert wilcoxon([np.array([[-0.1], [0.2], [0.3], [0.4], [0.5]])]).item() == 4 / 32
+    drawn = np.random.default_rng(2).normal(0.1, 1, (200, 3))
+    assert wilcoxon([drawn]) == pytest.approx(stats.wilcoxon(drawn).pvalue)
+    with_ties = np.vstack([drawn, np.zeros((50, 3))])
+    assert wilcoxon([with_ties]) == pytest.approx(wilcoxon([drawn]))
+    assert wilcoxon([np.zeros((30, 2))]).tolist() == [1, 1]
+    assert wilcoxon([np.zeros((30, 2)), np.zeros((9, 2))], np.array([0.5, 0.5])).tolist() == [1, 1]
+    few = np.random.default_rng(6).choice([-0.5, 0.25, 0.5, 0.75], (9, 6))  # with equal differences
+    for count in (9, 5, 1):
+        assert wilcoxon([few[:count]]) == pytest.approx(stats.wilcoxon(few[:count]).pvalue)
 
 
 def test_differences_in_groups_are_tested_as_by_scipy_and_corrected_for_all() -> None:

@@ -1,12 +1,10 @@
-"""The corrections of p-values for the number of tests, as names: nothing heavy is imported here."""
-
-from __future__ import annotations
+"""Comparison of results over strata, a collection each: pairs, verdicts of gates, groups of queries."""
 
 from enum import StrEnum
 
 
 class Correction(StrEnum):
-    """What decides which differences are shown.
+    """Multiple-testing correction: what decides which differences are shown.
 
     Attributes:
         both: Holm's and MaxT: both must show a difference.

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from pipeline.comparison.inputs import check_collection, names_of
 from pipeline.core.arrow import from_numpy
 from pipeline.core.display import counted, rounded, signed
 from pipeline.core.errors import InputError
@@ -25,14 +26,14 @@ from pipeline.core.order import sort_hits_by_id
 from pipeline.core.records import Collection, Int64, Qrels, Ranking
 from pipeline.core.table import Cell, Column, Displayed, Table
 from pipeline.formats.runs import read_run
+from pipeline.metrics.coverage import unjudged_ranges
 from pipeline.metrics.evaluation import drop_ignored, lines_by_query, row_numbers
 from pipeline.metrics.names import parse_measures
 from pipeline.metrics.scoring import compute_measures
-from pipeline.metrics.unjudged import unjudged_ranges
-from pipeline.results import comparable
 from pipeline.results.cached import find_collection, ignored_hits
 from pipeline.results.folder import RUN, SavedResult
 from pipeline.results.pool_files import Grades, PoolRow
+from pipeline.results.suite_folder import SavedSuite
 
 SEED = 20200
 
@@ -128,7 +129,7 @@ def score_again(results: Sequence[SavedResult], grades: Grades) -> Rescored:
         InputError: The results are of different collections, the collection is no longer in the cache, a
             query or a passage is not in it, or was judged otherwise.
     """
-    names = comparable.names_of(results)
+    names = names_of([SavedSuite.of_one(result) for result in results])
     collection = _collection(results)
     qrels, same = _with_grades(collection, grades)
     judged = np.unique(collection.qrels.queries)
@@ -153,8 +154,8 @@ def score_again(results: Sequence[SavedResult], grades: Grades) -> Rescored:
 
 def _collection(results: Sequence[SavedResult]) -> Collection:
     """The one collection of all results."""
-    names = comparable.names_of(results)
-    comparable.check(results, names)
+    names = names_of([SavedSuite.of_one(result) for result in results])
+    check_collection(results, names)
     keys = [result.manifest.recipes.get("data", {}).get("key") for result in results]
     if len(set(keys)) > 1:
         other = next(name for name, key in zip(names, keys, strict=True) if key != keys[0])

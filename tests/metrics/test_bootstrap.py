@@ -1,16 +1,19 @@
-"""Non-inferiority tests: by hand, by SciPy, their error rate, and the power that a number of queries has."""
+"""Bootstrap tests and power: by hand, by SciPy, their error rate, and the power of a number of queries."""
+
+from __future__ import annotations
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from pipeline.core.records import Float64
-from pipeline.metrics import noninferiority as tested
-from pipeline.metrics.noninferiority import detectable_effect, noninferiority, power, queries_for_power
+from pipeline.metrics import bootstrap
+from pipeline.metrics.bootstrap import equivalence, noninferiority
+from pipeline.metrics.power import detectable_effect, power, queries_for_power
 
 
 def p_values(differences: Float64, margin: float = 0.01) -> tuple[Float64, Float64]:
-    return noninferiority(differences, np.full(differences.shape[1], margin))
+    return noninferiority([differences], np.full(differences.shape[1], margin))
 
 
 def test_is_the_stricter_of_scipy_s_t_test_and_the_bootstrap() -> None:
@@ -29,7 +32,7 @@ def test_no_difference_at_all_is_not_worse_and_one_at_the_margin_is_undecided() 
 
 
 def test_passes_what_is_worse_by_the_margin_in_at_most_one_of_twenty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tested, "RESAMPLES", 500)
+    monkeypatch.setattr(bootstrap, "RESAMPLES", 500)
     generator = np.random.default_rng(3)
     same = generator.random((43, 4000)) < 0.4  # ties, as between precisions of one model
     differences = np.where(same, 0, generator.normal(-0.01 / 0.6, 0.05, (43, 4000)))
@@ -57,3 +60,32 @@ def test_numbers_of_queries_by_published_tables() -> None:
     assert queries_for_power(0, 0.05) == queries_for_power(-1, 0.05) == np.inf
     assert queries_for_power(np.inf, 0.05) == 2
     assert queries_for_power(1e-3, 0.05) == pytest.approx(((1.644854 + 0.841621) / 1e-3) ** 2, rel=1e-5)
+
+
+def test_one_query_of_a_collection_shows_nothing() -> None:
+    strata = [np.full((40, 1), 0.1), np.full((1, 1), 0.1)]
+    found = noninferiority(strata, np.array([0.01]), np.array([0.5, 0.5]))
+    assert [p.tolist() for p in found] == [[1], [1]]
+
+
+def test_equivalence_is_the_larger_of_two_one_sided_tests() -> None:
+    differences = np.random.default_rng(1).normal([0.0, 0.008, -0.03], 0.03, (60, 3))
+    above = stats.ttest_1samp(differences, -0.01, alternative="greater").pvalue
+    below = stats.ttest_1samp(differences, 0.01, alternative="less").pvalue
+    found = equivalence([differences], 0.01)
+    assert np.all(found >= np.maximum(above, below) - 1e-12)  # or the bootstrap's, which is near
+    assert found == pytest.approx(np.maximum(above, below), abs=0.02)
+    assert equivalence([-differences], 0.01) == pytest.approx(found, abs=0.02)
+    same, apart = np.zeros((30, 1)), np.full((30, 1), 0.02)
+    assert (equivalence([same], 0.01).item() < 0.05, equivalence([apart], 0.01).item() > 0.9) == (True, True)
+
+
+def test_what_differs_by_the_margin_is_equivalent_in_at_most_one_of_twenty(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bootstrap, "RESAMPLES", 500)
+    generator = np.random.default_rng(3)
+    same = generator.random((43, 3000)) < 0.4  # ties, as between precisions of one model
+    for side in (-1, 1):
+        differences = np.where(same, 0, generator.normal(side * 0.01 / 0.6, 0.02, (43, 3000)))
+        assert (equivalence([differences], 0.01) < 0.05).mean() <= 0.06

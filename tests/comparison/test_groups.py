@@ -13,13 +13,13 @@ from typer.testing import CliRunner
 
 from pipeline.api import run_benchmark
 from pipeline.cli import app
+from pipeline.comparison.groups import by_number, groupings_of
+from pipeline.comparison.side_by_side import Comparison, compare
 from pipeline.config.files import load_config
 from pipeline.core.errors import InputError
 from pipeline.report.page.render import render_page
 from pipeline.results.cached import find_query_vectors
-from pipeline.results.comparison import Comparison, compare
 from pipeline.results.folder import read_result
-from pipeline.results.grouping import by_number, cluster, groupings_of
 
 CONFIG = """
 name: whole
@@ -34,7 +34,7 @@ evaluate: {measures: [ndcg@10]}
 def place(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Path:
     """Two results on the sample: in the second, the words of a tenth of the queries are shuffled.
 
-    These are the queries of one topic that BM25 does well, and their words are shuffled among them all.
+    These are the queries of one cluster that BM25 does well, and their words are shuffled among them all.
     """
     folder = tmp_path_factory.mktemp("groups")
     shutil.copytree(root / "pipeline/data/sample", folder / "data")
@@ -45,7 +45,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Path:
     found = compare([whole.folder]).with_groups().groups
     assert found is not None
     chosen = max(
-        (group for group in found.groups if group.by == "topic" and 10 <= len(group.query_ids) <= 14),
+        (group for group in found.groups if group.by == "cluster" and len(group.query_ids) <= 25),
         key=lambda group: group.means[0].mean,
     )
     (folder / "chosen.json").write_text(json.dumps([chosen.name, chosen.query_ids]), encoding="utf-8")
@@ -67,12 +67,12 @@ def compared(place: Path) -> Comparison:
     return compare([place / "results/whole", place / "results/worse"], "ndcg@10").with_groups()
 
 
-def test_a_topic_that_was_made_worse_is_found_and_named(place: Path, compared: Comparison) -> None:
+def test_a_cluster_that_was_made_worse_is_found(place: Path, compared: Comparison) -> None:
     name, ids = json.loads((place / "chosen.json").read_text(encoding="utf-8"))
     assert compared.groups is not None
     found = {group.by: (group, difference) for group, difference in compared.groups.found}
-    assert set(found) == {"topic", "text"}  # by its topic, and because its queries have another text
-    for group, difference in found.values():
+    assert "cluster" in found
+    for group, difference in [found["cluster"]]:
         assert sorted(group.query_ids) == sorted(ids)
         assert difference.difference > 0.4
         assert difference.rest == 0
@@ -80,7 +80,7 @@ def test_a_topic_that_was_made_worse_is_found_and_named(place: Path, compared: C
         assert difference.p_holm < 0.05
         assert difference.p_rest_holm is not None
         assert difference.p_rest_holm < 0.05
-    assert found["topic"][0].name == name
+    assert found["cluster"][0].name == name
     page = render_page(compared)
     assert "Where they differ" in page
     assert page.count(name) >= 2
@@ -89,7 +89,7 @@ def test_a_topic_that_was_made_worse_is_found_and_named(place: Path, compared: C
 def test_every_grouping_holds_every_query_once(compared: Comparison) -> None:
     assert compared.groups is not None
     by = {group.by for group in compared.groups.groups}
-    assert by == {"topic", "text", "length", "relevant", "overlap"}
+    assert by == {"cluster", "length", "overlap"}
     for each in by:
         groups = [group for group in compared.groups.groups if group.by == each]
         assert sorted(query for group in groups for query in group.query_ids) == sorted(compared.query_ids)
@@ -133,21 +133,13 @@ def test_without_the_collection_groups_are_refused_and_a_page_goes_without(
     assert CliRunner().invoke(app, ["compare", str(result), "--groups"]).exit_code == 2
 
 
-def test_topics_are_of_the_vectors_of_the_queries_where_there_are_any(finished: Path) -> None:
+def test_clusters_are_of_the_vectors_of_the_queries_where_there_are_any(finished: Path) -> None:
     vectors = find_query_vectors(read_result(finished / "results/t").manifest)
     assert vectors is not None
     assert vectors.shape == (114, 128)
     found = compare([finished / "results/t"]).with_groups().groups
     assert found is not None
-    assert "clusters of the vectors of the queries" in found.notes[0]
-
-
-def test_clusters_are_as_many_as_stand_apart_the_largest_first() -> None:
-    centres = np.eye(5)[[0] * 9 + [1] * 14 + [2] * 11]
-    points = centres + np.random.default_rng(0).normal(0, 0.05, centres.shape)
-    groups, silhouette = cluster(points, 6)
-    assert groups.tolist() == [2] * 9 + [0] * 14 + [1] * 11
-    assert silhouette > 0.8
+    assert "k-means over the vectors of the queries" in found.notes[0]
 
 
 def test_groups_by_a_number_have_about_as_many_queries_and_never_part_equal_ones() -> None:
@@ -160,10 +152,10 @@ def test_groups_by_a_number_have_about_as_many_queries_and_never_part_equal_ones
     assert by_number("length", np.array([4, 4]), name).names == ["4-4"]
 
 
-def test_a_collection_without_topics_or_differences_has_no_such_groups(place: Path) -> None:
+def test_a_collection_without_clusters_or_differences_has_no_such_groups(place: Path) -> None:
     from pipeline.results.cached import find_collection
 
     collection = find_collection(read_result(place / "results/whole").manifest)
     assert collection is not None
     few = collection.queries.ids.to_pylist()[:7]
-    assert "topic" not in {each.by for each in groupings_of(collection, few, None, 1)}
+    assert "cluster" not in {each.by for each in groupings_of(collection, few, None, 1)}

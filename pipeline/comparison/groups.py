@@ -1,26 +1,55 @@
-"""Comparison of results in groups of queries: where each is weak, and where two really differ."""
+"""Comparison in groups of queries: by k-means, by length, and by overlap with relevant passages."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
+from pipeline.comparison.pairs import Places, query_differences
 from pipeline.core.arrow import from_numpy
-from pipeline.core.display import p, rounded, signed, signed_interval
+from pipeline.core.display import cut, p, rounded, signed, signed_interval
 from pipeline.core.errors import InputError
-from pipeline.core.records import BoolArray, Collection, Float64
+from pipeline.core.records import Array, BoolArray, Collection, Float32, Float64, Int64
 from pipeline.core.table import Cell, Column, FilledColumn, Table, table_of
-from pipeline.metrics.group_tests import compare_with_rest, difference_tests, smallest_shown
+from pipeline.metrics.evaluation import row_numbers
+from pipeline.metrics.paired import compare_with_rest, difference_tests, smallest_shown
 from pipeline.metrics.statistics import shown_intervals
 from pipeline.results.cached import find_collection, find_query_vectors
 from pipeline.results.folder import SavedResult
-from pipeline.results.grouping import Grouping, groupings_of
 
 LEVEL = 0.05
 """A difference counts as shown where its corrected p is below this."""
+SEED = 0
+MOST_CLUSTERS = 8
+QUERIES_OF_A_CLUSTER = 12
+"""There are at most as many clusters as leave this number of queries to each, on average."""
+PARTS = 3
+"""Groups by a number, of about as many queries each."""
+WORD_DIMENSIONS = 50
+NAME_LENGTH = 40
+"""Characters of the query that names a cluster."""
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """One way to put every query into a group.
+
+    Attributes:
+        by: `cluster`, `length` or `overlap`.
+        names: Of the groups.
+        groups: int64 [queries], the group of each.
+        note: How the groups were made, as a sentence without its full stop; "" where the names say it.
+    """
+
+    by: str
+    names: list[str]
+    groups: Int64
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -55,7 +84,7 @@ class GroupDifference:
         p: Of the paired tests in the group, the larger one, not corrected; None for a group that is not
             tested.
         p_holm: The same by Holm's correction over all groups and pairs.
-        shown: Whether the two results really differ in the group: `p_holm` is below 5%.
+        shown: Whether the two results differ in the group: `p_holm` is below 5%.
         p_rest_holm: Of Welch's test of the group's difference against that of the rest, by Holm's correction.
     """
 
@@ -73,15 +102,7 @@ class GroupDifference:
 
 @dataclass(frozen=True)
 class Group:
-    """Some of the queries.
-
-    Attributes:
-        by: What the queries were grouped by; see `pipeline.results.grouping.Grouping`.
-        name: Of the group.
-        query_ids: Its queries.
-        means: Of each result.
-        differences: Of each pair.
-    """
+    """Some of the queries: what they were grouped by, and the results and pairs of results in them."""
 
     by: str
     name: str
@@ -108,26 +129,23 @@ class GroupComparison:
 
     @property
     def found(self) -> list[tuple[Group, GroupDifference]]:
-        """The groups where two results really differ, those first whose difference is unlike the rest's."""
+        """The groups where two results differ, those first whose difference is unlike the rest's."""
         pairs = [(group, each) for group in self.groups for each in group.differences if each.shown]
         return sorted(pairs, key=lambda pair: (not _below(pair[1].p_rest_holm), -abs(pair[1].difference)))
 
     def json(self) -> dict[str, Any]:
         """The part `groups` of what `compare --json` prints."""
-        return {
-            "notes": self.notes,
-            "smallest": self.smallest,
-            "groups": [asdict(group) for group in self.groups],
-        }
+        groups = [asdict(group) for group in self.groups]
+        return {"notes": self.notes, "smallest": self.smallest, "groups": groups}
 
     def tables(self) -> list[Table]:
         """The mean of each result in each group; and of several results, the groups where two differ."""
-        tables = [self.means_table()]
+        tables = [self._means_table()]
         if any(group.differences for group in self.groups):
-            tables.append(self.differences_table())
+            tables.append(self._differences_table())
         return tables
 
-    def means_table(self) -> Table:
+    def _means_table(self) -> Table:
         """A group a row: its queries, and the mean of each result."""
         names = [each.name for each in self.groups[0].means] if self.groups else []
         columns: list[FilledColumn] = [
@@ -145,8 +163,8 @@ class GroupComparison:
         notes = [f"{note[:1].upper()}{note[1:]}." for note in self.notes]
         return table_of(f"{self.measure} in groups of queries", columns, [*notes, marked])
 
-    def differences_table(self) -> Table:
-        """A group and a pair of results that really differ in it a row."""
+    def _differences_table(self) -> Table:
+        """A group and a pair of results that differ in it a row."""
         found = self.found
         columns: list[FilledColumn] = [
             (Column("group"), [group.name for group, _ in found]),
@@ -161,7 +179,7 @@ class GroupComparison:
         notes = [
             "p is the larger of the paired t-test and the randomization test in the group, corrected for "
             f"all {tested:,} tests of groups and pairs; groups of fewer than {self.smallest} queries are not "
-            "tested. The last column is p that the difference is that of the other queries."
+            "tested. The last column is p that this group does not differ from the rest."
         ]
         if not found:
             rows = [("no group shows a difference",)]
@@ -172,11 +190,9 @@ class GroupComparison:
 def compare_groups(
     sources: Sequence[SavedResult],
     names: Sequence[str],
-    pairs: Sequence[tuple[int, int]],
+    pairs: Places,
     measure: str,
-    query_ids: Sequence[str],
     values: Float64,
-    differences: Float64,
     rel: int,
 ) -> GroupComparison:
     """Group the queries, and compare results in each group.
@@ -186,14 +202,13 @@ def compare_groups(
         names: Their names.
         pairs: Positions of the results to compare.
         measure: What `values` holds.
-        query_ids: The queries.
-        values: float64 [queries, results].
-        differences: float64 [queries, pairs].
+        values: float64 [queries, results], in the order of the first result's queries.
         rel: The lowest grade that counts as relevant.
 
     Raises:
         InputError: The cache holds the collection of none of the results.
     """
+    query_ids = sources[0].query_ids
     groupings = _group(sources, query_ids, rel)
     rows = [
         (grouping.by, name, grouping.groups == number)
@@ -201,6 +216,7 @@ def compare_groups(
         for number, name in enumerate(grouping.names)
     ]
     inside = [row[2] for row in rows]
+    differences = query_differences(values, pairs)
     p_rest = compare_with_rest(values, inside)
     smallest = smallest_shown([int(chosen.sum()) for chosen in inside], len(pairs))
     tests = [*difference_tests(differences, inside, smallest), compare_with_rest(differences, inside)]
@@ -222,38 +238,149 @@ def compare_groups(
 
 def _group(sources: Sequence[SavedResult], query_ids: Sequence[str], rel: int) -> list[Grouping]:
     """The groupings of the queries, by the first collection and the first query vectors in the caches."""
-    collections = [find_collection(source.manifest) for source in sources]
-    own = [(source, each) for source, each in zip(sources, collections, strict=True) if each is not None]
-    if not own:
+    opened = [(source, find_collection(source.manifest)) for source in sources]
+    collection = next((each for _, each in opened if each is not None), None)
+    if collection is None:
         caches = sorted({str(source.manifest.config.get("cache")) for source in sources})
         raise InputError(
             f"groups of queries: the collection of the results is not in its cache ({', '.join(caches)})",
             allowed="results whose collection is in the cache",
             fix="run a config again, or start the command in the folder that holds the cache",
         )
-    collection = own[0][1]
-    texts = _texts(collection, query_ids)
-    others = [other for _, each in own[1:] if each and (other := _texts(each, query_ids)) != texts]
-    for source, each in own:
-        vectors = find_query_vectors(source.manifest)
-        if vectors is not None and each.queries.ids.equals(collection.queries.ids):
-            return groupings_of(collection, query_ids, vectors, rel, others)
-    return groupings_of(collection, query_ids, None, rel, others)
+    of_each = (
+        find_query_vectors(source.manifest)
+        for source, each in opened
+        if each is not None and each.queries.ids.equals(collection.queries.ids)
+    )
+    vectors = next((each for each in of_each if each is not None), None)
+    return groupings_of(collection, query_ids, vectors, rel)
 
 
-def _texts(collection: Collection, query_ids: Sequence[str]) -> list[str]:
+def groupings_of(
+    collection: Collection, query_ids: Sequence[str], vectors: Float32 | None, rel: int
+) -> list[Grouping]:
+    """All groupings of some queries that have more than one group.
+
+    Args:
+        collection: It has all the queries.
+        query_ids: The queries to group.
+        vectors: float32 [queries of the collection, d]; None takes the words of the queries instead.
+        rel: The lowest grade that counts as relevant.
+    """
     import pyarrow as pa
 
-    from pipeline.metrics.evaluation import row_numbers
-
     rows = row_numbers(pa.array(query_ids, pa.string()), collection.queries.ids)
-    texts: list[str] = collection.queries.texts.take(from_numpy(rows)).to_pylist()
-    return texts
+    texts = collection.queries.texts.take(from_numpy(rows)).to_pylist()
+    word_lists = [words_of(text) for text in texts]
+    lengths = np.array([len(words) for words in word_lists])
+    overlaps = _overlaps(collection, word_lists, _relevant_rows(collection, rows, rel))
+    found = [
+        _clusters(texts, None if vectors is None else vectors[rows]),
+        by_number(
+            "length", lengths, lambda low, high: f"{_span(low, high)} {'word' if high == 1 else 'words'}"
+        ),
+        by_number(
+            "overlap",
+            overlaps,
+            lambda low, high: f"{_span(low, high)}% of its words in the relevant passages",
+        ),
+    ]
+    return [each for each in found if each is not None and len(each.names) > 1]
+
+
+def by_number(by: str, values: Array, name: Callable[[float, float], str]) -> Grouping:
+    """Groups of about as many queries each, by a number; equal numbers are in the same group.
+
+    Args:
+        by: What the number is.
+        values: [queries].
+        name: Names a group, from its lowest and its highest number.
+    """
+    edges = np.quantile(values, np.arange(1, PARTS) / PARTS, method="inverted_cdf")
+    _, groups = np.unique(np.searchsorted(np.unique(edges), values), return_inverse=True)
+    names = [
+        name(values[groups == group].min(), values[groups == group].max())
+        for group in range(groups.max() + 1)
+    ]
+    return Grouping(by, names, groups.astype(np.int64))
+
+
+def _clusters(texts: Sequence[str], vectors: Float32 | None) -> Grouping | None:
+    """Groups by scikit-learn's k-means, the largest first, each named by the query nearest to its centre."""
+    from sklearn.cluster import KMeans
+
+    space = "the vectors of the queries" if vectors is not None else "tf-idf of the words of the queries"
+    points = _word_vectors(texts) if vectors is None else vectors / _lengths(vectors)
+    number = min(MOST_CLUSTERS, len(points) // QUERIES_OF_A_CLUSTER, len(np.unique(points, axis=0)))
+    if number < 2:
+        return None
+    made = KMeans(number, n_init=4, random_state=SEED).fit(points)
+    order = np.argsort(-np.bincount(made.labels_, minlength=number), kind="stable")
+    nearest = made.transform(points).argmin(axis=0)[order].tolist()
+    names = [f"{place}: {cut(texts[query], NAME_LENGTH)}" for place, query in enumerate(nearest, 1)]
+    groups: Int64 = np.argsort(order)[made.labels_].astype(np.int64)
+    note = f"a cluster, of k-means over {space}, is named by the query at its centre"
+    return Grouping("cluster", names, groups, note)
+
+
+def _word_vectors(texts: Sequence[str]) -> Float64:
+    """float64 [texts, d] of length 1: tf-idf of words, reduced by singular value decomposition."""
+    from sklearn.decomposition import TruncatedSVD
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    if len({word for text in texts for word in words_of(text)}) < 3:
+        return np.zeros((len(texts), 1))
+    weights = TfidfVectorizer(analyzer=words_of).fit_transform(texts)
+    dimensions = min(WORD_DIMENSIONS, *(size - 1 for size in weights.shape))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of a variance of 0, where all texts are equal
+        points: Float64 = TruncatedSVD(dimensions, random_state=SEED).fit_transform(weights)
+    return points / _lengths(points)
+
+
+def _overlaps(
+    collection: Collection, word_lists: Sequence[Sequence[str]], relevant: Sequence[Int64]
+) -> Float64:
+    """Percent of a query's distinct words that occur in a relevant passage, mean over those passages."""
+    wanted = np.unique(np.concatenate([*relevant, np.zeros(0, np.int64)]))
+    wanted = wanted[wanted < len(collection.passages)]
+    texts = collection.passages.texts.take(from_numpy(wanted)).to_pylist()
+    words = {row: set(words_of(text)) for row, text in zip(wanted.tolist(), texts, strict=True)}
+    shares = []
+    for query, passages in zip(word_lists, relevant, strict=True):
+        asked = set(query)
+        standing = [len(asked & words[row]) for row in passages.tolist() if row in words]
+        shares.append(np.mean(standing) / len(asked) if asked and standing else 0.0)
+    percent: Float64 = np.round(100 * np.array(shares))
+    return percent
+
+
+def _relevant_rows(collection: Collection, rows: Int64, rel: int) -> list[Int64]:
+    """The passages that are relevant to each query."""
+    qrels = collection.qrels
+    is_relevant = qrels.grades >= rel
+    queries, passages = qrels.queries[is_relevant], qrels.passages[is_relevant]
+    first, last = np.searchsorted(queries, rows), np.searchsorted(queries, rows, side="right")
+    return [passages[start:stop] for start, stop in zip(first, last, strict=True)]
+
+
+def _lengths(vectors: Float32 | Float64) -> Float64:
+    lengths: Float64 = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.where(lengths > 0, lengths, 1)
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a text, in lower case: runs of letters, digits and underscores."""
+    return re.findall(r"\w+", text.lower())
+
+
+def _span(low: float, high: float) -> str:
+    return f"{low:.0f}" if low == high else f"{low:.0f} to {high:.0f}"
 
 
 def _figures(values: Float64, inside: BoolArray) -> list[tuple[float, float | None, float | None, float]]:
     """For each column the mean inside, the ends of its interval, and the mean outside."""
-    intervals = [interval or (None, None) for interval in shown_intervals(values[inside])]
+    intervals = [interval or (None, None) for interval in shown_intervals([values[inside]])]
     means, rest = values[inside].mean(axis=0).tolist(), values[~inside].mean(axis=0).tolist()
     return [(mean, *ends, other) for mean, ends, other in zip(means, intervals, rest, strict=True)]
 

@@ -1,0 +1,275 @@
+"""Whether a result is as good as a baseline: a verdict for a build server.
+
+gate(read_suite_result("results/new"), read_baseline(Path("baseline.json")), ["ndcg@10"]).verdict
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from math import inf, isfinite
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import ValidationError
+
+from pipeline.comparison.inputs import check, choose_measures, names_of, strata_of
+from pipeline.comparison.pairs import query_differences
+from pipeline.core.display import counted, p, signed, signed_interval
+from pipeline.core.errors import InputError
+from pipeline.core.table import Cell, Column, Displayed, FilledColumn, Table, table_of
+from pipeline.metrics.bootstrap import noninferiority
+from pipeline.metrics.corrections import holm
+from pipeline.metrics.power import queries_to_decide
+from pipeline.metrics.statistics import MIN_QUERIES, estimate, gate_decides, shown_intervals
+from pipeline.results.folder import SavedResult
+from pipeline.results.records import Manifest, Metrics
+from pipeline.results.suite_folder import SavedSuite, read_suite_result
+from pipeline.storage import whole_files
+
+Verdict = Literal["pass", "fail", "undecided"]
+EXIT_CODES: dict[Verdict, int] = {"pass": 0, "fail": 3, "undecided": 4}
+MARGIN, ALPHA = 0.01, 0.05
+FORMAT = 1
+"""Of the file of a baseline."""
+
+
+@dataclass(frozen=True)
+class GatedMeasure:
+    """The verdict on one measure.
+
+    Attributes:
+        difference: Mean of the result minus mean of the baseline; of suites, of macro means.
+        ci_low, ci_high: Ends of its t interval of 1 - 2 alpha; None where none is shown.
+        margin: How far below the baseline the result may be.
+        p_not_worse: One-sided p against "the result is `margin` or more below", by Holm's correction over
+            the measures.
+        verdict: "pass" where that is below alpha, "fail" where the opposite is shown, else "undecided".
+        queries: How many were judged, in all collections.
+        queries_needed: Of an undecided measure: with how many queries the difference, were it the true one,
+            would be decided in 80% of cases; None where none would do, and where it is decided.
+    """
+
+    measure: str
+    difference: float
+    ci_low: float | None
+    ci_high: float | None
+    margin: float
+    p_not_worse: float
+    verdict: Verdict
+    queries: int
+    queries_needed: int | None
+
+
+@dataclass(frozen=True, repr=False)
+class Gate(Displayed):
+    """Verdicts on the measures of a result, and on the whole."""
+
+    result: str
+    baseline: str
+    measures: list[GatedMeasure]
+    alpha: float = ALPHA
+
+    @property
+    def verdict(self) -> Verdict:
+        """Fail if anything fails; else undecided if anything is; else pass."""
+        found = {each.verdict for each in self.measures}
+        return "fail" if "fail" in found else "undecided" if "undecided" in found else "pass"
+
+    @property
+    def message(self) -> str:
+        """What the verdict means, in a sentence; how many queries an undecided one takes."""
+        if self.verdict == "pass":
+            return f"pass: {self.result} is as good as {self.baseline}, within the margin"
+        of_verdict = [each for each in self.measures if each.verdict == self.verdict]
+        named = ", ".join(each.measure for each in of_verdict)
+        if self.verdict == "fail":
+            return f"fail: {self.result} is worse than {self.baseline} in {named}"
+        needed = [each.queries_needed for each in of_verdict]
+        if None in needed:
+            return (
+                f"undecided: {named} of {self.result} is so near the margin below {self.baseline} "
+                "that no number of queries would decide"
+            )
+        most = max(number for number in needed if number is not None)
+        return (
+            f"undecided: {counted(self.measures[0].queries, 'query', 'queries')} are too few for "
+            f"{named}; about {most:,} would decide with 80% power, if the difference stays so"
+        )
+
+    def json(self) -> dict[str, Any]:
+        """The document that `gate --json` prints."""
+        measures = [asdict(each) for each in self.measures]
+        return {
+            "measures": measures, "verdict": self.verdict, "result": self.result, "baseline": self.baseline,
+        }  # fmt: skip
+
+    def tables(self) -> list[Table]:
+        """A measure a row."""
+        measures = self.measures
+        figures = {
+            "difference": [Cell(signed(each.difference), each.difference) for each in measures],
+            f"{1 - 2 * self.alpha:.0%} interval": [
+                Cell(signed_interval(each.ci_low, each.ci_high), each.ci_low) for each in measures
+            ],
+            "margin": [Cell(f"{each.margin:g}", each.margin) for each in measures],
+            "p": [Cell(p(each.p_not_worse), each.p_not_worse) for each in measures],
+            "queries": [Cell(f"{each.queries:,}", each.queries) for each in measures],
+            "needed": [
+                Cell("" if each.queries_needed is None else f"{each.queries_needed:,}", each.queries_needed)
+                for each in measures
+            ],
+        }
+        columns: list[FilledColumn] = [
+            (Column("measure"), [each.measure for each in measures]),
+            (Column("verdict"), [each.verdict for each in measures]),
+            *((Column(name, "right", "never"), cells) for name, cells in figures.items()),
+        ]
+        title = f"{self.result} against {self.baseline}"
+        return [table_of(title, columns, [f"{self.message}.", LEGEND])]
+
+
+LEGEND = (
+    "p is one-sided, against being worse by the margin or more: the larger of the t-test's and the paired "
+    "bootstrap's, by Holm's correction over the measures."
+)
+
+
+def gate(
+    result: SavedSuite,
+    baseline: SavedSuite,
+    measures: Sequence[str] = (),
+    margin: float = MARGIN,
+    alpha: float = ALPHA,
+) -> Gate:
+    """Whether a result is no more than a margin below a baseline, measure by measure.
+
+    Args:
+        result: The result, of one collection or of a suite, whose macro means are compared.
+        baseline: What it is compared with.
+        measures: Names of measures that both have; none takes the baseline's first that both have.
+        margin: How far below the baseline a mean may be.
+        alpha: Significance level: the probability, at most, of passing a result that is worse by the margin,
+            over all measures together.
+
+    Raises:
+        InputError: They were scored on other queries or judgments, a measure is not in both, or a setting is
+            out of range.
+    """
+    for value, name, low, high, allowed in (
+        (margin, "--margin", 0, inf, "0 or more"),
+        (alpha, "--alpha", 1e-6, 0.5, "a share from 0.000001 to 0.5"),
+    ):
+        if not low <= value <= high or not isfinite(value):
+            raise InputError(f"{name} {value}", allowed=allowed)
+    both = [baseline, result]
+    names = names_of(both)
+    check(both, names)
+    chosen = choose_measures(both, names, measures)
+    weights = baseline.weights
+    by_measure = [
+        [query_differences(values, [(1, 0)]) for values in strata_of(both, measure)] for measure in chosen
+    ]
+    strata = [np.hstack(columns) for columns in zip(*by_measure, strict=True)]
+    made = estimate(strata, weights)
+    intervals = shown_intervals(strata, weights, 1 - 2 * alpha)
+    decides = gate_decides(strata, weights)
+    tests = noninferiority(strata, np.full(len(chosen), margin), weights)
+    p_not_worse, p_worse = map(holm, tests)
+    queries = sum(map(len, strata))
+    gated = []
+    for i, measure in enumerate(chosen):
+        verdict: Verdict = "undecided"
+        if decides[i] and min(p_not_worse[i], p_worse[i]) < alpha:
+            verdict = "pass" if p_not_worse[i] < alpha else "fail"
+        needed = inf
+        if verdict == "undecided":
+            needed = queries_to_decide(
+                [values[:, i : i + 1] for values in strata], margin, alpha / len(chosen), weights
+            )
+        gated.append(
+            GatedMeasure(
+                measure=measure,
+                difference=float(made.means[i]),
+                ci_low=(intervals[i] or (None, None))[0],
+                ci_high=(intervals[i] or (None, None))[1],
+                margin=margin,
+                p_not_worse=float(p_not_worse[i]),
+                verdict=verdict,
+                queries=queries,
+                queries_needed=max(int(needed), MIN_QUERIES, queries + 1) if isfinite(needed) else None,
+            )
+        )
+    return Gate(names[1], names[0], gated, alpha)
+
+
+def write_baseline(suite: SavedSuite, measures: Sequence[str], file: Path) -> None:
+    """Write what a gate needs of a result as one JSON file: values per query, and what it was scored by.
+
+    Args:
+        suite: The result, of one collection.
+        measures: Those to keep; none keeps all.
+        file: The file to write; it is replaced as a whole.
+
+    Raises:
+        InputError: The result is of a suite, or lacks a measure.
+    """
+    if suite.record:
+        raise InputError(
+            "--write-baseline with a suite",
+            allowed="--write-baseline with a result of one collection",
+            fix="leave it out; the folder of a suite is its own baseline",
+        )
+    measures = choose_measures([suite], [suite.name], measures) if measures else suite.measures
+    result = suite.results[""]
+    columns = [result.measures.index(measure) for measure in measures]
+    evaluate = result.manifest.recipes.get("evaluate", {})
+    scored_by = {
+        name: evaluate[name] for name in ("qrels", "ignore_identical_ids", "ignored") if name in evaluate
+    }
+    document: dict[str, Any] = {
+        "benchmarco_baseline": FORMAT,
+        "name": result.record.name,
+        "queries": result.record.queries,
+        "passages": result.record.passages,
+        "metrics": {measure: result.record.metrics[measure] for measure in measures},
+        "stages": [],
+        "scored_by": scored_by,
+        "query_ids": result.query_ids,
+        "values": dict(zip(measures, result.values[:, columns].T.tolist(), strict=True)),
+    }
+    whole_files.write_whole(file, (json.dumps(document, ensure_ascii=False) + "\n").encode())
+
+
+def read_baseline(path: Path) -> SavedSuite:
+    """Read a baseline: a result folder, or a file that `write_baseline` wrote.
+
+    Raises:
+        InputError: It is neither.
+    """
+    if not path.is_file():
+        return read_suite_result(path)
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        if document.pop("benchmarco_baseline") != FORMAT:
+            raise ValueError("it was written by another version")
+        query_ids, by_measure = document.pop("query_ids"), document.pop("values")
+        manifest = {"recipes": {"evaluate": document.pop("scored_by")}}
+        values = np.array([by_measure[name] for name in by_measure], dtype=np.float64).T
+        record = Metrics.model_validate(document)
+        if values.shape != (record.queries, len(record.metrics)) or len(set(query_ids)) != record.queries:
+            raise ValueError(f"it has values of {len(query_ids)} queries, and counts {record.queries}")
+        if not np.isfinite(values).all() or list(by_measure) != list(record.metrics):
+            raise ValueError("its values are not those of its measures")
+        return SavedSuite.of_one(
+            SavedResult(path, record, Manifest.model_validate(manifest), query_ids, list(by_measure), values)
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, ValidationError) as error:
+        what = "has no " + str(error) if isinstance(error, KeyError) else str(error).splitlines()[0]
+        raise InputError(
+            f"{path} is no baseline: {what}",
+            allowed="a result folder, or a file written by benchmarco gate --write-baseline",
+            fix="write it again from the result",
+        ) from None

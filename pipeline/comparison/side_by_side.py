@@ -1,0 +1,343 @@
+"""Results side by side, computed from their folders alone: intervals, paired tests, ranks and cost.
+
+comparison = compare(["results/fp32", "results/bf16"], "ndcg@10")
+comparison.pairs[0].p_holm
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from math import inf
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pipeline.comparison import Correction, tables
+from pipeline.comparison.inputs import (
+    check,
+    choose_measures,
+    names_of,
+    read_all,
+    shared_measures,
+    strata_of,
+)
+from pipeline.comparison.notes import notes_of
+from pipeline.comparison.pairs import Pair, Places, compare_pairs, tested_pairs
+from pipeline.comparison.tables import Entry
+from pipeline.core.errors import InputError
+from pipeline.core.records import Float64
+from pipeline.core.table import Column, Displayed, Table
+from pipeline.metrics.corrections import compact_letters, rank_intervals
+from pipeline.metrics.names import parse_measure
+from pipeline.metrics.paired import SAME
+from pipeline.metrics.statistics import Strata, estimate, shown_intervals
+from pipeline.results.chunk_table import chunk_table
+from pipeline.results.folder import SavedResult
+from pipeline.results.records import Metrics
+from pipeline.results.suite_folder import SavedSuite
+
+if TYPE_CHECKING:
+    from pipeline.comparison.groups import GroupComparison
+
+OF_BOTH = ("name", "mean", "ci_low", "ci_high", "queries", "letters")
+OF_ONE = ("passages_per_second", "queries_per_second", "index_bytes", "seconds", "rank_low", "rank_high")
+OF_SUITES = ("rank", "rank_low", "rank_high", "best", "by_collection", "seconds")
+"""Attributes of `Entry` in the JSON form, of results of one collection and of suites."""
+
+
+@dataclass(frozen=True, repr=False)
+class Comparison(Displayed):
+    """Results side by side, by one measure.
+
+    Attributes:
+        measure: The measure.
+        results: In the order given.
+        pairs: Every two of them, the earlier one as `a`; with a baseline, each of the others as `a` and the
+            baseline as `b`.
+        notes: What to know before trusting it, a sentence each: other passages, other hardware.
+        measures: Those that all results have, on every collection.
+        strata: For each collection float64 [queries, results], in the first result's order.
+        suites: The results as read, in the order given; not part of the JSON form.
+        baseline: The name of the result that the others are tested against; None where all pairs are tested.
+        correction: The correction that decides which differences are shown.
+        margin: Within which pairs were tested for equivalence; None where they were not.
+        groups: The same in groups of queries; None where that was not asked for.
+    """
+
+    measure: str
+    results: list[Entry]
+    pairs: list[Pair]
+    notes: list[str]
+    measures: list[str]
+    strata: Strata
+    suites: list[SavedSuite]
+    baseline: str | None = None
+    correction: Correction = Correction.both
+    margin: float | None = None
+    groups: GroupComparison | None = None
+
+    @property
+    def of_suites(self) -> bool:
+        """Whether the results are of suites, and not of one collection."""
+        return self.suites[0].record is not None
+
+    @property
+    def collections(self) -> tuple[str, ...]:
+        """The names of the collections."""
+        return self.suites[0].collections
+
+    @property
+    def sources(self) -> list[SavedResult]:
+        """The results of the first collection, which is the only one unless they are of suites."""
+        return [suite.results[self.collections[0]] for suite in self.suites]
+
+    @property
+    def query_ids(self) -> list[str]:
+        """The queries of the first collection."""
+        return self.sources[0].query_ids
+
+    @property
+    def values(self) -> Float64:
+        """float64 [queries, results]: the measure on the first collection, query by query."""
+        return self.strata[0]
+
+    def tables(self) -> list[Table]:
+        """The leaderboard, the pairs of several results, collections or chunks, and groups of queries."""
+        shown = [tables.leaderboard(self.measure, self.results, self.suites[0].groups)]
+        if self.pairs:
+            shown.append(tables.pair_table(self.measure, self.pairs, self.correction))
+        if self.pairs and self.of_suites:
+            shown.append(tables.each_collection(self.measure, self.pairs))
+        notes = [*shown[-1].notes, *(f"Note: {note}." for note in self.notes)]
+        shown[-1] = replace(shown[-1], notes=notes)
+        cut = self.chunk_table()
+        return [*shown, *([cut] if cut else []), *(self.groups.tables() if self.groups else [])]
+
+    def chunk_table(self) -> Table | None:
+        """The results of one collection by how their passages were cut; None if none were."""
+        if self.of_suites:
+            return None
+        names = [entry.name for entry in self.results]
+        return chunk_table(self.measure, names, [source.record for source in self.sources])
+
+    def figures(self) -> Table:
+        """Every figure in full precision, for CSV: a row per result and per pair, and for each collection.
+
+        The column `against` holds the second result of a pair; `collection` is empty in rows of macro means;
+        `value` is a mean, or the difference of a pair.
+        """
+        rows: list[dict[str, Any]] = []
+        for entry in self._entries():
+            by_collection = entry.pop("by_collection", {})
+            rows.append(entry)
+            rows += [
+                {"name": entry["name"], "collection": name, "mean": mean}
+                for name, mean in by_collection.items()
+            ]
+        for pair in map(asdict, self.pairs):
+            alone = pair.pop("collections")
+            rows += [pair, *({"a": pair["a"], "b": pair["b"], **each} for each in alone)]
+        # a result's mean and a pair's difference share a column
+        renamed = {"mean": "value", "difference": "value", "a": "name", "b": "against"}
+        named = [{renamed.get(key, key): value for key, value in row.items()} for row in rows]
+        first = ["name", "against", *(["collection"] if self.of_suites else [])]
+        keys = dict.fromkeys([*first, *(key for row in named for key in row)])
+        cells = [["" if row.get(key) is None else str(row[key]) for key in keys] for row in named]
+        columns = [Column("measure"), *map(Column, keys)]
+        return Table("", columns, [[self.measure, *row] for row in cells])
+
+    def _entries(self) -> list[dict[str, Any]]:
+        keys = (*OF_BOTH, *(OF_SUITES if self.of_suites else OF_ONE))
+        return [{key: getattr(entry, key) for key in keys} for entry in self.results]
+
+    def json(self) -> dict[str, Any]:
+        """The document that `compare --json` prints."""
+        pairs = [asdict(pair) for pair in self.pairs]
+        if not self.of_suites:
+            pairs = [{key: value for key, value in pair.items() if key != "collections"} for pair in pairs]
+        suite = {"collections": list(self.collections), "groups": self.suites[0].groups}
+        document = {
+            "measure": self.measure,
+            **(suite if self.of_suites else {}),
+            "results": self._entries(),
+            "pairs": pairs,
+            "notes": self.notes,
+            "measures": self.measures,
+            "baseline": self.baseline,
+            "correction": self.correction.value,
+        }
+        if self.of_suites:
+            return document
+        return {
+            **document,
+            "margin": self.margin,
+            **({"groups": self.groups.json()} if self.groups else {}),
+        }
+
+    def with_groups(self) -> Comparison:
+        """The same comparison with `groups`.
+
+        Raises:
+            InputError: The results are of suites, or the cache holds the collection of none of them.
+        """
+        from pipeline.comparison.groups import compare_groups  # heavy, and not needed without groups
+
+        if self.of_suites:
+            raise InputError(
+                "--groups with a suite",
+                allowed="results of one collection, whose queries are grouped",
+                fix="name the folder of a collection inside the suite",
+            )
+        names = [entry.name for entry in self.results]
+        places = [(names.index(pair.a), names.index(pair.b)) for pair in self.pairs]
+        rel = int(parse_measure(self.measure).settings.get("rel", 1))
+        groups = compare_groups(self.sources, names, places, self.measure, self.values, rel)
+        return replace(self, groups=groups)
+
+
+def compare(
+    folders: Sequence[PathLike[str] | str],
+    measure: str | None = None,
+    baseline: PathLike[str] | str | None = None,
+    correction: Correction = Correction.both,
+    margin: float | None = None,
+    qrels: PathLike[str] | str | None = None,
+) -> Comparison:
+    """Compare finished results.
+
+    Args:
+        folders: Result folders, results of `run_benchmark`, or TREC run files of one collection; or folders
+            of one suite; one or more.
+        measure: A measure that all of them have; None takes the first one's first such.
+        baseline: The result that the others are tested against, and only against it: one of the folders, or
+            another, which is put before them, or the name of one of the results. None tests every pair.
+        correction: What decides which differences are shown.
+        margin: Within which two results count as equally good; None tests none.
+        qrels: The judgments that run files are scored by. Not of suites.
+
+    Returns:
+        Of suites a comparison of their macro means, and of each collection; see docs/suites.md.
+
+    Raises:
+        InputError: A folder has no complete result, the results were scored on different queries or by
+            different judgments, the measure is not in all of them, or some are suites and some are not.
+    """
+    suites, place = read_all(folders, baseline, qrels, measure)
+    return compare_suites(suites, measure, place, correction, margin)
+
+
+def compare_suites(
+    suites: Sequence[SavedSuite],
+    measure: str | None = None,
+    baseline: int | None = None,
+    correction: Correction = Correction.both,
+    margin: float | None = None,
+) -> Comparison:
+    """Compare results that have been read; otherwise like `compare`. `baseline` is a position among them."""
+    if margin is not None and not 0 < margin < inf:
+        raise InputError(f"--margin {margin}", allowed="a number above 0, such as 0.01")
+    names = names_of(suites)
+    check(suites, names)
+    (chosen,) = choose_measures(suites, names, [measure] if measure else [])
+    strata = strata_of(suites, chosen)
+    places = tested_pairs(len(suites), baseline)
+    pairs = compare_pairs(
+        names, suites[0].collections, strata, suites[0].weights, places, correction, margin
+    )  # fmt: skip
+    # letters and ranks need a test of every two; the correction bh bounds no chance of a wrong rank
+    every_two = baseline is None
+    means = [suite.results[""].record.metrics[chosen] for suite in suites if suite.record is None]
+    means = means or estimate(strata, suites[0].weights).means.tolist()
+    letters = _letters(means, places, pairs) if every_two else None
+    ranks = _ranks(len(suites), places, pairs) if every_two and correction is not Correction.bh else None
+    return Comparison(
+        measure=chosen,
+        results=_entries(suites, names, means, strata, letters, ranks),
+        pairs=pairs,
+        notes=notes_of(suites, names, chosen, places, pairs),
+        measures=shared_measures(suites),
+        strata=strata,
+        suites=list(suites),
+        baseline=None if baseline is None else names[baseline],
+        correction=correction,
+        margin=margin,
+    )
+
+
+def _letters(means: Sequence[float], places: Places, pairs: Sequence[Pair]) -> list[str]:
+    return compact_letters(
+        means, [place for place, pair in zip(places, pairs, strict=True) if pair.shown]
+    )  # fmt: skip
+
+
+def _ranks(results: int, places: Places, pairs: Sequence[Pair]) -> list[tuple[int, int]]:
+    shown = [(place, pair.difference) for place, pair in zip(places, pairs, strict=True) if pair.shown]
+    return rank_intervals(results, [(a, b) if difference > 0 else (b, a) for (a, b), difference in shown])
+
+
+def _entries(
+    suites: Sequence[SavedSuite],
+    names: Sequence[str],
+    means: Sequence[float],
+    strata: Strata,
+    letters: Sequence[str] | None,
+    ranks: Sequence[tuple[int, int]] | None,
+) -> list[Entry]:
+    """The results; `letters` and `ranks` are None where not every two were tested."""
+    collections = suites[0].collections
+    intervals = shown_intervals(strata, suites[0].weights)
+    by_collection = np.stack([values.mean(axis=0) for values in strata])
+    best = (by_collection >= by_collection.max(axis=1, keepdims=True) - SAME).sum(axis=0)
+    entries = []
+    for i, suite in enumerate(suites):
+        costs = [cost(result.record) for result in suite.results.values()]
+        passages_per_second, queries_per_second, index_bytes, _ = costs[0]
+        if suite.record:
+            passages_per_second = queries_per_second = index_bytes = None
+        seconds = [each[3] for each in costs if each[3] is not None]
+        entries.append(
+            Entry(
+                name=names[i],
+                mean=means[i],
+                ci_low=(intervals[i] or (None, None))[0],
+                ci_high=(intervals[i] or (None, None))[1],
+                queries=sum(map(len, strata)),
+                letters=letters[i] if letters else None,
+                rank=1 + sum(other > means[i] for other in means),
+                rank_low=ranks[i][0] if ranks else None,
+                rank_high=ranks[i][1] if ranks else None,
+                best=int(best[i]),
+                by_collection=dict(zip(collections, by_collection[:, i].tolist(), strict=True)),
+                passages_per_second=passages_per_second,
+                queries_per_second=queries_per_second,
+                index_bytes=index_bytes,
+                seconds=sum(seconds) if seconds else None,
+            )
+        )
+    return entries
+
+
+def cost(record: Metrics) -> tuple[float | None, float | None, int | None, float | None]:
+    """Passages and queries per second, bytes of the index, seconds; None where they were not measured.
+
+    Where there is no index, the bytes are those of what is searched, the stored passages.
+    """
+    seconds = [row.seconds for row in record.all_stages if row.seconds is not None]
+    encoded = _rate(record, "passages", "index")
+    answered = _rate(record, "queries", "search")
+    for section in record.sections:
+        encoded, answered = section.speeds(encoded, answered, record.passages)
+    size = record.stage("index").bytes or record.stage("passages").bytes
+    return encoded, answered, size, sum(seconds) if seconds else None
+
+
+def _rate(record: Metrics, first: str, then: str) -> float | None:
+    """Items per second through two stages, one after the other; the second may not have been needed.
+
+    A run that finished what others began, and found nothing left to do, timed nothing: its rate is unknown.
+    """
+    rows = [record.stage(first), record.stage(then)]
+    rates = [row.items_per_second for row in rows if row is rows[0] or row.seconds is not None]
+    return 1 / sum(1 / rate for rate in rates if rate) if all(rates) else None

@@ -1,0 +1,245 @@
+"""Entries and tables of a comparison: the leaderboard, the pairs, and the pairs on each collection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pipeline.comparison import Correction
+from pipeline.comparison.pairs import Pair
+from pipeline.core.display import counted, decimal, interval, p, rate, rounded, signed, size
+from pipeline.core.table import NO_INTERVAL, SOFT_HYPHEN, Cell, Column, FilledColumn, Table, table_of
+from pipeline.metrics.randomization import PERMUTATIONS
+from pipeline.results.tables import GROUPED, MACRO, NO_MACRO_INTERVAL
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One result.
+
+    Attributes:
+        name: Of the benchmark; with a part of its path where two have the same.
+        mean: Of the measure, as in `metrics.json`; of a suite the macro mean, as in `suite.json`.
+        ci_low, ci_high: Ends of the mean's 95% interval; None where none is shown.
+        queries: How many were judged, in all collections together.
+        letters: Two results that share a letter were not shown to differ; "a" goes with the highest mean.
+            None with a baseline, as not every two are tested.
+        rank: Among the results, by mean.
+        rank_low, rank_high: The best and the worst rank that it may have, of as many as there are results;
+            see `pipeline.metrics.corrections.rank_intervals`. None where not every two are tested, and with
+            the correction `bh`.
+        best: On how many collections its mean is the highest.
+        by_collection: The mean on each collection.
+        passages_per_second: Encoded and then indexed, loading the model not counted; None where the run that
+            finished the encoding found all of it done by interrupted ones, and for suites.
+        queries_per_second: Encoded and then searched, likewise.
+        index_bytes: Size of the index on disk; None for suites.
+        seconds: Of all stages, in the runs that finished them: what it costs with an empty cache, unless a
+            run was interrupted and resumed.
+    """
+
+    name: str
+    mean: float
+    ci_low: float | None
+    ci_high: float | None
+    queries: int
+    letters: str | None
+    rank: int
+    rank_low: int | None
+    rank_high: int | None
+    best: int
+    by_collection: dict[str, float]
+    passages_per_second: float | None
+    queries_per_second: float | None
+    index_bytes: int | None
+    seconds: float | None
+
+
+COST: dict[str, tuple[str, Callable[[Any], str], str]] = {
+    "passages/s": (
+        "passages_per_second",
+        rate,
+        "passages encoded and indexed per second, without the time to load the model",
+    ),
+    "queries/s": ("queries_per_second", rate, "queries encoded and searched per second"),
+    "index": ("index_bytes", size, "size on disk"),
+    "seconds": (
+        "seconds",
+        lambda value: decimal(value, 1),
+        "time of all stages, each in the run that completed it",
+    ),
+}
+"""Attribute of `Entry`, how it is written, and what it is."""
+GROUPS = "Results that share a letter under 'group' were not shown to differ."
+RANKS = "'rank' is what a result may have among these, with 95% for all at once."
+SUITE_RANKS = (
+    "'rank' is by macro mean, and beside it the ranks that the tests of all pairs leave possible. 'best' "
+    "counts the collections on which a result has the highest mean."
+)
+
+
+def leaderboard(measure: str, entries: Sequence[Entry], groups: Mapping[str, str]) -> Table:
+    """A result a row: how good it is, and what it costs or its mean on every collection.
+
+    `groups` has the group of each collection that is in one. Columns that are empty in all rows are left out.
+    """
+    several = len(entries) > 1
+    collections = list(entries[0].by_collection)
+    of_suites = collections != [""]
+    columns: list[FilledColumn] = [
+        (Column("result", least=8), [entry.name for entry in entries]),
+        (
+            Column(MACRO if of_suites else "mean", "right", "never"),
+            _best([entry.mean for entry in entries]),
+        ),
+        (
+            Column("95% interval", "right", "never"),
+            [Cell(interval(entry.ci_low, entry.ci_high), entry.ci_low) for entry in entries],
+        ),
+        (Column("group", wrap="never"), [(entry.letters or "") if several else "" for entry in entries]),
+        (
+            Column("rank", "right", "never"),
+            [_rank(entry, of_suites) if several else "" for entry in entries],
+        ),
+    ]
+    queries = counted(entries[0].queries, "query", "queries")
+    if of_suites:
+        counts = [Cell(str(entry.best), entry.best) if several else "" for entry in entries]
+        columns.append((Column("best", "right", "never", hint="collections with the highest mean"), counts))
+        columns.append(
+            (
+                Column("seconds", "right", "never", hint="time of all stages of all collections"),
+                [Cell(decimal(entry.seconds, 1), entry.seconds) for entry in entries],
+            )
+        )
+        for name in collections:
+            cells = _best([entry.by_collection[name] for entry in entries])
+            columns.append((Column(name, "right", "never", section="by collection"), cells))
+        queries = f"{counted(len(collections), 'collection')}, {queries}"
+    else:
+        for name, (attribute, written, hint) in COST.items():
+            values = [getattr(entry, attribute) for entry in entries]
+            column = Column(name, "right", "never", section="cost", hint=hint)
+            columns.append((column, [Cell(written(value), value) for value in values]))
+    notes = [GROUPS] if several and entries[0].letters else []
+    if several and (of_suites or entries[0].rank_low):
+        notes.append(SUITE_RANKS if of_suites else RANKS)
+    if any(entry.ci_low is None for entry in entries):
+        notes.append(NO_MACRO_INTERVAL if of_suites else NO_INTERVAL)
+    if groups:
+        notes.append(GROUPED.format(", ".join(sorted(set(groups.values())))))
+    return table_of(f"{measure} over {queries}", columns, notes)
+
+
+def _best(values: Sequence[float]) -> list[Cell]:
+    highest = rounded(max(values))
+    return [Cell(rounded(value), value, strong=rounded(value) == highest) for value in values]
+
+
+def _rank(entry: Entry, of_suites: bool) -> str:
+    """The ranks that a result may have; of a suite after its rank by macro mean."""
+    if entry.rank_low is None:
+        return Cell(str(entry.rank), entry.rank) if of_suites else ""
+    if of_suites:
+        return Cell(f"{entry.rank} ({entry.rank_low} to {entry.rank_high})", entry.rank)
+    same = entry.rank_low == entry.rank_high
+    return Cell(f"{entry.rank_low}" if same else f"{entry.rank_low} to {entry.rank_high}", entry.rank_low)
+
+
+FEW = 100
+"""Up to this number of queries, tables have Wilcoxon's p."""
+TESTS = (
+    f"The p-values are two-sided and paired: of the t-test, of {PERMUTATIONS:,} randomizations, and both "
+    "corrected for the number of pairs, the t-test's by Holm, the randomization's by MaxT. An interval "
+    "beside a difference is of that pair alone; '[95%, all pairs]' holds for all pairs at once."
+)
+EQUIVALENCE = "= marks a pair whose means are shown to differ by less than the margin."
+COUNTS = "w/t/l counts the queries where a wins, ties and loses."
+SUITE_COUNTS = (
+    "Randomizations change values within collections. w/t/l counts the collections where a wins, ties and "
+    "loses."
+)
+STARS = {
+    Correction.both: "* marks a difference shown at 5%, both by Holm's p and by MaxT's.",
+    Correction.holm: "* marks a difference shown at 5% by Holm's p.",
+    Correction.maxt: "* marks a difference shown at 5% by MaxT's p.",
+    Correction.bh: "* marks a difference shown by Benjamini and Hochberg's p: 5% of such are false.",
+}
+EACH = (
+    "* marks a difference shown at 5% on that collection: by the larger p of t-test and randomization, by "
+    "Holm's correction over the collections."
+)
+
+
+def pair_table(measure: str, pairs: Sequence[Pair], correction: Correction) -> Table:
+    """A pair a row: its difference, and how likely chance alone is to make it as large."""
+    of_suites = bool(pairs and pairs[0].collections)
+    starred = {Correction.holm: "Holm", Correction.bh: "BH"}.get(correction, "MaxT")
+    by_bh = correction is Correction.bh
+
+    def corrected(name: str, values: Sequence[float]) -> list[Cell]:
+        """p-values; those that decide have a star where the difference is shown."""
+        stars = [" *" * (pair.shown and name == starred) for pair in pairs]
+        return [Cell(p(value) + star, value) for value, star in zip(values, stars, strict=True)]
+
+    columns: list[FilledColumn] = [
+        (Column("a - b", least=13), [f"{pair.a} - {pair.b}" for pair in pairs]),
+        (
+            Column("difference [95%]", "right", "words"),
+            [Cell(_with_interval(pair), pair.difference) for pair in pairs],
+        ),
+    ]
+    figures: dict[str, Sequence[str]] = {
+        "[95%, all pairs]": [
+            Cell(_bracketed(pair.simultaneous_low, pair.simultaneous_high), pair.simultaneous_low)
+            for pair in pairs
+        ],
+        "t-test": [Cell(p(pair.p_ttest), pair.p_ttest) for pair in pairs],
+        "Wilcoxon": [_wilcoxon(pair) for pair in pairs],
+        f"random{SOFT_HYPHEN}ization": [
+            Cell(p(pair.p_randomization), pair.p_randomization) for pair in pairs
+        ],
+        "Holm": corrected("Holm", [pair.p_holm for pair in pairs]),
+        "MaxT": corrected("MaxT", [pair.p_maxt for pair in pairs]),
+        "BH": corrected("BH", [pair.p_bh for pair in pairs]) if by_bh else [""] * len(pairs),
+        "equivalence": [_equivalence(pair) for pair in pairs],
+        "w/t/l": [Cell(f"{pair.wins:,}/{pair.ties:,}/{pair.losses:,}", pair.wins) for pair in pairs],
+    }
+    columns += [(Column(name, "right", "never"), cells) for name, cells in figures.items()]
+    over, counts = ("of macro means", SUITE_COUNTS) if of_suites else ("query by query", COUNTS)
+    equivalences = f" {EQUIVALENCE}" if any(pair.p_equivalent is not None for pair in pairs) else ""
+    notes = [f"{TESTS} {STARS[correction]} {counts}{equivalences}"]
+    return table_of(f"differences in {measure}, {over}", columns, notes)
+
+
+def each_collection(measure: str, pairs: Sequence[Pair]) -> Table:
+    """A pair a row, and a collection a column: its difference there, with a star where it is shown."""
+    columns: list[FilledColumn] = [
+        (Column("a - b", least=13), [f"{pair.a} - {pair.b}" for pair in pairs]),
+    ]
+    for number, first in enumerate(pairs[0].collections):
+        found = [pair.collections[number] for pair in pairs]
+        cells = [Cell(signed(each.difference) + " *" * each.shown, each.difference) for each in found]
+        columns.append((Column(first.collection, "right", "never"), cells))
+    return table_of(f"differences in {measure} on each collection", columns, [EACH])
+
+
+def _with_interval(pair: Pair) -> str:
+    return f"{signed(pair.difference)} {_bracketed(pair.ci_low, pair.ci_high)}".rstrip()
+
+
+def _wilcoxon(pair: Pair) -> str:
+    """Wilcoxon's p of few queries; of suites, w/t/l are few collections, so that it is always shown."""
+    few = pair.wins + pair.ties + pair.losses <= FEW
+    return Cell(p(pair.p_wilcoxon), pair.p_wilcoxon) if few and pair.p_wilcoxon is not None else ""
+
+
+def _equivalence(pair: Pair) -> str:
+    if pair.p_equivalent is None:
+        return ""
+    return Cell(p(pair.p_equivalent) + (" =" if pair.equivalent else ""), pair.p_equivalent)
+
+
+def _bracketed(low: float | None, high: float | None) -> str:
+    return "" if low is None or high is None else f"[{signed(low)},{signed(high)}]"

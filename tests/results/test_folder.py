@@ -1,0 +1,92 @@
+"""Result folders: those that are read, and those that are refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline import compare
+from pipeline.core.errors import InputError
+from pipeline.results.folder import read_result
+
+
+@pytest.mark.parametrize(
+    ("spoil", "expected"),
+    [
+        (lambda folder: shutil.rmtree(folder), "does not exist"),
+        (lambda folder: [path.unlink() for path in folder.iterdir()], "is not a result folder"),
+        (lambda folder: (folder / "manifest.json").unlink(), "is not finished: it has no manifest.json"),
+        (lambda folder: (folder / "run.trec").unlink(), "is not finished: it has no run.trec"),
+        (lambda folder: (folder / "metrics.json").write_text("{"), "metrics.json is not a JSON object"),
+        (lambda folder: (folder / "manifest.json").write_text("[]"), "manifest.json is not a JSON object"),
+        (
+            lambda folder: (folder / "manifest.json").write_text("{}"),
+            "'recipes' in manifest.json: Field",
+        ),
+        (lambda folder: (folder / "metrics.json").write_text("{}"), "is damaged"),
+        (lambda folder: _put(folder, "name", "\ud800"), "metrics.json is not a JSON object"),
+        (lambda folder: _put(folder, "name", ""), "'name' in metrics.json"),
+        (lambda folder: _put(folder, "passages", 0), "'passages' in metrics.json"),
+        (lambda folder: _put(folder, "stages", [{"stage": 5}]), "'stages.0.stage' in metrics.json"),
+        (lambda folder: _put(folder, "index", {"factory": "IVF16"}), "'index.parameters' in metrics.json"),
+        (lambda folder: _put(folder, "passages", "many"), "'passages' in metrics.json"),
+        (
+            lambda folder: (folder / "manifest.json").write_text('{"recipes": {"data": {}}, "config": 5}'),
+            "'config' in manifest.json: Input should be an object",
+        ),
+        (lambda folder: _put(folder, "metrics", {"mrr@10": 10**400, "ndcg@10": 0}), "is damaged"),
+        (lambda folder: (folder / "per_query.csv").write_text(""), "is damaged"),
+        (lambda folder: _edit(folder, lambda text: text[:-9]), "is damaged"),
+        (lambda folder: _edit(folder, lambda text: text[: text.rindex("q")]), "counts 114 queries"),
+        (lambda folder: _edit(folder, lambda text: text.replace("q002", "q001")), "has 113 in 114 rows"),
+        (lambda folder: _edit(folder, lambda text: text.replace("1.0", "nan")), "the mean of"),
+        (lambda folder: _edit(folder, lambda text: text.replace("1.0", "0.9", 1)), "the mean of"),
+        (lambda folder: _edit(folder, lambda text: text.replace("1.0", "one", 1)), "is damaged"),
+        (lambda folder: _edit(folder, lambda text: text.replace("mrr@10", "mrr@11")), "other measures"),
+    ],
+)
+def test_what_is_no_whole_result_is_refused(
+    finished: Path, tmp_path: Path, spoil: Callable[[Path], Any], expected: str
+) -> None:
+    folder = Path(shutil.copytree(finished / "results" / "t", tmp_path / "t"))
+    spoil(folder)
+    with pytest.raises(InputError) as refused:
+        read_result(folder)
+    assert expected in str(refused.value)
+    assert str(folder) in str(refused.value)
+
+
+def test_a_result_of_another_version_is_read(finished: Path, tmp_path: Path) -> None:
+    """One that lacks what is optional, and one with keys that this version does not know."""
+    folder = Path(shutil.copytree(finished / "results" / "t", tmp_path / "t"))
+    metrics = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
+    recipes = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))["recipes"]
+    del metrics["intervals"], metrics["unjudged"]
+    stages = [{"stage": "index", "bytes": 5, "volts": 230}]
+    (folder / "metrics.json").write_text(json.dumps(metrics | {"stages": stages, "weather": ["rain"]}))
+    (folder / "manifest.json").write_text(json.dumps({"recipes": recipes}))
+    result = read_result(folder)
+    assert (result.record.stage("index").bytes, result.record.stage("search").seconds) == (5, None)
+    assert result.record.model_dump()["weather"] == ["rain"]
+    assert (result.manifest.config, result.manifest.hardware.found()) == ({}, {})
+    assert compare([folder]).results[0].index_bytes == 5
+
+
+def _put(folder: Path, key: str, value: object) -> None:
+    metrics = folder / "metrics.json"
+    metrics.write_text(json.dumps(json.loads(metrics.read_text(encoding="utf-8")) | {key: value}))
+
+
+def _edit(folder: Path, change: Callable[[str], str]) -> None:
+    table = folder / "per_query.csv"
+    table.write_text(change(table.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def test_a_folder_of_results_names_them(finished: Path) -> None:
+    with pytest.raises(InputError, match=r"not a result folder.*It contains results; name one of them: t"):
+        read_result(finished / "results")
