@@ -14,7 +14,7 @@ from pipeline.api import run_benchmark
 from pipeline.config.files import load_config
 from pipeline.core import machine
 from pipeline.core.errors import InputError
-from pipeline.encoders.native import backend, prepared
+from pipeline.encoders import native
 from pipeline.results.folder import Result
 from pipeline.results.tables import result_table
 
@@ -73,7 +73,7 @@ def test_auto_and_the_backend_that_it_takes_share_all_they_compute(
 def test_a_packed_model_that_differs_ends_the_run(
     run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prepared, "disagreement", lambda *_: "a text of 9 tokens is far off")
+    monkeypatch.setattr(native, "disagreement", lambda *_: "a text of 9 tokens is far off")
     for _ in range(2):  # nothing is remembered
         with pytest.raises(InputError, match=r"cannot be computed in int16: .* Set model\.backend to"):
             run(*AUTO)
@@ -85,7 +85,7 @@ def test_a_text_whose_vector_differs_ends_the_run(
     def far_off(self: Any, batch: Any) -> Any:
         return np.roll(self.network.vectors(batch.ids, batch.mask), 1, axis=1)
 
-    monkeypatch.setattr(backend.NativeBackend, "compute", far_off)
+    monkeypatch.setattr(native.NativeBackend, "compute", far_off)
     with pytest.raises(InputError, match=r"in int16, the vector of a text .* Set model\.backend to openvino"):
         run(*AUTO)
 

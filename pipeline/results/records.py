@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError, model_validator
 from pipeline.core.display import counted
 from pipeline.core.json_record import Hardware, Name, Record, Section, StageRow
 from pipeline.metrics.coverage import depth_note
-from pipeline.sections import SECTIONS
+from pipeline.sections import SECTIONS, section_class
 
 S = TypeVar("S", bound=Section)
 
@@ -124,7 +124,7 @@ class Metrics(Record):
         extra = self.model_extra or {}
         for key in extra.keys() & SECTIONS.keys():
             try:
-                extra[key] = SECTIONS[key]().read(extra[key])
+                extra[key] = section_class(key).read(extra[key])
             except ValidationError as error:
                 first = error.errors(include_url=False)[0]
                 where = ".".join(map(str, (key, *first["loc"])))

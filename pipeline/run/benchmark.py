@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from pipeline.config import Config
 from pipeline.core.progress import Progress, silent
@@ -90,9 +90,16 @@ class Benchmark:
 
     def show_by(self, progress: Progress) -> None:
         """Open progress bars by another function from now on."""
-        self.progress = progress
-        if "making" in self.__dict__:
-            self.making.progress = progress
+        self.making.progress = progress
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Let go of what the run opened; of the engine too, unless the next benchmark uses it."""
+        self.making.release()
+        if kind or not self.keeps_engine:
+            self.engines.close()
 
     @property
     def reported(self) -> list[str]:
@@ -136,24 +143,21 @@ class Benchmark:
         return self.making.searched
 
     def run(self) -> list[StageOutcome]:
-        """Make the missing artifacts, and return what was done about each reported stage, in order."""
+        """Make the missing artifacts, and return what was done about each reported stage, in order.
+
+        It is called in a `with` statement of the benchmark, which closes the engine.
+        """
         self.check()
         self.report_models()
         self.confirm()
-        try:
-            if not self.searched:
-                self._connect()
-                self.check_collection()
-            if self.before_work:
-                self.before_work(self)
-            results = (self.retriever.ranking, plan.SCORES)
-            for name in self.making.needed_for(results) if self.fresh else results:
-                self.ensure(name)
-        except BaseException:
-            self.engines.close()
-            raise
-        if not self.keeps_engine:
-            self.engines.close()
+        if not self.searched:
+            self._connect()
+            self.check_collection()
+        if self.before_work:
+            self.before_work(self)
+        results = (self.retriever.ranking, plan.SCORES)
+        for name in self.making.needed_for(results) if self.fresh else results:
+            self.ensure(name)
         return [self.making.outcome(name) for name in self.reported]
 
     def _connect(self) -> None:

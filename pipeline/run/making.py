@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 from pipeline.core import machine
 from pipeline.core.errors import InputError
@@ -74,6 +74,12 @@ class OpenEngine:
         if opened:
             opened[1].close()
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
 
 class _Keys(dict[str, str]):
     """The key of each stage of a plan, computed when it is looked up."""
@@ -89,9 +95,6 @@ class _Keys(dict[str, str]):
 @dataclass
 class Making:
     """The artifacts of one plan, found or made.
-
-    It has no reference to its own benchmark: artifacts that a run has found stay locked as long as it exists,
-    and objects that refer to each other stay until Python looks for them.
 
     Args:
         stages: The plan.
@@ -190,6 +193,10 @@ class Making:
                     fix="remove that folder, or run again with --fresh",
                 ) from error
         return self._opened[name]
+
+    def release(self) -> None:
+        """Let go of the results that were opened for use, and of the models that they hold."""
+        self._opened.clear()
 
     def outcome(self, name: str) -> StageOutcome:
         """What was done about a stage; the artifact of one that was not needed counts as used."""

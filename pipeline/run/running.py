@@ -94,18 +94,15 @@ class Run:
             return self._run_suite(progress)
         benchmark = self.waiting.pop(0)
         log.info("%d of %d: %s", number, total, self.config.name)
-        benchmark.show_by(numbered(progress, number, total))
         try:
+            benchmark.show_by(numbered(progress, number, total))
             return Outcome(self.config, finish(benchmark, self.folder), None)
         except Exception as failure:
             return Outcome(self.config, None, failure)
 
     def _run_suite(self, progress: Progress) -> Outcome:
-        engines = self.waiting[0].engines
-        try:
+        with self.waiting[0].engines:
             self._run_collections(progress)
-        finally:
-            engines.close()
         if not self.results:
             return Outcome(self.config, None, next(iter(self.errors.values())))
         return Outcome(self.config, self._write_suite(), None)
@@ -207,9 +204,10 @@ def finish(benchmark: Benchmark, folder: Path) -> Result:
     """Run a benchmark and write its result folder."""
     benchmark.before_work = _log_work
     started = time.perf_counter()
-    outcomes = benchmark.run()
-    seconds = benchmark.seconds_ahead + time.perf_counter() - started
-    return write_result(folder, benchmark, outcomes, seconds)
+    with benchmark:
+        outcomes = benchmark.run()
+        seconds = benchmark.seconds_ahead + time.perf_counter() - started
+        return write_result(folder, benchmark, outcomes, seconds)
 
 
 def _log_work(benchmark: Benchmark) -> None:
