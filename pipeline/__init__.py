@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pipeline.api import evaluate, evaluate_model, fuse, reproduce, run_benchmark, run_benchmarks
     from pipeline.comparison.side_by_side import compare
-    from pipeline.config.files import load_config
-    from pipeline.config.sweep import load_configs
+    from pipeline.config.files import load_config, load_configs
     from pipeline.core.errors import InputError
 
     __version__: str
@@ -42,7 +41,7 @@ _HOMES = {
     "evaluate_model": "api",
     "fuse": "api",
     "load_config": "config.files",
-    "load_configs": "config.sweep",
+    "load_configs": "config.files",
     "reproduce": "api",
     "run_benchmark": "api",
     "run_benchmarks": "api",

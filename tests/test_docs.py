@@ -15,8 +15,8 @@ from pydantic.fields import FieldInfo
 
 from pipeline.cli import app
 from pipeline.config import Config
+from pipeline.config.files import load_configs
 from pipeline.config.kinds import kinds_of
-from pipeline.config.sweep import load_configs
 from pipeline.metrics.names import MEASURES, parse_measure
 
 ROOT = Path(__file__).resolve().parent.parent

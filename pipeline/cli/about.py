@@ -105,7 +105,7 @@ def suites(
 
 def schema() -> None:
     """Print the config's JSON Schema, for editors."""
-    from pipeline.config.sweep import file_schema
+    from pipeline.config.files import file_schema
 
     print_json(file_schema())
 

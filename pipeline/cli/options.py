@@ -25,7 +25,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on s
 
 def load(paths: list[Path], settings: list[str] | None) -> list[Config]:
     """Read the benchmarks of config files, with `--set` applied."""
-    from pipeline.config.sweep import load_configs
+    from pipeline.config.files import load_configs
 
     return load_configs(paths, settings or ())
 

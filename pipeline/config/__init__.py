@@ -2,14 +2,11 @@
 
 from pipeline.config.benchmark import Config, json_schema, of_each_collection
 from pipeline.config.data import SOURCES, DataSettings
-from pipeline.config.engine import EngineConfig
-from pipeline.config.evaluate import MEASURES, EvaluateConfig
 from pipeline.config.fuse import FuseConfig, PartConfig
-from pipeline.config.index import FLAT, IndexConfig
 from pipeline.config.model import BACKENDS, EncoderSettings, ModelSettings, RowSettings
 from pipeline.config.rerank import RERANKERS, RerankSettings, ScorerSettings
-from pipeline.config.search import SearchConfig
 from pipeline.config.settings import STAGES, keyed_settings, setting
+from pipeline.config.stages import FLAT, MEASURES, EngineConfig, EvaluateConfig, IndexConfig, SearchConfig
 from pipeline.config.suites import DATA
 
 __all__ = [

@@ -8,17 +8,12 @@ from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import model_validator
 
-from pipeline.config.chunks import check_chunks
-from pipeline.config.data import DataSettings
-from pipeline.config.engine import EngineConfig
-from pipeline.config.evaluate import EvaluateConfig
+from pipeline.config.data import ChunkSettings, DataSettings
 from pipeline.config.fuse import FuseConfig, PartConfig
-from pipeline.config.index import FLAT, IndexConfig
 from pipeline.config.model import BACKENDS, ModelSettings
 from pipeline.config.rerank import RERANKERS, ScorerSettings
-from pipeline.config.runs_model import RunsModel
-from pipeline.config.search import SearchConfig
-from pipeline.config.settings import HomePath, Section, setting
+from pipeline.config.settings import HomePath, RunsModel, Section, setting
+from pipeline.config.stages import FLAT, EngineConfig, EvaluateConfig, IndexConfig, SearchConfig
 from pipeline.config.suites import DATA, ManySettings, PlainName, Suite, SuiteCollection
 
 TASK = "{task}"
@@ -172,6 +167,31 @@ class Config(Section):
                 }
             )
             for part in (self.fuse.of if self.fuse else ())
+        )
+
+
+def check_chunks(
+    chunks: ChunkSettings | None, model: ModelSettings, index: IndexConfig, search: SearchConfig
+) -> None:
+    """Raise ValueError for settings of other sections that do not go with chunks, or not without them."""
+    if chunks is None:
+        if search.aggregate != "max":
+            raise ValueError(
+                f"search.aggregate: {search.aggregate} is for passages that are cut: "
+                "leave it out, or set data.chunks"
+            )
+        return
+    if not model.cuts_texts:
+        raise ValueError(
+            f"backend '{model.backend}' has no tokenizer to cut passages with: leave out data.chunks, "
+            "or give a collection whose passages are the chunks"
+        )
+    if index.shards > 1:
+        raise ValueError("data.chunks are searched in one index: leave out index.shards")
+    if search.aggregate == "mean" and index.factory != FLAT:
+        raise ValueError(
+            f"search.aggregate: mean takes the score of every chunk, and index.factory '{index.factory}' "
+            "finds only some: choose max or first, or the factory Flat"
         )
 
 

@@ -6,9 +6,27 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import field_validator, model_validator
 
-from pipeline.config.chunks import ChunkSettings
 from pipeline.config.kinds import Kinds
 from pipeline.config.settings import LocalPath, PathOrId, Section, setting
+
+
+class ChunkSettings(Section):
+    """Parts of passages that are encoded and searched in their place."""
+
+    tokens: int = setting(256, "most tokens of a chunk, without special tokens", shapes="chunks", ge=1)
+    overlap: int = setting(32, "most tokens that a chunk repeats of the one before", shapes="chunks", ge=0)
+    boundary: Literal["sentence", "token"] = setting(
+        "sentence", "where a passage is cut if it can be: between sentences, or words", shapes="chunks"
+    )
+
+    @model_validator(mode="after")
+    def _moves_on(self) -> Self:
+        if self.overlap >= self.tokens:
+            raise ValueError(
+                f"data.chunks.overlap is {self.overlap:,}, and data.chunks.tokens {self.tokens:,}: "
+                "lower the first or raise the second"
+            )
+        return self
 
 
 class DataSettings(Section):

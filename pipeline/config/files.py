@@ -1,26 +1,43 @@
-"""Config files: their YAML, with changes by `--set`, as a checked config."""
+"""Config files: their YAML, with changes by `--set`, as checked configs; and sweeps, several in one file.
+
+A list under `sweep:` has an entry per benchmark with the settings it changes, by dotted keys or sections:
+
+    sweep:
+      - {name: minilm-fp32}
+      - {name: minilm-bf16, model.precision: bf16}
+
+A mapping there has a list of values for each setting, and every combination is a benchmark:
+
+    sweep:
+      model.precision: [fp32, bf16]
+      index.factory: [Flat, SQ8]
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from pipeline.config.benchmark import Config
+from pipeline.config.benchmark import Config, json_schema
 from pipeline.config.mistakes import explain
 from pipeline.config.settings import FOLDER, SWEEP
-from pipeline.config.yaml_files import parse_yaml, read_yaml
-from pipeline.core.errors import InputError
+from pipeline.core.errors import InputError, short_repr
 from pipeline.core.removed import without_removed
+from pipeline.core.yaml_files import parse_yaml, read_yaml
 
 MANIFEST = "manifest.json"
 """The file of a result folder that holds its config, with all settings."""
 
 
 def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
-    """Read a benchmark's YAML file; `pipeline.config.sweep.load_configs` reads one that holds several.
+    """Read a benchmark's YAML file; `load_configs` reads one that holds several.
 
     Args:
         path: The file, or the `manifest.json` of a result, which holds its config. Relative paths inside it
@@ -125,3 +142,151 @@ def _place_in(holder: dict[str, Any] | list[Any], key: str, keys: Sequence[str],
         allowed=f"1 to {len(holder)}",
         fix="name one of them",
     )
+
+
+Change = dict[tuple[str, ...], Any]  # values by the path of their setting
+
+LABEL_LENGTH = 32  # characters of a value that a result's name keeps
+
+
+def load_configs(paths: str | Path | Sequence[str | Path], overrides: Sequence[str] = ()) -> list[Config]:
+    """Read benchmarks' YAML files, with every benchmark of a sweep.
+
+    Args:
+        paths: A file, or several.
+        overrides: `key.path=value` strings, as given to `--set`; a sweep cannot change what they set.
+
+    Raises:
+        InputError: As `load_config`; a sweep is malformed; or two benchmarks have the same name.
+    """
+    files = [Path(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
+    loaded = [(path, made) for path in files for made in _expand(path, overrides)]
+    refuse_namesakes((f"config {path}", made.name) for path, made in loaded)
+    return [made for _, made in loaded]
+
+
+def refuse_namesakes(benchmarks: Iterable[tuple[str, str]]) -> None:
+    """Refuse benchmarks with the same name or result folder; each comes after its origin, for messages."""
+    seen: set[str] = set()
+    for where, name in benchmarks:
+        if name in seen:
+            raise InputError(
+                f"{where}: another config is named '{name}' too",
+                allowed="a name of its own for each: it names the result folder",
+                fix="change one name",
+            )
+        seen.add(name)
+
+
+def file_schema() -> dict[str, Any]:
+    """A config file as JSON Schema: the settings of a benchmark, and `sweep`."""
+    schema = json_schema()
+    keys = {"pattern": rf"^({'|'.join(Config.model_fields)})(\..+)?$"}
+    values = {"type": ["array", "object"]}
+    schema["properties"][SWEEP] = {
+        "description": "several benchmarks: a list of changes, or lists of values by setting",
+        "default": None,
+        "anyOf": [
+            {"type": "array", "minItems": 1, "items": {"type": "object", "propertyNames": keys}},
+            {"type": "object", "minProperties": 1, "propertyNames": keys, "additionalProperties": values},
+            {"type": "null"},
+        ],
+    }
+    return schema
+
+
+def _expand(path: Path, overrides: Sequence[str]) -> Iterator[Config]:
+    raw = read_config(path, overrides)
+    sweep = raw.pop(SWEEP, None)
+    if sweep is None:
+        yield make_config(raw, path)
+        return
+    if not isinstance(sweep, list | dict) or not sweep:
+        raise _malformed(f"config {path}: '{SWEEP}' is {short_repr(sweep)}")
+    changes = list(_entries(sweep, path) if isinstance(sweep, list) else _combinations(sweep, path))
+    _refuse_set_twice(changes, overrides, path)
+    taken: Counter[str] = Counter()
+    for part, change in changes:
+        one = deepcopy(raw)
+        for keys, value in change.items():
+            put(one, keys, value, f"config {path}{part}")
+        if ("name",) not in change and isinstance(raw.get("name"), str):
+            name = "-".join([raw["name"], *_labels(change, changes)])
+            taken[name] += 1
+            one["name"] = name if taken[name] == 1 else f"{name}-{taken[name]}"
+        yield make_config(one, path, part)
+
+
+def _entries(sweep: list[Any], path: Path) -> Iterator[tuple[str, Change]]:
+    """For each entry of a list the text that names it in messages, and its change."""
+    for number, entry in enumerate(sweep, start=1):
+        part = f", {SWEEP} entry {number}"
+        if not isinstance(entry, dict) or not all(isinstance(key, str) for key in entry):
+            raise _malformed(f"config {path}{part} is {short_repr(entry)}")
+        yield part, dict(_leaves(entry))
+
+
+def _combinations(sweep: dict[Any, Any], path: Path) -> Iterator[tuple[str, Change]]:
+    """For each combination of values the text that names it in messages, and its change."""
+    if not all(isinstance(key, str) for key in sweep):
+        raise _malformed(f"config {path}: a key of '{SWEEP}' is not a text")
+    axes = dict(_leaves(sweep))
+    for keys, values in axes.items():
+        if not isinstance(values, list) or not values:
+            raise _malformed(f"config {path}: '{SWEEP}.{'.'.join(keys)}' is {short_repr(values)}")
+    for values in itertools.product(*axes.values()):
+        change = dict(zip(axes, values, strict=True))
+        named = ", ".join(f"{'.'.join(keys)}={value}" for keys, value in change.items())
+        yield f", {SWEEP} {named}", change
+
+
+def _malformed(found: str) -> InputError:
+    return InputError(
+        found,
+        allowed="a list of changes such as [{name: a}, {name: b, model.precision: bf16}], "
+        "or lists of values such as {model.precision: [fp32, bf16]}",
+        fix="write one of them; docs/compare.md has examples",
+    )
+
+
+def _leaves(changes: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """The path and value of each setting in nested sections and dotted keys."""
+    for key, value in changes.items():
+        path = (*above, *str(key).split("."))
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, path)
+        else:
+            yield path, value
+
+
+def _refuse_set_twice(changes: list[tuple[str, Change]], overrides: Sequence[str], path: Path) -> None:
+    """Refuse `--set` of a setting that the sweep changes: one of the two would be silently lost."""
+    swept = {keys for _, change in changes for keys in change}
+    for override in overrides:
+        given = tuple(override.partition("=")[0].strip().split("."))
+        for keys in swept:
+            if given[: len(keys)] == keys[: len(given)]:
+                raise InputError(
+                    f"--set {override}: the sweep of config {path} sets {'.'.join(keys)} itself",
+                    allowed="settings that the sweep leaves alone, or another sweep",
+                    fix="change the sweep, or switch it off with --set sweep=null",
+                )
+
+
+def _labels(change: Change, changes: list[tuple[str, Change]]) -> Iterator[str]:
+    """The parts of a benchmark's name: the values that not all changes have."""
+    for keys, value in change.items():
+        if any(other.get(keys, change) != value for _, other in changes):
+            yield _label(keys[-1], value)
+
+
+def _label(key: str, value: Any) -> str:
+    """A value as part of a result's name; a value that is not text follows its setting's name."""
+    if isinstance(value, list):
+        return "-".join(_label(key, each) for each in value)
+    if isinstance(value, str):
+        text = value.rstrip("/").rpartition("/")[2]
+    else:
+        text = f"{key}-{'null' if value is None else str(value).lower()}"
+    plain = re.sub(r"[^A-Za-z0-9._]+", "-", text).strip("-.")[:LABEL_LENGTH].strip("-.")
+    return plain or f"{key}-empty"

@@ -6,11 +6,10 @@ from typing import Annotated, Literal, Self, get_args
 
 from pydantic import model_validator
 
-from pipeline.config.index import IndexConfig
 from pipeline.config.model import BACKENDS, ModelSettings
 from pipeline.config.rerank import RERANKERS, ScorerSettings
-from pipeline.config.search import SearchConfig
 from pipeline.config.settings import Section, setting
+from pipeline.config.stages import IndexConfig, SearchConfig
 
 MethodName = Literal["rrf", "combsum", "combmnz", "weighted", "interpolation"]
 NormalizationName = Literal["none", "min_max", "max", "sum", "z_score", "rank"]

@@ -14,12 +14,18 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from pipeline.config.index import IndexConfig
 from pipeline.config.kinds import Kinds
-from pipeline.config.runs_model import RunsModel
-from pipeline.config.search import SearchConfig
 from pipeline.config.server import OPENAI, TEXTS, ServerSettings, ServerUrl
-from pipeline.config.settings import OTHER_OUTPUT, LocalPath, PathOrId, Section, outputs_of, setting
+from pipeline.config.settings import (
+    OTHER_OUTPUT,
+    LocalPath,
+    PathOrId,
+    RunsModel,
+    Section,
+    outputs_of,
+    setting,
+)
+from pipeline.config.stages import IndexConfig, SearchConfig
 
 Output = Literal["dense", "sparse", "multivector"]
 TORCH_PRECISIONS = Literal["fp32", "fp16", "bf16"]

@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import typing
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, ValidationInfo
 
-SWEEP = "sweep"  # the key of a file that holds several benchmarks; see `pipeline.config.sweep`
+SWEEP = "sweep"  # the key of a file that holds several benchmarks; see `pipeline.config.files`
 STAGES = ("data", "chunks", "passages", "queries", "index", "search", "fuse", "rerank", "evaluate")
 OUTPUTS = ("dense", "sparse", "multivector")  # what models give for a text
 OTHER_OUTPUT = "other_output"  # type of the error for a setting that another output has
@@ -62,6 +62,30 @@ class Section(BaseModel):
             outputs=" ".join(_extra(field)["outputs"]),
             **limits,
         )
+
+
+class RunsModel(Section):
+    """Settings of a backend that runs a model."""
+
+    on_gpu: ClassVar[bool] = True
+    """Whether the backend can compute on GPUs."""
+    extra: ClassVar[str] = ""
+    """The extra that installs the package of this name, which only this backend needs; "" if none does."""
+    _taken_by_auto: bool = PrivateAttr(False)
+    if TYPE_CHECKING:  # settings of every such section, each with a text of its own
+        backend: str
+        precision: str
+        device: str
+
+    @property
+    def label(self) -> str:
+        """A short name for tables."""
+        raise NotImplementedError
+
+    @property
+    def taken_by_auto(self) -> bool:
+        """Whether the config leaves the backend to `auto`, which took this one."""
+        return self._taken_by_auto
 
 
 def marks(field: Any) -> tuple[list[str], bool]:

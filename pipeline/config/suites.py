@@ -20,9 +20,9 @@ from pipeline.config.data import SOURCES, DataSettings
 from pipeline.config.kinds import Kinds
 from pipeline.config.mistakes import explain
 from pipeline.config.settings import FOLDER, PathOrId, Section, setting
-from pipeline.config.yaml_files import read_yaml
 from pipeline.core.errors import InputError
 from pipeline.core.suite_files import SUITES, suite_names
+from pipeline.core.yaml_files import read_yaml
 
 SHARED = ("queries", "corpus", "missing_passages")
 """Settings of a suite's section that hold for each collection that does not set them itself."""

@@ -17,7 +17,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 
-from pipeline.config.chunks import ChunkSettings
+from pipeline.config.data import ChunkSettings
 
 Span = tuple[int, int]
 """Characters [start, stop) of a text."""

@@ -19,8 +19,8 @@ import numpy as np
 from pydantic import ValidationError
 
 from pipeline.config import BACKENDS, Config, RowSettings
-from pipeline.config.index import IndexConfig
 from pipeline.config.mistakes import explain
+from pipeline.config.stages import IndexConfig
 from pipeline.core.errors import InputError, short_repr
 from pipeline.core.progress import Bar, Progress
 from pipeline.core.records import Float32, Texts

@@ -11,7 +11,7 @@ from itertools import chain
 from pathlib import Path
 
 from pipeline.config import Config
-from pipeline.config.sweep import refuse_namesakes
+from pipeline.config.files import refuse_namesakes
 from pipeline.core.errors import InputError
 from pipeline.core.progress import Progress, numbered
 from pipeline.metrics.names import parse_measure

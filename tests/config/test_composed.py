@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.config.files import load_config
-from pipeline.config.sweep import load_configs
+from pipeline.config.files import load_config, load_configs
 from pipeline.core.errors import InputError
 
 TEXT = """

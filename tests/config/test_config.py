@@ -14,9 +14,8 @@ from pydantic import BaseModel
 
 from pipeline import encoders
 from pipeline.config import STAGES, Config, json_schema
-from pipeline.config.files import as_config, load_config
+from pipeline.config.files import as_config, load_config, load_configs
 from pipeline.config.kinds import kinds_of
-from pipeline.config.sweep import load_configs
 from pipeline.core.errors import InputError
 from pipeline.data import identify
 

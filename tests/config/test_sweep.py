@@ -13,8 +13,7 @@ from typer.testing import CliRunner
 
 from pipeline.api import run_benchmarks
 from pipeline.cli import app
-from pipeline.config.files import load_config
-from pipeline.config.sweep import file_schema, load_configs
+from pipeline.config.files import file_schema, load_config, load_configs
 from pipeline.core.errors import InputError
 from pipeline.data.sources import folders as files
 from pipeline.run.benchmark import several

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.config.chunks import ChunkSettings
+from pipeline.config.data import ChunkSettings
 from pipeline.data.chunking import Span, cut, word_spans
 
 TEXT = 'One two. Three four five. "Six seven?" Dr. A. Eight nine ten, e.g. eleven twelve. Thirteen'

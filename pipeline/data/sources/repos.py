@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import yaml
 
 from pipeline.core import hub
-from pipeline.core.bounded_yaml import BoundedLoader as _Loader
 from pipeline.core.errors import InputError
+from pipeline.core.yaml_files import BoundedLoader as _Loader
 from pipeline.data.sources.folders import hashed
 from pipeline.formats import tables
 from pipeline.formats.blocks import Block

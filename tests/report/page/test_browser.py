@@ -12,7 +12,7 @@ import pytest
 
 from pipeline.api import run_benchmarks
 from pipeline.comparison.side_by_side import compare
-from pipeline.config.sweep import load_configs
+from pipeline.config.files import load_configs
 from pipeline.report.page.render import write_page
 
 SIZES = {"desktop": {"width": 1280, "height": 900}, "phone": {"width": 390, "height": 844}}

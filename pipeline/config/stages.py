@@ -1,0 +1,110 @@
+"""The sections `index`, `search`, `evaluate` and `engine`: what is done with the rows, and where."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from pydantic import field_validator, model_validator
+
+from pipeline.config.settings import Section, setting
+
+FLAT = "Flat"  # the factory whose search is exact
+
+
+class IndexConfig(Section):
+    """How the passages' vectors are indexed."""
+
+    factory: str = setting("Flat", "a faiss index_factory string", shapes="index")
+    metric: Literal["inner_product", "cosine", "l2"] = setting(
+        "inner_product", "what a score is; for l2 the negated squared distance", shapes="index"
+    )
+    train_rows: int | None = setting(
+        None, "vectors to train the index on; null is 64 per list, at least 65,536", shapes="index", ge=1
+    )
+    seed: int = setting(0, "seed for drawing the vectors of `train_rows`", shapes="index", ge=0)
+    shards: int = setting(
+        1, "parts that the passages are cut into, each with an index of its own", shapes="index", ge=1
+    )
+
+
+class SearchConfig(Section):
+    """How the index is searched."""
+
+    top_k: int = setting(1000, "passages kept for each query", shapes="search fuse", ge=1)
+    batch_size: int = setting(
+        256, "queries searched at once, by an approximate index or by Flat on a GPU", shapes="", ge=1
+    )
+    memory_mb: int | None = setting(
+        None,
+        "factory Flat only: search the stored vectors within this many MB; null holds the index in memory",
+        shapes="",
+        ge=64,
+    )
+    rescore: int | None = setting(
+        None,
+        "int8 and binary vectors only: score the best N x top_k again by the query's floats",
+        shapes="search",
+        ge=1,
+    )
+    parameters: dict[str, int | float] = setting(
+        {}, "parameters of the index, such as {nprobe: 16} or {efSearch: 64}", shapes="search"
+    )
+    against_exact: bool = setting(
+        True,
+        "any factory but Flat: also measure speed, and what is lost to exact search",
+        shapes="search evaluate",
+        keyed=False,
+    )
+    aggregate: Literal["max", "mean", "first"] = setting(
+        "max",
+        "data.chunks only: the score of a document, made of those of its chunks",
+        shapes="chunks search",
+        keyed=False,
+    )
+    device: str = setting(
+        "auto",
+        "auto, cpu, cuda or cuda:N; a GPU where faiss has one and it can take the index",
+        shapes="",
+        pattern=r"^(auto|cpu|cuda(:\d+)?)$",
+    )
+
+
+MEASURES = ("ndcg@10", "mrr@10", "recall@100", "map@1000", "precision@10")  # the default
+
+
+class EvaluateConfig(Section):
+    """How the ranking is scored."""
+
+    measures: tuple[str, ...] = setting(
+        MEASURES, "names as in docs/measures.md", shapes="evaluate", keyed=False, min_length=1, strict=False
+    )
+    ignore_identical_ids: bool = setting(
+        False, "drop passages whose id is the query's own", shapes="evaluate"
+    )
+
+
+class EngineConfig(Section):
+    """Where shards of the work run."""
+
+    kind: Literal["local", "ray"] = setting("local", "this process, or workers on a Ray cluster", shapes="")
+    address: str | None = setting(
+        None, "ray only: a cluster's address; null starts one on this machine", shapes=""
+    )
+    workers: int | None = setting(
+        None, "ray only: how many; null is one per GPU, or one per machine without GPUs", shapes="", ge=1
+    )
+
+    @field_validator("address")
+    @classmethod
+    def _reachable(cls, value: str | None) -> str | None:
+        if value not in (None, "auto") and not re.fullmatch(r"[^\s/:]+:\d{1,5}", value):
+            raise ValueError("null, auto or HOST:PORT")
+        return value
+
+    @model_validator(mode="after")
+    def _fits_kind(self) -> EngineConfig:
+        for name in ("address", "workers"):
+            if self.kind == "local" and getattr(self, name) is not None:
+                raise ValueError(f"engine.{name} is for kind 'ray': leave it out")
+        return self
