@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 
 from pipeline.comparison.pairs import Places, query_differences
-from pipeline.core.arrow import from_numpy
 from pipeline.core.display import cut, p, rounded, signed, signed_interval
 from pipeline.core.errors import InputError
-from pipeline.core.records import Array, BoolArray, Collection, Float32, Float64, Int64
+from pipeline.core.records import Array, BoolArray, Collection, Float32, Float64, Int64, from_numpy
 from pipeline.core.table import Cell, Column, FilledColumn, Table, table_of
 from pipeline.metrics.evaluation import row_numbers
 from pipeline.metrics.paired import compare_with_rest, difference_tests, smallest_shown

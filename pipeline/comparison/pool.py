@@ -19,11 +19,10 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.comparison.inputs import check_collection, names_of
-from pipeline.core.arrow import from_numpy
 from pipeline.core.display import counted, rounded, signed
 from pipeline.core.errors import InputError
 from pipeline.core.order import sort_hits_by_id
-from pipeline.core.records import Collection, Int64, Qrels, Ranking
+from pipeline.core.records import Collection, Int64, Qrels, Ranking, from_numpy
 from pipeline.core.table import Cell, Column, Displayed, Table
 from pipeline.formats.runs import read_run
 from pipeline.metrics.coverage import unjudged_ranges

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from pathlib import Path
+from typing import Any
 
 from pipeline.core.errors import InputError
 
@@ -37,3 +39,17 @@ def require(package: str, extra: str, setting: str) -> None:
             f"{setting} needs the package {package}, which is not installed",
             fix=f"run {install_command(extra)}",
         )
+
+
+def import_openvino() -> Any:
+    """The OpenVINO package; without the telemetry package, which is blocked, it reports nothing to anyone."""
+    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
+    import openvino
+
+    return openvino
+
+
+def has_bfloat16() -> bool:
+    """Whether this processor multiplies in bfloat16; if not, OpenVINO emulates it."""
+    capabilities: list[str] = import_openvino().Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+    return "BF16" in capabilities

@@ -17,9 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.core.arrow import from_numpy
 from pipeline.core.errors import InputError
-from pipeline.core.records import Int64, Scores
+from pipeline.core.records import Int64, Scores, from_numpy
 
 
 def descending_id_rank(ids: pa.ChunkedArray) -> Int64:

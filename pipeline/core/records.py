@@ -206,3 +206,14 @@ class TokenEmbeddings:
     def bounds(self) -> Int64:
         """int64 [texts + 1]: the first row of each text, and the end of all."""
         return np.concatenate([[0], self.ends])
+
+
+def from_numpy(values: Array) -> pa.Array:
+    """The numbers of a one-dimensional array as an Arrow array, which shares a contiguous array's memory.
+
+    `pyarrow.array` does the same, but imports pandas when it is first called, which takes 0.3 s.
+    """
+    import pyarrow as pa
+
+    buffers = [None, pa.py_buffer(np.ascontiguousarray(values))]
+    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), buffers)

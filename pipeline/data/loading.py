@@ -161,7 +161,7 @@ def _add_missing(judgments: Judgments, lacking: BoolArray, corpus: WrittenCorpus
     """
     import pyarrow.compute as pc
 
-    from pipeline.core.arrow import from_numpy
+    from pipeline.core.records import from_numpy
 
     missing = np.unique(judgments.passages[lacking])
     ids = judgments.passage_ids.take(from_numpy(missing))

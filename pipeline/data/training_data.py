@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.core.arrow import from_numpy
 from pipeline.core.errors import InputError
 from pipeline.core.progress import Progress, silent
-from pipeline.core.records import Collection, Int64, Texts
+from pipeline.core.records import Collection, Int64, Texts, from_numpy
 from pipeline.formats.blocks import Block, read_blocks
 from pipeline.formats.jsonl import parse_lines
 from pipeline.formats.records import BATCH_ROWS

@@ -25,8 +25,7 @@ from pipeline.encoders.source import RowSource
 from pipeline.encoders.usage import Usage
 from pipeline.models import tokenizer
 from pipeline.models.files import find_model
-from pipeline.models.model import ROLES, CalibrationCorpus, Model, Role
-from pipeline.models.ready import Ready
+from pipeline.models.model import ROLES, CalibrationCorpus, Model, Ready, Role
 from pipeline.models.resolution import FindModel, resolve_model
 from pipeline.storage.artifacts import Artifact
 from pipeline.storage.store import Store

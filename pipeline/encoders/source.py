@@ -9,8 +9,7 @@ from pipeline.config import RowSettings
 from pipeline.core.progress import Bar
 from pipeline.core.records import Collection, VectorForm
 from pipeline.encoders.usage import Usage
-from pipeline.models.model import Model, Role
-from pipeline.models.ready import Ready
+from pipeline.models.model import Model, Ready, Role
 from pipeline.storage.store import Store
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from pipeline.config import EngineConfig
 from pipeline.core.errors import InputError
 from pipeline.core.extras import require
 from pipeline.engines.engine import Done, Engine, Job, LocalEngine, Part, ServerEngine
-from pipeline.models.ready import Ready
+from pipeline.models.model import Ready
 from pipeline.storage.store import Store
 
 __all__ = [

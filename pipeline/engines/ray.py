@@ -22,7 +22,7 @@ from pipeline.core.progress import Bar
 from pipeline.engines import cluster
 from pipeline.engines.engine import Done, Job, Part
 from pipeline.engines.worker import ShippedFiles, Worker, WorkerModel
-from pipeline.models.ready import Ready
+from pipeline.models.model import Ready
 from pipeline.storage.store import Store
 
 log = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from pipeline.core import machine
 from pipeline.core.records import UInt8
 from pipeline.engines import cluster
 from pipeline.engines.engine import Job
-from pipeline.models.ready import Ready
+from pipeline.models.model import Ready
 from pipeline.storage.artifacts import Draft, Recipe
 from pipeline.storage.store import Store
 

@@ -87,7 +87,7 @@ def write_run(
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    from pipeline.core.arrow import from_numpy
+    from pipeline.core.records import from_numpy
 
     if not tag or tag.split() != [tag]:
         raise InputError(f"run tag {tag!r}", allowed="one word without white space")

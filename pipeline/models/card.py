@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.models.files import Files
-from pipeline.models.json_types import COUNT, INTEGER, OBJECT, POSITIVE, SIZE, TEXT, TEXTS, JsonType
+from pipeline.models.files import COUNT, INTEGER, OBJECT, POSITIVE, SIZE, TEXT, TEXTS, Files, JsonType
 from pipeline.models.model import Role
 
 LENGTH_FILES = tuple(

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline.core.errors import InputError
-from pipeline.models.files import Files
-from pipeline.models.json_types import COUNT, OBJECT, TEXT, TEXTS
+from pipeline.models.files import COUNT, OBJECT, TEXT, TEXTS, Files
 from pipeline.models.model import ROLES, Role
 
 TASKS: dict[Role, str] = {"queries": "query", "passages": "document"}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
 from pipeline.core.errors import InputError, short_repr
 from pipeline.models.files import Files
+from pipeline.storage.artifacts import Artifact
 
 Role = Literal["passages", "queries"]
 ROLES: tuple[Role, ...] = ("passages", "queries")
@@ -133,6 +135,25 @@ class Model:
             "max_length": self.max_lengths[role],
             **own,
         }
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A model, after its backend has prepared it.
+
+    Attributes:
+        model: A `Model` or a `Reranker`: a frozen dataclass with an attribute `files`.
+        prepared: What the backend made of its files; None if it uses the files themselves.
+        open: Loads it, from the model and the folder of what was prepared, or None. It can be pickled.
+    """
+
+    model: Any
+    prepared: Artifact | None
+    open: Callable[[Any, Path | None], Any]
+
+    def load(self) -> Any:
+        """The loaded model, an `Encoder` or a `Scorer`."""
+        return self.open(self.model, self.prepared.folder if self.prepared else None)
 
 
 def untrusted_code(name: str, example: str = "") -> InputError:

@@ -21,10 +21,12 @@ from pipeline.models.families import Family, family_of, prompt_parts
 from pipeline.models.files import ADAPTER, Files, find_model
 from pipeline.models.late_interaction import LateInteraction, read_late_interaction
 from pipeline.models.model import ROLES, Decided, Model, Origin, Role, untrusted_code
-from pipeline.models.sparse_modules import check_sparse_modules, refuse_sparse_modules
 
 PYLATE = ("pylate.models.Dense.",)
 """Modules of PyLate for which MultiVectorEncoder has its own."""
+SPARSE = ("SpladePooling", "SparseStaticEmbedding", "SparseAutoEncoder", "CSRSparsity")
+SPARSE_FIRST = ("Transformer", "MLMTransformer", "Router", "SparseStaticEmbedding")
+"""Modules that give word weights, and those that a model with them may begin with."""
 FindModel = Callable[[str, str | None, bool], Files]
 """See `find_model`."""
 
@@ -155,9 +157,9 @@ def _check_modules(config: EncoderSettings, card: ModelCard, chain: bool) -> Non
     names = card.module_names
     if config.output == "sparse":
         if chain:
-            check_sparse_modules(config, card)
+            _check_sparse_modules(config, card)
         return
-    refuse_sparse_modules(config, card)
+    _refuse_sparse_modules(config, card)
     if chain:
         if names and names[0] not in ("Transformer", "StaticEmbedding"):
             raise InputError(
@@ -172,6 +174,36 @@ def _check_modules(config: EncoderSettings, card: ModelCard, chain: bool) -> Non
         raise InputError(
             f"model '{config.name}' has a module {unknown[0]}, which backend '{config.backend}' does not run",
             fix="set model.backend to sentence-transformers",
+        )
+
+
+def _check_sparse_modules(config: EncoderSettings, card: ModelCard) -> None:
+    """Refuse a model if sentence-transformers would give it a last module with random weights.
+
+    That is what `SparseEncoder` does for a model that is no masked language model and has no sparse modules.
+    """
+    names = card.module_names
+    masked = any(name.endswith("ForMaskedLM") for name in card.config.get("architectures") or [])
+    if names:
+        known = names[0] in SPARSE_FIRST and (names[0] == "Router" or any(name in SPARSE for name in names))
+    else:
+        known = masked
+    if not known:
+        what = f"its modules are {', '.join(names)}" if names else "it is not a masked language model"
+        raise InputError(
+            f"model '{config.name}' gives no word weights: {what}",
+            allowed="a model of sentence-transformers' SparseEncoder, or a masked language model",
+            fix="set model.output to dense, or choose another model",
+        )
+
+
+def _refuse_sparse_modules(config: EncoderSettings, card: ModelCard) -> None:
+    """Refuse a model that gives word weights, where vectors are made."""
+    found = [name for name in card.module_names if name in SPARSE]
+    if found:
+        raise InputError(
+            f"model '{config.name}' has a module {found[0]}: it gives word weights and no vectors",
+            fix="set model.output to sparse and model.backend to sentence-transformers",
         )
 
 

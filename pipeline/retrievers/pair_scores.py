@@ -23,9 +23,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipeline.core.arrow import from_numpy
 from pipeline.core.errors import InputError
-from pipeline.core.records import Collection, Float32, Int64
+from pipeline.core.records import Collection, Float32, Int64, from_numpy
 from pipeline.encoders import Usage
 from pipeline.engines import Part, jobs
 from pipeline.retrievers.dense_search import counted_parts

@@ -125,7 +125,7 @@ def _evaluate(
     draft: Draft,
     context: Context,
 ) -> Facts:
-    from pipeline.core.arrow import from_numpy
+    from pipeline.core.records import from_numpy
     from pipeline.metrics import coverage, evaluation, scoring, statistics
 
     collection: Collection = inputs[COLLECTION]

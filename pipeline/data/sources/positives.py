@@ -161,6 +161,6 @@ def _as_ids(numbers: Int64) -> pa.Array:
     """Numbers as texts."""
     import pyarrow as pa
 
-    from pipeline.core.arrow import from_numpy
+    from pipeline.core.records import from_numpy
 
     return from_numpy(numbers).cast(pa.string())

@@ -131,7 +131,7 @@ def judged_in_lists(
     def judge(source: RepoSource) -> Judgments:
         import pyarrow as pa
 
-        from pipeline.core.arrow import from_numpy
+        from pipeline.core.records import from_numpy
 
         queries, passages, values, numbers = [], [], [], []
         origin, unit = "", "row"

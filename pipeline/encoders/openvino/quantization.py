@@ -13,8 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.core.extras import require
-from pipeline.core.openvino_runtime import import_openvino
+from pipeline.core.extras import import_openvino, require
 
 
 def nncf_version() -> str:

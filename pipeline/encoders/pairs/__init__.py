@@ -18,9 +18,8 @@ from pipeline.encoders.pairs.scorer import Reranker, check_labels
 from pipeline.encoders.pairs.served import ServedReranker
 from pipeline.encoders.usage import Usage
 from pipeline.models.card import CONFIG_TYPES, max_positions
-from pipeline.models.files import find_model
-from pipeline.models.json_types import SIZE
-from pipeline.models.ready import Ready
+from pipeline.models.files import SIZE, find_model
+from pipeline.models.model import Ready
 from pipeline.models.resolution import FindModel, choose_device, refuse_adapter
 from pipeline.storage.store import Store
 

@@ -15,9 +15,8 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from pipeline.core.arrow import from_numpy
 from pipeline.core.display import counted, cut
-from pipeline.core.records import Collection, Texts
+from pipeline.core.records import Collection, Texts, from_numpy
 from pipeline.formats.judgments import Judgments
 from pipeline.formats.runs import Run, read_run
 from pipeline.metrics.answers import depth_of
