@@ -32,6 +32,7 @@ from pipeline.storage import vector_shards
 PIECE = 2048  # most rows that a core takes at once
 ROOM = 1 << 16  # hits that a core holds before they are added to the candidates
 MANY = 1 / 32  # share of pairs that the filter may let pass without need
+SETTLED = 128  # times k: rows after which thresholds are high enough to judge the filter
 _LEAST = 256  # rows of the shortest piece
 _PAIR_BYTES = 80  # memory to score one pair and sort it
 
@@ -168,7 +169,10 @@ class FilteredScan:
             before, self.done = self.done, self.done + stop - start
             counted, total = len(self.queries), len(self.embeddings)
             bar.update(counted * self.done // total - counted * before // total)
-        if state[2] - found > MANY * len(rows) * len(self.queries):
+        # The filter lets about three times as many pairs pass as reach the threshold, which at first are most.
+        # After N times k rows they are 1/N of all, so it would be given up too early.
+        without_need = int(state[2]) - found
+        if start >= SETTLED * self.k and without_need > MANY * len(rows) * len(self.queries):
             self.is_useful = False
 
     def _error(self, queries: slice) -> Float64:
