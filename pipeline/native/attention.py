@@ -1,14 +1,8 @@
 """Attention computed in int16, but for softmax.
 
-Both products of attention are sums over rows, as those of linear layers: of a query and a key over the
-columns of a head, and of a query's shares and a column of values over the tokens of a text. So what is said
-in `pipeline.native.integers` holds here: queries and shares are scaled to the length ROW_LENGTH, keys and
-columns of values to at most WEIGHT_LENGTH, and no sum passes an int32, however long the text is.
-
-A text's queries, keys and values are rounded first, all heads together, as they lie in memory. Then comes one
-head after the other, with six queries at a time: their scores, by tiles with one key per lane, become shares
-by softmax, and are multiplied with the values, by tiles with one column per lane. What a tile computes beyond
-a text's last token is written to memory of its own and never read.
+Both products are sums over rows, of a query and a key, and of a query's shares and a column of values. As
+`integers` says, queries and shares are scaled to the length ROW_LENGTH, keys and columns of values to at most
+WEIGHT_LENGTH, and no sum passes an int32, however long the text is.
 """
 
 from __future__ import annotations
@@ -93,6 +87,7 @@ def _round_heads(x: Float32, at: int, heads: int, size: int, length: int, place:
             part = load(x, at + j)
             squares, most = squares + part * part, larger_of(most, sizes(part))
         factor = float32(length) / np.sqrt(total(squares) + float32(_NOTHING))
+        # a length above that of an int16 may be in one number alone, which must fit as well
         if length > ROW_LENGTH:
             factor = min(factor, float32(32_767) / largest(most))
         factors = spread(factor)
@@ -118,6 +113,8 @@ def _round_values(
         pairs: Pairs of tokens that `values` has memory for.
         values: What is written.
     """
+    # `factors` holds the squared lengths of the columns, and `inverses` their largest numbers, until both
+    # are known; columns are summed row by row, as they lie in memory.
     factors, inverses, columns = values.factors, values.inverses, heads * size
     for j in range(0, columns, LANES):
         store(factors, j, spread(float32(_NOTHING)))
@@ -133,6 +130,7 @@ def _round_values(
         factors[j] = larger(by_length, by_size)
         inverses[j] = float32(1) / factors[j]
     for pair in range((length + 1) // 2):
+        # the last pair of an odd number of tokens has zeros in place of the second one
         row, is_whole = at + 2 * pair * step, 2 * pair + 1 < length
         following, more = row + (step if is_whole else 0), spread(float32(1) if is_whole else float32(0))
         for head in range(heads):
@@ -194,6 +192,7 @@ def _scale_scores(
         score = load_sums(scores.sums, number * row + j) * (factors * load(keys, j))
         if biases is not None and bias >= 0:
             score = score + load(flat, bias + j)
+        # only registers at the edges of what the query sees have lanes to be masked
         if j < first or j + LANES > end:
             score = kept(score, first - j, end - j, float32(_UNSEEN))
         best = larger_of(best, score)
@@ -219,8 +218,10 @@ def _round_shares(scores: _Scores, rows: int, row: int, n: int) -> None:
         row: Numbers of a row in `scores`.
         n: Number of keys, rounded up to a multiple of LANES.
     """
+    # the largest score of each query
     for number in range(rows):
         scores.factors[number] = largest(load(scores.lanes, number * LANES))
+    # powers, and the squares of each lane: shares are a row, to be scaled to ROW_LENGTH
     for number in range(rows):
         top, squares = spread(scores.factors[number]), spread(float32(0))
         for j in range(number * row, number * row + n, LANES):
@@ -231,6 +232,7 @@ def _round_shares(scores: _Scores, rows: int, row: int, n: int) -> None:
     for number in range(rows):
         scores.factors[number] = total(load(scores.lanes, number * LANES))
     store(scores.factors, 0, spread(float32(ROW_LENGTH)) / roots(load(scores.factors, 0)))
+    # rounded shares, and their sums as rounded: divided by these, the mean of like values is that value
     for number in range(rows):
         scales, sums = spread(scores.factors[number]), spread(float32(0))
         for j in range(number * row, number * row + n, LANES):
@@ -298,18 +300,22 @@ def attend(
     for text in range(len(texts) - 1):
         start, length = texts[text], texts[text + 1] - texts[text]
         asked, count = starts[text], starts[text + 1] - starts[text]
+        # queries, keys and values are rounded first, all heads together, as they lie in memory
         for token in range(length):
             _round_heads(key_value, (start + token) * 2 * width, heads, size, WEIGHT_LENGTH, token, keys)
         for token in range(count):
             _round_heads(query, (asked + token) * width, heads, size, ROW_LENGTH, token, queries)
         _round_values(key_value, start * 2 * width + width, 2 * width, length, heads, size, most // 2, values)
         for head in range(heads):
+            # the head's keys, transposed: a tile multiplies a query with one key per lane
             for j in range(0, length, LANES):
                 for k in range(0, size // 2, LANES):
                     at = j * words + head * size // 2 + k
                     transpose(keys.pairs, at, words, turned, k * most + j, most)
+            # Six queries at a time. What a tile computes beyond a text's last token is never read.
             for place in range(0, count, TALL):
                 rows = min(TALL, count - place)
+                # the keys that at least one of the six sees
                 low = max(place - window, 0) // 2 * 2  # a whole pair of values
                 seen = min(place + rows + window, length) - low
                 n = -(-seen // LANES) * LANES
@@ -324,6 +330,7 @@ def attend(
                     factors = keys.factors[head, low:]
                     _scale_scores(scores, row, most, n, first, end, factor, factors, biases, flat, bias)
                 _round_shares(scores, rows, most, n)
+                # shares times values, one column per lane; pairs of tokens are the products' pairs
                 at = (head * (most // 2) + low // 2) * size
                 _multiply(
                     scores.sums,

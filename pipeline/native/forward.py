@@ -60,11 +60,13 @@ def _forward(
     heads, size = layout.heads, layout.size
     layers, columns = weights.down.bias.shape
     both, made_up = weights.key_value.bias.shape[1], weights.up.bias.shape[1]
+    # embeddings
     x = np.empty((tokens, columns), np.float32)
     position_rows = np.empty((tokens, columns), np.float32)
     copy_rows(weights.words, ids, x)
     copy_rows(weights.positions, positions, position_rows)
     add_and_normalize(x, position_rows, weights.embedded.weight, weights.embedded.bias, width, epsilon)
+    # memory for all layers; the last tile of attention may write TALL rows below a text's last token
     query = np.zeros((tokens + TALL, both // 2), np.float32)
     attended = np.zeros((tokens + TALL, both // 2), np.float32)
     key_value = np.empty((tokens, both), np.float32)
@@ -85,6 +87,7 @@ def _forward(
                 places[token] = token - texts[text]
     for layer in range(layers):
         norm, bias = weights.attended.weight[layer], weights.attended.bias[layer]
+        # the input of attention: x itself, or x normalized where normalization comes first
         given = x
         if parts is not None and parts.before:
             given = normal
@@ -92,6 +95,7 @@ def _forward(
                 normalize(x, norm, bias, width, epsilon, normal)
             else:
                 normal[:] = x
+        # keys and values of all tokens, block by block
         for start in range(0, tokens, together):
             end = min(start + together, tokens)
             both_rows = key_value[start:end]
@@ -99,6 +103,8 @@ def _forward(
             if parts is not None and len(parts.turns):
                 turns = parts.turns[parts.tables[layer]]
                 rotate(key_value[start:end], places[start:end], turns, heads, size)
+        # From here on, the last layer needs the first token of each text alone: these rows move to the top of
+        # x, and attention, feed-forward and normalization go on with them.
         if only_first and layer == layers - 1:
             queries = len(texts) - 1
             starts = np.arange(queries + 1)
@@ -119,6 +125,8 @@ def _forward(
         else:
             window, biases = parts.windows[layer], parts.biases
             attend(query, starts, key_value, texts, heads, size, window, biases, attended)
+        # Feed-forward. A block goes through both layers before the next one does, so that what is between
+        # them stays in the processor's cache.
         feed_norm, feed_bias = weights.output.weight[layer], weights.output.bias[layer]
         for start in range(0, queries, together):
             end = min(start + together, queries)
@@ -173,9 +181,6 @@ def _largest_logits(
 ) -> Float32:  # fmt: skip
     """For each text and each word of the vocabulary the largest logit of a masked language model.
 
-    Logits are made for BLOCK tokens and 64 words at a time, and the largest of each text are kept: they stay
-    in the processor's cache, and the matrix of all tokens and words never exists.
-
     Args:
         hidden: float32 [tokens, k], the last hidden states of all texts' tokens.
         owners: int64 [tokens], the text of each token.
@@ -207,12 +212,14 @@ def _largest_logits(
         round_rows(rows, space)
         packed = space.rows.view(np.int32)
         for panel in range(0, words, PANEL):
+            # 64 words of the block's tokens; of the products only the largest of each text is kept
             multiply_rows(space.sums, n, PANEL, packed, pairs, weights[panel * pairs :])
             for i in range(n):
                 sums, factor = space.sums[i * PANEL : (i + 1) * PANEL], space.factors[i]
                 best = out[owners[start + i], panel : panel + PANEL]
                 for j in range(PANEL):
                     best[j] = larger(best[j], float32(sums[j]) * factor)
+    # a word's factor is above 0 and its bias the same for all tokens, so both can come after the largest
     for text in range(texts):
         for j in range(words):
             out[text, j] = out[text, j] * factors[j] + bias[j]

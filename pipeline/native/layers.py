@@ -101,7 +101,9 @@ def multiply_rows(sums: Any, n: int, m: int, rows: Any, pairs: int, weights: Any
     All tiles of a panel are computed before the next panel, which is read from memory once for all rows. The
     last tile may have rows beyond n: they hold what an earlier block left, and their sums are not read.
     """
-    step = -(-PANEL // -(-n // TALL))  # all tiles of a panel together fetch the next one
+    # Each tile also asks for a part of the next panel, so that memory is read while the processor multiplies:
+    # all tiles of a panel together fetch the whole next one.
+    step = -(-PANEL // -(-n // TALL))
     for panel in range(0, m, PANEL):
         for i in range(0, n, TALL):
             ahead = (panel + PANEL) * pairs + i // TALL * step * pairs
@@ -164,6 +166,7 @@ def _normalize_row(
     for j in range(0, len(x), PANEL):
         apart = load_panel(x, j) - means
         squares = squares + apart * apart
+    # each added column, which holds 0, counted the square of the mean
     square = total(squares) - float32(len(x) - width) * (mean * mean)
     factor = float32(1) / np.sqrt(square / float32(width) + epsilon)
     scale = spread_panel(factor)

@@ -104,6 +104,8 @@ def _score_fast(tokens: Float32, bounds: Int64, queries: PackedQueries, out: Flo
     factors = np.empty(n, np.float32)
     round_rows(tokens, Workspace(rows, factors, rows))
     words = rows.view(np.int32)
+    # For each passage and panel of query tokens, the largest product of each lane over the passage's tokens.
+    # It is taken while the tile's sums are in the first cache: the matrix of all products never exists.
     best = np.empty(columns, np.float32)
     sums = np.empty(TALL * PANEL, np.int32)
     for passage in range(len(bounds) - 1):
@@ -150,6 +152,7 @@ def _score_exactly(
     held = int64(-1)
     for pair in range(len(passages)):
         start, count = bounds[passages[pair]], bounds[passages[pair] + 1] - bounds[passages[pair]]
+        # pairs of one passage follow each other, so it is widened to float64 once
         if passages[pair] != held:
             held = passages[pair]
             for i in range(count):
@@ -160,6 +163,7 @@ def _score_exactly(
         width = -(-columns // DOUBLE_WIDTH) * DOUBLE_WIDTH
         total = float64(0)
         for panel in range(0, columns, DOUBLE_WIDTH):
+            # added in the order of the query's tokens below, whatever tiles there are
             most[:] = -np.inf
             for i in range(0, count, TALL):
                 double_tile(

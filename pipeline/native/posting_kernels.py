@@ -45,6 +45,7 @@ def search_queries(
     as_integer = bits.view(np.uint32)
     for row in range(len(group)):
         first, last = query_starts[group[row]], query_starts[group[row] + 1]
+        # where each word's postings go on in the next block; -1 for a word that no passage has
         places = np.empty(last - first, np.int64)
         for n in range(last - first):
             word = words[first + n]
@@ -66,6 +67,8 @@ def search_queries(
             for place in range(end - begin):
                 score = np.float32(scores[place])
                 scores[place] = 0.0
+                # Equal to the floor may still be among the best: ids decide. The integer is the score's bits,
+                # then the inverted place of the id, so that a larger integer is a better hit.
                 if score > 0 and score >= floor:
                     bits[0] = score
                     low = ~np.uint64(ranks[begin + place]) & np.uint64(0xFFFFFFFF)

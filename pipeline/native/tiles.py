@@ -99,15 +99,18 @@ def make_tile(element: Any, wide: int, multiply_add: Callable[..., Any], fetchin
         def several(pointer: Any, at: Any) -> Any:
             return builder.bitcast(builder.gep(pointer, [at]), vector.as_pointer())
 
+        # the function is one block so far; the loop and what follows it become two more
         (c, a, b), (c_row, a_row, b_row) = map(part, (0, 3, 6)), (arguments[i] for i in (2, 5, 8))
         before, loop, after = (builder.block, *map(builder.append_basic_block, ("loop", "after")))
         builder.branch(loop)
         builder.position_at_end(loop)
+        # `phi` is a variable of the loop: its first value and that of each following pass are set below
         k, sums = builder.phi(_SIZE), [builder.phi(vector) for _ in range(TALL * wide)]
         row = builder.mul(k, b_row)
         if fetching:
             start = builder.gep(b, [builder.sub(arguments[10], arguments[7])])
             _fetch(builder, builder.gep(start, [builder.mul(k, arguments[11])]))
+        # a row of b in `wide` registers; then for each of 6 rows one number of a, copied to all lanes
         right = [builder.load(several(b, builder.add(row, _SIZE(j * LANES))), align=4) for j in range(wide)]
         added = []
         for i in range(TALL):
@@ -122,6 +125,7 @@ def make_tile(element: Any, wide: int, multiply_add: Callable[..., Any], fetchin
             value.add_incoming(start, before)
             value.add_incoming(then, loop)
         builder.cbranch(builder.icmp_signed("<", following, arguments[9]), loop, after)
+        # memory is written once, when all sums are complete
         builder.position_at_end(after)
         for number, total in enumerate(added):
             i, j = divmod(number, wide)

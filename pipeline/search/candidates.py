@@ -71,10 +71,6 @@ class Candidates:
     def select(self, first: int, start: int, products: Float32) -> None:
         """Add the candidates among products of consecutive passages and queries.
 
-        The hits are sorted by query, so that each query's new candidates are next to each other: the last one
-        ends at `ends`, and they go to the columns after the `count` that are in use. Queries without enough
-        room for theirs are passed to `_drop_below_threshold`, one by one.
-
         Args:
             first: The first query.
             start: Row of the first passage.
@@ -82,6 +78,7 @@ class Candidates:
         """
         n_queries = products.shape[1]
         queries = slice(first, first + n_queries)
+        # sorted by query, so that each query's new candidates lie together, up to `ends`
         hits = np.flatnonzero(products >= self._thresholds(queries))
         row = hits // n_queries
         query = (hits - row * n_queries).astype(np.min_scalar_type(n_queries))
@@ -91,6 +88,7 @@ class Candidates:
         counts = self.count[queries]
         found = np.bincount(query, minlength=n_queries)
         ends = np.cumsum(found)
+        # queries with room for all of theirs take them at once, the others one by one below
         full = counts + found > self.rows.shape[1]
         fits = ~full[query]
         column = (counts - (ends - found))[query] + np.arange(len(hits))

@@ -136,6 +136,8 @@ class DocumentCandidates:
             values = np.add.reduceat(products, starts, axis=0, dtype=np.float64)
         else:
             values = np.maximum.reduceat(products, starts, axis=0)
+        # a document that began in an earlier block takes what its chunks gave there; one that goes on leaves
+        # its part for the next
         if bounds[begin] < start:
             before = self._carried.pop(first)
             values[0] = values[0] + before if self.documents.mean else np.maximum(values[0], before)
@@ -168,6 +170,7 @@ class DocumentCandidates:
 
     def best_hits(self) -> Ranking:
         """As `Candidates.best_hits`, with the best chunk of each document."""
+        # `_score` has kept the best chunk of each pair of query and document: look up those of the hits
         found = self._candidates.best_hits()  # its last call of `_score` is of all that it returns
         query, document, best = self._scored
         keys = query * len(self.documents) + document

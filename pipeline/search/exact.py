@@ -133,9 +133,8 @@ def exact_search_via(
 ) -> Ranking:
     """`exact_search` by way of another exact search in float32, such as that of Faiss on a GPU.
 
-    Its scores are float32 products, so its hits are only candidates, as in `candidates`: those within
-    twice the error of the k-th are scored exactly. If the last hit fetched is still that near, others that
-    were not fetched may be as well, and the query is searched again by `exact_search`.
+    Its scores are float32 products, so its hits are only candidates, which are scored exactly. A query that
+    they do not decide is searched again by `exact_search`.
 
     `nearest` is the other search, of the same vectors. It gets `batch_size` queries at once, and is asked for
     at most `max_hits` hits (at least `top_k`; None sets no limit). The metric is inner_product, also for
@@ -152,11 +151,14 @@ def exact_search_via(
         rows, products = nearest(batch, fetched)
         # twice, as a squared distance is twice the value that the bound is for
         error = 2 * error_bound(norm_bounds(batch), float(longest), batch.shape[1], metric)
+        # The k-th has a score of at least its product less the error. A hit that is below by more than twice
+        # the error cannot reach it.
         near = products >= (products[:, k - 1] - 2 * error)[:, None]
         query, column = np.nonzero(near)
         candidates = rows[query, column]
         scores = scoring.score_candidates(embeddings, candidates, batch, query, metric)
         found = scoring.rank_pairs(candidates, scores, query, len(batch), k, ids)
+        # where the last hit fetched is still that near, others that were not fetched may be as well
         undecided = np.flatnonzero(near[:, -1]) if fetched < n else np.empty(0, np.int64)
         if len(undecided):
             with silent("", None, "") as unseen:

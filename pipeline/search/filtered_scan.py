@@ -169,8 +169,8 @@ class FilteredScan:
             before, self.done = self.done, self.done + stop - start
             counted, total = len(self.queries), len(self.embeddings)
             bar.update(counted * self.done // total - counted * before // total)
-        # The filter lets about three times as many pairs pass as reach the threshold, which at first are most.
-        # After N times k rows they are 1/N of all, so it would be given up too early.
+        # The filter lets about three times as many pairs pass as reach the threshold. At first these are most
+        # pairs, and after N times k rows about 1/N, so the filter is not judged before.
         without_need = int(state[2]) - found
         if start >= SETTLED * self.k and without_need > MANY * len(rows) * len(self.queries):
             self.is_useful = False

@@ -205,6 +205,7 @@ def _union(queries: slice, rankings: Sequence[Ranking], values: Sequence[Float64
     hits = np.where(hits < 0, np.iinfo(np.int64).max, hits)
     order = np.argsort(hits, axis=1, kind="stable")
     ordered = np.take_along_axis(hits, order, axis=1)
+    # each row's hits, sorted: the first of equal ones gets a new place, the others share it
     is_first = np.ones(hits.shape, np.bool_)
     is_first[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
     place = np.empty(hits.shape, np.int64)  # of each hit among the distinct passages of its row

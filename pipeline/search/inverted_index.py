@@ -161,6 +161,7 @@ def _search_segment(
     """Search one segment for a group of queries, in parallel; `hits` and `counts` are updated."""
     first, stop, postings = segment
     starts = np.concatenate([[0], postings.ends])
+    # Numba compiles for one type: arrays are read-only, whether memory-mapped or not
     arrays = [_read_only(array) for array in (starts, *postings.columns, *queries)]
     ranks = rank[first:stop]
     step = max(math.ceil(len(group) / (TASKS * pool._max_workers)), 1)

@@ -259,6 +259,7 @@ class PairScorer:
 
     def _score_pairs(self, rows: Int64, query: Int64) -> Float32:
         """Scores of pairs, `rows` ascending, whose passages fit into memory together."""
+        # of a passage that several queries are paired with, the tokens are read once
         distinct, passage = np.unique(rows, return_inverse=True)
         starts, counts = self.starts[distinct], self.starts[distinct + 1] - self.starts[distinct]
         bounds = np.concatenate([[0], np.cumsum(counts)])

@@ -142,6 +142,8 @@ def binary_search(
     for start in range(0, len(bits), size):
         group = np.ascontiguousarray(bits[start : start + size])
         rows, distances = _nearest_bits(shards, group, fetched)
+        # Where the last hit fetched lies beyond the k-th distance, all passages at that distance are
+        # among the hits. Elsewhere Faiss may have left some out.
         kth = distances[:, k - 1]
         undecided = np.flatnonzero(distances[:, -1] == kth) if fetched < n else np.empty(0, np.int64)
         within = distances <= kth[:, None]

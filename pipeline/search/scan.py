@@ -101,8 +101,7 @@ class StreamingScan:
         """Read all vectors and collect the candidates.
 
         Three threads work at once: one reads the next block, this one multiplies, and one selects from the
-        products before. A product's memory is used again by the call after the next, so a selection has to
-        end before the one after it begins.
+        products before.
 
         Args:
             block: Rows of the longest block.
@@ -118,6 +117,7 @@ class StreamingScan:
                 rows, halves, longest = reading.result()
                 reading = reader.submit(self._read_block, *upcoming)
                 for tile in range(len(self.tiles)):
+                    # a product's memory is used again by the call after the next: wait for its selection
                     products = self.tiles[tile](rows)
                     selecting.result()
                     self.longest = max(self.longest, longest)
