@@ -1,7 +1,6 @@
 """Keys: what each field of the config, and each fact outside it, makes again, and that nothing else changes.
 
-`CHANGES` has an entry for every field of every kind. A field that is added without one fails
-`test_every_field_has_a_change`, so nobody can add a setting without saying what it invalidates.
+Changes are made from the marks and types of settings; `VALUES` has those that need a certain value.
 """
 
 from __future__ import annotations
@@ -14,22 +13,23 @@ import re
 import shutil
 import types
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+import yaml
 from huggingface_hub import constants
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
-from pipeline.config import BACKENDS, STAGES, Config
+from pipeline.config import STAGES, Config
 from pipeline.config.files import load_config
 from pipeline.config.kinds import kinds_of
 from pipeline.config.model import RUN_HERE
-from pipeline.config.settings import OUTPUTS, outputs_of
+from pipeline.config.settings import outputs_of
 from pipeline.config.suites import ManySettings
 from pipeline.core import machine
 from pipeline.encoders import choice
@@ -56,393 +56,174 @@ NEEDS: dict[str, set[str]] = {
 }
 FIRST, SECOND = "1" * 40, "2" * 40  # commits
 
-CONFIGS = {
-    "files": """
-        name: t
-        data: {source: beir, path: data}
-        model: {backend: openvino, name: ./bge-small-en-v1.5}
-    """,
-    "cut": """
-        name: t
-        data: {source: beir, path: data, chunks: {tokens: 64}}
-        model: {backend: openvino, name: ./bge-small-en-v1.5}
-    """,
-    "cut by words": """
-        name: t
-        data: {source: beir, path: data, chunks: {tokens: 64}}
-        model: {backend: bm25}
-    """,
-    "packed": """
-        name: t
-        data: {source: beir, path: data}
-        model: {backend: native, precision: int16, name: ./bge-small-en-v1.5}
-    """,
-    "the fastest": """
-        name: t
-        data: {source: beir, path: data}
-        model: {backend: auto, name: ./bge-small-en-v1.5}
-    """,
-    "packed for token vectors": """
-        name: t
-        data: {source: beir, path: data}
-        model: {backend: native, output: multivector, name: ./bge-m3}
-    """,
-    "the fastest for words": """
-        name: t
-        data: {source: beir, path: data}
-        model: {backend: auto, output: sparse, name: ./bge-m3}
-    """,
-    "the fastest for token vectors": """
-        name: t
-        data: {source: beir, path: data}
-        model: {backend: auto, output: multivector, name: ./bge-m3}
-    """,
-    "tables": """
-        name: t
-        data: {source: hub, path: rows, split: dev}
-        model: {backend: flag, name: ./bge-small-en-v1.5}
-    """,
-    "subsets": """
-        name: t
-        data: {source: beir, path: subsets, subset: sw}
-        model: {backend: flag, name: ./bge-small-en-v1.5}
-    """,
-    "bright": """
-        name: t
-        data: {source: bright, path: bright, domain: pony}
-        model: {backend: flag, name: ./bge-small-en-v1.5}
-    """,
-    "air-bench": """
-        name: t
-        data: {source: air-bench, path: qa_wiki_en, split: dev}
-        model: {backend: flag, name: ./bge-small-en-v1.5}
-    """,
-    "belebele": """
-        name: t
-        data: {source: belebele, path: belebele, language: sw}
-        model: {backend: flag, name: ./bge-small-en-v1.5}
-    """,
-    "mldr": """
-        name: t
-        data: {source: mldr, path: mldr, language: sw}
-        model: {backend: flag, name: ./bge-small-en-v1.5}
-    """,
-    "two tables": """
-        name: t
-        data: {source: hub, path: rows, split: dev, corpus_path: texts}
-        model: {backend: flag, name: ./bge-small-en-v1.5}
-    """,
-    "hub": """
-        name: t
-        data: {source: hub, path: owner/rows, split: dev, corpus_path: owner/texts}
-        model: {backend: flag, name: owner/tiny}
-    """,
-    "precomputed": """
-        name: t
-        data: {source: beir, path: data}
-        model: {backend: precomputed, passages: passages.npy, queries: queries.npy}
-    """,
-    "served": """
-        name: t
-        data: {source: beir, path: data}
-        model: {backend: http, name: some-model, url: http://localhost:1/v1}
-    """,
-    "chain": """
-        name: t
-        data: {source: beir, path: data}
-        model: {backend: sentence-transformers, name: ./bge-small-en-v1.5}
-    """,
-    "sparse": """
-        name: t
-        data: {source: beir, path: data}
-        model: {backend: precomputed, output: sparse, passages: passages.npy, queries: queries.npy}
-    """,
-    "m3 words": """
-        name: t
-        data: {source: beir, path: data}
-        model: {backend: flag, output: sparse, name: ./bge-m3}
-    """,
-    "splade": """
-        name: t
-        data: {source: beir, path: data}
-        model: {backend: sentence-transformers, output: sparse, name: ./masked}
-    """,
-    "packed words": """
-        name: t
-        data: {source: beir, path: data}
-        model: {backend: native, output: sparse, precision: int16, name: ./masked}
-    """,
-    "m3": """
-        name: t
-        data: {source: beir, path: data}
-        model: {backend: flag, output: multivector, name: ./bge-m3}
-    """,
-    "late interaction": """
-        name: t
-        data: {source: beir, path: data}
-        model: {backend: sentence-transformers, output: multivector, name: ./colbert}
-    """,
-    "token vectors": """
-        name: t
-        data: {source: beir, path: data}
-        model: {backend: precomputed, output: multivector, passages: passages.npy, queries: queries.npy}
-    """,
-    "bm25": """
-        name: t
-        data: {source: beir, path: data}
-        model: {backend: bm25}
-    """,
-    "reranked": """
-        name: t
-        data: {source: beir, path: data}
-        model: {backend: bm25}
-        rerank: {backend: sentence-transformers, name: ./reranker}
-    """,
-    "scored by a decoder": """
-        name: t
-        data: {source: beir, path: data}
-        model: {backend: bm25}
-        rerank: {backend: flag, name: ./lightweight}
-    """,
-    "scored by a server": """
-        name: t
-        data: {source: beir, path: data}
-        model: {backend: bm25}
-        rerank: {backend: http, name: some-model, url: http://localhost:1}
-    """,
-    "scored by openvino": """
-        name: t
-        data: {source: beir, path: data}
-        model: {backend: bm25}
-        rerank: {backend: openvino, name: ./reranker}
-    """,
-    "scored by the fastest": """
-        name: t
-        data: {source: beir, path: data}
-        model: {backend: bm25}
-        rerank: {backend: auto, name: ./reranker}
-    """,
-    "fused": """
-        name: t
-        data: {source: beir, path: data}
-        fuse: {of: [{model: {backend: bm25}}, {model: {backend: openvino, name: ./bge-small-en-v1.5}}]}
-        rerank: {backend: sentence-transformers, name: ./bge-small-en-v1.5}
-    """,
-    "reranked on the hub": """
-        name: t
-        data: {source: beir, path: data}
-        model: {backend: bm25}
-        rerank: {backend: sentence-transformers, name: owner/tiny}
-    """,
+LISTED = """
+files = model: {backend: openvino, name: BGE}
+cut = data: {source: beir, path: data, chunks: {tokens: 64}}; model: {backend: openvino, name: BGE}
+cut by words = data: {source: beir, path: data, chunks: {tokens: 64}}; model: {backend: bm25}
+packed = model: {backend: native, precision: int16, name: BGE}
+the fastest = model: {backend: auto, name: BGE}
+packed for token vectors = model: {backend: native, output: multivector, name: ./bge-m3}
+the fastest for words = model: {backend: auto, output: sparse, name: ./bge-m3}
+the fastest for token vectors = model: {backend: auto, output: multivector, name: ./bge-m3}
+tables = data: {source: hub, path: rows, split: dev}; model: {backend: flag, name: BGE}
+subsets = data: {source: beir, path: subsets, subset: sw}; model: {backend: flag, name: BGE}
+bright = data: {source: bright, path: bright, domain: pony}; model: {backend: flag, name: BGE}
+air-bench = data: {source: air-bench, path: qa_wiki_en, split: dev}; model: {backend: flag, name: BGE}
+belebele = data: {source: belebele, path: belebele, language: sw}; model: {backend: flag, name: BGE}
+mldr = data: {source: mldr, path: mldr, language: sw}; model: {backend: flag, name: BGE}
+two tables = data: {source: hub, path: rows, split: dev, corpus_path: texts}; model: FLAG
+hub = data: {source: hub, path: owner/rows, split: dev, corpus_path: owner/texts}; model: TINY
+precomputed = model: {backend: precomputed, GIVEN}
+served = model: {backend: http, name: some-model, url: http://localhost:1/v1}
+chain = model: {backend: sentence-transformers, name: BGE}
+sparse = model: {backend: precomputed, output: sparse, GIVEN}
+m3 words = model: {backend: flag, output: sparse, name: ./bge-m3}
+splade = model: {backend: sentence-transformers, output: sparse, name: ./masked}
+packed words = model: {backend: native, output: sparse, precision: int16, name: ./masked}
+m3 = model: {backend: flag, output: multivector, name: ./bge-m3}
+late interaction = model: {backend: sentence-transformers, output: multivector, name: ./colbert}
+token vectors = model: {backend: precomputed, output: multivector, GIVEN}
+bm25 = model: {backend: bm25}
+reranked = model: {backend: bm25}; rerank: {backend: sentence-transformers, name: ./reranker}
+scored by a decoder = model: {backend: bm25}; rerank: {backend: flag, name: ./lightweight}
+scored by a server = model: {backend: bm25}; rerank: {backend: http, name: m, url: http://localhost:1}
+scored by openvino = model: {backend: bm25}; rerank: {backend: openvino, name: ./reranker}
+scored by the fastest = model: {backend: bm25}; rerank: {backend: auto, name: ./reranker}
+fused = fuse: {of: [{model: {backend: bm25}}, {model: {backend: openvino, name: BGE}}]}; rerank: SELF
+reranked on the hub = model: {backend: bm25}; rerank: {backend: sentence-transformers, name: owner/tiny}
+"""
+"""Sections of configs, on the collection in the folder `data` unless another is named."""
+SHORT = {
+    "FLAG": "{backend: flag, name: BGE}",
+    "TINY": "{backend: flag, name: owner/tiny}",
+    "SELF": "{backend: sentence-transformers, name: BGE}",
+    "GIVEN": "passages: passages.npy, queries: queries.npy",
+    "BGE": "./bge-small-en-v1.5",
 }
 
 
-@dataclass(frozen=True)
-class Change:
-    """One field given another value.
+def written(sections: str) -> str:
+    """A config file."""
+    for short, long in SHORT.items():
+        sections = sections.replace(short, long)
+    data = "" if "data: {" in sections else "data: {source: beir, path: data}\n"
+    return f"name: t\n{data}" + sections.replace("; ", "\n") + "\n"
 
-    Attributes:
-        to: `key=value`, as `--set` takes it, applied on top of `base`.
-        base: A config of `CONFIGS`, and settings applied before.
-        makes_again: The stages whose keys must change; None is what the field claims, and what is made
-            of that. Spelled out for the data section, where a part of a collection may stay.
-    """
+
+CONFIGS = {name: written(text) for name, text in (line.split(" = ") for line in LISTED.split("\n") if line)}
+
+VALUES = """
+name=other
+cache=elsewhere
+output=elsewhere
+data.source=flag
+data.path=other
+data.split=dev
+data.corpus=300
+data.revision=v1 on hub
+data.split=train on tables
+data.corpus={positives_of: 2} on tables
+data.corpus.positives_of=3 on tables with data.corpus={positives_of: 2}
+data.ignored=none on bright
+data.domain=biology on bright
+data.subset=en on subsets
+data.dataset=other on air-bench
+data.corpus_language=en on belebele
+data.language=en on mldr
+data.query_column=question on tables
+data.positives_column=also on tables
+data.positives_column=also on two tables
+data.corpus_path=texts on tables
+data.corpus_revision=v1 on hub
+data.corpus_split=test on two tables
+data.corpus_column=body on two tables
+data.chunks.tokens=65 on cut by words
+model.backend=flag
+model.name=./other-model
+model.name=owner/tiny
+model.revision=v1 on hub
+model.revision=b on served
+model.output=sparse on precomputed
+model.score=mean on token vectors
+model.score=sum on m3
+model.pooling=mean
+model.precision=bf16
+model.query_instruction='find: ' on served
+model.truncate_dim=32
+model.passages=other.npy on precomputed
+model.queries=other.npy on precomputed
+model.passage_ids=ids.txt on precomputed
+model.query_ids=ids.txt on precomputed
+model.url=http://localhost:2/v1 on served
+model.same_as={name: ./bge-small-en-v1.5} on served
+model.vector_precision=int8
+model.vector_precision=binary
+index.factory=SQfp16
+index.metric=l2
+search.top_k=1001 on fused
+search.memory_mb=64
+search.rescore=4 with model.vector_precision=binary
+search.aggregate=first on cut
+search.parameters={efSearch: 9} with index.factory=HNSW8
+search.against_exact=false with index.factory=HNSW8
+search.device=cpu
+fuse.of=[{model: {backend: openvino, name: ./bge-small-en-v1.5}}, {model: {backend: bm25}}] on fused
+fuse.normalize=rank on fused with fuse.method=combmnz
+fuse.weights=[0.3, 0.7] on fused
+fuse.tune=ndcg@10 on fused with fuse.tune=mrr@10
+rerank.backend=flag on reranked
+rerank.name=./other-model on reranked
+rerank.revision=v1 on reranked on the hub
+rerank.precision=bf16 on fused
+rerank.cutoff_layers=[2] on scored by a decoder
+rerank.compress_layers=[1] on scored by a decoder
+rerank.url=http://localhost:2 on scored by a server
+engine.kind=ray
+engine.address=auto with engine.kind=ray
+engine.workers=2 with engine.kind=ray
+evaluate.measures=[ndcg@5]
+"""
+"""Values of settings that are not just any other one: `KEY=VALUE [on CONFIG] [with SETTING]`."""
+SAME = """
+data.path=copy
+data.corpus_path=texts_copy on two tables
+model.score=mean on m3
+model.pooling=cls
+model.query_instruction='' on served
+model.url=http://LOCALHOST:1/v1/ on served
+search.against_exact=false
+fuse.tune=nDCG@10 on fused with fuse.tune=ndcg@10
+rerank.query_max_length=384 on scored by a decoder
+rerank.url=http://localhost:1/ on scored by a server
+evaluate.measures=[nDCG@10, RR@10, R@100, AP@1000, P@10]
+"""
+"""Values that say the same as what the config has."""
+PARTS = {
+    **dict.fromkeys(("data.path=other", "data.corpus=300", "data.corpus_revision=v1"), PASSAGES_ON),
+    **dict.fromkeys(("data.corpus_split=test", "data.corpus_column=body"), PASSAGES_ON),
+    **dict.fromkeys(("data.revision=v1", "data.split=dev", "data.queries=2"), QUERIES_ON),
+    "data.query_column=question": QUERIES_ON,
+    "data.missing_passages=drop": {"data", "evaluate"},
+}
+"""What a change of the data makes again, where a part of it stays."""
+
+
+class Change(NamedTuple):
+    """A setting given another value, on top of a config and of another setting."""
 
     to: str
-    base: tuple[str, ...] = ("files",)
-    makes_again: set[str] | None = None
+    base: str = "files"
+    given: tuple[str, ...] = ()
 
+    @classmethod
+    def read(cls, line: str) -> Change:
+        rest, _, given = line.partition(" with ")
+        to, *base = rest.split(" on ", 1)
+        return cls(to, *(base or ["files"]), (given,) if given else ())
 
-CHANGES: dict[str, list[Change]] = {
-    "name": [Change("name=other")],
-    "data.source": [Change("data.source=flag", makes_again=ALL)],
-    "data.path": [
-        Change("data.path=other", makes_again=PASSAGES_ON),
-        Change("data.path=copy", makes_again=set()),
-    ],
-    "data.revision": [Change("data.revision=v1", ("hub",), QUERIES_ON)],
-    "data.split": [
-        Change("data.split=dev", makes_again=QUERIES_ON),
-        Change("data.split=train", ("tables",), ALL),
-    ],
-    "data.queries": [Change("data.queries=3", makes_again=QUERIES_ON)],
-    "data.corpus": [
-        Change("data.corpus=300", makes_again=PASSAGES_ON),
-        Change("data.corpus={positives_of: 2}", ("tables",), ALL),
-    ],
-    "data.corpus.positives_of": [
-        Change("data.corpus.positives_of=3", ("tables", "data.corpus={positives_of: 2}"), ALL)
-    ],
-    "data.missing_passages": [Change("data.missing_passages=drop", makes_again={"data", "evaluate"})],
-    "data.ignored": [Change("data.ignored=identical_ids"), Change("data.ignored=none", ("bright",))],
-    "data.subset": [Change("data.subset=en", ("subsets",), PASSAGES_ON | QUERIES_ON)],
-    "data.domain": [Change("data.domain=biology", ("bright",), PASSAGES_ON | QUERIES_ON)],
-    "data.documents": [Change("data.documents=long", ("bright",), PASSAGES_ON | QUERIES_ON)],
-    "data.dataset": [Change("data.dataset=other", ("air-bench",), PASSAGES_ON | QUERIES_ON)],
-    "data.corpus_language": [Change("data.corpus_language=en", ("belebele",), PASSAGES_ON | QUERIES_ON)],
-    "data.language": [Change("data.language=en", ("mldr",), PASSAGES_ON | QUERIES_ON)],
-    "data.chunks.tokens": [
-        Change("data.chunks.tokens=65", ("cut",)),
-        Change("data.chunks.tokens=65", ("cut by words",)),
-    ],
-    "data.chunks.overlap": [Change("data.chunks.overlap=31", ("cut",))],
-    "data.chunks.boundary": [Change("data.chunks.boundary=token", ("cut",))],
-    "data.query_column": [Change("data.query_column=question", ("tables",), QUERIES_ON)],
-    "data.positives_column": [
-        Change("data.positives_column=also", ("tables",), ALL),
-        Change("data.positives_column=also", ("two tables",), QUERIES_ON),
-    ],
-    "data.corpus_path": [
-        Change("data.corpus_path=texts", ("tables",), ALL),
-        Change("data.corpus_path=texts_copy", ("two tables",), set()),
-    ],
-    "data.corpus_revision": [Change("data.corpus_revision=v1", ("hub",), PASSAGES_ON)],
-    "data.corpus_split": [Change("data.corpus_split=test", ("two tables",), PASSAGES_ON)],
-    "data.corpus_column": [Change("data.corpus_column=body", ("two tables",), PASSAGES_ON)],
-    "model.backend": [Change("model.backend=flag")],
-    "model.name": [
-        Change("model.name=./other-model"),
-        Change("model.name=owner/tiny"),
-        Change("model.name=other", ("served",)),
-    ],
-    "model.revision": [Change("model.revision=v1", ("hub",)), Change("model.revision=b", ("served",))],
-    "model.output": [Change("model.output=sparse", ("precomputed",))],
-    "model.token_precision": [Change("model.token_precision=fp16", ("token vectors",))],
-    "model.score": [
-        Change("model.score=mean", ("token vectors",)),
-        Change("model.score=sum", ("m3",)),
-        Change("model.score=mean", ("m3",), set()),
-    ],
-    "model.pooling": [Change("model.pooling=mean"), Change("model.pooling=cls", makes_again=set())],
-    "model.normalize": [Change("model.normalize=false")],
-    "model.precision": [Change("model.precision=bf16")],
-    "model.query_instruction": [
-        Change("model.query_instruction='find: '"),
-        Change("model.query_instruction='find: '", ("served",)),
-        Change("model.query_instruction=''", ("served",), set()),
-    ],
-    "model.passage_instruction": [Change("model.passage_instruction='text: '")],
-    "model.query_max_length": [Change("model.query_max_length=7")],
-    "model.passage_max_length": [Change("model.passage_max_length=7")],
-    "model.truncate_dim": [Change("model.truncate_dim=32")],
-    "model.batch_size": [Change("model.batch_size=3")],
-    "model.device": [Change("model.device=cpu")],
-    "model.vector_precision": [
-        Change("model.vector_precision=fp16"),
-        Change("model.vector_precision=int8"),
-        Change("model.vector_precision=binary"),
-    ],
-    "model.shard_rows": [Change("model.shard_rows=7")],
-    "model.trust_remote_code": [Change("model.trust_remote_code=true")],
-    "model.passages": [Change("model.passages=other.npy", ("precomputed",))],
-    "model.queries": [Change("model.queries=other.npy", ("precomputed",))],
-    "model.passage_ids": [Change("model.passage_ids=ids.txt", ("precomputed",))],
-    "model.query_ids": [Change("model.query_ids=ids.txt", ("precomputed",))],
-    "model.url": [
-        Change("model.url=http://localhost:2/v1", ("served",)),
-        Change("model.url=http://LOCALHOST:1/v1/", ("served",), set()),
-    ],
-    "model.dimensions": [Change("model.dimensions=64", ("served",))],
-    "model.same_as": [Change("model.same_as={name: ./bge-small-en-v1.5}", ("served",))],
-    "model.max_characters": [Change("model.max_characters=100", ("served",))],
-    "model.api_key_env": [Change("model.api_key_env=SOME_KEY", ("served",))],
-    "model.concurrency": [Change("model.concurrency=2", ("served",))],
-    "model.timeout": [Change("model.timeout=5", ("served",))],
-    "model.batch_tokens": [Change("model.batch_tokens=100", ("served",))],
-    "model.requests_per_minute": [Change("model.requests_per_minute=100", ("served",))],
-    "model.tokens_per_minute": [Change("model.tokens_per_minute=1e6", ("served",))],
-    "model.price_per_million_tokens": [Change("model.price_per_million_tokens=0.02", ("served",))],
-    "model.changed": [Change("model.changed=warn", ("served",))],
-    "model.k1": [Change("model.k1=1.2", ("bm25",))],
-    "model.b": [Change("model.b=0.75", ("bm25",))],
-    "model.stop_words": [Change("model.stop_words=null", ("bm25",))],
-    "model.stemmer": [Change("model.stemmer=porter", ("bm25",))],
-    "index.factory": [Change("index.factory=SQfp16")],
-    "index.metric": [Change("index.metric=l2")],
-    "index.train_rows": [Change("index.train_rows=100")],
-    "index.shards": [Change("index.shards=3")],
-    "index.seed": [Change("index.seed=1")],
-    "search.top_k": [Change("search.top_k=1001"), Change("search.top_k=1001", ("fused",))],
-    "search.batch_size": [Change("search.batch_size=5")],
-    "search.memory_mb": [Change("search.memory_mb=64")],
-    "search.rescore": [
-        Change("search.rescore=4", ("files", "model.vector_precision=binary")),
-    ],
-    "search.aggregate": [Change("search.aggregate=first", ("cut",))],
-    "search.parameters": [
-        Change("search.parameters={efSearch: 9}", ("files", "index.factory=HNSW8")),
-    ],
-    "search.against_exact": [
-        Change("search.against_exact=false", ("files", "index.factory=HNSW8")),
-        Change("search.against_exact=false", makes_again=set()),
-    ],
-    "search.device": [Change("search.device=cpu")],
-    "fuse.method": [Change("fuse.method=combsum", ("fused",))],
-    "fuse.of": [
-        Change(
-            "fuse.of=[{model: {backend: openvino, name: ./bge-small-en-v1.5}}, {model: {backend: bm25}}]",
-            ("fused",),
-        )
-    ],
-    "fuse.k": [Change("fuse.k=20", ("fused",))],
-    "fuse.normalize": [Change("fuse.normalize=rank", ("fused", "fuse.method=combmnz"))],
-    "fuse.weights": [Change("fuse.weights=[0.3, 0.7]", ("fused",))],
-    "fuse.tune": [
-        Change("fuse.tune=ndcg@10", ("fused", "fuse.method=weighted", "fuse.tune=mrr@10")),
-        Change("fuse.tune=nDCG@10", ("fused", "fuse.tune=ndcg@10"), set()),
-    ],
-    "fuse.folds": [Change("fuse.folds=3", ("fused",))],
-    "rerank.backend": [Change("rerank.backend=flag", ("reranked",))],
-    "rerank.name": [Change("rerank.name=./other-model", ("reranked",))],
-    "rerank.revision": [
-        Change("rerank.revision=v1", ("reranked on the hub",)),
-        Change("rerank.revision=b", ("scored by a server",)),
-    ],
-    "rerank.precision": [Change("rerank.precision=bf16", ("fused",))],
-    "rerank.depth": [Change("rerank.depth=50", ("reranked",))],
-    "rerank.max_length": [Change("rerank.max_length=256", ("reranked",))],
-    "rerank.batch_size": [Change("rerank.batch_size=3", ("reranked",))],
-    "rerank.device": [Change("rerank.device=cpu", ("reranked",))],
-    "rerank.query_max_length": [
-        Change("rerank.query_max_length=64", ("scored by a decoder",)),
-        Change("rerank.query_max_length=384", ("scored by a decoder",), set()),
-    ],
-    "rerank.query_instruction": [Change("rerank.query_instruction='Q: '", ("scored by a decoder",))],
-    "rerank.passage_instruction": [Change("rerank.passage_instruction='P: '", ("scored by the fastest",))],
-    "rerank.prompt": [Change("rerank.prompt='Yes or No?'", ("scored by a decoder",))],
-    "rerank.cutoff_layers": [Change("rerank.cutoff_layers=[2]", ("scored by a decoder",))],
-    "rerank.compress_layers": [Change("rerank.compress_layers=[1]", ("scored by a decoder",))],
-    "rerank.compress_ratio": [Change("rerank.compress_ratio=2", ("scored by a decoder",))],
-    "rerank.url": [
-        Change("rerank.url=http://localhost:2", ("scored by a server",)),
-        Change("rerank.url=http://localhost:1/", ("scored by a server",), set()),
-    ],
-    "rerank.form": [Change("rerank.form=tei", ("scored by a server",))],
-    "rerank.max_characters": [Change("rerank.max_characters=100", ("scored by a server",))],
-    "rerank.api_key_env": [Change("rerank.api_key_env=SOME_KEY", ("scored by a server",))],
-    "rerank.concurrency": [Change("rerank.concurrency=2", ("scored by a server",))],
-    "rerank.timeout": [Change("rerank.timeout=5", ("scored by a server",))],
-    "rerank.batch_tokens": [Change("rerank.batch_tokens=100", ("scored by a server",))],
-    "rerank.requests_per_minute": [Change("rerank.requests_per_minute=100", ("scored by a server",))],
-    "rerank.tokens_per_minute": [Change("rerank.tokens_per_minute=1e6", ("scored by a server",))],
-    "rerank.price_per_million_tokens": [
-        Change("rerank.price_per_million_tokens=0.02", ("scored by a server",))
-    ],
-    "rerank.changed": [Change("rerank.changed=warn", ("scored by a server",))],
-    "rerank.trust_remote_code": [Change("rerank.trust_remote_code=true", ("reranked",))],
-    "engine.kind": [Change("engine.kind=ray")],
-    "engine.address": [Change("engine.address=auto", ("files", "engine.kind=ray"))],
-    "engine.workers": [Change("engine.workers=2", ("files", "engine.kind=ray"))],
-    "evaluate.measures": [
-        Change("evaluate.measures=[ndcg@5]"),
-        Change(
-            "evaluate.measures=[nDCG@10, RR@10, R@100, AP@1000, P@10]", makes_again=set()
-        ),  # other names of the same
-    ],
-    "evaluate.ignore_identical_ids": [Change("evaluate.ignore_identical_ids=true")],
-    "cache": [Change("cache=elsewhere")],
-    "output": [Change("output=elsewhere")],
-}
+    @property
+    def setting(self) -> str:
+        return self.to.partition("=")[0]
 
 
 def write_suite_layouts(folder: Path) -> None:
@@ -606,10 +387,77 @@ def after(stages: set[str]) -> set[str]:
     return again
 
 
+def sections_of(config: Config) -> Iterator[tuple[str, Any]]:
+    """Each section of a config by its name; those of parts of a fusion are those of `model`."""
+    for name in type(config).model_fields:
+        section = getattr(config, name)
+        if isinstance(section, BaseModel):
+            yield name, section
+            if chunks := getattr(section, "chunks", None):
+                yield f"{name}.chunks", chunks
+
+
+def another(field: FieldInfo, value: Any) -> str | None:
+    """Another value of a setting by its type; None if it has a single value."""
+    listed, kinds = [], set()
+    for option in options_of(field.annotation):
+        if get_origin(option) is Literal:
+            listed += [each for each in get_args(option) if each != value]
+        else:
+            kinds.add(option)
+    if listed:
+        return str(listed[0])
+    if isinstance(value, bool):
+        return str(not value).lower()
+    if isinstance(value, float):
+        return str(value / 2)
+    if int in kinds or float in kinds:
+        return str(64 if value is None else value // 2 if value > 16 else value + 1)
+    if str in kinds:
+        return "cpu" if str(field.metadata).count("cuda") else "'OTHER_1'"
+    return None
+
+
+def options_of(annotation: Any) -> Iterator[Any]:
+    """The types of a union, without what annotates them."""
+    is_union = isinstance(annotation, types.UnionType) or get_origin(annotation) is Union
+    for option in get_args(annotation) if is_union else (annotation,):
+        yield get_args(option)[0] if get_origin(option) is Annotated else option
+
+
+def derived() -> Iterator[Change]:
+    """For each settings class and output a change of every setting that it has, by its type."""
+    seen = set()
+    for base, text in CONFIGS.items():
+        config = Config.model_validate(yaml.safe_load(text))
+        for name, section in sections_of(config):
+            for key, field in type(section).model_fields.items():
+                setting, output = f"{name}.{key}", getattr(section, "output", "")
+                known = (type(section), key, output)
+                if known in seen or setting in SPECIAL or (output and output not in outputs_of(field)):
+                    continue
+                if (
+                    kinds_of(field)
+                    or key in ("chunks", "of")
+                    or (to := another(field, getattr(section, key))) is None
+                ):
+                    continue
+                seen.add(known)
+                yield Change(f"{setting}={to}", base)
+
+
+GIVEN = [Change.read(line) for line in VALUES.split("\n") if line]
+SPECIAL = {change.setting for change in GIVEN}
+CHANGES = [*GIVEN, *derived()]
+
+
 def test_every_field_has_a_change() -> None:
-    assert set(FIELDS) == set(CHANGES), "give the new field an entry in CHANGES"
-    without = [name for name, listed in CHANGES.items() if not listed]
-    assert [name for name in without if len(get_args(FIELDS[name].annotation)) != 1] == []
+    single = {name for name, field in FIELDS.items() if get_origin(field.annotation) is Literal}
+    tried = {change.setting for change in CHANGES}
+    assert (
+        set(FIELDS) - tried - {name for name in single if len(get_args(FIELDS[name].annotation)) == 1}
+        == set()
+    )
 
 
 def test_kinds_agree_on_what_a_setting_shapes() -> None:
@@ -619,52 +467,25 @@ def test_kinds_agree_on_what_a_setting_shapes() -> None:
     assert [name for name, found in marks.items() if len(found) > 1] == []
 
 
-MODELS = {
-    (backend, output): base
-    for base, text in CONFIGS.items()
-    for backend in BACKENDS
-    for output in OUTPUTS
-    if f"model: {{backend: {backend}," in text.replace("}", ",") and "rerank" not in text
-    if (re.findall(r"output: (\w+)", text) or ["dense"]) == [output]
-}
-"""For each backend and output a config that uses it."""
-
-
-@pytest.mark.parametrize(("backend", "output"), MODELS)
-def test_every_backend_keys_its_settings_as_they_claim(unchanged: Path, backend: str, output: str) -> None:
-    """The settings whose value is in the keys, of every backend that has them."""
-    base = MODELS[backend, output]
-    before, tried = keys(unchanged, base), 0
-    for name, field in BACKENDS[backend].model_fields.items():
-        setting, marks = f"model.{name}", field.json_schema_extra
-        if name in ("backend", "output") or output not in outputs_of(field):
-            continue
-        if marks["shapes"] and not marks["keyed"]:  # type: ignore[index,call-overload]
-            continue
-        found = changed(before, keys(unchanged, base, CHANGES[setting][0].to))
-        assert found == after(set(marks["shapes"])) & set(before), setting  # type: ignore[index,call-overload]
-        tried += 1
-    assert tried >= 3
-
-
-@pytest.mark.parametrize(
-    ("field", "change"),
-    [(field, change) for field, listed in CHANGES.items() for change in listed],
-    ids=[change.to for listed in CHANGES.values() for change in listed],
-)
-def test_a_field_changes_the_keys_it_claims_and_no_others(
-    unchanged: Path, field: str, change: Change
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: f"{change.to} on {change.base}")
+def test_a_setting_changes_the_keys_that_its_mark_names_and_what_is_made_of_that(
+    unchanged: Path, change: Change
 ) -> None:
-    assert change.to.partition("=")[0] == field
-    base, *settings = change.base
-    before = keys(unchanged, base, *settings)
-    found = changed(before, keys(unchanged, base, *settings, change.to))
-    claimed = set(FIELDS[field].json_schema_extra["shapes"]) & set(before)
-    expected = after(claimed) if change.makes_again is None else change.makes_again
-    expected = expected & set(before)
-    assert found == expected
-    assert expected <= after(claimed)  # no field shapes more than it claims
-    assert claimed <= expected or not expected
+    before = keys(unchanged, change.base, *change.given)
+    found = changed(before, keys(unchanged, change.base, *change.given, change.to))
+    claimed = set(FIELDS[change.setting].json_schema_extra["shapes"]) & set(before)
+    if change.setting.startswith("data.") and "data" in claimed:
+        assert found == PARTS.get(change.to, found) & set(before)
+        assert claimed <= found <= after(claimed)
+    else:
+        assert found == after(claimed) & set(before)
+
+
+@pytest.mark.parametrize("line", [line for line in SAME.split("\n") if line])
+def test_a_value_that_says_the_same_changes_no_key(unchanged: Path, line: str) -> None:
+    change = Change.read(line)
+    before = keys(unchanged, change.base, *change.given)
+    assert keys(unchanged, change.base, *change.given, change.to) == before
 
 
 MODEL_FILES = (
@@ -875,19 +696,6 @@ def test_the_versions_that_made_words_are_in_their_keys(
         importlib.metadata, "version", lambda name: "0.0" if name == package else installed(name)
     )
     assert changed(before, keys(unchanged, "bm25")) == VECTORS_ON & set(before)
-
-
-def test_a_shard_size_a_batch_size_a_name_and_folders_together_change_nothing(unchanged: Path) -> None:
-    free = [
-        name
-        for name, field in FIELDS.items()
-        if not field.json_schema_extra["shapes"]
-        and not name.startswith("rerank.")
-        and CHANGES[name][0].base[0] == "files"
-    ]
-    together = [change.to for name in free for change in CHANGES[name]]
-    assert len(together) >= 6
-    assert keys(unchanged, "files") == keys(unchanged, "files", *together)
 
 
 def test_benchmarks_that_share_what_was_hashed_have_the_keys_they_have_alone(unchanged: Path) -> None:
