@@ -61,6 +61,7 @@ class Benchmark:
     before_work: Callable[[Benchmark], None] | None = None
     seconds_ahead: float = field(default=0.0, init=False)
     _confirmed: bool = field(default=False, init=False)
+    _results: dict[str, Any] = field(default_factory=dict, init=False)
 
     @cached_property
     def settled(self) -> Config:
@@ -85,7 +86,7 @@ class Benchmark:
         """Finds or makes the artifacts of the stages."""
         return Making(
             self.stages, self.retriever.ranking, self.store, self.progress, self.fresh, self.made_afresh,
-            self.engines,
+            self.engines, self._results,
         )  # fmt: skip
 
     def show_by(self, progress: Progress) -> None:
@@ -97,7 +98,7 @@ class Benchmark:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Let go of what the run opened; of the engine too, unless the next benchmark uses it."""
-        self.making.release()
+        self._results.clear()
         if kind or not self.keeps_engine:
             self.engines.close()
 

@@ -104,6 +104,7 @@ class Making:
         fresh: Make every stage again.
         made_afresh: Keys of the artifacts made in this process, which `fresh` does not make again.
         engines: Holds the engine that is open.
+        results: By stage what was opened for use; the benchmark empties it.
     """
 
     stages: Plan
@@ -113,9 +114,9 @@ class Making:
     fresh: bool
     made_afresh: set[str]
     engines: OpenEngine
+    results: dict[str, Any]
     _recipes: dict[str, Recipe] = field(default_factory=dict, init=False)
     _outcomes: dict[str, StageOutcome] = field(default_factory=dict, init=False)
-    _opened: dict[str, Any] = field(default_factory=dict, init=False)
 
     def recipe(self, name: str) -> Recipe:
         """What shapes one stage's artifact."""
@@ -182,21 +183,17 @@ class Making:
 
     def opened(self, name: str) -> Any:
         """The result of a stage, opened for use; it is made if it is missing."""
-        if name not in self._opened:
+        if name not in self.results:
             artifact = self.ensure(name)
             try:
-                self._opened[name] = self.stages[name].open(artifact)
+                self.results[name] = self.stages[name].open(artifact)
             except (EOFError, LookupError, RuntimeError, TypeError, ValueError) as error:
                 raise InputError(
                     f"{artifact.folder} is not a complete artifact of stage {name}: {error}",
                     allowed="artifacts that a run wrote",
                     fix="remove that folder, or run again with --fresh",
                 ) from error
-        return self._opened[name]
-
-    def release(self) -> None:
-        """Let go of the results that were opened for use, and of the models that they hold."""
-        self._opened.clear()
+        return self.results[name]
 
     def outcome(self, name: str) -> StageOutcome:
         """What was done about a stage; the artifact of one that was not needed counts as used."""

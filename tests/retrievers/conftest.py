@@ -15,6 +15,8 @@ from pipeline.api import run_benchmark
 from pipeline.config import RERANKERS, RerankSettings
 from pipeline.config.files import load_config
 from pipeline.core.records import Float32
+from pipeline.encoders.opener import Opener
+from pipeline.registry import register_reranker
 from pipeline.run.benchmark import Benchmark
 from pipeline.storage.store import Store
 
@@ -24,7 +26,9 @@ class SharedWordsSettings(RerankSettings):
 
     backend: Literal["shared-words"] = RerankSettings.narrowed("backend", "shared-words")
 
-    def load(self, model: Any, prepared: Any) -> SharedWords:
+
+class SharedWordsOpener(Opener[Any, Any, Any]):
+    def load(self, settings: Any, model: Any, prepared: Any) -> SharedWords:
         return SharedWords()
 
 
@@ -45,7 +49,7 @@ def registered() -> Iterator[None]:
     """A context in which configs may name the reranker."""
     before = RERANKERS._classes, RERANKERS._adapter
     RERANKERS._classes, RERANKERS._adapter = dict(RERANKERS._classes), None
-    RERANKERS.register("shared-words", SharedWordsSettings)
+    register_reranker(SharedWordsSettings, SharedWordsOpener)
     try:
         yield
     finally:
