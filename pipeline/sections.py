@@ -13,7 +13,7 @@ SECTIONS = {
     "against_exact": "pipeline.retrievers.ranking:AgainstExact",
     "parity": "pipeline.retrievers.parity:Parity",
     "sparsity": "pipeline.retrievers.sparse:Sparsity",
-    "first_stage": "pipeline.retrievers.reranked:FirstStage",
+    "first_stage": "pipeline.retrievers.ranking:FirstStage",
     "reranking": "pipeline.retrievers.reranked:Reranking",
     "of": "pipeline.retrievers.fused:Parts",
     "fusion": "pipeline.retrievers.fused:FusionFacts",

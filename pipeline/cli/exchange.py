@@ -212,12 +212,11 @@ def _numbers(weights: str) -> list[float]:
 
 
 def _print_facts(runs: int, facts: dict[str, Any]) -> None:
-    from pipeline.report.composition import weight_sentences
     from pipeline.retrievers.fused import FusionFacts
 
     queries = counted(facts["queries"], "query", "queries")
     print(f"{runs} runs joined: {queries}, {counted(facts['documents'], 'document')}")
     if facts["queries_not_in_all"]:
         print(f"{counted(facts['queries_not_in_all'], 'query', 'queries')} only in some of the runs")
-    for sentence in weight_sentences(FusionFacts.model_validate(facts)):
+    for sentence in FusionFacts.model_validate(facts).sentences():
         print(sentence)

@@ -6,7 +6,8 @@ import logging
 import shlex
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,12 +17,14 @@ from pipeline.cli.options import Configs, Json, Sets, load
 from pipeline.cli.terminal import print_each, print_json, progress, report_failure, show
 from pipeline.core.errors import InputError
 from pipeline.core.progress import Progress, silent
-from pipeline.core.table import transposed
+from pipeline.core.table import Table, transposed
 from pipeline.report.listings import forecast_table, plan_table
 
 if TYPE_CHECKING:
     from pipeline.config import Config
     from pipeline.results.folder import Result
+
+WIDE = 12  # columns of a table that a terminal shows as it is
 
 
 def run(
@@ -68,18 +71,20 @@ def run(
 
 def _show_result(result: Result) -> None:
     """Show the measures and the stages of one result."""
-    from pipeline.report.composition import composition_tables
-    from pipeline.report.served import served_tables
-    from pipeline.report.tradeoff import loss_tables, tradeoffs
-    from pipeline.results.tables import result_table, stage_table
+    from pipeline.results.tables import result_table, section_tables, stage_table
 
     record = result.record
-    losses = loss_tables(tradeoffs([record]))
-    tables = [result_table(record), *composition_tables(record), stage_table(record), *served_tables(record)]
-    show(*tables, *map(transposed, losses))
+    own = section_tables({record.name: record}, next(iter(record.metrics), ""))
+    show(result_table(record), stage_table(record), *_upright(chain(*own.values())))
     if result.reused:
         print(f"reused: {', '.join(result.reused)}; timings come from the original run")
     print(f"written to {result.folder}")
+
+
+def _upright(tables: Iterable[Table]) -> Iterator[Table]:
+    """Tables for a terminal: those with many columns have them as rows."""
+    for table in tables:
+        yield transposed(table) if len(table.columns) > WIDE else table
 
 
 def _run_all(
@@ -105,10 +110,13 @@ def _run_all(
 def _show_summary(done: list[Result], count: int) -> None:
     """Show the results that are done, of `count` benchmarks."""
     if done:
-        from pipeline.results.tables import summary_table
+        from pipeline.results.tables import section_tables, summary_table
 
-        show(summary_table([result.record for result in done], count))
-        _show_losses(done)
+        records = [result.record for result in done]
+        measure = next(iter(records[0].metrics), "")
+        own = section_tables({record.name: record for record in records}, measure)
+        of_several = [each for each in chain(*own.values()) if each.columns[0].name == "result"]
+        show(summary_table(records, count), *_upright(of_several))
     for result in done:
         print(f"written to {result.folder}")
 
@@ -120,17 +128,6 @@ def _report_failures(result: Result) -> list[int]:
     if not isinstance(result, SuiteResult):
         return []
     return [report_failure(f"{result.folder.name}, {name}", error) for name, error in result.errors.items()]
-
-
-def _show_losses(results: Sequence[Result]) -> None:
-    """Show the approximate indexes among several results, and plot them beside the first result's folder."""
-    from pipeline.report.tradeoff import draw_tradeoffs, loss_tables, tradeoffs
-
-    if found := tradeoffs(result.record for result in results):
-        path = results[0].folder.parent / "tradeoff.svg"
-        show(*map(transposed, loss_tables(found)))
-        draw_tradeoffs(found, path)
-        print(f"plot written to {path}")
 
 
 def plan(configs: Configs, settings: Sets = None, as_json: Json = False) -> None:

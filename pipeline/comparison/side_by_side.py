@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from math import inf
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -33,10 +34,10 @@ from pipeline.metrics.corrections import compact_letters, rank_intervals
 from pipeline.metrics.names import parse_measure
 from pipeline.metrics.paired import SAME
 from pipeline.metrics.statistics import Strata, estimate, shown_intervals
-from pipeline.results.chunk_table import chunk_table
 from pipeline.results.folder import SavedResult
 from pipeline.results.records import Metrics
 from pipeline.results.suite_folder import SavedSuite
+from pipeline.results.tables import section_tables
 
 if TYPE_CHECKING:
     from pipeline.comparison.groups import GroupComparison
@@ -104,7 +105,7 @@ class Comparison(Displayed):
         return self.strata[0]
 
     def tables(self) -> list[Table]:
-        """The leaderboard, the pairs of several results, collections or chunks, and groups of queries."""
+        """The leaderboard, the pairs of several results, what kinds report of them, and groups of queries."""
         shown = [tables.leaderboard(self.measure, self.results, self.suites[0].groups)]
         if self.pairs:
             shown.append(tables.pair_table(self.measure, self.pairs, self.correction))
@@ -112,15 +113,14 @@ class Comparison(Displayed):
             shown.append(tables.each_collection(self.measure, self.pairs))
         notes = [*shown[-1].notes, *(f"Note: {note}." for note in self.notes)]
         shown[-1] = replace(shown[-1], notes=notes)
-        cut = self.chunk_table()
-        return [*shown, *([cut] if cut else []), *(self.groups.tables() if self.groups else [])]
+        beside = [] if self.of_suites else self.section_tables(beside=True).values()
+        return [*shown, *chain(*beside), *(self.groups.tables() if self.groups else [])]
 
-    def chunk_table(self) -> Table | None:
-        """The results of one collection by how their passages were cut; None if none were."""
-        if self.of_suites:
-            return None
+    def section_tables(self, beside: bool = False) -> dict[str, list[Table]]:
+        """By heading, the tables of what only some kinds report; see `pipeline.results.tables`."""
+        records = [source.record for source in self.sources]
         names = [entry.name for entry in self.results]
-        return chunk_table(self.measure, names, [source.record for source in self.sources])
+        return section_tables(dict(zip(names, records, strict=True)), self.measure, beside)
 
     def figures(self) -> Table:
         """Every figure in full precision, for CSV: a row per result and per pair, and for each collection.

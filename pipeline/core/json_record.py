@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Protocol, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from pipeline.core.table import Table
 
 Name = Annotated[str, Field(min_length=1)]
 
@@ -122,6 +124,31 @@ class StageRow(Record):
         return "not needed" if self.seconds is None else "computed"
 
 
+S = TypeVar("S", bound="Section")
+
+
+class Reported(Protocol):
+    """A result, as its sections see it: the content of `metrics.json`."""
+
+    @property
+    def passages(self) -> int:
+        """How many were searched."""
+        ...
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The mean of each measure."""
+        ...
+
+    def stage(self, name: str) -> StageRow:
+        """The row of a stage; one without figures where there is none."""
+        ...
+
+    def section(self, kind: type[S]) -> S | None:
+        """What a kind of retriever reports; None where it does not."""
+        ...
+
+
 class Section(Record):
     """What a kind of retriever reports besides the measures: the value of one key of `metrics.json`.
 
@@ -129,6 +156,20 @@ class Section(Record):
     """
 
     key: ClassVar[str]
+    heading: ClassVar[str] = ""
+    """Of the part of a page that holds its tables."""
+    in_comparisons: ClassVar[bool] = False
+    """Whether the terminal shows its tables with a comparison, and not only a page."""
+
+    @classmethod
+    def tables(cls, results: Mapping[str, Reported], measure: str) -> list[Table]:
+        """Tables of the results that have it, in place of which there may be others without it.
+
+        Args:
+            results: All that are shown together, by name.
+            measure: What they are compared by.
+        """
+        return []
 
     @classmethod
     def read(cls, given: Any) -> Self:

@@ -74,23 +74,31 @@ class Table:
         rows: A text per column; a `Cell` where a page can sort by the number. A new line in a cell is kept
             on the terminal, and is a space elsewhere.
         notes: What to know beside it, a sentence each.
+        plots: Pairs of columns, by name, that a page draws against each other: the one to the right, then
+            the one upwards. A row is a point.
     """
 
     title: str
     columns: Sequence[Column]
     rows: Sequence[Sequence[str]]
     notes: Sequence[str] = ()
+    plots: Sequence[tuple[str, str]] = ()
 
 
 FilledColumn = tuple[Column, Sequence[str]]
 """A column with its cells."""
 
 
-def table_of(title: str, columns: Iterable[FilledColumn], notes: Sequence[str] = ()) -> Table:
+def table_of(
+    title: str,
+    columns: Iterable[FilledColumn],
+    notes: Sequence[str] = (),
+    plots: Sequence[tuple[str, str]] = (),
+) -> Table:
     """A table from its columns and their cells; without columns that are empty in all rows."""
     shown = [(column, cells) for column, cells in columns if any(cells)]
     rows = list(zip(*(cells for _, cells in shown), strict=True))
-    return Table(title, [column for column, _ in shown], rows, notes)
+    return Table(title, [column for column, _ in shown], rows, notes, plots)
 
 
 def transposed(table: Table) -> Table:

@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from pipeline.core.display import counted, decimal, interval, rate, rounded
-from pipeline.core.json_record import StageRow
-from pipeline.core.table import Cell, Column, Table, measure_table
+from pipeline.core.json_record import EncodingUsage, StageRow
+from pipeline.core.table import Cell, Column, FilledColumn, Table, measure_table, table_of
 from pipeline.results.records import Metrics
+from pipeline.sections import SECTIONS, section_class
 
 WIDE = 80
 """A terminal of fewer characters shows less of each stage."""
@@ -193,3 +194,56 @@ def suite_table(
 
 def _mean(means: Mapping[str, float], measure: str) -> Cell:
     return Cell(rounded(means.get(measure)), means.get(measure))
+
+
+def requests_table(name: str, record: Metrics) -> Table | None:
+    """What servers were asked, a stage a row: requests, tokens, price, speed, and time of a single query."""
+    rows = [(row, row.encoding) for row in record.all_stages if row.encoding and row.encoding.requests]
+    if not rows:
+        return None
+    uses = [usage for _, usage in rows]
+    columns: list[FilledColumn] = [(Column("stage"), [row.stage for row, _ in rows])]
+    for label in ("requests", "retries", "tokens"):
+        counts = [getattr(usage, label) or 0 for usage in uses]
+        columns.append((Column(label, "right"), [Cell(f"{count:,}", count) for count in counts]))
+    if any(usage.price is not None for usage in uses):
+        prices = [Cell("" if usage.price is None else f"{usage.price:,.4g}", usage.price) for usage in uses]
+        columns.append((Column("price", "right"), prices))
+    speeds = [row.items_per_second for row, _ in rows]
+    columns.append((Column("items/s", "right"), [Cell(rate(speed), speed) for speed in speeds]))
+    notes = ["Requests include those that were sent again. Figures are those of the run that asked."]
+    if any(usage.seconds_alone for usage in uses):
+        columns += [_seconds(uses, label) for label in ("median", "p95", "p99")]
+        notes += [
+            f"{row.stage}: seconds from a request of one text to its answer, for "
+            f"{usage.seconds_alone.texts:,} texts, with {usage.concurrency} requests under way at once."
+            for row, usage in rows
+            if usage.seconds_alone
+        ]
+    return table_of(f"{name}: what the server was asked", columns, notes)
+
+
+def _seconds(uses: list[EncodingUsage], label: str) -> FilledColumn:
+    values = [getattr(usage.seconds_alone, label, None) for usage in uses]
+    return Column(f"{label} s", "right"), [Cell(decimal(value, 3), value) for value in values]
+
+
+def section_tables(
+    results: Mapping[str, Metrics], measure: str, beside: bool = False
+) -> dict[str, list[Table]]:
+    """By heading, the tables of what only some kinds of retrievers report, and of what servers were asked.
+
+    Args:
+        results: By name.
+        measure: What they are compared by.
+        beside: Only the tables that are shown beside every comparison.
+    """
+    tables: dict[str, list[Table]] = {}
+    held = {key for record in results.values() for key in record.model_extra or {}}
+    for kind in (section_class(key) for key in SECTIONS if key in held):
+        if kind.in_comparisons or not beside:
+            tables.setdefault(kind.heading, []).extend(kind.tables(results, measure))
+    asked = [requests_table(name, record) for name, record in results.items() if not beside]
+    if found := [table for table in asked if table]:
+        tables["Served models"] = [*found, *tables.get("Served models", [])]
+    return {heading: each for heading, each in tables.items() if each}

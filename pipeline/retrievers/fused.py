@@ -9,16 +9,19 @@ from typing import Any, Self, cast
 from pydantic import model_serializer
 
 from pipeline.config import FuseConfig, keyed_settings
+from pipeline.core.display import rounded
 from pipeline.core.errors import InputError
-from pipeline.core.json_record import Name, Record, Section, StageRow
+from pipeline.core.json_record import Name, Record, Reported, Section, StageRow
 from pipeline.core.order import descending_id_rank
 from pipeline.core.records import Collection, Ranking
+from pipeline.core.table import Cell, Column, FilledColumn, Table, table_of
 from pipeline.engines import Engine
 from pipeline.metrics.names import Measure, parse_measures
 from pipeline.models.model import Model
 from pipeline.retrievers.ranking import (
     COLLECTION,
     Assessment,
+    FirstStage,
     Judge,
     check_cutoff,
     open_ranking,
@@ -58,6 +61,24 @@ class FusionFacts(Section):
     weights: tuple[float, ...] | None = None
     tuned: TunedWeights | None = None
 
+    def sentences(self) -> list[str]:
+        """The method and the weights of a fusion, a sentence each."""
+        raw = self.normalize in (None, "none")
+        method = self.method if raw else f"{self.method}, scores normalized by {self.normalize}"
+        if self.tuned is None:
+            return [f"Joined by {method}; weights {_listed(self.weights or ())}."]
+        folds = self.tuned.folds
+        chosen = "; ".join(f"{_listed(fold.weights)} for {fold.queries} queries" for fold in folds)
+        return [
+            f"Joined by {method}.",
+            f"Weights tuned for {self.tuned.measure} by cross-validation in {len(folds)} folds: every query "
+            f"is scored by weights that have not seen it. They are {chosen}.",
+        ]
+
+
+def _listed(weights: Sequence[float]) -> str:
+    return ", ".join(f"{weight:g}" for weight in weights)
+
 
 class PartOfFusion(Record):
     """One of the retrievers that were joined: its name, the mean of each measure, and its stages."""
@@ -71,12 +92,33 @@ class Parts(Section):
     """The retrievers that were joined; in JSON a list."""
 
     key = "of"
+    heading = "Made of other rankings"
+
     parts: tuple[PartOfFusion, ...]
 
     @classmethod
     def read(cls, given: Any) -> Self:
         """See `Section.read`."""
         return super().read(given if isinstance(given, cls) else {"parts": given})
+
+    @classmethod
+    def tables(cls, results: Mapping[str, Reported], measure: str) -> list[Table]:
+        """Of each result a part of the fusion a row, with every measure, and the joined ranking last."""
+        tables = []
+        for name, record in results.items():
+            if (own := record.section(cls)) is None:
+                continue
+            reranked = record.section(FirstStage)
+            rows = [(f"{n}: {part.name}", part.metrics) for n, part in enumerate(own.parts, start=1)]
+            rows.append(("joined", reranked.metrics if reranked else record.metrics))
+            columns: list[FilledColumn] = [(Column("ranking"), [label for label, _ in rows])]
+            for each in record.metrics:
+                cells = [Cell(rounded(means.get(each)), means.get(each)) for _, means in rows]
+                columns.append((Column(each, "right"), cells))
+            fusion = record.section(FusionFacts)
+            title = f"{name}: the rankings that were joined"
+            tables.append(table_of(title, columns, fusion.sentences() if fusion else []))
+        return tables
 
     @model_serializer
     def _unwrap(self) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from pydantic import Field
 
 from pipeline.config import SearchConfig
 from pipeline.core.errors import InputError
@@ -43,6 +44,30 @@ class AgainstExact(Section):
 
     overlap: dict[str, float]
     change: dict[str, Change]
+
+
+class PairedChange(Record):
+    """What became of a measure, query by query; see `pipeline.metrics.paired.changes`."""
+
+    before: float
+    difference: float
+    ci_low: float | None
+    ci_high: float | None
+    p_ttest: float
+    p_randomization: float
+    p_holm: float
+    wins: int
+    ties: int
+    losses: int
+
+
+class FirstStage(Section):
+    """What a ranking was before it was reranked: the mean of each measure, and what became of it."""
+
+    key = "first_stage"
+
+    metrics: dict[str, float]
+    change: dict[str, PairedChange] = Field({})
 
 
 def save_ranking(draft: Draft, collection: Collection, ranking: Ranking) -> Facts:

@@ -23,7 +23,7 @@ from pipeline.encoders.http import client
 from pipeline.encoders.http.client import Limits
 from pipeline.encoders.http.requests import RequestSize
 from pipeline.encoders.usage import Usage
-from pipeline.report.served import served_tables
+from pipeline.results.tables import section_tables
 from pipeline.retrievers import parity
 
 KEY = "sk-loopback-0123456789"
@@ -98,7 +98,7 @@ def test_figures_of_requests_and_of_their_price_are_in_the_results_and_shown(
     alone = stages["queries"]["encoding"]["seconds_alone"]
     assert alone["texts"] == stages["queries"]["encoding"]["requests"] == 30
     assert 0 < alone["median"] <= alone["p95"] <= alone["p99"]
-    (table,) = served_tables(result.record)
+    (table,) = section_tables({"served": result.record}, "ndcg@10")["Served models"]
     assert [column.name for column in table.columns][:5] == [
         "stage",
         "requests",
@@ -127,7 +127,7 @@ def test_what_is_served_is_compared_with_what_was_trained(
     assert result.record.parity.lowest_cosine < 0.9
     assert result.record.parity.overlap["10"] < 1.0
     assert "the server's vectors are not those of all-minilm-l6-v2: the lowest cosine of 52" in caplog.text
-    table = served_tables(result.record)[-1]
+    table = section_tables({"served": result.record}, "ndcg@10")["Served models"][-1]
     assert table.title == "served: is what is served what was trained?"
     assert [row[0] for row in table.rows] == ["ndcg@10", "mrr@10", "recall@100"]
     embedding_server.embed = lambda texts: honest(texts)[:, :64]

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 from html import unescape
 from html.parser import HTMLParser
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,6 @@ from pipeline.core.table import SOFT_HYPHEN, Table, html_table, text_table, tran
 from pipeline.report.markup import csv_text, latex, markdown
 from pipeline.report.page.render import render_page
 from pipeline.report.table import terminal_parts
-from pipeline.report.tradeoff import loss_tables, tradeoffs
 
 WIDTH = 400
 
@@ -80,7 +80,7 @@ def comparison(folders: list[Path], indexed: list[Path]) -> Comparison:
 
 
 def shown_tables(comparison: Comparison) -> list[Table]:
-    return [*comparison.tables(), *loss_tables(tradeoffs(source.record for source in comparison.sources))]
+    return [*comparison.tables(), *chain(*comparison.section_tables().values())]
 
 
 def texts(table: Table) -> list[str]:
@@ -113,5 +113,5 @@ def test_the_page_has_the_same_titles_columns_and_cells(comparison: Comparison) 
 
 
 def test_a_transposed_table_has_the_same_cells(comparison: Comparison) -> None:
-    for table in loss_tables(tradeoffs(source.record for source in comparison.sources)):
+    for table in chain(*comparison.section_tables().values()):
         assert sorted(texts(transposed(table))) == sorted(texts(table))

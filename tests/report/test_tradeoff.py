@@ -1,22 +1,23 @@
-"""The trade-off of approximate indexes, as a table and as a plot."""
+"""What approximate indexes lose and cost, as a table."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from pipeline.core.table import transposed
-from pipeline.report import tradeoff
+from pipeline.core.table import Table, transposed
 from pipeline.report.table import terminal_parts
 from pipeline.results.records import Metrics
+from pipeline.results.tables import section_tables
 
 EXACT: dict[str, Any] = {"name": "exact", "queries": 1, "passages": 1, "metrics": {}, "stages": []}
 
 
-def points(results: list[dict[str, Any]]) -> list[tradeoff.Tradeoff]:
-    return tradeoff.tradeoffs(map(Metrics.model_validate, results))
+def losses(results: list[dict[str, Any]]) -> list[Table]:
+    records = map(Metrics.model_validate, results)
+    tables = section_tables({record.name: record for record in records}, "ndcg@10")
+    return tables.get("Against exact search", [])
 
 
 def result(name: str, nprobe: int, overlap: float, speed: float) -> dict[str, Any]:
@@ -37,16 +38,17 @@ def result(name: str, nprobe: int, overlap: float, speed: float) -> dict[str, An
 RESULTS = [result("few", 2, 0.75, 4000), EXACT, result("many", 8, 0.9, 1500)]
 
 
-def test_results_measured_against_exact_search_are_the_points() -> None:
-    assert [point.name for point in points(RESULTS)] == ["few", "many"]
-    assert tradeoff.loss_tables(points([EXACT])) == []
+def test_results_measured_against_exact_search_are_the_rows() -> None:
+    (table,) = losses(RESULTS)
+    assert [row[0] for row in table.rows] == ["few", "many"]
+    assert losses([EXACT]) == []
 
 
 def table_of(results: list[dict[str, Any]]) -> dict[str, list[str]]:
     """The table's rows, their cells by the first one."""
     console = Console(width=120)
     with console.capture() as captured:
-        for table in map(transposed, tradeoff.loss_tables(points(results))):
+        for table in map(transposed, losses(results)):
             console.print(*terminal_parts(table, 140))
     cells = {}
     for line in captured.get().splitlines():
@@ -68,16 +70,16 @@ def test_a_column_says_what_is_lost_for_what_speed() -> None:
 
 
 def test_columns_that_do_not_fit_come_in_another_table() -> None:
-    found = points([result(f"tradeoff-parameters-nprobe-{n}", n, 0.9, 1500) for n in (1, 4, 16)])
+    found = losses([result(f"tradeoff-parameters-nprobe-{n}", n, 0.9, 1500) for n in (1, 4, 16)])
     console = Console(width=80)
     with console.capture() as captured:
-        for table in map(transposed, tradeoff.loss_tables(found)):
+        for table in map(transposed, found):
             console.print(*terminal_parts(table, 80))
     lines = captured.get().splitlines()
     assert max(map(len, lines)) <= 80
-    for point in found:
-        assert point.name in captured.get()
-        assert point.index.label in captured.get()
+    for row in found[0].rows:
+        assert row[0] in captured.get()
+        assert row[1] in captured.get()
 
 
 def test_a_gpu_is_named_and_has_no_figures_of_threads() -> None:
@@ -89,12 +91,3 @@ def test_a_gpu_is_named_and_has_no_figures_of_threads() -> None:
     assert cells["searched on"] == ["", "", "cuda:0"]
     assert cells["queries/s, one thread"] == ["2,000", "750", ""]
     assert "queries/s, one thread" not in table_of([fast])
-
-
-def test_the_plot_names_each_point(tmp_path: Path) -> None:
-    for name, start in (("t.svg", b"<?xml"), ("t.png", b"\x89PNG")):
-        tradeoff.draw_tradeoffs(points(RESULTS), tmp_path / name)
-        assert (tmp_path / name).read_bytes().startswith(start)
-    drawn = (tmp_path / "t.svg").read_text(encoding="utf-8")
-    for text in ("nprobe=2", "nprobe=8", "IVF16,Flat", "overlap with exact search at 10"):
-        assert f"<!-- {text} -->" in drawn

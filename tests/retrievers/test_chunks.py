@@ -244,7 +244,7 @@ def test_results_and_the_page_say_what_was_cut_and_which_chunk_was_found(
     table = next(table for table in compared.tables() if table.title == "chunks of passages")
     assert [row[1] for row in table.rows] == ["whole", "24", "24"]
     page = render_page(compared)
-    assert '<section id="chunks">' in page
+    assert '<section id="quality-against-chunk-size">' in page
     data = json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL)[1])  # type: ignore[index]
     texts = dict(zip(collection.passages.ids.to_pylist(), collection.passages.texts.to_pylist(), strict=True))
     seen = 0

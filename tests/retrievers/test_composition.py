@@ -13,12 +13,13 @@ import pytest
 from pipeline.api import run_benchmark
 from pipeline.cli import app
 from pipeline.comparison.side_by_side import compare
+from pipeline.core.table import Table
 from pipeline.engines import LocalEngine
 from pipeline.formats.runs import read_run
 from pipeline.metrics.names import parse_measure
-from pipeline.report.composition import composition_tables
 from pipeline.report.page.render import render_page
 from pipeline.results.folder import read_result
+from pipeline.results.tables import section_tables
 from pipeline.retrievers.bm25 import Bm25
 from pipeline.retrievers.reranked import Reranked
 from pipeline.search.fused_runs import Tuning, fuse_files
@@ -186,11 +187,16 @@ def test_a_reranked_result_says_what_the_reranker_brings(
     assert record.reranking.seconds_per_query == per_query
 
 
+def composition_tables(result: Any) -> list[Table]:
+    measure = next(iter(result.record.metrics))
+    return section_tables({result.record.name: result.record}, measure)["Made of other rankings"]
+
+
 def test_the_page_and_the_terminal_show_it(reranked: SimpleNamespace, fused: SimpleNamespace) -> None:
-    before, depths = composition_tables(reranked.result.record)
+    before, depths = composition_tables(reranked.result)
     assert [column.name for column in before.columns][-1] == "ceiling"
     assert [row[0] for row in depths.rows] == ["0", "10", "20"]
-    (parts,) = composition_tables(fused.result.record)
+    (parts,) = composition_tables(fused.result)
     assert [row[0] for row in parts.rows] == ["1: bm25", "2: bm25", "joined"]
     assert parts.notes == ["Joined by rrf; weights 1, 1."]
     page = render_page(compare([reranked.result.folder, fused.result.folder]))

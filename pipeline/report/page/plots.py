@@ -10,13 +10,14 @@ from __future__ import annotations
 import io
 import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from pipeline.comparison.side_by_side import Comparison
 from pipeline.core.display import rate, rounded
+from pipeline.core.table import Table
 from pipeline.report.page.queries import QueryData
 
 if TYPE_CHECKING:
@@ -155,6 +156,28 @@ def speed_plots(comparison: Comparison) -> list[Plot]:
             )
             plots.append(speed_plot(points, comparison.measure, unit, caption))
     return plots
+
+
+def table_plots(comparison: Comparison, table: Table) -> Iterator[Plot]:
+    """The columns of a table that are to be drawn against each other, if two points differ in the first."""
+    numbers = {entry.name: number for number, entry in enumerate(comparison.results)}
+    columns = {column.name: number for number, column in enumerate(table.columns)}
+    for across, upwards in table.plots:
+        points = []
+        for row in table.rows:
+            x, y = (
+                getattr(row[columns[name]], "value", None) if name in columns else None
+                for name in (across, upwards)
+            )
+            if x is not None and y is not None:
+                entry = comparison.results[numbers[row[0]]]
+                ends = (entry.ci_low, entry.ci_high) if upwards == comparison.measure else (None, None)
+                points.append(SpeedPoint(row[0], numbers[row[0]], x, y, *ends))
+        if len({point.speed for point in points}) > 1:
+            figures = ", ".join(f"{each.name} {rounded(each.mean)} at {rate(each.speed)}" for each in points)
+            svg = draw_speeds(points, upwards, across, f"{upwards} against {across}: {figures}", across)
+            bars = f"; bars are 95% intervals of {upwards}" if upwards == comparison.measure else ""
+            yield Plot(svg, f"{upwards} against {across}{bars}.")
 
 
 def speed_plot(points: Sequence[SpeedPoint], measure: str, unit: str, caption: str) -> Plot:

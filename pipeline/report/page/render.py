@@ -12,7 +12,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +20,10 @@ from pipeline.comparison.side_by_side import Comparison
 from pipeline.comparison.tables import leaderboard, pair_table
 from pipeline.core import display, machine
 from pipeline.core.table import Cell, Column, Table, table_of
-from pipeline.report.composition import composition_tables
 from pipeline.report.page import plots, sentences
-from pipeline.report.page.chunks import chunks_section
-from pipeline.report.page.exact import exact_section
-from pipeline.report.page.forms import forms_section
 from pipeline.report.page.provenance import provenance_section
 from pipeline.report.page.queries import QueryData, read_query_data
 from pipeline.report.page.suite import suite_context
-from pipeline.report.served import served_tables
-from pipeline.report.tradeoff import tradeoffs
 from pipeline.results.tables import time_table
 from pipeline.storage import whole_files
 
@@ -51,18 +45,13 @@ def render_page(comparison: Comparison) -> str:
     if comparison.of_suites:
         return _render("suite.html.j2", ["sort.js"], suite_context(comparison))
     data = read_query_data(comparison)
-    forms = forms_section(comparison)
+    before, after = _group_parts(comparison), _section_parts(comparison)
     return _render(
         "page.html.j2",
         ["sort.js", "page.js"],
-        _frame(comparison, data, bool(forms["form_table"]))
+        _frame(comparison, data, before, after)
         | _quality_section(comparison, data)
-        | _composition(comparison)
-        | {"group_tables": _group_tables(comparison)}
-        | exact_section(comparison)
-        | forms
-        | _served(comparison)
-        | chunks_section(comparison)
+        | {"before": before, "after": after}
         | _cost_section(comparison)
         | provenance_section(comparison)
         | {
@@ -95,22 +84,53 @@ def _render(template: str, scripts: Sequence[str], context: Mapping[str, Any]) -
     )
 
 
-def _frame(comparison: Comparison, data: QueryData, has_forms: bool) -> dict[str, Any]:
+@dataclass(frozen=True)
+class _Part:
+    """A section of the page that is made of tables and their plots.
+
+    Attributes:
+        target: Its id.
+        heading: Its heading.
+        tables: Each with the numbers of the results that each of its rows is about.
+        plots: Of the tables.
+    """
+
+    target: str
+    heading: str
+    tables: list[tuple[Table, list[list[int]]]]
+    plots: list[plots.Plot] = field(default_factory=list)
+
+
+def _section_parts(comparison: Comparison) -> list[_Part]:
+    """What only some kinds of retrievers report, a part for each heading."""
+    numbers = {entry.name: number for number, entry in enumerate(comparison.results)}
+
+    def marks(table: Table) -> list[list[int]]:
+        """A row is about the result that it names, or else about the one that the title begins with."""
+        owners = [number for name, number in numbers.items() if table.title.startswith(f"{name}: ")]
+        return [[numbers[row[0]]] if row[0] in numbers else owners for row in table.rows]
+
+    parts = []
+    for heading, tables in comparison.section_tables().items():
+        target = re.sub(r"\W+", "-", heading.lower())
+        drawn = [plot for table in tables for plot in plots.table_plots(comparison, table)]
+        parts.append(_Part(target, heading, [(table, marks(table)) for table in tables], drawn))
+    return parts
+
+
+def _frame(
+    comparison: Comparison, data: QueryData, before: Sequence[_Part], after: Sequence[_Part]
+) -> dict[str, Any]:
     """The head of the page and the headings of its sections."""
     names = [entry.name for entry in comparison.results]
     several = len(names) > 1
-    measured = tradeoffs(source.record for source in comparison.sources)
     sections = {
         "leaderboard": "Leaderboard" if several else "Scores",
         "pairs": "Pairs" if several else None,
-        "composition": "Made of other rankings" if _composition(comparison)["composition_tables"] else None,
         "curves": "Quality by cutoff",
-        "groups": ("Where they differ" if several else "Where it is weak") if comparison.groups else None,
+        **{part.target: part.heading for part in before},
         "queries": "Query by query",
-        "exact": "Against exact search" if measured else None,
-        "forms": "Quality against size" if has_forms else None,
-        "served": "Served models" if _served(comparison)["served_tables"] else None,
-        "chunks": "Quality against chunk size" if comparison.chunk_table() else None,
+        **{part.target: part.heading for part in after},
         "cost": "Quality against speed" if several else None,
         "time": "Time by stage",
         "provenance": "What was run",
@@ -177,39 +197,18 @@ LOWEST = Column("lowest", "right", hint="what the mean could be at least, if all
 HIGHEST = Column("highest", "right", hint="what the mean could be at most, if all of the top were judged")
 
 
-def _composition(comparison: Comparison) -> dict[str, Any]:
-    """What rerankers bring and how rankings were joined: tables, each with the number of its result."""
-    tables = [
-        (table, number)
-        for number, source in enumerate(comparison.sources)
-        for table in composition_tables(source.record)
-    ]
-    return {"composition_tables": tables}
-
-
-def _group_tables(comparison: Comparison) -> list[tuple[Table, list[list[int]]]]:
-    """The tables of groups of queries, with the numbers of the results that each row is about."""
+def _group_parts(comparison: Comparison) -> list[_Part]:
+    """The tables of groups of queries, if there are any."""
     if comparison.groups is None:
         return []
     numbers = {entry.name: number for number, entry in enumerate(comparison.results)}
-    tables: list[tuple[Table, list[list[int]]]] = []
-    for table in comparison.groups.tables():
-        marks: list[list[int]] = [[] for _ in table.rows]
-        if len(tables) == 1:  # of the differences, a pair a row
-            for row, (_, pair) in enumerate(comparison.groups.found):
-                marks[row] = [numbers[pair.a], numbers[pair.b]]
-        tables.append((table, marks))
-    return tables
-
-
-def _served(comparison: Comparison) -> dict[str, Any]:
-    """What servers were asked: tables, each with the number of its result."""
-    tables = [
-        (table, number)
-        for number, source in enumerate(comparison.sources)
-        for table in served_tables(source.record)
-    ]
-    return {"served_tables": tables}
+    means, *differences = comparison.groups.tables()
+    tables: list[tuple[Table, list[list[int]]]] = [(means, [[] for _ in means.rows])]
+    for table in differences:  # a pair a row, or a row that says that there is none
+        marks = [[numbers[pair.a], numbers[pair.b]] for _, pair in comparison.groups.found]
+        tables.append((table, marks or [[] for _ in table.rows]))
+    heading = "Where they differ" if len(numbers) > 1 else "Where it is weak"
+    return [_Part("groups", heading, tables)]
 
 
 def _cost_section(comparison: Comparison) -> dict[str, Any]:

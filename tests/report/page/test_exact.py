@@ -13,8 +13,6 @@ import pytest
 
 from pipeline.comparison.side_by_side import compare, compare_suites
 from pipeline.core.display import rate, rounded, signed, signed_interval
-from pipeline.report import tradeoff
-from pipeline.report.page.exact import exact_section
 from pipeline.report.page.render import render_page
 from pipeline.results.folder import read_result
 from pipeline.results.records import Metrics
@@ -23,7 +21,7 @@ from pipeline.results.suite_folder import SavedSuite
 
 def section(text: str) -> str:
     """What stands on the page under `Against exact search`; nothing where there is no such section."""
-    found = re.search(r'<section id="exact">.*?</section>', text, re.DOTALL)
+    found = re.search(r'<section id="against-exact-search">.*?</section>', text, re.DOTALL)
     return html.unescape(found[0]) if found else ""
 
 
@@ -35,11 +33,11 @@ def saved(folder: Path) -> dict[str, Any]:
 def test_the_page_has_every_figure_of_each_index(folders: list[Path], indexed: list[Path]) -> None:
     text = render_page(compare([folders[0], *indexed], "ndcg@10"))
     shown = section(text)
-    assert '<a href="#exact">' in text
-    assert shown.count("<tr>") == 2 * (1 + len(indexed))
+    assert '<a href="#against-exact-search">' in text
+    assert shown.count("<tr>") == 1 + len(indexed)
     for metrics in map(saved, indexed):
-        (point,) = tradeoff.tradeoffs([Metrics.model_validate(metrics)])
-        assert f">{point.index.label}</span>" in shown
+        parameters = (f"{name}={value}" for name, value in metrics["index"]["parameters"].items())
+        assert f">{' '.join([metrics['index']['factory'], *parameters])}</span>" in shown
         lost, index = metrics["against_exact"], metrics["index"]
         for share in lost["overlap"].values():
             assert f'<td data-value="{share}">{rounded(share)}</td>' in shown
@@ -67,15 +65,15 @@ def test_the_plots_are_of_the_indexes_alone(folders: list[Path], indexed: list[P
 
 def test_one_index_needs_no_plot(indexed: list[Path]) -> None:
     text = render_page(compare(indexed[:1]))
-    assert section(text).count("<table") == 2
+    assert section(text).count("<table") == 1
     assert "<svg" not in section(text)
-    assert '<a href="#exact">' in text
+    assert '<a href="#against-exact-search">' in text
 
 
 def test_exact_search_is_set_against_nothing(folders: list[Path]) -> None:
     text = render_page(compare(folders))
     assert section(text) == ""
-    assert "#exact" not in text
+    assert "#against-exact-search" not in text
 
 
 def test_a_figure_that_one_index_lacks_leaves_its_cell_empty(indexed: list[Path]) -> None:
@@ -89,7 +87,7 @@ def test_a_figure_that_one_index_lacks_leaves_its_cell_empty(indexed: list[Path]
             for folder, metrics in zip(indexed, (first, second), strict=True)
         ]
     )
-    _, costs = exact_section(compared)["index_tables"]
+    (costs,) = compared.section_tables()["Against exact search"]
     names = [column.name for column in costs.columns]
     assert dict(zip(names, costs.rows[0], strict=True))["MB in memory"] == ""
     shown = section(render_page(compared))

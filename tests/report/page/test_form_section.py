@@ -14,7 +14,7 @@ from pipeline.results.folder import read_result
 
 
 def section(text: str) -> str:
-    found = re.search(r'<section id="forms">.*?</section>', text, re.DOTALL)
+    found = re.search(r'<section id="quality-against-size">.*?</section>', text, re.DOTALL)
     return found[0] if found else ""
 
 
@@ -24,9 +24,9 @@ def test_forms_of_other_sizes_are_one_plot_and_a_table(results: Path, folders: l
     bits = run_benchmark(load_config(results / "c.yaml", [*where, *settings])).folder
     text = render_page(compare([folders[0], bits], "ndcg@10"))
     shown = section(text)
-    assert '<a href="#forms">' in text
+    assert '<a href="#quality-against-size">' in text
     assert len(re.findall("<svg", shown)) == 1
-    assert "bytes of a passage's vector" in shown
+    assert "bytes a passage" in shown
     for folder, form, size in ((folders[0], "128 x fp32", 512), (bits, "100 x binary", 13)):
         record = read_result(folder).record
         speed, mean = record.stage("search").items_per_second, record.metrics["ndcg@10"]
@@ -39,4 +39,4 @@ def test_forms_of_other_sizes_are_one_plot_and_a_table(results: Path, folders: l
 def test_forms_of_one_size_have_no_section(folders: list[Path]) -> None:
     text = render_page(compare(folders, "ndcg@10"))
     assert section(text) == ""
-    assert "#forms" not in text
+    assert "#quality-against-size" not in text
