@@ -117,6 +117,12 @@ def test_no_packages_import_each_other() -> None:
     assert circle({package: others - {package} for package, others in packages.items()}) == []
 
 
+def test_the_compiled_engine_has_two_doors() -> None:
+    doors = {"pipeline.native", "pipeline.native.vectors", "pipeline.native.nearest"}
+    outside = {module: others for module, others in GRAPH.items() if part(module) != "native"}
+    assert {other for others in outside.values() for other in others if part(other) == "native"} <= doors
+
+
 def test_backends_do_not_know_each_other() -> None:
     modules = {type(opener()).__module__ for opener in backends.OPENERS.values()}
     known = {module: sorted(modules & {*GRAPH[module]}) for module in modules}

@@ -9,9 +9,8 @@ is read, t rises. e may grow too, with the longest vector read. That changes not
 earlier: the k passages that were better than it had been read by then, and the smaller e held for all of
 them.
 
-Each query has room for 3k candidates and some more. Only when new ones do not fit is t computed again and
-what is below the threshold dropped; otherwise a product costs one comparison. The candidates that are left at
-the end, few more than k for each query, are scored exactly, and the best k are the result.
+Each query has room for 3k candidates and some more. Only when new ones do not fit is t computed again;
+otherwise a product costs one comparison. The candidates that are left at the end are scored exactly.
 """
 
 from __future__ import annotations

@@ -1,14 +1,8 @@
 """Documents, ranked by the scores of their chunks: the largest, or the mean.
 
-A scan of all chunks makes inexact products, and keeps what may be among the best k (`candidates`). Here each
-block's products are first reduced to one for each document, so the candidates are documents. If no product is
-off by more than e, neither is their largest; a mean is off by e and its rounding (`DocumentCandidates`). So
-the argument of `candidates` holds for documents as it does for passages, and nothing is lost. A document may
-reach over several blocks: what its chunks have given so far is carried to the next.
-
-A search that gives only the best chunks, best first, is asked for more until the documents are certain
-(`rank_by_search`). Chunks that it did not give score no more than the last one that it gave. Where k
-documents were found, and the last chunk scores less than the k-th document, no other chunk can change them.
+In a scan of all chunks, each block's products are reduced to one for each document, so the candidates are
+documents, and nothing is lost, as `candidates` shows for passages (`DocumentCandidates`). A search that gives
+only the best chunks, best first, is asked for more until the documents are certain (`rank_by_search`).
 """
 
 from __future__ import annotations
@@ -244,6 +238,8 @@ def _rank(
     assert ranking.chunks is not None
     ranking.passages[query, : len(ordered)], ranking.scores[query, : len(ordered)] = ordered, best
     ranking.chunks[query, : len(ordered)] = chunks[first[np.searchsorted(found, ordered)]]
+    # Chunks that were not given score no more than the last one that was. If that is below the k-th document,
+    # no other chunk can change the ranking.
     return is_all or hits < len(chunks) or bool(len(ordered) == k and scores[hits - 1] < best[-1])
 
 

@@ -2,8 +2,6 @@
 
 The ranking does not depend on how the vectors are split or where they are: in memory, on disk, or spread over
 machines. `candidates` explains why nothing is lost, `scoring` why scores are always the same.
-
-ranking = exact_search(open_embeddings(artifact), queries, 1000, ids, "inner_product", bar, memory_mb=700)
 """
 
 from __future__ import annotations

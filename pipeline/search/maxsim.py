@@ -2,15 +2,9 @@
 
 The score of a query and a passage is the sum, over the query's tokens, of the largest inner product with a
 token of the passage (Khattab and Zaharia, *ColBERT*, SIGIR 2020, equation 3); or the mean over the query's
-tokens, as BGE-M3 computes it. Products are summed in float64 in a fixed order, and the score is rounded once
-to float32, so it depends on the two texts' vectors alone (`native.nearest.maxsim`).
-
-To score every pair in float64 would take too long. So a scan reads blocks of passages, scores them in int16,
-which is inexact and an order of magnitude faster, keeps the candidates that may be among the best k, and
-scores those exactly (`candidates` says why none is lost). Blocks start short and grow, as in
-`scan`. Each core computes some passages of a block.
-
-ranking = maxsim_search(passages, queries, 1000, ids, bar, memory_mb=700)
+tokens, as BGE-M3 computes it. A scan scores blocks of passages in int16, which is inexact and an order of
+magnitude faster than float64, keeps the candidates that may be among the best k, and scores those exactly
+(`candidates` says why none is lost).
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
 """Exact search of quantized vectors, in their own form, and the scores of the best of them by floats.
 
-As sentence-transformers' helpers `semantic_search_usearch` and `semantic_search_faiss` do it: a query is
-quantized as the passages are, int8 by their ranges. int8 is scored by the product of integers, binary by
-minus the Hamming distance. With `rescore: N`, the best N times k are scored again: the float query times what
-the passage's number stands for, which is where its int8 step begins, or its bit, 0 or 1.
-
-An int8 product is at most 2^14 in each dimension, so float64 holds all sums exactly: the search of float
-vectors (`exact`) gives the integers, rounded once to float32 like every score.
+As in sentence-transformers' `semantic_search_usearch` and `semantic_search_faiss`, a query is quantized as
+the passages are. int8 is scored by the product of integers, binary by minus the Hamming distance. With
+`rescore: N`, the best N times k are scored again: the float query times what the passage's number stands
+for, which is where its int8 step begins, or its bit, 0 or 1.
 """
 
 from __future__ import annotations
@@ -74,6 +71,7 @@ class QuantizedVectors:
             found = binary_search(self.shards, bits, first, ids, bar, memory_mb)
         else:
             whole = vector_forms.quantize_int8(queries, self.ranges).astype(np.float32)
+            # at most 2^14 in each dimension: float64 holds all sums exactly, so scores are the integers
             found = exact.exact_search(
                 Embeddings(self.shards), whole, first, ids, "inner_product", bar, memory_mb=memory_mb
             )
