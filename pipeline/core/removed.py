@@ -14,6 +14,7 @@ SETTINGS: tuple[tuple[str, Any, str], ...] = (
     ("index.plaid", ANY, "token vectors are searched exactly: remove it"),
     ("index.factory", "PLAID", "token vectors are searched exactly: remove it"),
     ("rerank.backend", "native", "set it to auto, which takes openvino where it is installed, or flag"),
+    ("rerank.precision", "int16", "set it to fp32, which openvino computes as fast"),
     ("engine.carbon_intensity", ANY, "energy and carbon are not reported: remove it"),
 )
 """The path of each removed setting, the value that is refused, and what to do."""
