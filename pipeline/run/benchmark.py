@@ -153,7 +153,7 @@ class Benchmark:
         self.confirm()
         if not self.searched:
             self._connect()
-            self.check_collection()
+            self.retriever.check_collection(self.making.opened(COLLECTION))
         if self.before_work:
             self.before_work(self)
         results = (self.retriever.ranking, plan.SCORES)

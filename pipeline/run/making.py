@@ -173,7 +173,7 @@ class Making:
             if artifact is None:
                 for needed in self.stages[name].needs:
                     self.ensure(needed)
-                artifact, reused = self.store.make(recipe, lambda draft: self._make(name, draft), fresh)
+                artifact, reused = self.store.make(recipe, partial(self._make, name), fresh)
                 self.made_afresh.add(recipe.key)
             self._outcomes[name] = StageOutcome(name, recipe.key, artifact, reused)
         artifact = self._outcomes[name].artifact
