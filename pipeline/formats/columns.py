@@ -175,7 +175,7 @@ def _by_arrow(text: bytes, block: Block, form: Form) -> _Part:
 
 def _line_numbers(text: bytes, block: Block, count: int) -> Int64:
     """int64 [count]: the numbers of the lines of a block whose tidy text is not empty."""
-    if count == block.rows:
+    if count == block.rows:  # nothing was left out
         return np.arange(block.first, block.first + count)
     ends = np.flatnonzero(np.frombuffer(text + b"\n", dtype=np.uint8) == 10)
     return block.first + np.flatnonzero(np.diff(ends, prepend=-1) > 1)
@@ -203,6 +203,7 @@ def _tidy(data: bytes) -> bytes:
     if other or data[:1] == b" " or data[-1:] == b" " or _has_double_space(data):
         text = np.frombuffer(data.translate(_OTHER_SPACES), dtype=np.uint8)
         before_space = np.isin(np.append(text[1:], 10), (10, 32))
+        # Arrow takes every space as a separator, also those at a line's ends and several between fields.
         text = text[(text != 32) | ~before_space]  # of several spaces the last, none at a line's end
         after_newline = np.append(10, text[:-1]) == 10
         data = text[(text != 32) | ~after_newline].tobytes()
@@ -233,6 +234,8 @@ def repeated_pairs(queries: Int32, documents: pa.ChunkedArray, prints: UInt64) -
     Returns:
         As `repeated_keys`; rows from 0, the second array ascending.
     """
+    # Numbering the distinct ids would find repeats too, and takes several times as long. Instead each pair
+    # has a 64-bit fingerprint, which is sorted; the few lines that share one are compared by their ids.
     keys = (np.arange(queries.max(initial=0) + 1, dtype=np.uint64) * _MIX_QUERY)[queries]
     keys += prints
     ordered = np.sort(keys)
@@ -262,6 +265,8 @@ def fingerprints(ids: pa.Array) -> UInt64:
     padded = np.append(text, np.zeros(8, dtype=np.uint8))
     word_at = np.ndarray(len(text) + 1, dtype="<u8", buffer=padded.data, strides=(1,))  # at every byte
     prints = np.zeros(len(ids), dtype=np.uint64)
+    # Eight bytes of every id at once, from wherever they stand in the buffer; those past an id's end are
+    # masked. Of up to 8 bytes, multiplying by an odd number keeps different ids different.
     rest: slice | Int64 = slice(None)  # the ids that go on
     for done in range(0, int(lengths.max(initial=0)), 8):
         word = word_at[starts[rest] + done] & _FIRST_BYTES[np.minimum(lengths[rest] - done, 8)]

@@ -44,6 +44,7 @@ def _fast(block: Block, id_field: str, title_field: str | None) -> Batch | None:
         table = read_json(pa.py_buffer(block.data), ReadOptions(block_size=1 << 20), options)
     except (pa.ArrowException, UnicodeDecodeError):
         return None
+    # One row on each line, or the numbers of lines would be wrong in messages; a null is named by `_careful`.
     ids, texts, *titles = (_whole(table.column(name)) for name in schema.names)
     if len(ids) != block.rows or ids.null_count or texts.null_count:
         return None

@@ -124,6 +124,8 @@ def map_member(path: Path, archive: zipfile.ZipFile, name: str) -> Array:
             content = member.read()
             return np.frombuffer(content, dtype, count).reshape(shape, order=order)
         before = member.tell()
+    # The archive's directory does not say where the bytes of a stored member begin: its local header does, of
+    # which the lengths of name and extra field are the last 4 of 30 bytes.
     with open(path, "rb") as file:
         file.seek(entry.header_offset + _LOCAL_HEADER - 4)
         lengths = np.frombuffer(file.read(4), "<u2")  # of the name and of the extra field that follow

@@ -127,18 +127,6 @@ def msmarco(folder: Path, plain: Plain) -> DataSettings:
     return SOURCES.make(source="msmarco", path=str(folder), split="dev.small")
 
 
-def msmarco_top1000(folder: Path, plain: Plain) -> DataSettings:
-    """MS MARCO's re-ranking file: here every passage once, for the queries in turn, some twice."""
-    turn = [plain.queries[row % len(plain.queries)] for row in range(len(plain.passages))]
-    rows = [
-        (q[0], i, q[1], f"{t} {x}" if t else x) for q, (i, t, x) in zip(turn, plain.passages, strict=True)
-    ]
-    write_text(folder / "top1000.dev", rows + rows[:10])
-    write_text(folder / "queries.dev.tsv", list(plain.queries))
-    write_text(folder / "qrels.dev.tsv", [(q, 0, p, g) for q, p, g in plain.qrels], " ")
-    return SOURCES.make(source="msmarco", path=str(folder), split="dev")
-
-
 def catalogue(folder: Path, plain: Plain) -> DataSettings:
     """A dataset registered with ir_datasets."""
     import ir_datasets
@@ -162,7 +150,6 @@ LAYOUTS: dict[str, Callable[[Path, Plain], DataSettings]] = {
     "beir hub jsonl": beir_hub_jsonl,
     "flag": flag,
     "msmarco": msmarco,
-    "msmarco top1000": msmarco_top1000,
     "ir_datasets": catalogue,
 }
 

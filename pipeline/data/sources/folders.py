@@ -6,17 +6,15 @@
   "text"}`, of `<split>_queries.jsonl` `{"id", "text"}` and of `<split>_qrels.jsonl` `{"qid", "docid",
   "relevance"}`.
 - `msmarco`: lines of `pid, text` in `collection.tsv`, of `qid, text` in `queries.<split>.tsv` and of `qid, 0,
-  pid, grade` in `qrels.<split>.tsv`. Without a collection, the passages of `top1000.<split>.tsv` (lines of
-  `qid, pid, query, passage`) are the corpus, each once, in order of appearance; without a file of queries,
-  its queries are the queries.
+  pid, grade` in `qrels.<split>.tsv`.
 
 Each file may be plain or gzip.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,14 +27,6 @@ from pipeline.formats.records import Batch
 from pipeline.storage.hashing import hash_user_file
 
 SAMPLE = Path(__file__).parents[1] / "sample"
-TOP = "top1000"  # how the names of MS MARCO's files of queries with their candidates begin
-
-
-def _tsv_texts(columns_of_top: tuple[int, int], path: Path) -> Iterator[Batch]:
-    """MS MARCO's passages or queries; `columns_of_top` are those of id and text in a top 1000."""
-    if path.name.startswith(TOP):
-        return tsv.read_repeated_texts(path, "query-id passage-id query passage", *columns_of_top)
-    return tsv.read_texts(path, "id text", id_column=0, text_column=1)
 
 
 @dataclass(frozen=True)
@@ -45,27 +35,26 @@ class FolderLayout:
 
     Attributes:
         expected: The files, for messages.
-        corpus, queries: Names of the file, of which the first that exists is read.
-        qrels: Name of the file of judgments.
+        corpus, queries, qrels: Their names.
         read_corpus, read_queries, read_qrels: Their readers.
-        fallback: How the names of files begin that may replace the corpus or the queries; "" for none.
+        mark: A further part of the identity of the texts.
     """
 
     expected: str
-    corpus: tuple[str, ...]
-    queries: tuple[str, ...]
+    corpus: str
+    queries: str
     qrels: str
     read_corpus: Callable[[Path], Iterator[Batch]]
     read_queries: Callable[[Path], Iterator[Batch]]
     read_qrels: Callable[[Path], Judgments] = read_qrels
-    fallback: str = ""
+    mark: Mapping[str, bool] = field(default_factory=dict)
 
 
 LAYOUTS = {
     "beir": FolderLayout(
         expected="BEIR's layout: corpus.jsonl, queries.jsonl and qrels/<split>.tsv, each plain or .gz",
-        corpus=("corpus.jsonl",),
-        queries=("queries.jsonl",),
+        corpus="corpus.jsonl",
+        queries="queries.jsonl",
         qrels="qrels/{split}.tsv",
         read_corpus=partial(jsonl.read_texts, id_field="_id", title_field="title"),
         read_queries=partial(jsonl.read_texts, id_field="_id"),
@@ -73,8 +62,8 @@ LAYOUTS = {
     "flag": FolderLayout(
         expected="FlagEmbedding's layout: corpus.jsonl, <split>_queries.jsonl and <split>_qrels.jsonl, "
         "each plain or .gz",
-        corpus=("corpus.jsonl",),
-        queries=("{split}_queries.jsonl",),
+        corpus="corpus.jsonl",
+        queries="{split}_queries.jsonl",
         qrels="{split}_qrels.jsonl",
         read_corpus=partial(jsonl.read_texts, id_field="id", title_field="title"),
         read_queries=partial(jsonl.read_texts, id_field="id"),
@@ -82,13 +71,13 @@ LAYOUTS = {
     ),
     "msmarco": FolderLayout(
         expected="MS MARCO's files: collection.tsv, queries.<split>.tsv and qrels.<split>.tsv, each plain or "
-        ".gz, such as queries.dev.small.tsv for split dev.small; or top1000.<split>.tsv for the first two",
-        corpus=("collection.tsv", TOP + ".{split}.tsv", TOP + ".{split}"),
-        queries=("queries.{split}.tsv", TOP + ".{split}.tsv", TOP + ".{split}"),
+        ".gz, such as queries.dev.small.tsv for split dev.small",
+        corpus="collection.tsv",
+        queries="queries.{split}.tsv",
         qrels="qrels.{split}.tsv",
-        read_corpus=partial(_tsv_texts, (1, 3)),
-        read_queries=partial(_tsv_texts, (0, 2)),
-        fallback=TOP,
+        read_corpus=tsv.read_texts,
+        read_queries=tsv.read_texts,
+        mark={"top1000": False},  # earlier releases read other files too; their artifacts stay valid
     ),
 }
 
@@ -115,14 +104,13 @@ class FolderSource:
         return LAYOUTS[self.name]
 
     def identity(self) -> dict[str, dict[str, Any]]:
-        """The three files' bytes, and which files are fallbacks."""
-        texts = {"corpus": self.corpus_file, "queries": self.queries_file}
-        files = {**texts, "qrels": self.qrels_file}
-        parts = {part: {"layout": self.name, **hashed(path)} for part, path in files.items()}
-        if self.layout.fallback:
-            for part, path in texts.items():
-                parts[part][self.layout.fallback] = path.name.startswith(self.layout.fallback)
-        return parts
+        """The three files' bytes."""
+        texts = {"layout": self.name, **self.layout.mark}
+        return {
+            "corpus": {**texts, **hashed(self.corpus_file)},
+            "queries": {**texts, **hashed(self.queries_file)},
+            "qrels": {"layout": self.name, **hashed(self.qrels_file)},
+        }
 
     def size(self) -> tuple[int | None, str]:
         """Bytes of the corpus file."""
@@ -161,20 +149,18 @@ def _find(name: str, folder: Path, split: str) -> FolderSource:
         what = "is a file" if folder.is_file() else "no such folder"
         allowed = f"a folder with {layout.expected}"
         raise InputError(f"data.path {folder}: {what}", allowed=allowed, fix="check the path")
-    names = (layout.corpus, layout.queries, (layout.qrels,))
-    return FolderSource(name, *(_first(layout, folder, split, each) for each in names))
+    names = (layout.corpus, layout.queries, layout.qrels)
+    return FolderSource(name, *(_file(layout, folder, each.format(split=split)) for each in names))
 
 
-def _first(layout: FolderLayout, folder: Path, split: str, names: tuple[str, ...]) -> Path:
-    """The first of several files that exists, plain or with `.gz`."""
-    names = tuple(name.format(split=split) for name in names)
-    for name in names:
-        for path in (folder / name, folder / f"{name}.gz"):
-            if path.is_file():
-                return path
+def _file(layout: FolderLayout, folder: Path, name: str) -> Path:
+    """A file of the layout, plain or with `.gz`."""
+    for path in (folder / name, folder / f"{name}.gz"):
+        if path.is_file():
+            return path
     splits = _splits(layout, folder)
     raise InputError(
-        f"{folder}: no file {' or '.join(names)} (plain or .gz)"
+        f"{folder}: no file {name} (plain or .gz)"
         + (f"; its judgments are of split {' and '.join(splits)}" if splits else ""),
         allowed=layout.expected,
         fix="add the file, or check data.path and data.split",

@@ -72,7 +72,7 @@ def texts_of(
 def tsv_texts(part: Part) -> Iterator[Batch]:
     """Lines of id and text."""
     for path in part.paths():
-        yield from tsv.read_texts(path, "id text", id_column=0, text_column=1)
+        yield from tsv.read_texts(path)
 
 
 def first_rows(key: str, text: str, prefix: str) -> Texts:
