@@ -22,7 +22,7 @@ from pipeline.cli import CACHE_COMMANDS, COMMANDS, app, terminal
 from pipeline.core import hub
 from pipeline.core.errors import InputError
 from pipeline.core.table import Column, Table
-from pipeline.report.table import terminal_parts
+from pipeline.report.renderings import terminal_parts
 from pipeline.results.records import Metrics
 from pipeline.results.tables import result_table, stage_table
 

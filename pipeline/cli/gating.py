@@ -45,7 +45,7 @@ def gate(
     if written:
         check_file(written, "--write-baseline")
     from pipeline.comparison import gate as gates
-    from pipeline.report.markup import markdown
+    from pipeline.report.renderings import markdown
     from pipeline.results.suite_folder import read_suite_result
 
     result = read_suite_result(folder)

@@ -167,12 +167,12 @@ def compare(
     if form is Format.table:
         show(*tables)
     else:
-        from pipeline.report import markup
+        from pipeline.report import renderings
 
-        write = {Format.markdown: markup.markdown, Format.latex: markup.latex}.get(form)
+        write = {Format.markdown: renderings.markdown, Format.latex: renderings.latex}.get(form)
         figures = [each.figures() for each in compared]
         whole = replace(figures[0], rows=[row for each in figures for row in each.rows])
-        print(write(tables) if write else markup.csv_text(whole), end="")
+        print(write(tables) if write else renderings.csv_text(whole), end="")
     if html:
         print(f"page written to {html}", file=sys.stderr)
 

@@ -178,7 +178,7 @@ def show(*parts: Table | Text) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    from pipeline.report.table import terminal_parts
+    from pipeline.report.renderings import terminal_parts
 
     width = None if sys.stdout.isatty() else 140  # None: that of the terminal
     console = Console(highlight=False, markup=False, emoji=False, width=width)

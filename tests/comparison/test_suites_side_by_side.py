@@ -23,7 +23,7 @@ from pipeline.comparison.side_by_side import compare_suites
 from pipeline.core.errors import InputError
 from pipeline.metrics.bootstrap import noninferiority
 from pipeline.metrics.corrections import holm
-from pipeline.report.markup import latex, markdown
+from pipeline.report.renderings import latex, markdown
 from pipeline.results.folder import SavedResult
 from pipeline.results.records import Manifest, Metrics
 from pipeline.results.suite_folder import SavedSuite, SuiteRecord

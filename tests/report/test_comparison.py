@@ -15,8 +15,7 @@ from pipeline.comparison.pairs import Pair
 from pipeline.comparison.side_by_side import Comparison
 from pipeline.comparison.tables import Entry
 from pipeline.core.table import Table
-from pipeline.report.markup import csv_text, latex, markdown
-from pipeline.report.table import terminal_parts
+from pipeline.report.renderings import csv_text, latex, markdown, terminal_parts
 from pipeline.results.folder import SavedResult
 from pipeline.results.records import Manifest, Metrics
 from pipeline.results.suite_folder import SavedSuite

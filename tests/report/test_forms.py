@@ -16,9 +16,8 @@ from rich.console import Console
 
 from pipeline.comparison.side_by_side import Comparison, compare
 from pipeline.core.table import SOFT_HYPHEN, Table, html_table, text_table, transposed
-from pipeline.report.markup import csv_text, latex, markdown
 from pipeline.report.page.render import render_page
-from pipeline.report.table import terminal_parts
+from pipeline.report.renderings import csv_text, latex, markdown, terminal_parts
 
 WIDTH = 400
 

@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 
 from pipeline.core.table import Table, transposed
-from pipeline.report.table import terminal_parts
+from pipeline.report.renderings import terminal_parts
 from pipeline.results.records import Metrics
 from pipeline.results.tables import section_tables
 

@@ -22,7 +22,7 @@ from pipeline.cli.cache import parse_age, parse_size
 from pipeline.config.files import load_config
 from pipeline.core.errors import InputError
 from pipeline.report.listings import cache_table
-from pipeline.report.table import terminal_parts
+from pipeline.report.renderings import terminal_parts
 from pipeline.storage.artifacts import Recipe
 from pipeline.storage.cache import PruneLimits, cache_entries, describe_entries, format_age, prune
 from pipeline.storage.store import Store

@@ -21,7 +21,6 @@ from pipeline.comparison.tables import leaderboard, pair_table
 from pipeline.core import display, machine
 from pipeline.core.table import Cell, Column, Table, table_of
 from pipeline.report.page import plots, sentences
-from pipeline.report.page.provenance import provenance_section
 from pipeline.report.page.queries import QueryData, read_query_data
 from pipeline.report.page.suite import suite_context
 from pipeline.results.tables import time_table
@@ -53,7 +52,7 @@ def render_page(comparison: Comparison) -> str:
         | _quality_section(comparison, data)
         | {"before": before, "after": after}
         | _cost_section(comparison)
-        | provenance_section(comparison)
+        | sentences.provenance_section(comparison)
         | {
             "comparison": comparison,
             "measure": comparison.measure,
