@@ -207,7 +207,7 @@ class Dense(EncodingRetriever[RowSettings]):
     ) -> dict[str, Any]:
         """See `Retriever.report`: the form of vectors, and what an approximate index takes."""
         facts, config = artifacts[self.ranking].facts, self.config
-        found = {VectorsCost.key: facts["vectors"]}
+        found = {key: facts[key] for key in (VectorsCost.key,) if key in facts}
         if self._measured:
             given = {**config.index.model_dump(mode="json"), "parameters": config.search.parameters}
             found[IndexCost.key] = {**given, **facts.get(IndexCost.key, {})}

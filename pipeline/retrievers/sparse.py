@@ -69,7 +69,8 @@ class Sparse(EncodingRetriever[RowSettings]):
         self, artifacts: Mapping[str, Artifact], scores: Facts, stages: Sequence[dict[str, Any]]
     ) -> dict[str, Any]:
         """See `Retriever.report`: how sparse the weights are."""
-        found = {Sparsity.key: artifacts[self.ranking].facts[Sparsity.key]}
+        facts = artifacts[self.ranking].facts
+        found = {key: facts[key] for key in (Sparsity.key,) if key in facts}
         return {**super().report(artifacts, scores, stages), **found}
 
     def _weights(self, role: Role, opened: Callable[[Artifact], Any]) -> Stage:
