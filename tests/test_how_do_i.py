@@ -62,16 +62,6 @@ def change_weights(file: Path) -> None:
     save_file({**weights, name: weights[name] + noise.astype(np.float32)}, file, {"format": "pt"})
 
 
-def publish(place: Path) -> None:
-    """In place of a clone of MTEB's results."""
-    file = place / "mteb-results" / "results" / "someone__model" / "1" / "help.json"
-    file.parent.mkdir(parents=True)
-    entry = {"ndcg_at_10": 0.4, "main_score": 0.4, "hf_subset": "default", "languages": ["eng-Latn"]}
-    about = {"task_name": "help", "dataset_revision": "1", "mteb_version": "2.1.0"}
-    task = {**about, "scores": {"test": [entry]}}
-    file.write_text(json.dumps(task), encoding="utf-8")
-
-
 def embed(place: Path) -> None:
     """In place of the user's own script: it reads the exported texts, in their order."""
     for role in ("passages", "queries"):
@@ -88,7 +78,6 @@ def judge(place: Path) -> None:
 
 
 OTHERS: dict[str, Callable[[Path], None]] = {
-    "git clone": publish,
     "python embed.py": embed,
     "$EDITOR pool.tsv": judge,
 }
@@ -114,7 +103,6 @@ def test_configs_commands_and_snippets_run_in_the_page_s_order(
         "{name: all-minilm-l6-v2}": "{name: models/candidate}",
         "BAAI/bge-m3": m3_folder,
         "BAAI/bge-reranker-base": reranker("xlm_roberta"),
-        "{suite: nanobeir}": "{collections: {help: {source: beir, path: my-data}}}",
         "http://localhost:8080/v1": embedding_server.url,
         "name: my-model": "name: all-minilm-l6-v2",
     }

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.comparison.side_by_side import Comparison, Entry, Pair
 from pipeline.core import display
 from pipeline.core.table import Cell, Column, Displayed, Table, html_table, text_table
 from pipeline.metrics.evaluation import Evaluation
@@ -33,16 +32,7 @@ def result() -> Result:
 
 def evaluation() -> Evaluation:
     half = np.array([0.5])
-    return Evaluation(["q1"], [parse_measure("mrr")], half[None], half, half - 0.25, half + 0.25, 0, 2)
-
-
-def comparison() -> Comparison:
-    entries = [Entry(name, 0.5, 0.25, 0.75, 2, "a", None, None, None, None) for name in (SHARP, "b")]
-    pair = Pair(
-        SHARP, "b", -0.125, -0.25, 0.0, -0.25, 0.125, 0.00001, 0.2, 0.00001, 0.2, 0.00001, False, 0, 1, 1
-    )  # fmt: skip
-    values = np.zeros((2, 2))
-    return Comparison("ndcg@10", entries, [pair], ["other hardware"], ["ndcg@10"], ["1", "2"], values, [])
+    return Evaluation(["q1"], [parse_measure("mrr")], half[None], half, [(0.25, 0.75)], 0, 2)
 
 
 class Cells(HTMLParser):
@@ -81,13 +71,8 @@ class Cells(HTMLParser):
             "2 queries of the run not judged (left out)>",
             ["mrr", "0.5000", "0.2500 to 0.7500"],
         ),
-        (
-            comparison(),
-            "<Comparison ndcg@10 over 2 queries>",
-            [SHARP, f"{SHARP} - b", "-0.1250 [-0.2500,0.0000]", "<0.0001", "0/1/1", "Note: other hardware."],
-        ),
     ],
-    ids=["result", "evaluation", "comparison"],
+    ids=["result", "evaluation"],
 )
 def test_a_result_is_a_line_a_text_and_a_page_s_tables(shown: Displayed, line: str, said: list[str]) -> None:
     assert repr(shown) == line
