@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from pipeline.cli import about, cache, exchange, gating, running, scoring
+from pipeline.cli import about, cache, exchange, running, scoring
 from pipeline.cli.terminal import end_at_second_interrupt, guarded, open_closed_streams
 from pipeline.core import removed
 
@@ -56,7 +56,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "evaluate": (scoring.evaluate, "--qrels qrels.tsv --run run.trec --measures 'ndcg@10,recall@100'"),
     "compare": (scoring.compare, "results/A results/B --measure ndcg@10"),
     "export": (exchange.export, "results/A --mteb exported"),
-    "gate": (gating.gate, "results/new --baseline results/released --margin 0.01"),
+    "gate": (scoring.gate, "results/new --baseline results/released --margin 0.01"),
     "pool": (exchange.pool, "results/A results/B --output pool.tsv --depth 10"),
     "reproduce": (exchange.reproduce, "results/A"),
     "report": (scoring.report, "results/A --html page.html"),

@@ -8,29 +8,20 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from pipeline.cli.options import Json
-from pipeline.cli.terminal import print_json, show
+from pipeline.cli.terminal import Json, print_json, show
 from pipeline.core import machine
 from pipeline.core.errors import InputError
 from pipeline.core.suite_files import list_suite, suite_names
 from pipeline.report.listings import suite_table, suites_table
 
-if TYPE_CHECKING:
-    from pipeline.core.installation import Disk
 
-
-def doctor(
-    cache: Annotated[
-        Path, typer.Option("--cache", metavar="DIR", help="Folder of artifacts, whose disk is looked at.")
-    ] = Path("indexes"),
-    as_json: Json = False,
-) -> None:
+def doctor(as_json: Json = False) -> None:
     """Say what is installed and which backends run here."""
-    found = examine(cache)
+    found = examine()
     if as_json:
         print_json(found)
         return
@@ -39,27 +30,21 @@ def doctor(
     show(*checkup_tables(found))
 
 
-def examine(cache: Path) -> dict[str, Any]:
+def examine() -> dict[str, Any]:
     """All that `doctor` finds, as plain JSON."""
-    from pipeline.core import installation, machine
+    from pipeline.core import installation
 
-    disks = {"cache": cache, "hub cache": installation.hub_cache()}
     packages = installation.installed_packages()
     return {
         "hardware": {**machine.hardware(), "features": machine.processor_features()},
         "threads": machine.threads(),
         "hub": dataclasses.asdict(installation.ask_hub()),
-        "disks": {name: _disk(installation.disk_of(folder)) for name, folder in disks.items()},
         "packages": [
             {**dataclasses.asdict(each), "extra": each.extra or None, "install": each.command or None}
             for each in packages
         ],
         "backends": [*_backends({each.name: each.command for each in packages})],
     }
-
-
-def _disk(disk: Disk) -> dict[str, Any]:
-    return {"folder": str(disk.folder), "free_bytes": disk.free, "writable": disk.writable}
 
 
 BACKENDS = {

@@ -9,8 +9,7 @@ from typing import Annotated
 
 import typer
 
-from pipeline.cli.options import Json, Sets, load
-from pipeline.cli.terminal import FAILED, print_json, show
+from pipeline.cli.terminal import FAILED, Json, Sets, load, print_json, show
 from pipeline.core.errors import InputError
 from pipeline.report.listings import cache_table, prune_table, verify_table
 

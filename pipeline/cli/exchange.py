@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipeline.cli.options import Json, Sets, check_file
-from pipeline.cli.terminal import FAILED, print_json, progress, show
+from pipeline.cli.terminal import FAILED, Json, Sets, check_file, print_json, progress, show
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 

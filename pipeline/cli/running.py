@@ -13,8 +13,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipeline.cli.options import Configs, Json, Sets, load
-from pipeline.cli.terminal import print_each, print_json, progress, report_failure, show
+from pipeline.cli.terminal import (
+    Configs,
+    Json,
+    Sets,
+    load,
+    print_each,
+    print_json,
+    progress,
+    report_failure,
+    show,
+)
 from pipeline.core.errors import InputError
 from pipeline.core.progress import Progress, silent
 from pipeline.core.table import Table, transposed

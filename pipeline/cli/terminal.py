@@ -1,4 +1,4 @@
-"""Input and output of commands: exit codes, error messages, progress, tables, JSON."""
+"""What commands share: exit codes, error messages, progress, tables, JSON, and common options."""
 
 from __future__ import annotations
 
@@ -15,13 +15,17 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, NoReturn
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
 
 from pipeline.core.errors import InputError
 
 if TYPE_CHECKING:
     from rich.text import Text
 
+    from pipeline.config import Config
     from pipeline.core.progress import Bar
     from pipeline.core.table import Table
 
@@ -196,3 +200,30 @@ def print_json(value: Any) -> None:
     """Print one JSON document; characters that the encoding of stdout may lack are escaped."""
     escaped = "utf" not in sys.stdout.encoding.lower()
     print(json.dumps(value, indent=2, ensure_ascii=escaped))
+
+
+Configs = Annotated[
+    list[Path],
+    typer.Argument(metavar="CONFIG", help="A benchmark's YAML file."),
+]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="key.path=value", help="Change a setting of the config."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
+
+
+def load(paths: list[Path], settings: list[str] | None) -> list[Config]:
+    """Read the benchmarks of config files, with `--set` applied."""
+    from pipeline.config.files import load_configs
+
+    return load_configs(paths, settings or ())
+
+
+def check_file(path: Path, option: str) -> None:
+    """Refuse an output file that cannot be written, before anything is computed for it."""
+    if path.is_dir() or not path.parent.is_dir():
+        found = "is a folder" if path.is_dir() else f"no folder {path.parent}"
+        raise InputError(
+            f"{option} {path}: {found}", allowed="a file in a folder that exists", fix="name another"
+        )

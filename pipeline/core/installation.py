@@ -1,15 +1,12 @@
-"""What an installation has: packages, extras, room on its disks, and whether the hub answers."""
+"""What an installation has: packages, extras, and whether the hub answers."""
 
 from __future__ import annotations
 
-import os
 import platform
 import re
-import shutil
 import time
 from dataclasses import dataclass
 from importlib import metadata
-from pathlib import Path
 
 from pipeline.core.extras import DISTRIBUTION, install_command
 
@@ -40,21 +37,6 @@ class Package:
         if self.version is not None:
             return ""
         return install_command(self.extra) if self.extra else f"pip install '{self.name}'"
-
-
-@dataclass(frozen=True)
-class Disk:
-    """The disk of a folder.
-
-    Attributes:
-        folder: The folder, which need not exist yet.
-        free: Bytes that can be written.
-        writable: Whether files can be written there.
-    """
-
-    folder: Path
-    free: int
-    writable: bool
 
 
 @dataclass(frozen=True)
@@ -97,21 +79,6 @@ def _version(package: str) -> str | None:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
-
-
-def disk_of(folder: Path) -> Disk:
-    """The disk that a folder is on, or will be on once it is made."""
-    folder = folder.expanduser().absolute()
-    existing = next(path for path in (folder, *folder.parents) if path.exists())
-    can_hold = existing.is_dir() and os.access(existing, os.W_OK)
-    return Disk(folder, shutil.disk_usage(existing).free, can_hold)
-
-
-def hub_cache() -> Path:
-    """The folder of what was downloaded from the hub."""
-    from huggingface_hub import constants
-
-    return Path(constants.HF_HUB_CACHE)
 
 
 def ask_hub(seconds: float = HUB_SECONDS) -> Hub:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pipeline.core.display import counted, size
+from pipeline.core.display import counted
 from pipeline.core.table import Column, Table
 
 SHOWN = (
@@ -30,17 +30,11 @@ def _machine(found: Mapping[str, Any]) -> Table:
         ("GPU", ", ".join(hardware["gpus"]) or "none"),
         ("system", hardware["system"]),
         ("hub", f"{hub['address']}: {hub['said']}" if hub["reachable"] else f"not reached: {hub['said']}"),
-        *((f"disk of the {name}", _disk(disk)) for name, disk in found["disks"].items()),
     ]
     notes = []
     if not hub["reachable"]:
         notes.append("Offline: only models and data that are on this machine can be used.")
     return Table("this machine", [Column("what"), Column("is", wrap="words")], rows, notes)
-
-
-def _disk(disk: Mapping[str, Any]) -> str:
-    state = f"{size(disk['free_bytes'])} free" if disk["writable"] else "cannot be written"
-    return f"{disk['folder']}: {state}"
 
 
 def _packages(found: Mapping[str, Any]) -> Table:
