@@ -596,7 +596,7 @@ def test_without_ray_the_extra_and_the_command_are_named(
     [
         (["engine.address=10.0.0.1:6379"], "engine.address is for kind 'ray'"),
         (["engine.workers=2"], "engine.workers is for kind 'ray'"),
-        (["engine.store=s3://bucket/folder"], "engine.store is no longer needed: .* remove it"),
+        (["engine.store=s3://bucket/folder"], "engine.store. no longer exists"),
         (["engine.kind=ray", "engine.address=ray://head:10001"], "null, auto or HOST:PORT"),
         (["engine.kind=ray", "engine.workers=0"], "greater than or equal to 1"),
     ],

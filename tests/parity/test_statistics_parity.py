@@ -27,7 +27,7 @@ def test_t_test_is_scipy_s(n_queries: int) -> None:
     ours, theirs = pairs(n_queries)
     ours[0, 3], theirs[0, 3] = 1, 0  # SciPy has no p where nothing differs
     expected = stats.ttest_rel(ours, theirs, axis=0).pvalue
-    assert t_test(ours - theirs) == pytest.approx(expected, rel=1e-9, abs=1e-9)
+    assert t_test([ours - theirs]) == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
 
 @pytest.mark.parametrize("n_queries", SHAPES[:-1])
