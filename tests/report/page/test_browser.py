@@ -128,7 +128,7 @@ def test_names_and_their_header_stay_in_sight(tab: Any, pages: dict[str, Path]) 
 def test_indexes_sort_by_what_they_find_of_exact_search_s_hits(tab: Any, pages: dict[str, Path]) -> None:
     tab.goto(pages["indexed"].as_uri())
     assert fits(tab)
-    lost = "#exact .scroll:nth-of-type(2) table"
+    lost = "#against-exact-search table"
     tab.locator(f"{lost} th", has_text="overlap").first.locator("button").click()
     assert column(tab, lost, 1) == ["lists-4", "lists-1"]
     found = column(tab, lost, 3)
