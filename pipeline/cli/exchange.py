@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from pipeline.cli.terminal import FAILED, Json, Sets, check_file, print_json, progress, show
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
-
-if TYPE_CHECKING:
-    from pipeline.results.folder import SavedResult
 
 
 def export(
@@ -35,7 +32,9 @@ def export(
             allowed="one of them",
             fix="benchmarco export results/A --mteb FOLDER",
         )
-    read = [each for folder in results for each in _read(folder)]
+    from pipeline.results.suite_folder import read_suite_result
+
+    read = [each for folder in results for each in read_suite_result(folder).results.values()]
     if mteb:
         from pipeline.results.exchange import write_mteb
 
@@ -49,17 +48,6 @@ def export(
     print("---")
     print(yaml.safe_dump(index_of(read), sort_keys=False, allow_unicode=True), end="")
     print("---")
-
-
-def _read(folder: Path) -> list[SavedResult]:
-    """The results in a folder: one, or those of a suite's collections."""
-    from pipeline.config.suites import SUITE_FILE
-    from pipeline.results.folder import read_result
-    from pipeline.results.suite_folder import read_suite_result
-
-    if (folder / SUITE_FILE).is_file():
-        return list(read_suite_result(folder).results.values())
-    return [read_result(folder)]
 
 
 def pool(

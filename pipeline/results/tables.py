@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -108,19 +108,6 @@ def summary_table(records: Sequence[Metrics], total: int) -> Table:
     columns = [Column(name, "right", "never") for name in (*measures, "seconds", "computed")]
     title = f"{len(records):,} of {total:,} benchmarks finished"
     return Table(title, [Column("result"), *columns], rows, _taken(records))
-
-
-def figures_table(measure: str, first: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Table:
-    """Figures in full precision, for CSV; the columns `first` come before those that rows have besides.
-
-    A result's `mean` and a pair's `difference` share the column `value`; `a` of a pair is in `name`, `b` in
-    `against`.
-    """
-    renamed = {"mean": "value", "difference": "value", "a": "name", "b": "against"}
-    named = [{renamed.get(key, key): value for key, value in row.items()} for row in rows]
-    keys = dict.fromkeys([*first, *(key for row in named for key in row)])
-    cells = [["" if row.get(key) is None else str(row[key]) for key in keys] for row in named]
-    return Table("", [Column("measure"), *map(Column, keys)], [[measure, *row] for row in cells])
 
 
 def time_table(names: Sequence[str], records: Sequence[Metrics]) -> Table:

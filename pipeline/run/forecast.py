@@ -14,10 +14,9 @@ from pipeline.core import hub, machine
 from pipeline.core.display import counted, duration, rate
 from pipeline.core.errors import InputError
 from pipeline.data.sources import open_source
-from pipeline.retrievers.stage import Work
 from pipeline.run import plan
 from pipeline.run.benchmark import Benchmark
-from pipeline.storage.artifacts import Recipe
+from pipeline.storage.artifacts import Artifact, Recipe
 
 
 @dataclass(frozen=True)
@@ -199,11 +198,11 @@ def _todo(benchmark: Benchmark, passages: int | None, made: set[str]) -> tuple[T
         if work is None or recipe.key in made or benchmark.has(role):
             continue
         made.add(recipe.key)
-        alike = [] if benchmark.fresh else benchmark.store.find_alike(recipe, work.which)
-        count = work.count(opened, alike)
+        alike = benchmark.store.find_alike(recipe, work.which)
+        count = work.count(opened, [] if benchmark.fresh else alike)
         if count is None and work.of_passages:
             count = passages
-        before, speed = todo[work.what], _rate(benchmark, recipe, work)
+        before, speed = todo[work.what], _rate(benchmark, recipe, alike)
         whole = None if count is None or before.count is None else before.count + count
         if before.count:  # several stages: the slowest counts, and nothing is known if one is not
             speed = min(speed, before.per_second) if speed and before.per_second else None
@@ -221,15 +220,18 @@ def _todo_unseen(benchmark: Benchmark, passages: int | None) -> tuple[Todo, Todo
     except InputError:
         return Todo(passages), Todo(None)  # the model is not here either
     for recipe, work in works:
-        todo[work.what] = Todo(passages if work.of_passages else None, _rate(twin, recipe, work))
+        todo[work.what] = Todo(
+            passages if work.of_passages else None,
+            _rate(twin, recipe, twin.store.find_alike(recipe, work.which)),
+        )
     return todo["encode"], todo["pairs"]
 
 
-def _rate(benchmark: Benchmark, recipe: Recipe, work: Work) -> float | None:
-    """Items per second of the largest artifact made here whose recipe differs in `work.which` alone."""
+def _rate(benchmark: Benchmark, recipe: Recipe, alike: Sequence[Artifact]) -> float | None:
+    """Items per second of the largest artifact made here, of the recipe's own and those alike."""
     here, found = machine.hardware(), []
     itself = benchmark.store.find(recipe)
-    for artifact in (*([itself] if itself else []), *benchmark.store.find_alike(recipe, work.which)):
+    for artifact in (*([itself] if itself else []), *alike):
         made = artifact.manifest["made"]
         if made.get("hardware") == here and made.get("items_per_second"):
             found.append((made["items"] - made.get("found", 0), made["items_per_second"]))

@@ -23,7 +23,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.progress import Progress, silent
 from pipeline.core.table import Cell, Column, Displayed, FilledColumn, Table, table_of
 from pipeline.results.folder import RUN, SavedResult, read_result
-from pipeline.results.suite_folder import is_suite, read_suite_result
+from pipeline.results.suite_folder import read_suite_result
 from pipeline.run.running import prepare, result_folder, run_each
 from pipeline.storage.artifacts import MANIFEST
 
@@ -147,7 +147,7 @@ def reproduce(
 
 
 def _read(folder: Path) -> Results:
-    return dict(read_suite_result(folder).results) if is_suite(folder) else {WHOLE: read_result(folder)}
+    return dict(read_suite_result(folder).results)
 
 
 def _compare(folder: Path, originals: Results, other: Path, again: Results) -> Reproductions:
