@@ -7,7 +7,7 @@ are Arrow columns, memory-mapped from the artifact that holds them, so a corpus 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -19,11 +19,13 @@ Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
 Float32 = npt.NDArray[np.float32]
 Float64 = npt.NDArray[np.float64]
-Scores = npt.NDArray[Any]
+Array = npt.NDArray[Any]
+Scores = Array
 """Scores as float32, or as float64 where they come from a run file."""
 BoolArray = npt.NDArray[np.bool_]
 UInt8 = npt.NDArray[np.uint8]
-Array = npt.NDArray[Any]
+JsonObject: TypeAlias = dict[str, object]
+"""A JSON object, whose values are of any type that JSON has."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ class Collection:
     queries: Texts
     missing_ids: pa.ChunkedArray
     qrels: Qrels
-    facts: dict[str, Any]
+    facts: JsonObject
     answers: pa.ChunkedArray | None = None
 
 
