@@ -4,7 +4,7 @@
     .venv/bin/python scripts/bench_full_size.py                   # 1, 3 and 8.8 million passages
     .venv/bin/python scripts/bench_full_size.py --rows 1000000    # one size
 
-Passages are generated as long as MS MARCO's, by `bench_data.py`, and vectors are drawn at random. A query is
+Passages are generated as long as MS MARCO's, and vectors are drawn at random. A query is
 the vector of the passage that is judged relevant for it, with noise, so that the measures are known: nearly
 all of those passages come first. `benchmarco run` then does what it does for any benchmark: it reads and
 hashes the collection, stores the vectors, searches them exactly within --memory-mb and scores the ranking,
@@ -24,14 +24,33 @@ from typing import Any
 
 import numpy as np
 import yaml
-from bench_data import generate
 
 from pipeline.core.machine import hardware
 
 ROOT = Path(__file__).resolve().parent.parent
 SIZES = [1_000_000, 3_000_000, 8_841_823]
+QUERIES, WORDS = 6_980, 2_000
 NOISE = 1.0  # length of the noise that is added to a passage's vector of length 1 to make its query
 BLOCK = 1 << 16
+
+
+def generate(folder: Path, rows: int) -> None:
+    """Write a collection in BEIR's layout, of passages of random words."""
+    rng = np.random.default_rng(0)
+    words = [f"w{''.join(chr(97 + letter) for letter in rng.integers(0, 26, 5))}" for _ in range(WORDS)]
+    long_text = " ".join(words[number] for number in rng.integers(0, WORDS, 20_000))
+    starts = rng.integers(0, len(long_text) - 1000, rows)
+    lengths = rng.integers(120, 560, rows)
+    (folder / "qrels").mkdir(parents=True)
+    with open(folder / "corpus.jsonl", "w") as corpus:
+        for row, (start, length) in enumerate(zip(starts.tolist(), lengths.tolist(), strict=True)):
+            text = long_text[start : start + length]
+            corpus.write(f'{{"_id": "{row}", "title": "", "text": "{text}"}}\n')
+    judged = rng.integers(0, rows, min(QUERIES, rows)).tolist()
+    with open(folder / "queries.jsonl", "w") as file:
+        file.writelines(f'{{"_id": "q{row}", "text": "which words"}}\n' for row in range(len(judged)))
+    lines = "".join(f"q{row}\t{passage}\t1\n" for row, passage in enumerate(judged))
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + lines)
 
 
 def draw_vectors(folder: Path, rows: int, dimension: int) -> None:
@@ -42,7 +61,7 @@ def draw_vectors(folder: Path, rows: int, dimension: int) -> None:
     for start in range(0, rows, BLOCK):
         made = generator.standard_normal((min(BLOCK, rows - start), dimension), np.float32)
         passages[start : start + BLOCK] = made / np.linalg.norm(made, axis=1, keepdims=True)
-    judged = np.loadtxt(folder / "qrels.test.tsv", dtype=np.int64, delimiter="\t", usecols=2)
+    judged = np.loadtxt(folder / "qrels" / "test.tsv", dtype=np.int64, usecols=1, skiprows=1)
     noise = generator.standard_normal((len(judged), dimension), np.float32) * (NOISE / dimension**0.5)
     queries = passages[judged] + noise
     np.save(folder / "queries.npy", queries / np.linalg.norm(queries, axis=1, keepdims=True))

@@ -70,7 +70,6 @@ subsets = data: {source: beir, path: subsets, subset: sw}; model: {backend: flag
 bright = data: {source: bright, path: bright, domain: pony}; model: {backend: flag, name: BGE}
 air-bench = data: {source: air-bench, path: qa_wiki_en, split: dev}; model: {backend: flag, name: BGE}
 belebele = data: {source: belebele, path: belebele, language: sw}; model: {backend: flag, name: BGE}
-mldr = data: {source: mldr, path: mldr, language: sw}; model: {backend: flag, name: BGE}
 two tables = data: {source: hub, path: rows, split: dev, corpus_path: texts}; model: FLAG
 hub = data: {source: hub, path: owner/rows, split: dev, corpus_path: owner/texts}; model: TINY
 precomputed = model: {backend: precomputed, GIVEN}
@@ -129,7 +128,7 @@ data.domain=biology on bright
 data.subset=en on subsets
 data.dataset=other on air-bench
 data.corpus_language=en on belebele
-data.language=en on mldr
+data.language=en on belebele
 data.query_column=question on tables
 data.positives_column=also on tables
 data.positives_column=also on two tables
@@ -236,9 +235,6 @@ def write_suite_layouts(folder: Path) -> None:
         texts, judged = "qa_wiki_en/AIR-Bench_24.05", "qrels-qa_wiki_en-dev/AIR-Bench_24.05"
         names += [f"{texts}/corpus_{dataset}-0.parquet", f"{texts}/queries_{dataset}_dev-0.parquet"]
         names += [f"{judged}/qrels_{dataset}_dev-0.parquet"]
-    names += [
-        f"mldr/mldr-v1.0-{name}/{part}.jsonl.gz" for name in ("sw", "en") for part in ("corpus", "test")
-    ]
     names += [f"belebele/{language}/test-0.parquet" for language in ("sw", "en")]
     for name in names:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)

@@ -201,20 +201,6 @@ class BrightSettings(LocatedSettings):
     )
 
 
-class MiraclSettings(LocatedSettings):
-    """One language of MIRACL, in its own layout."""
-
-    source: Literal["miracl"] = DataSettings.narrowed("source", "miracl")
-    path: PathOrId = LocatedSettings.narrowed("path", "miracl/miracl")
-    split: str = LocatedSettings.narrowed("split", doc="which questions: train or dev")
-    revision: str | None = setting(None, "branch, tag or commit of the questions", shapes="data", keyed=False)
-    corpus_path: PathOrId = setting(
-        "miracl/miracl-corpus", "the repository or folder of the passages", shapes="data", keyed=False
-    )
-    corpus_revision: str | None = setting(None, "branch, tag or commit of it", shapes="data", keyed=False)
-    language: str = setting(..., "such as sw", shapes="data", keyed=False)
-
-
 class MkqaSettings(LocatedSettings):
     """One language of MKQA."""
 
@@ -227,15 +213,6 @@ class MkqaSettings(LocatedSettings):
     )
     corpus_revision: str | None = setting(None, "branch, tag or commit of it", shapes="data", keyed=False)
     language: str = setting(..., "such as de or zh_cn", shapes="data", keyed=False)
-
-
-class MldrSettings(LocatedSettings):
-    """One language of MLDR, in its own layout."""
-
-    source: Literal["mldr"] = DataSettings.narrowed("source", "mldr")
-    path: PathOrId = LocatedSettings.narrowed("path", "Shitao/MLDR")
-    revision: str | None = setting(None, "branch, tag or commit of the dataset", shapes="data", keyed=False)
-    language: str = setting(..., "such as en", shapes="data", keyed=False)
 
 
 SOURCES = Kinds(
@@ -251,9 +228,7 @@ SOURCES = Kinds(
         "air-bench": AirBenchSettings,
         "belebele": BelebeleSettings,
         "bright": BrightSettings,
-        "miracl": MiraclSettings,
         "mkqa": MkqaSettings,
-        "mldr": MldrSettings,
     },
 )
 """The sources of one collection."""

@@ -15,6 +15,8 @@ SETTINGS: tuple[tuple[str, Any, str], ...] = (
     ("index.factory", "PLAID", "token vectors are searched exactly: remove it"),
     ("rerank.backend", "native", "set it to auto, which takes openvino where it is installed, or flag"),
     ("rerank.precision", "int16", "set it to fp32, which openvino computes as fast"),
+    ("data.source", "miracl", "name the suite miracl, or take source beir with path mteb/MIRACLRetrieval"),
+    ("data.source", "mldr", "name the suite mldr, or take source beir with path mteb/MultiLongDocRetrieval"),
     ("engine.carbon_intensity", ANY, "energy and carbon are not reported: remove it"),
 )
 """The path of each removed setting, the value that is refused, and what to do."""

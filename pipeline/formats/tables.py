@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pipeline.core.errors import InputError
 from pipeline.core.records import Array, Int64
 from pipeline.formats.blocks import Block, read_blocks
-from pipeline.formats.jsonl import parse_lines
 from pipeline.formats.judgments import Judgments, make_judgments
 from pipeline.formats.records import BATCH_ROWS, Batch, Located
+from pipeline.formats.texts import parse_lines
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -72,12 +72,8 @@ class Rows(Located):
         values: Array = column.to_numpy()
         return values
 
-    def lists(self, name: str, field: str | None = None) -> tuple[pa.Array, Int64]:
+    def lists(self, name: str) -> tuple[pa.Array, Int64]:
         """A column of lists of texts, or of single texts.
-
-        Args:
-            name: The column.
-            field: Where the lists hold records, the field of these with the text.
 
         Returns:
             All texts, one after the other, Arrow string array [m], and the row of each, int64 [m].
@@ -90,8 +86,6 @@ class Rows(Located):
         if _is_text(column.type):
             return self.strings(name), np.arange(len(column))
         is_list = types.is_list(column.type) or types.is_large_list(column.type)
-        if field and is_list and types.is_struct(column.type.value_type):
-            column = self._field_of_lists(column, name, field)
         if is_list and types.is_null(column.type.value_type):
             column = column.cast(pa.list_(pa.string()))
         elif not is_list or not _is_text(column.type.value_type):
@@ -101,20 +95,6 @@ class Rows(Located):
         parents = pc.list_parent_indices(column).to_numpy()
         self._refuse_null(name, values, [self.numbers[row] for row in parents] if values.null_count else [])
         return values.cast(pa.string()), parents.astype(np.int64)
-
-    def _field_of_lists(self, column: pa.Array, name: str, field: str) -> pa.Array:
-        """Lists of one field of their records, in place of lists of records."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        self._refuse_null(name, column, self.numbers)
-        known = [column.type.value_type.field(i).name for i in range(column.type.value_type.num_fields)]
-        if field not in known:
-            raise _missing(f"{self.origin}, column '{name}'", field, known)
-        values = pc.struct_field(pc.list_flatten(column), field)
-        lengths = pc.list_value_length(column).to_numpy()
-        ends = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-        return pa.ListArray.from_arrays(pa.array(ends), values)
 
     def batch(self, ids: pa.Array, texts: pa.Array, titles: pa.Array | None = None) -> Batch:
         """These rows as passages or queries."""
@@ -235,7 +215,7 @@ def rows_of_lines(block: Block, columns: Sequence[str], optional: Sequence[str] 
     return Rows(arrays, str(block.path), "line", numbers, block.advance)
 
 
-def _column(path: Path, name: str, numbers: Sequence[int], values: Sequence[Any]) -> pa.Array:
+def _column(path: Path, name: str, numbers: Sequence[int], values: Sequence[object]) -> pa.Array:
     """JSON values of one type as an Arrow array."""
     import pyarrow as pa
 

@@ -15,7 +15,7 @@ from pipeline.core.errors import InputError
 from pipeline.data import identify
 from pipeline.formats import blocks as file_blocks
 from pipeline.formats.blocks import read_blocks
-from pipeline.formats.jsonl import read_texts
+from pipeline.formats.texts import read_jsonl
 
 
 @pytest.fixture
@@ -114,13 +114,13 @@ def test_line_numbers_count_blank_lines_and_later_blocks(tmp_path):
     good = "".join(json.dumps({"_id": str(row), "text": "word " * 50}) + "\n" for row in range(40_000))
     path.write_text(good + "\n\n" + '{"_id": "x"}\n')
     with pytest.raises(InputError, match=r"corpus\.jsonl, line 40003: no field 'text'"):
-        list(read_texts(path, "_id", "title"))
+        list(read_jsonl(path, "_id", "title"))
 
 
 def test_blank_lines_and_byte_order_mark_are_skipped(tmp_path):
     path = tmp_path / "corpus.jsonl"
     path.write_bytes(b'\xef\xbb\xbf{"_id": "1", "text": "a"}\r\n\n{"_id": "2", "text": ""}')
-    (batch,) = read_texts(path, "_id", "title")
+    (batch,) = read_jsonl(path, "_id", "title")
     assert batch.ids.to_pylist() == ["1", "2"]
     assert [batch.place(row) for row in range(2)] == [f"{path}, line 1", f"{path}, line 3"]
 
@@ -130,7 +130,7 @@ def test_a_very_long_line_is_read(tmp_path):
     texts = ["short", "long " * 2_000_000, "short again"]
     lines = [json.dumps({"_id": str(row), "text": text}) for row, text in enumerate(texts)]
     path.write_text("\n".join(lines))
-    assert [text for batch in read_texts(path, "_id") for text in batch.texts.to_pylist()] == texts
+    assert [text for batch in read_jsonl(path, "_id") for text in batch.texts.to_pylist()] == texts
 
 
 QRELS = {
@@ -283,7 +283,7 @@ def test_arrow_and_json_read_the_same(tmp_path, records, ascii_only):
     objects = [{"_id": name, "text": text, "title": title, "n": 1.5} for name, text, title in records]
     lines = [json.dumps(record, ensure_ascii=ascii_only) for record in objects]
     path.write_text("\n".join(lines), encoding="utf-8", newline="")
-    (batch,) = read_texts(path, "_id", "title")
+    (batch,) = read_jsonl(path, "_id", "title")
     assert batch.ids.to_pylist() == [name for name, _, _ in records]
     assert batch.texts.to_pylist() == [text for _, text, _ in records]
     titles = batch.titles.to_pylist() if batch.titles is not None else [""] * len(records)

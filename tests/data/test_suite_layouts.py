@@ -174,41 +174,6 @@ def air_bench(folder: Path) -> tuple[dict[str, Path], dict[str, Any], dict[str, 
     return repos, data, WHOLE
 
 
-def miracl(folder: Path) -> tuple[dict[str, Path], dict[str, Any], dict[str, Any]]:
-    """`miracl/miracl-corpus` and `miracl/miracl`: files by name, and README that list none."""
-    corpus, topics = folder / "corpus", folder / "topics"
-    for number, (name, text) in enumerate(PASSAGES.items()):
-        record = {"docid": name, "title": "On it:", "text": text}
-        write_lines(corpus / f"miracl-corpus-v1.0-sw/docs-{number}.jsonl.gz", [record])
-    write_lines(corpus / "miracl-corpus-v1.0-en/docs-0.jsonl.gz", [{"docid": "x", "text": "another"}])
-    write_text(topics / "miracl-v1.0-sw/topics/topics.miracl-v1.0-sw-dev.tsv", list(QUERIES.items()))
-    rows = [(query, "Q0", passage, grade) for query, passage, grade in QRELS]
-    write_text(topics / "miracl-v1.0-sw/qrels/qrels.miracl-v1.0-sw-dev.tsv", rows)
-    titled = {**WHOLE, "passages": {name: f"On it: {text}" for name, text in PASSAGES.items()}}
-    repos = {"miracl/miracl-corpus": corpus, "miracl/miracl": topics}
-    return repos, {"source": "miracl", "language": "sw", "split": "dev"}, titled
-
-
-def mldr(folder: Path) -> tuple[dict[str, Path], dict[str, Any], dict[str, Any]]:
-    """`Shitao/MLDR`: questions with their passages, whole, in lists of records."""
-    write_lines(
-        folder / "mldr-v1.0-en/corpus.jsonl.gz",
-        [{"docid": name, "text": text} for name, text in PASSAGES.items()],
-    )
-    records = [
-        {
-            "query_id": query,
-            "query": text,
-            "positive_passages": [{"docid": passage, "text": PASSAGES[passage]}],
-            "negative_passages": [{"docid": "p3", "text": PASSAGES["p3"]}] if query == "q2" else [],
-        }
-        for (query, text), (_, passage, _) in zip(QUERIES.items(), QRELS, strict=True)
-    ]
-    write_lines(folder / "mldr-v1.0-en/test.jsonl.gz", records)
-    found = {**WHOLE, "qrels": [*QRELS, ["q2", "p3", 0]]}
-    return {"Shitao/MLDR": folder}, {"source": "mldr", "language": "en"}, found
-
-
 def mkqa(folder: Path) -> tuple[dict[str, Path], dict[str, Any], dict[str, Any]]:
     """`Shitao/bge-m3-data` and `BeIR/nq`: questions with answers in an archive, passages in plain letters."""
     texts, questions = folder / "nq", folder / "questions"
@@ -259,7 +224,7 @@ def belebele(folder: Path) -> tuple[dict[str, Path], dict[str, Any], dict[str, A
     }, found  # fmt: skip
 
 
-LAYOUTS: list[Layout] = [subsets, nano, bright, bright_long, air_bench, miracl, mkqa, mldr, belebele]
+LAYOUTS: list[Layout] = [subsets, nano, bright, bright_long, air_bench, mkqa, belebele]
 
 
 def test_each_layout_is_read_from_the_hub(hub_server: Any, tmp_path: Path) -> None:
@@ -279,17 +244,17 @@ def test_each_layout_is_read_from_the_hub(hub_server: Any, tmp_path: Path) -> No
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == expected
     fetched = hub_server.downloads()
-    others = ("en-", "miracl-corpus-v1.0-en", "corpus/NanoFEVER", "queries/queries-0")
+    others = ("en-", "corpus/NanoFEVER", "queries/queries-0")
     assert not [path for path in fetched if path.startswith(others)]
 
 
-@pytest.mark.parametrize("write", [bright, air_bench, miracl, mkqa, mldr, belebele])
+@pytest.mark.parametrize("write", [bright, air_bench, mkqa, belebele])
 def test_a_local_copy_gives_the_same(
     write: Layout, tmp_path: Path, loaded: Callable[[DataSettings], Any]
 ) -> None:
     repos, data, expected = write(tmp_path)
     folders = list(repos.values())
-    if write in (miracl, mkqa):
+    if write is mkqa:
         data |= {"corpus_path": str(folders[0]), "path": str(folders[1])}
     elif write is air_bench:  # the judgments are in a folder beside the texts
         folders[1].rename(tmp_path / "qrels-texts-dev")

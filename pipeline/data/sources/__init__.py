@@ -49,9 +49,7 @@ OPENERS: dict[str, Callable[[Any], Source]] = {
     "air-bench": layouts.open_air_bench,
     "belebele": layouts.open_belebele,
     "bright": layouts.open_bright,
-    "miracl": layouts.open_layout,
     "mkqa": layouts.open_layout,
-    "mldr": layouts.open_layout,
 }
 """What opens the settings of each source, by its name."""
 

@@ -21,9 +21,10 @@ from typing import Any
 
 from pipeline.config.data import LocatedSettings, SampleSettings
 from pipeline.core.errors import InputError
-from pipeline.formats import jsonl, tables, tsv
+from pipeline.formats import tables
 from pipeline.formats.judgments import Judgments, read_qrels
 from pipeline.formats.records import Batch
+from pipeline.formats.texts import read_jsonl, read_tsv
 from pipeline.storage.hashing import hash_user_file
 
 SAMPLE = Path(__file__).parents[1] / "sample"
@@ -56,8 +57,8 @@ LAYOUTS = {
         corpus="corpus.jsonl",
         queries="queries.jsonl",
         qrels="qrels/{split}.tsv",
-        read_corpus=partial(jsonl.read_texts, id_field="_id", title_field="title"),
-        read_queries=partial(jsonl.read_texts, id_field="_id"),
+        read_corpus=partial(read_jsonl, id_field="_id", title_field="title"),
+        read_queries=partial(read_jsonl, id_field="_id"),
     ),
     "flag": FolderLayout(
         expected="FlagEmbedding's layout: corpus.jsonl, <split>_queries.jsonl and <split>_qrels.jsonl, "
@@ -65,8 +66,8 @@ LAYOUTS = {
         corpus="corpus.jsonl",
         queries="{split}_queries.jsonl",
         qrels="{split}_qrels.jsonl",
-        read_corpus=partial(jsonl.read_texts, id_field="id", title_field="title"),
-        read_queries=partial(jsonl.read_texts, id_field="id"),
+        read_corpus=partial(read_jsonl, id_field="id", title_field="title"),
+        read_queries=partial(read_jsonl, id_field="id"),
         read_qrels=lambda path: tables.read_judgments([path], "qid", "docid", "relevance"),
     ),
     "msmarco": FolderLayout(
@@ -75,8 +76,8 @@ LAYOUTS = {
         corpus="collection.tsv",
         queries="queries.{split}.tsv",
         qrels="qrels.{split}.tsv",
-        read_corpus=tsv.read_texts,
-        read_queries=tsv.read_texts,
+        read_corpus=read_tsv,
+        read_queries=read_tsv,
         mark={"top1000": False},  # earlier releases read other files too; their artifacts stay valid
     ),
 }

@@ -1,7 +1,7 @@
 """Layouts of well-known datasets in repositories, on the hub or in local folders: a table, and what opens it.
 
 A row says where corpus, queries and judgments are and how each is read. Names in braces stand for settings of
-`data`. The shipped suites `miracl` and `mldr` read MTEB's copies, which are in BEIR's layout and pinned.
+`data`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from pipeline.data.sources.readers import (
     judged_in,
     judged_in_lists,
     texts_of,
-    tsv_texts,
     without_spaces,
 )
 from pipeline.data.sources.repos import Part, Place, Repo, RepoSource
@@ -94,15 +93,6 @@ LAYOUTS = {
         qrels=Place("{split}", "{domain}", identity={"long": True}),
         judge=judged_in_lists("id", {"gold_ids_long": 1}, none="N/A", rename=without_spaces),
     ),
-    "miracl": Layout(
-        corpus=Place(files="miracl-corpus-v1.0-{language}/*.jsonl.gz", repo="corpus_path"),
-        queries=Place(files="miracl-v1.0-{language}/topics/topics.miracl-v1.0-{language}-{split}.tsv"),
-        qrels=Place(files="miracl-v1.0-{language}/qrels/qrels.miracl-v1.0-{language}-{split}.tsv"),
-        read_corpus=texts_of("docid", title="title"),
-        read_queries=tsv_texts,
-        judge=judged_in("", "", ""),
-        mark="miracl",
-    ),
     # As FlagEmbedding evaluates it: questions of a language, asked of the passages of BeIR/nq, which are
     # judged by the answers that they contain.
     "mkqa": Layout(
@@ -117,15 +107,6 @@ LAYOUTS = {
         read_queries=texts_of("id", text="question"),
         judge=judged_by_answers,
         mark="mkqa",
-    ),
-    "mldr": Layout(
-        corpus=Place(files="mldr-v1.0-{language}/corpus.jsonl.gz"),
-        queries=Place(files="mldr-v1.0-{language}/{split}.jsonl.gz"),
-        qrels=Place(files="mldr-v1.0-{language}/{split}.jsonl.gz"),
-        read_corpus=texts_of("docid"),
-        read_queries=texts_of("query_id", text="query"),
-        judge=judged_in_lists("query_id", {"positive_passages": 1, "negative_passages": 0}, field="docid"),
-        mark="mldr",
     ),
 }
 

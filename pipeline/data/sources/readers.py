@@ -10,7 +10,7 @@ import numpy as np
 
 from pipeline.core.errors import InputError
 from pipeline.data.sources.repos import Part, RepoSource
-from pipeline.formats import tables, tsv
+from pipeline.formats import tables
 from pipeline.formats.judgments import Judgments, judgments_by_answers, make_judgments, read_qrels
 from pipeline.formats.records import Batch
 
@@ -69,12 +69,6 @@ def texts_of(
     return read
 
 
-def tsv_texts(part: Part) -> Iterator[Batch]:
-    """Lines of id and text."""
-    for path in part.paths():
-        yield from tsv.read_texts(path)
-
-
 def first_rows(key: str, text: str, prefix: str) -> Texts:
     """A reader of the first row of each value of the column `key`.
 
@@ -114,7 +108,6 @@ def judged_in_lists(
     query: str,
     grades: Mapping[str, int],
     *,
-    field: str | None = None,
     none: str | None = None,
     rename: Change | None = None,
 ) -> Judge:
@@ -123,7 +116,6 @@ def judged_in_lists(
     Args:
         query: The column of query ids.
         grades: The columns of lists, and the grade of the passages in each.
-        field: Where lists hold records, the field with the id.
         none: An entry that is no id.
         rename: Gets the passages' ids and returns those of the collection.
     """
@@ -138,7 +130,7 @@ def judged_in_lists(
         for part in source.qrels.rows([query, *grades]):
             origin, unit = part.origin, part.unit
             for column, grade in grades.items():
-                ids, parents = part.lists(column, field)
+                ids, parents = part.lists(column)
                 if none is not None:
                     kept = np.array([name != none for name in ids.to_pylist()], np.bool_)
                     ids, parents = ids.filter(pa.array(kept)), parents[kept]

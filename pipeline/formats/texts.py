@@ -1,6 +1,6 @@
-"""JSON lines: passages and queries as one JSON object a line, and the parser of a single line.
+"""Passages and queries as lines of JSON or TSV, and the parser of a single line of JSON.
 
-Each block of lines is parsed by Arrow. If Arrow refuses it or would crash, finds a null, or does not find one
+Arrow parses each block of JSON lines. If it refuses a block, would crash, finds a null, or does not find one
 row on each line, the block is read again line by line with `json`, which accepts it or names the bad line.
 """
 
@@ -10,9 +10,10 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pipeline.core.errors import InputError
+from pipeline.core.records import JsonObject
 from pipeline.formats.blocks import Block, decoded, read_blocks
 from pipeline.formats.records import Batch
 
@@ -23,10 +24,28 @@ _NULL = re.compile(rb"[^\n{]*null")  # at the beginning of a line: no object; of
 _NEXT_NULL = re.compile(rb"\n" + _NULL.pattern)
 
 
-def read_texts(path: Path, id_field: str, title_field: str | None = None) -> Iterator[Batch]:
+def read_jsonl(path: Path, id_field: str, title_field: str | None = None) -> Iterator[Batch]:
     """Passages or queries of a JSONL file, with fields `id_field`, `text` and perhaps `title_field`."""
     for block in read_blocks(path):
         yield _fast(block, id_field, title_field) or _careful(block, id_field, title_field)
+
+
+def read_tsv(path: Path) -> Iterator[Batch]:
+    """Passages or queries of a TSV file, an id and a text on each line; blank lines are skipped."""
+    import pyarrow as pa
+
+    for block in read_blocks(path):
+        lines = enumerate((line.split("\t") for line in block.texts()), block.first)
+        rows = [(number, fields) for number, fields in lines if fields != [""]]
+        for number, fields in rows:
+            if len(fields) != 2:
+                raise InputError(
+                    f"{path}, line {number}: expected 2 fields (id text), found {len(fields)}",
+                    allowed="fields separated by tabs",
+                    fix="correct that line",
+                )
+        ids, texts = (pa.array([fields[at] for _, fields in rows], pa.string()) for at in (0, 1))
+        yield Batch(ids, texts, None, str(path), "line", [number for number, _ in rows], block.advance)
 
 
 def _fast(block: Block, id_field: str, title_field: str | None) -> Batch | None:
@@ -67,7 +86,7 @@ def _careful(block: Block, id_field: str, title_field: str | None) -> Batch:
     return Batch(*columns, str(block.path), "line", numbers, block.advance)
 
 
-def parse_lines(block: Block, fields: Sequence[str]) -> Iterator[tuple[int, str, dict[str, Any]]]:
+def parse_lines(block: Block, fields: Sequence[str]) -> Iterator[tuple[int, str, JsonObject]]:
     """Number, place and object of each line that is not blank; refuses a duplicate among `fields`."""
     for number, line in block.lines():
         if line.strip():
@@ -75,11 +94,11 @@ def parse_lines(block: Block, fields: Sequence[str]) -> Iterator[tuple[int, str,
             yield number, place, _parse(line, place, fields)
 
 
-def _parse(line: bytes, place: str, fields: Sequence[str]) -> dict[str, Any]:
+def _parse(line: bytes, place: str, fields: Sequence[str]) -> JsonObject:
     text = decoded(line, place)
-    pairs: list[tuple[str, Any]] = []
+    pairs: list[tuple[str, object]] = []
 
-    def keep(parsed: list[tuple[str, Any]]) -> dict[str, Any]:
+    def keep(parsed: list[tuple[str, object]]) -> JsonObject:
         nonlocal pairs
         pairs = parsed  # the outermost object is parsed last
         return dict(parsed)
@@ -105,7 +124,7 @@ def _broken(place: str, problem: str) -> InputError:
     return InputError(f"{place}: {problem}", allowed="one JSON object a line", fix="correct that line")
 
 
-def _string_field(record: dict[str, Any], name: str, place: str) -> str:
+def _string_field(record: JsonObject, name: str, place: str) -> str:
     """The text in a required field; refused if it is not a string of valid Unicode."""
     if name not in record:
         near = ", ".join(f"'{key}'" for key in list(record)[:6]) or "no field"
