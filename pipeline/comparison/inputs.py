@@ -118,7 +118,7 @@ def _score(
         queries=len(scored.query_ids),
         passages=beside.record.passages if beside else 1,  # not known, and the same for all runs
         metrics=scored.mean_by_measure,
-        unjudged={name: Unjudged(**means) for name, means in scored.unjudged_documents.items()},
+        unjudged={name: Unjudged(judged=share) for name, share in scored.judged.items()},
         stages=(),
     )
     manifest = Manifest(recipes={"evaluate": {"qrels": judged, "ignore_identical_ids": False}})

@@ -25,10 +25,9 @@ from pipeline.core.order import sort_hits_by_id
 from pipeline.core.records import Collection, Int64, Qrels, Ranking, from_numpy
 from pipeline.core.table import Cell, Column, Displayed, Table
 from pipeline.formats.runs import read_run
-from pipeline.metrics.coverage import unjudged_ranges
 from pipeline.metrics.evaluation import drop_ignored, lines_by_query, row_numbers
 from pipeline.metrics.names import parse_measures
-from pipeline.metrics.scoring import compute_measures
+from pipeline.metrics.scoring import compute_measures, judged_shares
 from pipeline.results.cached import find_collection, ignored_hits
 from pipeline.results.folder import RUN, SavedResult
 from pipeline.results.pool_files import Grades, PoolRow
@@ -77,7 +76,7 @@ class Rescored(Displayed):
 
     def tables(self) -> list[Table]:
         """A measure of a result a row: the mean by the original judgments, and with the additional ones."""
-        heads = ("original", "with added", "change", "judged", "lowest", "highest")
+        heads = ("original", "with added", "change", "judged")
         columns = [Column("result"), Column("measure"), *(Column(head, "right", "never") for head in heads)]
         rows = []
         for result in self.results:
@@ -86,7 +85,7 @@ class Rescored(Displayed):
                 figures = [each["original"], each["added"], *map(known.get, heads[3:])]
                 original, added, *others = (Cell(rounded(figure), figure) for figure in figures)
                 rows.append((result["name"], measure, original, added, Cell(signed(change), change), *others))
-        notes = ["judged, lowest and highest are those with the additional judgments."]
+        notes = ["judged: share of the top k that has a grade, with the additional judgments."]
         if self.same or self.empty:
             empty = counted(self.empty, "row has no grade", "rows have no grade")
             notes.append(f"{empty}; {self.same:,} repeat a judgment of the collection.")
@@ -138,12 +137,12 @@ def score_again(results: Sequence[SavedResult], grades: Grades) -> Rescored:
         measures = parse_measures(result.measures)
         ranking = _ranking(result, collection)
         means = compute_measures(ranking, qrels, n_queries, measures)[judged].mean(axis=0).tolist()
-        ranges = unjudged_ranges(ranking, qrels, n_queries, measures)
+        shares = judged_shares(ranking, qrels, n_queries, measures)
         rows = {
             measure: {
                 "original": result.record.metrics[measure],
                 "added": mean,
-                "unjudged": ranges[measure].means(judged) if measure in ranges else None,
+                "unjudged": {"judged": float(shares[measure][judged].mean())} if measure in shares else None,
             }
             for measure, mean in zip(map(str, measures), means, strict=True)
         }

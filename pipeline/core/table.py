@@ -133,19 +133,18 @@ NO_INTERVAL = (
 )
 
 
-UNJUDGED = "judged: the share of the top k. lowest, highest: what the mean could be if all of it were judged."
+UNJUDGED = "judged: share of the top k that has a grade."
 
 
 def measure_table(
     title: str,
     means: Mapping[str, float],
     intervals: Mapping[str, tuple[float, float] | None],
-    unjudged: Mapping[str, tuple[float, float, float]],
+    judged: Mapping[str, float],
 ) -> Table:
     """A measure a row, with the 95% interval of its mean where there is one.
 
-    `unjudged` has, for some measures, the share of the top k that is judged, and the least and the most that
-    the mean could be if all were; these columns are shown where something is not judged.
+    `judged` has, for some measures, the share of the top k that is judged; it is shown where one is below 1.
     """
     ends = [interval(*(intervals.get(name) or (None, None))) for name in means]
     columns: list[FilledColumn] = [
@@ -154,11 +153,9 @@ def measure_table(
         (Column("95% interval", "right"), ends),
     ]
     notes = [] if all(ends) else [NO_INTERVAL]
-    if any(judged < 1 for judged, _, _ in unjudged.values()):
-        shown = [unjudged.get(name, (None, None, None)) for name in means]
-        for number, name in enumerate(("judged", "lowest", "highest")):
-            cells = [Cell(rounded(each[number]), each[number]) for each in shown]
-            columns.append((Column(name, "right", "never"), cells))
+    if any(share < 1 for share in judged.values()):
+        shares = [judged.get(name) for name in means]
+        columns.append((Column("judged", "right", "never"), [Cell(rounded(each), each) for each in shares]))
         notes.append(UNJUDGED)
     return Table(
         title, [column for column, _ in columns], list(zip(*(c for _, c in columns), strict=True)), notes

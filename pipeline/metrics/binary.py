@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pipeline.core.records import Float64, Int64
-from pipeline.metrics.graded import Cutoff, Definition, Ends, Graded, JudgedRanking, ratio
+from pipeline.metrics.graded import Cutoff, Definition, Graded, JudgedRanking, ratio
 
 EPSILON = 0.00001  # INFAP_EPSILON of trec_eval.h
 
@@ -34,46 +34,6 @@ def average_precision(judged: JudgedRanking, cutoffs: Int64, rel: int, norm: str
     relevant = judged.found.relevant(rel)
     precisions = relevant.total(cutoffs, relevant.nth() / relevant.ranks)
     return ratio(precisions, judged.n_relevant(rel) if norm == "all" else relevant.total(cutoffs))
-
-
-def average_precision_ends(judged: JudgedRanking, cutoff: int, grade: int, rel: int, norm: str) -> Ends:
-    """The lowest and the highest average precision that unjudged documents in the top k could give.
-
-    One more relevant document adds to the sum of precisions, and to the number that it is divided by, so
-    that the value may rise or fall. Of so many, the first unjudged ranks give the highest sum, and the last
-    ones the lowest; so the ranks are made relevant one by one, from the top and from the bottom, and every
-    quotient on the way is a candidate. A rank adds its own precision, and 1 / rank at each relevant rank
-    below it.
-    """
-    (value,) = average_precision(judged, np.array([cutoff]), rel, norm).T
-    if grade < rel:
-        return value, value
-    unjudged = judged.unjudged(cutoff)
-    ranks = np.arange(1, unjudged.shape[1] + 1)
-    relevant = np.zeros(unjudged.shape, dtype=np.bool_)
-    cells = judged.found.relevant(rel)
-    cells = cells.where(cells.ranks <= len(ranks))
-    relevant[cells.queries, cells.ranks - 1] = True
-    above = np.cumsum(relevant, axis=1, dtype=np.int64)
-    total = (relevant * above / ranks).sum(axis=1, keepdims=True)
-    divisor = judged.n_relevant(rel) if norm == "all" else above[:, -1:]
-    below = _sum_below(relevant / ranks)
-    made = np.cumsum(unjudged, axis=1, dtype=np.int64)
-    from_top = unjudged * ((above + made) / ranks + below)
-    from_bottom = unjudged * ((above + 1) / ranks + below + _sum_below(unjudged / ranks))
-    left = made[:, -1:] - made + unjudged  # at this rank and below
-    high = ratio(total + np.cumsum(from_top, axis=1), divisor + made)
-    low = ratio(total + from_bottom + _sum_below(from_bottom), divisor + left)
-    return (
-        np.minimum(value, low.min(axis=1, initial=np.inf, where=unjudged)),
-        np.maximum(value, high.max(axis=1, initial=0, where=unjudged)),
-    )
-
-
-def _sum_below(weights: Float64) -> Float64:
-    """float64 [queries, k]: the sum of the weights further down the ranking, which stand further right."""
-    below: Float64 = weights.sum(axis=1, keepdims=True) - np.cumsum(weights, axis=1)
-    return below
 
 
 def success(judged: JudgedRanking, cutoffs: Int64, rel: int) -> Float64:
@@ -130,13 +90,11 @@ def _non_relevant_above(judged: JudgedRanking, rel: int) -> tuple[Graded, Int64]
 
 
 MEASURES = {
-    "precision": Definition(precision, unjudged="raise"),
-    "recall": Definition(recall, ("cap", "rel"), unjudged="raise", complete=True),
-    "mrr": Definition(mrr, cutoff=Cutoff.OPTIONAL, unjudged="raise"),
-    "map": Definition(
-        average_precision, ("norm", "rel"), Cutoff.OPTIONAL, average_precision_ends, complete=True
-    ),
-    "success": Definition(success, unjudged="raise"),
+    "precision": Definition(precision),
+    "recall": Definition(recall, ("cap", "rel"), complete=True),
+    "mrr": Definition(mrr, cutoff=Cutoff.OPTIONAL),
+    "map": Definition(average_precision, ("norm", "rel"), Cutoff.OPTIONAL, complete=True),
+    "success": Definition(success),
     "r_precision": Definition(r_precision, cutoff=Cutoff.NONE, complete=True),
     "judged": Definition(judged_share, ()),
     "bpref": Definition(bpref, cutoff=Cutoff.NONE, complete=True),

@@ -15,7 +15,7 @@ from collections.abc import Container, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 import numpy as np
 import pyarrow as pa
@@ -24,13 +24,19 @@ import pyarrow.compute as pc
 from pipeline.core.display import counted, rounded
 from pipeline.core.errors import InputError
 from pipeline.core.order import sort_hits_by_id
-from pipeline.core.records import Collection, Float64, Int64, Qrels, Ranking, Scores
+from pipeline.core.records import Collection, Float64, Int64, JsonObject, Qrels, Ranking, Scores
 from pipeline.core.table import Cell, Column, Displayed, Table, measure_table
 from pipeline.formats.judgments import Judgments, read_qrels
 from pipeline.formats.runs import Run, read_run
-from pipeline.metrics.coverage import UnjudgedRange, depth_note, short_rankings, unjudged_ranges
 from pipeline.metrics.names import Measure
-from pipeline.metrics.scoring import compute_measures, drop_identical, drop_negative
+from pipeline.metrics.scoring import (
+    compute_measures,
+    depth_note,
+    drop_identical,
+    drop_negative,
+    judged_shares,
+    short_rankings,
+)
 from pipeline.metrics.statistics import Interval, shown_intervals
 
 
@@ -70,8 +76,8 @@ class Evaluation(Displayed):
         unjudged: Number of the run's queries without judgments; they are left out.
         repeated: Number of identical judgments that were merged.
         run: Name of the run's file, for the title; "" where there is none.
-        short_rankings: See `pipeline.metrics.coverage.short_rankings`.
-        ranges: What unjudged documents could do to each measure, by its name.
+        short_rankings: See `pipeline.metrics.scoring.short_rankings`.
+        judged: For each measure with a cutoff the mean share of the top k that is judged, by its name.
     """
 
     query_ids: list[str]
@@ -83,8 +89,8 @@ class Evaluation(Displayed):
     unjudged: int
     repeated: int = 0
     run: str = ""
-    short_rankings: dict[str, Any] | None = None
-    ranges: dict[str, UnjudgedRange] = field(default_factory=dict)
+    short_rankings: dict[str, int] | None = None
+    judged: dict[str, float] = field(default_factory=dict)
 
     @property
     def mean_by_measure(self) -> dict[str, float]:
@@ -96,12 +102,7 @@ class Evaluation(Displayed):
         """The 95% interval of each mean, by the measure's name; None where none is shown."""
         return dict(zip(map(str, self.measures), self.intervals, strict=True))
 
-    @property
-    def unjudged_documents(self) -> dict[str, dict[str, float]]:
-        """For each measure in `ranges` the means of its `judged`, `lowest` and `highest`."""
-        return {name: each.means(np.arange(len(self.query_ids))) for name, each in self.ranges.items()}
-
-    def json(self) -> dict[str, Any]:
+    def json(self) -> JsonObject:
         """The document that `evaluate --json` prints."""
         return {
             "queries": len(self.query_ids),
@@ -111,7 +112,7 @@ class Evaluation(Displayed):
             "short_rankings": self.short_rankings,
             "metrics": self.mean_by_measure,
             "intervals": self.interval_by_measure,
-            "unjudged_documents": self.unjudged_documents,
+            "unjudged_documents": {name: {"judged": share} for name, share in self.judged.items()},
         }
 
     def tables(self) -> list[Table]:
@@ -124,11 +125,7 @@ class Evaluation(Displayed):
             f"{counted(self.unjudged, 'query', 'queries')} of the run not judged (left out)"
             + (f", {merged} merged" if self.repeated else "")
         )
-        unjudged = {
-            name: (means["judged"], means["lowest"], means["highest"])
-            for name, means in self.unjudged_documents.items()
-        }
-        table = measure_table(title, self.mean_by_measure, self.interval_by_measure, unjudged)
+        table = measure_table(title, self.mean_by_measure, self.interval_by_measure, self.judged)
         notes = [f"{depth_note(**self.short_rankings)}."] if self.short_rankings else []
         return [replace(table, notes=[*table.notes, *notes])]
 
@@ -174,7 +171,8 @@ def evaluate_files(
     ranking = joined.ranking
     if ignore_identical_ids:
         ranking = drop_identical(ranking, row_numbers(joined.query_ids, joined.document_ids))
-    values = compute_measures(ranking, joined.qrels, len(joined.query_ids), measures)
+    judged = ranking, joined.qrels, len(joined.query_ids), measures
+    values, shares = compute_measures(*judged), judged_shares(*judged)
     return Evaluation(
         query_ids=joined.query_ids.to_pylist(),
         measures=list(measures),
@@ -186,7 +184,7 @@ def evaluate_files(
         repeated=qrels.repeated,
         run=Path(run_path).name,
         short_rankings=short_rankings(ranking, measures),
-        ranges=unjudged_ranges(ranking, joined.qrels, len(joined.query_ids), measures),
+        judged={name: float(share.mean()) for name, share in shares.items()},
     )
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Literal
 
 import numpy as np
 
@@ -42,12 +41,6 @@ class Graded:
     def relevant(self, rel: int) -> Graded:
         """The cells of grade `rel` or higher."""
         return self.where(self.grades >= rel)
-
-    def rows(self, start: int, stop: int) -> Graded:
-        """The cells of the queries from `start` to before `stop`, whose rows count from 0 again."""
-        first, last = np.searchsorted(self.queries, (start, stop))
-        part = slice(first, last)
-        return Graded(stop - start, self.queries[part] - start, self.ranks[part], self.grades[part])
 
     def nth(self) -> Int64:
         """int64 [cells]: the position of each cell among its query's cells, from 1."""
@@ -96,37 +89,6 @@ class JudgedRanking:
         labelled = self.found.relevant(0)
         return JudgedRanking(replace(labelled, ranks=labelled.nth()), self.ideal, labelled.count()[:, 0])
 
-    def rows(self, start: int, stop: int) -> JudgedRanking:
-        """The queries from `start` to before `stop`."""
-        return JudgedRanking(
-            self.found.rows(start, stop), self.ideal.rows(start, stop), self.retrieved[start:stop]
-        )
-
-    def unjudged(self, cutoff: int) -> BoolArray:
-        """Bool [queries, k]: the ranks that hold a document without a grade, or with one below 0.
-
-        k is the cutoff, or the length of the longest ranking if that is less.
-        """
-        width = min(cutoff, int(self.retrieved.max(initial=0)))
-        without = np.arange(1, width + 1) <= self.retrieved[:, None]
-        labelled = self.found.relevant(0)
-        within = labelled.where(labelled.ranks <= width)
-        without[within.queries, within.ranks - 1] = False
-        return without
-
-    def graded(self, ranks: BoolArray, grade: int) -> JudgedRanking:
-        """The same where the unjudged documents at some ranks, bool [queries, k], have a grade."""
-        queries, places = np.nonzero(ranks)
-        grades = np.full(len(queries), grade)
-        known, ideal = self.found.relevant(0), self.ideal.relevant(0)
-        both = np.append(known.queries, queries), np.append(known.ranks, places + 1)
-        order = np.lexsort(both[::-1])
-        found = Graded(
-            known.n_queries, both[0][order], both[1][order], np.append(known.grades, grades)[order]
-        )
-        every = np.append(ideal.queries, queries), np.append(ideal.grades, grades)
-        return JudgedRanking(found, ideal_order(known.n_queries, *every), self.retrieved)
-
 
 def ideal_order(n_queries: int, queries: Int64, grades: Int64) -> Graded:
     """The given documents (int64 [cells] each, in any order) with every query's highest grades first."""
@@ -150,10 +112,6 @@ class Cutoff(Enum):
     REQUIRED = "required"
 
 
-Ends = tuple[Float64, Float64]
-"""The lowest and the highest value of each query, float64 [queries] each."""
-
-
 @dataclass(frozen=True)
 class Definition:
     """A measure's computation, and what its name takes.
@@ -162,9 +120,6 @@ class Definition:
         compute: (judged, cutoffs int64 [c] ascending, **params) -> float64 [queries, c].
         params: Names of the parameters of `compute`; `names.PARAMETERS` has their values.
         cutoff: Whether the name takes a cutoff.
-        unjudged: What grades of the unjudged documents in the top k would do. "raise": the higher their
-            grades, the higher the value. Else (judged, cutoff, highest grade, **params) -> `Ends`. None: the
-            measure does not count them as not relevant, or looks at more than the top k.
         complete: Whether it compares with all judged documents, and so needs judgments of those that were
             not retrieved.
     """
@@ -172,5 +127,4 @@ class Definition:
     compute: Callable[..., Float64]
     params: tuple[str, ...] = ("rel",)
     cutoff: Cutoff = Cutoff.REQUIRED
-    unjudged: Callable[..., Ends] | Literal["raise"] | None = None
     complete: bool = False

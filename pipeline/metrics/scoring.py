@@ -15,9 +15,10 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
-from pipeline.core.records import Float64, Int64, Qrels, Ranking
+from pipeline.core.display import counted
+from pipeline.core.records import BoolArray, Float64, Int64, Qrels, Ranking
+from pipeline.metrics.binary import judged_share
 from pipeline.metrics.graded import Graded, JudgedRanking, ideal_order
 from pipeline.metrics.names import MEASURES, Measure
 
@@ -84,7 +85,7 @@ def drop_negative(ranking: Ranking, qrels: Qrels) -> Ranking:
     return _keep(ranking, kept)
 
 
-def _keep(ranking: Ranking, kept: npt.NDArray[np.bool_]) -> Ranking:
+def _keep(ranking: Ranking, kept: BoolArray) -> Ranking:
     """Keep some hits, bool [queries, k], in their order; rows that lost one are padded with -1."""
     if kept.all():
         return ranking
@@ -138,3 +139,49 @@ def _match_keys(hits: Int64, keys: Int64) -> tuple[Int64, Int64]:
     entry[other] = np.searchsorted(keys[:-1], hits[other])
     match = keys[entry] == hits
     return position[match], entry[match]
+
+
+def judged_shares(
+    ranking: Ranking, qrels: Qrels, n_queries: int, measures: Sequence[Measure]
+) -> dict[str, Float64]:
+    """For each measure with a cutoff the share of the top k that is judged, float64 [queries], by its name.
+
+    A condensed list, which holds judged documents only, has no such share. Arguments are those of
+    `compute_measures`.
+    """
+    judged = judge_ranking(ranking, qrels, n_queries)
+    cut = {str(each): each.cutoff for each in measures if each.cutoff and not each.condensed}
+    return {name: judged_share(judged, np.array([cutoff]))[:, 0] for name, cutoff in cut.items()}
+
+
+def short_rankings(
+    ranking: Ranking, measures: Sequence[Measure], passages: int | None = None
+) -> dict[str, int] | None:
+    """How many queries have fewer hits than the deepest cutoff of the measures; None if none has.
+
+    An approximate index may find fewer passages than asked for, a search by words only those that share one
+    with the query, and a run file may be cut.
+
+    Args:
+        ranking: The hits, by query.
+        measures: What is computed of them.
+        passages: How many passages there are to find; None where that is not known.
+
+    Returns:
+        `queries`: their number; `fewest`: the hits of the one with the fewest; `cutoff`: the deepest cutoff.
+    """
+    cutoff = max((measure.cutoff or 0 for measure in measures), default=0)
+    if passages is not None:
+        cutoff = min(cutoff, passages)
+    hits = np.count_nonzero(ranking.passages >= 0, axis=1)
+    hits = hits[hits > 0] if passages is None else hits  # queries that a run file lacks are counted elsewhere
+    short = int(np.count_nonzero(hits < cutoff))
+    return {"queries": short, "fewest": int(hits.min()), "cutoff": cutoff} if short else None
+
+
+def depth_note(queries: int, fewest: int, cutoff: int) -> str:
+    """What `short_rankings` found, as a sentence without its full stop."""
+    return (
+        f"{counted(queries, 'query has', 'queries have')} fewer than {cutoff:,} hits, at least {fewest:,}: "
+        "a measure of deeper ranks finds nothing there"
+    )

@@ -12,14 +12,14 @@ from pydantic import Field, ValidationError, model_validator
 
 from pipeline.core.display import counted
 from pipeline.core.json_record import Hardware, Name, Record, Section, StageRow
-from pipeline.metrics.coverage import depth_note
+from pipeline.metrics.scoring import depth_note
 from pipeline.sections import SECTIONS, section_class
 
 S = TypeVar("S", bound=Section)
 
 
 class ShortRankings(Record):
-    """See `pipeline.metrics.coverage.short_rankings`."""
+    """See `pipeline.metrics.scoring.short_rankings`."""
 
     queries: int
     fewest: int
@@ -67,16 +67,9 @@ class MissingTexts(Record):
 
 
 class Unjudged(Record):
-    """What unjudged documents in the top k could do to a measure; see `pipeline.metrics.coverage`.
-
-    Attributes:
-        judged: The share of the top k that is judged, mean over queries.
-        lowest, highest: Means over queries of the least and the most that each value could be.
-    """
+    """The share of the top k that is judged, mean over queries."""
 
     judged: float
-    lowest: float
-    highest: float
 
 
 class ModelRun(Record):

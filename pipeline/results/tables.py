@@ -28,8 +28,8 @@ def result_table(record: Metrics) -> Table:
     """A measure a row, under the benchmark's name and size, and what is judged and not in the collection."""
     queries, passages = counted(record.queries, "query", "queries"), counted(record.passages, "passage")
     title = f"{record.name}: {queries}, {passages}"
-    unjudged = {name: (each.judged, each.lowest, each.highest) for name, each in record.unjudged.items()}
-    table = measure_table(title, record.metrics, record.intervals, unjudged)
+    judged = {name: each.judged for name, each in record.unjudged.items()}
+    table = measure_table(title, record.metrics, record.intervals, judged)
     short = [f"{record.short_rankings.note}."] if record.short_rankings else []
     missing = record.missing.notes if record.missing else []
     own = [note for section in record.sections for note in section.notes()]

@@ -126,14 +126,14 @@ def _evaluate(
     context: Context,
 ) -> Facts:
     from pipeline.core.records import from_numpy
-    from pipeline.metrics import coverage, evaluation, scoring, statistics
+    from pipeline.metrics import evaluation, scoring, statistics
 
     collection: Collection = inputs[COLLECTION]
     judge = _judge(config, collection, measures)
     queries, judged, scored = collection.queries, judge.queries, judge.counted(inputs[ranking])
     qrels = judge.judgments(scored, None)
     values = scoring.compute_measures(scored, qrels, len(queries), measures)[judged]
-    ranges = coverage.unjudged_ranges(scored, qrels, len(queries), measures)
+    shares = scoring.judged_shares(scored, qrels, len(queries), measures)
     table = io.StringIO(newline="")
     evaluation.write_per_query(table, queries.ids.take(from_numpy(judged)).to_pylist(), measures, values)
     with draft.file("per_query.csv") as path:
@@ -149,9 +149,9 @@ def _evaluate(
         "missing": collection.facts["missing"],
         "metrics": judge.means(values),
         "intervals": dict(zip(names, statistics.shown_intervals([values]), strict=True)),
-        "unjudged": {name: each.means(judged) for name, each in ranges.items()},
+        "unjudged": {name: {"judged": float(share[judged].mean())} for name, share in shares.items()},
     }
-    if short := coverage.short_rankings(inputs[ranking], measures, len(collection.passages)):
+    if short := scoring.short_rankings(inputs[ranking], measures, len(collection.passages)):
         facts["short_rankings"] = short
     for assessment in assessments:
         facts |= assessment.assess(judge, [inputs[role] for role in assessment.rankings])

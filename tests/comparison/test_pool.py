@@ -106,8 +106,9 @@ def test_people_judge_what_was_found_and_the_scores_stand_side_by_side(
         assert {name: each["original"] for name, each in result["metrics"].items()} == original
         added = {name: each["added"] for name, each in result["metrics"].items()}
         assert added == pytest.approx(expected_values.mean_by_measure, abs=1e-9)
-        ends = {name: each["unjudged"] for name, each in result["metrics"].items()}
-        assert ends["ndcg@10"] == pytest.approx(expected_values.unjudged_documents["ndcg@10"])
+        assert result["metrics"]["ndcg@10"]["unjudged"]["judged"] == pytest.approx(
+            expected_values.judged["ndcg@10"]
+        )
     printed = pool(*results, "--add", file).stdout
     assert f"with {len(grades)} additional judgments" in printed
 

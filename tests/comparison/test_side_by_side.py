@@ -353,7 +353,7 @@ def test_a_folder_s_name_is_printed_as_it_is(
 
 def test_a_difference_below_that_of_what_is_judged_is_noted(make: Callable[..., SavedResult]) -> None:
     def judged(result: SavedResult, share: float) -> SavedResult:
-        ends = {"ndcg@10": {"judged": share, "lowest": 0.1, "highest": 0.9}}
+        ends = {"ndcg@10": {"judged": share}}
         metrics = result.record.model_dump() | {"unjudged": ends}
         return replace(result, record=Metrics.model_validate(metrics))
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from pipeline.cli import app
 from pipeline.core.records import Ranking
 from pipeline.metrics import parse_measures
-from pipeline.metrics.coverage import short_rankings
+from pipeline.metrics.scoring import short_rankings
 
 
 @pytest.mark.parametrize(

@@ -182,18 +182,12 @@ def _leaderboard(comparison: Comparison, data: QueryData) -> Table:
     ]
     if JUDGED.name not in comparison.measures:
         added.append((JUDGED, [details.judged if details else None for details in data.details]))
-    ranges = [source.record.unjudged.get(comparison.measure) for source in comparison.sources]
-    if any(found and found.judged < 1 for found in ranges):
-        added.append((LOWEST, [found.lowest if found else None for found in ranges]))
-        added.append((HIGHEST, [found.highest if found else None for found in ranges]))
     others = [(column, [Cell(display.rounded(value), value) for value in values]) for column, values in added]
     first_cost = sum(not column.section for column in table.columns)
     return table_of(table.title, [*columns[:first_cost], *others, *columns[first_cost:]], table.notes)
 
 
 JUDGED = Column("judged@10", "right", hint="share of the top 10 passages that are judged")
-LOWEST = Column("lowest", "right", hint="what the mean could be at least, if all of the top were judged")
-HIGHEST = Column("highest", "right", hint="what the mean could be at most, if all of the top were judged")
 
 
 def _group_parts(comparison: Comparison) -> list[_Part]:
