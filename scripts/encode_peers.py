@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.core.extras import is_installed
+from pipeline.core.installation import is_installed
 
 Encode = Callable[[list[str]], Any]
 

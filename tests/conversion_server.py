@@ -23,7 +23,7 @@ import transformers.models.bert.modeling_bert  # noqa: F401
 
 import pipeline.encoders.conversion
 import pipeline.models.tokenizer  # noqa: F401
-from pipeline.core.extras import import_openvino
+from pipeline.core.installation import import_openvino
 
 
 def convert(wanted: dict[str, Any]) -> None:

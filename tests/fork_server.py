@@ -41,7 +41,7 @@ import pipeline.search.exact
 import pipeline.search.inverted_index
 import pipeline.search.maxsim  # noqa: F401
 from pipeline import cli
-from pipeline.core.extras import import_openvino
+from pipeline.core.installation import import_openvino
 
 CALLS = {"replace": os, "fsync": os, "unlink": os, "mkdir": os, "open": builtins, "Popen": subprocess}
 calls = dict.fromkeys(CALLS, 0)

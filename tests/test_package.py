@@ -79,7 +79,7 @@ def test_quickstart_runs_from_the_wheel(built: Path, tmp_path: Path) -> None:
     assert "ndcg@10" in command("run", "mine.yaml", *smaller)
     assert (tmp_path / "results/quickstart/metrics.json").is_file()
     script = (
-        "import pipeline; from pipeline.core.extras import install_command\n"
+        "import pipeline; from pipeline.core.installation import install_command\n"
         "print(pipeline.__file__, install_command('ray'), sep='\\n')"
     )
     asked = [sys.executable, "-P", "-c", script]
@@ -96,7 +96,7 @@ def test_no_message_names_a_file_that_the_wheel_lacks(root: Path) -> None:
         for text in messages(ast.parse(path.read_text(encoding="utf-8")))
         if re.search(r"\b(configs|scripts|tests)/", text)
     }
-    assert {name for name in named if "core/extras.py: scripts/setup" not in name} == set()
+    assert {name for name in named if "core/installation.py: scripts/setup" not in name} == set()
 
 
 def messages(tree: ast.AST) -> Iterator[str]:

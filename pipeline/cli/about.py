@@ -8,15 +8,17 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from pipeline.cli.terminal import Json, print_json, show
 from pipeline.core import machine
 from pipeline.core.errors import InputError
-from pipeline.core.suite_files import list_suite, suite_names
-from pipeline.report.listings import suite_table, suites_table
+
+if TYPE_CHECKING:
+    from pipeline.config.suites import Suite
+    from pipeline.core.records import JsonObject
 
 
 def doctor(as_json: Json = False) -> None:
@@ -74,18 +76,37 @@ def suites(
     as_json: Json = False,
 ) -> None:
     """List the suites that are built in: sizes and licenses."""
+    from pipeline.config.suites import read_suite, suite_names
+    from pipeline.report.listings import suite_table, suites_table
+
     names = suite_names()
     if name is not None and name not in names:
         raise InputError(f"no suite '{name}'", allowed=", ".join(names), fix="name one of them")
-    listed = [list_suite(each) for each in ([name] if name else names)]
+    listed = {each: read_suite(each) for each in ([name] if name else names)}
     if as_json:
-        totals = ("passages", "queries")
-        documents = [
-            {**dataclasses.asdict(each), **{part: each.total(part) for part in totals}} for each in listed
-        ]
+        documents = [_suite_document(each, suite) for each, suite in listed.items()]
         print_json(documents[0] if name else documents)
     else:
-        show(suite_table(listed[0]) if name else suites_table(listed))
+        show(suite_table(name, listed[name]) if name else suites_table(listed))
+
+
+def _suite_document(name: str, suite: Suite) -> JsonObject:
+    """A suite as JSON, with what holds for each collection written out."""
+    collections = [
+        {
+            "name": collection,
+            **{key: getattr(each.data, key, None) for key in ("source", "path", "revision")},
+            "main_measure": suite.measure_of(collection),
+            "license": suite.license_of(collection),
+            **each.model_dump(include={"group", "passages", "queries", "query_instruction"}),
+            "data": each.data.model_dump(exclude_unset=True),
+            "mteb": each.mteb and each.mteb.model_dump(exclude_unset=True),
+        }
+        for collection, each in suite.collections.items()
+    ]
+    known = suite.model_dump(include={"description", "license", "main_measure"})
+    totals = {"passages": suite.total("passages"), "queries": suite.total("queries")}
+    return {"name": name, **known, "collections": collections, **totals}
 
 
 def schema() -> None:

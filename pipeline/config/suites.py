@@ -12,18 +12,20 @@ import functools
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, ValidationError, model_validator
+from typing_extensions import override
 
 from pipeline.config.data import SOURCES, DataSettings
 from pipeline.config.kinds import Kinds
 from pipeline.config.mistakes import explain
 from pipeline.config.settings import FOLDER, PathOrId, Section, setting
 from pipeline.core.errors import InputError
-from pipeline.core.suite_files import SUITES, suite_names
 from pipeline.core.yaml_files import read_yaml
 
+SUITES = Path(__file__).parents[1] / "suites"
+"""The folder of the files that come with the package."""
 SHARED = ("queries", "corpus", "missing_passages")
 """Settings of a suite's section that hold for each collection that does not set them itself."""
 
@@ -83,6 +85,13 @@ class SuiteCollection(Section):
     license: str | None = setting(None, "of the collection; null is that of the suite", shapes="")
     mteb: MtebTask | None = setting(None, "the task of MTEB that it is", shapes="")
 
+    def is_read_by(self, data: Mapping[str, object]) -> bool:
+        """Whether a config's section `data` names this collection, of whatever revision."""
+        if data.get("path") != getattr(self.data, "path", None):
+            return False  # without the time that a dump takes
+        named = self.data.model_dump(exclude_unset=True, exclude={"revision", "ignored"})
+        return data.get("subset") == named.get("subset") and named.items() <= data.items()
+
 
 class Suite(Section):
     """A list of collections."""
@@ -95,6 +104,24 @@ class Suite(Section):
     def measure_of(self, name: str) -> str | None:
         """The main measure of a collection."""
         return self.collections[name].main_measure or self.main_measure
+
+    def license_of(self, name: str) -> str | None:
+        """The license of a collection."""
+        return self.collections[name].license or self.license
+
+    @property
+    def counted_as(self) -> int:
+        """How many numbers the suite's mean is taken over: a group counts once."""
+        return len({each.group or f"alone: {name}" for name, each in self.collections.items()})
+
+    def total(self, part: Literal["passages", "queries"]) -> int:
+        """The number of passages or queries of all collections, as far as they are known."""
+        return sum(getattr(each, part) or 0 for each in self.collections.values())
+
+
+def suite_names() -> list[str]:
+    """The names of the suites that come with the package."""
+    return sorted(path.stem for path in SUITES.glob("*.yaml"))
 
 
 @functools.cache
@@ -149,10 +176,11 @@ class CollectionsSettings(ManySettings):
     )
 
     @property
+    @override
     def suite_of_collections(self) -> Suite:
-        """See `ManySettings.suite_of_collections`."""
-        listed: dict[str, Any] = {name: SuiteCollection(data=data) for name, data in self.collections.items()}
-        return Suite(collections=listed)
+        return Suite(
+            collections={name: SuiteCollection(data=each) for name, each in self.collections.items()}
+        )
 
 
 class SuiteSettings(ManySettings):
@@ -170,8 +198,8 @@ class SuiteSettings(ManySettings):
         return self
 
     @property
+    @override
     def suite_of_collections(self) -> Suite:
-        """See `ManySettings.suite_of_collections`."""
         return read_suite(self.suite)
 
 

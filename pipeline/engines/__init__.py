@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from pipeline.config import EngineConfig
 from pipeline.core.errors import InputError
-from pipeline.core.extras import require
+from pipeline.core.installation import require
 from pipeline.engines.engine import Done, Engine, Job, LocalEngine, Part, ServerEngine
 from pipeline.models.model import Ready
 from pipeline.storage.store import Store

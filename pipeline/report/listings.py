@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pipeline.core.display import counted, duration, size
-from pipeline.core.suite_files import ListedCollection, ListedSuite
 from pipeline.core.table import Cell, Column, Table
 
 if TYPE_CHECKING:
+    from pipeline.config.suites import Suite
     from pipeline.run.forecast import Forecast
 
 WIDE = 140
@@ -69,46 +69,47 @@ def _fetched(plan: Forecast) -> str:
     return size(sum(plan.fetch.values())) if plan.fetch else ""
 
 
-def suites_table(suites: Sequence[ListedSuite]) -> Table:
+def suites_table(suites: Mapping[str, Suite]) -> Table:
     """A suite a row."""
     columns = [Column("suite", wrap="never"), *_SIZES, Column("measure"), Column("license"), Column("is")]
     rows = [
         (
-            suite.name,
+            name,
             _number(len(suite.collections)),
-            *(_total_of(suite, part) for part in ("passages", "queries")),
-            suite.main_measure,
-            suite.license,
+            _total_of(suite, "passages"),
+            _total_of(suite, "queries"),
+            suite.main_measure or "",
+            suite.license or "",
             suite.description,
         )
-        for suite in suites
+        for name, suite in suites.items()
     ]
-    partly = any(each.passages is None for suite in suites for each in suite.collections)
+    partly = any(each.passages is None for suite in suites.values() for each in suite.collections.values())
     notes = ["+: and more; not all sizes are known."] if partly else []
     notes += ["benchmarco suites NAME lists the collections of one.", "data.suite: NAME runs it."]
     return Table(counted(len(suites), "suite"), columns, rows, notes)
 
 
-def suite_table(suite: ListedSuite) -> Table:
+def suite_table(name: str, suite: Suite) -> Table:
     """A collection a row."""
     grouped = suite.counted_as != len(suite.collections)
     columns = [Column("collection"), *_SIZES[1:], Column("measure"), Column("license")]
     columns += [Column("counts with")] if grouped else []
     columns += [Column("repository", from_width=WIDE), Column("revision", from_width=WIDE)]
 
-    def cells(each: ListedCollection) -> list[str]:
-        sizes = [_number(each.passages), _number(each.queries)]
-        group = [each.group or ""] if grouped else []
-        where = [each.path, (each.revision or "newest")[:12]]
-        return [each.name, *sizes, each.main_measure, each.license, *group, *where]
-
-    title = f"{suite.name}: {suite.description}"
+    rows = []
+    for collection, each in suite.collections.items():
+        data, group = each.data, [each.group or ""] if grouped else []
+        known = [suite.measure_of(collection) or "", suite.license_of(collection) or ""]
+        where = [getattr(data, "path", ""), (getattr(data, "revision", None) or "newest")[:12]]
+        rows.append([collection, _number(each.passages), _number(each.queries), *known, *group, *where])
+    title = f"{name}: {suite.description}"
     notes = [f"The mean is over {suite.counted_as:,}: collections that count with others are one."]
-    return Table(title, columns, [cells(each) for each in suite.collections], notes if grouped else [])
+    return Table(title, columns, rows, notes if grouped else [])
 
 
-def _total_of(suite: ListedSuite, part: str) -> str:
-    whole = all(getattr(each, part) is not None for each in suite.collections)
+def _total_of(suite: Suite, part: Literal["passages", "queries"]) -> str:
+    whole = all(getattr(each, part) is not None for each in suite.collections.values())
     return Cell(f"{suite.total(part):,}{'' if whole else '+'}", suite.total(part))
 
 

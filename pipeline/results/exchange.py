@@ -14,7 +14,6 @@ Which task a collection is, the shipped suites say. Any other is written under t
 
 from __future__ import annotations
 
-import functools
 import json
 import math
 from collections import defaultdict
@@ -23,8 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pipeline.config.suites import MtebTask, read_suite, suite_names
 from pipeline.core.errors import InputError
-from pipeline.core.suite_files import ListedCollection, list_suite, suite_names
 from pipeline.metrics.names import parse_measures
 from pipeline.results.folder import SavedResult
 from pipeline.storage import whole_files
@@ -80,16 +79,15 @@ def task_scores(result: SavedResult) -> TaskScores:
             allowed=f"{', '.join(f'{name}@k' for name in NAMES)}",
             fix="add one to evaluate.measures and run its config again",
         )
-    listed = find_listed(data)
-    main = mteb_name(listed.main_measure) if listed else None
-    known: dict[str, Any] = (listed.mteb if listed else None) or {"task": record.name, "languages": []}
-    split = known.get("split") or data.get("split") or "test"
-    subset = known.get("subset") or data.get("subset") or "default"
+    task, measure = task_of(data) or (MtebTask(task=record.name, languages=()), None)
+    main = mteb_name(measure) if measure else None
+    split = task.split or data.get("split") or "test"
+    subset = task.subset or data.get("subset") or "default"
     return TaskScores(
-        entry=(known["task"], split, subset),
+        entry=(task.task, split, subset),
         path=str(data.get("path", data.get("source", ""))),
         revision=_commit(result) or UNKNOWN_REVISION,
-        languages=known["languages"],
+        languages=task.languages,
         main=main if main in scores else next(iter(scores)),
         scores=scores,
         seconds=result.manifest.wall_seconds,
@@ -102,18 +100,15 @@ def _commit(result: SavedResult) -> str | None:
     return corpus.get("commit") if isinstance(corpus, dict) else None
 
 
-def find_listed(data: dict[str, Any]) -> ListedCollection | None:
-    """The collection of a shipped suite that a config's section `data` names; None if it is in none."""
+def task_of(data: dict[str, Any]) -> tuple[MtebTask, str | None] | None:
+    """The task of MTEB that a section `data` names, by the shipped suites, and its main measure."""
     if data.get("queries") is not None or data.get("corpus") is not None:
         return None  # a slice
-    return next((each for each in _listed() if each.is_read_by(data)), None)
-
-
-@functools.cache
-def _listed() -> tuple[ListedCollection, ...]:
-    """The collections of all shipped suites that are tasks of MTEB."""
-    suites = [list_suite(name) for name in suite_names()]
-    return tuple(each for suite in suites for each in suite.collections if each.mteb)
+    for suite in map(read_suite, suite_names()):
+        for name, each in suite.collections.items():
+            if each.mteb and each.is_read_by(data):
+                return each.mteb, suite.measure_of(name)
+    return None
 
 
 def model_of(result: SavedResult) -> tuple[str, str]:

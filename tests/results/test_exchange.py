@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from pipeline import load_config, run_benchmark
 from pipeline.cli import app
 from pipeline.core.errors import InputError
-from pipeline.results.exchange import find_listed, mteb_name, write_mteb
+from pipeline.results.exchange import mteb_name, task_of, write_mteb
 from pipeline.results.folder import SavedResult, read_result
 
 MEASURES = ["ndcg@10", "recall@100", "success@5", "ndcg(gain=exp)@10", "map"]
@@ -95,11 +95,11 @@ def test_measures_that_mteb_does_not_have() -> None:
 
 def test_shipped_collections_are_tasks_of_mteb() -> None:
     def task(**data: Any) -> dict[str, Any] | None:
-        found = find_listed(data)
-        return found.mteb if found else None
+        found = task_of(data)
+        return found[0].model_dump(exclude_unset=True) if found else None
 
     swahili = {"source": "beir", "path": "mteb/MIRACLRetrieval", "split": "dev", "queries": None}
-    assert task(**swahili, subset="sw") == {"task": "MIRACLRetrieval", "languages": ["swa-Latn"]}
+    assert task(**swahili, subset="sw") == {"task": "MIRACLRetrieval", "languages": ("swa-Latn",)}
     assert task(**swahili, subset=None) is None
     assert task(**{**swahili, "queries": 50}, subset="sw") is None
     bright = {
@@ -110,8 +110,8 @@ def test_shipped_collections_are_tasks_of_mteb() -> None:
         "subset": None,
     }
     short, long = task(**bright, documents="short"), task(**bright, documents="long")
-    assert short == {"task": "BrightPonyRetrieval", "split": "standard", "languages": ["eng-Latn"]}
-    assert long == {"task": "BrightPonyLongRetrieval", "split": "long", "languages": ["eng-Latn"]}
+    assert short == {"task": "BrightPonyRetrieval", "split": "standard", "languages": ("eng-Latn",)}
+    assert long == {"task": "BrightPonyLongRetrieval", "split": "long", "languages": ("eng-Latn",)}
     assert task(source="sample", split="test") is None
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from pipeline.config.server import OPENAI, TEXTS, ServerSettings
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError, short_repr
-from pipeline.core.extras import require
+from pipeline.core.installation import require
 from pipeline.core.progress import Bar
 from pipeline.core.records import Float32
 from pipeline.encoders.usage import ServerUse, Usage

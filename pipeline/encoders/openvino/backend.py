@@ -14,7 +14,7 @@ import numpy as np
 from pipeline.config.model import OpenVINOSettings
 from pipeline.core import machine
 from pipeline.core.errors import InputError
-from pipeline.core.extras import has_bfloat16, import_openvino, require
+from pipeline.core.installation import has_bfloat16, import_openvino, require
 from pipeline.core.records import Float32, Int32, Int64
 from pipeline.encoders import calibration, conversion
 from pipeline.encoders.agreement import Reference

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pipeline.core.extras import import_openvino
+from pipeline.core.installation import import_openvino
 from pipeline.core.records import Float32, Int64
 from pipeline.encoders.agreement import disagreement, torch_vectors
 from pipeline.encoders.conversion import Settings, pooled_network

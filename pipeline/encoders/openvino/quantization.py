@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.core.extras import import_openvino, require
+from pipeline.core.installation import import_openvino, require
 
 
 def nncf_version() -> str:

@@ -24,7 +24,7 @@ import numpy as np
 
 from pipeline.config.rerank import FlagRerankSettings, OpenVINORerankSettings
 from pipeline.core.errors import InputError
-from pipeline.core.extras import import_openvino, require
+from pipeline.core.installation import import_openvino, require
 from pipeline.core.records import Float32, Int64
 from pipeline.encoders import conversion
 from pipeline.encoders.batching import TokenBatch
@@ -240,7 +240,7 @@ def _trace(network: Any, names: list[str], example: list[Int64], target: Path) -
     """Write the network as OpenVINO IR."""
     import torch
 
-    from pipeline.core.extras import import_openvino
+    from pipeline.core.installation import import_openvino
 
     class Scores(torch.nn.Module):
         def __init__(self) -> None:
