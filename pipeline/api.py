@@ -312,7 +312,7 @@ def fuse(
     Raises:
         InputError: A file cannot be read, or the method does not fit the runs or the weights.
     """
-    from pipeline.config.fuse import METHODS, NORMALIZATIONS, MethodName, NormalizationName, check_fusion
+    from pipeline.config.benchmark import METHODS, NORMALIZATIONS, MethodName, NormalizationName, check_fusion
     from pipeline.metrics.names import parse_measure
     from pipeline.search.fused_runs import Tuning, fuse_files
     from pipeline.search.fusion import Fusion

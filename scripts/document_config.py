@@ -15,7 +15,7 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from pipeline.config import Config
-from pipeline.config.kinds import Kinds, kinds_of
+from pipeline.config.settings import Kinds, kinds_of
 
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
 HEAD = """# Configuration

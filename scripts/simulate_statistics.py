@@ -31,7 +31,7 @@ path.insert(0, str(Path(__file__).resolve().parents[1]))
 from pipeline.comparison import Correction
 from pipeline.comparison.pairs import Pair, compare_pairs
 from pipeline.core.records import BoolArray, Float64
-from pipeline.metrics import bootstrap, corrections, paired, power, randomization, statistics
+from pipeline.metrics import paired, power, resampling, statistics
 from pipeline.metrics.statistics import ONE, has_interval, mean_and_error, t_quantile, t_test
 
 QUERIES = (5, 10, 25, 43, 200, 7000)
@@ -158,7 +158,7 @@ RUNS = {
 
 def simulate_tests(samples: int) -> None:
     """Print in how many comparisons, in percent, any difference is shown that is none."""
-    randomization.PERMUTATIONS = 999
+    resampling.PERMUTATIONS = 999
     print("| values | runs | queries | t-test alone | Holm | MaxT | both | all intervals hold |")
     print("|---|---:|---:|---:|---:|---:|---:|---:|")
     for name, draw in RUNS.items():
@@ -212,7 +212,7 @@ DIFFERENCES: dict[str, Sampler] = {
 
 def simulate_gate(samples: int) -> None:
     """Print the verdicts of the gate, in percent, where the truth is known, and the power of its numbers."""
-    bootstrap.RESAMPLES = 999
+    resampling.RESAMPLES = 999
     margin, alpha = 0.01, 0.05
     print("| differences | queries | false passes | false fails | passes where equal | by the formula |")
     print("|---|---:|---:|---:|---:|---:|")
@@ -221,8 +221,8 @@ def simulate_gate(samples: int) -> None:
             count = samples if n_queries <= 200 else max(samples // 10, 1)
             equal = draw(count, n_queries).T
             margins = np.full(count, margin)
-            not_worse, worse = bootstrap.noninferiority([equal - margin], margins)
-            passed, _ = bootstrap.noninferiority([equal], margins)
+            not_worse, worse = resampling.noninferiority([equal - margin], margins)
+            passed, _ = resampling.noninferiority([equal], margins)
             expected = power.power(margin / draw(200, 1000).std(), n_queries, alpha)
             cells = [_percent(p < alpha) for p in (not_worse, worse, passed)]
             print(f"| {name} | {n_queries:,} | {' | '.join(cells)} | {100 * expected:.1f} |", flush=True)
@@ -254,7 +254,7 @@ def simulate_needed(samples: int) -> None:
                 continue  # with so many the gate would have decided
             drawn = [random.choice(found, (number, samples)) for number in (formula, named)]
             p = [
-                bootstrap.noninferiority([each], np.full(samples, margin), resamples=1999)[0]
+                resampling.noninferiority([each], np.full(samples, margin), resamples=1999)[0]
                 for each in drawn
             ]
             powers = " | ".join(_percent(one < alpha) for one in p)
@@ -266,7 +266,7 @@ def simulate_equivalence(samples: int) -> None:
 
     They are a fifth of those that are gated: of runs that are nearly the same.
     """
-    bootstrap.RESAMPLES = 999
+    resampling.RESAMPLES = 999
     margin, alpha = 0.01, 0.05
     print("| differences | queries | 0.01 below | 0.01 above | equal |")
     print("|---|---:|---:|---:|---:|")
@@ -274,13 +274,13 @@ def simulate_equivalence(samples: int) -> None:
         for n_queries in (43, 200, 7000):
             count = samples if n_queries <= 200 else max(samples // 2, 1)
             drawn = draw(count, n_queries).T / 5
-            shown = [bootstrap.equivalence([drawn + by], margin) < alpha for by in (-margin, margin, 0)]
+            shown = [resampling.equivalence([drawn + by], margin) < alpha for by in (-margin, margin, 0)]
             print(f"| {name} | {n_queries:,} | {' | '.join(map(_percent, shown))} |", flush=True)
 
 
 def simulate_power(samples: int) -> None:
     """Print how often, in percent, each test has p below 5%, where there is a difference and where not."""
-    randomization.PERMUTATIONS = 999
+    resampling.PERMUTATIONS = 999
     print("| values | true difference | queries | t-test | Wilcoxon | randomization |")
     print("|---|---:|---:|---:|---:|---:|")
     for name, draw in {**RUNS, "rare large losses": of_skewed}.items():
@@ -295,7 +295,7 @@ def simulate_power(samples: int) -> None:
                 tests = (
                     lambda each: t_test([each]),
                     lambda each: paired.wilcoxon([each]),
-                    randomization.randomization_test,
+                    resampling.randomization_test,
                 )
                 p = " | ".join(_percent(test(drawn) < 0.05) for test in tests)
                 print(f"| {name} | {difference or 'none'} | {n_queries:,} | {p} |", flush=True)
@@ -308,7 +308,7 @@ def of_skewed(n_queries: int, runs: int) -> Float64:
 
 def simulate_ranks(samples: int) -> None:
     """Print how often, in percent, all intervals of ranks hold, and how many ranks one has."""
-    randomization.PERMUTATIONS = 999
+    resampling.PERMUTATIONS = 999
     print("| true means | queries | all hold | ranks in an interval |")
     print("|---|---:|---:|---:|")
     pairs = list(combinations(range(10), 2))
@@ -329,7 +329,7 @@ def simulate_ranks(samples: int) -> None:
                     if pair.shown
                 ]
                 ordered = [(p.a, p.b) if p.difference > 0 else (p.b, p.a) for p in shown]
-                found = corrections.rank_intervals(10, [(int(a), int(b)) for a, b in ordered])
+                found = paired.rank_intervals(10, [(int(a), int(b)) for a, b in ordered])
                 held.append(all(low <= r <= high for (low, high), r in zip(found, ranks, strict=True)))
                 widths += [high - low + 1 for low, high in found]
             print(f"| {name} | {n_queries} | {_percent(held)} | {np.mean(widths):.1f} |", flush=True)
@@ -352,7 +352,7 @@ BATCH = 50  # samples that share their resamples
 
 def simulate_suites(samples: int) -> None:
     """Print the coverage of the intervals of macro means, in percent, and how often differences are false."""
-    bootstrap.RESAMPLES = 2000
+    resampling.RESAMPLES = 2000
     print("| values | queries | percentile | t | with hidden ties | where shown | shown |")
     print("|---|---|---:|---:|---:|---:|---:|")
     for name, kinds in SUITE_VALUES.items():
@@ -361,7 +361,7 @@ def simulate_suites(samples: int) -> None:
             truth = float(np.mean([mean for _, mean in chosen]))
             held = []
             for batch in range(-(-samples // BATCH)):
-                bootstrap.SEED = batch
+                resampling.SEED = batch
                 strata = [draw(BATCH, size).T for (draw, _), size in zip(chosen, sizes, strict=True)]
                 held.append(_macro_coverage(strata, truth))
             plain, by_t, widened, shown = np.concatenate(held, axis=1)
@@ -374,7 +374,7 @@ def simulate_suites(samples: int) -> None:
 def _macro_coverage(strata: list[Float64], truth: float) -> BoolArray:
     """Bool [4, samples]: whether three intervals hold the truth, and whether one is shown."""
     weights = statistics.weights_of([None] * len(strata))
-    made, drawn = statistics.estimate(strata, weights), bootstrap.resampled_means(strata, weights)
+    made, drawn = statistics.estimate(strata, weights), resampling.resampled_means(strata, weights)
     low, high = np.quantile(drawn, [0.025, 0.975], axis=0)
     quantiles = stdtrit(np.maximum(made.freedom, 1), 0.975)
     widened, off = statistics.estimate(strata, weights, statistics.HALF_A_VALUE), np.abs(made.means - truth)
@@ -390,7 +390,7 @@ def _macro_coverage(strata: list[Float64], truth: float) -> BoolArray:
 
 def _simulate_suite_tests(samples: int) -> None:
     """Print in how many comparisons of equal runs, in percent, a difference of macro means is shown."""
-    bootstrap.RESAMPLES = randomization.PERMUTATIONS = 999
+    resampling.RESAMPLES = resampling.PERMUTATIONS = 999
     print("| values | runs | queries | t-test alone | Holm | MaxT | both | all intervals hold |")
     print("|---|---:|---|---:|---:|---:|---:|---:|")
     for name, draw in RUNS.items():

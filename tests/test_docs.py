@@ -16,8 +16,9 @@ from pydantic.fields import FieldInfo
 from pipeline.cli import app
 from pipeline.config import Config
 from pipeline.config.files import load_configs
-from pipeline.config.kinds import kinds_of
-from pipeline.metrics.names import MEASURES, parse_measure
+from pipeline.config.settings import kinds_of
+from pipeline.metrics.measures import MEASURES
+from pipeline.metrics.names import parse_measure
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), ROOT / "indexes" / "README.md"])

@@ -31,7 +31,7 @@ from pipeline.encoders.batching import TokenBatch
 from pipeline.encoders.opener import Opener
 from pipeline.encoders.pairs import Reranker
 from pipeline.formats.judgments import Judgments, make_judgments
-from pipeline.formats.records import Batch as Records
+from pipeline.formats.texts import Batch as Records
 from pipeline.models.model import Model
 from pipeline.retrievers.ranking import open_ranking, save_ranking
 from pipeline.retrievers.retriever import Retriever

@@ -27,9 +27,8 @@ from pydantic.fields import FieldInfo
 
 from pipeline.config import STAGES, Config
 from pipeline.config.files import load_config
-from pipeline.config.kinds import kinds_of
 from pipeline.config.model import RUN_HERE
-from pipeline.config.settings import outputs_of
+from pipeline.config.settings import kinds_of, outputs_of
 from pipeline.config.suites import ManySettings
 from pipeline.core import machine
 from pipeline.encoders import choice

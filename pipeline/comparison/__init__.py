@@ -9,7 +9,7 @@ class Correction(StrEnum):
     Attributes:
         both: Holm's and MaxT: both must show a difference.
         holm: Holm's correction of the t-test: at most 5% of comparisons show a difference that is none.
-        maxt: The randomization test over all pairs at once; see `pipeline.metrics.randomization`.
+        maxt: The randomization test over all pairs at once; see `pipeline.metrics.resampling`.
         bh: Benjamini and Hochberg's correction of the t-test: of the differences shown, 5% are none.
     """
 

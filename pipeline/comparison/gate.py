@@ -20,9 +20,9 @@ from pipeline.comparison.pairs import query_differences
 from pipeline.core.display import counted, p, signed, signed_interval
 from pipeline.core.errors import InputError
 from pipeline.core.table import Cell, Column, Displayed, FilledColumn, Table, table_of
-from pipeline.metrics.bootstrap import noninferiority
-from pipeline.metrics.corrections import holm
+from pipeline.metrics.paired import holm
 from pipeline.metrics.power import queries_to_decide
+from pipeline.metrics.resampling import noninferiority
 from pipeline.metrics.statistics import MIN_QUERIES, estimate, gate_decides, shown_intervals
 from pipeline.results.folder import SavedResult
 from pipeline.results.records import Manifest, Metrics

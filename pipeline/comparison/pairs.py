@@ -12,11 +12,9 @@ import numpy as np
 
 from pipeline.comparison import Correction
 from pipeline.core.records import BoolArray, Float64
-from pipeline.metrics.bootstrap import equivalence, resampled_means
-from pipeline.metrics.corrections import benjamini_hochberg, holm
-from pipeline.metrics.paired import SAME, wilcoxon, with_ties
+from pipeline.metrics.paired import SAME, benjamini_hochberg, holm, wilcoxon, with_ties
 from pipeline.metrics.power import detectable_effect, queries_for_power
-from pipeline.metrics.randomization import randomize, weighted_values
+from pipeline.metrics.resampling import equivalence, randomize, resampled_means, weighted_values
 from pipeline.metrics.statistics import (
     CONFIDENCE,
     HALF_A_VALUE,

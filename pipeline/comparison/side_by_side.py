@@ -30,9 +30,8 @@ from pipeline.comparison.tables import Entry
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float64
 from pipeline.core.table import Column, Displayed, Table
-from pipeline.metrics.corrections import compact_letters, rank_intervals
 from pipeline.metrics.names import parse_measure
-from pipeline.metrics.paired import SAME
+from pipeline.metrics.paired import SAME, compact_letters, rank_intervals
 from pipeline.metrics.statistics import Strata, estimate, shown_intervals
 from pipeline.results.folder import SavedResult
 from pipeline.results.records import Metrics

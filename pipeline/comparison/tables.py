@@ -10,7 +10,7 @@ from pipeline.comparison import Correction
 from pipeline.comparison.pairs import Pair
 from pipeline.core.display import counted, decimal, interval, p, rate, rounded, signed, size
 from pipeline.core.table import NO_INTERVAL, SOFT_HYPHEN, Cell, Column, FilledColumn, Table, table_of
-from pipeline.metrics.randomization import PERMUTATIONS
+from pipeline.metrics.resampling import PERMUTATIONS
 from pipeline.results.tables import GROUPED, MACRO, NO_MACRO_INTERVAL
 
 
@@ -27,7 +27,7 @@ class Entry:
             None with a baseline, as not every two are tested.
         rank: Among the results, by mean.
         rank_low, rank_high: The best and the worst rank that it may have, of as many as there are results;
-            see `pipeline.metrics.corrections.rank_intervals`. None where not every two are tested, and with
+            see `pipeline.metrics.paired.rank_intervals`. None where not every two are tested, and with
             the correction `bh`.
         best: On how many collections its mean is the highest.
         by_collection: The mean on each collection.

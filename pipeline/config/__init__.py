@@ -1,8 +1,7 @@
 """The settings of a benchmark: a module per section, `benchmark` with all of them, `files` to read YAML."""
 
-from pipeline.config.benchmark import Config, json_schema, of_each_collection
+from pipeline.config.benchmark import Config, FuseConfig, PartConfig, json_schema, of_each_collection
 from pipeline.config.data import SOURCES, DataSettings
-from pipeline.config.fuse import FuseConfig, PartConfig
 from pipeline.config.model import BACKENDS, EncoderSettings, ModelSettings, RowSettings
 from pipeline.config.rerank import RERANKERS, RerankSettings, ScorerSettings
 from pipeline.config.settings import STAGES, keyed_settings, setting

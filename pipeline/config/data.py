@@ -6,8 +6,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import field_validator, model_validator
 
-from pipeline.config.kinds import Kinds
-from pipeline.config.settings import LocalPath, PathOrId, Section, setting
+from pipeline.config.settings import Kinds, LocalPath, PathOrId, Section, setting
 
 
 class ChunkSettings(Section):

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from pipeline.config.kinds import Kinds, kinds_of
-from pipeline.config.settings import OTHER_OUTPUT, outputs_of
+from pipeline.config.settings import OTHER_OUTPUT, Kinds, kinds_of, outputs_of
 from pipeline.core.errors import InputError, short_repr
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from pipeline.config.kinds import Kinds
 from pipeline.config.server import OPENAI, TEXTS, ServerSettings, ServerUrl
 from pipeline.config.settings import (
     OTHER_OUTPUT,
+    Kinds,
     LocalPath,
     PathOrId,
     RunsModel,

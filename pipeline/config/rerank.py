@@ -6,9 +6,8 @@ from typing import Any, Literal, Self
 
 from pydantic import model_validator
 
-from pipeline.config.kinds import Kinds
 from pipeline.config.server import TEXTS, ServerSettings, ServerUrl
-from pipeline.config.settings import PathOrId, RunsModel, Section, keyed_settings, setting
+from pipeline.config.settings import Kinds, PathOrId, RunsModel, Section, keyed_settings, setting
 
 
 class ScorerSettings(Section):

@@ -18,9 +18,8 @@ from pydantic import AfterValidator, ValidationError, model_validator
 from typing_extensions import override
 
 from pipeline.config.data import SOURCES, DataSettings
-from pipeline.config.kinds import Kinds
 from pipeline.config.mistakes import explain
-from pipeline.config.settings import FOLDER, PathOrId, Section, setting
+from pipeline.config.settings import FOLDER, Kinds, PathOrId, Section, setting
 from pipeline.core.errors import InputError
 from pipeline.core.yaml_files import read_yaml
 

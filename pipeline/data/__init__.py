@@ -7,8 +7,7 @@ library; readers import them when they are called.
 """
 
 from pipeline.data.collection_files import open_collection
-from pipeline.data.description import describe
-from pipeline.data.export import check_export, export_texts
+from pipeline.data.description import check_export, describe, export_texts
 from pipeline.data.loading import Identity, check, identify, load
 
 __all__ = [

@@ -20,7 +20,7 @@ import numpy as np
 
 from pipeline.core.records import Chunks, Collection, Int64, Qrels, Texts
 from pipeline.formats.columns import string_buffers
-from pipeline.formats.records import BATCH_ROWS
+from pipeline.formats.texts import BATCH_ROWS
 from pipeline.storage.artifacts import Artifact
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from pipeline.core.records import BoolArray, Int64
 from pipeline.data.collection_files import TextsWriter, blank
 from pipeline.data.sources import Source
 from pipeline.formats.judgments import Judgments
-from pipeline.formats.records import Batch, refuse_unfit_ids
+from pipeline.formats.texts import Batch, refuse_unfit_ids
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -17,8 +17,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.progress import Progress, silent
 from pipeline.core.records import Collection, Int64, Texts, from_numpy
 from pipeline.formats.blocks import Block, read_blocks
-from pipeline.formats.records import BATCH_ROWS
-from pipeline.formats.texts import parse_lines
+from pipeline.formats.texts import BATCH_ROWS, parse_lines
 
 ID_FIELDS = {
     "_id", "id", "qid", "docid", "pid", "query_id", "doc_id", "passage_id", "query-id", "corpus-id", "type",

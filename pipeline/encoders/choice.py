@@ -14,8 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pipeline.config import BACKENDS, RERANKERS, EncoderSettings, RerankSettings
-from pipeline.config.kinds import Kinds
-from pipeline.config.settings import RunsModel
+from pipeline.config.settings import Kinds, RunsModel
 from pipeline.core.installation import install_command, is_installed
 from pipeline.encoders import backends, pairs
 from pipeline.models.resolution import choose_device

@@ -34,7 +34,7 @@ from pipeline.formats.columns import (
     repeated_keys,
     wrong_width,
 )
-from pipeline.formats.records import Located, refuse_unfit_ids
+from pipeline.formats.texts import Located, refuse_unfit_ids
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -13,8 +13,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.records import Array, Int64
 from pipeline.formats.blocks import Block, read_blocks
 from pipeline.formats.judgments import Judgments, make_judgments
-from pipeline.formats.records import BATCH_ROWS, Batch, Located
-from pipeline.formats.texts import parse_lines
+from pipeline.formats.texts import BATCH_ROWS, Batch, Located, parse_lines
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -19,7 +19,8 @@ import numpy as np
 
 from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Qrels, Ranking
-from pipeline.metrics.names import MEASURES, Measure
+from pipeline.metrics.measures import MEASURES
+from pipeline.metrics.names import Measure
 
 BLOCK = 10_000  # passages whose texts are held at once
 

@@ -3,7 +3,7 @@
 The grades of a ranking form a matrix [queries, k] that is nearly empty: few of the retrieved documents are
 judged. Only its judged cells are stored (`Graded`), so the cost of a measure grows with the number of
 judgments and not with that of hits. Each measure is one small function of the cells, which computes all its
-cutoffs at once, and one line of `MEASURES` in the file of its family.
+cutoffs at once, and one line of `pipeline.metrics.measures`.
 """
 
 from __future__ import annotations

@@ -15,15 +15,8 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from pipeline.core.errors import InputError
-from pipeline.metrics import binary, gains
-from pipeline.metrics.graded import Cutoff, Definition
-
-MEASURES: dict[str, Definition] = {**binary.MEASURES, **gains.MEASURES}
-"""The measures by name. Each family has a module, which holds their functions of arrays.
-
-Formulas are those of trec_eval (https://github.com/usnistgov/trec_eval), where it has the measure, and the C
-files named beside functions are its own; `docs/measures.md` gives each formula.
-"""
+from pipeline.metrics.graded import Cutoff
+from pipeline.metrics.measures import MEASURES
 
 Value = int | bool | str | float
 

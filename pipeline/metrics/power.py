@@ -7,7 +7,7 @@ from math import ceil, inf, isfinite, sqrt
 import numpy as np
 
 from pipeline.core.records import Float64
-from pipeline.metrics.bootstrap import SEED_OF_ONE, noninferiority
+from pipeline.metrics.resampling import SEED_OF_ONE, noninferiority
 from pipeline.metrics.statistics import ONE, Strata, estimate, t_quantile
 
 POWER = 0.8

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.config.fuse import MethodName, NormalizationName
+from pipeline.config.benchmark import MethodName, NormalizationName
 from pipeline.core.errors import InputError
 from pipeline.core.order import sort_hits
 from pipeline.core.progress import Bar

@@ -17,7 +17,7 @@ from pipeline.cli import app
 from pipeline.comparison.gate import EXIT_CODES, gate, read_baseline, write_baseline
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float64
-from pipeline.metrics.bootstrap import noninferiority
+from pipeline.metrics.resampling import noninferiority
 from pipeline.results.folder import SavedResult, read_result
 from pipeline.results.records import Manifest, Metrics
 from pipeline.results.suite_folder import SavedSuite

@@ -9,7 +9,7 @@ import pytest
 
 from pipeline.comparison import Correction
 from pipeline.comparison.pairs import MANY, Pair, compare_pairs, many_queries_notes
-from pipeline.metrics.bootstrap import equivalence
+from pipeline.metrics.resampling import equivalence
 from pipeline.metrics.statistics import ONE
 
 

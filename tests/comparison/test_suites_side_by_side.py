@@ -21,8 +21,8 @@ from pipeline.comparison import Correction
 from pipeline.comparison.gate import gate as gate_suites
 from pipeline.comparison.side_by_side import compare_suites
 from pipeline.core.errors import InputError
-from pipeline.metrics.bootstrap import noninferiority
-from pipeline.metrics.corrections import holm
+from pipeline.metrics.paired import holm
+from pipeline.metrics.resampling import noninferiority
 from pipeline.report.renderings import latex, markdown
 from pipeline.results.folder import SavedResult
 from pipeline.results.records import Manifest, Metrics

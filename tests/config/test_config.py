@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from pipeline import encoders
 from pipeline.config import STAGES, Config, json_schema
 from pipeline.config.files import as_config, load_config, load_configs
-from pipeline.config.kinds import kinds_of
+from pipeline.config.settings import kinds_of
 from pipeline.core.errors import InputError
 from pipeline.data import identify
 

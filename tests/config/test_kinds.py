@@ -13,8 +13,7 @@ from pydantic import ValidationError
 
 from pipeline.config import BACKENDS, DATA, RERANKERS, Config, json_schema, keyed_settings
 from pipeline.config.files import load_config
-from pipeline.config.kinds import Kinds
-from pipeline.config.settings import Section, setting
+from pipeline.config.settings import Kinds, Section, setting
 from pipeline.core.errors import InputError
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pipeline.core.records import Qrels
 from pipeline.data.collection_files import TextsHash, TextsWriter, blank, open_texts, write_qrels
-from pipeline.formats.records import BATCH_ROWS, Batch
+from pipeline.formats.texts import BATCH_ROWS, Batch
 
 ROWS = st.lists(st.tuples(st.text(), st.text()), max_size=12)
 

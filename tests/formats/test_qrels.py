@@ -17,7 +17,7 @@ from pipeline.core.errors import InputError
 from pipeline.data.sources import open_source
 from pipeline.formats import columns, tables
 from pipeline.formats.judgments import GRADE_RULE, Judgments, make_judgments, read_qrels
-from pipeline.formats.records import refuse_unfit_ids
+from pipeline.formats.texts import refuse_unfit_ids
 from pipeline.metrics import parse_measures
 from pipeline.metrics.evaluation import evaluate_files
 

@@ -7,9 +7,9 @@ import pytest
 from scipy import stats
 
 from pipeline.core.records import Float64
-from pipeline.metrics import bootstrap
-from pipeline.metrics.bootstrap import equivalence, noninferiority
+from pipeline.metrics import resampling
 from pipeline.metrics.power import detectable_effect, power, queries_for_power
+from pipeline.metrics.resampling import equivalence, noninferiority
 
 
 def p_values(differences: Float64, margin: float = 0.01) -> tuple[Float64, Float64]:
@@ -32,7 +32,7 @@ def test_no_difference_at_all_is_not_worse_and_one_at_the_margin_is_undecided() 
 
 
 def test_passes_what_is_worse_by_the_margin_in_at_most_one_of_twenty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bootstrap, "RESAMPLES", 500)
+    monkeypatch.setattr(resampling, "RESAMPLES", 500)
     generator = np.random.default_rng(3)
     same = generator.random((43, 4000)) < 0.4  # ties, as between precisions of one model
     differences = np.where(same, 0, generator.normal(-0.01 / 0.6, 0.05, (43, 4000)))
@@ -83,7 +83,7 @@ def test_equivalence_is_the_larger_of_two_one_sided_tests() -> None:
 def test_what_differs_by_the_margin_is_equivalent_in_at_most_one_of_twenty(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(bootstrap, "RESAMPLES", 500)
+    monkeypatch.setattr(resampling, "RESAMPLES", 500)
     generator = np.random.default_rng(3)
     same = generator.random((43, 3000)) < 0.4  # ties, as between precisions of one model
     for side in (-1, 1):

@@ -8,7 +8,7 @@ from sklearn.metrics import ndcg_score
 
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float64
-from pipeline.metrics.names import MEASURES
+from pipeline.metrics.measures import MEASURES
 
 Scorer = Callable[..., Float64]
 

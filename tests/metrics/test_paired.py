@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pipeline.metrics.corrections import holm
 from pipeline.metrics.paired import (
     SMALLEST,
     compare_with_rest,
     difference_tests,
+    holm,
     smallest_shown,
     wilcoxon,
 )

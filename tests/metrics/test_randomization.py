@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from pipeline.core.records import Float64
-from pipeline.metrics import randomization
-from pipeline.metrics.randomization import PERMUTATIONS, Randomized, randomization_test, randomize
+from pipeline.metrics import resampling
+from pipeline.metrics.resampling import PERMUTATIONS, Randomized, randomization_test, randomize
 
 
 def against_zero(differences: Float64) -> Randomized:
@@ -71,13 +71,13 @@ def test_p_values_do_not_depend_on_the_company(monkeypatch: pytest.MonkeyPatch) 
     together = against_zero(differences)
     assert together.p.tolist() == [randomization_test(differences[:, [i]]).item() for i in range(4)]
     assert np.all(together.p_maxt >= together.p)
-    monkeypatch.setattr(randomization, "BLOCK_SWAPS", 64 * 999)
+    monkeypatch.setattr(resampling, "BLOCK_SWAPS", 64 * 999)
     assert np.array_equal(against_zero(differences).p_maxt, together.p_maxt)
 
 
 def test_one_comparison_of_twenty_shows_a_difference_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """8 runs, 43 queries, none better than another: a corrected p below 5% in about 5% of comparisons."""
-    monkeypatch.setattr(randomization, "PERMUTATIONS", 999)
+    monkeypatch.setattr(resampling, "PERMUTATIONS", 999)
     generator = np.random.default_rng(11)
     pairs = list(combinations(range(8), 2))
     first, second = np.array(pairs).T

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from pipeline.core.table import NO_INTERVAL
-from pipeline.metrics import bootstrap
-from pipeline.metrics.bootstrap import resampled_means
-from pipeline.metrics.corrections import benjamini_hochberg, compact_letters, holm, rank_intervals
-from pipeline.metrics.randomization import randomization_test, weighted_values
+from pipeline.metrics import resampling
+from pipeline.metrics.paired import benjamini_hochberg, compact_letters, holm, rank_intervals
+from pipeline.metrics.resampling import randomization_test, resampled_means, weighted_values
 from pipeline.metrics.statistics import (
     MIN_OTHERS,
     MIN_QUERIES,
@@ -231,14 +230,14 @@ def test_intervals_hold_the_mean_as_often_as_they_say_with_many_ties() -> None:
 
 def test_blocks_of_resamples_are_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = resampled_means(STRATA[:1], np.ones(1))
-    monkeypatch.setattr(bootstrap, "BLOCK", 40 * 999)
+    monkeypatch.setattr(resampling, "BLOCK", 40 * 999)
     assert resampled_means(STRATA[:1], np.ones(1)) == pytest.approx(whole, abs=1e-12)
 
 
 def test_means_of_many_queries_are_drawn_as_those_of_few(monkeypatch: pytest.MonkeyPatch) -> None:
     strata = [np.column_stack([STRATA[2], STRATA[2][:, 0]])]  # one column twice
     whole = resampled_means(strata, np.ones(1))
-    monkeypatch.setattr(bootstrap, "MOST_DRAWN", 89)
+    monkeypatch.setattr(resampling, "MOST_DRAWN", 89)
     normal = resampled_means(strata, np.ones(1))
     error = whole.std(axis=0)
     assert normal.mean(axis=0) == pytest.approx(whole.mean(axis=0), abs=0.05 * error.max())

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.config.fuse import METHODS, NORMALIZATIONS
+from pipeline.config.benchmark import METHODS, NORMALIZATIONS
 from pipeline.core.records import Ranking
 from pipeline.formats.runs import read_run
 from pipeline.search.fused_runs import JoinedRuns, join_runs

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from pipeline.core.records import Float64
-from pipeline.metrics.randomization import randomize
+from pipeline.metrics.resampling import randomize
 from pipeline.metrics.statistics import t_test
 
 SHAPES = [2, 5, 43, 6980]

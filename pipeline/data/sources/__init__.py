@@ -9,7 +9,7 @@ from pipeline.config import DataSettings
 from pipeline.core.errors import InputError
 from pipeline.data.sources import catalogue, folders, layouts, positives
 from pipeline.formats.judgments import Judgments
-from pipeline.formats.records import Batch
+from pipeline.formats.texts import Batch
 
 
 class Source(Protocol):

@@ -17,7 +17,7 @@ import numpy as np
 from pipeline.config.data import CatalogueSettings
 from pipeline.core.errors import InputError
 from pipeline.formats.judgments import Judgments, make_judgments
-from pipeline.formats.records import BATCH_ROWS, Batch
+from pipeline.formats.texts import BATCH_ROWS, Batch
 
 
 def open_catalogue(settings: CatalogueSettings) -> CatalogueDataset:

@@ -23,8 +23,7 @@ from pipeline.config.data import LocatedSettings, SampleSettings
 from pipeline.core.errors import InputError
 from pipeline.formats import tables
 from pipeline.formats.judgments import Judgments, read_qrels
-from pipeline.formats.records import Batch
-from pipeline.formats.texts import read_jsonl, read_tsv
+from pipeline.formats.texts import Batch, read_jsonl, read_tsv
 from pipeline.storage.hashing import hash_user_file
 
 SAMPLE = Path(__file__).parents[1] / "sample"

@@ -21,8 +21,8 @@ from pipeline.core.records import Int64
 from pipeline.data.sources.repos import Repo
 from pipeline.formats import tables
 from pipeline.formats.judgments import Judgments, make_judgments
-from pipeline.formats.records import Batch
 from pipeline.formats.tables import Rows
+from pipeline.formats.texts import Batch
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -24,7 +24,7 @@ from pipeline.data.sources.folders import hashed
 from pipeline.formats import tables
 from pipeline.formats.blocks import Block
 from pipeline.formats.judgments import Judgments
-from pipeline.formats.records import Batch
+from pipeline.formats.texts import Batch
 
 README = "README.md"
 PARQUET, JSON, TSV = (".parquet",), (".jsonl", ".jsonl.gz", ".json", ".json.gz"), (".tsv", ".tsv.gz")

@@ -21,7 +21,7 @@ from pipeline.comparison.side_by_side import compare
 from pipeline.config.files import load_config
 from pipeline.core.records import Ranking
 from pipeline.formats import runs
-from pipeline.metrics import evaluation, randomization, scoring
+from pipeline.metrics import evaluation, resampling, scoring
 from pipeline.metrics.names import parse_measures
 from pipeline.report.page.render import render_page
 from pipeline.run.benchmark import Benchmark
@@ -239,7 +239,7 @@ def test_ten_results_of_seven_thousand_queries_stay_small(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for repeated in ("PERMUTATIONS",):  # not what is asked about here
-        monkeypatch.setattr(randomization, repeated, 20)
+        monkeypatch.setattr(resampling, repeated, 20)
     text = render_page(compare(make_many(tmp_path / "many")))
     data = Reader(text).data
     assert len(data["ids"]) == QUERIES

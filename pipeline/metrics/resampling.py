@@ -1,0 +1,265 @@
+"""Tests by resampling: the studentized bootstrap of means, and randomizations of many pairs of runs at once.
+
+The bootstrap serves non-inferiority, equivalence and resampled means. Strata and weights are those of
+`pipeline.metrics.statistics`.
+
+If two runs are equally good, the values of a query could as well have changed places, which changes the sign
+of its difference. A randomization changes the signs of random queries, in all pairs alike, so it keeps what
+pairs have to do with each other: those that share a run, or runs that are nearly the same. The statistic of a
+pair is Student's t. Changing signs leaves the sum of squares as it is, so t is a growing function of
+|sum| / √(n · sum of squares), the *ratio*, which is compared instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipeline.core.records import BoolArray, Float64
+from pipeline.metrics.statistics import CONFIDENCE, ONE, ROUNDING, Strata, estimate, t_quantile
+
+RESAMPLES = 10_000
+SEED_OF_ONE, SEED = 20191, 20192  # of one collection, of several
+BLOCK_OF_ONE, BLOCK = 1 << 17, 1 << 20  # random draws made at once; they shape the random numbers
+MOST_DRAWN = 1000
+"""Queries of a collection up to which resamples are drawn query by query."""
+
+
+def noninferiority(
+    strata: Strata, margins: Float64, weights: Float64 = ONE, resamples: int | None = None
+) -> tuple[Float64, Float64]:
+    """One-sided p-values of mean differences against margins, float64 [columns].
+
+    The first is against "M is `margin` or more below 0", the second against "it is at most `margin` below".
+    Each is the larger of those of the t-test and of the studentized paired bootstrap, stratified by
+    collection: the share of 10,000 resamples whose t, about the observed mean, is as large as the observed t,
+    which is counted as one more (Efron and Tibshirani, *An Introduction to the Bootstrap*, 1993, sections
+    12.5 and 16.4). The bootstrap is the stricter where a few queries lose much. A collection of a single
+    query shows nothing.
+
+    Returns:
+        float64 [columns] each: p of not being worse, p of being worse.
+    """
+    from scipy.special import stdtr
+
+    if min(map(len, strata)) < 2:
+        return np.ones(len(margins)), np.ones(len(margins))
+    resamples = resamples or RESAMPLES
+    made = estimate(strata, weights)
+    above = made.means + margins
+    above[np.abs(above) <= ROUNDING] = 0
+    with np.errstate(divide="ignore", invalid="ignore"):
+        t = np.where(above == 0, 0.0, above / made.errors)
+    resampled = _resampled_t(strata, weights, resamples)
+    high = (1 + (resampled >= t - ROUNDING).sum(axis=0)) / (1 + resamples)
+    low = (1 + (resampled <= t + ROUNDING).sum(axis=0)) / (1 + resamples)
+    freedom = np.maximum(made.freedom, 1)
+    return np.maximum(stdtr(freedom, -t), high), np.maximum(stdtr(freedom, t), low)
+
+
+def _resampled_t(strata: Strata, weights: Float64, resamples: int) -> Float64:
+    """float64 [resamples, columns]: (M* - M) over its standard error in the resample.
+
+    Of several collections, n - 1 of n queries are drawn, as by `resampled_means`. Without spread t is
+    infinite, unless the mean is the observed one.
+    """
+    one = len(strata) == 1
+    generator = np.random.default_rng(SEED_OF_ONE if one else SEED)
+    total, variance = np.zeros((2, resamples, strata[0].shape[1]))
+    for values, weight in zip(strata, weights, strict=True):
+        drawn = len(values) if one else len(values) - 1
+        centred = values - values.mean(axis=0)
+        both = np.hstack([centred, centred**2])
+        block = BLOCK_OF_ONE if one else BLOCK
+        for start, times in _draws(len(values), drawn, resamples, block, generator):
+            rows = slice(start, start + len(times))
+            means, squares = np.hsplit(times @ both / drawn, 2)
+            total[rows] += weight * means
+            variance[rows] += weight**2 * np.maximum(squares - means**2, 0) / max(drawn - 1, 1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(np.abs(total) <= ROUNDING, 0.0, total / np.sqrt(variance))
+
+
+def _draws(
+    n_queries: int, drawn: int, resamples: int, block: int, generator: np.random.Generator
+) -> Iterator[tuple[int, Float64]]:
+    """Blocks of resamples: the first one's number, and float64 [rows, n_queries]: times each was drawn."""
+    rows = max(block // n_queries, 1)
+    for start in range(0, resamples, rows):
+        size = min(rows, resamples - start)
+        queries = generator.integers(n_queries, size=(size, drawn), dtype=np.int32)
+        queries += np.arange(size, dtype=np.int32)[:, None] * n_queries  # so that one count serves all rows
+        times = np.bincount(queries.ravel(), minlength=size * n_queries).reshape(size, n_queries)
+        yield start, times.astype(np.float64)
+
+
+def equivalence(strata: Strata, margin: float, weights: Float64 = ONE) -> Float64:
+    """float64 [columns]: p against "the means differ by the margin or more", of strata of differences.
+
+    Two one-sided tests (Schuirmann, J. Pharmacokinetics and Biopharmaceutics 15(6), 1987), by
+    `noninferiority`: that the difference is above -margin, and that it is below the margin. The larger p
+    counts.
+    """
+    margins = np.full(strata[0].shape[1], margin)
+    above, _ = noninferiority(strata, margins, weights)
+    below, _ = noninferiority([-values for values in strata], margins, weights)
+    return np.maximum(above, below)
+
+
+def resampled_means(strata: Strata, weights: Float64) -> Float64:
+    """float64 [resamples, columns]: macro means of resamples, drawn from a fixed seed within collections.
+
+    Each of 10,000 resamples draws n_c - 1 of the n_c queries of every collection, with replacement, so that
+    its variance is that of M without bias (Rao and Wu, J. American Statistical Association 83(401), 1988).
+
+    The means of a collection with more than `MOST_DRAWN` queries are drawn from the normal distribution of
+    their covariance instead of query by query: the two no longer differ, and this takes a hundredth of the
+    time.
+    """
+    generator = np.random.default_rng(SEED)
+    total = np.zeros((RESAMPLES, strata[0].shape[1]))
+    for values, weight in zip(strata, weights, strict=True):
+        centre = values.mean(axis=0)  # sums of small numbers round less
+        if len(values) > MOST_DRAWN:
+            total += weight * (centre + _normal_means(values - centre, generator))
+            continue
+        drawn = len(values) - 1
+        for start, times in _draws(len(values), drawn, RESAMPLES, BLOCK, generator):
+            total[start : start + len(times)] += weight * (centre + times @ (values - centre) / drawn)
+    return total
+
+
+def _normal_means(centred: Float64, generator: np.random.Generator) -> Float64:
+    """float64 [resamples, columns]: means of resamples of n - 1 of float64 [queries, columns] around 0."""
+    n_queries = len(centred)
+    widest = np.abs(centred).max() or 1.0
+    shares, axes = np.linalg.eigh((centred / widest).T @ (centred / widest) / n_queries)
+    root = axes * np.sqrt(np.maximum(shares, 0) / (n_queries - 1))
+    drawn: Float64 = generator.standard_normal((RESAMPLES, len(shares))) @ root.T * widest
+    return drawn
+
+
+PERMUTATIONS = 20_000
+EXACT_QUERIES = 14
+"""Up to so many queries, all 2^queries ways to change signs are counted."""
+SEED_OF_SIGNS = 20190
+BLOCK_SWAPS = 1 << 20  # random swaps made at once
+BLOCK_ROWS = 1 << 11  # ways made at once
+
+
+@dataclass(frozen=True)
+class Randomized:
+    """What randomizations say of the differences of several pairs.
+
+    Attributes:
+        p: float64 [pairs], two-sided, of each pair alone.
+        p_maxt: float64 [pairs], corrected for all pairs: the step-down MaxT procedure.
+        reach: Of simultaneous intervals: so many standard errors on either side of every mean difference hold
+            all true ones together in 95% of cases.
+    """
+
+    p: Float64
+    p_maxt: Float64
+    reach: float
+
+
+def randomize(
+    values: Float64, pairs: Sequence[tuple[int, int]], differences: Float64, shown: BoolArray
+) -> Randomized:
+    """Test the differences of pairs of runs: each pair alone, and all together.
+
+    20,000 ways to change signs are drawn from a fixed seed, the same for every pair. The observed one is
+    counted as one more, so that p is never 0 (Smucker, Allan and Carterette, CIKM 2007; Phipson and Smyth,
+    Statistical Applications in Genetics and Molecular Biology 9(1), 2010). With up to 14 queries, all ways
+    are counted instead, and p is exact.
+
+    The corrected p of a pair is the share of ways in which the largest t among it and all pairs of lower t
+    reaches its own, never less than that of a pair of higher t (Westfall and Young, *Resampling-Based
+    Multiple Testing*, 1993, algorithm 2.8; Romano and Wolf, J. American
+    Statistical Association 100(469), 2005). `reach` is the 95%
+    quantile of the largest t of differences whose mean was removed.
+
+    Args:
+        values: float64 [queries, runs].
+        pairs: Columns of `values`, a minus b.
+        differences: float64 [queries, pairs], of `values`, 0 where they differ by rounding alone.
+        shown: bool [pairs], those with an interval: the ones that `reach` is for.
+    """
+    n_queries, n_pairs = differences.shape
+    scale = np.abs(values).max(initial=0) or 1.0  # so that no square is too large or too small
+    values, differences = values / scale, differences / scale
+    # sums of the runs are cheaper than those of the pairs; their rounding is that of larger numbers
+    minus = np.zeros((values.shape[1], n_pairs))
+    minus[[a for a, _ in pairs], np.arange(n_pairs)] = 1
+    minus[[b for _, b in pairs], np.arange(n_pairs)] = -1
+    means = differences.mean(axis=0)
+    norms, spreads = _norms(differences), _norms(differences - means)
+    totals = differences.sum(axis=0)
+    rounding = ROUNDING * (1 + np.abs(values).sum(axis=0) @ np.abs(minus) / norms)
+    observed = np.abs(totals) / norms - rounding
+    order = np.argsort(observed, kind="stable")
+    alone, stepwise, largest, ways = np.zeros(n_pairs), np.zeros(n_pairs), [], 0
+    for swaps in _swaps(n_queries):
+        sums = totals - 2 * ((swaps @ values) @ minus)
+        ratios = np.abs(sums) / norms
+        alone += (ratios >= observed).sum(axis=0)
+        highest = np.maximum.accumulate(ratios[:, order], axis=1)  # among a pair and all of lower t
+        stepwise[order] += (highest >= observed[order]).sum(axis=0)
+        balance = n_queries - 2 * swaps.sum(axis=1, keepdims=True)
+        centred = np.abs(sums - balance * means) / spreads
+        largest.append(centred.max(axis=1, initial=0, where=shown))
+        ways += len(swaps)
+    drawn = int(n_queries > EXACT_QUERIES)  # all ways have the observed one among them
+    p_maxt = (drawn + stepwise) / (drawn + ways)
+    p_maxt[order[::-1]] = np.maximum.accumulate(p_maxt[order[::-1]])
+    return Randomized((drawn + alone) / (drawn + ways), p_maxt, _reach(np.concatenate(largest), n_queries))
+
+
+def randomization_test(differences: Float64) -> Float64:
+    """float64 [pairs]: two-sided p of each pair of float64 [queries, pairs] alone, as by `randomize`."""
+    n_pairs = differences.shape[1]
+    beside_zero = np.column_stack([differences, np.zeros(len(differences))])
+    none = np.zeros(n_pairs, dtype=bool)
+    return randomize(beside_zero, [(pair, n_pairs) for pair in range(n_pairs)], differences, none).p
+
+
+def _norms(differences: Float64) -> Float64:
+    """float64 [pairs]: √(n · sum of squares); 1 where there is no difference."""
+    norms: Float64 = np.sqrt(len(differences) * np.square(differences).sum(axis=0))
+    return np.where(norms > 0, norms, 1)
+
+
+def _reach(largest: Float64, n_queries: int) -> float:
+    """The 95% quantile of ratios, as a t; at least that of Student's t, which is for one pair."""
+    ratio = min(float(np.quantile(largest, CONFIDENCE, method="higher")), 1 - ROUNDING)
+    t = ratio * np.sqrt((n_queries - 1) / (1 - ratio * ratio))
+    return max(float(t), t_quantile(n_queries, (1 + CONFIDENCE) / 2))
+
+
+def _swaps(n_queries: int) -> Iterator[Float64]:
+    """Blocks of ways to swap, float64 [ways, queries]: 1 where a query's values change places, else 0."""
+    if n_queries <= EXACT_QUERIES:
+        ways = np.arange(1 << n_queries)[:, None] >> np.arange(n_queries)
+        yield (ways & 1).astype(np.float64)
+        return
+    generator = np.random.default_rng(SEED_OF_SIGNS)
+    rows = min(max(BLOCK_SWAPS // n_queries, 1), BLOCK_ROWS)
+    for start in range(0, PERMUTATIONS, rows):
+        block = min(rows, PERMUTATIONS - start)
+        bits = np.unpackbits(np.frombuffer(generator.bytes(block * -(-n_queries // 8)), dtype=np.uint8))
+        yield bits.reshape(block, -1)[:, :n_queries].astype(np.float64)
+
+
+def weighted_values(strata: Strata, weights: Float64) -> Float64:
+    """float64 [queries, columns]: values of all collections times w_c / n_c, whose sum is M; for `randomize`.
+
+    A randomization within collections changes the sign of the differences of single queries, as of one
+    collection, where it does not depend on the scale: these values are as they are.
+    """
+    if len(strata) == 1:
+        return strata[0]
+    return np.vstack(
+        [values * (weight / len(values)) for values, weight in zip(strata, weights, strict=True)]
+    )
