@@ -11,7 +11,6 @@ holds the true one: the t interval that is shown, and bootstrap intervals, of wh
 `gate` gates runs that are worse by exactly the margin, and runs that are equally good, and counts verdicts.
 `needed` takes the number of queries that an undecided gate names, and counts how often so many decide.
 `equivalence` tests runs that differ by exactly the margin, and runs that are equally good, for equivalence.
-`power` compares two runs by the t-test, Wilcoxon's and the randomization test, with and without a difference.
 `ranks` counts how often the intervals of ranks of 10 runs hold all true ranks.
 """
 
@@ -32,7 +31,7 @@ from pipeline.comparison import Correction
 from pipeline.comparison.pairs import Pair, compare_pairs
 from pipeline.core.records import BoolArray, Float64
 from pipeline.metrics import paired, power, resampling, statistics
-from pipeline.metrics.statistics import ONE, has_interval, mean_and_error, t_quantile, t_test
+from pipeline.metrics.statistics import ONE, has_interval, mean_and_error, t_quantile
 
 QUERIES = (5, 10, 25, 43, 200, 7000)
 RESAMPLES = 1000
@@ -278,34 +277,6 @@ def simulate_equivalence(samples: int) -> None:
             print(f"| {name} | {n_queries:,} | {' | '.join(map(_percent, shown))} |", flush=True)
 
 
-def simulate_power(samples: int) -> None:
-    """Print how often, in percent, each test has p below 5%, where there is a difference and where not."""
-    resampling.PERMUTATIONS = 999
-    print("| values | true difference | queries | t-test | Wilcoxon | randomization |")
-    print("|---|---:|---:|---:|---:|---:|")
-    for name, draw in {**RUNS, "rare large losses": of_skewed}.items():
-        if draw is some_differ:
-            continue
-        for n_queries, better in ((43, 0.1), (200, 0.05), (7000, 0.01)):
-            count = samples if n_queries <= 200 else max(samples // 2, 1)
-            graded = draw is exchangeable_graded  # a constant added to others would break their ties
-            for difference in (0.0, better) if graded else (0.0,):
-                values = [draw(n_queries, 2) for _ in range(count)]
-                drawn = np.stack([one[:, 1] - one[:, 0] for one in values], axis=1) + difference
-                tests = (
-                    lambda each: t_test([each]),
-                    lambda each: paired.wilcoxon([each]),
-                    resampling.randomization_test,
-                )
-                p = " | ".join(_percent(test(drawn) < 0.05) for test in tests)
-                print(f"| {name} | {difference or 'none'} | {n_queries:,} | {p} |", flush=True)
-
-
-def of_skewed(n_queries: int, runs: int) -> Float64:
-    """A run that has small gains at most queries, and a large loss at one in ten; and one with neither."""
-    return np.column_stack([np.zeros(n_queries), skewed_losses(1, n_queries)[0]])
-
-
 def simulate_ranks(samples: int) -> None:
     """Print how often, in percent, all intervals of ranks hold, and how many ranks one has."""
     resampling.PERMUTATIONS = 999
@@ -417,7 +388,6 @@ PARTS: dict[str, Callable[[int], None]] = {
     "gate": simulate_gate,
     "needed": simulate_needed,
     "equivalence": simulate_equivalence,
-    "power": simulate_power,
     "ranks": simulate_ranks,
 }
 

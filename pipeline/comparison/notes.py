@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Any
 
 from pipeline.comparison.inputs import sources_of
-from pipeline.comparison.pairs import Pair, Places, many_queries_notes
+from pipeline.comparison.pairs import Pair, Places
 from pipeline.core.display import counted
 from pipeline.core.json_record import StageRow
 from pipeline.results.folder import SavedResult
@@ -30,7 +30,6 @@ def notes_of(
     if suites[0].record is None:
         results = [suite.results[""] for suite in suites]
         notes += _unjudged_notes(results, names, measure, places)
-        notes += many_queries_notes(pairs, len(results[0].query_ids))
     return notes
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from math import isfinite, sqrt
@@ -12,7 +12,7 @@ import numpy as np
 
 from pipeline.comparison import Correction
 from pipeline.core.records import BoolArray, Float64
-from pipeline.metrics.paired import SAME, benjamini_hochberg, holm, wilcoxon, with_ties
+from pipeline.metrics.paired import SAME, benjamini_hochberg, holm, with_ties
 from pipeline.metrics.power import detectable_effect, queries_for_power
 from pipeline.metrics.resampling import equivalence, randomize, resampled_means, weighted_values
 from pipeline.metrics.statistics import (
@@ -30,8 +30,6 @@ from pipeline.metrics.statistics import (
 
 LEVEL = 0.05
 """A difference counts as shown where its corrected p is below this."""
-MANY = 1000
-"""From this number of queries on, a disagreement of Wilcoxon's test and the t-test is noted."""
 
 Places = Sequence[tuple[int, int]]
 """The positions of the two results of each pair."""
@@ -88,7 +86,6 @@ class Pair:
             many queries of the same spread; None without spread.
         queries_needed: With how many queries it would show the difference found with 80% power; None where
             no number would do.
-        p_wilcoxon: Two-sided, of Wilcoxon's signed rank test, not corrected.
         p_equivalent: Of the test that the true difference is within a margin, by Holm's correction over all
             pairs; None without a margin.
         equivalent: Whether that is shown: `p_equivalent` is below 5%, and there are queries enough.
@@ -114,7 +111,6 @@ class Pair:
     effect_size: float | None = None
     detectable: float | None = None
     queries_needed: int | None = None
-    p_wilcoxon: float | None = None
     p_equivalent: float | None = None
     equivalent: bool | None = None
     collections: tuple[CollectionDifference, ...] = field(default=())
@@ -170,7 +166,6 @@ def compare_pairs(
         "p_holm": holm(p_ttest),
         "p_maxt": randomized.p_maxt,
         "p_bh": benjamini_hochberg(p_ttest),
-        "p_wilcoxon": wilcoxon(differences, weights),
     }
     shown = _shown(p_values, correction)
     intervals = shown_intervals(differences, weights)
@@ -316,14 +311,3 @@ def _on_each(
         )
         for i in range(len(pairs))
     ]
-
-
-def many_queries_notes(pairs: Sequence[Pair], n_queries: int) -> Iterator[str]:
-    """A warning of Wilcoxon's test where thousands of queries make it disagree with the t-test."""
-    apart = [pair for pair in pairs if (pair.p_wilcoxon or 1) < LEVEL <= pair.p_ttest]
-    if n_queries >= MANY and apart:
-        named = ", ".join(f"{pair.a} - {pair.b}" for pair in apart)
-        yield (
-            f"{named}: Wilcoxon's test has p below {LEVEL}, the t-test has not; with {n_queries:,} queries "
-            "the first finds differences that are not symmetric where the means are equal"
-        )

@@ -147,8 +147,6 @@ def _rank(entry: Entry, of_suites: bool) -> str:
     return Cell(f"{entry.rank_low}" if same else f"{entry.rank_low} to {entry.rank_high}", entry.rank_low)
 
 
-FEW = 100
-"""Up to this number of queries, tables have Wilcoxon's p."""
 TESTS = (
     f"The p-values are two-sided and paired: of the t-test, of {PERMUTATIONS:,} randomizations, and both "
     "corrected for the number of pairs, the t-test's by Holm, the randomization's by MaxT. An interval "
@@ -196,7 +194,6 @@ def pair_table(measure: str, pairs: Sequence[Pair], correction: Correction) -> T
             for pair in pairs
         ],
         "t-test": [Cell(p(pair.p_ttest), pair.p_ttest) for pair in pairs],
-        "Wilcoxon": [_wilcoxon(pair) for pair in pairs],
         f"random{SOFT_HYPHEN}ization": [
             Cell(p(pair.p_randomization), pair.p_randomization) for pair in pairs
         ],
@@ -227,12 +224,6 @@ def each_collection(measure: str, pairs: Sequence[Pair]) -> Table:
 
 def _with_interval(pair: Pair) -> str:
     return f"{signed(pair.difference)} {_bracketed(pair.ci_low, pair.ci_high)}".rstrip()
-
-
-def _wilcoxon(pair: Pair) -> str:
-    """Wilcoxon's p of few queries; of suites, w/t/l are few collections, so that it is always shown."""
-    few = pair.wins + pair.ties + pair.losses <= FEW
-    return Cell(p(pair.p_wilcoxon), pair.p_wilcoxon) if few and pair.p_wilcoxon is not None else ""
 
 
 def _equivalence(pair: Pair) -> str:

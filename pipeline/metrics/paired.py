@@ -11,12 +11,10 @@ import numpy as np
 from pipeline.core.records import BoolArray, Float64
 from pipeline.metrics.names import Measure
 from pipeline.metrics.resampling import PERMUTATIONS, randomization_test
-from pipeline.metrics.statistics import ONE, Strata, shown_intervals, t_test
+from pipeline.metrics.statistics import shown_intervals, t_test
 
 SAME = 1e-12
 """Values that differ by no more are a tie; above 1, such as those of DCG, as a share of the highest."""
-FEW_SIGNS = 13
-ROUNDING = 1e-9  # of sums of ranks, which are halves
 LEVEL = 0.05
 SMALLEST = 6
 """Groups of fewer queries are not tested: the randomization test could not reach 5%."""
@@ -64,52 +62,6 @@ def changes(measures: Sequence[Measure], before: Float64, after: Float64) -> dic
         str(measure): {name: column[number] for name, column in listed.items()}
         for number, measure in enumerate(measures)
     }
-
-
-def wilcoxon(strata: Strata, weights: Float64 = ONE) -> Float64:
-    """float64 [pairs]: two-sided p of the signed rank test (Wilcoxon, Biometrics Bulletin 1(6), 1945).
-
-    It tests whether differences are symmetric about 0, and so more than their mean. Queries without a
-    difference have no rank. A pair without any has p = 1.
-
-    Of one collection, as by `scipy.stats.wilcoxon`: of up to 13 queries all ways to change signs are counted,
-    which SciPy takes a second for; of up to 50 without equal differences p is exact as well, otherwise by the
-    normal distribution. Of several the statistic is Σ w_c · T_c / (n_c (n_c + 1) / 2): T_c is the sum of the
-    ranks of the differences of collection c, each with the sign of its difference, as a share of the largest
-    sum that n_c queries can have. Where signs are random, its variance is Σ w_c² · Σ ranks² over the same
-    squares, by which p is that of the normal distribution.
-    """
-    from scipy import stats  # heavy
-    from scipy.special import ndtr
-
-    if len(strata) == 1:
-        (differences,) = strata
-        p = np.ones(differences.shape[1])
-        for column in np.flatnonzero(differences.any(axis=0)):
-            kept = differences[differences[:, column] != 0, column]
-            p[column] = _every_way(kept) if len(kept) <= FEW_SIGNS else stats.wilcoxon(kept).pvalue
-        return p
-    total, variance = np.zeros((2, strata[0].shape[1]))
-    for values, weight in zip(strata, weights, strict=True):
-        counted = weight * 2 / (len(values) * (len(values) + 1))
-        sizes = np.where(values == 0, np.nan, np.abs(values))
-        ranks = np.nan_to_num(stats.rankdata(sizes, axis=0, nan_policy="omit"))
-        total += counted * (np.sign(values) * ranks).sum(axis=0)
-        variance += counted**2 * (ranks**2).sum(axis=0)
-    z = np.divide(total, np.sqrt(variance), out=np.zeros_like(total), where=variance > 0)
-    by_normal: Float64 = 2 * ndtr(-np.abs(z))
-    return by_normal
-
-
-def _every_way(differences: Float64) -> float:
-    """The share of ways to give signs to float64 [n] whose sum of positive ranks is as extreme as theirs."""
-    from scipy.stats import rankdata  # heavy
-
-    ranks = rankdata(np.abs(differences))
-    positive = np.arange(1 << len(ranks))[:, None] >> np.arange(len(ranks)) & 1
-    extremes = np.abs(positive @ ranks - ranks.sum() / 2)
-    observed = abs(ranks[differences > 0].sum() - ranks.sum() / 2)
-    return float((extremes >= observed - ROUNDING).mean())
 
 
 def smallest_shown(sizes: Sequence[int], pairs: int) -> int:

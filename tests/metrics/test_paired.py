@@ -1,4 +1,4 @@
-"""Wilcoxon's test, and tests in groups of queries: worked by hand and against SciPy."""
+"""Tests in groups of queries: worked by hand and against SciPy."""
 
 from __future__ import annotations
 
@@ -12,22 +12,7 @@ from pipeline.metrics.paired import (
     difference_tests,
     holm,
     smallest_shown,
-    wilcoxon,
 )
-
-
-def test_wilcoxon_is_scipy_s_and_by_hand() -> None:
-    # ranks 1 to 5, of which 1 is of the negative one: sums 14 and 1; of 32 ways, 4 are as extreme
-    assert wilcoxon([np.array([[-0.1], [0.2], [0.3], [0.4], [0.5]])]).item() == 4 / 32
-    drawn = np.random.default_rng(2).normal(0.1, 1, (200, 3))
-    assert wilcoxon([drawn]) == pytest.approx(stats.wilcoxon(drawn).pvalue)
-    with_ties = np.vstack([drawn, np.zeros((50, 3))])
-    assert wilcoxon([with_ties]) == pytest.approx(wilcoxon([drawn]))
-    assert wilcoxon([np.zeros((30, 2))]).tolist() == [1, 1]
-    assert wilcoxon([np.zeros((30, 2)), np.zeros((9, 2))], np.array([0.5, 0.5])).tolist() == [1, 1]
-    few = np.random.default_rng(6).choice([-0.5, 0.25, 0.5, 0.75], (9, 6))  # with equal differences
-    for count in (9, 5, 1):
-        assert wilcoxon([few[:count]]) == pytest.approx(stats.wilcoxon(few[:count]).pvalue)
 
 
 def test_differences_in_groups_are_tested_as_by_scipy_and_corrected_for_all() -> None:
