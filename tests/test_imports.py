@@ -24,7 +24,7 @@ FLOORS = (
     "encoders search",
     "engines",
     "retrievers",
-    "registry sections",
+    "registry",
     "results",
     "run comparison",
     "report",

@@ -199,7 +199,7 @@ def _numbers(weights: str) -> list[float]:
 
 
 def _print_facts(runs: int, facts: dict[str, Any]) -> None:
-    from pipeline.retrievers.fused import FusionFacts
+    from pipeline.retrievers.sections import FusionFacts
 
     queries = counted(facts["queries"], "query", "queries")
     print(f"{runs} runs joined: {queries}, {counted(facts['documents'], 'document')}")

@@ -152,7 +152,7 @@ class Reported(Protocol):
 class Section(Record):
     """What a kind of retriever reports besides the measures: the value of one key of `metrics.json`.
 
-    `pipeline.sections` lists all of them.
+    `pipeline.retrievers.sections` lists all of them.
     """
 
     key: ClassVar[str]

@@ -6,10 +6,10 @@ LaTeX and CSV (`pipeline.report`) as well as the text and the HTML here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pipeline.core.display import interval, rounded
 
@@ -99,6 +99,14 @@ def table_of(
     shown = [(column, cells) for column, cells in columns if any(cells)]
     rows = list(zip(*(cells for _, cells in shown), strict=True))
     return Table(title, [column for column, _ in shown], rows, notes, plots)
+
+
+def numbers(
+    column: Column | str, values: Iterable[float | None], written: Callable[[Any], str] = rounded
+) -> FilledColumn:
+    """A column of numbers, aligned to the right; empty where a value is None."""
+    named = Column(column, "right") if isinstance(column, str) else column
+    return named, [Cell("" if value is None else written(value), value) for value in values]
 
 
 def transposed(table: Table) -> Table:

@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError, model_validator
 from pipeline.core.display import counted
 from pipeline.core.json_record import Hardware, Name, Record, Section, StageRow
 from pipeline.metrics.scoring import depth_note
-from pipeline.sections import SECTIONS, section_class
+from pipeline.retrievers.sections import SECTIONS
 
 S = TypeVar("S", bound=Section)
 
@@ -117,7 +117,7 @@ class Metrics(Record):
         extra = self.model_extra or {}
         for key in extra.keys() & SECTIONS.keys():
             try:
-                extra[key] = section_class(key).read(extra[key])
+                extra[key] = SECTIONS[key].read(extra[key])
             except ValidationError as error:
                 first = error.errors(include_url=False)[0]
                 where = ".".join(map(str, (key, *first["loc"])))
@@ -131,7 +131,7 @@ class Metrics(Record):
 
     @property
     def sections(self) -> list[Section]:
-        """All that kinds of retrievers report, in the order of `pipeline.sections`."""
+        """All that kinds of retrievers report, in the order of `SECTIONS`."""
         extra = self.model_extra or {}
         return [extra[key] for key in SECTIONS if key in extra]
 

@@ -10,7 +10,7 @@ from pipeline.core.display import counted, decimal, interval, rate, rounded
 from pipeline.core.json_record import EncodingUsage, StageRow
 from pipeline.core.table import Cell, Column, FilledColumn, Table, measure_table, table_of
 from pipeline.results.records import Metrics
-from pipeline.sections import SECTIONS, section_class
+from pipeline.retrievers.sections import SECTIONS
 
 WIDE = 80
 """A terminal of fewer characters shows less of each stage."""
@@ -227,7 +227,7 @@ def section_tables(
     """
     tables: dict[str, list[Table]] = {}
     held = {key for record in results.values() for key in record.model_extra or {}}
-    for kind in (section_class(key) for key in SECTIONS if key in held):
+    for kind in (SECTIONS[key] for key in SECTIONS if key in held):
         if kind.in_comparisons or not beside:
             tables.setdefault(kind.heading, []).extend(kind.tables(results, measure))
     asked = [requests_table(name, record) for name, record in results.items() if not beside]

@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from operator import attrgetter
 from typing import Any
 
 from pipeline import encoders
 from pipeline.config import FLAT, EncoderSettings, IndexConfig, RowSettings, SearchConfig, keyed_settings
 from pipeline.config.model import HttpSettings
-from pipeline.core.display import counted, rate, rounded, signed, signed_interval
+from pipeline.core.display import counted
 from pipeline.core.errors import InputError
-from pipeline.core.json_record import Record, Reported, Section
 from pipeline.core.records import Collection, Float32, VectorForm
-from pipeline.core.table import Cell, Column, FilledColumn, Table, table_of
 from pipeline.engines import Part, jobs
 from pipeline.models.model import Role
 from pipeline.retrievers import parity
@@ -32,148 +29,19 @@ from pipeline.retrievers.dense_search import (
 from pipeline.retrievers.encoding import EncodingRetriever
 from pipeline.retrievers.ranking import (
     EXACT,
-    AgainstExact,
     Assessment,
-    Change,
     against_exact,
     exact_search,
     open_ranking,
 )
 from pipeline.retrievers.rows import RowFormat
+from pipeline.retrievers.sections import IndexCost, VectorsCost
 from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, Plan, Stage
 from pipeline.storage import vector_forms, vector_shards
 from pipeline.storage.artifacts import Artifact, Draft
 
 PARITY = "parity"  # the role of the comparison of a served model with one that runs here
 SCHEMAS = {PARITY: 1, "passages": 5, "queries": 5, "index": 2, "search": 4}
-
-
-SIZE = "bytes a passage"
-FORMS = "Bytes are those of one vector in this form; queries per second are those of the search alone."
-_COSTS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
-    ("queries/s, all threads", "queries_per_second", rate),
-    ("queries/s, one thread", "queries_per_second_one_thread", rate),
-    ("ms a query, median", "latency_ms.median", "{:.3g}".format),
-    ("ms a query, 95%", "latency_ms.p95", "{:.3g}".format),
-    ("ms a query, 99%", "latency_ms.p99", "{:.3g}".format),
-    ("seconds to build", "build_seconds", "{:,.2f}".format),
-    ("MB on disk", "disk_bytes", lambda count: f"{count / 1e6:,.1f}"),
-    ("MB in memory", "memory_mb", "{:,.1f}".format),
-)
-"""Title, attribute of `IndexCost`, and format. A GPU lacks some of the values."""
-OVERLAP = (
-    "Overlap is the share of the top hits of exact search that the index finds. A change is the mean minus "
-    "that of exact search, with its 95% interval."
-)
-SPEED = "Speed is that of the search alone, in the run that computed it."
-
-
-class VectorsCost(Section):
-    """The form in which passages' vectors were searched, and the bytes that one takes in it."""
-
-    key = "vectors"
-    heading = "Quality against size"
-
-    dimension: int
-    precision: str
-    bytes: int
-
-    @classmethod
-    def tables(cls, results: Mapping[str, Reported], measure: str) -> list[Table]:
-        """A result a row: its form, speed and quality; none where all forms have one size."""
-        held = {name: (record, form) for name, record in results.items() if (form := record.section(cls))}
-        forms = [form for _, form in held.values()]
-        if len({form.bytes for form in forms}) < 2:
-            return []
-        speeds = [record.stage("search").items_per_second for record, _ in held.values()]
-        means = [record.metrics.get(measure) for record, _ in held.values()]
-        columns: list[FilledColumn] = [
-            (Column("result"), list(held)),
-            (Column("form"), [form.label for form in forms]),
-            (Column(SIZE, "right"), [Cell(f"{form.bytes:,}", form.bytes) for form in forms]),
-            (Column("queries/s", "right"), [Cell(rate(speed), speed) for speed in speeds]),
-            (Column(measure, "right"), [Cell(rounded(mean), mean) for mean in means]),
-        ]
-        return [table_of("forms of vectors", columns, [FORMS], [(SIZE, measure)])]
-
-    @property
-    def label(self) -> str:
-        """The form in words."""
-        return f"{self.dimension} x {self.precision}"
-
-
-class Latency(Record):
-    """Milliseconds of single queries: the median and two percentiles."""
-
-    median: float
-    p95: float
-    p99: float
-
-
-class IndexCost(Section):
-    """An approximate index, and what it takes; on a GPU, figures of threads and memory have no meaning.
-
-    Attributes:
-        factory: Its Faiss factory string.
-        parameters: Of the search, such as nprobe.
-        memory_mb: Size in memory, in 10^6 bytes.
-        device: The GPU that it was searched on.
-        queries_per_second: On all threads.
-    """
-
-    key = "index"
-    heading = "Against exact search"
-
-    factory: str
-    parameters: dict[str, int | float]
-    build_seconds: float
-    disk_bytes: int
-    memory_mb: float | None = None
-    device: str | None = None
-    queries_per_second: float
-    queries_per_second_one_thread: float | None = None
-    latency_ms: Latency
-
-    @classmethod
-    def tables(cls, results: Mapping[str, Reported], measure: str) -> list[Table]:
-        """What each index loses against exact search, and what it costs, a result a row."""
-        held = {
-            name: (index, exact)
-            for name, record in results.items()
-            if (index := record.section(cls)) and (exact := record.section(AgainstExact))
-        }
-        indexes, exacts = [index for index, _ in held.values()], [exact for _, exact in held.values()]
-        columns: list[FilledColumn] = [
-            (Column("result"), list(held)),
-            (Column("index"), [index.label for index in indexes]),
-        ]
-        for cutoff in sorted({cutoff for exact in exacts for cutoff in exact.overlap}, key=int):
-            shares = [exact.overlap.get(cutoff) for exact in exacts]
-            columns.append((Column(f"overlap@{cutoff}", "right"), [Cell(rounded(x), x) for x in shares]))
-        for name in dict.fromkeys(name for exact in exacts for name in exact.change):
-            changes = [_change(exact.change.get(name)) for exact in exacts]
-            columns.append((Column(f"change of {name}", "right"), changes))
-        columns.append((Column("searched on"), [index.device or "" for index in indexes]))
-        for title, attribute, form in _COSTS:
-            values = [attrgetter(attribute)(index) for index in indexes]
-            cells = [Cell("" if value is None else form(value), value) for value in values]
-            columns.append((Column(title, "right"), cells))
-        lost = [column.name for column, _ in columns if column.name.startswith("overlap@")][:1]
-        plots = [(_COSTS[0][0], name) for name in (*lost, f"change of {measure}")]
-        return [table_of("against exact search", columns, [OVERLAP, SPEED], plots)] if held else []
-
-    @property
-    def label(self) -> str:
-        """Its factory string and parameters."""
-        given = (f"{name}={value}" for name, value in self.parameters.items())
-        return " ".join([self.factory, *given])
-
-
-def _change(change: Change | None) -> Cell:
-    if change is None:
-        return Cell("", None)
-    interval = signed_interval(change.ci_low, change.ci_high)
-    return Cell(f"{signed(change.difference)}\n{interval}".rstrip(), change.difference)
 
 
 class Dense(EncodingRetriever[RowSettings]):

@@ -4,30 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any, Self, cast
-
-from pydantic import model_serializer
+from typing import Any, cast
 
 from pipeline.config import FuseConfig, keyed_settings
-from pipeline.core.display import rounded
 from pipeline.core.errors import InputError
-from pipeline.core.json_record import Name, Record, Reported, Section, StageRow
 from pipeline.core.order import descending_id_rank
 from pipeline.core.records import Collection, Ranking
-from pipeline.core.table import Cell, Column, FilledColumn, Table, table_of
 from pipeline.engines import Engine
 from pipeline.metrics.names import Measure, parse_measures
 from pipeline.models.model import Model
 from pipeline.retrievers.ranking import (
     COLLECTION,
     Assessment,
-    FirstStage,
     Judge,
     check_cutoff,
     open_ranking,
     save_ranking,
 )
 from pipeline.retrievers.retriever import Retriever, TokenCounter
+from pipeline.retrievers.sections import FusionFacts, Parts
 from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, Plan, Stage
 from pipeline.search import fusion
 from pipeline.storage.artifacts import Artifact, Draft
@@ -35,103 +30,6 @@ from pipeline.storage.store import Store
 
 FUSE = "fuse"
 SCHEMAS = {FUSE: 1}
-
-
-class Fold(Record):
-    """Some queries of a cross-validation, and the weights that were tuned without them."""
-
-    queries: int
-    weights: tuple[float, ...]
-
-
-class TunedWeights(Record):
-    """Weights tuned for a measure by cross-validation over queries."""
-
-    measure: str
-    folds: tuple[Fold, ...]
-
-
-class FusionFacts(Section):
-    """How rankings were joined; `weights` are those of all queries, `tuned` those of each fold."""
-
-    key = "fusion"
-
-    method: str
-    normalize: str | None = None
-    weights: tuple[float, ...] | None = None
-    tuned: TunedWeights | None = None
-
-    def sentences(self) -> list[str]:
-        """The method and the weights of a fusion, a sentence each."""
-        raw = self.normalize in (None, "none")
-        method = self.method if raw else f"{self.method}, scores normalized by {self.normalize}"
-        if self.tuned is None:
-            return [f"Joined by {method}; weights {_listed(self.weights or ())}."]
-        folds = self.tuned.folds
-        chosen = "; ".join(f"{_listed(fold.weights)} for {fold.queries} queries" for fold in folds)
-        return [
-            f"Joined by {method}.",
-            f"Weights tuned for {self.tuned.measure} by cross-validation in {len(folds)} folds: every query "
-            f"is scored by weights that have not seen it. They are {chosen}.",
-        ]
-
-
-def _listed(weights: Sequence[float]) -> str:
-    return ", ".join(f"{weight:g}" for weight in weights)
-
-
-class PartOfFusion(Record):
-    """One of the retrievers that were joined: its name, the mean of each measure, and its stages."""
-
-    name: Name
-    metrics: dict[str, float]
-    stages: tuple[StageRow, ...] = ()
-
-
-class Parts(Section):
-    """The retrievers that were joined; in JSON a list."""
-
-    key = "of"
-    heading = "Made of other rankings"
-
-    parts: tuple[PartOfFusion, ...]
-
-    @classmethod
-    def read(cls, given: Any) -> Self:
-        """See `Section.read`."""
-        return super().read(given if isinstance(given, cls) else {"parts": given})
-
-    @classmethod
-    def tables(cls, results: Mapping[str, Reported], measure: str) -> list[Table]:
-        """Of each result a part of the fusion a row, with every measure, and the joined ranking last."""
-        tables = []
-        for name, record in results.items():
-            if (own := record.section(cls)) is None:
-                continue
-            reranked = record.section(FirstStage)
-            rows = [(f"{n}: {part.name}", part.metrics) for n, part in enumerate(own.parts, start=1)]
-            rows.append(("joined", reranked.metrics if reranked else record.metrics))
-            columns: list[FilledColumn] = [(Column("ranking"), [label for label, _ in rows])]
-            for each in record.metrics:
-                cells = [Cell(rounded(means.get(each)), means.get(each)) for _, means in rows]
-                columns.append((Column(each, "right"), cells))
-            fusion = record.section(FusionFacts)
-            title = f"{name}: the rankings that were joined"
-            tables.append(table_of(title, columns, fusion.sentences() if fusion else []))
-        return tables
-
-    @model_serializer
-    def _unwrap(self) -> list[dict[str, Any]]:
-        return [part.model_dump(mode="json", exclude_unset=True) for part in self.parts]
-
-    @property
-    def stages_of_parts(self) -> tuple[StageRow, ...]:
-        """See `Section.stages_of_parts`."""
-        return tuple(
-            row.model_copy(update={"stage": f"{number}/{row.stage}"})
-            for number, part in enumerate(self.parts, start=1)
-            for row in part.stages
-        )
 
 
 class Fused(Retriever[FuseConfig]):

@@ -7,21 +7,18 @@ is seen in what it does to rankings and measures.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from pipeline.core.display import counted, rounded, signed
 from pipeline.core.errors import InputError
-from pipeline.core.json_record import Reported, Section
 from pipeline.core.records import Collection, Embeddings, Float32, Float64, Int64, Ranking, Texts, VectorForm
-from pipeline.core.table import Cell, Column, FilledColumn, Table, table_of
 from pipeline.encoders import Network, Usage
 from pipeline.models.model import Role
-from pipeline.retrievers.ranking import Change, Judge
+from pipeline.retrievers.ranking import Judge
 from pipeline.retrievers.stage import Context, Facts, Inputs
 from pipeline.search.scoring import Metric
 from pipeline.storage import vector_forms, vector_shards
@@ -33,59 +30,6 @@ SAMPLE = {"passages": 1000, "queries": 200}  # texts that are encoded here, at m
 DEPTH = 100  # passages of the sample that are ranked for each query
 ALIKE = 0.99  # the lowest cosine of vectors that count as those of one model; bf16 keeps 0.999
 SCORES = ("served", "trained")
-
-
-class Parity(Section):
-    """A served model beside the one that it is said to be, on a sample of the collection.
-
-    Attributes:
-        backend: What ran the second one, of that `name`.
-        passages: How many of them, and of `queries`, were encoded by both.
-        lowest_cosine: Of the two vectors of a text; `mean_cosine` is the mean.
-        overlap: The share of the second one's top hits that the served one finds, by cutoff.
-        change: By measure; `exact` is the mean of the second one.
-    """
-
-    key = "parity"
-    heading = "Served models"
-
-    backend: str
-    name: str
-    passages: int
-    queries: int
-    lowest_cosine: float
-    mean_cosine: float
-    overlap: dict[str, float]
-    change: dict[str, Change]
-
-    @classmethod
-    def tables(cls, results: Mapping[str, Reported], measure: str) -> list[Table]:
-        """Of each result a measure a row: its mean on the sample by the model here and by the served one."""
-        tables = []
-        for name, record in results.items():
-            if (own := record.section(cls)) is None:
-                continue
-            changes = list(own.change.values())
-            here, served = (
-                [each.exact for each in changes],
-                [each.exact + each.difference for each in changes],
-            )
-            off = [each.difference for each in changes]
-            columns: list[FilledColumn] = [
-                (Column("measure"), list(own.change)),
-                (Column("run here", "right"), [Cell(rounded(mean), mean) for mean in here]),
-                (Column("served", "right"), [Cell(rounded(mean), mean) for mean in served]),
-                (Column("difference", "right"), [Cell(signed(value), value) for value in off]),
-            ]
-            shares = ", ".join(f"{share:.1%} of the top {cutoff}" for cutoff, share in own.overlap.items())
-            notes = [
-                f"Of {own.passages:,} passages, ranked for {counted(own.queries, 'query', 'queries')}: "
-                f"vectors of the server beside those of {own.name}, run here by {own.backend}.",
-                f"The cosine of a text's two vectors is {own.lowest_cosine:.6f} at the lowest and "
-                f"{own.mean_cosine:.6f} in the mean. Hits in common: {shares}.",
-            ]
-            tables.append(table_of(f"{name}: is what is served what was trained?", columns, notes))
-        return tables
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from pydantic import Field
 
 from pipeline.config import SearchConfig
 from pipeline.core.errors import InputError
-from pipeline.core.json_record import Record, Section
 from pipeline.core.records import Collection, Float64, Int64, Qrels, Ranking
 from pipeline.metrics.names import Measure
 from pipeline.retrievers.stage import Facts
@@ -23,51 +21,6 @@ BEST_CHUNKS = "chunks.npy"
 """In the artifact of a ranking of documents: int64 [queries, k], the best chunk of each."""
 EXACT = "exact"  # the role of the exact search that an approximate index is compared with
 EXACT_MEMORY_MB = 1024  # for that search
-
-
-class Change(Record):
-    """Mean of a measure minus its `exact` mean, that of exact search, with the difference's 95% interval.
-
-    The ends of the interval are None where none is shown.
-    """
-
-    exact: float
-    difference: float
-    ci_low: float | None
-    ci_high: float | None
-
-
-class AgainstExact(Section):
-    """What an approximate index loses: its share of the exact top hits by cutoff, and changes by measure."""
-
-    key = "against_exact"
-
-    overlap: dict[str, float]
-    change: dict[str, Change]
-
-
-class PairedChange(Record):
-    """What became of a measure, query by query; see `pipeline.metrics.paired.changes`."""
-
-    before: float
-    difference: float
-    ci_low: float | None
-    ci_high: float | None
-    p_ttest: float
-    p_randomization: float
-    p_holm: float
-    wins: int
-    ties: int
-    losses: int
-
-
-class FirstStage(Section):
-    """What a ranking was before it was reranked: the mean of each measure, and what became of it."""
-
-    key = "first_stage"
-
-    metrics: dict[str, float]
-    change: dict[str, PairedChange] = Field({})
 
 
 def save_ranking(draft: Draft, collection: Collection, ranking: Ranking) -> Facts:

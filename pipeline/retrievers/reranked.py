@@ -10,11 +10,8 @@ import numpy as np
 
 from pipeline import engines
 from pipeline.config import ScorerSettings, keyed_settings
-from pipeline.core.display import decimal, p, rate, rounded, signed, signed_interval
-from pipeline.core.json_record import Record, Reported, Section
 from pipeline.core.order import descending_id_rank
 from pipeline.core.records import Collection, Ranking
-from pipeline.core.table import Cell, Column, FilledColumn, Table, table_of
 from pipeline.encoders import pairs
 from pipeline.encoders.pairs import Reranker, ServedReranker
 from pipeline.engines import Engine
@@ -24,13 +21,12 @@ from pipeline.retrievers.pair_scores import Pairs, ScoreStore, score_pairs
 from pipeline.retrievers.ranking import (
     COLLECTION,
     Assessment,
-    FirstStage,
     Judge,
-    PairedChange,
     open_ranking,
     save_ranking,
 )
 from pipeline.retrievers.retriever import Retriever, TokenCounter
+from pipeline.retrievers.sections import Reranking
 from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, Plan, Stage, Work
 from pipeline.search import reranking
 from pipeline.storage.artifacts import Artifact, Draft
@@ -41,113 +37,6 @@ RERANK = "rerank"
 SCHEMAS = {RERANK: 1}
 DEPTHS = (10, 20, 50, 100, 200, 500, 1000)
 """Depths below that of the config at which measures are computed too."""
-
-
-class AtDepth(Record):
-    """The mean of each measure if so many passages of each query are reranked."""
-
-    depth: int
-    metrics: dict[str, float]
-
-
-class Reranking(Section):
-    """What a reranker could bring, what it brings by depth, and what it takes.
-
-    Attributes:
-        depth: Passages of each query that are scored.
-        ceiling: The mean of each measure if these were ordered by their judgments.
-        by_depth: Measures at lesser depths, ascending, and at `depth`.
-        pairs: Pairs of a query and a passage that the ranking needs.
-        pairs_per_second: None where no pair was left to score; so is `seconds_per_query`.
-    """
-
-    key = "reranking"
-    heading = "Made of other rankings"
-
-    depth: int
-    ceiling: dict[str, float]
-    by_depth: tuple[AtDepth, ...]
-    pairs: int | None = None
-    pairs_per_second: float | None = None
-    seconds_per_query: float | None = None
-
-    @classmethod
-    def tables(cls, results: Mapping[str, Reported], measure: str) -> list[Table]:
-        """Of each result the measures before and after reranking, and by depth."""
-        tables = []
-        for name, record in results.items():
-            first, reranking = record.section(FirstStage), record.section(cls)
-            if first and reranking:
-                tables += [_before_and_after(name, record, first, reranking)]
-                tables += [_by_depth(name, record, first, reranking)]
-        return tables
-
-    def speeds(
-        self, encoded: float | None, answered: float | None, passages: int
-    ) -> tuple[float | None, float | None]:
-        """A query is reranked after its search; its speed is unknown where no pair was left to score."""
-        if answered is None or self.seconds_per_query is None:
-            return encoded, None
-        return encoded, 1 / (1 / answered + self.seconds_per_query)
-
-
-def _before_and_after(name: str, record: Reported, stage: FirstStage, reranking: Reranking) -> Table:
-    """A measure a row: its mean before and after reranking, the difference, and the ceiling."""
-    first, ceiling, change = stage.metrics, reranking.ceiling, stage.change
-    measures = list(record.metrics)
-    columns: list[FilledColumn] = [
-        (Column("measure"), measures),
-        (Column("first stage", "right"), [_mean(first, measure) for measure in measures]),
-        (Column("reranked", "right"), [_mean(record.metrics, measure) for measure in measures]),
-        (Column("difference", "right"), [_difference(change.get(measure)) for measure in measures]),
-        (Column("p, Holm", "right"), [_p(change.get(measure)) for measure in measures]),
-        (Column("ceiling", "right"), [_mean(ceiling, measure) for measure in measures]),
-    ]
-    depth = reranking.depth
-    notes = [
-        f"The first stage is the ranking that was reranked. The ceiling is what a reranker would reach that "
-        f"ordered the best {depth:,} by their judgments.",
-        "p is of the paired t-test over queries, by Holm's correction for all measures here.",
-    ]
-    return table_of(f"{name}: before and after reranking", columns, notes)
-
-
-def _by_depth(name: str, record: Reported, first: FirstStage, reranking: Reranking) -> Table:
-    """A depth a row: every measure, if so many passages of each query are reranked."""
-    rows = [(0, first.metrics), *((at.depth, at.metrics) for at in reranking.by_depth)]
-    columns: list[FilledColumn] = [
-        (Column("depth", "right"), [Cell(f"{depth:,}", depth) for depth, _ in rows])
-    ]
-    for measure in record.metrics:
-        columns.append((Column(measure, "right"), [_mean(means, measure) for _, means in rows]))
-    return table_of(f"{name}: measures by depth of reranking", columns, _speed(reranking))
-
-
-def _speed(found: Reranking) -> list[str]:
-    """What reranking takes, as a note."""
-    if found.pairs_per_second is None or found.seconds_per_query is None:
-        return []
-    return [
-        f"{rate(found.pairs_per_second)} pairs scored per second, "
-        f"{decimal(found.seconds_per_query, 3)} seconds a query."
-    ]
-
-
-def _mean(means: dict[str, Any], name: str) -> Cell:
-    return Cell(rounded(means.get(name)), means.get(name))
-
-
-def _difference(change: PairedChange | None) -> Cell:
-    if change is None:
-        return Cell("", None)
-    text = signed(change.difference)
-    if change.ci_low is not None and change.ci_high is not None:
-        text += f"\n{signed_interval(change.ci_low, change.ci_high)}"
-    return Cell(text, change.difference)
-
-
-def _p(change: PairedChange | None) -> Cell:
-    return Cell("", None) if change is None else Cell(p(change.p_holm), change.p_holm)
 
 
 class Reranked(Retriever[ScorerSettings]):

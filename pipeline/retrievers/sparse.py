@@ -9,48 +9,19 @@ import numpy as np
 
 from pipeline.config import RowSettings, keyed_settings
 from pipeline.core.errors import InputError
-from pipeline.core.json_record import Section, StageRow
 from pipeline.core.progress import Bar
 from pipeline.core.records import Int64, Ragged, Ranking
 from pipeline.models.model import Role
 from pipeline.retrievers.encoding import EncodingRetriever
 from pipeline.retrievers.ranking import open_ranking, save_ranking
 from pipeline.retrievers.rows import RowFormat
+from pipeline.retrievers.sections import Sparsity
 from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, Plan, Stage
 from pipeline.storage import ragged_shards
 from pipeline.storage.artifacts import Artifact, Draft
 from pipeline.storage.vector_shards import shard_name
 
 SCHEMAS = {"passages": 1, "queries": 1, "index": 1, "search": 1}
-
-
-class Sparsity(Section):
-    """How sparse word weights are.
-
-    Attributes:
-        query_words: Mean number of words of a query that have a weight.
-        passage_words: The same of a passage.
-        flops: Expected multiplications for the score of a query and a passage; see
-            `pipeline.search.inverted_index.sparsity`.
-    """
-
-    key = "sparsity"
-
-    query_words: float
-    passage_words: float
-    flops: float
-
-    def stage_notes(self, stages: Mapping[str, StageRow], passages: int) -> list[str]:
-        """How many words have a weight, and what that makes a search compute and an index hold."""
-        each = (self.query_words, self.passage_words, self.flops)
-        of_queries, of_passages, flops = (f"{number:.4g}" for number in each)
-        size = next(
-            (row.bytes for name in ("index", "passages") if (row := stages.get(name)) and row.bytes), 0
-        )
-        return [
-            f"words with a weight: {of_queries} a query, {of_passages} a passage; "
-            f"{flops} multiplications a pair (FLOPS); {size / max(passages, 1):,.0f} bytes a passage"
-        ]
 
 
 class Sparse(EncodingRetriever[RowSettings]):

@@ -17,10 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from pipeline.config import ModelSettings, keyed_settings
-from pipeline.core.display import counted, decimal, rate, rounded, size
-from pipeline.core.json_record import Reported, Section
 from pipeline.core.records import Chunks, Texts
-from pipeline.core.table import Cell, Column, FilledColumn, Table, table_of
 from pipeline.data.collection_files import (
     CHUNK_BOUNDS,
     CHUNK_PLACES,
@@ -31,6 +28,7 @@ from pipeline.data.collection_files import (
 from pipeline.models.model import Role
 from pipeline.retrievers.ranking import COLLECTION
 from pipeline.retrievers.retriever import Retriever
+from pipeline.retrievers.sections import Chunking
 from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, Plan, Stage
 from pipeline.storage.artifacts import Artifact, Draft
 
@@ -43,74 +41,6 @@ Settings = TypeVar("Settings", bound=ModelSettings)
 CHUNKS = "chunks"
 SCHEMAS = {CHUNKS: 1}
 BATCH = 1024  # passages cut at once
-NOTE = (
-    "A size is that of what is searched. Texts that were encoded before are copied, which takes no time. "
-    "Queries per second are those of the search alone."
-)
-
-
-class Chunking(Section):
-    """How passages were cut, and how they were ranked by their chunks; see docs/long-documents.md.
-
-    Attributes:
-        chunks: How many were made of all passages.
-        cut: How many passages were cut in two or more.
-    """
-
-    key = "chunks"
-    heading = "Quality against chunk size"
-    in_comparisons = True
-
-    tokens: int
-    overlap: int
-    boundary: str
-    aggregate: str
-    chunks: int
-    cut: int
-
-    @classmethod
-    def tables(cls, results: Mapping[str, Reported], measure: str) -> list[Table]:
-        """A result a row: the size of chunks, what they cost, and what they bring; of whole passages too."""
-        records = list(results.values())
-        cuts = [record.section(cls) for record in records]
-        counts = [cut.chunks if cut else record.passages for cut, record in zip(cuts, records, strict=True)]
-        sizes = [record.stage("index").bytes or record.stage("passages").bytes for record in records]
-        seconds = [record.stage("passages").seconds for record in records]
-        speeds = [record.stage("search").items_per_second for record in records]
-        means = [record.metrics.get(measure) for record in records]
-        columns: list[FilledColumn] = [
-            (Column("result"), list(results)),
-            (
-                Column("tokens", "right"),
-                [Cell(f"{cut.tokens:,}", cut.tokens) if cut else Cell("whole", None) for cut in cuts],
-            ),
-            (
-                Column("overlap", "right"),
-                [Cell(f"{cut.overlap:,}", cut.overlap) if cut else Cell("", None) for cut in cuts],
-            ),
-            (Column("between"), [f"{cut.boundary}s" if cut else "" for cut in cuts]),
-            (Column("ranked by"), [cut.aggregate if cut else "" for cut in cuts]),
-            (Column("chunks", "right"), [Cell(f"{count:,}", count) for count in counts]),
-            (Column("size", "right"), [Cell(size(count), count) for count in sizes]),
-            (Column("s to encode", "right"), [Cell(decimal(value, 1), value) for value in seconds]),
-            (Column("queries/s", "right"), [Cell(rate(value), value) for value in speeds]),
-            (Column(measure, "right"), [Cell(rounded(mean), mean) for mean in means]),
-        ]
-        return [table_of("chunks of passages", columns, [NOTE], [("tokens", measure)])]
-
-    def speeds(
-        self, encoded: float | None, answered: float | None, passages: int
-    ) -> tuple[float | None, float | None]:
-        """The stages count chunks: passages per second are fewer."""
-        return encoded and encoded * (passages / self.chunks), answered
-
-    def notes(self) -> list[str]:
-        """How passages were cut and ranked."""
-        ranked = {"max": "by its best one", "mean": "by their mean", "first": "by its first one"}
-        return [
-            f"{counted(self.cut, 'passage')} cut at {self.tokens:,} tokens: {counted(self.chunks, 'chunk')} "
-            f"searched, and a passage is ranked {ranked[self.aggregate]}."
-        ]
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,500 @@
+"""What only some kinds of retrievers report: the records of their keys in `metrics.json`, and their tables.
+
+They are apart from the kinds, so that reading and comparing results imports no model, index or search. To add
+one, write its class here and name it in `SECTIONS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
+from typing import Any, Self
+
+from pydantic import Field, model_serializer
+
+from pipeline.core.display import counted, decimal, p, rate, signed, signed_interval, size
+from pipeline.core.json_record import Name, Record, Reported, Section, StageRow
+from pipeline.core.table import Cell, Column, FilledColumn, Table, numbers, table_of
+
+COUNT = "{:,}".format
+SIZE = "bytes a passage"
+
+
+class VectorsCost(Section):
+    """The form in which passages' vectors were searched, and the bytes that one takes in it."""
+
+    key = "vectors"
+    heading = "Quality against size"
+
+    dimension: int
+    precision: str
+    bytes: int
+
+    @classmethod
+    def tables(cls, results: Mapping[str, Reported], measure: str) -> list[Table]:
+        """A result a row: its form, speed and quality; none where all forms have one size."""
+        held = {name: (record, form) for name, record in results.items() if (form := record.section(cls))}
+        records, forms = [record for record, _ in held.values()], [form for _, form in held.values()]
+        if len({form.bytes for form in forms}) < 2:
+            return []
+        columns: list[FilledColumn] = [
+            (Column("result"), list(held)),
+            (Column("form"), [f"{form.dimension} x {form.precision}" for form in forms]),
+            numbers(SIZE, [form.bytes for form in forms], COUNT),
+            numbers("queries/s", [record.stage("search").items_per_second for record in records], rate),
+            numbers(measure, [record.metrics.get(measure) for record in records]),
+        ]
+        notes = [
+            "Bytes are those of one vector in this form; queries per second are those of the search alone."
+        ]
+        return [table_of("forms of vectors", columns, notes, [(SIZE, measure)])]
+
+
+class Chunking(Section):
+    """How passages were cut, and how they were ranked by their chunks; see docs/long-documents.md.
+
+    Attributes:
+        chunks: How many were made of all passages.
+        cut: How many passages were cut in two or more.
+    """
+
+    key = "chunks"
+    heading = "Quality against chunk size"
+    in_comparisons = True
+
+    tokens: int
+    overlap: int
+    boundary: str
+    aggregate: str
+    chunks: int
+    cut: int
+
+    @classmethod
+    def tables(cls, results: Mapping[str, Reported], measure: str) -> list[Table]:
+        """A result a row: the size of chunks, what they cost, and what they bring; of whole passages too."""
+        records = list(results.values())
+        cuts = [record.section(cls) for record in records]
+        counts = [cut.chunks if cut else record.passages for cut, record in zip(cuts, records, strict=True)]
+        sizes = [record.stage("index").bytes or record.stage("passages").bytes for record in records]
+        tokens = [Cell(f"{cut.tokens:,}", cut.tokens) if cut else Cell("whole", None) for cut in cuts]
+        columns: list[FilledColumn] = [
+            (Column("result"), list(results)),
+            (Column("tokens", "right"), tokens),
+            numbers("overlap", [cut.overlap if cut else None for cut in cuts], COUNT),
+            (Column("between"), [f"{cut.boundary}s" if cut else "" for cut in cuts]),
+            (Column("ranked by"), [cut.aggregate if cut else "" for cut in cuts]),
+            numbers("chunks", counts, COUNT),
+            numbers("size", sizes, size),
+            numbers("s to encode", [r.stage("passages").seconds for r in records], "{:,.1f}".format),
+            numbers("queries/s", [record.stage("search").items_per_second for record in records], rate),
+            numbers(measure, [record.metrics.get(measure) for record in records]),
+        ]
+        note = (
+            "A size is that of what is searched. Texts that were encoded before are copied, which takes no "
+            "time. Queries per second are those of the search alone."
+        )
+        return [table_of("chunks of passages", columns, [note], [("tokens", measure)])]
+
+    def speeds(
+        self, encoded: float | None, answered: float | None, passages: int
+    ) -> tuple[float | None, float | None]:
+        """The stages count chunks: passages per second are fewer."""
+        return encoded and encoded * (passages / self.chunks), answered
+
+    def notes(self) -> list[str]:
+        """How passages were cut and ranked."""
+        ranked = {"max": "by its best one", "mean": "by their mean", "first": "by its first one"}
+        return [
+            f"{counted(self.cut, 'passage')} cut at {self.tokens:,} tokens: {counted(self.chunks, 'chunk')} "
+            f"searched, and a passage is ranked {ranked[self.aggregate]}."
+        ]
+
+
+class Change(Record):
+    """Mean of a measure minus its `exact` mean, that of exact search, with the difference's 95% interval.
+
+    The ends of the interval are None where none is shown.
+    """
+
+    exact: float
+    difference: float
+    ci_low: float | None
+    ci_high: float | None
+
+
+class AgainstExact(Section):
+    """What an approximate index loses: its share of the exact top hits by cutoff, and changes by measure."""
+
+    key = "against_exact"
+
+    overlap: dict[str, float]
+    change: dict[str, Change]
+
+
+class Latency(Record):
+    """Milliseconds of single queries: the median and two percentiles."""
+
+    median: float
+    p95: float
+    p99: float
+
+
+SPEED = "queries/s, all threads"
+_COSTS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
+    (SPEED, "queries_per_second", rate),
+    ("queries/s, one thread", "queries_per_second_one_thread", rate),
+    ("ms a query, median", "latency_ms.median", "{:.3g}".format),
+    ("ms a query, 95%", "latency_ms.p95", "{:.3g}".format),
+    ("ms a query, 99%", "latency_ms.p99", "{:.3g}".format),
+    ("seconds to build", "build_seconds", "{:,.2f}".format),
+    ("MB on disk", "disk_bytes", lambda count: f"{count / 1e6:,.1f}"),
+    ("MB in memory", "memory_mb", "{:,.1f}".format),
+)
+"""Title, attribute of `IndexCost`, and format. A GPU lacks some of the values."""
+
+
+class IndexCost(Section):
+    """An approximate index, and what it takes; on a GPU, figures of threads and memory have no meaning.
+
+    Attributes:
+        factory: Its Faiss factory string.
+        parameters: Of the search, such as nprobe.
+        memory_mb: Size in memory, in 10^6 bytes.
+        device: The GPU that it was searched on.
+        queries_per_second: On all threads.
+    """
+
+    key = "index"
+    heading = "Against exact search"
+
+    factory: str
+    parameters: dict[str, int | float]
+    build_seconds: float
+    disk_bytes: int
+    memory_mb: float | None = None
+    device: str | None = None
+    queries_per_second: float
+    queries_per_second_one_thread: float | None = None
+    latency_ms: Latency
+
+    @classmethod
+    def tables(cls, results: Mapping[str, Reported], measure: str) -> list[Table]:
+        """What each index loses against exact search, and what it costs, a result a row."""
+        held = {
+            name: (index, exact)
+            for name, record in results.items()
+            if (index := record.section(cls)) and (exact := record.section(AgainstExact))
+        }
+        indexes, exacts = [index for index, _ in held.values()], [exact for _, exact in held.values()]
+        labels = [
+            " ".join([index.factory, *(f"{name}={value}" for name, value in index.parameters.items())])
+            for index in indexes
+        ]
+        columns: list[FilledColumn] = [(Column("result"), list(held)), (Column("index"), labels)]
+        cutoffs = sorted({cutoff for exact in exacts for cutoff in exact.overlap}, key=int)
+        columns += [numbers(f"overlap@{k}", [exact.overlap.get(k) for exact in exacts]) for k in cutoffs]
+        for name in dict.fromkeys(name for exact in exacts for name in exact.change):
+            changes = [_change(exact.change.get(name)) for exact in exacts]
+            columns.append((Column(f"change of {name}", "right"), changes))
+        columns.append((Column("searched on"), [index.device or "" for index in indexes]))
+        columns += [numbers(title, map(attrgetter(name), indexes), form) for title, name, form in _COSTS]
+        notes = [
+            "Overlap is the share of the top hits of exact search that the index finds. A change is the mean "
+            "minus that of exact search, with its 95% interval.",
+            "Speed is that of the search alone, in the run that computed it.",
+        ]
+        lost = [f"overlap@{k}" for k in cutoffs[:1]]
+        plots = [(SPEED, name) for name in (*lost, f"change of {measure}")]
+        return [table_of("against exact search", columns, notes, plots)] if held else []
+
+
+def _change(change: Change | PairedChange | None) -> Cell:
+    """A difference, and its interval on a second line."""
+    if change is None:
+        return Cell("", None)
+    interval = signed_interval(change.ci_low, change.ci_high)
+    return Cell(f"{signed(change.difference)}\n{interval}".rstrip(), change.difference)
+
+
+class Parity(Section):
+    """A served model beside the one that it is said to be, on a sample of the collection.
+
+    Attributes:
+        backend: What ran the second one, of that `name`.
+        passages: How many of them, and of `queries`, were encoded by both.
+        lowest_cosine: Of the two vectors of a text; `mean_cosine` is the mean.
+        overlap: The share of the second one's top hits that the served one finds, by cutoff.
+        change: By measure; `exact` is the mean of the second one.
+    """
+
+    key = "parity"
+    heading = "Served models"
+
+    backend: str
+    name: str
+    passages: int
+    queries: int
+    lowest_cosine: float
+    mean_cosine: float
+    overlap: dict[str, float]
+    change: dict[str, Change]
+
+    @classmethod
+    def tables(cls, results: Mapping[str, Reported], measure: str) -> list[Table]:
+        """Of each result a measure a row: its mean on the sample by the model here and by the served one."""
+        tables = []
+        for name, record in results.items():
+            if (own := record.section(cls)) is None:
+                continue
+            changes = list(own.change.values())
+            columns: list[FilledColumn] = [
+                (Column("measure"), list(own.change)),
+                numbers("run here", [each.exact for each in changes]),
+                numbers("served", [each.exact + each.difference for each in changes]),
+                numbers("difference", [each.difference for each in changes], signed),
+            ]
+            shares = ", ".join(f"{share:.1%} of the top {cutoff}" for cutoff, share in own.overlap.items())
+            notes = [
+                f"Of {own.passages:,} passages, ranked for {counted(own.queries, 'query', 'queries')}: "
+                f"vectors of the server beside those of {own.name}, run here by {own.backend}.",
+                f"The cosine of a text's two vectors is {own.lowest_cosine:.6f} at the lowest and "
+                f"{own.mean_cosine:.6f} in the mean. Hits in common: {shares}.",
+            ]
+            tables.append(table_of(f"{name}: is what is served what was trained?", columns, notes))
+        return tables
+
+
+class Sparsity(Section):
+    """How sparse word weights are.
+
+    Attributes:
+        query_words: Mean number of words of a query that have a weight.
+        passage_words: The same of a passage.
+        flops: Expected multiplications for the score of a query and a passage; see
+            `pipeline.search.inverted_index.sparsity`.
+    """
+
+    key = "sparsity"
+
+    query_words: float
+    passage_words: float
+    flops: float
+
+    def stage_notes(self, stages: Mapping[str, StageRow], passages: int) -> list[str]:
+        """How many words have a weight, and what that makes a search compute and an index hold."""
+        sizes = [stages[name].bytes or 0 for name in ("index", "passages") if name in stages]
+        size_of_one = next(filter(None, sizes), 0) / max(passages, 1)
+        return [
+            f"words with a weight: {self.query_words:.4g} a query, {self.passage_words:.4g} a passage; "
+            f"{self.flops:.4g} multiplications a pair (FLOPS); {size_of_one:,.0f} bytes a passage"
+        ]
+
+
+class PairedChange(Record):
+    """What became of a measure, query by query; see `pipeline.metrics.paired.changes`."""
+
+    before: float
+    difference: float
+    ci_low: float | None
+    ci_high: float | None
+    p_ttest: float
+    p_randomization: float
+    p_holm: float
+    wins: int
+    ties: int
+    losses: int
+
+
+class FirstStage(Section):
+    """What a ranking was before it was reranked: the mean of each measure, and what became of it."""
+
+    key = "first_stage"
+
+    metrics: dict[str, float]
+    change: dict[str, PairedChange] = Field({})
+
+
+class AtDepth(Record):
+    """The mean of each measure if so many passages of each query are reranked."""
+
+    depth: int
+    metrics: dict[str, float]
+
+
+class Reranking(Section):
+    """What a reranker could bring, what it brings by depth, and what it takes.
+
+    Attributes:
+        depth: Passages of each query that are scored.
+        ceiling: The mean of each measure if these were ordered by their judgments.
+        by_depth: Measures at lesser depths, ascending, and at `depth`.
+        pairs: Pairs of a query and a passage that the ranking needs.
+        pairs_per_second: None where no pair was left to score; so is `seconds_per_query`.
+    """
+
+    key = "reranking"
+    heading = "Made of other rankings"
+
+    depth: int
+    ceiling: dict[str, float]
+    by_depth: tuple[AtDepth, ...]
+    pairs: int | None = None
+    pairs_per_second: float | None = None
+    seconds_per_query: float | None = None
+
+    @classmethod
+    def tables(cls, results: Mapping[str, Reported], measure: str) -> list[Table]:
+        """Of each result the measures before and after reranking, and by depth."""
+        tables = []
+        for name, record in results.items():
+            first, reranking = record.section(FirstStage), record.section(cls)
+            if first and reranking:
+                tables += [reranking._before_and_after(name, record, first)]
+                tables += [reranking._by_depth(name, record, first)]
+        return tables
+
+    def speeds(
+        self, encoded: float | None, answered: float | None, passages: int
+    ) -> tuple[float | None, float | None]:
+        """A query is reranked after its search; its speed is unknown where no pair was left to score."""
+        if answered is None or self.seconds_per_query is None:
+            return encoded, None
+        return encoded, 1 / (1 / answered + self.seconds_per_query)
+
+    def _before_and_after(self, name: str, record: Reported, first: FirstStage) -> Table:
+        """A measure a row: its mean before and after reranking, the difference, and the ceiling."""
+        measures = list(record.metrics)
+        changes = [first.change.get(measure) for measure in measures]
+        columns: list[FilledColumn] = [
+            (Column("measure"), measures),
+            numbers("first stage", map(first.metrics.get, measures)),
+            numbers("reranked", map(record.metrics.get, measures)),
+            (Column("difference", "right"), list(map(_change, changes))),
+            numbers("p, Holm", [change.p_holm if change else None for change in changes], p),
+            numbers("ceiling", map(self.ceiling.get, measures)),
+        ]
+        notes = [
+            "The first stage is the ranking that was reranked. The ceiling is what a reranker would reach "
+            f"that ordered the best {self.depth:,} by their judgments.",
+            "p is of the paired t-test over queries, by Holm's correction for all measures here.",
+        ]
+        return table_of(f"{name}: before and after reranking", columns, notes)
+
+    def _by_depth(self, name: str, record: Reported, first: FirstStage) -> Table:
+        """A depth a row: every measure, if so many passages of each query are reranked."""
+        means = [first.metrics, *(at.metrics for at in self.by_depth)]
+        columns = [
+            numbers("depth", [0, *(at.depth for at in self.by_depth)], COUNT),
+            *(numbers(measure, [each.get(measure) for each in means]) for measure in record.metrics),
+        ]
+        notes = []
+        if self.pairs_per_second is not None and self.seconds_per_query is not None:
+            speed, seconds = rate(self.pairs_per_second), decimal(self.seconds_per_query, 3)
+            notes = [f"{speed} pairs scored per second, {seconds} seconds a query."]
+        return table_of(f"{name}: measures by depth of reranking", columns, notes)
+
+
+class Fold(Record):
+    """Some queries of a cross-validation, and the weights that were tuned without them."""
+
+    queries: int
+    weights: tuple[float, ...]
+
+
+class TunedWeights(Record):
+    """Weights tuned for a measure by cross-validation over queries."""
+
+    measure: str
+    folds: tuple[Fold, ...]
+
+
+class FusionFacts(Section):
+    """How rankings were joined; `weights` are those of all queries, `tuned` those of each fold."""
+
+    key = "fusion"
+
+    method: str
+    normalize: str | None = None
+    weights: tuple[float, ...] | None = None
+    tuned: TunedWeights | None = None
+
+    def sentences(self) -> list[str]:
+        """The method and the weights of a fusion, a sentence each."""
+        raw = self.normalize in (None, "none")
+        method = self.method if raw else f"{self.method}, scores normalized by {self.normalize}"
+        if self.tuned is None:
+            return [f"Joined by {method}; weights {_listed(self.weights or ())}."]
+        folds = self.tuned.folds
+        chosen = "; ".join(f"{_listed(fold.weights)} for {fold.queries} queries" for fold in folds)
+        return [
+            f"Joined by {method}.",
+            f"Weights tuned for {self.tuned.measure} by cross-validation in {len(folds)} folds: every query "
+            f"is scored by weights that have not seen it. They are {chosen}.",
+        ]
+
+
+def _listed(weights: Sequence[float]) -> str:
+    return ", ".join(f"{weight:g}" for weight in weights)
+
+
+class PartOfFusion(Record):
+    """One of the retrievers that were joined: its name, the mean of each measure, and its stages."""
+
+    name: Name
+    metrics: dict[str, float]
+    stages: tuple[StageRow, ...] = ()
+
+
+class Parts(Section):
+    """The retrievers that were joined; in JSON a list."""
+
+    key = "of"
+    heading = "Made of other rankings"
+
+    parts: tuple[PartOfFusion, ...]
+
+    @classmethod
+    def read(cls, given: Any) -> Self:
+        """The section of a list."""
+        return super().read(given if isinstance(given, cls) else {"parts": given})
+
+    @classmethod
+    def tables(cls, results: Mapping[str, Reported], measure: str) -> list[Table]:
+        """Of each result a part of the fusion a row, with every measure, and the joined ranking last."""
+        tables = []
+        for name, record in results.items():
+            if (own := record.section(cls)) is None:
+                continue
+            reranked, fusion = record.section(FirstStage), record.section(FusionFacts)
+            labels = [f"{n}: {part.name}" for n, part in enumerate(own.parts, start=1)]
+            means = [*(part.metrics for part in own.parts), reranked.metrics if reranked else record.metrics]
+            columns: list[FilledColumn] = [
+                (Column("ranking"), [*labels, "joined"]),
+                *(numbers(each, [mean.get(each) for mean in means]) for each in record.metrics),
+            ]
+            title = f"{name}: the rankings that were joined"
+            tables.append(table_of(title, columns, fusion.sentences() if fusion else []))
+        return tables
+
+    @model_serializer
+    def _unwrap(self) -> list[dict[str, Any]]:
+        return [part.model_dump(mode="json", exclude_unset=True) for part in self.parts]
+
+    @property
+    def stages_of_parts(self) -> tuple[StageRow, ...]:
+        """Those of each part, each with the part's number before its name."""
+        return tuple(
+            row.model_copy(update={"stage": f"{number}/{row.stage}"})
+            for number, part in enumerate(self.parts, start=1)
+            for row in part.stages
+        )
+
+
+SECTIONS: dict[str, type[Section]] = {
+    kind.key: kind
+    for kind in (
+        VectorsCost, Chunking, IndexCost, AgainstExact, Parity, Sparsity, FirstStage, Reranking, Parts,
+        FusionFacts,
+    )
+}  # fmt: skip
+"""By key, in the order in which their tables are shown."""
