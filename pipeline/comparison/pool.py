@@ -169,12 +169,6 @@ def _collection(results: Sequence[SavedResult]) -> Collection:
             allowed="results whose collection is in the cache",
             fix="run its config again, from the same folder; nothing else is computed again",
         )
-    if found.answers is not None:
-        raise InputError(
-            f"the passages of {names[0]} are judged by the answers that they contain",
-            allowed="results of a collection with judgments",
-            fix="nothing is missing: every passage that a measure looks at is judged",
-        )
     return found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import field_validator, model_validator
 
@@ -30,9 +30,6 @@ class ChunkSettings(Section):
 
 class DataSettings(Section):
     """Where the collection comes from, and which part of it is used."""
-
-    has_answers: ClassVar[bool] = False
-    """Whether passages are judged by the answers that they contain, in place of judgments."""
 
     source: str = setting(..., "layout of the collection", shapes="data", keyed=False)
     queries: int | None = setting(None, "keep the first N queries; null is all", shapes="data", ge=1)
@@ -200,20 +197,6 @@ class BrightSettings(LocatedSettings):
     )
 
 
-class MkqaSettings(LocatedSettings):
-    """One language of MKQA."""
-
-    has_answers: ClassVar[bool] = True
-    source: Literal["mkqa"] = DataSettings.narrowed("source", "mkqa")
-    path: PathOrId = LocatedSettings.narrowed("path", "Shitao/bge-m3-data")
-    revision: str | None = setting(None, "branch, tag or commit of the questions", shapes="data", keyed=False)
-    corpus_path: PathOrId = setting(
-        "BeIR/nq", "the repository or folder of the passages", shapes="data", keyed=False
-    )
-    corpus_revision: str | None = setting(None, "branch, tag or commit of it", shapes="data", keyed=False)
-    language: str = setting(..., "such as de or zh_cn", shapes="data", keyed=False)
-
-
 SOURCES = Kinds(
     DataSettings,
     "source",
@@ -227,7 +210,6 @@ SOURCES = Kinds(
         "air-bench": AirBenchSettings,
         "belebele": BelebeleSettings,
         "bright": BrightSettings,
-        "mkqa": MkqaSettings,
     },
 )
 """The sources of one collection."""

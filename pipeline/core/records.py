@@ -70,8 +70,6 @@ class Collection:
         missing_ids: Arrow string column [m], ids of the judged passages that the corpus lacks.
         qrels: The judgments. Passage row `len(passages) + i` is that of `missing_ids[i]`.
         facts: What loading recorded: counts, titles, what was dropped and why.
-        answers: Arrow column of lists of strings [queries], where passages are judged by the answers that
-            they contain (`pipeline.metrics.answers`); then `qrels` is empty. None for other collections.
     """
 
     passages: Texts
@@ -79,7 +77,6 @@ class Collection:
     missing_ids: pa.ChunkedArray
     qrels: Qrels
     facts: JsonObject
-    answers: pa.ChunkedArray | None = None
 
 
 @dataclass(frozen=True)

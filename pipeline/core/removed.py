@@ -17,6 +17,12 @@ SETTINGS: tuple[tuple[str, Any, str], ...] = (
     ("rerank.precision", "int16", "set it to fp32, which openvino computes as fast"),
     ("data.source", "miracl", "name the suite miracl, or take source beir with path mteb/MIRACLRetrieval"),
     ("data.source", "mldr", "name the suite mldr, or take source beir with path mteb/MultiLongDocRetrieval"),
+    ("data.source", "mkqa", "belebele asks in one language for passages in another"),
+    (
+        "data.suite",
+        "mkqa",
+        "mteb-multilingual has collections with queries and passages in two languages",
+    ),
     ("engine.carbon_intensity", ANY, "energy and carbon are not reported: remove it"),
 )
 """The path of each removed setting, the value that is refused, and what to do."""

@@ -3,8 +3,7 @@
 `corpus.arrow` and `queries.arrow` hold the columns `id` and `text` in record batches of `BATCH_ROWS`;
 `datasets.Dataset.from_file` opens them too. `missing.arrow` has the same form, and the ids of the judged
 passages that the corpus lacks. `qrels.npy` is int64 [3, j]: query row, passage row, grade; the rows of
-missing passages follow those of the corpus. Where passages are judged by answers, `answers.arrow` has the
-answers of each query, lists of strings, and there are no judgments.
+missing passages follow those of the corpus.
 Arrow pads its buffers by how a batch was made, so equal collections have equal content hashes
 (`TextsHash`), but not always equal file bytes.
 """
@@ -12,7 +11,6 @@ Arrow pads its buffers by how a batch was made, so equal collections have equal 
 from __future__ import annotations
 
 import hashlib
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 CORPUS, QUERIES, MISSING, QRELS = "corpus.arrow", "queries.arrow", "missing.arrow", "qrels.npy"
-ANSWERS = "answers.arrow"
 CHUNK_TEXTS, CHUNK_PLACES, CHUNK_BOUNDS = "chunks.arrow", "places.npy", "bounds.npy"
 
 
@@ -113,23 +110,12 @@ def write_qrels(path: Path, qrels: Qrels) -> str:
     return hashlib.sha256(table.tobytes()).hexdigest()
 
 
-def write_answers(path: Path, answers: pa.ListArray) -> str:
-    """Write lists of strings, and return a SHA-256 of them."""
-    import pyarrow as pa
-
-    table = pa.table({"answers": answers})
-    with pa.ipc.new_stream(str(path), table.schema) as stream:
-        stream.write_table(table)
-    return hashlib.sha256(json.dumps(answers.to_pylist()).encode()).hexdigest()
-
-
 def open_collection(artifact: Artifact) -> Collection:
     """The collection of a data artifact, memory-mapped."""
     passages, queries = open_texts(artifact.path(CORPUS)), open_texts(artifact.path(QUERIES))
     missing = open_texts(artifact.path(MISSING)).ids
     qrels = open_qrels(artifact, len(queries), len(passages) + len(missing))
-    answers = open_table(artifact.path(ANSWERS)).column("answers") if ANSWERS in artifact.files else None
-    return Collection(passages, queries, missing, qrels, artifact.facts, answers)
+    return Collection(passages, queries, missing, qrels, artifact.facts)
 
 
 def open_chunks(artifact: Artifact) -> Chunks:

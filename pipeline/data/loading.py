@@ -2,8 +2,7 @@
 
 The rules, for every source:
 
-* Queries are those with at least one judgment, of whatever grade, in their own order; then the first N. Where
-  passages are judged by answers, they are those with answers.
+* Queries are those with at least one judgment, of whatever grade, in their own order; then the first N.
 * A slice of N passages keeps all that are judged for these queries; see `pipeline.data.selection`.
 * Judgments of queries that the collection does not have are dropped and counted: without a text, a query
   cannot be run.
@@ -25,14 +24,12 @@ from pipeline.core.errors import InputError
 from pipeline.core.progress import Progress, silent
 from pipeline.core.records import BoolArray, Qrels
 from pipeline.data.collection_files import (
-    ANSWERS,
     CORPUS,
     MISSING,
     QRELS,
     QUERIES,
     TextsWriter,
     blank,
-    write_answers,
     write_qrels,
 )
 from pipeline.data.selection import SelectedQueries, WrittenCorpus, select_queries, write_corpus
@@ -96,15 +93,12 @@ def load(config: DataSettings, draft: Draft, progress: Progress = silent) -> dic
         progress: Shows how much of the corpus is read.
 
     Returns:
-        Facts, as plain JSON: counts of `passages`, `queries`, `judgments` (and `answers`, where passages are
-        judged by these), `titles` (passages with one),
+        Facts, as plain JSON: counts of `passages`, `queries`, `judgments`, `titles` (passages with one),
         `empty_texts`, `empty_queries`; `missing` (how the judged passages that the corpus lacks are handled,
         how many there are, their judgments, those of at least grade 1, and how many judged queries have no
         text); `dropped` and `outside_slice` (name -> count); `content` (SHA-256 of `passages`, `queries`,
         `missing` and `qrels`, the same for the same data from any source).
     """
-    import pyarrow as pa
-
     source = open_source(config)
     judgments = source.judgments()
     queries = select_queries(source, judgments, config.queries)
@@ -121,16 +115,14 @@ def load(config: DataSettings, draft: Draft, progress: Progress = silent) -> dic
     kept = of_kept_query & ~lacking if config.missing_passages == "drop" else of_kept_query
     missing = _add_missing(judgments, kept & lacking, corpus)
     qrels = _resolve(queries, judgments, corpus, kept)
-    answers = None if judgments.answers is None else judgments.answers.take(pa.array(queries.numbers))
     return {
         "passages": corpus.kept,
         "queries": len(queries.table),
         "judgments": len(qrels.grades),
-        **({} if answers is None else {"answers": len(answers.flatten())}),
         "titles": corpus.titles,
         "empty_texts": corpus.empty,
         "empty_queries": blank(queries.table.column("text")),
-        "content": {"passages": corpus.content, **_write(draft, queries.table, missing, qrels, answers)},
+        "content": {"passages": corpus.content, **_write(draft, queries.table, missing, qrels)},
         "missing": {
             "handling": config.missing_passages,
             "passages": len(np.unique(judgments.passages[lacking])),
@@ -181,10 +173,8 @@ def _resolve(
     return Qrels(queries[order], passages[order], judgments.grades[kept][order])
 
 
-def _write(
-    draft: Draft, queries: pa.Table, missing: pa.Array, qrels: Qrels, answers: pa.ListArray | None
-) -> dict[str, str]:
-    """Write queries, ids of missing passages, judgments and answers; return the content hash of each."""
+def _write(draft: Draft, queries: pa.Table, missing: pa.Array, qrels: Qrels) -> dict[str, str]:
+    """Write queries, ids of missing passages, and judgments; return the content hash of each."""
     import pyarrow as pa
 
     with draft.file(QUERIES) as path, TextsWriter(path) as writer:
@@ -194,11 +184,7 @@ def _write(
         missing_writer.write(missing, pa.repeat("", len(missing)))
     with draft.file(QRELS) as path:
         qrels_hash = write_qrels(path, qrels)
-    content = {"queries": writer.content(), "missing": missing_writer.content(), "qrels": qrels_hash}
-    if answers is not None:
-        with draft.file(ANSWERS) as path:
-            content["answers"] = write_answers(path, answers)
-    return content
+    return {"queries": writer.content(), "missing": missing_writer.content(), "qrels": qrels_hash}
 
 
 def _lacking(judgments: Judgments, lacking: BoolArray) -> InputError:

@@ -59,8 +59,6 @@ class Judgments(Located):
         origin, unit, numbers: See `Located`.
         repeated: How many identical judgments were merged.
         outside: How many more a slice of the corpus leaves out, where the source itself makes that slice.
-        answers: Arrow lists of strings [queries], where passages are judged by the answers that they contain,
-            and nothing else is judged; None where passages are judged.
     """
 
     query_ids: pa.Array
@@ -73,15 +71,6 @@ class Judgments(Located):
     numbers: Int64
     repeated: int = 0
     outside: int = 0
-    answers: pa.ListArray | None = None
-
-
-def judgments_by_answers(queries: pa.Array, answers: pa.ListArray, origin: str) -> Judgments:
-    """Judgments by answers: a query's id and its answers, Arrow arrays of equal length."""
-    import pyarrow as pa
-
-    none = np.zeros(0, np.int32), pa.array([], pa.string()), np.zeros(0, np.int32), np.zeros(0, np.int64)
-    return Judgments(queries, *none, origin, "", np.zeros(0, np.int64), answers=answers)
 
 
 def make_judgments(

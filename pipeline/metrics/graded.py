@@ -120,11 +120,8 @@ class Definition:
         compute: (judged, cutoffs int64 [c] ascending, **params) -> float64 [queries, c].
         params: Names of the parameters of `compute`; `names.PARAMETERS` has their values.
         cutoff: Whether the name takes a cutoff.
-        complete: Whether it compares with all judged documents, and so needs judgments of those that were
-            not retrieved.
     """
 
     compute: Callable[..., Float64]
     params: tuple[str, ...] = ("rel",)
     cutoff: Cutoff = Cutoff.REQUIRED
-    complete: bool = False

@@ -175,17 +175,17 @@ def _still_reading(cells: Graded) -> Float64:
 
 MEASURES: dict[str, Definition] = {
     "precision": Definition(precision),
-    "recall": Definition(recall, ("cap", "rel"), complete=True),
+    "recall": Definition(recall, ("cap", "rel")),
     "mrr": Definition(mrr, cutoff=Cutoff.OPTIONAL),
-    "map": Definition(average_precision, ("norm", "rel"), Cutoff.OPTIONAL, complete=True),
+    "map": Definition(average_precision, ("norm", "rel"), Cutoff.OPTIONAL),
     "success": Definition(success),
-    "r_precision": Definition(r_precision, cutoff=Cutoff.NONE, complete=True),
+    "r_precision": Definition(r_precision, cutoff=Cutoff.NONE),
     "judged": Definition(judged_share, ()),
-    "bpref": Definition(bpref, cutoff=Cutoff.NONE, complete=True),
-    "infap": Definition(infap, cutoff=Cutoff.NONE, complete=True),
+    "bpref": Definition(bpref, cutoff=Cutoff.NONE),
+    "infap": Definition(infap, cutoff=Cutoff.NONE),
     "cg": Definition(cg, ("gain",)),
     "dcg": Definition(dcg, ("gain",)),
-    "ndcg": Definition(ndcg, ("gain", "ideal"), complete=True),
+    "ndcg": Definition(ndcg, ("gain", "ideal")),
     "rbp": Definition(rbp, ("p", "rel"), Cutoff.OPTIONAL),
     "err": Definition(err, ()),
 }

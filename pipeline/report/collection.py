@@ -56,7 +56,6 @@ def _counts(name: str, description: Mapping[str, Any]) -> Table:
         "queries": "judged queries",
         "empty_queries": "empty queries",
         "judgments": "judgments",
-        "answers": "answers, by which retrieved passages are judged",
     }
     rows = [(label, f"{description[key]:,}") for key, label in labels.items() if key in description]
     missing = description["missing"]

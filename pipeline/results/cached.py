@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from pipeline.core.records import Chunks, Collection, Float32, Int64
 from pipeline.data import open_collection
-from pipeline.data.collection_files import open_chunks, open_qrels
+from pipeline.data.collection_files import open_chunks
 from pipeline.results.records import Manifest
 from pipeline.storage import vector_shards
 from pipeline.storage.artifacts import Artifact, Recipe
@@ -18,19 +18,9 @@ from pipeline.storage.store import Store
 
 
 def find_collection(manifest: Manifest) -> Collection | None:
-    """The collection of a result, or None if it is no longer in the cache that the config names.
-
-    Where passages are judged by answers, its judgments are those of the result's own ranking.
-    """
+    """The collection of a result, or None if it is no longer in the cache that the config names."""
     artifact = next(_find(manifest, "data"), None)
-    collection = open_collection(artifact) if artifact else None
-    if collection is None or collection.answers is None:
-        return collection
-    scores = next(_find(manifest, "evaluate"), None)
-    if scores is None:
-        return None
-    qrels = open_qrels(scores, len(collection.queries), len(collection.passages))
-    return replace(collection, qrels=qrels)
+    return open_collection(artifact) if artifact else None
 
 
 def find_query_vectors(manifest: Manifest) -> Float32 | None:

@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import Any, cast
 
 from pipeline.config import FuseConfig, keyed_settings
-from pipeline.core.errors import InputError
 from pipeline.core.order import descending_id_rank
 from pipeline.core.records import Collection, Ranking
 from pipeline.engines import Engine
@@ -131,12 +130,6 @@ class Fused(Retriever[FuseConfig]):
             return None
         (measure,) = parse_measures([self.settings.tune])
         check_cutoff(measure, "fuse.tune", self.config.search.top_k)
-        if self.config.data.has_answers:
-            raise InputError(
-                "fuse.tune: the passages of this collection are judged by answers, each ranking for itself",
-                allowed="fuse.tune with a collection of judged passages",
-                fix="leave it out, or tune on another collection and set fuse.weights",
-            )
         return measure
 
     def _fuse(self, inputs: Inputs, draft: Draft, context: Context) -> Facts:

@@ -10,7 +10,7 @@ import numpy as np
 
 from pipeline.config import SearchConfig
 from pipeline.core.errors import InputError
-from pipeline.core.records import Collection, Float64, Int64, Qrels, Ranking
+from pipeline.core.records import Collection, Float64, Int64, Ranking
 from pipeline.metrics.names import Measure
 from pipeline.retrievers.stage import Facts
 from pipeline.storage.artifacts import Artifact, Draft
@@ -64,8 +64,6 @@ class Judge:
         collection: The passages, queries and judgments.
         measures: Those of the config.
         queries: int64 [judged queries], the rows of the queries that are scored.
-        judgments: The judgments that a ranking is scored by, down to some rank; None is the deepest that the
-            measures look at.
         counted: A ranking without the passages that `data.ignored` names.
         score: The measures of a ranking, float64 [judged queries, measures].
     """
@@ -73,7 +71,6 @@ class Judge:
     collection: Collection
     measures: Sequence[Measure]
     queries: Int64
-    judgments: Callable[[Ranking, int | None], Qrels]
     counted: Callable[[Ranking], Ranking]
     score: Callable[[Ranking], Float64]
 

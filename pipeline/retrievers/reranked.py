@@ -165,7 +165,7 @@ def assess_reranking(depth: int, judge: Judge, rankings: Sequence[Ranking]) -> d
     first, reranked = rankings
     id_rank = descending_id_rank(judge.collection.passages.ids)
     before, after = judge.score(first), judge.score(reranked)
-    ideal = judge.score(reranking.order_ideally(first, judge.judgments(first, depth), depth, id_rank))
+    ideal = judge.score(reranking.order_ideally(first, judge.collection.qrels, depth, id_rank))
     scores = reranking.scores_in_first_order(first, reranked, depth)
     by_depth = []
     for less in DEPTHS:

@@ -11,10 +11,8 @@ import numpy as np
 
 from pipeline import data
 from pipeline.config import Config, keyed_settings
-from pipeline.core.records import Collection, Float64, Qrels, Ranking
+from pipeline.core.records import Collection, Float64, Ranking
 from pipeline.data import Identity
-from pipeline.data.collection_files import QRELS, write_qrels
-from pipeline.metrics import answers
 from pipeline.metrics.names import Measure, parse_measures
 from pipeline.retrievers.ranking import COLLECTION, Assessment, Judge, check_cutoff
 from pipeline.retrievers.stage import Context, Facts, Inputs, Plan, Stage
@@ -56,10 +54,8 @@ def collection_stage(config: Config, identity: Identity) -> Stage:
 
 
 def measures_of(config: Config) -> list[Measure]:
-    """The measures to compute; a cutoff above `search.top_k` is refused, and what answers cannot judge."""
+    """The measures to compute; a cutoff above `search.top_k` is refused."""
     measures = parse_measures(config.evaluate.measures)
-    if config.data.has_answers:
-        answers.check_measures(measures)
     for measure in measures:
         check_cutoff(measure, "evaluate.measures", config.search.top_k)
     return measures
@@ -97,23 +93,16 @@ def _judge(config: Config, collection: Collection, measures: list[Measure]) -> J
 
     ignored = {config.data.ignored} | ({"identical_ids"} if config.evaluate.ignore_identical_ids else set())
     n_queries = len(collection.queries)
-    judged = np.arange(n_queries)
-    if collection.answers is None:  # all as well, unless judgments of missing passages are dropped
-        judged = np.unique(collection.qrels.queries)
-
-    def judgments(ranking: Ranking, depth: int | None) -> Qrels:
-        if collection.answers is None:
-            return collection.qrels
-        return answers.judge_by_answers(collection, ranking, depth or answers.depth_of(measures))
+    judged = np.unique(collection.qrels.queries)  # all, unless judgments of missing passages are dropped
 
     def counted(ranking: Ranking) -> Ranking:
         return evaluation.drop_ignored(ranking, collection, ignored)
 
     def score(ranking: Ranking) -> Float64:
         kept = counted(ranking)
-        return scoring.compute_measures(kept, judgments(kept, None), n_queries, measures)[judged]
+        return scoring.compute_measures(kept, collection.qrels, n_queries, measures)[judged]
 
-    return Judge(collection, measures, judged, judgments, counted, score)
+    return Judge(collection, measures, judged, counted, score)
 
 
 def _evaluate(
@@ -131,16 +120,13 @@ def _evaluate(
     collection: Collection = inputs[COLLECTION]
     judge = _judge(config, collection, measures)
     queries, judged, scored = collection.queries, judge.queries, judge.counted(inputs[ranking])
-    qrels = judge.judgments(scored, None)
+    qrels = collection.qrels
     values = scoring.compute_measures(scored, qrels, len(queries), measures)[judged]
     shares = scoring.judged_shares(scored, qrels, len(queries), measures)
     table = io.StringIO(newline="")
     evaluation.write_per_query(table, queries.ids.take(from_numpy(judged)).to_pylist(), measures, values)
     with draft.file("per_query.csv") as path:
         path.write_bytes(table.getvalue().encode())
-    if collection.answers is not None:
-        with draft.file(QRELS) as path:
-            write_qrels(path, qrels)
     context.meter.count(len(judged))
     names = [str(measure) for measure in measures]
     facts: dict[str, Any] = {

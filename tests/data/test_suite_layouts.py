@@ -6,7 +6,6 @@ import gzip
 import json
 import subprocess
 import sys
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -45,8 +44,6 @@ for name, settings in json.load(sys.stdin).items():
             for query, passage, grade in zip(found.qrels.queries, found.qrels.passages, found.qrels.grades)
         ),
     }
-    if found.answers is not None:
-        made[name]["answers"] = found.answers.to_pylist()
 print(json.dumps(made))
 """
 PASSAGES = {"p1": "about owls", "p2": "about rain", "p3": "about tea"}
@@ -174,34 +171,6 @@ def air_bench(folder: Path) -> tuple[dict[str, Path], dict[str, Any], dict[str, 
     return repos, data, WHOLE
 
 
-def mkqa(folder: Path) -> tuple[dict[str, Path], dict[str, Any], dict[str, Any]]:
-    """`Shitao/bge-m3-data` and `BeIR/nq`: questions with answers in an archive, passages in plain letters."""
-    texts, questions = folder / "nq", folder / "questions"
-    write_parquet(
-        texts / "corpus/corpus-0.parquet",
-        _id=["p1", "p2"],
-        title=["Owl\u2019s", ""],
-        text=["EULE\u2014a bird\u2026 \u00ab1\u00bb\u00ad", "wait\u2033 . . . \x0b\x07or\u2215and"],
-    )
-    write_parquet(texts / "queries/queries-0.parquet", _id=["x"], title=[""], text=["another"])
-    questions.mkdir(parents=True)
-    with zipfile.ZipFile(questions / "MKQA_test-data.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-        for language in ("de", "no"):
-            records = [
-                {"id": 7, "question": f"welcher Vogel? {language}", "answers": ["Eule", "Kauz"]},
-                {"id": 8, "question": "wann?", "answers": ["1"]},
-            ]
-            archive.writestr(f"{language}.jsonl", "".join(json.dumps(each) + "\n" for each in records))
-    found = {
-        "passages": {"p1": "owl's eule-a bird... \u00ab1\u00bb", "p2": "wait'' ...  or/and"},
-        "queries": {"7": "welcher Vogel? de", "8": "wann?"},
-        "qrels": [],
-        "answers": [["Eule", "Kauz"], ["1"]],
-    }
-    repos = {"BeIR/nq": texts, "Shitao/bge-m3-data": questions}
-    return repos, {"source": "mkqa", "language": "de"}, found
-
-
 def belebele(folder: Path) -> tuple[dict[str, Path], dict[str, Any], dict[str, Any]]:
     """`mteb/belebele`: Swahili questions, of which one comes twice, and English passages by their links."""
     links = ["b", "a", "b", "a"]
@@ -224,7 +193,7 @@ def belebele(folder: Path) -> tuple[dict[str, Path], dict[str, Any], dict[str, A
     }, found  # fmt: skip
 
 
-LAYOUTS: list[Layout] = [subsets, nano, bright, bright_long, air_bench, mkqa, belebele]
+LAYOUTS: list[Layout] = [subsets, nano, bright, bright_long, air_bench, belebele]
 
 
 def test_each_layout_is_read_from_the_hub(hub_server: Any, tmp_path: Path) -> None:
@@ -248,15 +217,13 @@ def test_each_layout_is_read_from_the_hub(hub_server: Any, tmp_path: Path) -> No
     assert not [path for path in fetched if path.startswith(others)]
 
 
-@pytest.mark.parametrize("write", [bright, air_bench, mkqa, belebele])
+@pytest.mark.parametrize("write", [bright, air_bench, belebele])
 def test_a_local_copy_gives_the_same(
     write: Layout, tmp_path: Path, loaded: Callable[[DataSettings], Any]
 ) -> None:
     repos, data, expected = write(tmp_path)
     folders = list(repos.values())
-    if write is mkqa:
-        data |= {"corpus_path": str(folders[0]), "path": str(folders[1])}
-    elif write is air_bench:  # the judgments are in a folder beside the texts
+    if write is air_bench:  # the judgments are in a folder beside the texts
         folders[1].rename(tmp_path / "qrels-texts-dev")
         data["path"] = str(folders[0])
     else:

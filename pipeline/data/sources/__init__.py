@@ -49,7 +49,6 @@ OPENERS: dict[str, Callable[[Any], Source]] = {
     "air-bench": layouts.open_air_bench,
     "belebele": layouts.open_belebele,
     "bright": layouts.open_bright,
-    "mkqa": layouts.open_layout,
 }
 """What opens the settings of each source, by its name."""
 

@@ -18,13 +18,12 @@ from pipeline.config.data import (
     BeirSettings,
     BelebeleSettings,
     BrightSettings,
-    LocatedSettings,
 )
 from pipeline.core.errors import InputError
 from pipeline.data.sources.folders import FolderSource, open_folder
 from pipeline.data.sources.repos import Part, Place, Repo, RepoSource
 from pipeline.formats import tables
-from pipeline.formats.judgments import Judgments, judgments_by_answers, make_judgments, read_qrels
+from pipeline.formats.judgments import Judgments, make_judgments, read_qrels
 from pipeline.formats.texts import Batch
 
 if TYPE_CHECKING:
@@ -34,29 +33,12 @@ Texts = Callable[[Part], Iterator[Batch]]
 Judge = Callable[[RepoSource], Judgments]
 Change = Callable[["pa.Array"], "pa.Array"]
 
-CONTROLS = "".join(map(chr, (*range(1, 9), 14, 15, *range(17, 28), 0xAD)))  # and the soft hyphen
-REWRITTEN = {
-    "": CONTROLS,
-    " ": "\v\f\x85",
-    "-": "\u2010\u2011\u2012\u2013\u2014\u2015\u2043\u2212\u207b\uff0d",
-    "/": "\u2044\u2215",
-    '"': "\u201c\u201d\u201e\u201f",
-    "'": "\u2018\u2019\u201a\u201b\u055a\ua78b\ua78c\uff07`\u00b4\u2032\u2035",
-    "''": "\u2033\u2036",
-    "'''": "\u2034\u2037",
-    "''''": "\u2057",
-    "...": "\u2026",
-}
-"""What FlagEmbedding's copy of Natural Questions has in place of each of some characters."""
-PLAIN = str.maketrans({each: plain for plain, characters in REWRITTEN.items() for each in characters})
-
 
 def texts_of(
     *ids: str,
     text: str = "text",
     title: str | None = None,
     rename: Change | None = None,
-    rewrite: Change | None = None,
 ) -> Texts:
     """A reader of the rows of tables.
 
@@ -65,7 +47,6 @@ def texts_of(
         text: The column of texts.
         title: The column of titles, which a table may lack.
         rename: Gets the ids and returns those of the collection.
-        rewrite: Gets the texts, or the titles, and returns those of the collection.
     """
     required = [text] if ids[1:] else [*ids, text]
     optional = [*ids[1:], ids[0]] if ids[1:] else []
@@ -75,8 +56,6 @@ def texts_of(
             column = next((name for name in ids if name in rows.columns), ids[0])
             found, texts = rows.strings(column, integers=True), rows.strings(text)
             titles = rows.strings(title, nulls=True) if title in rows.columns else None
-            if rewrite:
-                texts, titles = rewrite(texts), None if titles is None else rewrite(titles)
             yield rows.batch(rename(found) if rename else found, texts, titles)
 
     return read
@@ -186,30 +165,11 @@ def _numbers(parts: Iterable[tables.Rows], key: str) -> dict[str, int]:
     return values
 
 
-def judged_by_answers(source: RepoSource) -> Judgments:
-    """The answers of each question, by which passages are judged (`pipeline.metrics.answers`)."""
-    import pyarrow as pa
-
-    (rows,) = source.qrels.rows(["id", "answers"])
-    texts, parents = rows.lists("answers")
-    ends = np.searchsorted(parents, np.arange(len(rows) + 1)).astype(np.int32)
-    answers = pa.ListArray.from_arrays(pa.array(ends), texts)
-    return judgments_by_answers(rows.strings("id", integers=True), answers, rows.origin)
-
-
 def without_spaces(ids: pa.Array) -> pa.Array:
     """Ids that are file names, with `%20` for a space: TREC files allow none."""
     import pyarrow.compute as pc
 
     return pc.replace_substring(ids, " ", "%20")
-
-
-def in_plain_characters(texts: pa.Array) -> pa.Array:
-    """Texts in plain characters and lower case."""
-    import pyarrow as pa
-
-    plain = (text.translate(PLAIN).replace(" . . . ", " ... ").lower() for text in texts.to_pylist())
-    return pa.array(plain, pa.string())
 
 
 class Layout(NamedTuple):
@@ -271,27 +231,7 @@ LAYOUTS = {
         qrels=Place("{split}", "{domain}", identity={"long": True}),
         judge=judged_in_lists("id", {"gold_ids_long": 1}, none="N/A", rename=without_spaces),
     ),
-    # As FlagEmbedding evaluates it: questions of a language, asked of the passages of BeIR/nq, which are
-    # judged by the answers that they contain.
-    "mkqa": Layout(
-        corpus=Place("corpus", repo="corpus_path"),
-        queries=Place(
-            files="MKQA_test-data.zip", member="{language}.jsonl", identity={"language": "{language}"}
-        ),
-        qrels=Place(
-            files="MKQA_test-data.zip", member="{language}.jsonl", identity={"language": "{language}"}
-        ),
-        read_corpus=texts_of("_id", "id", title="title", rewrite=in_plain_characters),
-        read_queries=texts_of("id", text="question"),
-        judge=judged_by_answers,
-        mark="mkqa",
-    ),
 }
-
-
-def open_layout(settings: LocatedSettings) -> RepoSource:
-    """Open a collection in the layout named as its source."""
-    return _open(LAYOUTS[settings.source], dict(settings))
 
 
 def open_bright(settings: BrightSettings) -> RepoSource:

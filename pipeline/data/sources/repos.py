@@ -8,7 +8,6 @@ their names. A local folder is read in place; nothing is copied.
 from __future__ import annotations
 
 import re
-import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,7 +21,6 @@ from pipeline.core.errors import InputError
 from pipeline.core.yaml_files import BoundedLoader as _Loader
 from pipeline.data.sources.folders import hashed
 from pipeline.formats import tables
-from pipeline.formats.blocks import Block
 from pipeline.formats.judgments import Judgments
 from pipeline.formats.texts import Batch
 
@@ -36,16 +34,12 @@ class Place(NamedTuple):
 
     Attributes:
         table, split: A table and its split; None is the default table, and the only split.
-        files: A pattern of paths, in place of a table.
-        member: The file to read in an archive that the pattern names.
         repo: The setting that names the repository.
         identity: Further values that determine what is read.
     """
 
     table: str | None = None
     split: str | None = None
-    files: str = ""
-    member: str = ""
     repo: str = "path"
     identity: Mapping[str, str | bool] = {}
 
@@ -96,29 +90,6 @@ class Repo:
             if files := sorted(path for path in found if path.name.endswith(kind)):
                 return files
         raise self._not_found(folder, config, split)
-
-    def matching(self, *patterns: str) -> list[Path]:
-        """The files that match patterns, sorted by path within each; whatever the README says.
-
-        Raises:
-            InputError: A pattern matches none.
-        """
-        folder = self._folder(patterns)
-        found = [sorted(path for path in folder.glob(pattern) if path.is_file()) for pattern in patterns]
-        for pattern, files in zip(patterns, found, strict=True):
-            if not files:
-                raise InputError(
-                    f"dataset {self.name}: no file {pattern}",
-                    allowed="a repository or folder in the layout of data.source",
-                    fix="check data.path and the settings beside it",
-                )
-        return [path for files in found for path in files]
-
-    def identity_of(self, *patterns: str) -> dict[str, Any]:
-        """The commit, or the hashes of local files, which determine the files of `matching`."""
-        if self.commit is None:
-            return {"layout": "hub", **hashed(*self.matching(*patterns))}
-        return {"layout": "hub", "dataset": self.name, "commit": self.commit, "files": list(patterns)}
 
     def has(self, config: str) -> bool:
         """Whether the repository has a table of that name; on the hub, by its README only."""
@@ -204,40 +175,16 @@ class Part:
 
     def identity(self) -> dict[str, Any]:
         """The commit, or the bytes of local files, and what is read of them."""
-        place = self.place
-        if place.files:
-            known = self.repo.identity_of(place.files)
-        else:
-            known = self.repo.identity(place.table, place.split)
-        return {**known, **({"layout": self.mark} if self.mark else {}), **place.identity}
+        known = self.repo.identity(self.place.table, self.place.split)
+        return {**known, **({"layout": self.mark} if self.mark else {}), **self.place.identity}
 
     def paths(self) -> list[Path]:
         """Its files; those on the hub are downloaded if they are not cached."""
-        if self.place.files:
-            return self.repo.matching(self.place.files)
         return self.repo.files(self.place.table, self.place.split)
 
     def rows(self, columns: Sequence[str], optional: Sequence[str] = ()) -> Iterator[tables.Rows]:
-        """The rows of its files, or of a file in an archive."""
-        if not self.place.member:
-            yield from tables.read_rows(self.paths(), columns, optional)
-            return
-        (path,) = self.paths()
-        try:
-            with zipfile.ZipFile(path) as archive:
-                names = archive.namelist()
-                if self.place.member not in names:
-                    known = ", ".join(sorted(Path(name).stem for name in names))
-                    found = f"{path}: no {self.place.member}"
-                    raise InputError(found, allowed=known, fix="check data.language")
-                data = archive.read(self.place.member)
-        except zipfile.BadZipFile as error:
-            raise InputError(f"{path}: damaged ({error})", fix="fetch the file again") from None
-        inside = path / self.place.member
-        rows = tables.rows_of_lines(Block(inside, 1, data, len(data)), columns, optional)
-        if not len(rows):
-            raise InputError(f"{inside}: holds no record", fix="fetch the file again")
-        yield rows
+        """The rows of its files."""
+        return tables.read_rows(self.paths(), columns, optional)
 
 
 @dataclass(frozen=True)

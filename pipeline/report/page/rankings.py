@@ -19,9 +19,8 @@ from pipeline.core.display import counted, cut
 from pipeline.core.records import Collection, Texts, from_numpy
 from pipeline.formats.judgments import Judgments
 from pipeline.formats.runs import Run, read_run
-from pipeline.metrics.answers import depth_of
 from pipeline.metrics.evaluation import JoinedRun, join_run_and_qrels, row_numbers
-from pipeline.metrics.names import Measure, parse_measures
+from pipeline.metrics.names import Measure
 from pipeline.metrics.scoring import compute_measures, drop_identical, drop_negative
 from pipeline.results.cached import ignored_hits
 from pipeline.results.records import Manifest
@@ -32,8 +31,6 @@ MISSED = 5
 """Most relevant passages outside the top that are listed."""
 CUTOFFS = (1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 300, 500, 1000)
 CURVES = ("ndcg", "recall")
-BY_ANSWERS = ("success", "mrr")
-"""In place of `CURVES`, where passages are judged by answers: what judgments of those retrieved allow."""
 
 
 class Hit(NamedTuple):
@@ -72,7 +69,7 @@ class ResultDetails:
 
     Attributes:
         cutoffs: Cutoffs up to the depth of the ranking, or of its judgments, ascending.
-        curves: For each measure of `CURVES` or `BY_ANSWERS` its mean at each cutoff.
+        curves: For each measure of `CURVES` its mean at each cutoff.
         judged: Share of the top `TOP` passages that are judged, mean over queries.
         queries: The details of the selected queries, by query id.
     """
@@ -99,12 +96,8 @@ def examine_result(
     judgments = _judgments(collection)
     ignored = ignored_hits(manifest)
     depth = min(manifest.config["search"]["top_k"], len(collection.passages))
-    names = CURVES
-    if collection.answers is not None:
-        names, looked_at = BY_ANSWERS, depth_of(parse_measures(manifest.config["evaluate"]["measures"]))
-        depth = min(depth, looked_at or depth)
     cutoffs = [cutoff for cutoff in CUTOFFS if cutoff <= depth]
-    curves = {name: [Measure(name, (), cutoff) for cutoff in cutoffs] for name in names}
+    curves = {name: [Measure(name, (), cutoff) for cutoff in cutoffs] for name in CURVES}
     judged = Measure("judged", (), TOP)
     means = _means(join_run_and_qrels(run, judgments), [judged, *chain(*curves.values())], ignored)
     return ResultDetails(
