@@ -167,7 +167,7 @@ def gate(
     both = [baseline, result]
     names = names_of(both)
     check(both, names)
-    chosen = choose_measures(both, names, measures)
+    chosen, _ = choose_measures(both, names, measures)
     weights = baseline.weights
     by_measure = [
         [query_differences(values, [(1, 0)]) for values in strata_of(both, measure)] for measure in chosen
@@ -222,7 +222,7 @@ def write_baseline(suite: SavedSuite, measures: Sequence[str], file: Path) -> No
             allowed="--write-baseline with a result of one collection",
             fix="leave it out; the folder of a suite is its own baseline",
         )
-    measures = choose_measures([suite], [suite.name], measures) if measures else suite.measures
+    measures = choose_measures([suite], [suite.name], measures)[0] if measures else suite.measures
     result = suite.results[""]
     columns = [result.measures.index(measure) for measure in measures]
     evaluate = result.manifest.recipes.get("evaluate", {})

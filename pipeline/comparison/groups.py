@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.comparison.pairs import Places, query_differences
+from pipeline.comparison.inputs import Places
+from pipeline.comparison.pairs import query_differences
 from pipeline.core.display import cut, p, rounded, signed, signed_interval
 from pipeline.core.errors import InputError
 from pipeline.core.records import Array, BoolArray, Collection, Float32, Float64, Int64, from_numpy

@@ -1,23 +1,33 @@
-"""What is compared: result folders and run files as read, their names, and what is refused."""
+"""What is compared: results and run files as read, their values, what is refused and what is noted."""
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import count
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from pipeline.core.display import counted
 from pipeline.core.errors import InputError
-from pipeline.core.records import Float64
+from pipeline.core.json_record import StageRow
+from pipeline.core.records import Float64, JsonObject
 from pipeline.metrics.names import parse_measures
 from pipeline.results.folder import RUN, SavedResult
 from pipeline.results.records import Manifest, Metrics, Unjudged
-from pipeline.results.suite_folder import MAIN, SavedSuite, canonical_measure, measure_in, read_suite_result
+from pipeline.results.suite_folder import (
+    MAIN,
+    SavedSuite,
+    canonical_measure,
+    main_measures_note,
+    read_suite_result,
+)
+
+Places = Sequence[tuple[int, int]]
+"""The positions of the two results of each pair."""
 
 
 def read_all(
@@ -67,6 +77,7 @@ def _score_runs(
             was scored by other judgments than the runs.
     """
     from pipeline.config import MEASURES
+    from pipeline.storage.hashing import hash_user_file
 
     if qrels is None:
         raise InputError(
@@ -83,30 +94,22 @@ def _score_runs(
         )
     beside = next((suite.results[""] for suite in folders.values()), None)
     names = [*(beside.measures if beside else MEASURES), *([measure] if measure else [])]
-    judged = _judged(qrels, beside)
+    judged: JsonObject = {"qrels": {"sha256": [hash_user_file(qrels)]}, "missing_passages": "count"}
+    if beside:  # whose manifest names the judgments in more words
+        theirs = beside.sources.get("qrels")
+        same = isinstance(theirs, dict) and theirs.get("sha256") == [hash_user_file(qrels)]
+        if not same or beside.sources.get("missing_passages") != "count":
+            raise InputError(
+                f"{beside.folder} was not scored by {qrels}, as its manifest says",
+                allowed="the file of judgments of its collection",
+                fix="name that file, or its run.trec in place of the folder",
+            )
+        judged = beside.sources
     return {path: SavedSuite.of_one(_score(path, qrels, names, judged, beside)) for path in runs}
 
 
-def _judged(qrels: Path, beside: SavedResult | None) -> dict[str, Any]:
-    """How a manifest names judgments: as in that of a result which they have scored, if there is one."""
-    from pipeline.storage.hashing import hash_user_file
-
-    own = hash_user_file(qrels)
-    if beside is None:
-        return {"qrels": {"sha256": [own]}, "missing_passages": "count"}
-    theirs: Any = beside.manifest.recipes.get("evaluate", {}).get("qrels")
-    is_dict = isinstance(theirs, dict) and isinstance(theirs.get("qrels"), dict)
-    if is_dict and theirs["qrels"].get("sha256") == [own] and theirs.get("missing_passages") == "count":
-        return dict(theirs)
-    raise InputError(
-        f"{beside.folder} was not scored by {qrels}, as its manifest says",
-        allowed="the file of judgments of its collection",
-        fix="name that file, or its run.trec in place of the folder",
-    )
-
-
 def _score(
-    path: Path, qrels: Path, measures: Sequence[str], judged: dict[str, Any], beside: SavedResult | None
+    path: Path, qrels: Path, measures: Sequence[str], judged: JsonObject, beside: SavedResult | None
 ) -> SavedResult:
     """A run as a result; `beside` is of the same collection."""
     from pipeline.metrics.evaluation import evaluate_files
@@ -197,10 +200,8 @@ def check_collection(results: Sequence[SavedResult], names: Sequence[str]) -> No
                 fix="run both on the same data, with the same data.queries",
             )
         # how judgments of passages that the corpus lacks are handled counts as well
-        ours, theirs = (
-            [sources_of(each).get(key) for key in ("qrels", "missing_passages")] for each in (first, result)
-        )
-        if ours != theirs:
+        keys = ("qrels", "missing_passages")
+        if any(first.sources.get(key) != result.sources.get(key) for key in keys):
             raise InputError(
                 f"{names[0]} and {name} were scored by different judgments, as their manifests say",
                 allowed="results scored by the same judgments",
@@ -208,33 +209,24 @@ def check_collection(results: Sequence[SavedResult], names: Sequence[str]) -> No
             )
 
 
-def sources_of(result: SavedResult) -> dict[str, Any]:
-    """Checksums of the files that hold the judgments, and the passages and queries that they judge."""
-    sources = result.manifest.recipes.get("evaluate", {}).get("qrels")
-    return sources if isinstance(sources, dict) else {}
-
-
-def shared_measures(suites: Sequence[SavedSuite]) -> list[str]:
-    """The measures that all results have; main measures only if those are the same in all."""
-    first = suites[0]
-    same = all(suite.main_measures == first.main_measures for suite in suites)
-    kept = [name for name in first.measures if all(name in suite.measures for suite in suites)]
-    return [name for name in kept if name != MAIN or same]
-
-
 def choose_measures(
     suites: Sequence[SavedSuite], names: Sequence[str], wanted: Sequence[str] = ()
-) -> list[str]:
-    """The measures that are wanted, by their canonical names, or the first that all results have.
+) -> tuple[list[str], list[str]]:
+    """The measures that are wanted, by their canonical names, or the first that all results have; and those.
+
+    Main measures are in all results only if they are the same in all.
 
     Raises:
         InputError: A measure is not in all results; of a suite, on every collection.
     """
-    shared = shared_measures(suites)
+    first = suites[0]
+    shared = [name for name in first.measures if all(name in suite.measures for suite in suites)]
+    if any(suite.main_measures != first.main_measures for suite in suites):
+        shared = [name for name in shared if name != MAIN]
     chosen = list(dict.fromkeys(map(canonical_measure, wanted))) or shared[:1]
     absent = [measure for measure in chosen if measure not in shared]
     if chosen and not absent:
-        return chosen
+        return chosen, shared
     lacking = [name for name, suite in zip(names, suites, strict=True) if {*absent} - {*suite.measures}]
     where = "on every collection of" if suites[0].record else "among the measures of"
     raise InputError(
@@ -250,16 +242,88 @@ def strata_of(suites: Sequence[SavedSuite], measure: str) -> list[Float64]:
     """For each collection float64 [queries, results]: a measure, query by query in the first one's order."""
     strata = []
     for collection, first in suites[0].results.items():
-        name = measure_in(collection, measure, suites[0].main_measures)
-        columns = [values_in_order(suite.results[collection], name, first.query_ids) for suite in suites]
+        columns = []
+        for result in (suite.results[collection] for suite in suites):
+            values = result.values[:, result.measures.index(measure)]
+            if result.query_ids != first.query_ids:
+                rows = {query: row for row, query in enumerate(result.query_ids)}
+                values = values[[rows[query] for query in first.query_ids]]
+            columns.append(values)
         strata.append(np.stack(columns, axis=1))
     return strata
 
 
-def values_in_order(result: SavedResult, measure: str, query_ids: list[str]) -> Float64:
-    """float64 [queries], in the order of `query_ids`."""
-    values: Float64 = result.values[:, result.measures.index(measure)]
-    if result.query_ids == query_ids:
-        return values
-    rows = {query: row for row, query in enumerate(result.query_ids)}
-    return values[[rows[query] for query in query_ids]]
+def notes_of(suites: Sequence[SavedSuite], names: Sequence[str], measure: str, pairs: Places) -> list[str]:
+    """What to know before trusting a comparison, a sentence each without its full stop.
+
+    One that holds for every collection is said once.
+    """
+    collections, first = suites[0].collections, suites[0].results
+    found: dict[str, list[str]] = {}
+    for collection in collections:
+        for note in _collection_notes([suite.results[collection] for suite in suites], names):
+            found.setdefault(note, []).append(collection)
+    notes = [main_measures_note(suites[0].main_measures)] if measure == MAIN else []
+    for note, where in found.items():
+        notes.append(note if len(where) == len(collections) else f"{', '.join(where)}: {note}")
+    for suite, name in zip(suites[1:], names[1:], strict=True):
+        # a speed depends on the processors and the threads; the last run's machine is known of all results
+        apart = dict.fromkeys(
+            row.stage
+            for one, another in zip(first.values(), suite.results.values(), strict=True)
+            for row in one.record.stages
+            if row.seconds is not None
+            and (other := another.record.stage(row.stage)).seconds is not None
+            and _machine(one, row) != _machine(another, other)
+        )
+        if apart:
+            notes.append(
+                f"{names[0]} and {name} computed {', '.join(apart)} on different hardware "
+                "or with other numbers of threads: these speeds do not compare"
+            )
+    if suites[0].record:
+        return notes
+    records = [suite.results[""].record for suite in suites]
+    for a, b in pairs:
+        ours, theirs = (records[number].unjudged.get(measure) for number in (a, b))
+        difference = abs(records[a].metrics[measure] - records[b].metrics[measure])
+        if ours and theirs and difference < abs(ours.judged - theirs.judged):
+            notes.append(
+                f"{names[a]} and {names[b]} differ by {difference:.4f}, less than the judged shares of what "
+                f"they found, {ours.judged:.4f} and {theirs.judged:.4f}: missing judgments may decide "
+                "(benchmarco pool)"
+            )
+    return notes
+
+
+def _machine(result: SavedResult, row: StageRow) -> tuple[object, ...]:
+    """What a stage's speed depends on; results of earlier versions know the last run's machine only."""
+    machine = row.hardware or result.manifest.hardware
+    return machine.cpu, machine.cores, machine.gpus, row.threads
+
+
+def _collection_notes(results: Sequence[SavedResult], names: Sequence[str]) -> Iterator[str]:
+    """What to know of results of one collection."""
+    first = results[0]
+    for result, name in zip(results, names, strict=True):
+        if short := result.record.short_rankings:
+            yield f"{name}: {short.note}"
+    missing = [result.record.missing.notes if result.record.missing else [] for result in results]
+    alike = all(said == missing[0] for said in missing)
+    for name, said in zip(names, missing[:1] if alike else missing, strict=False):
+        yield from (note if alike else f"{name}: {note}" for note in said)
+    for result, name in zip(results[1:], names[1:], strict=True):
+        if first.record.passages != result.record.passages:
+            yield (
+                f"{names[0]} searched {counted(first.record.passages, 'passage')} and {name} "
+                f"{result.record.passages:,}: their difference is not the model's alone"
+            )
+        elif first.sources.get("corpus") != result.sources.get("corpus"):
+            yield f"{names[0]} and {name} searched different passages, as their manifests say"
+        if first.sources.get("queries") != result.sources.get("queries"):
+            yield f"{names[0]} and {name} have the query texts from different files"
+        for setting in ("evaluate.ignore_identical_ids", "data.ignored"):
+            key = setting.partition(".")[2]
+            values = [each.manifest.recipes.get("evaluate", {}).get(key) for each in (first, result)]
+            if values[0] != values[1]:
+                yield f"{names[0]} and {name} were scored with different values of {setting}"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
 from math import isfinite, sqrt
 from typing import Any
 
 import numpy as np
 
 from pipeline.comparison import Correction
+from pipeline.comparison.inputs import Places
 from pipeline.core.records import BoolArray, Float64
 from pipeline.metrics.paired import SAME, benjamini_hochberg, holm, with_ties
 from pipeline.metrics.power import detectable_effect, queries_for_power
@@ -30,9 +30,6 @@ from pipeline.metrics.statistics import (
 
 LEVEL = 0.05
 """A difference counts as shown where its corrected p is below this."""
-
-Places = Sequence[tuple[int, int]]
-"""The positions of the two results of each pair."""
 
 
 @dataclass(frozen=True)
@@ -114,13 +111,6 @@ class Pair:
     p_equivalent: float | None = None
     equivalent: bool | None = None
     collections: tuple[CollectionDifference, ...] = field(default=())
-
-
-def tested_pairs(count: int, baseline: int | None) -> list[tuple[int, int]]:
-    """The positions of the results of each pair that is tested: every two, or each with the baseline."""
-    if baseline is None:
-        return list(combinations(range(count), 2))
-    return [(other, baseline) for other in range(count) if other != baseline]
 
 
 def query_differences(values: Float64, pairs: Places) -> Float64:

@@ -7,8 +7,8 @@ comparison.pairs[0].p_holm
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from itertools import chain
+from dataclasses import asdict, dataclass, field, replace
+from itertools import chain, combinations
 from math import inf
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -16,16 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pipeline.comparison import Correction, tables
-from pipeline.comparison.inputs import (
-    check,
-    choose_measures,
-    names_of,
-    read_all,
-    shared_measures,
-    strata_of,
-)
-from pipeline.comparison.notes import notes_of
-from pipeline.comparison.pairs import Pair, Places, compare_pairs, tested_pairs
+from pipeline.comparison.inputs import check, choose_measures, names_of, notes_of, read_all, strata_of
+from pipeline.comparison.pairs import Pair, compare_pairs
 from pipeline.comparison.tables import Entry
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float64
@@ -47,7 +39,7 @@ OF_SUITES = ("rank", "rank_low", "rank_high", "best", "by_collection", "seconds"
 """Attributes of `Entry` in the JSON form, of results of one collection and of suites."""
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(repr=False)
 class Comparison(Displayed):
     """Results side by side, by one measure.
 
@@ -64,6 +56,12 @@ class Comparison(Displayed):
         correction: The correction that decides which differences are shown.
         margin: Within which pairs were tested for equivalence; None where they were not.
         groups: The same in groups of queries; None where that was not asked for.
+        of_suites: Whether the results are of suites, and not of one collection.
+        collections: The names of the collections.
+        sources: The results of the first collection, which is the only one unless they are of suites.
+        records: The content of their `metrics.json`, by the names of the results.
+        query_ids: The queries of the first collection.
+        values: float64 [queries, results]: the measure on the first collection, query by query.
     """
 
     measure: str
@@ -77,31 +75,19 @@ class Comparison(Displayed):
     correction: Correction = Correction.both
     margin: float | None = None
     groups: GroupComparison | None = None
+    of_suites: bool = field(init=False)
+    collections: tuple[str, ...] = field(init=False)
+    sources: list[SavedResult] = field(init=False)
+    records: dict[str, Metrics] = field(init=False)
+    query_ids: list[str] = field(init=False)
+    values: Float64 = field(init=False)
 
-    @property
-    def of_suites(self) -> bool:
-        """Whether the results are of suites, and not of one collection."""
-        return self.suites[0].record is not None
-
-    @property
-    def collections(self) -> tuple[str, ...]:
-        """The names of the collections."""
-        return self.suites[0].collections
-
-    @property
-    def sources(self) -> list[SavedResult]:
-        """The results of the first collection, which is the only one unless they are of suites."""
-        return [suite.results[self.collections[0]] for suite in self.suites]
-
-    @property
-    def query_ids(self) -> list[str]:
-        """The queries of the first collection."""
-        return self.sources[0].query_ids
-
-    @property
-    def values(self) -> Float64:
-        """float64 [queries, results]: the measure on the first collection, query by query."""
-        return self.strata[0]
+    def __post_init__(self) -> None:
+        self.of_suites, self.collections = self.suites[0].record is not None, self.suites[0].collections
+        self.sources = [suite.results[self.collections[0]] for suite in self.suites]
+        names = [entry.name for entry in self.results]
+        self.records = {name: each.record for name, each in zip(names, self.sources, strict=True)}
+        self.query_ids, self.values = self.sources[0].query_ids, self.strata[0]
 
     def tables(self) -> list[Table]:
         """The leaderboard, the pairs of several results, what kinds report of them, and groups of queries."""
@@ -112,14 +98,8 @@ class Comparison(Displayed):
             shown.append(tables.each_collection(self.measure, self.pairs))
         notes = [*shown[-1].notes, *(f"Note: {note}." for note in self.notes)]
         shown[-1] = replace(shown[-1], notes=notes)
-        beside = [] if self.of_suites else self.section_tables(beside=True).values()
-        return [*shown, *chain(*beside), *(self.groups.tables() if self.groups else [])]
-
-    def section_tables(self, beside: bool = False) -> dict[str, list[Table]]:
-        """By heading, the tables of what only some kinds report; see `pipeline.results.tables`."""
-        records = [source.record for source in self.sources]
-        names = [entry.name for entry in self.results]
-        return section_tables(dict(zip(names, records, strict=True)), self.measure, beside)
+        beside = {} if self.of_suites else section_tables(self.records, self.measure, beside=True)
+        return [*shown, *chain(*beside.values()), *(self.groups.tables() if self.groups else [])]
 
     def figures(self) -> Table:
         """Every figure in full precision, for CSV: a row per result and per pair, and for each collection.
@@ -239,41 +219,35 @@ def compare_suites(
         raise InputError(f"--margin {margin}", allowed="a number above 0, such as 0.01")
     names = names_of(suites)
     check(suites, names)
-    (chosen,) = choose_measures(suites, names, [measure] if measure else [])
-    strata = strata_of(suites, chosen)
-    places = tested_pairs(len(suites), baseline)
-    pairs = compare_pairs(
-        names, suites[0].collections, strata, suites[0].weights, places, correction, margin
-    )  # fmt: skip
-    # letters and ranks need a test of every two; the correction bh bounds no chance of a wrong rank
-    every_two = baseline is None
+    (chosen, *_), shared = choose_measures(suites, names, [measure] if measure else [])
+    strata, weights = strata_of(suites, chosen), suites[0].weights
+    places = list(combinations(range(len(suites)), 2))
+    if baseline is not None:
+        places = [(other, baseline) for other in range(len(suites)) if other != baseline]
+    pairs = compare_pairs(names, suites[0].collections, strata, weights, places, correction, margin)
     means = [suite.results[""].record.metrics[chosen] for suite in suites if suite.record is None]
-    means = means or estimate(strata, suites[0].weights).means.tolist()
-    letters = _letters(means, places, pairs) if every_two else None
-    ranks = _ranks(len(suites), places, pairs) if every_two and correction is not Correction.bh else None
+    means = means or estimate(strata, weights).means.tolist()
+    # letters and ranks need a test of every two; the correction bh bounds no chance of a wrong rank
+    letters: list[str] | None = None
+    ranks: list[tuple[int, int]] | None = None
+    if baseline is None:
+        differ = [(place, pair) for place, pair in zip(places, pairs, strict=True) if pair.shown]
+        letters = compact_letters(means, [place for place, _ in differ])
+        if correction is not Correction.bh:
+            better = [(a, b) if pair.difference > 0 else (b, a) for (a, b), pair in differ]
+            ranks = rank_intervals(len(suites), better)
     return Comparison(
         measure=chosen,
         results=_entries(suites, names, means, strata, letters, ranks),
         pairs=pairs,
-        notes=notes_of(suites, names, chosen, places, pairs),
-        measures=shared_measures(suites),
+        notes=notes_of(suites, names, chosen, places),
+        measures=shared,
         strata=strata,
         suites=list(suites),
         baseline=None if baseline is None else names[baseline],
         correction=correction,
         margin=margin,
     )
-
-
-def _letters(means: Sequence[float], places: Places, pairs: Sequence[Pair]) -> list[str]:
-    return compact_letters(
-        means, [place for place, pair in zip(places, pairs, strict=True) if pair.shown]
-    )  # fmt: skip
-
-
-def _ranks(results: int, places: Places, pairs: Sequence[Pair]) -> list[tuple[int, int]]:
-    shown = [(place, pair.difference) for place, pair in zip(places, pairs, strict=True) if pair.shown]
-    return rank_intervals(results, [(a, b) if difference > 0 else (b, a) for (a, b), difference in shown])
 
 
 def _entries(
@@ -285,7 +259,6 @@ def _entries(
     ranks: Sequence[tuple[int, int]] | None,
 ) -> list[Entry]:
     """The results; `letters` and `ranks` are None where not every two were tested."""
-    collections = suites[0].collections
     intervals = shown_intervals(strata, suites[0].weights)
     by_collection = np.stack([values.mean(axis=0) for values in strata])
     best = (by_collection >= by_collection.max(axis=1, keepdims=True) - SAME).sum(axis=0)
@@ -308,7 +281,7 @@ def _entries(
                 rank_low=ranks[i][0] if ranks else None,
                 rank_high=ranks[i][1] if ranks else None,
                 best=int(best[i]),
-                by_collection=dict(zip(collections, by_collection[:, i].tolist(), strict=True)),
+                by_collection=dict(zip(suite.collections, by_collection[:, i].tolist(), strict=True)),
                 passages_per_second=passages_per_second,
                 queries_per_second=queries_per_second,
                 index_bytes=index_bytes,
@@ -319,24 +292,17 @@ def _entries(
 
 
 def cost(record: Metrics) -> tuple[float | None, float | None, int | None, float | None]:
-    """Passages and queries per second, bytes of the index, seconds; None where they were not measured.
-
-    Where there is no index, the bytes are those of what is searched, the stored passages.
-    """
+    """Passages and queries per second, bytes of the index and seconds of a result; None where unknown."""
     seconds = [row.seconds for row in record.all_stages if row.seconds is not None]
-    encoded = _rate(record, "passages", "index")
-    answered = _rate(record, "queries", "search")
+    speeds = []
+    for first, then in (("passages", "index"), ("queries", "search")):
+        # one stage after the other; the second may not have been needed
+        rows = [record.stage(first), record.stage(then)]
+        rates = [row.items_per_second for row in rows if row is rows[0] or row.seconds is not None]
+        # a run that finished what others began, and found nothing left to do, timed nothing
+        speeds.append(1 / sum(1 / rate for rate in rates if rate) if all(rates) else None)
+    encoded, answered = speeds
     for section in record.sections:
         encoded, answered = section.speeds(encoded, answered, record.passages)
     size = record.stage("index").bytes or record.stage("passages").bytes
     return encoded, answered, size, sum(seconds) if seconds else None
-
-
-def _rate(record: Metrics, first: str, then: str) -> float | None:
-    """Items per second through two stages, one after the other; the second may not have been needed.
-
-    A run that finished what others began, and found nothing left to do, timed nothing: its rate is unknown.
-    """
-    rows = [record.stage(first), record.stage(then)]
-    rates = [row.items_per_second for row in rows if row is rows[0] or row.seconds is not None]
-    return 1 / sum(1 / rate for rate in rates if rate) if all(rates) else None

@@ -21,6 +21,7 @@ from pipeline.config.data import SOURCES, DataSettings
 from pipeline.config.mistakes import explain
 from pipeline.config.settings import FOLDER, Kinds, PathOrId, Section, setting
 from pipeline.core.errors import InputError
+from pipeline.core.json_record import SUITE_FILE
 from pipeline.core.yaml_files import read_yaml
 
 SUITES = Path(__file__).parents[1] / "suites"
@@ -37,8 +38,6 @@ def plain_name(value: str) -> str:
 
 
 PlainName = Annotated[str, AfterValidator(plain_name)]
-SUITE_FILE = "suite.json"
-"""The file that lies beside the result folders of a suite's collections."""
 
 
 def _collection_name(value: str) -> str:

@@ -11,6 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from pipeline.core.table import Table
 
 Name = Annotated[str, Field(min_length=1)]
+SUITE_FILE = "suite.json"
+"""The file beside the result folders of a suite's collections."""
 
 
 class Record(BaseModel):

@@ -7,24 +7,22 @@ has one is complete.
 from __future__ import annotations
 
 import csv
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
+import numpy as np
 from pydantic import ValidationError
 
-from pipeline.config.suites import SUITE_FILE
 from pipeline.core.errors import InputError
-from pipeline.core.json_record import Record
+from pipeline.core.json_record import SUITE_FILE, Record
+from pipeline.core.records import Float64
 from pipeline.core.table import Displayed, Table
 from pipeline.results.records import Manifest, Metrics
 from pipeline.results.tables import result_table
 from pipeline.storage.artifacts import MANIFEST
-
-if TYPE_CHECKING:
-    from pipeline.core.records import Float64
 
 METRICS, PER_QUERY, RUN = "metrics.json", "per_query.csv", "run.trec"
 FILES = (METRICS, PER_QUERY, RUN, MANIFEST)
@@ -66,7 +64,7 @@ class Result(Displayed):
         return [replace(table, notes=[*table.notes, *notes])]
 
 
-@dataclass(frozen=True)
+@dataclass
 class SavedResult:
     """A finished benchmark, read from its folder.
 
@@ -77,6 +75,7 @@ class SavedResult:
         query_ids: Every judged query, in the order of `per_query.csv`.
         measures: The columns of `per_query.csv`, in its order.
         values: float64 [queries, measures].
+        sources: Checksums of the files that hold the judgments, and the passages and queries that they judge.
     """
 
     folder: Path
@@ -85,6 +84,11 @@ class SavedResult:
     query_ids: list[str]
     measures: list[str]
     values: Float64
+    sources: dict[str, object] = field(init=False)
+
+    def __post_init__(self) -> None:
+        sources = self.manifest.recipes.get("evaluate", {}).get("qrels")
+        self.sources = sources if isinstance(sources, dict) else {}
 
 
 def read_result(folder: PathLike[str] | str) -> SavedResult:
@@ -102,12 +106,25 @@ def read_result(folder: PathLike[str] | str) -> SavedResult:
     record = read_record(folder, METRICS, Metrics)
     manifest = read_record(folder, MANIFEST, Manifest)
     try:
-        result = SavedResult(folder, record, manifest, *_read_per_query(folder / PER_QUERY))
+        with open(folder / PER_QUERY, encoding="utf-8", newline="") as file:
+            header, *lines = list(csv.reader(file))
+        if not lines or any(len(line) != len(header) for line in lines):
+            raise ValueError("the file is cut short")
+        values = np.array([line[1:] for line in lines], dtype=np.float64)
     except (ValueError, csv.Error) as error:
         raise _unusable(folder, f"is damaged: {PER_QUERY}: {error}") from None
-    if problem := _disagreement(result):
-        raise _unusable(folder, f"is damaged: {problem}")
-    return result
+    query_ids = [line[0] for line in lines]
+    distinct = len(set(query_ids))
+    if not record.queries == len(lines) == distinct:
+        counts = f"counts {record.queries} queries, {PER_QUERY} has {distinct} in {len(lines)} rows"
+        raise _unusable(folder, f"is damaged: {METRICS} {counts}")
+    means = dict(zip(header[1:], values.mean(axis=0).tolist(), strict=True))
+    if means.keys() != record.metrics.keys():
+        raise _unusable(folder, f"is damaged: {METRICS} and {PER_QUERY} have other measures")
+    for name, mean in means.items():
+        if not abs(mean - record.metrics[name]) <= ROUNDING:
+            raise _unusable(folder, f"is damaged: the mean of {name} is not that of {PER_QUERY}")
+    return SavedResult(folder, record, manifest, query_ids, header[1:], values)
 
 
 def read_record(folder: Path, name: str, record: type[R]) -> R:
@@ -127,37 +144,6 @@ def read_record(folder: Path, name: str, record: type[R]) -> R:
         raise _unusable(folder, f"is damaged: {name} is not a JSON object ({first['msg']})")
     where = ".".join(map(str, first["loc"]))
     raise _unusable(folder, f"is damaged: '{where}' in {name}: {first['msg']}")
-
-
-def _read_per_query(path: Path) -> tuple[list[str], list[str], Float64]:
-    """The query ids, the measures and float64 [queries, measures] of a `per_query.csv`.
-
-    Raises:
-        ValueError: It is not such a table.
-    """
-    import numpy as np
-
-    with open(path, encoding="utf-8", newline="") as file:
-        lines = list(csv.reader(file))
-    if len(lines) < 2 or any(len(line) != len(lines[0]) for line in lines):
-        raise ValueError("the file is cut short")
-    values = np.array([line[1:] for line in lines[1:]], dtype=np.float64)
-    return [line[0] for line in lines[1:]], lines[0][1:], values
-
-
-def _disagreement(result: SavedResult) -> str:
-    """How metrics.json and per_query.csv contradict each other; "" where they do not."""
-    queries = result.record.queries
-    rows = len(result.query_ids)
-    distinct = len(set(result.query_ids))
-    if not queries == rows == distinct:
-        return f"{METRICS} counts {queries} queries, {PER_QUERY} has {distinct} in {rows} rows"
-    written = result.record.metrics
-    means = dict(zip(result.measures, result.values.mean(axis=0).tolist(), strict=True))
-    if means.keys() != written.keys():
-        return f"{METRICS} and {PER_QUERY} have other measures"
-    wrong = [name for name, mean in means.items() if not abs(mean - written[name]) <= ROUNDING]
-    return f"the mean of {wrong[0]} is not that of {PER_QUERY}" if wrong else ""
 
 
 def _not_a_result(folder: Path) -> InputError:

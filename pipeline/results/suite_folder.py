@@ -8,27 +8,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
+import numpy as np
 from pydantic import Field
 
-from pipeline.config.suites import SUITE_FILE
 from pipeline.core.errors import InputError
-from pipeline.core.json_record import Name, Record
+from pipeline.core.json_record import SUITE_FILE, Name, Record
+from pipeline.core.records import Float64
 from pipeline.core.table import Table
 from pipeline.metrics.names import parse_measure
+from pipeline.metrics.statistics import estimate, shown_intervals, weights_of
 from pipeline.results.folder import METRICS, ROUNDING, Result, SavedResult, read_record, read_result
 from pipeline.results.records import Metrics
 from pipeline.results.tables import suite_table
 from pipeline.storage import whole_files
 
-if TYPE_CHECKING:
-    from pipeline.core.records import Float64
-
-SCORES = "evaluate"  # the stage whose key covers all that shaped a result
 MAIN = "main measures"
 ALSO = "main"
 """What a user may write for it."""
@@ -61,7 +59,7 @@ class SuiteRecord(Record):
     intervals: dict[str, tuple[float, float] | None] = Field({})
 
 
-@dataclass(frozen=True)
+@dataclass
 class SavedSuite:
     """A finished suite, read from its folder; a result of one collection is a suite of one.
 
@@ -69,51 +67,47 @@ class SavedSuite:
         folder: Where it was read.
         record: The content of `suite.json`; None for a result of one collection.
         results: The result of each collection that has one; that of one collection has the name "".
+        name: Of the benchmark.
+        collections: The names of all collections, in the config's order.
+        groups: The group of each collection that is in one.
+        main_measures: What each collection is judged by, where the suite says so of all.
+        measures: Those that all results have, in the first one's order. Where main measures differ, each
+            result has a column `MAIN` with the values of its own.
+        weights: float64 [collections]: what each one's mean counts.
     """
 
     folder: Path
     record: SuiteRecord | None
     results: dict[str, SavedResult]
+    name: str = field(init=False)
+    collections: tuple[str, ...] = field(init=False, default=("",))
+    groups: dict[str, str] = field(init=False, default_factory=dict)
+    main_measures: dict[str, str] = field(init=False, default_factory=dict)
+    measures: list[str] = field(init=False)
+    weights: Float64 = field(init=False)
+
+    def __post_init__(self) -> None:
+        if self.record:
+            self.name, self.collections = self.record.name, self.record.collections
+            self.groups, self.main_measures = self.record.groups, self.record.main_measures
+        else:
+            self.name = self.results[""].record.name
+        self.weights = weights_of([self.groups.get(name) for name in self.collections])
+        columns = {each: result.measures for each, result in self.results.items()}
+        has_main = all(self.main_measures.get(each) in names for each, names in columns.items())
+        if has_main and len(set(self.main_measures.values())) > 1:
+            for each, result in self.results.items():
+                main = result.values[:, result.measures.index(self.main_measures[each])]
+                self.results[each] = replace(
+                    result, measures=[*result.measures, MAIN], values=np.column_stack([result.values, main])
+                )
+        measures = [result.measures for result in self.results.values()] or [[]]
+        self.measures = [name for name in measures[0] if all(name in others for others in measures)]
 
     @classmethod
     def of_one(cls, result: SavedResult) -> SavedSuite:
         """A result of one collection."""
         return cls(result.folder, None, {"": result})
-
-    @property
-    def name(self) -> str:
-        """The name of the benchmark."""
-        return (self.record or self.results[""].record).name
-
-    @property
-    def collections(self) -> tuple[str, ...]:
-        """The names of all collections, in the config's order."""
-        return self.record.collections if self.record else ("",)
-
-    @property
-    def groups(self) -> dict[str, str]:
-        """The group of each collection that is in one."""
-        return self.record.groups if self.record else {}
-
-    @property
-    def main_measures(self) -> dict[str, str]:
-        """What each collection is judged by, where the suite says so of all."""
-        return self.record.main_measures if self.record else {}
-
-    @property
-    def measures(self) -> list[str]:
-        """Those that all results have, in the first one's order, and `MAIN` where main measures differ."""
-        return common_measures(self.results, self.main_measures)
-
-    @property
-    def weights(self) -> Float64:
-        """float64 [collections]: what each one's mean counts."""
-        return suite_weights(self.collections, self.groups)
-
-    def values_of(self, collection: str, measure: str) -> Float64:
-        """float64 [queries]: a measure of a collection's queries, in its own order."""
-        result = self.results[collection]
-        return result.values[:, result.measures.index(measure_in(collection, measure, self.main_measures))]
 
 
 @dataclass(frozen=True, repr=False)
@@ -166,11 +160,6 @@ def canonical_measure(text: str) -> str:
     return MAIN if text.strip().lower() in (MAIN, ALSO) else str(parse_measure(text))
 
 
-def measure_in(collection: str, measure: str, main_measures: Mapping[str, str]) -> str:
-    """The measure that a collection is judged by, where `MAIN` stands for that of each."""
-    return main_measures[collection] if measure == MAIN else measure
-
-
 def main_measures_note(main_measures: Mapping[str, str]) -> str:
     """Which collections are judged by which measure, as a sentence without its full stop."""
     by_measure: dict[str, list[str]] = {}
@@ -178,22 +167,6 @@ def main_measures_note(main_measures: Mapping[str, str]) -> str:
         by_measure.setdefault(measure, []).append(collection)
     parts = [f"{measure} of {', '.join(names)}" for measure, names in by_measure.items()]
     return f"{MAIN}: {'; '.join(parts)}"
-
-
-def common_measures(results: Mapping[str, SavedResult], main_measures: Mapping[str, str]) -> list[str]:
-    """The measures that all results have, in the first one's order, and `MAIN` where main measures differ."""
-    first, *others = results.values()
-    common = [name for name in first.measures if all(name in other.measures for other in others)]
-    differ = len(set(main_measures.values())) > 1
-    has_main = all(main_measures.get(name) in result.measures for name, result in results.items())
-    return [*common, MAIN] if differ and has_main else common
-
-
-def suite_weights(collections: tuple[str, ...], groups: Mapping[str, str]) -> Float64:
-    """float64 [collections]: what each one's mean counts in the macro mean."""
-    from pipeline.metrics.statistics import weights_of
-
-    return weights_of([groups.get(name) for name in collections])
 
 
 def write_suite(
@@ -217,49 +190,32 @@ def write_suite(
         main_measures: What each is judged by; empty where the suite does not say so of all.
     """
     saved = {each: read_result(folder / each) for each in order if each in results}
-    document: dict[str, Any] = {
-        "name": name,
-        "collections": list(order),
-        "groups": dict(groups),
-        "main_measures": dict(main_measures),
-        "failed": {each: str(errors[each]) for each in order if each in errors},
-        "keys": {each: _key(result) for each, result in saved.items()},
-        "queries": sum(result.record.queries for result in saved.values()),
-        "passages": sum(result.record.passages for result in saved.values()),
-        "metrics": {},
-        "intervals": {},
-    }
+    record = SuiteRecord(
+        name=name,
+        collections=order,
+        groups=dict(groups),
+        main_measures=dict(main_measures),
+        failed={each: str(errors[each]) for each in order if each in errors},
+        keys={each: _key(result) for each, result in saved.items()},
+        queries=sum(result.record.queries for result in saved.values()),
+        passages=sum(result.record.passages for result in saved.values()),
+        metrics={},
+        intervals={},
+    )
     if not errors:
-        document |= _macro(saved, suite_weights(order, groups), main_measures)
-    text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+        suite = SavedSuite(folder, record, saved)
+        if measures := suite.measures:
+            strata = [
+                each.values[:, [each.measures.index(measure) for measure in measures]]
+                for each in suite.results.values()
+            ]
+            means, intervals = estimate(strata, suite.weights).means, shown_intervals(strata, suite.weights)
+            found = {"metrics": means.tolist(), "intervals": intervals}
+            macro = {name: dict(zip(measures, values, strict=True)) for name, values in found.items()}
+            record = record.model_copy(update=macro)
+    text = json.dumps(record.model_dump(mode="json"), indent=2, ensure_ascii=False) + "\n"
     whole_files.write_whole(folder / SUITE_FILE, text.encode())
     return SuiteResult(folder, json.loads(text), dict(results), dict(errors))
-
-
-def _macro(
-    results: Mapping[str, SavedResult], weights: Float64, main_measures: Mapping[str, str]
-) -> dict[str, Any]:
-    """Macro means and intervals of the measures that all have."""
-    from pipeline.metrics.statistics import estimate, shown_intervals
-
-    measures = common_measures(results, main_measures)
-    if not measures:
-        return {}
-    strata = []
-    for collection, result in results.items():
-        columns = [measure_in(collection, measure, main_measures) for measure in measures]
-        strata.append(result.values[:, [result.measures.index(name) for name in columns]])
-    means = estimate(strata, weights).means.tolist()
-    shown = shown_intervals(strata, weights)
-    return {
-        "metrics": dict(zip(measures, means, strict=True)),
-        "intervals": dict(zip(measures, shown, strict=True)),
-    }
-
-
-def is_suite(folder: Path | str) -> bool:
-    """Whether a folder is that of a suite."""
-    return (Path(folder) / SUITE_FILE).is_file()
 
 
 def read_suite_result(folder: Path | str) -> SavedSuite:
@@ -269,7 +225,7 @@ def read_suite_result(folder: Path | str) -> SavedSuite:
         InputError: It is not one, or its files are damaged, or of several runs.
     """
     folder = Path(folder)
-    if not is_suite(folder):
+    if not (folder / SUITE_FILE).is_file():
         return SavedSuite.of_one(read_result(folder))
     record = read_record(folder, SUITE_FILE, SuiteRecord)
     results = {name: read_result(folder / name) for name in record.collections if name not in record.failed}
@@ -288,14 +244,11 @@ def _disagreement(suite: SavedSuite, record: SuiteRecord) -> str:
     for name, result in suite.results.items():
         if _key(result) != record.keys.get(name):
             return f"collection {name} has been run with other settings or data since"
-    if record.failed:
-        return ""
-    for measure, mean in record.metrics.items():
+    for measure, mean in () if record.failed else record.metrics.items():
         if measure not in suite.measures:
             return f"not every collection has {measure}"
         means = [
-            result.record.metrics[measure_in(name, measure, record.main_measures)]
-            for name, result in suite.results.items()
+            float(each.values[:, each.measures.index(measure)].mean()) for each in suite.results.values()
         ]
         if not abs(float(suite.weights @ means) - mean) <= ROUNDING * max(1, *map(abs, means)):
             return f"the macro mean of {measure} is not that of its collections"
@@ -303,7 +256,8 @@ def _disagreement(suite: SavedSuite, record: SuiteRecord) -> str:
 
 
 def _key(result: SavedResult) -> str:
-    return str(result.manifest.recipes.get(SCORES, {}).get("key", ""))
+    """The key of the scores, which covers all that shaped a result."""
+    return str(result.manifest.recipes.get("evaluate", {}).get("key", ""))
 
 
 def check_kind(folder: Path, suite: bool) -> None:

@@ -18,6 +18,7 @@ from pipeline.comparison.side_by_side import Comparison, compare
 from pipeline.core.table import SOFT_HYPHEN, Table, html_table, text_table, transposed
 from pipeline.report.page.render import render_page
 from pipeline.report.renderings import csv_text, latex, markdown, terminal_parts
+from pipeline.results.tables import section_tables
 
 WIDTH = 400
 
@@ -79,7 +80,7 @@ def comparison(folders: list[Path], indexed: list[Path]) -> Comparison:
 
 
 def shown_tables(comparison: Comparison) -> list[Table]:
-    return [*comparison.tables(), *chain(*comparison.section_tables().values())]
+    return [*comparison.tables(), *chain(*section_tables(comparison.records, comparison.measure).values())]
 
 
 def texts(table: Table) -> list[str]:
@@ -112,5 +113,5 @@ def test_the_page_has_the_same_titles_columns_and_cells(comparison: Comparison) 
 
 
 def test_a_transposed_table_has_the_same_cells(comparison: Comparison) -> None:
-    for table in chain(*comparison.section_tables().values()):
+    for table in chain(*section_tables(comparison.records, comparison.measure).values()):
         assert sorted(texts(transposed(table))) == sorted(texts(table))

@@ -23,7 +23,7 @@ from pipeline.core.table import Cell, Column, Table, table_of
 from pipeline.report.page import plots, sentences
 from pipeline.report.page.queries import QueryData, read_query_data
 from pipeline.report.page.suite import suite_context
-from pipeline.results.tables import time_table
+from pipeline.results.tables import section_tables, time_table
 from pipeline.storage import whole_files
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -110,7 +110,7 @@ def _section_parts(comparison: Comparison) -> list[_Part]:
         return [[numbers[row[0]]] if row[0] in numbers else owners for row in table.rows]
 
     parts = []
-    for heading, tables in comparison.section_tables().items():
+    for heading, tables in section_tables(comparison.records, comparison.measure).items():
         target = re.sub(r"\W+", "-", heading.lower())
         drawn = [plot for table in tables for plot in plots.table_plots(comparison, table)]
         parts.append(_Part(target, heading, [(table, marks(table)) for table in tables], drawn))

@@ -70,7 +70,8 @@ def _measure_tables(comparison: Comparison) -> Iterator[Table]:
         ):
             columns.append((Column(label, "right"), [Cell(f"{size:,}", size) for size in sizes]))
         for measure in comparison.measures:
-            means = [float(suite.values_of(name, measure).mean()) for name in comparison.collections]
+            results = suite.results.values()
+            means = [float(each.values[:, each.measures.index(measure)].mean()) for each in results]
             columns.append((Column(measure, "right"), [Cell(rounded(mean), mean) for mean in means]))
         yield table_of(entry.name, columns)
 

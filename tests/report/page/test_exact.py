@@ -17,6 +17,7 @@ from pipeline.report.page.render import render_page
 from pipeline.results.folder import read_result
 from pipeline.results.records import Metrics
 from pipeline.results.suite_folder import SavedSuite
+from pipeline.results.tables import section_tables
 
 
 def section(text: str) -> str:
@@ -87,7 +88,7 @@ def test_a_figure_that_one_index_lacks_leaves_its_cell_empty(indexed: list[Path]
             for folder, metrics in zip(indexed, (first, second), strict=True)
         ]
     )
-    (costs,) = compared.section_tables()["Against exact search"]
+    (costs,) = section_tables(compared.records, compared.measure)["Against exact search"]
     names = [column.name for column in costs.columns]
     assert dict(zip(names, costs.rows[0], strict=True))["MB in memory"] == ""
     shown = section(render_page(compared))
