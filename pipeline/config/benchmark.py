@@ -194,14 +194,14 @@ class Config(Section):
     def models(self) -> list[RunsModel]:
         """The sections `model` and `rerank` of all retrievers, as far as they run a model, in order."""
         first = self.parts or (self.first_stage,)
-        own: list[Any] = [section for part in first for section in (part.model, part.rerank)]
+        own: list[object] = [section for part in first for section in (part.model, part.rerank)]
         sections = [*own, self.rerank]
         return [section for section in sections if isinstance(section, RunsModel)]
 
     def with_models(self, take: Callable[[Any], Any]) -> Config:
         """The same config with `take(section)` in place of each section `model` and `rerank`."""
 
-        def taken(holder: Config | PartConfig) -> dict[str, Any]:
+        def taken(holder: Config | PartConfig) -> dict[str, object]:
             given = {name: getattr(holder, name) for name in ("model", "rerank")}
             return {name: take(section) for name, section in given.items() if section}
 
@@ -276,7 +276,7 @@ def complete_instructions(section: Part, collection: SuiteCollection | None, whe
     Raises:
         ValueError: The collection has no task for an instruction; `where` names it.
     """
-    update: dict[str, Any] = {}
+    update: dict[str, object] = {}
     for name in type(section).model_fields:
         value = getattr(section, name)
         if name in INSTRUCTIONS and isinstance(value, str) and TASK in value:
@@ -295,22 +295,22 @@ def complete_instructions(section: Part, collection: SuiteCollection | None, whe
     return section.model_copy(update=update) if update else section
 
 
-def _completed(value: Any, collection: SuiteCollection | None, where: str) -> Any:
+def _completed(value: object, collection: SuiteCollection | None, where: str) -> Any:
     """`complete_instructions` of a section but for `data`; any other value unchanged."""
     if not isinstance(value, Section) or isinstance(value, DataSettings):
         return value
     return complete_instructions(value, collection, where)
 
 
-def json_schema() -> dict[str, Any]:
+def json_schema() -> dict[str, object]:
     """The config as JSON Schema, without the marks of `setting`."""
 
-    def strip(value: Any) -> Any:
+    def strip(value: object) -> Any:
         if isinstance(value, dict):
             return {
                 key: strip(inner) for key, inner in value.items() if key not in ("shapes", "keyed", "outputs")
             }
         return [strip(inner) for inner in value] if isinstance(value, list) else value
 
-    stripped: dict[str, Any] = strip(Config.model_json_schema())
+    stripped: dict[str, object] = strip(Config.model_json_schema())
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **stripped}

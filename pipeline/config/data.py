@@ -139,7 +139,7 @@ class HubSettings(LocatedSettings):
 
     @field_validator("corpus")
     @classmethod
-    def _positive(cls, value: Any) -> Any:
+    def _positive(cls, value: object) -> Any:
         if isinstance(value, int) and value < 1:
             raise ValueError("a positive number of passages, {positives_of: N} or null")
         return value

@@ -58,16 +58,17 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
     return make_config(raw, path)
 
 
-def read_config(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
+def read_config(path: Path, overrides: Sequence[str] = ()) -> dict[str, object]:
     """The file's YAML with the overrides applied, not yet checked; arguments as for `load_config`."""
     example = "what 'benchmarco example' prints"
     raw = read_yaml(path, "config", tuple(Config.model_fields), example, "a benchmark's YAML file")
-    if path.name == MANIFEST and isinstance(raw.get("config"), dict):
-        raw = raw["config"]
+    held = raw.get("config")
+    if path.name == MANIFEST and isinstance(held, dict):
+        raw = held
     return with_overrides(raw, overrides)
 
 
-def with_overrides(raw: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+def with_overrides(raw: dict[str, object], overrides: Sequence[str]) -> dict[str, object]:
     """Plain values with `key.path=value` strings applied to them, in place."""
     for override in overrides:
         keys, equals, value = override.partition("=")
@@ -80,7 +81,7 @@ def with_overrides(raw: dict[str, Any], overrides: Sequence[str]) -> dict[str, A
     return raw
 
 
-def as_config(given: Config | Mapping[str, Any] | str | Path) -> Config:
+def as_config(given: Config | Mapping[str, object] | str | Path) -> Config:
     """A config as it is, or made from a dictionary of its sections, or read from a file.
 
     Relative paths in a dictionary are taken from the working directory.
@@ -95,7 +96,7 @@ def as_config(given: Config | Mapping[str, Any] | str | Path) -> Config:
     return load_config(given)
 
 
-def make_config(raw: Mapping[str, Any], path: Path, part: str = "") -> Config:
+def make_config(raw: Mapping[str, object], path: Path, part: str = "") -> Config:
     """A config from plain values.
 
     Args:
@@ -111,7 +112,7 @@ def make_config(raw: Mapping[str, Any], path: Path, part: str = "") -> Config:
         raise explain(error, f"config {path}{part}", Config, (SWEEP,)) from None
 
 
-def put(raw: dict[str, Any], keys: Sequence[str], value: Any, where: str) -> None:
+def put(raw: dict[str, object], keys: Sequence[str], value: object, where: str) -> None:
     """Set the value at a path of keys, in place; missing sections are added. `where` is for messages.
 
     A key of a list is the number of a place in it, from 1.
@@ -131,7 +132,7 @@ def put(raw: dict[str, Any], keys: Sequence[str], value: Any, where: str) -> Non
     holder[_place_in(holder, last, keys, where)] = value
 
 
-def _place_in(holder: dict[str, Any] | list[Any], key: str, keys: Sequence[str], where: str) -> Any:
+def _place_in(holder: dict[str, object] | list[object], key: str, keys: Sequence[str], where: str) -> Any:
     """The place of a key in a section, or in a list of sections, which are numbered from 1."""
     if isinstance(holder, dict):
         return key
@@ -144,7 +145,7 @@ def _place_in(holder: dict[str, Any] | list[Any], key: str, keys: Sequence[str],
     )
 
 
-Change = dict[tuple[str, ...], Any]  # values by the path of their setting
+Change = dict[tuple[str, ...], object]  # values by the path of their setting
 
 LABEL_LENGTH = 32  # characters of a value that a result's name keeps
 
@@ -178,12 +179,14 @@ def refuse_namesakes(benchmarks: Iterable[tuple[str, str]]) -> None:
         seen.add(name)
 
 
-def file_schema() -> dict[str, Any]:
+def file_schema() -> dict[str, object]:
     """A config file as JSON Schema: the settings of a benchmark, and `sweep`."""
     schema = json_schema()
     keys = {"pattern": rf"^({'|'.join(Config.model_fields)})(\..+)?$"}
     values = {"type": ["array", "object"]}
-    schema["properties"][SWEEP] = {
+    properties = schema["properties"]
+    assert isinstance(properties, dict)
+    properties[SWEEP] = {
         "description": "several benchmarks: a list of changes, or lists of values by setting",
         "default": None,
         "anyOf": [
@@ -210,14 +213,15 @@ def _expand(path: Path, overrides: Sequence[str]) -> Iterator[Config]:
         one = deepcopy(raw)
         for keys, value in change.items():
             put(one, keys, value, f"config {path}{part}")
-        if ("name",) not in change and isinstance(raw.get("name"), str):
-            name = "-".join([raw["name"], *_labels(change, changes)])
+        own = raw.get("name")
+        if ("name",) not in change and isinstance(own, str):
+            name = "-".join([own, *_labels(change, changes)])
             taken[name] += 1
             one["name"] = name if taken[name] == 1 else f"{name}-{taken[name]}"
         yield make_config(one, path, part)
 
 
-def _entries(sweep: list[Any], path: Path) -> Iterator[tuple[str, Change]]:
+def _entries(sweep: list[object], path: Path) -> Iterator[tuple[str, Change]]:
     """For each entry of a list the text that names it in messages, and its change."""
     for number, entry in enumerate(sweep, start=1):
         part = f", {SWEEP} entry {number}"
@@ -226,14 +230,15 @@ def _entries(sweep: list[Any], path: Path) -> Iterator[tuple[str, Change]]:
         yield part, dict(_leaves(entry))
 
 
-def _combinations(sweep: dict[Any, Any], path: Path) -> Iterator[tuple[str, Change]]:
+def _combinations(sweep: Mapping[str, object], path: Path) -> Iterator[tuple[str, Change]]:
     """For each combination of values the text that names it in messages, and its change."""
     if not all(isinstance(key, str) for key in sweep):
         raise _malformed(f"config {path}: a key of '{SWEEP}' is not a text")
-    axes = dict(_leaves(sweep))
-    for keys, values in axes.items():
-        if not isinstance(values, list) or not values:
-            raise _malformed(f"config {path}: '{SWEEP}.{'.'.join(keys)}' is {short_repr(values)}")
+    axes: dict[tuple[str, ...], list[object]] = {}
+    for keys, listed in _leaves(sweep):
+        if not isinstance(listed, list) or not listed:
+            raise _malformed(f"config {path}: '{SWEEP}.{'.'.join(keys)}' is {short_repr(listed)}")
+        axes[keys] = listed
     for values in itertools.product(*axes.values()):
         change = dict(zip(axes, values, strict=True))
         named = ", ".join(f"{'.'.join(keys)}={value}" for keys, value in change.items())
@@ -249,7 +254,9 @@ def _malformed(found: str) -> InputError:
     )
 
 
-def _leaves(changes: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+def _leaves(
+    changes: Mapping[str, object], above: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], object]]:
     """The path and value of each setting in nested sections and dotted keys."""
     for key, value in changes.items():
         path = (*above, *str(key).split("."))
@@ -280,7 +287,7 @@ def _labels(change: Change, changes: list[tuple[str, Change]]) -> Iterator[str]:
             yield _label(keys[-1], value)
 
 
-def _label(key: str, value: Any) -> str:
+def _label(key: str, value: object) -> str:
     """A value as part of a result's name; a value that is not text follows its setting's name."""
     if isinstance(value, list):
         return "-".join(_label(key, each) for each in value)

@@ -114,7 +114,7 @@ def _quoted(setting: str, value: object) -> str:
 
 
 def _unknown_key(
-    keys: Sequence[Any],
+    keys: Sequence[str | int],
     section: type[BaseModel] | None,
     kinds: Kinds[Any] | None,
     besides: Sequence[str],
@@ -140,7 +140,7 @@ def _dotted(keys: Sequence[str | int]) -> str:
 
 
 def _unknown_kind(
-    keys: Sequence[str | int], kinds: Kinds[Any], settings: Mapping[str, Any], where: str
+    keys: Sequence[str | int], kinds: Kinds[Any], settings: Mapping[str, object], where: str
 ) -> InputError:
     """The message for a section without a kind, or with an unknown one of `kinds`."""
     value = settings.get(kinds.field, kinds.default)

@@ -108,7 +108,7 @@ class RowSettings(ModelSettings):
 
     @model_validator(mode="before")
     @classmethod
-    def _small_shards(cls, given: Any) -> Any:
+    def _small_shards(cls, given: object) -> Any:
         """Token vectors of a text are many: a shard of them holds fewer texts."""
         if isinstance(given, Mapping) and given.get("output") == "multivector":
             return {"shard_rows": 2048, **given}
@@ -116,7 +116,7 @@ class RowSettings(ModelSettings):
 
     @field_validator("*")
     @classmethod
-    def _of_this_output(cls, value: Any, info: ValidationInfo) -> Any:
+    def _of_this_output(cls, value: object, info: ValidationInfo) -> Any:
         field = cls.model_fields[str(info.field_name)]
         belongs, output = outputs_of(field), info.data.get("output")
         if output and output not in belongs and value != field.default:
@@ -128,7 +128,7 @@ class RowSettings(ModelSettings):
         return value
 
     @model_serializer(mode="wrap")
-    def _without_other_outputs(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _without_other_outputs(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
         fields = type(self).model_fields
         return {
             name: value for name, value in handler(self).items() if self.output in outputs_of(fields[name])

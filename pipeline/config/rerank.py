@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 from pydantic import model_validator
 
@@ -26,7 +26,7 @@ class ScorerSettings(Section):
         """A short name for tables: the last part of the model's name."""
         return self.name.rstrip("/").rpartition("/")[2]
 
-    def score_settings(self) -> dict[str, Any]:
+    def score_settings(self) -> dict[str, object]:
         """The settings that shape a pair's score, besides those that a resolved model holds."""
         return {
             name: value

@@ -40,7 +40,7 @@ OPTIONS = {
 """Each removed option by its command and name, and what to use instead."""
 
 
-def without_removed(raw: Mapping[str, Any], where: str) -> dict[str, Any]:
+def without_removed(raw: Mapping[str, object], where: str) -> dict[str, object]:
     """The settings of a file without removed ones that are null; `where` is for messages.
 
     Raises:

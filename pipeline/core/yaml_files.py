@@ -96,7 +96,7 @@ def parse_yaml(text: str, where: str) -> Any:
         raise InputError(f"{where}: not valid YAML: {detail}", fix="correct the file") from None
 
 
-def read_yaml(path: Path, kind: str, sections: Sequence[str], example: str, what: str) -> dict[str, Any]:
+def read_yaml(path: Path, kind: str, sections: Sequence[str], example: str, what: str) -> dict[str, object]:
     """The mapping of sections in a YAML file, not yet checked.
 
     Args:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from pipeline.core.errors import InputError
-from pipeline.core.records import Collection, Int64, Qrels, Texts
+from pipeline.core.records import Array, Collection, Int64, JsonObject, Qrels, Texts
 from pipeline.storage import whole_files
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ SEED = 0
 EXAMPLES = 3
 
 
-def describe(collection: Collection, count_tokens: TokenCounter | None = None) -> dict[str, Any]:
+def describe(collection: Collection, count_tokens: TokenCounter | None = None) -> JsonObject:
     """Describe a collection.
 
     Args:
@@ -50,7 +49,7 @@ def describe(collection: Collection, count_tokens: TokenCounter | None = None) -
     }
 
 
-def _distribution(values: npt.NDArray[Any]) -> dict[str, float | int]:
+def _distribution(values: Array) -> dict[str, float | int]:
     """The distribution of some values [n], n at least 1."""
     return {
         "min": int(values.min()),
@@ -62,7 +61,7 @@ def _distribution(values: npt.NDArray[Any]) -> dict[str, float | int]:
     }
 
 
-def _per_query(qrels: Qrels, queries: int) -> dict[str, Any]:
+def _per_query(qrels: Qrels, queries: int) -> JsonObject:
     """The number of judgments of a query, over all grades and for each grade, with the grade's total."""
     by_grade = {}
     for grade in np.unique(qrels.grades).tolist():
@@ -71,11 +70,11 @@ def _per_query(qrels: Qrels, queries: int) -> dict[str, Any]:
     return {"all": _distribution(np.bincount(qrels.queries, minlength=queries)), "grade": by_grade}
 
 
-def _lengths(texts: Texts, count_tokens: TokenCounter | None) -> dict[str, Any]:
+def _lengths(texts: Texts, count_tokens: TokenCounter | None) -> JsonObject:
     import pyarrow.compute as pc
 
     characters = pc.utf8_length(texts.texts).to_numpy()
-    lengths = {"characters": _distribution(characters)}
+    lengths: JsonObject = {"characters": _distribution(characters)}
     if count_tokens:
         counts = [count_tokens(part) for part in _sampled(texts.texts)]
         lengths["tokens"] = _distribution(np.concatenate([np.asarray(part, np.int64) for part in counts]))
@@ -95,7 +94,7 @@ def _sampled(column: pa.ChunkedArray) -> Iterator[list[str]]:
             yield chunk.take(inside).to_pylist()
 
 
-def _example(collection: Collection, query: int) -> dict[str, Any]:
+def _example(collection: Collection, query: int) -> JsonObject:
     """A query with one judged passage of each grade that the corpus has, highest first."""
     qrels = collection.qrels
     mine = np.flatnonzero((qrels.queries == query) & (qrels.passages < len(collection.passages)))

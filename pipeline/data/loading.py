@@ -14,7 +14,7 @@ The rules, for every source:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from pipeline.config import DataSettings
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 from pipeline.core.progress import Progress, silent
-from pipeline.core.records import BoolArray, Qrels
+from pipeline.core.records import BoolArray, JsonObject, Qrels
 from pipeline.data.collection_files import (
     CORPUS,
     MISSING,
@@ -58,9 +58,15 @@ class Identity:
         qrels: Identity of the judgments. It includes everything, as they are stored by row number.
     """
 
-    passages: dict[str, Any]
-    queries: dict[str, Any]
-    qrels: dict[str, Any]
+    passages: JsonObject
+    queries: JsonObject
+    qrels: JsonObject
+
+    @property
+    def on_hub(self) -> bool:
+        """Whether the corpus is in a repository on the hub."""
+        corpus = self.passages["corpus"]
+        return isinstance(corpus, dict) and "dataset" in corpus
 
 
 def identify(config: DataSettings) -> Identity:
@@ -69,8 +75,8 @@ def identify(config: DataSettings) -> Identity:
     parts = source.identity()
     selection = {"queries": parts["queries"], "qrels": parts["qrels"], "first_queries": config.queries}
     size = config.passages_kept
-    corpus = {"schema": SCHEMA, "corpus": parts["corpus"]}
-    judged = {"schema": [SCHEMA, JUDGED_SCHEMA], **selection}
+    corpus: JsonObject = {"schema": SCHEMA, "corpus": parts["corpus"]}
+    judged: JsonObject = {"schema": [SCHEMA, JUDGED_SCHEMA], **selection}
     return Identity(
         passages=corpus | ({"size": size, **selection} if size else {}),
         queries=judged,
@@ -84,7 +90,7 @@ def check(config: DataSettings, identity: Identity) -> None:
         raise file_changed(f"the collection of {getattr(config, 'path', config.source)}")
 
 
-def load(config: DataSettings, draft: Draft, progress: Progress = silent) -> dict[str, Any]:
+def load(config: DataSettings, draft: Draft, progress: Progress = silent) -> JsonObject:
     """Make a collection's files from its source.
 
     Args:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from pipeline.core.errors import InputError
 from pipeline.core.progress import Progress, silent
-from pipeline.core.records import Collection, Int64, Texts, from_numpy
+from pipeline.core.records import Collection, Int64, JsonObject, Texts, from_numpy
 from pipeline.formats.blocks import Block, read_blocks
 from pipeline.formats.texts import BATCH_ROWS, parse_lines
 
@@ -45,7 +45,7 @@ class _Known:
     found: set[int] = field(default_factory=set)
 
 
-def find_training_data(collection: Collection, file: Path, progress: Progress = silent) -> dict[str, Any]:
+def find_training_data(collection: Collection, file: Path, progress: Progress = silent) -> JsonObject:
     """Find the passages and queries of a collection that occur in a file.
 
     A text occurs in it if a text of the file has the same words in the same order, in whatever case and with
@@ -149,7 +149,7 @@ def _of_block(block: Block) -> Iterator[str]:
             yield from line.split("\t")
 
 
-def _of_value(value: Any) -> Iterator[str]:
+def _of_value(value: object) -> Iterator[str]:
     """The texts in a JSON value, without those of fields that hold ids."""
     if isinstance(value, str):
         yield value

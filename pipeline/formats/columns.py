@@ -15,14 +15,14 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from pipeline.core import machine
 from pipeline.core.errors import InputError, short_repr
-from pipeline.core.records import Int32, Int64
+from pipeline.core.records import Array, Int32, Int64
 from pipeline.formats.blocks import Block, decoded, read_blocks
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Form:
     columns: tuple[str, ...]
     value: str
     arrow_type: str
-    convert: Callable[[pa.Array], npt.NDArray[Any]]
+    convert: Callable[[pa.Array], Array]
     rule: str
 
 
@@ -76,12 +76,12 @@ class Columns:
     query_ids: pa.Array
     queries: Int32
     documents: pa.ChunkedArray
-    values: npt.NDArray[Any]
+    values: Array
     numbers: Int64
     fingerprints: UInt64
 
 
-_Part: TypeAlias = "tuple[pa.RunEndEncodedArray, pa.Array, npt.NDArray[Any], Int64, UInt64]"
+_Part: TypeAlias = "tuple[pa.RunEndEncodedArray, pa.Array, Array, Int64, UInt64]"
 """The columns of one block, as in `Columns`; its queries are run-end encoded, since most lines repeat one."""
 
 

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from pipeline.core.errors import InputError
-from pipeline.metrics.graded import Cutoff
-from pipeline.metrics.measures import MEASURES
+from pipeline.metrics.measures import MEASURES, Cutoff
 
 Value = int | bool | str | float
 

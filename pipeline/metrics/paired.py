@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from string import ascii_lowercase
-from typing import Any
 
 import numpy as np
 
-from pipeline.core.records import BoolArray, Float64
+from pipeline.core.records import BoolArray, Float64, JsonObject
 from pipeline.metrics.names import Measure
 from pipeline.metrics.resampling import PERMUTATIONS, randomization_test
 from pipeline.metrics.statistics import shown_intervals, t_test
@@ -30,7 +29,7 @@ def with_ties(differences: Float64, highest: Float64) -> Float64:
     return np.where(np.abs(differences) <= SAME * np.maximum(highest, 1), 0, differences)
 
 
-def changes(measures: Sequence[Measure], before: Float64, after: Float64) -> dict[str, dict[str, Any]]:
+def changes(measures: Sequence[Measure], before: Float64, after: Float64) -> dict[str, JsonObject]:
     """What happened to each measure, by its name, as JSON.
 
     Args:

@@ -18,8 +18,7 @@ import numpy as np
 
 from pipeline.core.display import counted
 from pipeline.core.records import BoolArray, Float64, Int64, Qrels, Ranking
-from pipeline.metrics.graded import Graded, JudgedRanking, ideal_order
-from pipeline.metrics.measures import MEASURES, judged_share
+from pipeline.metrics.measures import MEASURES, Graded, JudgedRanking, ideal_order, judged_share
 from pipeline.metrics.names import Measure
 
 BLOCK_CELLS = 1 << 16  # cells of a ranking that are looked up at once

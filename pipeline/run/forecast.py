@@ -144,7 +144,7 @@ def _forecast(
     passages = int(read.facts["passages"]) if read else passages
     if all(stage["exists"] for stage in stages) or benchmark.searched:
         return Forecast(name, stages, passages=passages, models=models)
-    lacking, unknown = _lacking(_probes(benchmark, read is None and "dataset" in identity.passages["corpus"]))
+    lacking, unknown = _lacking(_probes(benchmark, read is None and identity.on_hub))
     fetch = {file: size for file, size in lacking.items() if file not in fetched}
     fetched |= fetch.keys()
     return Forecast(name, stages, fetch, unknown, passages, *_todo(benchmark, passages, made), models)

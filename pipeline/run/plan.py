@@ -44,7 +44,7 @@ def collection_stage(config: Config, identity: Identity) -> Stage:
     """Reads, checks and slices the collection."""
 
     def make(inputs: Inputs, draft: Draft, context: Context) -> Facts:
-        facts = data.load(config.data, draft, context.progress)
+        facts: Facts = data.load(config.data, draft, context.progress)
         data.check(config.data, identity)
         context.meter.count(facts["passages"])
         return facts

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.core.errors import InputError
-from pipeline.metrics.graded import Cutoff
+from pipeline.metrics.measures import Cutoff
 from pipeline.metrics.names import (
     ALIASES,
     COMMON,

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from pipeline.core.records import Float64, Qrels, Ranking
 from pipeline.metrics import parse_measures, scoring
-from pipeline.metrics.graded import Cutoff
-from pipeline.metrics.measures import MEASURES
+from pipeline.metrics.measures import MEASURES, Cutoff
 from pipeline.metrics.scoring import compute_measures, drop_identical, judge_ranking
 
 EVERY = ",".join(name if d.cutoff is Cutoff.NONE else f"{name}@3" for name, d in MEASURES.items())

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from pipeline.config import DataSettings
 from pipeline.core.errors import InputError
+from pipeline.core.records import JsonObject
 from pipeline.data.sources import catalogue, folders, layouts, positives
 from pipeline.formats.judgments import Judgments
 from pipeline.formats.texts import Batch
@@ -15,7 +16,7 @@ from pipeline.formats.texts import Batch
 class Source(Protocol):
     """A collection in one layout. Each method may be called repeatedly, with the same result."""
 
-    def identity(self) -> dict[str, dict[str, Any]]:
+    def identity(self) -> dict[str, JsonObject]:
         """Plain JSON that determines each of `corpus`, `queries` and `qrels`, before slicing.
 
         Cheap: bytes are hashed and branches resolved, but nothing is parsed.

@@ -16,6 +16,7 @@ import numpy as np
 
 from pipeline.config.data import CatalogueSettings
 from pipeline.core.errors import InputError
+from pipeline.core.records import JsonObject
 from pipeline.formats.judgments import Judgments, make_judgments
 from pipeline.formats.texts import BATCH_ROWS, Batch
 
@@ -37,9 +38,9 @@ class CatalogueDataset:
     name: str
     release: str
 
-    def identity(self) -> dict[str, dict[str, Any]]:
+    def identity(self) -> dict[str, JsonObject]:
         """The id and the package's version."""
-        plain = {"layout": "ir_datasets", "id": self.name, "release": self.release}
+        plain: JsonObject = {"layout": "ir_datasets", "id": self.name, "release": self.release}
         return {"corpus": plain, "queries": plain, "qrels": plain}
 
     def size(self) -> tuple[int | None, str]:

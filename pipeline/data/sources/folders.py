@@ -17,10 +17,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from pipeline.config.data import LocatedSettings, SampleSettings
 from pipeline.core.errors import InputError
+from pipeline.core.records import JsonObject
 from pipeline.formats import tables
 from pipeline.formats.judgments import Judgments, read_qrels
 from pipeline.formats.texts import Batch, read_jsonl, read_tsv
@@ -103,7 +103,7 @@ class FolderSource:
         """The row of the table."""
         return LAYOUTS[self.name]
 
-    def identity(self) -> dict[str, dict[str, Any]]:
+    def identity(self) -> dict[str, JsonObject]:
         """The three files' bytes."""
         texts = {"layout": self.name, **self.layout.mark}
         return {
@@ -175,6 +175,6 @@ def _splits(layout: FolderLayout, folder: Path) -> list[str]:
     return sorted({str(path).removesuffix(".gz").removeprefix(before).removesuffix(after) for path in files})
 
 
-def hashed(*paths: Path) -> dict[str, Any]:
+def hashed(*paths: Path) -> JsonObject:
     """The identity of files: their bytes, without names and folders."""
     return {"sha256": [hash_user_file(path) for path in paths]}

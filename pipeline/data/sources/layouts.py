@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -253,14 +253,16 @@ def open_air_bench(settings: AirBenchSettings) -> RepoSource:
     return _open(LAYOUTS["air-bench"], {**dict(settings), **given})
 
 
-def _open(layout: Layout, values: Mapping[str, Any]) -> RepoSource:
+def _open(layout: Layout, values: Mapping[str, object]) -> RepoSource:
     """Open the repositories of a layout, with settings for the names in braces."""
     repos: dict[str, Repo] = {}
 
     def found(place: Place) -> Part:
         if place.repo not in repos:
             revision = values.get(place.repo.replace("path", "revision"))
-            repos[place.repo] = Repo.open(values[place.repo], revision)
+            repos[place.repo] = Repo.open(
+                str(values[place.repo]), None if revision is None else str(revision)
+            )
         return Part(repos[place.repo], place.filled(values), layout.mark)
 
     corpus, queries = found(layout.corpus), found(layout.queries)

@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pipeline.config.data import HubSettings, PositivesOf
-from pipeline.core.records import Int64
+from pipeline.core.records import Int64, JsonObject
 from pipeline.data.sources.repos import Repo
 from pipeline.formats import tables
 from pipeline.formats.judgments import Judgments, make_judgments
@@ -48,7 +48,7 @@ class Positives:
     rows: Repo
     corpus: Repo | None
 
-    def identity(self) -> dict[str, dict[str, Any]]:
+    def identity(self) -> dict[str, JsonObject]:
         """Commits or bytes of the datasets, and the columns."""
         rows = self.rows.identity(None, self.config.split)
         positives = rows | {"positives_column": self.config.positives_column}

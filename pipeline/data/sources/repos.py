@@ -18,6 +18,7 @@ import yaml
 
 from pipeline.core import hub
 from pipeline.core.errors import InputError
+from pipeline.core.records import JsonObject
 from pipeline.core.yaml_files import BoundedLoader as _Loader
 from pipeline.data.sources.folders import hashed
 from pipeline.formats import tables
@@ -43,10 +44,10 @@ class Place(NamedTuple):
     repo: str = "path"
     identity: Mapping[str, str | bool] = {}
 
-    def filled(self, values: Mapping[str, Any]) -> Place:
+    def filled(self, values: Mapping[str, object]) -> Place:
         """The place with settings for the names in braces."""
 
-        def fill(value: Any) -> Any:
+        def fill(value: object) -> Any:
             return value.format_map(values) if isinstance(value, str) else value
 
         filled = self._replace(**{name: fill(value) for name, value in self._asdict().items()})
@@ -66,7 +67,7 @@ class Repo:
         local = Path(path).is_absolute() and Path(path).is_dir()
         return Repo(path, None if local else hub.resolve_commit(path, revision, "dataset"))
 
-    def identity(self, config: str | None, split: str | None) -> dict[str, Any]:
+    def identity(self, config: str | None, split: str | None) -> JsonObject:
         """The commit, or the hashes of local files, which determine the rows of a split."""
         if self.commit is None:
             return {"layout": "hub", **hashed(*self.files(config, split))}
@@ -119,7 +120,7 @@ class Repo:
         return next(named, next(iter(self._entries)))
 
     @cached_property
-    def _entries(self) -> dict[str, dict[str, Any]]:
+    def _entries(self) -> dict[str, JsonObject]:
         """The README's entry for each table with a list of files."""
         readme = self._folder([README]) / README
         text = readme.read_text(encoding="utf-8", errors="replace") if readme.is_file() else ""
@@ -173,7 +174,7 @@ class Part:
     place: Place
     mark: str | None = None
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> JsonObject:
         """The commit, or the bytes of local files, and what is read of them."""
         known = self.repo.identity(self.place.table, self.place.split)
         return {**known, **({"layout": self.mark} if self.mark else {}), **self.place.identity}
@@ -204,10 +205,12 @@ class RepoSource:
         assert self.qrels_part is not None
         return self.qrels_part
 
-    def identity(self) -> dict[str, dict[str, Any]]:
+    def identity(self) -> dict[str, JsonObject]:
         """The commits, or the bytes of local files."""
         corpus, queries = self.corpus_part.identity(), self.queries_part.identity()
-        qrels = self.qrels_part.identity() if self.qrels_part else {"questions": queries, "passages": corpus}
+        qrels: JsonObject = {"questions": queries, "passages": corpus}
+        if self.qrels_part:
+            qrels = self.qrels_part.identity()
         return {"corpus": corpus, "queries": queries, "qrels": qrels}
 
     def size(self) -> tuple[int | None, str]:
@@ -227,17 +230,18 @@ class RepoSource:
         return self.judge(self)
 
 
-def _splits(data_files: Any) -> dict[str, list[str]]:
+def _splits(data_files: object) -> dict[str, list[str]]:
     """A README's `data_files`, which have several forms, as split -> patterns."""
     if isinstance(data_files, dict):
         return {str(split): _patterns(paths) for split, paths in data_files.items()}
     entries = data_files if isinstance(data_files, list) else [data_files]
-    if all(isinstance(entry, dict) for entry in entries):
-        return {str(entry.get("split", "train")): _patterns(entry.get("path")) for entry in entries}
+    named = [entry for entry in entries if isinstance(entry, dict)]
+    if len(named) == len(entries):
+        return {str(entry.get("split", "train")): _patterns(entry.get("path")) for entry in named}
     return {"train": _patterns(entries)}
 
 
-def _patterns(paths: Any) -> list[str]:
+def _patterns(paths: object) -> list[str]:
     """One or several patterns as a list, without those that point outside the repository."""
     listed = paths if isinstance(paths, list) else [paths]
     texts = (path.removeprefix("./") for path in listed if isinstance(path, str))
