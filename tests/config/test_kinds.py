@@ -38,13 +38,6 @@ class Square(Shape):
     side: float = setting(..., "its side", shapes="index")
 
 
-class Triangle(Shape):
-    """A kind from elsewhere."""
-
-    shape: Literal["triangle"] = Shape.narrowed("shape", "triangle")
-    height: int = setting(3, "its height", shapes="index")
-
-
 def kinds() -> Kinds[Shape]:
     return Kinds(Shape, "shape", {"circle": Circle, "square": Square}, default="circle")
 
@@ -65,60 +58,12 @@ def test_the_kind_is_the_one_named_or_the_default() -> None:
     assert Drawing(of=Square(side=1.0)).of == Square(side=1.0)
 
 
-def test_a_value_is_written_as_the_kind_it_is_and_read_again() -> None:
-    drawing = Drawing(of=Square(side=2.0, name="s"))
-    assert drawing.model_dump() == {"of": {"shape": "square", "name": "s", "side": 2.0}}
-    assert Drawing.model_validate_json(drawing.model_dump_json()) == drawing
-
-
-@pytest.mark.parametrize(
-    ("given", "location"),
-    [
-        ({"radius": -1}, ("of", "circle", "radius")),
-        ({"shape": "square", "side": "x"}, ("of", "square", "side")),
-        ({"shape": "square"}, ("of", "square", "side")),
-        ({"shape": "square", "side": 1.0, "radius": 2.0}, ("of", "square", "radius")),
-        ({"shape": "cube"}, ("of",)),
-        ({"shape": [1]}, ("of",)),
-        ({"shape": None}, ("of",)),
-        (5, ("of",)),
-    ],
-)
-def test_an_error_says_where_it_is(given: Any, location: tuple[str, ...]) -> None:
-    with pytest.raises(ValidationError) as refused:
-        Drawing.model_validate({"of": given})
-    assert [each["loc"] for each in refused.value.errors()] == [location]
-
-
 def test_a_default_of_another_kind_is_dropped_and_nothing_that_only_equals_it() -> None:
     assert SHAPES.make(shape="square", side=2.0, radius=1.0) == Square(side=2.0)
     assert SHAPES.make(side=None) == Circle()  # required there: null is what says nothing
     for radius in (1, True, 2.0, None):
         with pytest.raises(ValidationError):
             SHAPES.make(shape="square", side=2.0, radius=radius)
-
-
-def test_a_kind_from_elsewhere_is_registered_by_one_line() -> None:
-    shapes = kinds()
-    assert shapes.make() == Circle()  # a union was made before
-    shapes.register("triangle", Triangle)
-    assert shapes.make(shape="triangle", height=4) == Triangle(height=4)
-    assert list(shapes) == ["circle", "square", "triangle"]
-    assert shapes.having("height") == ["triangle"]
-    with pytest.raises(ValidationError):
-        SHAPES.make(shape="triangle")
-
-
-def test_the_schema_offers_what_fits_and_demands_the_name_of_all_but_the_default() -> None:
-    schema = Drawing.model_json_schema()
-    union = schema["properties"]["of"]
-    assert union["discriminator"]["propertyName"] == "shape"
-    assert len(union["oneOf"]) == 2
-    circle, square = schema["$defs"]["Circle"], schema["$defs"]["Square"]
-    assert "required" not in circle
-    assert square["required"] == ["shape", "side"]
-    assert set(square["properties"]) == {"shape", "name", "side"}
-    assert square["additionalProperties"] is False
 
 
 def test_the_schema_of_a_config_has_every_kind() -> None:

@@ -182,9 +182,24 @@ def refused(loaded, config, *words):
         assert word in str(error.value)
 
 
-def test_missing_column_names_those_there(tmp_path, loaded):
-    config = bad(tmp_path, {"question": ["a"], "positive": [["b"]]})
-    refused(loaded, config, "dev.parquet", "no column 'query'", "question, positive")
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        (
+            {"question": ["a"], "positive": [["b"]]},
+            ("dev.parquet", "no column 'query'", "question, positive"),
+        ),
+        ({"query": ["a", None], "positive": [["b"], ["c"]]}, ("dev.parquet, row 1", "'query' is null")),
+        (
+            {"query": ["a", "b"], "positive": [["b"], ["d", None]]},
+            ("dev.parquet, row 1", "'positive' is null"),
+        ),
+        ({"query": ["a"], "positive": [[1]]}, ("'positive' holds list<", "lists of texts")),
+        ({"query": ["a"], "positive": pa.array([[]], pa.list_(pa.string()))}, ("has no judgments",)),
+    ],
+)
+def test_wrong_columns_are_refused(tmp_path, loaded, columns, words):
+    refused(loaded, bad(tmp_path, columns), *words)
 
 
 def test_missing_split_names_the_files_there(folder, loaded):
@@ -199,21 +214,6 @@ def test_split_that_the_readme_lacks(folder, loaded):
     assert loaded(SOURCES.make(source="hub", path=str(folder), split="dev")).facts["queries"] == 4
 
 
-def test_null_query_is_named_by_row(tmp_path, loaded):
-    config = bad(tmp_path, {"query": ["a", None], "positive": [["b"], ["c"]]})
-    refused(loaded, config, "dev.parquet, row 1", "'query' is null")
-
-
-def test_null_positive_is_named_by_row(tmp_path, loaded):
-    config = bad(tmp_path, {"query": ["a", "b"], "positive": [["b", "c"], ["d", None]]})
-    refused(loaded, config, "dev.parquet, row 1", "'positive' is null")
-
-
-def test_positives_that_are_no_texts(tmp_path, loaded):
-    config = bad(tmp_path, {"query": ["a"], "positive": [[1]]})
-    refused(loaded, config, "'positive' holds list<", "lists of texts")
-
-
 def test_titles_are_texts_or_null(tmp_path, plain, write_beir_hub, loaded):
     config = write_beir_hub(tmp_path / "tiny", plain)
     ids, _, texts = map(list, zip(*plain.passages, strict=True))
@@ -222,11 +222,6 @@ def test_titles_are_texts_or_null(tmp_path, plain, write_beir_hub, loaded):
     refused(loaded, config, "corpus-00000-of-00001.parquet: column 'title' holds list<", "text")
     pa.parquet.write_table(pa.table({"_id": ids, "title": [None] * len(ids), "text": texts}), path)
     assert loaded(config).facts["titles"] == 0
-
-
-def test_no_positive_at_all(tmp_path, loaded):
-    config = bad(tmp_path, {"query": ["a"], "positive": pa.array([[]], pa.list_(pa.string()))})
-    refused(loaded, config, "has no judgments")
 
 
 def test_broken_parquet(folder, loaded):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import subprocess
 import sys
@@ -57,16 +56,6 @@ Layout = Callable[[Path], tuple[dict[str, Path], dict[str, Any], dict[str, Any]]
 def write_parquet(path: Path, **columns: Any) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     pa.parquet.write_table(pa.table(columns), path)
-
-
-def write_lines(path: Path, records: list[dict[str, Any]]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(gzip.compress("".join(json.dumps(record) + "\n" for record in records).encode()))
-
-
-def write_text(path: Path, rows: list[tuple[Any, ...]]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join("\t".join(map(str, row)) + "\n" for row in rows), encoding="utf-8")
 
 
 def write_readme(folder: Path, tables: dict[str, dict[str, str]]) -> None:

@@ -37,12 +37,6 @@ def test_the_interval_is_scipy_s() -> None:
     )  # whose squares are no floats
 
 
-def test_confidence_widens() -> None:
-    values = np.random.default_rng(1).random((50, 1))
-    (low, high), (lower, higher) = mean_intervals([values]), mean_intervals([values], confidence=0.99)
-    assert lower < low < values.mean() < high < higher
-
-
 @pytest.mark.parametrize(
     ("values", "shown"),
     [
@@ -212,26 +206,6 @@ def test_ties_may_hide_half_a_value_more() -> None:
     assert estimate([spread, few], weights, 0.5).errors == pytest.approx(
         estimate([spread, few], weights).errors
     )
-
-
-def test_intervals_hold_the_mean_as_often_as_they_say_with_many_ties() -> None:
-    """Differences that are 0 in nine queries of ten, in collections of 43, 114 and 300 queries."""
-    generator = np.random.default_rng(11)
-    strata = [
-        np.where(generator.random((size, 2000)) < 0.1, generator.normal(0.1, 0.3, (size, 2000)), 0)
-        for size in (43, 114, 300)
-    ]
-    weights = weights_of([None] * 3)
-    low, high = mean_intervals(strata, weights)
-    shown = has_interval(strata, weights)
-    assert shown.mean() > 0.99
-    assert 0.93 < ((low <= 0.01) & (high >= 0.01))[shown].mean() < 0.975
-
-
-def test_blocks_of_resamples_are_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = resampled_means(STRATA[:1], np.ones(1))
-    monkeypatch.setattr(resampling, "BLOCK", 40 * 999)
-    assert resampled_means(STRATA[:1], np.ones(1)) == pytest.approx(whole, abs=1e-12)
 
 
 def test_means_of_many_queries_are_drawn_as_those_of_few(monkeypatch: pytest.MonkeyPatch) -> None:
