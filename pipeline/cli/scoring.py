@@ -49,12 +49,12 @@ QUERIES_GROUPED = 2_000
 """Most queries that a page shows in groups unless it is told to."""
 
 
-def _grouped(compared: Comparison, wanted: bool | None, page: bool) -> Comparison:
-    """The comparison with groups of queries, where they are wanted, or can be had soon and a page is made."""
+def _grouped(compared: Comparison, wanted: bool | None) -> Comparison:
+    """The comparison with groups of queries, where they are wanted, or can be had soon for a page."""
     if wanted:
         return compared.with_groups()
     few = not compared.of_suites and len(compared.query_ids) <= QUERIES_GROUPED
-    if wanted is None and page and few:
+    if wanted is None and few:
         try:
             return compared.with_groups()
         except InputError:  # without the collection; the page says so
@@ -152,7 +152,7 @@ def compare(
         _check_page(folders, measures)
     chosen: Sequence[str | None] = measures or [None]
     made = [side_by_side.compare(folders, measure, baseline, correction, margin, qrels) for measure in chosen]
-    compared = [_grouped(each, groups, bool(html)) for each in made]
+    compared = [_grouped(each, groups) for each in made] if groups or html else made
     if html:
         from pipeline.report.page.render import write_page
 
@@ -207,7 +207,7 @@ def report(
     from pipeline.report.page.render import write_page
 
     check_file(html, "--html")
-    write_page(_grouped(compare([folder], measure, baseline), groups, True), html)
+    write_page(_grouped(compare([folder], measure, baseline), groups), html)
     print(f"page written to {html}", file=sys.stderr)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import isfinite, sqrt
 from typing import Any
@@ -11,7 +11,7 @@ import numpy as np
 
 from pipeline.comparison import Correction
 from pipeline.comparison.inputs import Places
-from pipeline.core.records import BoolArray, Float64
+from pipeline.core.records import Float64
 from pipeline.metrics.paired import SAME, benjamini_hochberg, holm, with_ties
 from pipeline.metrics.power import detectable_effect, queries_for_power
 from pipeline.metrics.resampling import equivalence, randomize, resampled_means, weighted_values
@@ -157,7 +157,8 @@ def compare_pairs(
         "p_maxt": randomized.p_maxt,
         "p_bh": benjamini_hochberg(p_ttest),
     }
-    shown = _shown(p_values, correction)
+    deciding = ["p_holm", "p_maxt"] if correction is Correction.both else [f"p_{correction.value}"]
+    shown = np.max([p_values[name] for name in deciding], axis=0) < LEVEL
     intervals = shown_intervals(differences, weights)
     together: list[Interval] = [None] * len(pairs)
     if len(pairs) > 1 and correction is not Correction.bh:
@@ -202,14 +203,6 @@ def compare_pairs(
             )
         )
     return compared
-
-
-def _shown(p_values: Mapping[str, Float64], correction: Correction) -> BoolArray:
-    """Bool [pairs]: whether the corrected p that decides is below the level."""
-    if correction is Correction.both:
-        return np.maximum(p_values["p_holm"], p_values["p_maxt"]) < LEVEL
-    below: BoolArray = p_values[f"p_{correction.value}"] < LEVEL
-    return below
 
 
 def _power(mean: float, error: float, n_queries: int) -> dict[str, Any]:

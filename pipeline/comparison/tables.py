@@ -8,10 +8,12 @@ from typing import Any
 
 from pipeline.comparison import Correction
 from pipeline.comparison.pairs import Pair
-from pipeline.core.display import counted, decimal, interval, p, rate, rounded, signed, size
-from pipeline.core.table import NO_INTERVAL, SOFT_HYPHEN, Cell, Column, FilledColumn, Table, table_of
+from pipeline.core.display import counted, interval, p, rate, signed, size
+from pipeline.core.table import NO_INTERVAL, SOFT_HYPHEN, Cell, Column, FilledColumn, Table, numbers, table_of
 from pipeline.metrics.resampling import PERMUTATIONS
 from pipeline.results.tables import GROUPED, MACRO, NO_MACRO_INTERVAL
+
+SECONDS = "{:,.1f}".format
 
 
 @dataclass(frozen=True)
@@ -56,21 +58,18 @@ class Entry:
     seconds: float | None
 
 
-COST: dict[str, tuple[str, Callable[[Any], str], str]] = {
-    "passages/s": (
+COST: tuple[tuple[str, str, Callable[[Any], str], str], ...] = (
+    (
+        "passages/s",
         "passages_per_second",
         rate,
         "passages encoded and indexed per second, without the time to load the model",
     ),
-    "queries/s": ("queries_per_second", rate, "queries encoded and searched per second"),
-    "index": ("index_bytes", size, "size on disk"),
-    "seconds": (
-        "seconds",
-        lambda value: decimal(value, 1),
-        "time of all stages, each in the run that completed it",
-    ),
-}
-"""Attribute of `Entry`, how it is written, and what it is."""
+    ("queries/s", "queries_per_second", rate, "queries encoded and searched per second"),
+    ("index", "index_bytes", size, "size on disk"),
+    ("seconds", "seconds", SECONDS, "time of all stages, each in the run that completed it"),
+)
+"""Column, attribute of `Entry`, how it is written, and what it is."""
 GROUPS = "Results that share a letter under 'group' were not shown to differ."
 RANKS = "'rank' is what a result may have among these, with 95% for all at once."
 SUITE_RANKS = (
@@ -87,41 +86,36 @@ def leaderboard(measure: str, entries: Sequence[Entry], groups: Mapping[str, str
     several = len(entries) > 1
     collections = list(entries[0].by_collection)
     of_suites = collections != [""]
+    mean = Column(MACRO if of_suites else "mean", "right", "never")
+    intervals = [Cell(interval(entry.ci_low, entry.ci_high), entry.ci_low) for entry in entries]
+    ranks: list[str] = [""] * len(entries)
+    for i, entry in enumerate(entries if several else ()):
+        low, high = entry.rank_low, entry.rank_high
+        if of_suites:
+            ranks[i] = Cell(f"{entry.rank} ({low} to {high})" if low else str(entry.rank), entry.rank)
+        elif low:
+            ranks[i] = Cell(str(low) if low == high else f"{low} to {high}", low)
     columns: list[FilledColumn] = [
         (Column("result", least=8), [entry.name for entry in entries]),
-        (
-            Column(MACRO if of_suites else "mean", "right", "never"),
-            _best([entry.mean for entry in entries]),
-        ),
-        (
-            Column("95% interval", "right", "never"),
-            [Cell(interval(entry.ci_low, entry.ci_high), entry.ci_low) for entry in entries],
-        ),
+        numbers(mean, [entry.mean for entry in entries], best=True),
+        (Column("95% interval", "right", "never"), intervals),
         (Column("group", wrap="never"), [(entry.letters or "") if several else "" for entry in entries]),
-        (
-            Column("rank", "right", "never"),
-            [_rank(entry, of_suites) if several else "" for entry in entries],
-        ),
+        (Column("rank", "right", "never"), ranks),
     ]
     queries = counted(entries[0].queries, "query", "queries")
     if of_suites:
-        counts = [Cell(str(entry.best), entry.best) if several else "" for entry in entries]
-        columns.append((Column("best", "right", "never", hint="collections with the highest mean"), counts))
-        columns.append(
-            (
-                Column("seconds", "right", "never", hint="time of all stages of all collections"),
-                [Cell(decimal(entry.seconds, 1), entry.seconds) for entry in entries],
-            )
-        )
+        best = Column("best", "right", "never", hint="collections with the highest mean")
+        seconds = Column("seconds", "right", "never", hint="time of all stages of all collections")
+        columns.append(numbers(best, [entry.best if several else None for entry in entries], str))
+        columns.append(numbers(seconds, [entry.seconds for entry in entries], SECONDS))
         for name in collections:
-            cells = _best([entry.by_collection[name] for entry in entries])
-            columns.append((Column(name, "right", "never", section="by collection"), cells))
+            column = Column(name, "right", "never", section="by collection")
+            columns.append(numbers(column, [entry.by_collection[name] for entry in entries], best=True))
         queries = f"{counted(len(collections), 'collection')}, {queries}"
     else:
-        for name, (attribute, written, hint) in COST.items():
-            values = [getattr(entry, attribute) for entry in entries]
+        for name, attribute, written, hint in COST:
             column = Column(name, "right", "never", section="cost", hint=hint)
-            columns.append((column, [Cell(written(value), value) for value in values]))
+            columns.append(numbers(column, [getattr(entry, attribute) for entry in entries], written))
     notes = [GROUPS] if several and entries[0].letters else []
     if several and (of_suites or entries[0].rank_low):
         notes.append(SUITE_RANKS if of_suites else RANKS)
@@ -130,21 +124,6 @@ def leaderboard(measure: str, entries: Sequence[Entry], groups: Mapping[str, str
     if groups:
         notes.append(GROUPED.format(", ".join(sorted(set(groups.values())))))
     return table_of(f"{measure} over {queries}", columns, notes)
-
-
-def _best(values: Sequence[float]) -> list[Cell]:
-    highest = rounded(max(values))
-    return [Cell(rounded(value), value, strong=rounded(value) == highest) for value in values]
-
-
-def _rank(entry: Entry, of_suites: bool) -> str:
-    """The ranks that a result may have; of a suite after its rank by macro mean."""
-    if entry.rank_low is None:
-        return Cell(str(entry.rank), entry.rank) if of_suites else ""
-    if of_suites:
-        return Cell(f"{entry.rank} ({entry.rank_low} to {entry.rank_high})", entry.rank)
-    same = entry.rank_low == entry.rank_high
-    return Cell(f"{entry.rank_low}" if same else f"{entry.rank_low} to {entry.rank_high}", entry.rank_low)
 
 
 TESTS = (
@@ -174,39 +153,39 @@ def pair_table(measure: str, pairs: Sequence[Pair], correction: Correction) -> T
     """A pair a row: its difference, and how likely chance alone is to make it as large."""
     of_suites = bool(pairs and pairs[0].collections)
     starred = {Correction.holm: "Holm", Correction.bh: "BH"}.get(correction, "MaxT")
-    by_bh = correction is Correction.bh
-
-    def corrected(name: str, values: Sequence[float]) -> list[Cell]:
-        """p-values; those that decide have a star where the difference is shown."""
-        stars = [" *" * (pair.shown and name == starred) for pair in pairs]
-        return [Cell(p(value) + star, value) for value, star in zip(values, stars, strict=True)]
-
+    stars = [" *" * pair.shown for pair in pairs]
+    alone = [
+        Cell(f"{signed(pair.difference)} {_bracketed(pair.ci_low, pair.ci_high)}".rstrip(), pair.difference)
+        for pair in pairs
+    ]
+    together = [
+        Cell(_bracketed(pair.simultaneous_low, pair.simultaneous_high), pair.simultaneous_low)
+        for pair in pairs
+    ]
     columns: list[FilledColumn] = [
         (Column("a - b", least=13), [f"{pair.a} - {pair.b}" for pair in pairs]),
-        (
-            Column("difference [95%]", "right", "words"),
-            [Cell(_with_interval(pair), pair.difference) for pair in pairs],
-        ),
+        (Column("difference [95%]", "right", "words"), alone),
+        (Column("[95%, all pairs]", "right", "never"), together),
     ]
-    figures: dict[str, Sequence[str]] = {
-        "[95%, all pairs]": [
-            Cell(_bracketed(pair.simultaneous_low, pair.simultaneous_high), pair.simultaneous_low)
-            for pair in pairs
-        ],
-        "t-test": [Cell(p(pair.p_ttest), pair.p_ttest) for pair in pairs],
-        f"random{SOFT_HYPHEN}ization": [
-            Cell(p(pair.p_randomization), pair.p_randomization) for pair in pairs
-        ],
-        "Holm": corrected("Holm", [pair.p_holm for pair in pairs]),
-        "MaxT": corrected("MaxT", [pair.p_maxt for pair in pairs]),
-        "BH": corrected("BH", [pair.p_bh for pair in pairs]) if by_bh else [""] * len(pairs),
-        "equivalence": [_equivalence(pair) for pair in pairs],
-        "w/t/l": [Cell(f"{pair.wins:,}/{pair.ties:,}/{pair.losses:,}", pair.wins) for pair in pairs],
+    p_values = {
+        "t-test": [pair.p_ttest for pair in pairs],
+        f"random{SOFT_HYPHEN}ization": [pair.p_randomization for pair in pairs],
+        "Holm": [pair.p_holm for pair in pairs],
+        "MaxT": [pair.p_maxt for pair in pairs],
     }
-    columns += [(Column(name, "right", "never"), cells) for name, cells in figures.items()]
-    over, counts = ("of macro means", SUITE_COUNTS) if of_suites else ("query by query", COUNTS)
+    if correction is Correction.bh:
+        p_values["BH"] = [pair.p_bh for pair in pairs]
+    for name, values in p_values.items():
+        marks = stars if name == starred else ()
+        columns.append(numbers(Column(name, "right", "never"), values, p, marks))
+    equivalent = [" =" if pair.equivalent else "" for pair in pairs]
+    counts = [Cell(f"{pair.wins:,}/{pair.ties:,}/{pair.losses:,}", pair.wins) for pair in pairs]
+    column = Column("equivalence", "right", "never")
+    columns.append(numbers(column, [pair.p_equivalent for pair in pairs], p, equivalent))
+    columns.append((Column("w/t/l", "right", "never"), counts))
+    over, counted_in = ("of macro means", SUITE_COUNTS) if of_suites else ("query by query", COUNTS)
     equivalences = f" {EQUIVALENCE}" if any(pair.p_equivalent is not None for pair in pairs) else ""
-    notes = [f"{TESTS} {STARS[correction]} {counts}{equivalences}"]
+    notes = [f"{TESTS} {STARS[correction]} {counted_in}{equivalences}"]
     return table_of(f"differences in {measure}, {over}", columns, notes)
 
 
@@ -217,19 +196,10 @@ def each_collection(measure: str, pairs: Sequence[Pair]) -> Table:
     ]
     for number, first in enumerate(pairs[0].collections):
         found = [pair.collections[number] for pair in pairs]
-        cells = [Cell(signed(each.difference) + " *" * each.shown, each.difference) for each in found]
-        columns.append((Column(first.collection, "right", "never"), cells))
+        column = Column(first.collection, "right", "never")
+        stars = [" *" * each.shown for each in found]
+        columns.append(numbers(column, [each.difference for each in found], signed, stars))
     return table_of(f"differences in {measure} on each collection", columns, [EACH])
-
-
-def _with_interval(pair: Pair) -> str:
-    return f"{signed(pair.difference)} {_bracketed(pair.ci_low, pair.ci_high)}".rstrip()
-
-
-def _equivalence(pair: Pair) -> str:
-    if pair.p_equivalent is None:
-        return ""
-    return Cell(p(pair.p_equivalent) + (" =" if pair.equivalent else ""), pair.p_equivalent)
 
 
 def _bracketed(low: float | None, high: float | None) -> str:

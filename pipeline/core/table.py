@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
+from math import inf
 from typing import Any, Literal, Self
 
 from pipeline.core.display import interval, rounded
@@ -102,11 +103,30 @@ def table_of(
 
 
 def numbers(
-    column: Column | str, values: Iterable[float | None], written: Callable[[Any], str] = rounded
+    column: Column | str,
+    values: Iterable[float | None],
+    written: Callable[[Any], str] = rounded,
+    marks: Sequence[str] = (),
+    best: bool = False,
 ) -> FilledColumn:
-    """A column of numbers, aligned to the right; empty where a value is None."""
-    named = Column(column, "right") if isinstance(column, str) else column
-    return named, [Cell("" if value is None else written(value), value) for value in values]
+    """A column of numbers, aligned to the right; empty where a value is None.
+
+    Args:
+        column: The column, or its name.
+        values: The numbers.
+        written: How a number is written.
+        marks: What is added to each.
+        best: Whether the highest stand out: those that are written alike.
+    """
+    found = list(values)
+    texts = ["" if value is None else written(value) for value in found]
+    highest = written(max(found, key=lambda value: -inf if value is None else value)) if best else ""
+    marks = marks or [""] * len(found)
+    cells = [
+        Cell(text + mark, value, strong=best and text == highest)
+        for text, mark, value in zip(texts, marks, found, strict=True)
+    ]
+    return Column(column, "right") if isinstance(column, str) else column, cells
 
 
 def transposed(table: Table) -> Table:

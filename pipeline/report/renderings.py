@@ -12,8 +12,6 @@ from rich.text import Text
 
 from pipeline.core.table import SOFT_HYPHEN, Cell, Column, FilledColumn, Table
 
-Cells = Sequence[str]
-
 
 def terminal_parts(table: Table, width: int) -> Iterator[Text | RichTable]:
     """A title, tables of rich and notes, no wider than the terminal as far as the columns allow.
@@ -31,57 +29,50 @@ def terminal_parts(table: Table, width: int) -> Iterator[Text | RichTable]:
         if column.from_width <= width
     ]
     if sum(max(map(len, cells), default=0) + 3 for _, cells in shown) >= width:
-        shown = [(column, _between_words(column, cells)) for column, cells in shown]
-    first, *others = shown
-    beside_first = width - (first[0].least or _width(*first)) - 4
-    for section in dict.fromkeys(column.section for column, _ in others) or [""]:
+        shown = [
+            (column, [cell.replace(" ", "\n") for cell in cells] if column.wrap == "words" else cells)
+            for column, cells in shown
+        ]
+    columns = [_Wide(column, cells) for column, cells in shown]
+    first, *others = columns
+    left = width - (first.column.least or first.width - 3) - 4
+    for section in dict.fromkeys(each.column.section for each in others) or [""]:
         title = section or table.title
-        members = [(column, cells) for column, cells in others if column.section == section]
-        for group in _side_by_side(members, beside_first):
+        groups, room = [[first]], left
+        for each in (each for each in others if each.column.section == section):
+            needed = 0 if each.column.wrap == "anywhere" else each.width
+            if needed > room and groups[-1] != [first]:
+                groups.append([first])
+                room = left
+            groups[-1].append(each)
+            room -= needed
+        for group in groups:
             if title:
                 yield Text(title, style="bold")
-            yield _rich_table([first, *group], beside_first)
             title = ""
+            yield _rich_table(group, left)
     yield from map(Text, table.notes)
 
 
-def _between_words(column: Column, cells: Cells) -> Cells:
-    return [cell.replace(" ", "\n") for cell in cells] if column.wrap == "words" else cells
+class _Wide:
+    """A column of a terminal: its heading, and its width with a border and two spaces."""
+
+    def __init__(self, column: Column, cells: Sequence[str]) -> None:
+        self.column, self.cells = column, cells
+        self.heading = column.name.replace(SOFT_HYPHEN, "-\n")
+        self.width = 3 + max(len(line) for text in (self.heading, *cells) for line in text.split("\n"))
 
 
-def _width(column: Column, cells: Cells) -> int:
-    """Characters of the longest line in a column."""
-    return max(len(line) for text in (_heading(column), *cells) for line in text.split("\n"))
-
-
-def _heading(column: Column) -> str:
-    return column.name.replace(SOFT_HYPHEN, "-\n")
-
-
-def _side_by_side(columns: Sequence[FilledColumn], width: int) -> Iterator[list[FilledColumn]]:
-    """Columns in groups that fit in a width, each column with a border and two spaces."""
-    group: list[FilledColumn] = []
-    left = width
-    for column, cells in columns:
-        needed = 0 if column.wrap == "anywhere" else _width(column, cells) + 3
-        if needed > left and group:
-            yield group
-            group = []
-            left = width
-        group.append((column, cells))
-        left -= needed
-    yield group
-
-
-def _rich_table(columns: Sequence[FilledColumn], width: int) -> RichTable:
+def _rich_table(columns: Sequence[_Wide], width: int) -> RichTable:
     """One table; a column wider than `width` wraps whatever it says."""
     made = RichTable()
-    for column, cells in columns:
-        kept = column.wrap != "anywhere" and _width(column, cells) + 3 <= width
+    for each in columns:
+        column = each.column
+        kept = column.wrap != "anywhere" and each.width <= width
         made.add_column(
-            _heading(column), justify=column.align, overflow="fold", no_wrap=kept, min_width=column.least
+            each.heading, justify=column.align, overflow="fold", no_wrap=kept, min_width=column.least
         )
-    for row in zip(*(cells for _, cells in columns), strict=True):
+    for row in zip(*(each.cells for each in columns), strict=True):
         made.add_row(*row)
     return made
 
