@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -12,9 +13,10 @@ from pipeline.config import MEASURES, Config, DataSettings, of_each_collection
 from pipeline.config.files import as_config
 from pipeline.core.errors import InputError
 from pipeline.core.progress import Progress, silent
+from pipeline.core.records import Facts
 from pipeline.results.folder import Result
-from pipeline.run.benchmark import Benchmark, several
-from pipeline.run.running import Outcome, finish, prepare, run_each
+from pipeline.run.benchmark import Benchmark, Session
+from pipeline.run.running import Outcome, Run, finish, prepare, run_each
 
 if TYPE_CHECKING:
     from pipeline.data.description import TokenCounter
@@ -48,10 +50,11 @@ def run_benchmark(
     Raises:
         InputError: The config, the data or the model does not allow it.
     """
-    (run,) = prepare([as_config(config)], output, progress, fresh)
-    if not run.is_suite:
-        return finish(run.waiting.pop(), run.folder)
-    outcome = run.each(progress, 1, 1)
+    with Session(fresh) as session:
+        (run,) = prepare([as_config(config)], output, progress, session)
+        if not run.is_suite:
+            return finish(run.waiting.pop(), run.folder)
+        outcome = run.each(progress, 1, 1)
     if outcome.error:
         raise outcome.error
     assert outcome.result is not None
@@ -119,7 +122,17 @@ def run_benchmarks(
     Raises:
         InputError: One of them cannot run, as far as it can be known beforehand; none has been run.
     """
-    return run_each(prepare(configs, output, progress, fresh), progress)
+    with ExitStack() as stack:
+        session = stack.enter_context(Session(fresh))
+        runs = prepare(configs, output, progress, session)
+        return _outcomes(runs, progress, session, stack.pop_all())
+
+
+def _outcomes(
+    runs: Sequence[Run], progress: Progress, session: Session, ends: ExitStack
+) -> Iterator[Outcome]:
+    with ends:
+        yield from run_each(runs, progress, session)
 
 
 def reproduce(
@@ -158,7 +171,7 @@ def reproduce(
 
 def describe_data(
     configs: Sequence[Config], progress: Progress = silent, training_data: Sequence[Path] = ()
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, Facts]:
     """Describe the collections of configs; reads those that are not in the cache, and computes nothing else.
 
     Args:
@@ -178,18 +191,18 @@ def describe_data(
     from pipeline.data.training_data import find_training_data
 
     alike: defaultdict[tuple[DataSettings, str], list[Benchmark]] = defaultdict(list)
-    for benchmark in several(of_each_collection(configs), progress):
-        config = benchmark.config
-        model = config.model.name if config.model else config.label
-        alike[config.data, model].append(benchmark)
     described = {}
-    for group in alike.values():
-        collection = group[0].collection
-        facts = describe(collection, _token_counter(group))
-        if training_data:
-            found = [find_training_data(collection, file, progress=progress) for file in training_data]
-            facts["training_data"] = found
-        described[group[0].config.name] = facts
+    with Session() as session:
+        for config in of_each_collection(configs):
+            model = config.model.name if config.model else config.label
+            alike[config.data, model].append(session.benchmark(config, progress))
+        for group in alike.values():
+            collection = group[0].collection
+            facts = describe(collection, _token_counter(group))
+            if training_data:
+                found = [find_training_data(collection, file, progress=progress) for file in training_data]
+                facts["training_data"] = found
+            described[group[0].config.name] = facts
     return described
 
 
@@ -214,7 +227,9 @@ def forecast(configs: Sequence[Config]) -> list[Forecast]:
     for config in configs:
         suite = config.suite
         stated += [each.passages for each in suite.collections.values()] if suite else [None]
-    return forecast_each(zip(several(of_each_collection(configs)), stated, strict=True))
+    with Session() as session:
+        benchmarks = map(session.benchmark, of_each_collection(configs))
+        return forecast_each(zip(benchmarks, stated, strict=True))
 
 
 def export_data(config: Config, folder: str | Path, progress: Progress = silent) -> list[Path]:
@@ -234,8 +249,8 @@ def export_data(config: Config, folder: str | Path, progress: Progress = silent)
     from pipeline.data import check_export, export_texts
 
     check_export(Path(folder))
-    (benchmark,) = several([config], progress)
-    return export_texts(benchmark.collection, Path(folder))
+    with Session() as session:
+        return export_texts(session.benchmark(config, progress).collection, Path(folder))
 
 
 def _token_counter(benchmarks: Sequence[Benchmark]) -> TokenCounter | None:
@@ -290,7 +305,7 @@ def fuse(
     qrels: str | Path | None = None,
     folds: int = 5,
     progress: Progress = silent,
-) -> dict[str, Any]:
+) -> Facts:
     """Join TREC runs of any systems into one.
 
     Args:

@@ -208,12 +208,12 @@ def draw(folder: Path, arguments: argparse.Namespace, precision: str) -> None:
         made /= np.linalg.norm(made, axis=1, keepdims=True)
         return made
 
-    def build(draft: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    def build(draft: Any) -> dict[str, Any]:
         for start in range(0, rows, SHARD):
             part = some(min(SHARD, rows - start))
             kept = part.astype(np.float16) if precision == "fp16" else part
             draft.save_array(vector_shards.shard_name(start, start + len(part)), kept)
-        return {}, {}
+        return {}
 
     np.save(folder / "queries.npy", some(arguments.queries))
     Store(folder).make(Recipe("passages", {}), build)

@@ -26,7 +26,7 @@ from pipeline.report.page.render import render_page
 from pipeline.results.folder import read_result
 from pipeline.results.records import Used
 from pipeline.retrievers.ranking import open_ranking, save_ranking
-from pipeline.run.benchmark import Benchmark
+from pipeline.run.benchmark import Benchmark, Session
 from pipeline.storage import hashing
 from pipeline.storage.artifacts import Draft
 from pipeline.storage.hashing import hash_file
@@ -309,8 +309,8 @@ def test_scores_are_made_again_of_other_hits_under_the_same_key(
     found = open_ranking(benchmark.ensure("search"))
     other = Ranking(np.roll(found.passages, 1, axis=1), np.array(found.scores))
 
-    def search(draft: Draft) -> tuple[dict[str, Any], dict[str, Any]]:
-        return save_ranking(draft, benchmark.collection, other), {}
+    def search(draft: Draft) -> dict[str, Any]:
+        return save_ranking(draft, benchmark.collection, other)
 
     benchmark.store.make(benchmark.recipe("search"), search, fresh=True)
     metrics = run(workplace)
@@ -324,7 +324,7 @@ def test_fresh_checks_what_a_finished_search_would_not(workplace: Path) -> None:
     elsewhere, store = config(workplace, "search.device=cuda:7"), Store(workplace / "indexes")
     Benchmark(elsewhere, store).check()
     with pytest.raises(InputError, match=r"search\.device: cuda:7"):
-        Benchmark(elsewhere, store, fresh=True).check()
+        Benchmark(elsewhere, store, Session(fresh=True)).check()
 
 
 def test_a_sweep_with_too_large_an_index_is_refused_before_anything_is_encoded(
@@ -384,6 +384,6 @@ def test_bars_are_those_that_are_set_when_work_begins(workplace: Path) -> None:
         labels.append(label)
         return silent(label, total, unit)
 
-    benchmark.show_by(numbered(record, 2, 5))
+    benchmark.progress = numbered(record, 2, 5)
     benchmark.ensure("data")
     assert labels == ["[2/5] reading passages"]

@@ -34,7 +34,7 @@ from pipeline.core import machine
 from pipeline.encoders import choice
 from pipeline.retrievers import bm25, dense, fused, multivector, reranked, sparse, texts
 from pipeline.run import plan
-from pipeline.run.benchmark import Benchmark, several
+from pipeline.run.benchmark import Benchmark, Session
 from pipeline.storage.store import Store
 
 ALL = set(STAGES)
@@ -697,7 +697,9 @@ def test_benchmarks_that_share_what_was_hashed_have_the_keys_they_have_alone(unc
     """An int8 model is calibrated on the passages of its own benchmark."""
     settings = [["model.precision=int8", f"data.path={name}"] for name in ("data", "other")]
     settings.append(["model.query_instruction='find: '"])
-    together = several([load_config(unchanged / "files.yaml", given) for given in settings])
+    together = [
+        *map(Session().benchmark, [load_config(unchanged / "files.yaml", given) for given in settings])
+    ]
     for benchmark, given in zip(together, settings, strict=True):
         assert {stage: r.key for stage, r in benchmark.recipes.items()} == keys(unchanged, "files", *given)
     one, other, third = (benchmark.recipe("passages").plain for benchmark in together)

@@ -74,7 +74,7 @@ def prune(
     With several of --unused, --older-than and --size, only artifacts matching every option are pruned.
     """
     from pipeline.config import of_each_collection
-    from pipeline.run.benchmark import several
+    from pipeline.run.benchmark import Session
     from pipeline.storage.cache import PruneLimits, prune
 
     if (unused and not configs) or not (unused or older_than or size):
@@ -83,8 +83,10 @@ def prune(
             allowed="--older-than AGE, --size SIZE, or --unused with the configs whose artifacts are kept",
             fix="give at least one of them",
         )
-    benchmarks = several(of_each_collection(load(configs or [], settings)))
-    recipes = [recipe for benchmark in benchmarks for recipe in benchmark.recipes.values()]
+    given = of_each_collection(load(configs or [], settings))
+    with Session() as session:
+        benchmarks = map(session.benchmark, given)
+        recipes = [recipe for benchmark in benchmarks for recipe in benchmark.recipes.values()]
     limits = PruneLimits(
         unused, parse_age(older_than) if older_than else None, parse_size(size) if size else None
     )

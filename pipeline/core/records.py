@@ -26,6 +26,8 @@ BoolArray = npt.NDArray[np.bool_]
 UInt8 = npt.NDArray[np.uint8]
 JsonObject: TypeAlias = dict[str, object]
 """A JSON object, whose values are of any type that JSON has."""
+Facts: TypeAlias = dict[str, Any]
+"""A JSON object that this package writes and reads, such as a part of a manifest."""
 
 
 @dataclass(frozen=True)

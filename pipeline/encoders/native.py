@@ -79,7 +79,7 @@ class NativeOpener(Opener[NativeSettings, Model, Backend]):
     def prepare(self, model: Model, store: Store) -> Artifact:
         if model.output == "multivector":
             refuse_missing_heads(model)
-        return store.make(self.recipe(model), lambda draft: (_pack(model, draft), {}))[0]
+        return store.make(self.recipe(model), lambda draft: _pack(model, draft))
 
     @override
     def load(self, settings: NativeSettings, model: Model, prepared: Path | None) -> Backend:

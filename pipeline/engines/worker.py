@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.core import machine
-from pipeline.core.records import UInt8
+from pipeline.core.records import Facts, UInt8
 from pipeline.engines import cluster
 from pipeline.engines.engine import Job
 from pipeline.models.model import Ready
@@ -64,14 +64,14 @@ class ShippedFiles:
         `contents` has the `chunks` of each file by its name.
         """
 
-        def build(draft: Draft) -> tuple[dict[str, Any], dict[str, Any]]:
+        def build(draft: Draft) -> Facts:
             for name, entry in self.entries.items():
                 with draft.file(entry["sha256"]) as path, open(path, "wb") as file:
                     for chunk in contents[name]:
                         file.write(chunk.data)
                 if draft.whole[entry["sha256"]] != entry:
                     raise ChildProcessError(f"{name} was damaged on its way to this machine")
-            return {}, {"from": str(self.folder)}
+            return {"from": str(self.folder)}
 
         store.make(self._recipe, build)
         return self._linked(store)

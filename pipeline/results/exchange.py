@@ -14,7 +14,6 @@ Which task a collection is, the shipped suites say. Any other is written under t
 
 from __future__ import annotations
 
-import json
 import math
 from collections import defaultdict
 from collections.abc import Sequence
@@ -156,8 +155,8 @@ def write_mteb(results: Sequence[SavedResult], folder: Path) -> list[Path]:
     inside.mkdir(parents=True, exist_ok=True)
     written = [inside / f"{task}.json" for task in tasks]
     for path, (task, parts) in zip(written, tasks.items(), strict=True):
-        whole_files.write_whole(path, _as_bytes(_document(task, parts)))
-    whole_files.write_whole(inside / META, _as_bytes({"name": name, "revision": revision}))
+        whole_files.write_json(path, _document(task, parts))
+    whole_files.write_json(inside / META, {"name": name, "revision": revision})
     return written
 
 
@@ -177,10 +176,6 @@ def _document(task: str, parts: Sequence[TaskScores]) -> dict[str, Any]:
         "evaluation_time": math.fsum(seconds) if seconds else None,
         "kg_co2_emissions": None,
     }
-
-
-def _as_bytes(document: dict[str, Any]) -> bytes:
-    return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode()
 
 
 def model_index(results: Sequence[SavedResult]) -> dict[str, Any]:

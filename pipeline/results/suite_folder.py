@@ -6,7 +6,6 @@ mean: the macro mean of each collection's mean of its own main measure, under th
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -213,9 +212,9 @@ def write_suite(
             found = {"metrics": means.tolist(), "intervals": intervals}
             macro = {name: dict(zip(measures, values, strict=True)) for name, values in found.items()}
             record = record.model_copy(update=macro)
-    text = json.dumps(record.model_dump(mode="json"), indent=2, ensure_ascii=False) + "\n"
-    whole_files.write_whole(folder / SUITE_FILE, text.encode())
-    return SuiteResult(folder, json.loads(text), dict(results), dict(errors))
+    document = record.model_dump(mode="json")
+    whole_files.write_json(folder / SUITE_FILE, document)
+    return SuiteResult(folder, document, dict(results), dict(errors))
 
 
 def read_suite_result(folder: Path | str) -> SavedSuite:

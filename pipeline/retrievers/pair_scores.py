@@ -24,7 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pipeline.core.errors import InputError
-from pipeline.core.records import Collection, Float32, Int64, from_numpy
+from pipeline.core.records import Collection, Facts, Float32, Int64, from_numpy
 from pipeline.encoders import Usage
 from pipeline.engines import Part, jobs
 from pipeline.retrievers.dense_search import counted_parts
@@ -95,11 +95,11 @@ class ScoreStore:
         content = hashlib.sha256(np.ascontiguousarray(pairs, "<u8").tobytes()).hexdigest()
         recipe = self._recipe(content)
 
-        def build(draft: Draft) -> tuple[dict[str, Any], dict[str, Any]]:
+        def build(draft: Draft) -> Facts:
             draft.save_array("first.npy", pairs[:, 0])
             draft.save_array("second.npy", pairs[:, 1])
             draft.save_array("scores.npy", scores[order])
-            return {"pairs": len(pairs)}, {}
+            return {"pairs": len(pairs)}
 
         self._store.make(recipe, build, self._fresh)
         self.keys.append(recipe.key)

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from pipeline.core.machine import Meter
 from pipeline.core.progress import Progress
+from pipeline.core.records import Facts as Facts
 from pipeline.engines import Engine
 from pipeline.storage.artifacts import Artifact, Draft, Recipe
 from pipeline.storage.store import Store
@@ -16,8 +17,6 @@ Keys = Mapping[str, str]
 """The key of each stage of a plan, computed when it is looked up."""
 Inputs = Mapping[str, Any]
 """By name the results of the stages that a stage needs, opened by their own `Stage.open`."""
-Facts = dict[str, Any]
-"""JSON that an artifact's manifest records about its content."""
 
 
 @dataclass

@@ -13,6 +13,7 @@ from pipeline.config import SOURCES
 from pipeline.core import hub, machine
 from pipeline.core.display import counted, duration, rate
 from pipeline.core.errors import InputError
+from pipeline.core.records import Facts
 from pipeline.data.sources import open_source
 from pipeline.run import plan
 from pipeline.run.benchmark import Benchmark
@@ -67,20 +68,20 @@ class Forecast:
     """
 
     name: str
-    stages: Sequence[dict[str, Any]]
+    stages: Sequence[Facts]
     fetch: dict[tuple[str, str], int] = field(default_factory=dict)
     unknown: str = ""
     passages: int | None = None
     encode: Todo = Todo()
     pairs: Todo = Todo()
-    models: Sequence[dict[str, Any]] = ()
+    models: Sequence[Facts] = ()
 
     @property
     def repositories(self) -> list[str]:
         """The repositories that files must be fetched from."""
         return list(dict.fromkeys(repository for repository, _ in self.fetch))
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> Facts:
         """The forecast as JSON."""
         return {
             "name": self.name,
@@ -132,12 +133,12 @@ def _forecast(
     config, name = benchmark.config, benchmark.config.name
     kept = config.data.passages_kept
     passages = stated if kept is None or stated is None else min(kept, stated)
-    models: list[dict[str, Any]] = []
+    models: list[Facts] = []
     try:
-        identity = benchmark.identities.collection(config.data)
+        identity = benchmark.session.identities.collection(config.data)
         collection = plan.collection_stage(config, identity).recipe({})
         stages = benchmark.plan()
-        models = models_used(benchmark)
+        models = benchmark.models_used
     except hub.NotHereError as error:
         return Forecast(name, [], {}, str(error), passages, *_todo_unseen(benchmark, passages))
     read = benchmark.store.find(collection)
@@ -199,7 +200,7 @@ def _todo(benchmark: Benchmark, passages: int | None, made: set[str]) -> tuple[T
             continue
         made.add(recipe.key)
         alike = benchmark.store.find_alike(recipe, work.which)
-        count = work.count(opened, [] if benchmark.fresh else alike)
+        count = work.count(opened, [] if benchmark.session.fresh else alike)
         if count is None and work.of_passages:
             count = passages
         before, speed = todo[work.what], _rate(benchmark, recipe, alike)
@@ -213,7 +214,7 @@ def _todo(benchmark: Benchmark, passages: int | None, made: set[str]) -> tuple[T
 def _todo_unseen(benchmark: Benchmark, passages: int | None) -> tuple[Todo, Todo]:
     """As `_todo`, of a collection whose keys cannot be known: rates are those on the built-in sample."""
     sample = benchmark.config.model_copy(update={"data": SOURCES.make(source="sample")})
-    twin = Benchmark(sample, benchmark.store, benchmark.identities)
+    twin = Benchmark(sample, benchmark.store, benchmark.session)
     todo = {"encode": Todo(), "pairs": Todo()}
     try:
         works = [(twin.recipe(role), stage.work) for role, stage in twin.stages.items() if stage.work]
@@ -236,16 +237,3 @@ def _rate(benchmark: Benchmark, recipe: Recipe, alike: Sequence[Artifact]) -> fl
         if made.get("hardware") == here and made.get("items_per_second"):
             found.append((made["items"] - made.get("found", 0), made["items_per_second"]))
     return max(found)[1] if found else None
-
-
-def models_used(benchmark: Benchmark) -> list[dict[str, Any]]:
-    """What runs each model of a benchmark, and whether that was left to `auto`."""
-    return [
-        {
-            "name": section.label,
-            "backend": section.backend,
-            "precision": benchmark.identities.resolve(section).precision,
-            "auto": section.taken_by_auto,
-        }
-        for section in benchmark.settled.models
-    ]

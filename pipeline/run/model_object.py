@@ -26,9 +26,8 @@ from pipeline.core.progress import Bar, Progress
 from pipeline.core.records import Float32, Texts
 from pipeline.results.folder import Result
 from pipeline.retrievers.ranking import COLLECTION
-from pipeline.run.benchmark import Benchmark
-from pipeline.run.running import finish, result_folder
-from pipeline.run.writing import check_folder
+from pipeline.run.benchmark import Benchmark, Session
+from pipeline.run.running import check_folder, finish, result_folder
 from pipeline.storage.store import Store
 from pipeline.storage.vector_forms import unit_vectors
 
@@ -59,10 +58,10 @@ def run_model(
     folder = result_folder(config, output)
     check_folder(folder)
     plain = _changed(config, model=BACKENDS.make(backend="bm25"), rerank=None, index=IndexConfig())
-    reading = Benchmark(plain, Store(Path(config.cache)), progress=progress)
-    collection = reading.collection
     normalize = getattr(config.model, "normalize", True)
-    with tempfile.TemporaryDirectory(prefix="benchmarco-") as temporary:
+    with Session() as session, tempfile.TemporaryDirectory(prefix="benchmarco-") as temporary:
+        reading = session.benchmark(plain, progress)
+        collection = reading.collection
         files = {role: Path(temporary) / f"{role}.npy" for role in ("passages", "queries")}
         texts = {"passages": collection.passages, "queries": collection.queries}
         encode = {"passages": encode_passages, "queries": encode_queries}
@@ -73,10 +72,9 @@ def run_model(
         kept = {name: getattr(config.model, name) for name in KEPT if hasattr(config.model, name)}
         paths = {role: str(path) for role, path in files.items()}
         given = BACKENDS.make(backend="precomputed", name=type(model).__name__, **kept, **paths)
-        store = Store(Path(temporary) / "indexes")
-        benchmark = Benchmark(_changed(config, model=given), store, reading.identities, progress)
-        _bring(reading, store)
-        return finish(benchmark, folder)
+        with Store(Path(temporary) / "indexes") as store:
+            _bring(reading, store)
+            return finish(Benchmark(_changed(config, model=given), store, session, progress), folder)
 
 
 def _methods(model: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:

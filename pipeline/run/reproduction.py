@@ -24,6 +24,7 @@ from pipeline.core.progress import Progress, silent
 from pipeline.core.table import Cell, Column, Displayed, FilledColumn, Table, table_of
 from pipeline.results.folder import RUN, SavedResult, read_result
 from pipeline.results.suite_folder import read_suite_result
+from pipeline.run.benchmark import Session
 from pipeline.run.running import prepare, result_folder, run_each
 from pipeline.storage.artifacts import MANIFEST
 
@@ -175,11 +176,12 @@ def _run(
                 fix="name one that does not hold it",
             )
     again = {}
-    runs = prepare([*configs.values()], None, progress, fresh=False)
-    for name, outcome in zip(configs, run_each(runs, progress), strict=True):
-        if outcome.result is None:
-            raise outcome.error or RuntimeError(f"{outcome.config.name} was not run")
-        again[name] = read_result(outcome.result.folder)
+    with Session() as session:
+        runs = prepare([*configs.values()], None, progress, session)
+        for name, outcome in zip(configs, run_each(runs, progress, session), strict=True):
+            if outcome.result is None:
+                raise outcome.error or RuntimeError(f"{outcome.config.name} was not run")
+            again[name] = read_result(outcome.result.folder)
     return again
 
 

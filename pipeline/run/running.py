@@ -1,25 +1,34 @@
-"""Runs of several benchmarks and suites: all are checked, then each is run and its result folder written."""
+"""Runs of benchmarks and suites: all are checked, then each is run and its result folder written."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import os
+import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from datetime import UTC, datetime
+from itertools import chain, count
 from pathlib import Path
 
 from pipeline.config import Config
 from pipeline.config.files import refuse_namesakes
+from pipeline.core import machine
 from pipeline.core.errors import InputError
 from pipeline.core.progress import Progress, numbered
+from pipeline.core.records import Facts
 from pipeline.metrics.names import parse_measure
-from pipeline.results.folder import Result
+from pipeline.results.folder import FILES, METRICS, PER_QUERY, RUN, Result, read_record
+from pipeline.results.records import Manifest
 from pipeline.results.suite_folder import check_kind, write_suite
-from pipeline.run.benchmark import Benchmark, several
+from pipeline.retrievers.ranking import COLLECTION
+from pipeline.run.benchmark import Benchmark, Session, StageOutcome
 from pipeline.run.forecast import work_ahead
-from pipeline.run.writing import check_folder, write_result
+from pipeline.run.plan import REPORTED, SCORES
+from pipeline.storage import locks, whole_files
+from pipeline.storage.artifacts import MANIFEST
 
 log = logging.getLogger(__name__)
 
@@ -95,14 +104,13 @@ class Run:
         benchmark = self.waiting.pop(0)
         log.info("%d of %d: %s", number, total, self.config.name)
         try:
-            benchmark.show_by(numbered(progress, number, total))
+            benchmark.progress = numbered(progress, number, total)
             return Outcome(self.config, finish(benchmark, self.folder), None)
         except Exception as failure:
             return Outcome(self.config, None, failure)
 
     def _run_suite(self, progress: Progress) -> Outcome:
-        with self.waiting[0].engines:
-            self._run_collections(progress)
+        self._run_collections(progress)
         if not self.results:
             return Outcome(self.config, None, next(iter(self.errors.values())))
         return Outcome(self.config, self._write_suite(), None)
@@ -111,19 +119,19 @@ class Run:
         """Run every collection; one that fails does not stop those after it."""
         order = list(self.config.members)
         for benchmark in self.waiting:
-            benchmark.show_by(numbered(progress, order.index(benchmark.config.name) + 1, len(order)))
+            benchmark.progress = numbered(progress, order.index(benchmark.config.name) + 1, len(order))
         self._make_by_engine()
         while self.waiting:
             benchmark = self.waiting.pop(0)
             name = benchmark.config.name
             number = order.index(name) + 1
             log.info("%s: collection %d of %d, %s", self.config.name, number, len(order), name)
-            benchmark.keeps_engine = bool(self.waiting)
             try:
                 self.results[name] = finish(benchmark, self.folder_of(benchmark))
             except Exception as failure:
                 log.warning("%s: collection %s failed", self.config.name, name)
                 self.errors[name] = failure
+                benchmark.session.close_engine()
 
     def _make_by_engine(self) -> None:
         """Where collections use several engines, make for all what one of them does, then open the next.
@@ -151,7 +159,7 @@ class Run:
 
 
 def prepare(
-    configs: Sequence[Config], output: str | Path | None, progress: Progress, fresh: bool
+    configs: Sequence[Config], output: str | Path | None, progress: Progress, session: Session
 ) -> list[Run]:
     """The runs of configs, all of them checked, with their collections read.
 
@@ -161,9 +169,8 @@ def prepare(
     folders = [result_folder(config, output) for config in configs]
     refuse_namesakes((f"config {folder.name}", str(folder)) for folder in folders)
     members = [list(config.members.values()) or [config] for config in configs]
-    benchmarks = iter(several([one for each in members for one in each], progress, fresh))
     runs = [
-        Run(config, folder, [next(benchmarks) for _ in each])
+        Run(config, folder, [session.benchmark(one, progress) for one in each])
         for config, folder, each in zip(configs, folders, members, strict=True)
     ]
     for run in runs:
@@ -194,20 +201,30 @@ def _read_collection(benchmark: Benchmark) -> None:
     benchmark.check_collection()
 
 
-def run_each(runs: Sequence[Run], progress: Progress) -> Iterator[Outcome]:
+def run_each(runs: Sequence[Run], progress: Progress, session: Session) -> Iterator[Outcome]:
     """Run what was prepared, one after the other."""
     for number, run in enumerate(runs, start=1):
-        yield run.each(progress, number, len(runs))
+        try:
+            yield run.each(progress, number, len(runs))
+        finally:
+            session.close_engine()
 
 
 def finish(benchmark: Benchmark, folder: Path) -> Result:
     """Run a benchmark and write its result folder."""
-    benchmark.before_work = _log_work
     started = time.perf_counter()
-    with benchmark:
-        outcomes = benchmark.run()
-        seconds = benchmark.seconds_ahead + time.perf_counter() - started
-        return write_result(folder, benchmark, outcomes, seconds)
+    retriever = benchmark.retriever
+    benchmark.check()
+    benchmark.report_models()
+    benchmark.confirm()
+    if not benchmark.searched:
+        benchmark.connect()
+        benchmark.ensure(COLLECTION)
+        retriever.check_collection(benchmark.collection)
+    _log_work(benchmark)
+    outcomes = benchmark.run()
+    benchmark.seconds += time.perf_counter() - started
+    return _write_result(folder, benchmark, outcomes)
 
 
 def _log_work(benchmark: Benchmark) -> None:
@@ -221,3 +238,112 @@ def _log_work(benchmark: Benchmark) -> None:
         return
     said = [f"computes {', '.join(missing)}", *work_ahead(benchmark)]
     log.info("%s: %s.", benchmark.config.name, ". ".join(said))
+
+
+def _write_result(folder: Path, benchmark: Benchmark, outcomes: Sequence[StageOutcome]) -> Result:
+    """Write the result folder; an earlier one whose scores were shaped otherwise is kept beside it.
+
+    Args:
+        folder: Made if it does not exist.
+        benchmark: What was run.
+        outcomes: What was done about each stage, in order; the ranking and `evaluate` have artifacts.
+    """
+    artifacts = {outcome.stage: outcome.artifact for outcome in outcomes if outcome.artifact}
+    ranking, evaluate = artifacts[benchmark.retriever.ranking], artifacts[SCORES]
+    scores = benchmark.opened(SCORES)
+    settings = benchmark.settled.model_dump(mode="json")
+    rows = [outcome.row.model_dump(mode="json", exclude_unset=True) for outcome in outcomes]
+    metrics = {
+        "name": benchmark.config.name,
+        **{key: scores[key] for key in REPORTED},
+        "models": benchmark.models_used,
+        "stages": [row for row in rows if "/" not in row["stage"]],
+    }
+    metrics |= {key: value for key, value in scores.items() if key not in REPORTED}
+    metrics |= benchmark.retriever.report(artifacts, scores, rows)
+    recipes = benchmark.recipes.items()
+    manifest = {
+        "config": settings,
+        "recipes": {name: {"key": recipe.key, **recipe.plain} for name, recipe in recipes},
+        "models": [
+            {"name": model.name, "settings": {name: used._asdict() for name, used in model.decided.items()}}
+            for model in benchmark.retriever.models()
+        ],
+        "versions": machine.versions(),
+        "hardware": machine.hardware(),
+        "wall_seconds": round(benchmark.seconds, 3),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    check_folder(folder)
+    _write_files(folder, metrics, manifest, [evaluate.path(PER_QUERY), ranking.path(RUN)])
+    return Result(folder, metrics)
+
+
+def _write_files(
+    folder: Path,
+    metrics: Facts,
+    manifest: Facts,
+    copied: Sequence[Path],
+) -> None:
+    """Write the files, the manifest last, while no other run writes to the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = locks.hold(folder, wait=False)
+    if lock is None:
+        log.warning("waiting: another run is writing %s", folder)
+        lock = locks.hold(folder)
+    _keep_other(folder, manifest["recipes"])
+    (folder / MANIFEST).unlink(missing_ok=True)
+    whole_files.write_json(folder / METRICS, metrics)
+    for source in copied:
+        with whole_files.replacing(folder / source.name) as temporary:
+            shutil.copyfile(source, temporary)
+    whole_files.write_json(folder / MANIFEST, manifest)
+    if lock:
+        lock.release()
+
+
+def _keep_other(folder: Path, recipes: Facts) -> None:
+    """Keep a finished result that other settings or data led to: as `NAME~1`, or the next free number.
+
+    Its files get a second name there before the new ones take their places, so none is ever absent.
+    """
+    try:
+        found = read_record(folder, MANIFEST, Manifest).recipes
+    except (InputError, OSError):
+        return
+    if found.get(SCORES, {}).get("key") == recipes[SCORES]["key"]:
+        return
+    kept = next(path for n in count(1) if not (path := folder.with_name(f"{folder.name}~{n}")).exists())
+    kept.mkdir()
+    for name in FILES:  # the manifest last: with it, the folder is complete
+        if (folder / name).is_file():
+            try:
+                os.link(folder / name, kept / name)
+            except OSError:  # a file system without links
+                shutil.copy2(folder / name, kept / name)
+    log.warning("%s held a result of other settings or data; that one is now %s", folder, kept)
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse a result folder that cannot be written, before anything is computed for it.
+
+    Raises:
+        InputError: It is a link, which may lead anywhere, or a file is in the way, or it is protected, or its
+            name is too long.
+    """
+    existing = next(path for path in (folder, *folder.absolute().parents) if os.path.lexists(path))
+    if folder.is_symlink():
+        what = f"is a link to {os.readlink(folder)}"
+    elif not existing.is_dir():
+        what = "is not a folder" if existing == folder else f"cannot be made: {existing} is not a folder"
+    elif any(len(os.fsencode(part)) > os.pathconf(existing, "PC_NAME_MAX") for part in folder.parts):
+        what = "cannot be made: its name is too long"
+    elif not os.access(existing, os.W_OK):
+        what = f"cannot be written: {existing} is protected, or its disk read-only"
+    else:
+        return
+    raise InputError(
+        f"result folder {folder}: {what}",
+        allowed="a folder that can be written, or a name that is free",
+        fix="name another with --output DIR, or change the config's name",
+    )

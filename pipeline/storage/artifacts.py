@@ -22,11 +22,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from pipeline.core.records import Array
+from pipeline.core.records import Array, Facts
 from pipeline.storage import hashing, locks, whole_files
 
 LAYOUT = 2  # version of the manifest and the folder; artifacts of another version are not read
@@ -44,7 +43,7 @@ class Recipe:
     """
 
     stage: str
-    plain: dict[str, Any]
+    plain: Facts
 
     @cached_property
     def key(self) -> str:
@@ -63,10 +62,10 @@ class Artifact:
     """
 
     folder: Path
-    manifest: dict[str, Any]
+    manifest: Facts
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Facts:
         """What the stage recorded about its result."""
         return dict(self.manifest["facts"])
 
@@ -105,10 +104,16 @@ class Draft:
     Attributes:
         folder: The artifact's folder.
         whole: Size and checksum of each finished file, including those that a killed run left.
+        facts: What the stage records about its result.
+        made: When, how and with what it is made.
+        artifact: What it became; in a new draft, the artifact that another process has made meanwhile.
     """
 
     folder: Path
-    whole: dict[str, dict[str, Any]] = field(default_factory=dict)
+    whole: dict[str, Facts] = field(default_factory=dict)
+    facts: Facts = field(default_factory=dict)
+    made: Facts = field(default_factory=dict)
+    artifact: Artifact | None = None
 
     @staticmethod
     def begin(folder: Path, fresh: bool) -> Draft:
@@ -150,7 +155,7 @@ class Draft:
         with self.file(name) as path, open(path, "wb") as file:  # given a path, NumPy would append ".npy"
             np.save(file, array, allow_pickle=False)
 
-    def _write_checksum(self, name: str, entry: dict[str, Any]) -> None:
+    def _write_checksum(self, name: str, entry: Facts) -> None:
         """Write a file's size and checksum beside it, before the file is renamed."""
         whole_files.write_whole(self.folder / (name + _SUM), hashing.canonical_json(entry).encode())
 
@@ -173,17 +178,18 @@ class Draft:
                 self.whole[path.name] = entry
         self._remove_others()
 
-    def finish(self, recipe: Recipe, facts: dict[str, Any], made: dict[str, Any]) -> Artifact:
+    def finish(self, recipe: Recipe) -> Artifact:
         """Write the manifest, which makes the draft an artifact."""
         manifest = {"layout": LAYOUT, "stage": recipe.stage, "key": recipe.key, "recipe": recipe.plain}
-        manifest |= {"files": self.whole, "facts": facts, "made": made}
+        manifest |= {"files": self.whole, "facts": self.facts, "made": self.made}
         manifest["sha256"] = hashing.hash_json(manifest)
         self._remove_others()
         # Last, and in one step: a folder is an artifact once its manifest has this name.
         whole_files.write_whole(self.folder / MANIFEST, json.dumps(manifest, indent=1).encode())
         for path in self.folder.glob("*" + _SUM):
             whole_files.remove_path(path)
-        return Artifact(self.folder, manifest)
+        self.artifact = Artifact(self.folder, manifest)
+        return self.artifact
 
     def _remove_others(self) -> None:
         """Remove all other files, unless a process uses those of an earlier artifact; then `prune` will."""
@@ -203,7 +209,7 @@ def manifests(folder: Path) -> list[Path]:
     return list(folder.glob(MANIFEST + "*"))
 
 
-def read_manifest(folder: Path) -> dict[str, Any] | None:
+def read_manifest(folder: Path) -> Facts | None:
     """The manifest in a folder; None if there is none, or of another layout, or damaged.
 
     Raises:
@@ -219,19 +225,19 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
         return None
 
 
-def entry_of(path: Path) -> dict[str, Any]:
+def entry_of(path: Path) -> Facts:
     """A file's entry in a manifest: its size and checksum."""
     return {"bytes": path.stat().st_size, "sha256": hashing.hash_file(path)}
 
 
-def _is_entry(name: str, entry: Any) -> bool:
+def _is_entry(name: str, entry: object) -> bool:
     """Whether a file's entry is well formed and its name has no folder in it."""
     if Path(name).name != name or "\0" in name or not isinstance(entry, dict):
         return False
     return isinstance(entry.get("bytes"), int) and isinstance(entry.get("sha256"), str)
 
 
-def _is_well_formed(manifest: dict[str, Any]) -> bool:
+def _is_well_formed(manifest: Facts) -> bool:
     """Whether a manifest has every part, each of the right type, as `Artifact.manifest` says."""
     names = isinstance(manifest.get("stage"), str) and isinstance(manifest.get("key"), str)
     if not names or not all(
@@ -244,7 +250,7 @@ def _is_well_formed(manifest: dict[str, Any]) -> bool:
     return linked and all(_is_entry(name, entry) for name, entry in manifest["files"].items())
 
 
-def _is_intact(path: Path, entry: dict[str, Any]) -> bool:
+def _is_intact(path: Path, entry: Facts) -> bool:
     try:
         same_size = path.is_file() and path.stat().st_size == entry["bytes"]
         return same_size and hashing.hash_file(path) == entry["sha256"]

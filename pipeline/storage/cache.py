@@ -16,9 +16,9 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pipeline.core.errors import InputError
+from pipeline.core.records import Facts
 from pipeline.storage import locks
 from pipeline.storage.artifacts import MANIFEST, Artifact, Recipe, manifests, read_manifest
 from pipeline.storage.store import is_own, making_lock
@@ -41,7 +41,7 @@ class CacheEntry:
     """
 
     folder: Path
-    manifest: dict[str, Any] | None
+    manifest: Facts | None
     finished: bool
     readable: bool
     bytes: int
@@ -143,7 +143,7 @@ def _look(folder: Path) -> CacheEntry:
     return CacheEntry(folder, manifest, finished, readable, size, max(times))
 
 
-def describe_entries(root: Path) -> list[dict[str, Any]]:
+def describe_entries(root: Path) -> list[Facts]:
     """A row for each entry of a cache, as `cache list --json` prints it."""
     entries = cache_entries(root)
     names = {entry.key: f"{entry.stage}/{entry.key}" for entry in entries}
@@ -160,7 +160,7 @@ def describe_entries(root: Path) -> list[dict[str, Any]]:
     ]
 
 
-def verify(root: Path) -> list[dict[str, Any]]:
+def verify(root: Path) -> list[Facts]:
     """Read every byte; a row for each entry, with its `state` and the `files` damaged or unreadable."""
     rows = []
     for entry in cache_entries(root):
@@ -175,7 +175,7 @@ def verify(root: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def _row(entry: CacheEntry, state: str) -> dict[str, Any]:
+def _row(entry: CacheEntry, state: str) -> Facts:
     return {"stage": entry.stage, "key": entry.key, "state": state, "bytes": entry.bytes}
 
 
@@ -189,7 +189,7 @@ def _state(entry: CacheEntry) -> str:
     return "whole" if entry.manifest else "damaged"
 
 
-def keys_in(value: Any) -> Iterator[str]:
+def keys_in(value: object) -> Iterator[str]:
     """All strings of 64 hex digits in a JSON value."""
     if isinstance(value, str) and _KEY.fullmatch(value):
         yield value
@@ -213,7 +213,7 @@ class PruneLimits:
     size: int | None = None
 
 
-def prune(root: Path, recipes: Collection[Recipe], limits: PruneLimits, dry: bool) -> list[dict[str, Any]]:
+def prune(root: Path, recipes: Collection[Recipe], limits: PruneLimits, dry: bool) -> list[Facts]:
     """Remove entries within the limits, least recently used first; unreadable ones stay and are logged.
 
     The artifacts of `recipes` stay, together with everything they are made from. Returns a row for each entry

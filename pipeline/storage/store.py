@@ -21,9 +21,10 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from pipeline.core.errors import InputError
+from pipeline.core.records import Facts
 from pipeline.storage import locks
 from pipeline.storage.artifacts import MANIFEST, Artifact, Draft, Recipe, read_manifest
 
@@ -144,34 +145,38 @@ class Store:
         with contextlib.suppress(OSError):  # no such artifact, or the cache is read-only
             os.utime(self.folder(recipe) / MANIFEST)
 
-    def make(
-        self,
-        recipe: Recipe,
-        build: Callable[[Draft], tuple[dict[str, Any], dict[str, Any]]],
-        fresh: bool = False,
-    ) -> tuple[Artifact, bool]:
-        """Build the artifact of `recipe`, or load it if another process has built it meanwhile.
+    def make(self, recipe: Recipe, build: Callable[[Draft], Facts], fresh: bool = False) -> Artifact:
+        """The artifact of `recipe`, loaded or made: `build` writes its files, and returns facts about it."""
+        with self.making(recipe, fresh) as draft:
+            if draft.artifact is None:
+                draft.facts = build(draft)
+        assert draft.artifact is not None
+        return draft.artifact
 
-        `build` writes the files into a draft, and returns facts about the result and how it was made. With
-        `fresh`, it is built even if it exists. Returns the artifact, and whether it existed.
+    @contextlib.contextmanager
+    def making(self, recipe: Recipe, fresh: bool = False) -> Iterator[Draft]:
+        """A draft, which becomes the artifact of `recipe` at the end of the block.
+
+        If the artifact exists, because another process has made it meanwhile, the draft has it and nothing is
+        to be written. With `fresh`, it is made even if it exists.
         """
-        with self._making(recipe):
+        with self._locked(recipe):
             existing = None if fresh else self.load(recipe)
             if existing:
-                return existing, True
+                yield Draft(existing.folder, artifact=existing)
+                return
             # This process will use the new files; its own shared lock would keep the old ones on the disk.
             self._in_use.pop(recipe.key, None)
             draft = Draft.begin(self.folder(recipe), fresh)
-            at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-            facts, made = build(draft)
-            artifact = draft.finish(recipe, facts, {"at": at, **made})
-            lock = locks.hold(artifact.folder / MANIFEST, shared=True)
+            draft.made["at"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+            yield draft
+            draft.finish(recipe)
+            lock = locks.hold(draft.folder / MANIFEST, shared=True)
             if lock:
                 self._in_use[recipe.key] = lock
-            return artifact, False
 
     @contextlib.contextmanager
-    def _making(self, recipe: Recipe) -> Iterator[None]:
+    def _locked(self, recipe: Recipe) -> Iterator[None]:
         """Around making an artifact: holds its lock, after waiting for it, and creates its folder."""
         self.check(recipe)
         path = making_lock(self.folder(recipe))

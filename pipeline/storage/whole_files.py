@@ -9,16 +9,16 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from pipeline.core.errors import InputError
+from pipeline.core.records import Facts
 
 TEMPORARY = ".tmp"
 _DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
 _TRIAL_BYTES = 1 << 20  # appended to find out whether the disk is full
 
 
-def read_json_object(path: Path) -> dict[str, Any] | None:
+def read_json_object(path: Path) -> Facts | None:
     """The object in a small JSON file; None if there is no such file or it holds anything else.
 
     A pipe is not read, as reading it would wait for a writer.
@@ -36,6 +36,11 @@ def write_whole(path: Path, content: bytes) -> None:
     """Write a small file; until all of it is on the disk, `path` keeps what it held before."""
     with replacing(path) as temporary, open(temporary, "xb") as file:
         file.write(content)
+
+
+def write_json(path: Path, value: Facts) -> None:
+    """Write a small JSON file for people to read too."""
+    write_whole(path, (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
 
 
 @contextlib.contextmanager

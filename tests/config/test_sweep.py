@@ -16,7 +16,7 @@ from pipeline.cli import app
 from pipeline.config.files import file_schema, load_config, load_configs
 from pipeline.core.errors import InputError
 from pipeline.data.sources import folders as files
-from pipeline.run.benchmark import several
+from pipeline.run.benchmark import Session
 from pipeline.storage.hashing import hash_file
 
 BASE = "name: t\ndata: {source: sample}\nmodel: {name: all-minilm-l6-v2, precision: bf16}\n"
@@ -224,10 +224,9 @@ def test_several_share_what_they_can(workplace: Path) -> None:
         load_config(workplace / "c.yaml", [f"name={name}", f"cache={workplace}/{cache}"])
         for name, cache in (("one", "indexes"), ("two", "indexes"), ("elsewhere", "others"))
     )
-    first, second, third = several([one, two, elsewhere])
+    first, second, third = map(Session().benchmark, [one, two, elsewhere])
     assert first.retriever.identity is second.retriever.identity is third.retriever.identity
     assert first.store is second.store is not third.store
-    assert first.made_afresh is second.made_afresh is not third.made_afresh
 
 
 def test_the_call_refuses_what_is_plain_beforehand(workplace: Path) -> None:

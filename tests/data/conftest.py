@@ -207,7 +207,7 @@ def loaded(tmp_path: Path) -> Callable[[DataSettings], Loaded]:
     def make(config: DataSettings) -> Loaded:
         recipe = Recipe("data", dataclasses.asdict(identify(config)))
         store = Store(tmp_path / "store")
-        artifact, _ = store.make(recipe, lambda draft: (load(config, draft), {}), fresh=True)
+        artifact = store.make(recipe, lambda draft: load(config, draft), fresh=True)
         return Loaded(artifact.facts, open_collection(artifact), artifact.folder)
 
     return make

@@ -23,7 +23,7 @@ try:
     config = SOURCES.make(**json.loads(sys.argv[1]))
     identity = dataclasses.asdict(identify(config))
     store = Store(Path(sys.argv[2]))
-    artifact, _ = store.make(Recipe("data", identity), lambda draft: (load(config, draft), {}), fresh=True)
+    artifact = store.make(Recipe("data", identity), lambda draft: load(config, draft), fresh=True)
     print(json.dumps({"identity": identity, "facts": artifact.facts}))
 except InputError as error:
     print(json.dumps({"error": str(error)}))

@@ -31,7 +31,7 @@ store, made = Store(Path(sys.argv[1])), {}
 for name, settings in json.load(sys.stdin).items():
     config = SOURCES.make(**settings)
     recipe = Recipe("data", dataclasses.asdict(identify(config)))
-    artifact, _ = store.make(recipe, lambda draft: (load(config, draft), {}))
+    artifact = store.make(recipe, lambda draft: load(config, draft))
     found = open_collection(artifact)
     queries = found.queries.ids.to_pylist()
     passages = found.passages.ids.to_pylist()

@@ -20,7 +20,5 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 @pytest.fixture(scope="module")
 def corpus(store: Store) -> CalibrationCorpus:
     """The sample's passages, as the data stage leaves them."""
-    made, _ = store.make(
-        Recipe("data", {}), lambda draft: (data.load(SOURCES.make(source="sample"), draft), {})
-    )
+    made = store.make(Recipe("data", {}), lambda draft: data.load(SOURCES.make(source="sample"), draft))
     return CalibrationCorpus({"sample": 1}, made.path(CORPUS))

@@ -20,8 +20,7 @@ from pipeline.encoders import Encoder
 from pipeline.engines import LocalEngine
 from pipeline.results.suite_folder import SuiteResult, read_suite_result
 from pipeline.retrievers.stage import OpensEngine
-from pipeline.run.benchmark import Benchmark
-from pipeline.run.making import OpenEngine
+from pipeline.run.benchmark import Benchmark, Session
 from pipeline.storage.store import Store
 
 NAMES = ("small", "middle", "large")
@@ -169,7 +168,7 @@ def test_all_are_checked_before_the_first_is_run(place: Path, monkeypatch: pytes
 
         monkeypatch.setattr(Benchmark, name, noted)
     run(place)
-    assert [what for what, _ in order][:4] == ["check", "check", "check", "run"]
+    assert order[:3] == [("check", name) for name in NAMES]
     assert [name for what, name in order if what == "run"] == list(NAMES)
 
 
@@ -294,11 +293,11 @@ def test_an_engine_is_taken_over_by_those_with_an_equal_key_and_closed_before_an
         said.append("open")
         return Noted()
 
-    engines, store = OpenEngine(), Store(Path("nowhere"))
-    first = engines.of(OpensEngine("a model", opened), store)
-    assert engines.of(OpensEngine("a model", opened), store) is first
+    session, store = Session(), Store(Path("nowhere"))
+    first = session.engine(OpensEngine("a model", opened), store)
+    assert session.engine(OpensEngine("a model", opened), store) is first
     assert said == ["open"]
-    assert engines.of(OpensEngine("another", opened), store) is not first
-    engines.close()
-    engines.close()
+    assert session.engine(OpensEngine("another", opened), store) is not first
+    session.close_engine()
+    session.close_engine()
     assert said == ["open", "close", "open", "close"]

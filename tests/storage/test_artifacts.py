@@ -33,17 +33,17 @@ JSON = st.recursive(
 )
 
 
-def build_two(draft: Draft) -> tuple[dict[str, Any], dict[str, Any]]:
+def build_two(draft: Draft) -> dict[str, Any]:
     """Two files; those an earlier run left whole are kept."""
     for name in ("a.bin", "b.bin"):
         if name not in draft.whole:
             with draft.file(name) as path:
                 path.write_bytes(name.encode() * 1000)
-    return {"rows": 2}, {"seconds": 0.1}
+    return {"rows": 2}
 
 
 def make(store: Store, **kwargs: Any) -> Artifact:
-    return store.make(RECIPE, build_two, **kwargs)[0]
+    return store.make(RECIPE, build_two, **kwargs)
 
 
 @given(JSON, JSON)
@@ -61,11 +61,11 @@ def test_key_depends_on_the_stage_and_not_on_the_order_of_settings() -> None:
 def test_made_once_then_reused(tmp_path: Path) -> None:
     store = Store(tmp_path)
     assert store.find(RECIPE) is None
-    artifact, reused = store.make(RECIPE, build_two)
-    assert not reused
+    artifact = store.make(RECIPE, build_two)
     assert artifact.folder == tmp_path / "index" / RECIPE.key
     assert artifact.facts == {"rows": 2}
-    assert store.make(RECIPE, build_two)[1]
+    with store.making(RECIPE) as draft:
+        assert draft.artifact is not None
     found = store.load(RECIPE)
     assert found is not None
     assert found.manifest == artifact.manifest
@@ -81,16 +81,16 @@ def test_fresh_builds_again(tmp_path: Path) -> None:
 
 
 def test_made_afresh_what_another_process_uses_stays_until_nobody_does(tmp_path: Path) -> None:
-    def build_other(draft: Draft) -> tuple[dict[str, Any], dict[str, Any]]:
+    def build_other(draft: Draft) -> dict[str, Any]:
         with draft.file("other.bin") as path:
             path.write_bytes(b"other")
-        return {}, {}
+        return {}
 
     make(Store(tmp_path))
     reader, writer = Store(tmp_path), Store(tmp_path)  # a lock is a store's own, as it is a process's
     used = reader.load(RECIPE)
     assert used is not None
-    made, _ = writer.make(RECIPE, build_other, fresh=True)
+    made = writer.make(RECIPE, build_other, fresh=True)
     assert (used.damaged(), made.damaged()) == ([], [])
     del writer
     (kept,) = cache_entries(tmp_path)
@@ -121,12 +121,12 @@ def test_damage_is_noticed_told_and_mended_keeping_what_is_whole(
 
 
 def test_a_file_that_cannot_be_read_is_damage(tmp_path: Path) -> None:
-    def build_empty(draft: Draft) -> tuple[dict[str, Any], dict[str, Any]]:
+    def build_empty(draft: Draft) -> dict[str, Any]:
         with draft.file("empty.bin") as path:
             path.touch()
-        return {}, {"seconds": 0.1}
+        return {}
 
-    artifact, _ = Store(tmp_path).make(RECIPE, build_empty)
+    artifact = Store(tmp_path).make(RECIPE, build_empty)
     artifact.path("empty.bin").unlink()
     artifact.path("empty.bin").symlink_to("/proc/self/mem")  # as empty, and its first byte is an I/O error
     assert artifact.damaged() == ["empty.bin"]
@@ -158,7 +158,7 @@ def test_what_a_store_has_made_stays_as_long_as_it_is_there(tmp_path: Path) -> N
 
 
 def test_a_failed_build_leaves_no_artifact_and_no_temporary_file(tmp_path: Path) -> None:
-    def fail(draft: Draft) -> tuple[dict[str, Any], dict[str, Any]]:
+    def fail(draft: Draft) -> dict[str, Any]:
         with draft.file("a.bin") as path:
             path.write_bytes(b"done")
         with draft.file("b.bin") as path:
@@ -176,7 +176,7 @@ def test_a_failed_build_leaves_no_artifact_and_no_temporary_file(tmp_path: Path)
 def test_afresh_nothing_is_taken_of_what_an_unfinished_run_left(tmp_path: Path) -> None:
     whole: list[set[str]] = []
 
-    def fail(draft: Draft) -> tuple[dict[str, Any], dict[str, Any]]:
+    def fail(draft: Draft) -> dict[str, Any]:
         whole.append(set(draft.whole))
         if len(whole) == 1:
             with draft.file("a.bin") as path:
@@ -234,13 +234,13 @@ def test_killed_at_any_write_the_next_run_ends_the_same(tmp_path: Path, moment: 
 
 
 def _build_and_report(root: Path, barrier: Any, built: Any) -> None:
-    def build(draft: Draft) -> tuple[dict[str, Any], dict[str, Any]]:
+    def build(draft: Draft) -> dict[str, Any]:
         with built.get_lock():
             built.value += 1
         return build_two(draft)
 
     barrier.wait()
-    artifact, _ = Store(root).make(RECIPE, build)
+    artifact = Store(root).make(RECIPE, build)
     assert artifact.damaged() == []
 
 
@@ -348,10 +348,10 @@ def test_a_manifest_with_a_right_checksum_and_wrong_parts_is_damaged(
 def test_a_full_disk_is_named_where_a_library_writes_files_of_its_own(tmp_path: Path) -> None:
     """NumPy raises an OSError without a number when a write is cut short."""
 
-    def build(draft: Draft) -> tuple[dict[str, Any], dict[str, Any]]:
+    def build(draft: Draft) -> dict[str, Any]:
         with draft.scratch() as aside:
             np.save(aside / "x.npy", np.zeros(1 << 20))
-        return {}, {}
+        return {}
 
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 18, hard))

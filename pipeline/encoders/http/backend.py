@@ -139,11 +139,11 @@ def confirm_answers(
             fix=f"{error.fix}; or use what is stored, with {section}.changed: ignore",
         ) from None
 
-    def keep(draft: Draft) -> tuple[dict[str, Any], dict[str, Any]]:
+    def keep(draft: Draft) -> dict[str, Any]:
         draft.save_array("answers.npy", now)
-        return {"probes": len(PROBES)}, {}
+        return {"probes": len(PROBES)}
 
-    first, _ = store.make(probes, keep, fresh)
+    first = store.make(probes, keep, fresh)
     found = difference(now, np.array(first.array("answers.npy")))
     if found is None:
         return

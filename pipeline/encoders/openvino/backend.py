@@ -63,10 +63,10 @@ class OpenVINOOpener(Opener[OpenVINOSettings, Model, Backend]):
 
     def prepare(self, model: Model, store: Store) -> Artifact:
         """The converted model, for int8 calibrated, and its tokenizer."""
-        converted, _ = store.make(_recipe(model), lambda draft: (_convert(model, draft), {}))
+        converted = store.make(_recipe(model), lambda draft: _convert(model, draft))
         if model.precision != "int8":
             return converted
-        return store.make(_int8_recipe(model), lambda draft: (_quantize(model, converted, draft), {}))[0]
+        return store.make(_int8_recipe(model), lambda draft: _quantize(model, converted, draft))
 
 
 class OpenVINOBatches:

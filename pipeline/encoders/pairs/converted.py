@@ -79,7 +79,7 @@ class OpenVINORerankOpener(Opener[OpenVINORerankSettings, Reranker, PairScorer])
 
     def prepare(self, model: Reranker, store: Store) -> Artifact:
         """The converted model and its tokenizer."""
-        return store.make(self.recipe(model), lambda draft: (_make(model, draft), {}))[0]
+        return store.make(self.recipe(model), lambda draft: _make(model, draft))
 
 
 class _Backend(OpenVINOBatches, OpenVINORunner):
