@@ -186,15 +186,20 @@ CONFIG: list[Mistake] = [
             [said],
         )
         for model, given, search, said in (
-            ("backend: bm25", "", "parameters: {nprobe: 2}, ", "backend 'bm25' makes an index of its own"),
+            (
+                "backend: bm25",
+                "",
+                "parameters: {nprobe: 2}, ",
+                "backend 'bm25' is searched on the CPU",
+            ),
             (
                 "backend: bm25",
                 "",
                 "memory_mb: 100, ",
                 "in memory: leave out search.memory_mb",
             ),
-            ("backend: bm25", "", "device: cuda, ", "is searched on the CPU: leave out search.device"),
-            ("vector_precision: int8", "index: {metric: l2}\n", "", "int8 is searched exactly, on the CPU"),
+            ("backend: bm25", "", "device: cuda, ", "without a Faiss index"),
+            ("vector_precision: int8", "index: {metric: l2}\n", "", "'int8' is searched on the CPU"),
             ("vector_precision: binary", "index: {factory: HNSW8}\n", "", "leave out the section 'index'"),
         )
     ),
@@ -297,7 +302,7 @@ KINDS: list[Mistake] = [
             (TOKENS, "p.npz is not a sparse matrix in CSR"),
             (
                 spoil("words.yaml", "path: data}", "path: data}\nindex: {factory: HNSW8}"),
-                "model.output 'sparse' makes an index of its own: leave out the section 'index'",
+                "model.output 'sparse' is searched on the CPU, without a Faiss index",
             ),
         )
     ),
@@ -310,7 +315,7 @@ KINDS: list[Mistake] = [
             (spoil("tokens.yaml", "q.npz}", "q.npz, token_precision: int8}"), "token_precision' is 'int8'"),
             (
                 spoil("tokens.yaml", "path: data}", "path: data}\nindex: {factory: HNSW8}"),
-                "model.output 'multivector' searches the stored vectors themselves",
+                "model.output 'multivector' is searched on the CPU, without a Faiss index",
             ),
             (
                 spoil("tokens.yaml", "path: data}", "path: data}\nsearch: {device: cuda}"),

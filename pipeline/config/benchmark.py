@@ -139,7 +139,15 @@ class Config(Section):
         """Raise ValueError if the sections of one retriever do not fit each other."""
         index, search = self.index, self.search
         assert self.model is not None
-        self.model.check(index, search)
+        what = self.model.searched_without_faiss
+        of_faiss = index != IndexConfig() or search.parameters or search.device not in ("auto", "cpu")
+        if what and of_faiss:
+            raise ValueError(
+                f"{what} is searched on the CPU, without a Faiss index: leave out the section 'index', "
+                "search.parameters and search.device"
+            )
+        if self.model.in_memory and search.memory_mb is not None:
+            raise ValueError(f"{what} holds its index in memory: leave out search.memory_mb")
         check_chunks(self.data.chunks, self.model, index, search)
         if search.rescore is not None and not self.model.is_quantized:
             raise ValueError(

@@ -13,6 +13,7 @@ from pydantic import (
     model_validator,
 )
 from pydantic_core import PydanticCustomError
+from typing_extensions import override
 
 from pipeline.config.server import OPENAI, TEXTS, ServerSettings, ServerUrl
 from pipeline.config.settings import (
@@ -25,7 +26,6 @@ from pipeline.config.settings import (
     outputs_of,
     setting,
 )
-from pipeline.config.stages import IndexConfig, SearchConfig
 
 Output = Literal["dense", "sparse", "multivector"]
 TORCH_PRECISIONS = Literal["fp32", "fp16", "bf16"]
@@ -36,6 +36,9 @@ class ModelSettings(Section):
 
     cuts_texts: ClassVar[bool] = False
     """Whether passages can be cut into chunks: the backend finds the tokens or words of a text here."""
+
+    in_memory: ClassVar[bool] = False
+    """Whether the index is always held in memory."""
 
     backend: str = setting(..., "what runs the model", shapes="passages queries")
     name: PathOrId = setting(
@@ -67,8 +70,10 @@ class ModelSettings(Section):
         """Whether vectors are searched as small integers or bits."""
         return False
 
-    def check(self, index: IndexConfig, search: SearchConfig) -> None:
-        """Raise ValueError for settings of other sections that this backend cannot honour."""
+    @property
+    def searched_without_faiss(self) -> str:
+        """What of the section makes a Faiss index superfluous, for messages; "" where one is made."""
+        return ""
 
 
 class RowSettings(ModelSettings):
@@ -139,41 +144,12 @@ class RowSettings(ModelSettings):
         """Whether vectors are searched as small integers or bits."""
         return self.vector_precision in ("int8", "binary")
 
-    def check(self, index: IndexConfig, search: SearchConfig) -> None:
-        """Raise ValueError for settings of other sections that do not go with the output."""
-        {"dense": self._check_dense, "sparse": self._check_sparse, "multivector": self._check_multivector}[
-            self.output
-        ](index, search)
-
-    def _check_dense(self, index: IndexConfig, search: SearchConfig) -> None:
-        given = index != IndexConfig() or search.parameters or search.device not in ("auto", "cpu")
-        if self.is_quantized and given:
-            raise ValueError(
-                f"model.vector_precision: {self.vector_precision} is searched exactly, on the CPU: "
-                "leave out the section 'index', search.parameters and search.device"
-            )
-
-    def _check_sparse(self, index: IndexConfig, search: SearchConfig) -> None:
-        refuse_index_settings("model.output 'sparse'", index, search)
-
-    def _check_multivector(self, index: IndexConfig, search: SearchConfig) -> None:
-        if search.device not in ("auto", "cpu"):
-            raise ValueError("model.output 'multivector' is searched on the CPU: leave out search.device")
-        if index != IndexConfig() or search.parameters:
-            raise ValueError(
-                "model.output 'multivector' searches the stored vectors themselves: leave out the section "
-                "'index' and search.parameters"
-            )
-
-
-def refuse_index_settings(what: str, index: IndexConfig, search: SearchConfig) -> None:
-    """Raise ValueError for settings of a Faiss index, for a retriever that makes an index of its own."""
-    if index != IndexConfig() or search.parameters:
-        raise ValueError(
-            f"{what} makes an index of its own: leave out the section 'index' and search.parameters"
-        )
-    if search.device not in ("auto", "cpu"):
-        raise ValueError(f"{what} is searched on the CPU: leave out search.device")
+    @property
+    @override
+    def searched_without_faiss(self) -> str:
+        if self.output != "dense":
+            return f"model.output '{self.output}'"
+        return f"model.vector_precision '{self.vector_precision}'" if self.is_quantized else ""
 
 
 class EncoderSettings(RowSettings, RunsModel):
@@ -409,6 +385,7 @@ class Bm25Settings(ModelSettings):
     """BM25: no model and no vectors."""
 
     cuts_texts = True
+    in_memory = True
 
     backend: Literal["bm25"] = ModelSettings.narrowed("backend", "bm25")
     k1: float = setting(0.9, "term-frequency saturation", shapes="index", ge=0)
@@ -423,11 +400,10 @@ class Bm25Settings(ModelSettings):
         "english", "a Snowball stemmer; null is none", shapes="passages queries", keyed=False
     )
 
-    def check(self, index: IndexConfig, search: SearchConfig) -> None:
-        """Raise ValueError for settings of a Faiss index, and for a limit of memory."""
-        refuse_index_settings("backend 'bm25'", index, search)
-        if search.memory_mb is not None:
-            raise ValueError("backend 'bm25' holds its index in memory: leave out search.memory_mb")
+    @property
+    @override
+    def searched_without_faiss(self) -> str:
+        return "backend 'bm25'"
 
 
 BACKENDS = Kinds(

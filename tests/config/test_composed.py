@@ -56,7 +56,10 @@ def test_a_sweep_reaches_a_part(path: Path) -> None:
         ("fuse.of.2.model.backend=bm26", "'fuse.of.2.model.backend' is 'bm26'.*Did you mean 'bm25'"),
         ("fuse.of.1=5", "'fuse.of.1' is 5. Allowed: a section"),
         ("fuse.of=[]", "'fuse.of' is \\[\\].*Allowed: 2 or more"),
-        ("fuse.of.1.index.factory=HNSW8", "fuse.of, number 1: backend 'bm25' makes an index of its own"),
+        (
+            "fuse.of.1.index.factory=HNSW8",
+            "fuse.of, number 1: backend 'bm25' is searched on the CPU",
+        ),
         ("index.factory=HNSW8", "each of the retrievers in fuse.of has its own index"),
         ("fuse.method=weighted", "weighted needs weights: give 2"),
         ("fuse.weights=[1]", "rrf of 2 rankings takes 2 weights, and 1 are given"),

@@ -170,5 +170,5 @@ def test_vectors_by_columns_and_in_compressed_files_are_read_as_they_are(workpla
 
 
 def test_settings_of_an_index_are_refused(workplace: Path) -> None:
-    with pytest.raises(InputError, match="searches the stored vectors themselves"):
+    with pytest.raises(InputError, match="without a Faiss index"):
         run(workplace, "index.factory=HNSW32")
