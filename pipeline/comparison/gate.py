@@ -1,39 +1,33 @@
 """Whether a result is as good as a baseline: a verdict for a build server.
 
-gate(read_suite_result("results/new"), read_baseline(Path("baseline.json")), ["ndcg@10"]).verdict
+gate(read_suite_result("results/new"), read_suite_result("results/released"), ["ndcg@10"]).verdict
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from math import inf, isfinite
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-from pydantic import ValidationError
 
 from pipeline.comparison.inputs import check, choose_measures, names_of, strata_of
 from pipeline.comparison.pairs import query_differences
 from pipeline.core.display import counted, p, signed, signed_interval
 from pipeline.core.errors import InputError
-from pipeline.core.table import Cell, Column, Displayed, FilledColumn, Table, table_of
+from pipeline.core.records import JsonObject
+from pipeline.core.table import Cell, Column, Displayed, FilledColumn, Table, numbers, table_of
 from pipeline.metrics.paired import holm
 from pipeline.metrics.power import queries_to_decide
 from pipeline.metrics.resampling import noninferiority
 from pipeline.metrics.statistics import MIN_QUERIES, estimate, gate_decides, shown_intervals
-from pipeline.results.folder import SavedResult
-from pipeline.results.records import Manifest, Metrics
-from pipeline.results.suite_folder import SavedSuite, read_suite_result
-from pipeline.storage import whole_files
+from pipeline.results.suite_folder import SavedSuite
 
 Verdict = Literal["pass", "fail", "undecided"]
 EXIT_CODES: dict[Verdict, int] = {"pass": 0, "fail": 3, "undecided": 4}
 MARGIN, ALPHA = 0.01, 0.05
-FORMAT = 1
-"""Of the file of a baseline."""
+COUNT = "{:,}".format
 
 
 @dataclass(frozen=True)
@@ -99,7 +93,7 @@ class Gate(Displayed):
             f"{named}; about {most:,} would decide with 80% power, if the difference stays so"
         )
 
-    def json(self) -> dict[str, Any]:
+    def json(self) -> JsonObject:
         """The document that `gate --json` prints."""
         measures = [asdict(each) for each in self.measures]
         return {
@@ -109,23 +103,16 @@ class Gate(Displayed):
     def tables(self) -> list[Table]:
         """A measure a row."""
         measures = self.measures
-        figures = {
-            "difference": [Cell(signed(each.difference), each.difference) for each in measures],
-            f"{1 - 2 * self.alpha:.0%} interval": [
-                Cell(signed_interval(each.ci_low, each.ci_high), each.ci_low) for each in measures
-            ],
-            "margin": [Cell(f"{each.margin:g}", each.margin) for each in measures],
-            "p": [Cell(p(each.p_not_worse), each.p_not_worse) for each in measures],
-            "queries": [Cell(f"{each.queries:,}", each.queries) for each in measures],
-            "needed": [
-                Cell("" if each.queries_needed is None else f"{each.queries_needed:,}", each.queries_needed)
-                for each in measures
-            ],
-        }
+        intervals = [Cell(signed_interval(each.ci_low, each.ci_high), each.ci_low) for each in measures]
         columns: list[FilledColumn] = [
             (Column("measure"), [each.measure for each in measures]),
             (Column("verdict"), [each.verdict for each in measures]),
-            *((Column(name, "right", "never"), cells) for name, cells in figures.items()),
+            numbers(Column("difference", "right", "never"), [each.difference for each in measures], signed),
+            (Column(f"{1 - 2 * self.alpha:.0%} interval", "right", "never"), intervals),
+            numbers(Column("margin", "right", "never"), [each.margin for each in measures], "{:g}".format),
+            numbers(Column("p", "right", "never"), [each.p_not_worse for each in measures], p),
+            numbers(Column("queries", "right", "never"), [each.queries for each in measures], COUNT),
+            numbers(Column("needed", "right", "never"), [each.queries_needed for each in measures], COUNT),
         ]
         title = f"{self.result} against {self.baseline}"
         return [table_of(title, columns, [f"{self.message}.", LEGEND])]
@@ -203,73 +190,3 @@ def gate(
             )
         )
     return Gate(names[1], names[0], gated, alpha)
-
-
-def write_baseline(suite: SavedSuite, measures: Sequence[str], file: Path) -> None:
-    """Write what a gate needs of a result as one JSON file: values per query, and what it was scored by.
-
-    Args:
-        suite: The result, of one collection.
-        measures: Those to keep; none keeps all.
-        file: The file to write; it is replaced as a whole.
-
-    Raises:
-        InputError: The result is of a suite, or lacks a measure.
-    """
-    if suite.record:
-        raise InputError(
-            "--write-baseline with a suite",
-            allowed="--write-baseline with a result of one collection",
-            fix="leave it out; the folder of a suite is its own baseline",
-        )
-    measures = choose_measures([suite], [suite.name], measures)[0] if measures else suite.measures
-    result = suite.results[""]
-    columns = [result.measures.index(measure) for measure in measures]
-    evaluate = result.manifest.recipes.get("evaluate", {})
-    scored_by = {
-        name: evaluate[name] for name in ("qrels", "ignore_identical_ids", "ignored") if name in evaluate
-    }
-    document: dict[str, Any] = {
-        "benchmarco_baseline": FORMAT,
-        "name": result.record.name,
-        "queries": result.record.queries,
-        "passages": result.record.passages,
-        "metrics": {measure: result.record.metrics[measure] for measure in measures},
-        "stages": [],
-        "scored_by": scored_by,
-        "query_ids": result.query_ids,
-        "values": dict(zip(measures, result.values[:, columns].T.tolist(), strict=True)),
-    }
-    whole_files.write_whole(file, (json.dumps(document, ensure_ascii=False) + "\n").encode())
-
-
-def read_baseline(path: Path) -> SavedSuite:
-    """Read a baseline: a result folder, or a file that `write_baseline` wrote.
-
-    Raises:
-        InputError: It is neither.
-    """
-    if not path.is_file():
-        return read_suite_result(path)
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-        if document.pop("benchmarco_baseline") != FORMAT:
-            raise ValueError("it was written by another version")
-        query_ids, by_measure = document.pop("query_ids"), document.pop("values")
-        manifest = {"recipes": {"evaluate": document.pop("scored_by")}}
-        values = np.array([by_measure[name] for name in by_measure], dtype=np.float64).T
-        record = Metrics.model_validate(document)
-        if values.shape != (record.queries, len(record.metrics)) or len(set(query_ids)) != record.queries:
-            raise ValueError(f"it has values of {len(query_ids)} queries, and counts {record.queries}")
-        if not np.isfinite(values).all() or list(by_measure) != list(record.metrics):
-            raise ValueError("its values are not those of its measures")
-        return SavedSuite.of_one(
-            SavedResult(path, record, Manifest.model_validate(manifest), query_ids, list(by_measure), values)
-        )
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError, ValidationError) as error:
-        what = "has no " + str(error) if isinstance(error, KeyError) else str(error).splitlines()[0]
-        raise InputError(
-            f"{path} is no baseline: {what}",
-            allowed="a result folder, or a file written by benchmarco gate --write-baseline",
-            fix="write it again from the result",
-        ) from None

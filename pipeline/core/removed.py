@@ -32,6 +32,7 @@ COMMANDS = {
 """Each removed command, and what to use instead."""
 OPTIONS = {
     ("gate", "--max-slowdown"): "'benchmarco compare' shows the speeds of both results",
+    ("gate", "--write-baseline"): "the folder of a result is a baseline, also without its run.trec",
     ("doctor", "--cache"): "it says no more what room the disks have: leave the option out",
     ("reproduce", "--baseline"): "reproduce that result too, and compare both",
     ("reproduce", "--tolerance"): "compare the differences of 'reproduce --json' with it",

@@ -26,6 +26,8 @@ from pipeline.storage.artifacts import MANIFEST
 
 METRICS, PER_QUERY, RUN = "metrics.json", "per_query.csv", "run.trec"
 FILES = (METRICS, PER_QUERY, RUN, MANIFEST)
+READ = (METRICS, PER_QUERY, MANIFEST)
+"""What a comparison reads: a kept baseline may lack the ranking, the largest file."""
 ROUNDING = 1e-9  # a mean in metrics.json and that of the table per query may differ by so much
 
 R = TypeVar("R", bound=Record)
@@ -98,8 +100,8 @@ def read_result(folder: PathLike[str] | str) -> SavedResult:
         InputError: It is not a result folder, is not finished, or its files are damaged.
     """
     folder = Path(folder)
-    absent = [name for name in FILES if not (folder / name).is_file()]
-    if len(absent) == len(FILES):
+    absent = [name for name in READ if not (folder / name).is_file()]
+    if len(absent) == len(READ):
         raise _not_a_result(folder)
     if absent:
         raise _unusable(folder, f"is not finished: it has no {' and no '.join(absent)}")

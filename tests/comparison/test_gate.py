@@ -14,11 +14,11 @@ import pytest
 from typer.testing import CliRunner
 
 from pipeline.cli import app
-from pipeline.comparison.gate import EXIT_CODES, gate, read_baseline, write_baseline
+from pipeline.comparison.gate import EXIT_CODES, gate
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float64
 from pipeline.metrics.resampling import noninferiority
-from pipeline.results.folder import SavedResult, read_result
+from pipeline.results.folder import SavedResult
 from pipeline.results.records import Manifest, Metrics
 from pipeline.results.suite_folder import SavedSuite
 
@@ -111,17 +111,6 @@ def test_the_queries_needed_have_the_power_that_is_said(differences: Float64) ->
     assert (p < 0.05).mean() == pytest.approx(0.8, abs=0.05)
 
 
-def test_a_baseline_s_file_gives_the_folder_s_verdict(tmp_path: Path) -> None:
-    new, file = result("near", noise=0.05), tmp_path / "baseline.json"
-    write_baseline(BASE, MEASURES, file)
-    verdicts = [gate(new, base, MEASURES).json() for base in (read_baseline(file), BASE)]
-    assert verdicts[0] == verdicts[1]
-    for spoilt in ("{", "[]", '{"benchmarco_baseline": 1}', file.read_text().replace('"q1"', '"q2"')):
-        file.write_text(spoilt)
-        with pytest.raises(InputError, match="is no baseline"):
-            read_baseline(file)
-
-
 def test_other_queries_and_judgments_are_refused() -> None:
     with pytest.raises(InputError, match="different queries"):
         gate(BASE, result("fewer", queries=42))
@@ -149,7 +138,9 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, str]]:
 
 
 def test_the_command(finished: Path, tmp_path: Path, run: Callable[..., tuple[int, str]]) -> None:
-    folder, file = finished / "results" / "t", tmp_path / "kept.json"
+    folder = finished / "results" / "t"
+    kept = Path(shutil.copytree(folder, tmp_path / "kept"))
+    (kept / "run.trec").unlink()
     worse = Path(shutil.copytree(folder, tmp_path / "worse"))
     head, *lines = (worse / "per_query.csv").read_text(encoding="utf-8").splitlines()
     zeros = [",".join([line.split(",")[0], *["0.0"] * line.count(",")]) for line in lines]
@@ -157,13 +148,11 @@ def test_the_command(finished: Path, tmp_path: Path, run: Callable[..., tuple[in
     metrics = json.loads((worse / "metrics.json").read_text(encoding="utf-8"))
     metrics["metrics"] = dict.fromkeys(metrics["metrics"], 0.0)
     (worse / "metrics.json").write_text(json.dumps(metrics))
-    assert run(folder, "--write-baseline", file)[0] == 0
-    assert len(read_baseline(file).measures) == len(read_result(folder).measures)
     assert run(folder, "--baseline", folder)[0] == 0
-    code, printed = run(worse, "--baseline", file, "--json")
+    code, printed = run(worse, "--baseline", kept, "--json")
     assert (code, json.loads(printed)["verdict"]) == (3, "fail")
     code, printed = run(
-        folder, "--baseline", file, "--markdown", "--measure", "RR@10", "--measure", "ndcg@10"
+        folder, "--baseline", kept, "--markdown", "--measure", "RR@10", "--measure", "ndcg@10"
     )
     assert code == 0
     assert "| mrr@10 | pass |" in printed

@@ -319,7 +319,6 @@ def test_the_gate_takes_suites_and_refuses_what_is_for_one_collection(suites: Pa
     for arguments, message in (
         ((suites / "bm25", "--baseline", suites / "alone"), "bm25 is of a suite, and alone is not"),
         ((suites / "alone", "--baseline", suites / "bm25"), "bm25 is of a suite, and alone is not"),
-        ((suites / "bm25", "--write-baseline", suites / "b.json"), "--write-baseline with a suite"),
     ):
         code, said = gate(*arguments)
         assert (code, message in " ".join(said.split())) == (2, True), said

@@ -21,7 +21,7 @@ from pipeline.results.folder import read_result
         (lambda folder: shutil.rmtree(folder), "does not exist"),
         (lambda folder: [path.unlink() for path in folder.iterdir()], "is not a result folder"),
         (lambda folder: (folder / "manifest.json").unlink(), "is not finished: it has no manifest.json"),
-        (lambda folder: (folder / "run.trec").unlink(), "is not finished: it has no run.trec"),
+        (lambda folder: (folder / "per_query.csv").unlink(), "is not finished: it has no per_query.csv"),
         (lambda folder: (folder / "metrics.json").write_text("{"), "metrics.json is not a JSON object"),
         (lambda folder: (folder / "manifest.json").write_text("[]"), "manifest.json is not a JSON object"),
         (
