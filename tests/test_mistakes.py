@@ -116,22 +116,6 @@ WORDS = both(words("p.npz", np.eye(2)), words("q.npz", np.eye(2)[:1]))
 TOKENS = both(tokens("p.npz", np.eye(3), [1, 3]), tokens("q.npz", np.eye(3), [3]))
 
 
-def nested_aliases(first: str, each: str) -> str:
-    """A list of ten values, where each but the first has the one before it nine times."""
-    levels = [f"&a0 {first}"]
-    for level in range(1, 10):
-        levels.append(f"&a{level} " + each.replace("THEM", ", ".join([f"*a{level - 1}"] * 9)))
-    return f"[{', '.join(levels)}]"
-
-
-LISTS, MERGES = nested_aliases("[x]", "[THEM]"), nested_aliases("{x: 1}", "{<<: [THEM]}")
-BOMBS = [
-    config("1000", LISTS),
-    config("1000", MERGES),
-    config("name: t", f"name: t\nsweep: {{search.top_k: {LISTS}}}"),
-    config("name: t", f"name: t\nsweep: {LISTS}"),
-    config("1000", "&a [1, *a]"),
-]
 Mistake = tuple[Apply, tuple[str, ...], list[str]]
 """What is wrong, which command, and what the message must say."""
 
@@ -176,7 +160,6 @@ CONFIG: list[Mistake] = [
     (config("path: data", f"path: {'t' * 300}"), RUN, ["ttt: File name too long; give a shorter name"]),
     (config("1000", f"[{{a: [b, {'c' * 200}]}}, 1]"), RUN, ["is [{'a': ['b', 'cccc", "... (passages kept"]),
     (config("1000", f"[{'1, ' * 500}]"), RUN, ["'search.top_k' is [1, 1, ", "... (passages kept"]),
-    *((bomb, RUN, ["c.yaml, line", "with its aliases written out, it has more than"]) for bomb in BOMBS),
     (content("c.yaml", b"\xff\xfe"), RUN, ["c.yaml: not UTF-8 text (byte 0)", "Save it as UTF-8"]),
     (remove("c.yaml"), RUN, ["config c.yaml: no such file", "Check the path"]),
     *(

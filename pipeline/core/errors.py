@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 MAX_CHARACTERS = 120  # of a value in a message
 
 
@@ -23,28 +21,6 @@ class InputError(Exception):
 
 
 def short_repr(value: object) -> str:
-    """The `repr` of a value, cut if it is long; of lists and dictionaries, only what is shown is visited."""
-    text = ""
-    for piece in _pieces(value):
-        text += piece
-        if len(text) > MAX_CHARACTERS:
-            return f"{text[:MAX_CHARACTERS]}..."
-    return text
-
-
-def _pieces(value: object) -> Iterator[str]:
-    """The `repr` of a value in pieces: YAML's aliases can make a short list one of billions of values."""
-    if type(value) is list:
-        yield "["
-        for number, each in enumerate(value):
-            yield ", " if number else ""
-            yield from _pieces(each)
-        yield "]"
-    elif type(value) is dict:
-        yield "{"
-        for number, (key, each) in enumerate(value.items()):
-            yield f"{', ' if number else ''}{key!r}: "
-            yield from _pieces(each)
-        yield "}"
-    else:
-        yield repr(value)
+    """The `repr` of a value, cut if it is long."""
+    text = repr(value)
+    return f"{text[:MAX_CHARACTERS]}..." if len(text) > MAX_CHARACTERS else text

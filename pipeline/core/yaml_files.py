@@ -1,10 +1,9 @@
-"""YAML files of bounded size: their values, and messages for what is not YAML or fits no setting."""
+"""YAML files: their values, and messages for what is not YAML or fits no setting."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -12,37 +11,12 @@ import yaml
 
 from pipeline.core.errors import InputError, short_repr
 
-MOST_VALUES = 100_000
-
-
-class BoundedLoader(yaml.SafeLoader):
-    """PyYAML's safe loader, which refuses more than `MOST_VALUES` values, aliases written out."""
-
-    def get_single_node(self) -> yaml.Node | None:
-        """The document's root; an error if it is too large."""
-        node: yaml.Node | None = super().get_single_node()
-        if node is not None and _count(node, {}) > MOST_VALUES:
-            problem = f"with its aliases written out, it has more than {MOST_VALUES:,} values"
-            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
-        return node
-
-
-def _count(node: yaml.Node, known: dict[int, int]) -> int:
-    """How many values a node holds, aliases written out; `known` has the numbers of nodes seen before."""
-    if id(node) not in known:
-        known[id(node)] = MOST_VALUES + 1  # of a node inside itself
-        inner = node.value if isinstance(node, yaml.CollectionNode) else []
-        parts = chain.from_iterable(inner) if isinstance(node, yaml.MappingNode) else inner
-        known[id(node)] = 1 + sum(_count(part, known) for part in parts)
-    return known[id(node)]
-
-
 _UNFIT = re.compile("[\0\ud800-\udfff]")  # not possible in a path or a UTF-8 file
 _WHOLE_NUMBERS = range(-(2**63), 2**63)
 
 
-class _Loader(BoundedLoader):
-    """A safe loader, which also refuses duplicate keys and values that no setting can hold."""
+class _Loader(yaml.SafeLoader):
+    """A safe loader, which refuses duplicate keys and values that no setting can hold."""
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         """A value. For text that does not fit its tag, such as a bad date, PyYAML raises many types."""

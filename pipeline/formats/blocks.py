@@ -15,7 +15,6 @@ import numpy as np
 from pipeline.core.errors import InputError
 
 BLOCK_BYTES = 4 << 20
-LONGEST_LINE = 1 << 28  # bytes; limits the memory that a block of unpacked gzip data can take
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _GZIP_MAGIC = b"\x1f\x8b"  # no UTF-8 text begins so
 
@@ -54,9 +53,7 @@ class Block:
         return Block(self.path, number + 1, rest, self.advance)
 
 
-def read_blocks(
-    path: Path | str, block_bytes: int = BLOCK_BYTES, longest_line: int | None = None
-) -> Iterator[Block]:
+def read_blocks(path: Path | str, block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
     """Read a file in blocks of whole lines; gzip data is unpacked, a byte order mark is skipped.
 
     A file is gzip data if its name ends in `.gz` or its first bytes say so. It may be a pipe.
@@ -64,14 +61,13 @@ def read_blocks(
     A block has `block_bytes` and the rest of its last line.
 
     Raises:
-        InputError: The file is empty, cannot be read, is not whole gzip data, or has a line that goes on for
-            more than `longest_line` bytes after a block, by default `LONGEST_LINE`.
+        InputError: The file is empty, cannot be read, or is not whole gzip data.
     """
     path, number, position = Path(path), 1, 0
     try:
         with open(path, "rb") as raw, _unpacked(raw, path) as stream:
             while data := stream.read(block_bytes):
-                data += _rest_of_line(stream, path, longest_line or LONGEST_LINE)
+                data += stream.readline()
                 data = data.removeprefix(_BYTE_ORDER_MARK) if number == 1 else data
                 end = raw.tell() if raw.seekable() else position
                 block = Block(path, number, data, end - position)
@@ -90,17 +86,6 @@ def read_blocks(
 def _unpacked(raw: io.BufferedReader, path: Path) -> io.BufferedReader:
     zipped = path.suffix == ".gz" or raw.peek(2)[:2] == _GZIP_MAGIC
     return io.BufferedReader(gzip.GzipFile(fileobj=raw)) if zipped else raw
-
-
-def _rest_of_line(stream: io.BufferedReader, path: Path, longest: int) -> bytes:
-    rest = stream.readline(longest)
-    if len(rest) == longest:
-        raise InputError(
-            f"{path}: a line is longer than {longest >> 20} MiB",
-            allowed="text, one record on each line",
-            fix="check what wrote this file",
-        )
-    return rest
 
 
 def decoded(line: bytes, place: str) -> str:

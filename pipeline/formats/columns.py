@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 UInt64 = npt.NDArray[np.uint64]
 
 BLOCK_BYTES = 2 << 20  # parsed at once, by one thread
-LONGEST_LINE = 1 << 20  # bytes: parsing takes many times a block's own size
 
 _MIX_DOCUMENT = np.uint64(0x9E3779B97F4A7C15)  # odd, so that multiplying loses nothing
 _MIX_QUERY = np.uint64(0xC2B2AE3D27D4EB4F)
@@ -87,7 +86,7 @@ _Part: TypeAlias = "tuple[pa.RunEndEncodedArray, pa.Array, Array, Int64, UInt64]
 
 def column_blocks(path: Path | str) -> Iterator[Block]:
     """The blocks of a file, of the size that is parsed at once."""
-    return read_blocks(path, BLOCK_BYTES, LONGEST_LINE)
+    return read_blocks(path, BLOCK_BYTES)
 
 
 def read_columns(blocks: Iterable[Block], form: Form) -> Columns | None:

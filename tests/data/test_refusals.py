@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from pipeline.config import SOURCES
 from pipeline.core.errors import InputError
 from pipeline.data import identify
-from pipeline.formats import blocks as file_blocks
 from pipeline.formats.blocks import read_blocks
 from pipeline.formats.texts import read_jsonl
 
@@ -295,16 +294,6 @@ def test_gzip_data_is_known_by_its_first_bytes(tmp_path):
         (tmp_path / name).write_bytes(gzip.compress(b"a\nb\n"))
         (block,) = read_blocks(tmp_path / name)
         assert block.texts() == ["a", "b"]
-
-
-def test_a_line_without_end_is_refused_before_it_fills_memory(tmp_path, monkeypatch):
-    """As in a small file of gzip data that unpacks to gigabytes."""
-    monkeypatch.setattr(file_blocks, "LONGEST_LINE", 1000)
-    (tmp_path / "f.gz").write_bytes(gzip.compress(b"a" * 10**6))
-    with pytest.raises(InputError, match=r"f\.gz: a line is longer than"):
-        next(read_blocks(tmp_path / "f.gz", 100))
-    (tmp_path / "f.gz").write_bytes(gzip.compress(b"\n" * 10**6))
-    assert all(len(block.data) <= 101 for block in read_blocks(tmp_path / "f.gz", 100))
 
 
 @settings(max_examples=60)

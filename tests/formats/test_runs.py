@@ -238,11 +238,3 @@ def test_tag_is_one_word(tag: str) -> None:
     ids = pa.chunked_array([["a"]])
     with pytest.raises(InputError, match="run tag"):
         write_run(io.BytesIO(), ids, ids, ranking, tag)
-
-
-def test_a_line_of_many_megabytes_is_refused_before_it_is_parsed(tmp_path: Path) -> None:
-    """As a few kilobytes of gzip data can hold one that takes all memory."""
-    path = tmp_path / "run.gz"
-    path.write_bytes(gzip.compress(b"q1 Q0 d1 1 2.5 t\nq1 Q0 " + bytes(4 << 20)))
-    with pytest.raises(InputError, match=r"run.gz: a line is longer than 1 MiB"):
-        read_run(path)

@@ -19,7 +19,6 @@ import yaml
 from pipeline.core import hub
 from pipeline.core.errors import InputError
 from pipeline.core.records import JsonObject
-from pipeline.core.yaml_files import BoundedLoader as _Loader
 from pipeline.data.sources.folders import hashed
 from pipeline.formats import tables
 from pipeline.formats.judgments import Judgments
@@ -126,7 +125,7 @@ class Repo:
         text = readme.read_text(encoding="utf-8", errors="replace") if readme.is_file() else ""
         header = re.match(r"---\s*\n(.*?)\n---", text, re.DOTALL)
         try:
-            metadata = yaml.load(header[1], _Loader) if header else None
+            metadata = yaml.safe_load(header[1]) if header else None
         except (yaml.YAMLError, RecursionError):
             metadata = None
         configs = metadata.get("configs") if isinstance(metadata, dict) else None
