@@ -56,7 +56,7 @@ def pool(
         typer.Argument(metavar="RESULT_DIR", help="A result's folder."),
     ],
     output: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="What to judge: .tsv or .jsonl.  [default: pool.tsv]")
+        Path | None, typer.Option(metavar="FILE", help="What to judge, as .tsv.  [default: pool.tsv]")
     ] = None,
     depth: Annotated[int, typer.Option(min=1, help="Ranks of each result that are looked at.")] = 10,
     added: Annotated[
@@ -73,11 +73,10 @@ def pool(
         )
     from pipeline.comparison import pool as pools
     from pipeline.results.folder import read_result
-    from pipeline.results.pool_files import check_pool_file, read_grades, write_pool
 
     results = [read_result(folder) for folder in folders]
     if added:
-        rescored = pools.score_again(results, read_grades(added))
+        rescored = pools.score_again(results, pools.read_grades(added))
         if as_json:
             print_json(rescored.json())
         else:
@@ -85,9 +84,9 @@ def pool(
         return
     output = output or Path("pool.tsv")
     check_file(output, "--output")
-    check_pool_file(output, "--output", new=True)
+    pools.check_pool_file(output)
     pooled = pools.pool(results, depth)
-    write_pool(pooled.rows, output)
+    pools.write_pool(pooled.rows, output)
     if as_json:
         facts = {"unjudged": len(pooled.rows), "queries": pooled.queries, "pooled": pooled.seen}
         print_json({**facts, "depth": depth, "output": str(output)})

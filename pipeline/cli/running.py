@@ -190,7 +190,7 @@ def data(
     if as_json:
         print_each([{"name": name, **description} for name, description in described.items()])
         return
-    from pipeline.report.collection import collection_view
+    from pipeline.report.listings import collection_view
 
     for name, description in described.items():
         show(*collection_view(name, description))

@@ -11,29 +11,63 @@ own, and every value with them stands beside the one without.
 
 from __future__ import annotations
 
+import csv
+import io
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from pipeline.comparison.inputs import check_collection, names_of
-from pipeline.core.display import counted, rounded, signed
+from pipeline.core.display import counted, signed
 from pipeline.core.errors import InputError
 from pipeline.core.order import sort_hits_by_id
-from pipeline.core.records import Collection, Int64, Qrels, Ranking, from_numpy
-from pipeline.core.table import Cell, Column, Displayed, Table
+from pipeline.core.records import Collection, Int64, JsonObject, Qrels, Ranking, from_numpy
+from pipeline.core.table import Column, Displayed, FilledColumn, Table, numbers, table_of
+from pipeline.formats.judgments import GRADE_RULE, HIGHEST_GRADE, LOWEST_GRADE
 from pipeline.formats.runs import read_run
 from pipeline.metrics.evaluation import drop_ignored, lines_by_query, row_numbers
 from pipeline.metrics.names import parse_measures
 from pipeline.metrics.scoring import compute_measures, judged_shares
 from pipeline.results.cached import find_collection, ignored_hits
 from pipeline.results.folder import RUN, SavedResult
-from pipeline.results.pool_files import Grades, PoolRow
 from pipeline.results.suite_folder import SavedSuite
+from pipeline.storage import whole_files
 
 SEED = 20200
+
+
+@dataclass(frozen=True)
+class PoolRow:
+    """A passage of a query; `grade` is None where nobody judged it."""
+
+    query_id: str
+    passage_id: str
+    query: str
+    passage: str
+    grade: int | None = None
+
+
+COLUMNS = tuple(field.name for field in fields(PoolRow))
+
+
+@dataclass(frozen=True)
+class Grades:
+    """What a file of judged passages holds.
+
+    Attributes:
+        path: The file, for messages.
+        rows: Those with a grade, each pair of query and passage once.
+        empty: How many others there are.
+    """
+
+    path: Path
+    rows: list[PoolRow]
+    empty: int
 
 
 @dataclass(frozen=True)
@@ -53,6 +87,14 @@ class Pool:
     seen: int
 
 
+class RescoredMean(NamedTuple):
+    """A mean by the original judgments and with those `added`; `judged` is the share of the top k, then."""
+
+    original: float
+    added: float
+    judged: float | None
+
+
 @dataclass(frozen=True, repr=False)
 class Rescored(Displayed):
     """Results with additional judgments beside the original ones.
@@ -61,35 +103,51 @@ class Rescored(Displayed):
         added: How many judgments were added.
         same: How many of the file's repeat one of the collection's.
         empty: How many rows of the file have no grade.
-        results: For each result its `name`, and by measure the `original` mean, the mean with the judgments
-            `added`, and `unjudged` as in `metrics.json`, with them; None where it has none.
+        results: By the name of each result its measures.
     """
 
     added: int
     same: int
     empty: int
-    results: list[dict[str, Any]]
+    results: dict[str, dict[str, RescoredMean]]
 
-    def json(self) -> dict[str, Any]:
+    def json(self) -> JsonObject:
         """The document that `pool --add --json` prints."""
-        return {"added": self.added, "same": self.same, "empty": self.empty, "results": self.results}
+        results = [
+            {
+                "name": name,
+                "metrics": {
+                    measure: {
+                        "original": mean.original,
+                        "added": mean.added,
+                        "unjudged": None if mean.judged is None else {"judged": mean.judged},
+                    }
+                    for measure, mean in means.items()
+                },
+            }
+            for name, means in self.results.items()
+        ]
+        return {"added": self.added, "same": self.same, "empty": self.empty, "results": results}
 
     def tables(self) -> list[Table]:
         """A measure of a result a row: the mean by the original judgments, and with the additional ones."""
-        heads = ("original", "with added", "change", "judged")
-        columns = [Column("result"), Column("measure"), *(Column(head, "right", "never") for head in heads)]
-        rows = []
-        for result in self.results:
-            for measure, each in result["metrics"].items():
-                change, known = each["added"] - each["original"], each["unjudged"] or {}
-                figures = [each["original"], each["added"], *map(known.get, heads[3:])]
-                original, added, *others = (Cell(rounded(figure), figure) for figure in figures)
-                rows.append((result["name"], measure, original, added, Cell(signed(change), change), *others))
+        rows = [(name, measure, mean) for name, of in self.results.items() for measure, mean in of.items()]
+        means = [mean for *_, mean in rows]
+        columns: list[FilledColumn] = [
+            (Column("result"), [name for name, *_ in rows]),
+            (Column("measure"), [measure for _, measure, _ in rows]),
+            numbers(Column("original", "right", "never"), [mean.original for mean in means]),
+            numbers(Column("with added", "right", "never"), [mean.added for mean in means]),
+            numbers(
+                Column("change", "right", "never"), [mean.added - mean.original for mean in means], signed
+            ),
+            numbers(Column("judged", "right", "never"), [mean.judged for mean in means]),
+        ]
         notes = ["judged: share of the top k that has a grade, with the additional judgments."]
         if self.same or self.empty:
             empty = counted(self.empty, "row has no grade", "rows have no grade")
             notes.append(f"{empty}; {self.same:,} repeat a judgment of the collection.")
-        return [Table(f"with {counted(self.added, 'additional judgment')}", columns, rows, notes)]
+        return [table_of(f"with {counted(self.added, 'additional judgment')}", columns, notes)]
 
 
 def pool(results: Sequence[SavedResult], depth: int) -> Pool:
@@ -132,21 +190,19 @@ def score_again(results: Sequence[SavedResult], grades: Grades) -> Rescored:
     qrels, same = _with_grades(collection, grades)
     judged = np.unique(collection.qrels.queries)
     n_queries = len(collection.queries)
-    rescored = []
+    rescored = {}
     for result, name in zip(results, names, strict=True):
-        measures = parse_measures(result.measures)
-        ranking = _ranking(result, collection)
+        measures, ranking = parse_measures(result.measures), _ranking(result, collection)
         means = compute_measures(ranking, qrels, n_queries, measures)[judged].mean(axis=0).tolist()
         shares = judged_shares(ranking, qrels, n_queries, measures)
-        rows = {
-            measure: {
-                "original": result.record.metrics[measure],
-                "added": mean,
-                "unjudged": {"judged": float(shares[measure][judged].mean())} if measure in shares else None,
-            }
+        rescored[name] = {
+            measure: RescoredMean(
+                result.record.metrics[measure],
+                mean,
+                float(shares[measure][judged].mean()) if measure in shares else None,
+            )
             for measure, mean in zip(map(str, measures), means, strict=True)
         }
-        rescored.append({"name": name, "metrics": rows})
     return Rescored(len(grades.rows) - same, same, grades.empty, rescored)
 
 
@@ -227,3 +283,70 @@ def _rows(what: str, ids: list[str], among: pa.ChunkedArray, grades: Grades) -> 
             fix="use the file that benchmarco pool wrote from these results",
         )
     return rows
+
+
+def check_pool_file(path: Path) -> None:
+    """Refuse a name of another form, and a file that is there: it may hold people's work."""
+    if path.suffix != ".tsv":
+        raise InputError(f"--output {path}", allowed="a file whose name ends in .tsv")
+    if path.exists():
+        raise InputError(
+            f"--output {path} exists already, and may contain grades",
+            allowed="a new file",
+            fix="name another, or remove it",
+        )
+
+
+def write_pool(rows: Sequence[PoolRow], path: Path) -> None:
+    """Write rows to judge: TSV with a header, an empty column `grade`, and every text on one line."""
+    file = io.StringIO(newline="")
+    writer = csv.writer(file, delimiter="\t", lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for row in rows:
+        texts = (" ".join(text.split()) for text in (row.query, row.passage))
+        writer.writerow([row.query_id, row.passage_id, *texts, ""])
+    whole_files.write_whole(path, file.getvalue().encode())
+
+
+def read_grades(path: Path) -> Grades:
+    """Read a file that was judged; its rows may stay empty, stand in another order, or be left out.
+
+    Raises:
+        InputError: It cannot be read, lacks a column, has a grade that is no whole number, or two different
+            grades for one passage; or none at all.
+    """
+    allowed = f"rows of {', '.join(COLUMNS)}, as benchmarco pool writes them"
+    rows: dict[tuple[str, str], PoolRow] = {}
+    empty = 0
+    try:
+        with open(path, encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file, delimiter="\t")
+            records = [(reader.line_num, record) for record in reader]
+    except (OSError, ValueError, csv.Error) as error:
+        raise InputError(f"{path} cannot be read: {error}", allowed=allowed) from None
+    for number, record in records:
+        ids, text = (record.get("query_id"), record.get("passage_id")), record.get("grade")
+        if text is None or not all(ids):
+            raise InputError(
+                f"{path}, line {number}: not a query_id, a passage_id and a grade", allowed=allowed
+            )
+        if not text.strip():
+            empty += 1
+            continue
+        grade = int(text) if re.fullmatch(r"\s*-?\d{1,9}\s*", text) else HIGHEST_GRADE + 1
+        if not LOWEST_GRADE <= grade <= HIGHEST_GRADE:
+            raise InputError(f"{path}, line {number}: grade {text!r}", allowed=f"{GRADE_RULE}, or nothing")
+        row = PoolRow(str(ids[0]), str(ids[1]), "", "", grade)
+        earlier = rows.setdefault((row.query_id, row.passage_id), row)
+        if earlier.grade != grade:
+            raise InputError(
+                f"{path}, line {number}: grade {grade} for passage {row.passage_id} of query "
+                f"{row.query_id}, which has {earlier.grade} before",
+                allowed="one grade for each",
+                fix="keep one of them",
+            )
+    if not rows:
+        raise InputError(
+            f"{path} has no grade in {empty:,} rows", allowed=allowed, fix="fill in the column grade"
+        )
+    return Grades(path, list(rows.values()), empty)

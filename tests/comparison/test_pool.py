@@ -55,7 +55,7 @@ def unjudged(folder: Path, qrels: dict[tuple[str, str], int], last: bool) -> set
 def test_people_judge_what_was_found_and_the_scores_stand_side_by_side(
     finished: Path, results: list[Path], qrels: dict[tuple[str, str], int], tmp_path: Path
 ) -> None:
-    file, again, lines = tmp_path / "pool.tsv", tmp_path / "again.tsv", tmp_path / "pool.jsonl"
+    file, again = tmp_path / "pool.tsv", tmp_path / "again.tsv"
     assert pool(*results, "--depth", DEPTH, "--output", file).exit_code == 0
     with open(file, newline="") as opened:
         rows = list(csv.DictReader(opened, delimiter="\t"))
@@ -78,10 +78,6 @@ def test_people_judge_what_was_found_and_the_scores_stand_side_by_side(
     assert pairs != sorted(pairs)
     assert pool(*results, "--depth", DEPTH, "--output", again).exit_code == 0
     assert again.read_bytes() == file.read_bytes()
-    assert pool(*results, "--depth", DEPTH, "--output", lines).exit_code == 0
-    assert [json.loads(line)["passage_id"] for line in lines.read_text().splitlines()] == [
-        p for _, p in pairs
-    ]
 
     # every other row is judged, by a rule that both orders can lose or win by
     grades = {pair: number % 3 for number, pair in enumerate(pairs) if number % 2}
@@ -114,7 +110,7 @@ def test_people_judge_what_was_found_and_the_scores_stand_side_by_side(
 
     refused = {
         "exists already": (*results, "--output", file),
-        "ends in .tsv or .jsonl": (*results, "--output", tmp_path / "pool.txt"),
+        "ends in .tsv": (*results, "--output", tmp_path / "pool.txt"),
         "--output and --add": (*results, "--output", again, "--add", file),
         "has no grade in": (*results, "--add", again),
     }

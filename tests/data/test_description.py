@@ -7,7 +7,7 @@ import json
 from pipeline.config import SOURCES
 from pipeline.data import describe
 from pipeline.data.description import TOKENIZED
-from pipeline.report.collection import collection_view
+from pipeline.report.listings import collection_view
 
 
 def count_words(texts):
