@@ -3,7 +3,6 @@
 
     .venv/bin/python scripts/bench_encode.py --passages 2000 --rounds 3
     .venv/bin/python scripts/bench_encode.py --model bge-base-shape --passages 400
-    .venv/bin/python scripts/bench_encode.py --memory
     .venv/bin/python scripts/bench_encode.py --sparse --passages 1000
 
 ONNX Runtime, CTranslate2 and fastembed are measured too where they are installed (`encode_peers.py`):
@@ -29,8 +28,6 @@ import importlib.util
 import json
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -93,16 +90,10 @@ def parser_of(description: str | None, rounds: int) -> argparse.ArgumentParser:
 def main() -> None:
     parser = parser_of(__doc__, rounds=3)
     parser.add_argument("--only", nargs="*", help="encoders to run besides FlagModel")
-    parser.add_argument(
-        "--memory", action="store_true", help="peak memory for 10,000 and 1,000,000 short texts"
-    )
     parser.add_argument("--gguf", nargs="*", type=Path, default=[], help="GGUF files, for llama.cpp")
     parser.add_argument("--sparse", action="store_true", help=f"encode {SPLADE.name}, or --model, a SPLADE")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        if arguments.memory:
-            memory(Path(folder))
-            return
         store = Store(Path(folder))
         texts, corpus = passages(store, arguments.passages)
         if arguments.sparse:
@@ -124,19 +115,18 @@ def passages(store: Store, count: int) -> tuple[list[str], CalibrationCorpus]:
     return repeated, CalibrationCorpus({}, artifact.path(CORPUS))
 
 
-def random_model(folder: Path, **shape: int) -> str:
-    """A model of BERT-base's shape, or another, pooled as BGE is, its weights random."""
+def random_model(folder: Path) -> str:
+    """A model of BERT-base's shape, pooled as BGE is, its weights random."""
     import torch
     from transformers import BertConfig, BertModel
 
     torch.manual_seed(0)
-    BertModel(BertConfig(**shape)).eval().save_pretrained(folder)
+    BertModel(BertConfig()).eval().save_pretrained(folder)
     bundled = model_folder("all-minilm-l6-v2")
     for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json"):
         shutil.copy(bundled / name, folder)
     (folder / "1_Pooling").mkdir()
-    width = shape.get("hidden_size", 768)
-    pooling = {"word_embedding_dimension": width, "pooling_mode_cls_token": True}
+    pooling = {"word_embedding_dimension": 768, "pooling_mode_cls_token": True}
     (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling), encoding="utf-8")
     chain = [("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Normalize", "Normalize")]
     modules = [
@@ -336,35 +326,6 @@ def int16_rate(width: int, inner: int, seconds: float) -> float:
         started = time.perf_counter()
         count = sum(pool.map(multiply, [started + seconds] * threads))
         return 2 * rows * width * inner * count / (time.perf_counter() - started) / 1e9
-
-
-def memory(folder: Path) -> None:
-    """Peak memory of runs that differ in the number of their passages alone; a small model saves time."""
-    small = {"num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 2, "intermediate_size": 128}
-    model = random_model(folder / "small", **small)
-    for count in (10_000, 1_000_000):
-        data = folder / str(count)
-        (data / "qrels").mkdir(parents=True)
-        with open(data / "corpus.jsonl", "w", encoding="utf-8") as file:
-            for row in range(count):
-                file.write(json.dumps({"_id": str(row), "text": f"short text number {row}"}) + "\n")
-        (data / "queries.jsonl").write_text('{"_id": "q", "text": "number 7"}\n', encoding="utf-8")
-        (data / "qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\nq\t7\t1\n", encoding="utf-8")
-        config = {
-            "name": str(count),
-            "data": {"source": "beir", "path": str(data)},
-            "model": {"backend": "openvino", "name": model},
-            "search": {"top_k": 10},
-            "evaluate": {"measures": ["mrr@10"]},
-            "cache": str(folder / "cache"),
-            "output": str(folder),
-        }
-        (folder / f"{count}.yaml").write_text(json.dumps(config), encoding="utf-8")
-        command = [sys.executable, "-m", "pipeline", "run", str(folder / f"{count}.yaml")]
-        subprocess.run(command, check=True, capture_output=True)
-        stages = json.loads((folder / str(count) / "metrics.json").read_text(encoding="utf-8"))["stages"]
-        row = next(stage for stage in stages if stage["stage"] == "passages")
-        print(f"{count:>9,} texts: peak {row['peak_rss_mb']:.0f} MB, {row['items_per_second']:,.0f} texts/s")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 """Exact search of vectors larger than memory, against Faiss with everything in memory.
 
     .venv/bin/python scripts/bench_search.py            # 1,500,000 x 384: 2.4 GB of disk, 6 GB of memory
-    .venv/bin/python scripts/bench_search.py --full     # 8,841,823 x 768 in fp16: 14 GB of disk
     .venv/bin/python scripts/bench_search.py --vectors passages.npy  # real ones, repeated with noise
     .venv/bin/python scripts/bench_search.py --sparse --rows 200000 --queries 200  # word weights
 
@@ -51,7 +50,6 @@ from pipeline.storage.store import Store
 
 SHARD = 16384
 WORDS = 30522
-FULL = {"rows": 8_841_823, "dimension": 768, "queries": 6980, "k": [1000], "memory_mb": 4000}
 
 
 def main() -> None:
@@ -63,13 +61,10 @@ def main() -> None:
         if arguments.sparse:
             compare_sparse(arguments)
             return
-        if arguments.full:
-            run_full(arguments, Path(folder))
-            return
         sizes = [arguments.rows // 4, arguments.rows // 2, arguments.rows]
         if arguments.vectors:
             arguments.dimension = np.load(arguments.vectors, mmap_mode="r").shape[1]
-        draw(Path(folder), arguments, "fp32")
+        draw(Path(folder), arguments)
         print(f"{arguments.rows:,} x {arguments.dimension}, {arguments.queries} queries")
         print(f"on {machine.hardware()['cpu']}, {machine.threads()} cores")
         show_rates(np.load(Path(folder) / "queries.npy"))
@@ -95,17 +90,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--folder", help="where the vectors are kept meanwhile; the system's own if not given"
     )
-    parser.add_argument("--full", action="store_true", help="MS MARCO's size, streamed only")
     parser.add_argument("--sparse", action="store_true", help="word weights, against SciPy")
-    parser.add_argument("--verify", type=int, default=4, help="--full: queries checked by brute force")
     parser.add_argument("--child", choices=("streamed", "memory", "usearch"), help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.full:
-        given = {
-            action.dest for action in parser._actions if f"--{action.dest.replace('_', '-')}" in sys.argv
-        }
-        vars(arguments).update({name: value for name, value in FULL.items() if name not in given})
-    return arguments
+    return parser.parse_args()
 
 
 def draw_words(random: np.random.Generator, rows: int, mean: int) -> Ragged:
@@ -194,7 +181,7 @@ def show_rates(queries: Float32) -> None:
     print(f"product alone, in 10^9 operations a second: {', '.join(said)}", flush=True)
 
 
-def draw(folder: Path, arguments: argparse.Namespace, precision: str) -> None:
+def draw(folder: Path, arguments: argparse.Namespace) -> None:
     """Vectors of length 1 as shards in an artifact store, and queries beside it."""
     generator, rows, dimension = np.random.default_rng(0), arguments.rows, arguments.dimension
     base = np.load(arguments.vectors).astype(np.float32) if arguments.vectors else None
@@ -211,8 +198,7 @@ def draw(folder: Path, arguments: argparse.Namespace, precision: str) -> None:
     def build(draft: Any) -> dict[str, Any]:
         for start in range(0, rows, SHARD):
             part = some(min(SHARD, rows - start))
-            kept = part.astype(np.float16) if precision == "fp16" else part
-            draft.save_array(vector_shards.shard_name(start, start + len(part)), kept)
+            draft.save_array(vector_shards.shard_name(start, start + len(part)), part)
         return {}
 
     np.save(folder / "queries.npy", some(arguments.queries))
@@ -325,35 +311,6 @@ def compare(arguments: argparse.Namespace, folder: Path, k: int) -> None:
     sets = sum(set(a) != set(b) for a, b in zip(ours.tolist(), raw.tolist(), strict=True))
     print(f"k={k} hits and scores identical: {same}; in IndexFlatIP's own order {swapped:,} of {raw.size:,} "
           f"stand elsewhere, and {sets} queries have another last hit")  # fmt: skip
-
-
-def run_full(arguments: argparse.Namespace, folder: Path) -> None:
-    from pipeline.cli.terminal import progress
-    from pipeline.search import exact
-
-    started = time.perf_counter()
-    draw(folder, arguments, "fp16")
-    print(f"drawn and stored in {time.perf_counter() - started:.0f} s", flush=True)
-    queries, embeddings, k = np.load(folder / "queries.npy"), stored(folder, arguments.rows), arguments.k[0]
-    ids = names(len(embeddings))
-    meter, started = Meter(), time.perf_counter()
-    with progress("search", len(queries), "queries") as bar:
-        ranking = exact.exact_search(
-            embeddings, queries, k, ids, "inner_product", bar,
-                memory_mb=arguments.memory_mb,
-        )  # fmt: skip
-    seconds = time.perf_counter() - started
-    rate = 2 * arguments.rows * arguments.dimension * arguments.queries / seconds / 1e9
-    peak = meter.figures()["peak_rss_mb"]
-    print(f"{arguments.rows:,} x {arguments.dimension} fp16, {arguments.queries:,} queries, k={k}")
-    print(f"{seconds:.0f} s, {rate:.0f} GFLOP/s, {arguments.queries / seconds:.1f} queries/s", end=", ")
-    print(f"peak {peak:,.0f} MB")
-    chosen = np.linspace(0, len(queries) - 1, arguments.verify).astype(int)
-    wide = queries[chosen].astype(np.float64)
-    scores = np.concatenate([wide @ shard.astype(np.float64).T for shard in embeddings.shards], axis=1)
-    best = -np.sort(-scores.astype(np.float32), axis=1)[:, :k]
-    same = bool((best == ranking.scores[chosen]).all())
-    print(f"{arguments.verify} queries by brute force: scores identical: {same}")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ holds the true one: the t interval that is shown, and bootstrap intervals, of wh
 `gate` gates runs that are worse by exactly the margin, and runs that are equally good, and counts verdicts.
 `needed` takes the number of queries that an undecided gate names, and counts how often so many decide.
 `equivalence` tests runs that differ by exactly the margin, and runs that are equally good, for equivalence.
-`ranks` counts how often the intervals of ranks of 10 runs hold all true ranks.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ path.insert(0, str(Path(__file__).resolve().parents[1]))
 from pipeline.comparison import Correction
 from pipeline.comparison.pairs import Pair, compare_pairs
 from pipeline.core.records import BoolArray, Float64
-from pipeline.metrics import paired, power, resampling, statistics
+from pipeline.metrics import power, resampling, statistics
 from pipeline.metrics.statistics import ONE, has_interval, mean_and_error, t_quantile
 
 QUERIES = (5, 10, 25, 43, 200, 7000)
@@ -277,35 +276,6 @@ def simulate_equivalence(samples: int) -> None:
             print(f"| {name} | {n_queries:,} | {' | '.join(map(_percent, shown))} |", flush=True)
 
 
-def simulate_ranks(samples: int) -> None:
-    """Print how often, in percent, all intervals of ranks hold, and how many ranks one has."""
-    resampling.PERMUTATIONS = 999
-    print("| true means | queries | all hold | ranks in an interval |")
-    print("|---|---:|---:|---:|")
-    pairs = list(combinations(range(10), 2))
-    for name, better in {
-        "one of 10 better by 0.1": np.array([0.1, *np.zeros(9)]),
-        "2 groups, apart by 0.1": np.repeat([0.1, 0], 5),
-        "each better by 0.02": 0.02 * np.arange(10),
-    }.items():
-        ranks = 1 + (better[:, None] < better).sum(axis=1)
-        for n_queries in (43, 200):
-            held, widths = [], []
-            for _ in range(samples):
-                values = exchangeable_graded(n_queries, 10) + better
-                names = [str(run) for run in range(10)]
-                shown = [
-                    pair
-                    for pair in compare_pairs(names, [""], [values], ONE, pairs, Correction.both)
-                    if pair.shown
-                ]
-                ordered = [(p.a, p.b) if p.difference > 0 else (p.b, p.a) for p in shown]
-                found = paired.rank_intervals(10, [(int(a), int(b)) for a, b in ordered])
-                held.append(all(low <= r <= high for (low, high), r in zip(found, ranks, strict=True)))
-                widths += [high - low + 1 for low, high in found]
-            print(f"| {name} | {n_queries} | {_percent(held)} | {np.mean(widths):.1f} |", flush=True)
-
-
 SUITES: dict[str, tuple[int, ...]] = {
     "2 of 25": (25, 25),
     "25, 43 and 114": (25, 43, 114),
@@ -388,7 +358,6 @@ PARTS: dict[str, Callable[[int], None]] = {
     "gate": simulate_gate,
     "needed": simulate_needed,
     "equivalence": simulate_equivalence,
-    "ranks": simulate_ranks,
 }
 
 
