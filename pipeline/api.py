@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pipeline.data.description import TokenCounter
     from pipeline.metrics.evaluation import Evaluation
     from pipeline.run.forecast import Forecast
-    from pipeline.run.reproduction import Reproductions
+    from pipeline.run.reproduction import Reproduction
 
 log = logging.getLogger(__name__)
 
@@ -141,9 +141,8 @@ def reproduce(
     against: str | Path | None = None,
     overrides: Sequence[str] = (),
     output: str | Path | None = None,
-    cache: str | Path | None = None,
     progress: Progress = silent,
-) -> Reproductions:
+) -> list[Reproduction]:
     """Run the manifest of a result again, with nothing from its cache, and say what differs.
 
     Args:
@@ -151,8 +150,10 @@ def reproduce(
         against: A result that was run again before, perhaps elsewhere; nothing is run then.
         overrides: `key.path=value` strings, such as the place of the data on this machine.
         output: Folder of the result folders that are written; None keeps none.
-        cache: Folder of what is computed, so that an interrupted reproduction can go on; None keeps nothing.
         progress: Opens progress bars; none by default.
+
+    Returns:
+        What differs of the result, of a suite one for each collection.
 
     Raises:
         InputError: The folder has no result, or its manifest cannot be run.
@@ -164,7 +165,6 @@ def reproduce(
         None if against is None else Path(against),
         overrides,
         None if output is None else Path(output),
-        None if cache is None else Path(cache),
         progress,
     )
 

@@ -27,9 +27,7 @@ from pipeline.results.folder import read_result
 from pipeline.results.records import Used
 from pipeline.retrievers.ranking import open_ranking, save_ranking
 from pipeline.run.benchmark import Benchmark, Session
-from pipeline.storage import hashing
 from pipeline.storage.artifacts import Draft
-from pipeline.storage.hashing import hash_file
 from pipeline.storage.store import Store
 
 STAGES = ("data", "passages", "queries", "index", "search", "evaluate")
@@ -229,18 +227,6 @@ def test_a_file_that_changes_under_a_run_is_refused_and_nothing_of_it_kept(
     assert not list((workplace / "empty").glob("openvino/*/*.sha256"))
     (workplace / name).write_bytes(before)
     assert {read, "search", "evaluate"} <= set(remade(run(workplace, "name=u", *settings)))
-
-
-def test_a_collection_that_stays_as_it_is_is_hashed_once(
-    workplace: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(hashing, "SETTLED", 0)  # the files were written just now
-    monkeypatch.setattr(hashing, "SMALL", 0)
-    hashed: list[Path] = []
-    monkeypatch.setattr(hashing, "hash_file", lambda path: hashed.append(path) or hash_file(path))
-    Benchmark(config(workplace), Store(workplace / "empty")).ensure("data")
-    read = sorted(path.name for path in hashed if path.is_relative_to(workplace / "data"))
-    assert read == ["corpus.jsonl", "queries.jsonl", "test.tsv"]
 
 
 @pytest.mark.parametrize("name", ["tokenizer.json", "model.safetensors"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +12,7 @@ import typer
 from pipeline.cli.terminal import FAILED, Json, Sets, check_file, print_json, progress, show
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
+from pipeline.core.json_record import SUITE_FILE
 
 
 def export(
@@ -108,38 +110,31 @@ def reproduce(
     output: Annotated[
         Path | None, typer.Option(help="Keep the new result in this folder of result folders.")
     ] = None,
-    cache: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Keep what is computed, for an interrupted command.")
-    ] = None,
     as_json: Json = False,
 ) -> None:
     """Rerun a result from scratch and show what differs.
 
     The exit code is 1 if the result is not the same.
     """
-    if against and (settings or output or cache):
+    if against and (settings or output):
         raise InputError(
-            "--against with --set, --output or --cache",
+            "--against with --set or --output",
             allowed="--against alone, which runs nothing",
             fix="leave the others out",
         )
     from pipeline import api
 
-    found = api.reproduce(
-        folder,
-        against=against,
-        overrides=settings or (),
-        output=output,
-        cache=cache,
-        progress=progress,
-    )
-    if as_json:
-        print_json(found.json())
+    found = api.reproduce(folder, against=against, overrides=settings or (), output=output, progress=progress)
+    name, unchanged = folder.resolve().name, all(each.unchanged for each in found)
+    if not as_json:
+        show(*chain.from_iterable(each.tables() for each in found))
+    elif (folder / SUITE_FILE).is_file():
+        print_json({"name": name, "unchanged": unchanged, "collections": {e.name: e.json() for e in found}})
     else:
-        show(*found.tables())
+        print_json(found[0].json())
     if output:
-        print(f"written to {output / found.name}", file=sys.stderr)
-    if not found.unchanged:
+        print(f"written to {output / name}", file=sys.stderr)
+    if not unchanged:
         sys.stdout.flush()
         raise typer.Exit(FAILED)
 

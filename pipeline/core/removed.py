@@ -35,6 +35,7 @@ OPTIONS = {
     ("gate", "--write-baseline"): "the folder of a result is a baseline, also without its run.trec",
     ("doctor", "--cache"): "it says no more what room the disks have: leave the option out",
     ("reproduce", "--baseline"): "reproduce that result too, and compare both",
+    ("reproduce", "--cache"): "an interrupted reproduction starts again",
     ("reproduce", "--tolerance"): "compare the differences of 'reproduce --json' with it",
     ("example", "--template"): "docs/configuration.md lists every setting, and so does 'benchmarco schema'",
 }

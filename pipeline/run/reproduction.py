@@ -1,7 +1,7 @@
 """Reproduction: a result's manifest is run again, with nothing from its cache, and what differs is listed.
 
-found = reproduce(Path("results/A"))
-found.unchanged, found.results[""].differences
+(found,) = reproduce(Path("results/A"), ...)
+found.unchanged, found.differences
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ from dataclasses import asdict, dataclass
 from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
-from pipeline.config import Config
 from pipeline.config.files import make_config, with_overrides
 from pipeline.core.display import counted, rounded
 from pipeline.core.errors import InputError
-from pipeline.core.progress import Progress, silent
+from pipeline.core.progress import Progress
+from pipeline.core.records import Facts
 from pipeline.core.table import Cell, Column, Displayed, FilledColumn, Table, table_of
 from pipeline.results.folder import RUN, SavedResult, read_result
 from pipeline.results.suite_folder import read_suite_result
@@ -28,16 +27,12 @@ from pipeline.run.benchmark import Session
 from pipeline.run.running import prepare, result_folder, run_each
 from pipeline.storage.artifacts import MANIFEST
 
-NOT_COMPARED = ("name", "cache", "output")
-"""Settings that say where a benchmark is stored, not what it computes."""
 PATHS = ("data.path", "data.corpus_path", "model.name", "model.passages", "model.queries", "rerank.name")
 """Settings that name files; the hashes of the files say whether their content differs."""
 SHOWN = 10
 """Queries that a table lists."""
 WHOLE = ""
 """The name of the only result in the folder of one collection."""
-Results = dict[str, SavedResult]
-"""The results of a folder by collection; `WHOLE` where the folder is not that of a suite."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +51,8 @@ class Difference:
     again: str
 
 
-@dataclass(frozen=True)
-class Reproduction:
+@dataclass(frozen=True, repr=False)
+class Reproduction(Displayed):
     """A result and the result of running it again.
 
     Attributes:
@@ -78,6 +73,10 @@ class Reproduction:
     def unchanged(self) -> bool:
         """Whether all rankings and all values are the same."""
         return not self.changed
+
+    def json(self) -> Facts:
+        """The document that `reproduce --json` prints."""
+        return {**asdict(self), "unchanged": self.unchanged}
 
     def tables(self) -> list[Table]:
         """The measures, and what differs."""
@@ -101,75 +100,41 @@ class Reproduction:
         return tables
 
 
-@dataclass(frozen=True, repr=False)
-class Reproductions(Displayed):
-    """The reproductions of all results of a folder, by collection."""
-
-    name: str
-    results: dict[str, Reproduction]
-
-    @property
-    def unchanged(self) -> bool:
-        """Whether all results are unchanged."""
-        return all(each.unchanged for each in self.results.values())
-
-    def json(self) -> dict[str, Any]:
-        """The document that `reproduce --json` prints."""
-        found = {
-            name: {"name": each.name, "unchanged": each.unchanged, **asdict(each)}
-            for name, each in self.results.items()
-        }
-        if WHOLE in found:
-            return found[WHOLE]
-        return {"name": self.name, "unchanged": self.unchanged, "collections": found}
-
-    def tables(self) -> list[Table]:
-        """The tables of each result."""
-        return [table for each in self.results.values() for table in each.tables()]
-
-
 def reproduce(
-    folder: Path,
-    against: Path | None = None,
-    overrides: Sequence[str] = (),
-    output: Path | None = None,
-    cache: Path | None = None,
-    progress: Progress = silent,
-) -> Reproductions:
-    """Run a result again and compare; arguments as of `pipeline.api.reproduce`."""
-    originals = _read(folder)
-    if against is not None:
-        return _compare(folder, originals, against, _read(against))
+    folder: Path, against: Path | None, overrides: Sequence[str], output: Path | None, progress: Progress
+) -> list[Reproduction]:
+    """Run each result of a folder again and compare; arguments as of `pipeline.api.reproduce`."""
+    originals = read_suite_result(folder).results
     with TemporaryDirectory(prefix="benchmarco-") as place:
-        stored, written = str(cache or Path(place, "indexes")), output or Path(place, "results")
-        return _compare(
-            folder, originals, written, _run(folder, originals, overrides, stored, written, progress)
-        )
-
-
-def _read(folder: Path) -> Results:
-    return dict(read_suite_result(folder).results)
-
-
-def _compare(folder: Path, originals: Results, other: Path, again: Results) -> Reproductions:
-    if again.keys() != originals.keys():
-        raise InputError(
-            f"{folder} and {other} are not of the same collections",
-            allowed="results of one collection, or of one suite of which the same collections were run",
-            fix="name another folder",
-        )
-    found = {name: compare_with_original(result, again[name]) for name, result in originals.items()}
-    return Reproductions(folder.resolve().name, found)
+        if against:
+            again = read_suite_result(against).results
+        else:
+            again = _run(folder, originals, overrides, Path(place), output or Path(place), progress)
+        if again.keys() != originals.keys():
+            raise InputError(
+                f"{folder} and {against} are not of the same collections",
+                allowed="results of one collection, or of one suite of which the same collections were run",
+                fix="name another folder",
+            )
+        return [compare_with_original(result, again[name]) for name, result in originals.items()]
 
 
 def _run(
-    folder: Path, results: Results, overrides: Sequence[str], cache: str, output: Path, progress: Progress
-) -> Results:
-    """Run the manifests of results; those of a suite are written below its name."""
-    parent = output if WHOLE in results else output / folder.resolve().name
-    configs = {name: _config(result, overrides, cache, parent) for name, result in results.items()}
-    for name, config in configs.items():
-        if results[name].folder.resolve() == result_folder(config, None).resolve():
+    folder: Path,
+    originals: Mapping[str, SavedResult],
+    overrides: Sequence[str],
+    place: Path,
+    output: Path,
+    progress: Progress,
+) -> dict[str, SavedResult]:
+    """Run manifests, with a cache below `place`; the results of a suite are written below its name."""
+    parent = output if WHOLE in originals else output / folder.resolve().name
+    configs = []
+    for result in originals.values():
+        raw = with_overrides(copy.deepcopy(result.manifest.config), overrides)
+        config = make_config(raw, result.folder / MANIFEST)
+        configs.append(config.model_copy(update={"cache": str(place / "indexes"), "output": str(parent)}))
+        if result.folder.resolve() == result_folder(configs[-1], None).resolve():
             raise InputError(
                 f"output {parent}: the result that is run again is there",
                 allowed="another folder",
@@ -177,19 +142,12 @@ def _run(
             )
     again = {}
     with Session() as session:
-        runs = prepare([*configs.values()], None, progress, session)
-        for name, outcome in zip(configs, run_each(runs, progress, session), strict=True):
+        runs = prepare(configs, None, progress, session)
+        for name, outcome in zip(originals, run_each(runs, progress, session), strict=True):
             if outcome.result is None:
                 raise outcome.error or RuntimeError(f"{outcome.config.name} was not run")
             again[name] = read_result(outcome.result.folder)
     return again
-
-
-def _config(result: SavedResult, overrides: Sequence[str], cache: str, output: Path) -> Config:
-    """The config of a result's manifest, changed by `key.path=value` strings."""
-    raw = with_overrides(copy.deepcopy(result.manifest.config), overrides)
-    config = make_config(raw, result.folder / MANIFEST)
-    return config.model_copy(update={"cache": cache, "output": str(output)})
 
 
 def compare_with_original(original: SavedResult, again: SavedResult) -> Reproduction:
@@ -231,11 +189,8 @@ def _by_query(result: SavedResult, measures: Sequence[str]) -> dict[str, tuple[l
 def differences(original: SavedResult, again: SavedResult) -> list[Difference]:
     """All differences that the manifests of two results show, each once: settings first, then inputs."""
     ours, theirs = original.manifest, again.manifest
-    found = [
-        each
-        for each in _differing("setting", flatten(ours.config), flatten(theirs.config))
-        if each.name not in (*NOT_COMPARED, *PATHS)
-    ]
+    settings = _differing("setting", compared_settings(ours.config), compared_settings(theirs.config))
+    found = [each for each in settings if each.name not in PATHS]
     for stage in dict.fromkeys([*ours.recipes, *theirs.recipes]):
         leaves = (_ingredients(recipes.get(stage, {})) for recipes in (ours.recipes, theirs.recipes))
         for each in _differing("input", *leaves):
@@ -247,27 +202,32 @@ def differences(original: SavedResult, again: SavedResult) -> list[Difference]:
     return found
 
 
-def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flatten(config: Mapping[str, object], prefix: str = "") -> Facts:
     """Values of nested mappings by their dotted names."""
-    flat: dict[str, Any] = {}
+    flat: Facts = {}
     for name, value in config.items():
         flat |= flatten(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
     return flat
 
 
-def as_text(value: Any) -> str:
+def compared_settings(config: Mapping[str, object]) -> Facts:
+    """The settings of all sections; those outside a section say where a benchmark is stored."""
+    return {name: value for name, value in flatten(config).items() if "." in name}
+
+
+def as_text(value: object) -> str:
     """A value as it is shown: JSON, without quotes around a text."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _differing(kind: str, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Iterator[Difference]:
+def _differing(kind: str, ours: Mapping[str, object], theirs: Mapping[str, object]) -> Iterator[Difference]:
     for name in dict.fromkeys([*ours, *theirs]):
         if ours.get(name) != theirs.get(name):
             values = [as_text(each[name]) if name in each else "" for each in (ours, theirs)]
             yield Difference(kind, name, *values)
 
 
-def _ingredients(recipe: Mapping[str, Any]) -> dict[str, Any]:
+def _ingredients(recipe: Mapping[str, object]) -> Facts:
     """The values of a stage's recipe without the keys of other stages, which follow from other values."""
     return {
         name: value
@@ -276,7 +236,7 @@ def _ingredients(recipe: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _machine(result: SavedResult) -> dict[str, Any]:
+def _machine(result: SavedResult) -> Facts:
     """The hardware of a result, and the threads of its stages; free memory does not count."""
     machine = result.manifest.hardware.found()
     machine.pop("memory_gb", None)

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import mmap
 import os
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -21,21 +17,16 @@ from pipeline.core import machine
 from pipeline.core.errors import InputError
 from pipeline.core.records import Array, Int64
 
-T = TypeVar("T")
-
 BLOCK = 1 << 20  # bytes
-SMALL = 16 << 20  # bytes that are hashed as fast as it can be checked whether they changed
 READ_BYTES = 32 << 20  # read of a file at once
-_STEP = 197  # words by which the place of the sample moves from page to page
-SETTLED = 2 * 10**9  # nanoseconds after which a later write is sure to get another time from any file system
 
 
-def canonical_json(value: Any) -> str:
+def canonical_json(value: object) -> str:
     """JSON with sorted keys and no spaces: equal values give equal text on every machine."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 
-def hash_json(value: Any) -> str:
+def hash_json(value: object) -> str:
     """SHA-256 of a value's canonical JSON, as hex."""
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()
 
@@ -47,13 +38,12 @@ def hash_file(path: Path) -> str:
 
 
 def hash_user_file(path: Path) -> str:
-    """SHA-256 of a user's file, as hex; a large file is read again only if it was written since."""
-    return _unless_settled(path, hash_file)
-
-
-def hash_blocks(path: Path) -> tuple[bytes, ...]:
-    """SHA-256 of each `BLOCK` bytes of a user's file; read again as by `hash_user_file`."""
-    return _unless_settled(path, _hash_blocks)
+    """SHA-256 of a user's file, as hex; an InputError if it cannot be read."""
+    try:
+        return hash_file(path)
+    except OSError as error:
+        found = f"{path}: cannot be read: {error.strerror}"
+        raise InputError(found, fix="check the file and its permissions") from None
 
 
 def same_blocks(content: bytes | bytearray, first: int, expected: tuple[bytes, ...]) -> bool:
@@ -64,49 +54,8 @@ def same_blocks(content: bytes | bytearray, first: int, expected: tuple[bytes, .
     return digests == list(expected[first : first + len(digests)])
 
 
-def _unless_settled(path: Path, compute: Callable[[Path], T]) -> T:
-    """`compute` of a file, which reads all its bytes; of a large file once until it is written again."""
-    try:
-        with open(path, "rb") as file:  # opening makes a network file system ask its server for the times
-            # A program that writes through mapped memory (np.memmap) moves the file's times only with the
-            # first write to a page after a flush. So the file is flushed here: a later write moves them.
-            with contextlib.suppress(OSError):  # a file system without it, or one that is read-only
-                os.fsync(file.fileno())
-            now = os.fstat(file.fileno())
-            # Small files are read, which takes no longer than the check. A file written just now may be
-            # written again within the resolution of its times.
-            if now.st_size <= SMALL or time.time_ns() - now.st_ctime_ns < SETTLED:
-                return compute(path)
-            times = (now.st_mtime_ns, now.st_ctime_ns)
-            # tmpfs never moves the times of mapped files, so a word of each page is compared too. That finds
-            # an array that was computed again; it can miss a single number.
-            stamp = (now.st_dev, now.st_ino, now.st_size, *times, _sample(file.fileno()))
-        return cast("T", _settled(path, compute, stamp))
-    except OSError as error:
-        found = f"{path}: cannot be read: {error.strerror}"
-        raise InputError(found, fix="check the file and its permissions") from None
-
-
-@cache
-def _settled(path: Path, compute: Callable[[Path], Any], stamp: tuple[int | bytes, ...]) -> Any:
-    """What is computed of a file with the device, inode, size, times and sample `stamp`."""
-    return compute(path)
-
-
-def _sample(handle: int) -> bytes:
-    """A hash of one 8-byte word of each whole page of a file, at changing places."""
-    with mmap.mmap(handle, 0, access=mmap.ACCESS_READ) as mapped:
-        pages = len(mapped) // mmap.PAGESIZE
-        per_page = mmap.PAGESIZE // 8
-        words = np.frombuffer(mapped, np.uint64, pages * per_page)
-        numbers = np.arange(pages)
-        chosen = words[numbers * per_page + numbers * _STEP % per_page]
-        del words  # a mapping in use cannot be closed
-    return hashlib.sha256(chosen.tobytes()).digest()
-
-
-def _hash_blocks(path: Path) -> tuple[bytes, ...]:
-    """As `hash_blocks`, on all cores: hashing has no lock of Python's."""
+def hash_blocks(path: Path) -> tuple[bytes, ...]:
+    """SHA-256 of each `BLOCK` bytes of a file, on all cores: hashing has no lock of Python's."""
     with open(path, "rb") as file:
         handle, size = file.fileno(), os.fstat(file.fileno()).st_size
 

@@ -122,9 +122,8 @@ def remade(metrics: dict[str, Any]) -> list[str]:
 
 
 def test_vectors_written_through_memory_between_two_runs_are_new_ones(
-    made: tuple[dict[str, Any], Float32, Float32], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    made: tuple[dict[str, Any], Float32, Float32], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(hashing, "SETTLED", 0)
     config = write(tmp_path, *made[1:])
     mapped = np.load(tmp_path / "p.npy", mmap_mode="r+")
     mapped[:] = mapped[::-1].copy()  # from now on the pages wait to be written, and the times stand still
@@ -136,11 +135,8 @@ def test_vectors_written_through_memory_between_two_runs_are_new_ones(
 
 
 def test_vectors_written_through_memory_during_a_run_are_refused(
-    made: tuple[dict[str, Any], Float32, Float32], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    made: tuple[dict[str, Any], Float32, Float32], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(hashing, "SETTLED", 0)
-    monkeypatch.setattr(hashing, "SMALL", 0)
-    monkeypatch.setattr(hashing, "_sample", lambda handle: b"")  # as if the sample had missed it
     config = write(tmp_path, *made[1:])
     mapped = np.load(tmp_path / "p.npy", mmap_mode="r+")
     mapped[0] = mapped[1]

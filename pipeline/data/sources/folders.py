@@ -177,4 +177,4 @@ def _splits(layout: FolderLayout, folder: Path) -> list[str]:
 
 def hashed(*paths: Path) -> JsonObject:
     """The identity of files: their bytes, without names and folders."""
-    return {"sha256": [hash_user_file(path) for path in paths]}
+    return {"sha256": list(map(hash_user_file, paths))}

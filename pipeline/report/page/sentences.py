@@ -11,7 +11,7 @@ from pipeline.comparison.pairs import Pair
 from pipeline.comparison.side_by_side import Comparison
 from pipeline.core.display import counted, interval, rounded
 from pipeline.report.page.queries import PASSAGE_LENGTH, QueryData, relevance_level
-from pipeline.run.reproduction import NOT_COMPARED, as_text, flatten
+from pipeline.run.reproduction import as_text, compared_settings
 
 
 def summary(comparison: Comparison) -> str:
@@ -123,10 +123,7 @@ def provenance_section(comparison: Comparison) -> dict[str, Any]:
     """Settings that differ, artifact keys, versions and whole configs."""
     manifests = [source.manifest for source in comparison.sources]
     configs = [manifest.config for manifest in manifests]
-    settings = [
-        {name: value for name, value in flatten(config).items() if name not in NOT_COMPARED}
-        for config in configs
-    ]
+    settings = [compared_settings(config) for config in configs]
     keys = [{row.stage: row.key for row in source.record.all_stages} for source in comparison.sources]
     versions = _grid([manifest.versions | manifest.hardware.found() for manifest in manifests])
     return {
