@@ -182,13 +182,13 @@ def describe_data(
     Returns:
         A description by `pipeline.data.describe` for each, under the name of its first config. Tokens are
         counted by the model's tokenizer, if that can be found. With training data, it has besides what
-        `pipeline.data.training_data.find_training_data` finds in each file, as `training_data`.
+        `pipeline.data.description.find_training_data` finds in each file, as `training_data`.
 
     Raises:
         InputError: The data cannot be found, or is not what it should be.
     """
     from pipeline.data import describe
-    from pipeline.data.training_data import find_training_data
+    from pipeline.data.description import find_training_data
 
     alike: defaultdict[tuple[DataSettings, str], list[Benchmark]] = defaultdict(list)
     described = {}

@@ -26,11 +26,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from pipeline.config.benchmark import Config, json_schema
-from pipeline.config.mistakes import explain
+from pipeline.config.mistakes import explain, parse_yaml, read_yaml
 from pipeline.config.settings import FOLDER, SWEEP
 from pipeline.core.errors import InputError, short_repr
 from pipeline.core.removed import without_removed
-from pipeline.core.yaml_files import parse_yaml, read_yaml
 
 MANIFEST = "manifest.json"
 """The file of a result folder that holds its config, with all settings."""

@@ -15,7 +15,6 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 from typing_extensions import override
 
-from pipeline.config.server import OPENAI, TEXTS, ServerSettings, ServerUrl
 from pipeline.config.settings import (
     OTHER_OUTPUT,
     Kinds,
@@ -26,6 +25,7 @@ from pipeline.config.settings import (
     outputs_of,
     setting,
 )
+from pipeline.config.stages import OPENAI, TEXTS, ServerSettings, ServerUrl
 
 Output = Literal["dense", "sparse", "multivector"]
 TORCH_PRECISIONS = Literal["fp32", "fp16", "bf16"]

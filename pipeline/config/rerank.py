@@ -6,8 +6,8 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
-from pipeline.config.server import TEXTS, ServerSettings, ServerUrl
 from pipeline.config.settings import Kinds, PathOrId, RunsModel, Section, keyed_settings, setting
+from pipeline.config.stages import TEXTS, ServerSettings, ServerUrl
 
 
 class ScorerSettings(Section):

@@ -18,11 +18,10 @@ from pydantic import AfterValidator, ValidationError, model_validator
 from typing_extensions import override
 
 from pipeline.config.data import SOURCES, DataSettings
-from pipeline.config.mistakes import explain
+from pipeline.config.mistakes import explain, read_yaml
 from pipeline.config.settings import FOLDER, Kinds, PathOrId, Section, setting
 from pipeline.core.errors import InputError
 from pipeline.core.json_record import SUITE_FILE
-from pipeline.core.yaml_files import read_yaml
 
 SUITES = Path(__file__).parents[1] / "suites"
 """The folder of the files that come with the package."""

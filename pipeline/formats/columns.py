@@ -23,7 +23,7 @@ import numpy.typing as npt
 from pipeline.core import machine
 from pipeline.core.errors import InputError, short_repr
 from pipeline.core.records import Array, Int32, Int64
-from pipeline.formats.blocks import Block, decoded, read_blocks
+from pipeline.formats.texts import Block, decoded, read_blocks
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -15,7 +15,7 @@ import numpy as np
 
 from pipeline.core.errors import InputError
 from pipeline.core.records import Array, Embeddings, TokenEmbeddings
-from pipeline.formats.blocks import read_blocks
+from pipeline.formats.texts import read_blocks
 
 if TYPE_CHECKING:
     import pyarrow as pa

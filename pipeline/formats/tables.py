@@ -11,9 +11,8 @@ import numpy as np
 
 from pipeline.core.errors import InputError
 from pipeline.core.records import Array, Int64
-from pipeline.formats.blocks import Block, read_blocks
 from pipeline.formats.judgments import Judgments, make_judgments
-from pipeline.formats.texts import BATCH_ROWS, Batch, Located, parse_lines
+from pipeline.formats.texts import BATCH_ROWS, Batch, Block, Located, parse_lines, read_blocks
 
 if TYPE_CHECKING:
     import pyarrow as pa

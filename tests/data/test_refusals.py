@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from pipeline.config import SOURCES
 from pipeline.core.errors import InputError
 from pipeline.data import identify
-from pipeline.formats.blocks import read_blocks
-from pipeline.formats.texts import read_jsonl
+from pipeline.formats.texts import read_blocks, read_jsonl
 
 
 @pytest.fixture

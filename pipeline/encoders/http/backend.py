@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.config.model import HttpSettings
-from pipeline.config.server import ServerSettings
+from pipeline.config.stages import ServerSettings
 from pipeline.core.errors import InputError
 from pipeline.core.progress import Bar, silent
 from pipeline.core.records import Float32

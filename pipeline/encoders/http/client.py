@@ -14,7 +14,7 @@ from collections.abc import Coroutine, Mapping
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
-from pipeline.config.server import OPENAI, ServerSettings
+from pipeline.config.stages import OPENAI, ServerSettings
 from pipeline.core.errors import InputError
 from pipeline.encoders.http.requests import TooLargeError, key_of
 from pipeline.encoders.usage import ServerUse

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from pipeline.config.server import OPENAI, TEXTS, ServerSettings
+from pipeline.config.stages import OPENAI, TEXTS, ServerSettings
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError, short_repr
 from pipeline.core.installation import require
