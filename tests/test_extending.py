@@ -45,7 +45,7 @@ QUERIES = {"q1": "which apples are red", "q2": "is the sea salty"}
 # A source: its settings and its reader.
 class ToySettings(DataSettings):
     source: Literal["toy"] = DataSettings.narrowed("source")
-    upper: bool = setting(False, "whether texts are in capitals", shapes="data", keyed=False)
+    upper: bool = setting(False, "whether texts are in capitals", names="data")
 
 
 class ToySource:

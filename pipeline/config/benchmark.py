@@ -60,7 +60,7 @@ class FuseConfig(Section):
         "rrf", "how ranks or scores are joined; see docs/rerank-and-fuse.md", shapes="fuse"
     )
     of: tuple[PartConfig, ...] = setting(
-        ..., "the retrievers, two or more", shapes="fuse", keyed=False, min_length=2, strict=False
+        ..., "the retrievers, two or more", names="fuse", min_length=2, strict=False
     )
     k: int = setting(60, "rrf only: added to every rank", shapes="fuse", ge=1)
     normalize: NormalizationName | None = setting(
@@ -72,8 +72,7 @@ class FuseConfig(Section):
     tune: str | None = setting(
         None,
         "a measure: weights are tuned for it by cross-validation over queries",
-        shapes="fuse",
-        keyed=False,
+        names="fuse",
     )
     folds: int = setting(5, "parts of the queries for the cross-validation of `tune`", shapes="fuse", ge=2)
 
@@ -316,7 +315,9 @@ def json_schema() -> dict[str, object]:
     def strip(value: object) -> Any:
         if isinstance(value, dict):
             return {
-                key: strip(inner) for key, inner in value.items() if key not in ("shapes", "keyed", "outputs")
+                key: strip(inner)
+                for key, inner in value.items()
+                if key not in ("shapes", "by_value", "outputs")
             }
         return [strip(inner) for inner in value] if isinstance(value, list) else value
 

@@ -31,19 +31,19 @@ class ChunkSettings(Section):
 class DataSettings(Section):
     """Where the collection comes from, and which part of it is used."""
 
-    source: str = setting(..., "layout of the collection", shapes="data", keyed=False)
-    queries: int | None = setting(None, "keep the first N queries; null is all", shapes="data", ge=1)
+    source: str = setting(..., "layout of the collection", names="data")
+    queries: int | None = setting(None, "keep the first N queries; null is all", names="data", ge=1)
     corpus: int | None = setting(
         None,
         "keep N passages (all judged ones stay); {positives_of: N} only with source 'hub'; null is all",
-        shapes="data",
+        names="data",
         ge=1,
     )
 
     missing_passages: Literal["count", "drop", "refuse"] = setting(
         "count",
         "judgments of passages that the corpus lacks: count them as not retrieved, as trec_eval does",
-        shapes="data evaluate",
+        names="data evaluate",
     )
     ignored: Literal["none", "identical_ids", "negative_grades"] = setting(
         "none",
@@ -64,10 +64,8 @@ class DataSettings(Section):
 class LocatedSettings(DataSettings):
     """Where the files of a collection are, and which of its judgments are used."""
 
-    path: PathOrId = setting(
-        ..., "folder of the collection, or a dataset's id on the hub", shapes="data", keyed=False
-    )
-    split: str = setting("test", "which judgments or rows", shapes="data", keyed=False)
+    path: PathOrId = setting(..., "folder of the collection, or a dataset's id on the hub", names="data")
+    split: str = setting("test", "which judgments or rows", names="data")
 
 
 class SampleSettings(DataSettings):
@@ -81,14 +79,11 @@ class BeirSettings(LocatedSettings):
     """BEIR's layout: its own files, or tables as on the hub."""
 
     source: Literal["beir"] = DataSettings.narrowed("source", "beir")
-    revision: str | None = setting(
-        None, "on the hub: branch, tag or commit of the dataset", shapes="data", keyed=False
-    )
+    revision: str | None = setting(None, "on the hub: branch, tag or commit of the dataset", names="data")
     subset: str | None = setting(
         None,
         "on the hub: the prefix of the tables' names, as in 'sw-corpus'; a language, for example",
-        shapes="data",
-        keyed=False,
+        names="data",
     )
 
 
@@ -109,7 +104,7 @@ class FlagFolderSettings(LocatedSettings):
 class PositivesOf(Section):
     """The corpus of FlagEmbedding's tutorial: the positives of the first N rows of the dataset."""
 
-    positives_of: int = setting(..., "rows whose positives make the corpus", shapes="data", ge=1)
+    positives_of: int = setting(..., "rows whose positives make the corpus", names="data", ge=1)
 
 
 class HubSettings(LocatedSettings):
@@ -117,20 +112,18 @@ class HubSettings(LocatedSettings):
 
     source: Literal["hub"] = DataSettings.narrowed("source", "hub")
     path: PathOrId = LocatedSettings.narrowed("path", doc="a dataset's id on the hub, or a folder")
-    revision: str | None = setting(None, "branch, tag or commit of the dataset", shapes="data", keyed=False)
+    revision: str | None = setting(None, "branch, tag or commit of the dataset", names="data")
     corpus: int | PositivesOf | None = setting(  # type: ignore[assignment]  # one value more than elsewhere
-        None, "keep N passages (all judged ones stay), or {positives_of: N}; null is all", shapes="data"
+        None, "keep N passages (all judged ones stay), or {positives_of: N}; null is all", names="data"
     )
-    query_column: str = setting("query", "the column of query texts", shapes="data")
-    positives_column: str = setting("positive", "the column of lists of relevant texts", shapes="data")
+    query_column: str = setting("query", "the column of query texts", names="data")
+    positives_column: str = setting("positive", "the column of lists of relevant texts", names="data")
     corpus_path: PathOrId | None = setting(
-        None, "a dataset that holds the whole corpus; null takes the positives", shapes="data", keyed=False
+        None, "a dataset that holds the whole corpus; null takes the positives", names="data"
     )
-    corpus_revision: str | None = setting(
-        None, "branch, tag or commit of that dataset", shapes="data", keyed=False
-    )
-    corpus_split: str = setting("train", "split of that dataset", shapes="data", keyed=False)
-    corpus_column: str = setting("content", "its column of passage texts", shapes="data")
+    corpus_revision: str | None = setting(None, "branch, tag or commit of that dataset", names="data")
+    corpus_split: str = setting("train", "split of that dataset", names="data")
+    corpus_column: str = setting("content", "its column of passage texts", names="data")
 
     @property
     def passages_kept(self) -> int | None:
@@ -155,7 +148,7 @@ class CatalogueSettings(DataSettings):
     """A collection of the ir_datasets catalogue."""
 
     source: Literal["ir_datasets"] = DataSettings.narrowed("source", "ir_datasets")
-    path: str = setting(..., "id in the catalogue", shapes="data", keyed=False)
+    path: str = setting(..., "id in the catalogue", names="data")
 
 
 class AirBenchSettings(LocatedSettings):
@@ -163,8 +156,8 @@ class AirBenchSettings(LocatedSettings):
 
     source: Literal["air-bench"] = DataSettings.narrowed("source", "air-bench")
     split: str = LocatedSettings.narrowed("split", doc="which judgments: dev, or test where one has them")
-    revision: str | None = setting(None, "branch, tag or commit of the texts", shapes="data", keyed=False)
-    dataset: str = setting("default", "a name of AIR-Bench's task table", shapes="data", keyed=False)
+    revision: str | None = setting(None, "branch, tag or commit of the texts", names="data")
+    dataset: str = setting("default", "a name of AIR-Bench's task table", names="data")
 
 
 class BelebeleSettings(LocatedSettings):
@@ -172,10 +165,10 @@ class BelebeleSettings(LocatedSettings):
 
     source: Literal["belebele"] = DataSettings.narrowed("source", "belebele")
     path: PathOrId = LocatedSettings.narrowed("path", "mteb/belebele")
-    revision: str | None = setting(None, "branch, tag or commit of the dataset", shapes="data", keyed=False)
-    language: str = setting(..., "of the questions, such as swh_Latn", shapes="data", keyed=False)
+    revision: str | None = setting(None, "branch, tag or commit of the dataset", names="data")
+    language: str = setting(..., "of the questions, such as swh_Latn", names="data")
     corpus_language: str | None = setting(
-        None, "of the passages; null is that of the questions", shapes="data", keyed=False
+        None, "of the passages; null is that of the questions", names="data"
     )
 
 
@@ -187,10 +180,10 @@ class BrightSettings(LocatedSettings):
     split: str = LocatedSettings.narrowed(
         "split", "examples", "the table of questions: examples, or rewritten ones such as gpt4_reason"
     )
-    revision: str | None = setting(None, "branch, tag or commit of the dataset", shapes="data", keyed=False)
-    domain: str = setting(..., "such as biology", shapes="data", keyed=False)
+    revision: str | None = setting(None, "branch, tag or commit of the dataset", names="data")
+    domain: str = setting(..., "such as biology", names="data")
     documents: Literal["short", "long"] = setting(
-        "short", "search passages, or whole documents", shapes="data", keyed=False
+        "short", "search passages, or whole documents", names="data"
     )
     ignored: Literal["none", "identical_ids", "negative_grades"] = DataSettings.narrowed(
         "ignored", "negative_grades"

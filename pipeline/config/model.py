@@ -41,11 +41,9 @@ class ModelSettings(Section):
     """Whether the index is always held in memory."""
 
     backend: str = setting(..., "what runs the model", shapes="passages queries")
-    name: PathOrId = setting(
-        "", "hub id, local folder, or a bundled alias", shapes="passages queries", keyed=False
-    )
+    name: PathOrId = setting("", "hub id, local folder, or a bundled alias", names="passages queries")
     revision: str | None = setting(
-        None, "on the hub: branch, tag or commit of the model", shapes="passages queries", keyed=False
+        None, "on the hub: branch, tag or commit of the model", names="passages queries"
     )
     batch_size: int | None = setting(
         None, "texts per batch; null lets the encoder choose by tokens", shapes="", ge=1
@@ -82,15 +80,12 @@ class RowSettings(ModelSettings):
     A setting of one output is refused with another; its default value is accepted and ignored.
     """
 
-    output: Output = setting(
-        "dense", "which representation of the model is used", shapes="passages queries", keyed=False
-    )
+    output: Output = setting("dense", "which representation of the model is used", names="passages queries")
     normalize: bool = setting(True, "scale every vector to length 1", shapes="index", outputs="dense")
     truncate_dim: int | None = setting(
         None,
         "dimensions kept of each vector (Matryoshka); null takes what the model itself declares",
-        shapes="index",
-        keyed=False,
+        names="index",
         outputs="dense",
         ge=1,
     )
@@ -106,8 +101,7 @@ class RowSettings(ModelSettings):
     score: Literal["sum", "mean"] | None = setting(
         None,
         "how token scores are combined; null takes what the model itself declares, or sum",
-        shapes="search",
-        keyed=False,
+        names="search",
         outputs="multivector",
     )
 
@@ -165,28 +159,25 @@ class EncoderSettings(RowSettings, RunsModel):
     precision: Literal["fp32", "fp16", "bf16", "int16", "int8"] = setting(
         "fp32",
         "number format the model computes in; fp16 is fp32 on a CPU",
-        shapes="passages queries",
-        keyed=False,
+        names="passages queries",
     )
     query_instruction: str | None = setting(
         None,
         "put before each query; null takes the model's own, '' is none; {task} is a suite's",
-        shapes="queries",
-        keyed=False,
+        names="queries",
     )
     passage_instruction: str | None = setting(
-        None, "put before each passage; null takes the model's own", shapes="passages", keyed=False
+        None, "put before each passage; null takes the model's own", names="passages"
     )
-    query_max_length: int = setting(512, "tokens kept of a query", shapes="queries", keyed=False, ge=3)
-    passage_max_length: int = setting(512, "tokens kept of a passage", shapes="passages", keyed=False, ge=3)
+    query_max_length: int = setting(512, "tokens kept of a query", names="queries", ge=3)
+    passage_max_length: int = setting(512, "tokens kept of a passage", names="passages", ge=3)
     trust_remote_code: bool = setting(
         False, "run the Python files that come with the model", shapes="passages queries"
     )
     pooling: Literal["cls", "mean", "last_token"] | None = setting(
         None,
         "null takes what the model itself declares",
-        shapes="passages queries",
-        keyed=False,
+        names="passages queries",
         outputs="dense",
     )
 
@@ -285,16 +276,16 @@ class PrecomputedSettings(RowSettings):
 
     backend: Literal["precomputed"] = ModelSettings.narrowed("backend", "precomputed")
     passages: LocalPath | None = setting(
-        None, "a file with a row for each passage, in corpus order", shapes="passages", keyed=False
+        None, "a file with a row for each passage, in corpus order", names="passages"
     )
     queries: LocalPath | None = setting(
-        None, "a file with a row for each query, in query order", shapes="queries", keyed=False
+        None, "a file with a row for each query, in query order", names="queries"
     )
     passage_ids: LocalPath | None = setting(
-        None, "text file of the ids of the rows of passages, one a line", shapes="passages", keyed=False
+        None, "text file of the ids of the rows of passages, one a line", names="passages"
     )
     query_ids: LocalPath | None = setting(
-        None, "text file of the ids of the rows of queries, one a line", shapes="queries", keyed=False
+        None, "text file of the ids of the rows of queries, one a line", names="queries"
     )
 
 
@@ -317,43 +308,33 @@ class HttpSettings(ServerSettings, RowSettings):
 
     backend: Literal["http"] = ModelSettings.narrowed("backend", "http")
     output: Literal["dense"] = RowSettings.narrowed("output", "dense")
-    name: str = setting(
-        ..., "the model, as the server knows it", shapes="passages queries", keyed=False, min_length=1
-    )
+    name: str = setting(..., "the model, as the server knows it", names="passages queries", min_length=1)
     revision: str | None = setting(
         None,
         "any text; change it when the model behind the address changes",
-        shapes="passages queries",
-        keyed=False,
+        names="passages queries",
     )
     url: ServerUrl = setting(
         OPENAI,
         "the server's address, up to and without /embeddings",
-        shapes="passages queries",
-        keyed=False,
+        names="passages queries",
         repr=False,
     )
     dimensions: int | None = setting(
         None,
         "dimensions that the server is asked for; null asks for none",
-        shapes="passages queries",
-        keyed=False,
+        names="passages queries",
         ge=1,
     )
-    query_instruction: str | None = setting(
-        None, "put before each query; null is none", shapes="queries", keyed=False
-    )
-    passage_instruction: str | None = setting(
-        None, "put before each passage; null is none", shapes="passages", keyed=False
-    )
+    query_instruction: str | None = setting(None, "put before each query; null is none", names="queries")
+    passage_instruction: str | None = setting(None, "put before each passage; null is none", names="passages")
     same_as: Annotated[ModelSettings | None, RUN_HERE] = setting(
         None,
         "a section `model` that runs here, which the served vectors of a sample are compared with",
-        shapes="evaluate",
-        keyed=False,
+        names="evaluate",
     )
     max_characters: int | None = setting(
-        None, "characters kept of a text; null is all", shapes="passages queries", keyed=False, ge=1
+        None, "characters kept of a text; null is all", names="passages queries", ge=1
     )
     batch_size: int | None = ModelSettings.narrowed(
         "batch_size", None, f"most texts of a request; null is {TEXTS}", ge=1
@@ -393,11 +374,10 @@ class Bm25Settings(ModelSettings):
     stop_words: StopWords | None = setting(
         "english",
         "language of the stop words to leave out; null keeps all",
-        shapes="passages queries",
-        keyed=False,
+        names="passages queries",
     )
     stemmer: SnowballStemmer | None = setting(
-        "english", "a Snowball stemmer; null is none", shapes="passages queries", keyed=False
+        "english", "a Snowball stemmer; null is none", names="passages queries"
     )
 
     @property

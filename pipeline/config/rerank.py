@@ -14,10 +14,8 @@ class ScorerSettings(Section):
     """A model that scores the best passages of each query again."""
 
     backend: str = setting(..., "what runs the model", shapes="rerank")
-    name: str = setting(..., "hub id or local folder", shapes="rerank", keyed=False)
-    revision: str | None = setting(
-        None, "on the hub: branch, tag or commit of the model", shapes="rerank", keyed=False
-    )
+    name: str = setting(..., "hub id or local folder", names="rerank")
+    revision: str | None = setting(None, "on the hub: branch, tag or commit of the model", names="rerank")
     depth: int = setting(100, "best passages of each query that are scored", shapes="rerank", ge=1)
     batch_size: int | None = setting(None, "pairs per batch; null lets the backend choose", shapes="", ge=1)
 
@@ -42,12 +40,9 @@ class RerankSettings(ScorerSettings, RunsModel):
     precision: Literal["fp32", "fp16", "bf16"] = setting(
         "fp32",
         "number format the model computes in; fp16 is fp32 on a CPU",
-        shapes="rerank",
-        keyed=False,
+        names="rerank",
     )
-    max_length: int = setting(
-        512, "tokens kept of a query and a passage together", shapes="rerank", keyed=False, ge=32
-    )
+    max_length: int = setting(512, "tokens kept of a query and a passage together", names="rerank", ge=32)
     device: str = setting("auto", "auto, cpu, cuda or cuda:N", shapes="", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
     trust_remote_code: bool = setting(False, "run the Python files that come with the model", shapes="rerank")
 
@@ -61,8 +56,7 @@ class FlagRerankSettings(RerankSettings):
     query_max_length: int | None = setting(
         None,
         "tokens kept of a query; null is three quarters of max_length",
-        shapes="rerank",
-        keyed=False,
+        names="rerank",
         ge=3,
     )
     query_instruction: str | None = setting(
@@ -151,16 +145,15 @@ class HttpRerankSettings(ServerSettings, ScorerSettings):
         "revision", None, doc="any text; change it when the model behind the address changes"
     )
     url: ServerUrl = setting(
-        ..., "the server's address, up to and without /rerank", shapes="rerank", keyed=False, repr=False
+        ..., "the server's address, up to and without /rerank", names="rerank", repr=False
     )
     form: Literal["cohere", "tei"] = setting(
         "cohere",
         "form of requests: that of Cohere, Jina, vLLM and Infinity, or TEI's",
-        shapes="rerank",
-        keyed=False,
+        names="rerank",
     )
     max_characters: int | None = setting(
-        None, "characters kept of a query and of a passage; null is all", shapes="rerank", keyed=False, ge=1
+        None, "characters kept of a query and of a passage; null is all", names="rerank", ge=1
     )
     batch_size: int | None = ScorerSettings.narrowed(
         "batch_size", None, doc=f"most passages of a request; null is {TEXTS}", ge=1

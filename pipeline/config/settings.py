@@ -1,7 +1,7 @@
 """The base class of a config's sections, and `setting`, which declares a field and the stages it shapes.
 
-`setting` demands two marks: the stages whose artifacts the setting shapes, and whether its value is part of
-their keys. `keyed_settings` reads them, so no setting can be added without deciding what it invalidates.
+`setting` demands a mark: the stages whose artifacts the setting shapes. `keyed_settings` reads it, so no
+setting can be added without deciding what it invalidates.
 """
 
 from __future__ import annotations
@@ -38,20 +38,25 @@ FOLDER = "folder"  # key of a validation's context: the folder that relative pat
 
 
 def setting(
-    default: Any, doc: str, *, shapes: str, keyed: bool = True, outputs: str = "", **limits: Any
+    default: Any, doc: str, *, shapes: str | None = None, names: str = "", outputs: str = "", **limits: Any
 ) -> Any:
     """A config field.
 
     Args:
         default: The value when the config does not give one; `...` makes the field required.
         doc: One line for the schema and the documentation.
-        shapes: The stages whose output the field changes, space-separated; "" for none.
-        keyed: Whether the value is part of those stages' keys. False where the key holds what the value
-            names instead: the content of a file, the identity of a model.
+        shapes: The stages whose keys have the value, as it changes their output, space-separated.
+        names: In place of `shapes`, the stages whose keys have what the value stands for: the content of a
+            file or a collection, the identity of a model.
         outputs: In the section `model`, the outputs that have the setting, space-separated; "" is all.
         **limits: Pydantic's own constraints, such as `ge=1`.
     """
-    extra: dict[str, Any] = {"shapes": shapes.split(), "keyed": keyed, "outputs": outputs.split()}
+    extra: dict[str, Any] = {
+        "shapes": (names if shapes is None else shapes).split(),
+        "outputs": outputs.split(),
+    }
+    extra["by_value"] = shapes is not None
+    assert names or shapes is not None, "a setting without a mark"
     return Field(default, description=doc, json_schema_extra=extra, **limits)
 
 
@@ -70,15 +75,10 @@ class Section(BaseModel):
         class's text.
         """
         field = cls.model_fields[name]
-        shapes, keyed = marks(field)
-        return setting(
-            default,
-            doc or field.description or "",
-            shapes=" ".join(shapes),
-            keyed=keyed,
-            outputs=" ".join(_extra(field)["outputs"]),
-            **limits,
-        )
+        extra = _extra(field)
+        mark = {"shapes" if extra["by_value"] else "names": " ".join(extra["shapes"])}
+        outputs = " ".join(extra["outputs"])
+        return setting(default, doc or field.description or "", **mark, outputs=outputs, **limits)
 
 
 class RunsModel(Section):
@@ -105,12 +105,6 @@ class RunsModel(Section):
         return self._taken_by_auto
 
 
-def marks(field: Any) -> tuple[list[str], bool]:
-    """The stages that a field shapes, and whether its value is part of their keys."""
-    extra = _extra(field)
-    return extra["shapes"], extra["keyed"]
-
-
 def outputs_of(field: Any) -> list[str]:
     """The outputs of a model that have a setting."""
     return _extra(field)["outputs"] or list(OUTPUTS)
@@ -125,8 +119,8 @@ def keyed_settings(section: BaseModel, stage: str) -> dict[str, Any]:
     chosen = {}
     output = getattr(section, "output", None)
     for name, field in type(section).model_fields.items():
-        shapes, keyed = marks(field)
-        if keyed and stage in shapes and (output is None or output in outputs_of(field)):
+        extra = _extra(field)
+        if extra["by_value"] and stage in extra["shapes"] and (output is None or output in outputs_of(field)):
             value = getattr(section, name)
             chosen[name] = value.model_dump() if isinstance(value, BaseModel) else value
     return chosen

@@ -58,14 +58,12 @@ class SearchConfig(Section):
     against_exact: bool = setting(
         True,
         "any factory but Flat: also measure speed, and what is lost to exact search",
-        shapes="search evaluate",
-        keyed=False,
+        names="search evaluate",
     )
     aggregate: Literal["max", "mean", "first"] = setting(
         "max",
         "data.chunks only: the score of a document, made of those of its chunks",
-        shapes="chunks search",
-        keyed=False,
+        names="chunks search",
     )
     device: str = setting(
         "auto",
@@ -82,7 +80,7 @@ class EvaluateConfig(Section):
     """How the ranking is scored."""
 
     measures: tuple[str, ...] = setting(
-        MEASURES, "names as in docs/measures.md", shapes="evaluate", keyed=False, min_length=1, strict=False
+        MEASURES, "names as in docs/measures.md", names="evaluate", min_length=1, strict=False
     )
     ignore_identical_ids: bool = setting(
         False, "drop passages whose id is the query's own", shapes="evaluate"

@@ -66,15 +66,14 @@ def evaluate_stage(
 ) -> Stage:
     """Scores the ranking, and makes the assessments; arguments as of `whole_plan`."""
     measures = measures_of(config)
-    settings = keyed_settings(config.evaluate, SCORES)
+    settings = keyed_settings(config.evaluate, SCORES) | keyed_settings(config.data, SCORES)
     assessed = (role for assessment in assessments for role in assessment.rankings)
     rankings = tuple(dict.fromkeys((ranking, *assessed)))
 
     def ingredients(keys: Any) -> dict[str, Any]:
         names = [str(measure) for measure in measures]
         made_of = {role: keys[role] for role in rankings}
-        ignored = {} if config.data.ignored == "none" else {"ignored": config.data.ignored}
-        return {**made_of, "qrels": identity.qrels, "measures": names, **settings, **ignored}
+        return {**made_of, "qrels": identity.qrels, "measures": names, **settings}
 
     make = partial(_evaluate, config, measures, ranking, assessments)
     needs = (COLLECTION, *rankings)

@@ -172,7 +172,7 @@ def walk(model: type[BaseModel], prefix: str = "") -> list[tuple[str, dict[str, 
 
 def test_every_setting_says_what_it_shapes() -> None:
     for name, marks in walk(Config):
-        assert set(marks) == {"shapes", "keyed", "outputs"}, name
+        assert set(marks) == {"shapes", "by_value", "outputs"}, name
         assert set(marks["shapes"]) <= set(STAGES), name
 
 
@@ -180,7 +180,7 @@ def test_schema_describes_every_section_and_carries_no_marks() -> None:
     schema = json_schema()
     assert set(schema["properties"]) == set(Config.model_fields)
     assert schema["additionalProperties"] is False
-    assert "keyed" not in json.dumps(schema)
+    assert "by_value" not in json.dumps(schema)
     assert all(field.description for field in Config.model_fields.values())
 
 
