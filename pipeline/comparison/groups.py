@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from pipeline.comparison.inputs import Places
 from pipeline.comparison.pairs import query_differences
-from pipeline.core.display import cut, p, rounded, signed, signed_interval
+from pipeline.core.display import cut, interval, p, signed, signed_interval
 from pipeline.core.errors import InputError
-from pipeline.core.records import Array, BoolArray, Collection, Float32, Float64, Int64, from_numpy
-from pipeline.core.table import Cell, Column, FilledColumn, Table, table_of
+from pipeline.core.records import (
+    Array,
+    BoolArray,
+    Collection,
+    Float32,
+    Float64,
+    Int64,
+    JsonObject,
+    from_numpy,
+)
+from pipeline.core.table import Column, FilledColumn, Table, numbers, table_of
 from pipeline.metrics.evaluation import row_numbers
 from pipeline.metrics.paired import compare_with_rest, difference_tests, smallest_shown
 from pipeline.metrics.statistics import shown_intervals
@@ -35,16 +45,8 @@ NAME_LENGTH = 40
 """Characters of the query that names a cluster."""
 
 
-@dataclass(frozen=True)
-class Grouping:
-    """One way to put every query into a group.
-
-    Attributes:
-        by: `cluster`, `length` or `overlap`.
-        names: Of the groups.
-        groups: int64 [queries], the group of each.
-        note: How the groups were made, as a sentence without its full stop; "" where the names say it.
-    """
+class Grouping(NamedTuple):
+    """One way to put every query into a group: the groups' names, and int64 [queries], the group of each."""
 
     by: str
     names: list[str]
@@ -54,14 +56,9 @@ class Grouping:
 
 @dataclass(frozen=True)
 class GroupMean:
-    """The mean of a result in a group.
+    """The mean of a result in a group, its 95% interval, and the mean in all other queries.
 
-    Attributes:
-        name: Of the result.
-        mean: In the group.
-        ci_low, ci_high: Ends of its 95% interval; None where none is shown.
-        rest: The mean in all other queries.
-        p_holm: Of Welch's test of the two means, by Holm's correction; None for a group that is not tested.
+    `p_holm` is of Welch's test of the two means, by Holm's correction; None for a group that is not tested.
     """
 
     name: str
@@ -74,13 +71,9 @@ class GroupMean:
 
 @dataclass(frozen=True)
 class GroupDifference:
-    """The difference of two results in a group.
+    """The difference of two results in a group, its 95% interval, and the difference in all other queries.
 
     Attributes:
-        a, b: Names of the results.
-        difference: Mean of a minus mean of b, in the group.
-        ci_low, ci_high: Ends of its 95% interval, as of this group alone; None where none is shown.
-        rest: The difference in all other queries.
         p: Of the paired tests in the group, the larger one, not corrected; None for a group that is not
             tested.
         p_holm: The same by Holm's correction over all groups and pairs.
@@ -133,7 +126,7 @@ class GroupComparison:
         pairs = [(group, each) for group in self.groups for each in group.differences if each.shown]
         return sorted(pairs, key=lambda pair: (not _below(pair[1].p_rest_holm), -abs(pair[1].difference)))
 
-    def json(self) -> dict[str, Any]:
+    def json(self) -> JsonObject:
         """The part `groups` of what `compare --json` prints."""
         groups = [asdict(group) for group in self.groups]
         return {"notes": self.notes, "smallest": self.smallest, "groups": groups}
@@ -147,15 +140,17 @@ class GroupComparison:
 
     def _means_table(self) -> Table:
         """A group a row: its queries, and the mean of each result."""
-        names = [each.name for each in self.groups[0].means] if self.groups else []
         columns: list[FilledColumn] = [
             (Column("group"), [group.name for group in self.groups]),
             (Column("by"), [group.by for group in self.groups]),
-            (Column("queries", "right"), [_count(group) for group in self.groups]),
+            numbers("queries", [len(group.query_ids) for group in self.groups], "{:,}".format),
         ]
-        for number, name in enumerate(names):
-            cells = [_mean(group.means[number]) for group in self.groups]
-            columns.append((Column(name, "right"), cells))
+        for each in zip(*(group.means for group in self.groups), strict=True):
+            marks = [" +" if mean.mean > mean.rest else " -" for mean in each]
+            marks = [mark if _below(mean.p_holm) else "" for mark, mean in zip(marks, each, strict=True)]
+            ends = [f"\n{interval(mean.ci_low, mean.ci_high)}".rstrip() for mean in each]
+            after = [mark + end for mark, end in zip(marks, ends, strict=True)]
+            columns.append(numbers(each[0].name, [mean.mean for mean in each], marks=after))
         marked = (
             "+ and - mark means above and below that of the other queries, by Welch's t-test with Holm's "
             "correction."
@@ -166,14 +161,16 @@ class GroupComparison:
     def _differences_table(self) -> Table:
         """A group and a pair of results that differ in it a row."""
         found = self.found
+        differences = [each for _, each in found]
+        ends = [f"\n{signed_interval(each.ci_low, each.ci_high)}".rstrip() for each in differences]
         columns: list[FilledColumn] = [
             (Column("group"), [group.name for group, _ in found]),
-            (Column("queries", "right"), [_count(group) for group, _ in found]),
-            (Column("a - b"), [f"{each.a} - {each.b}" for _, each in found]),
-            (Column("difference", "right"), [_difference(each) for _, each in found]),
-            (Column("in other queries", "right"), [Cell(signed(each.rest), each.rest) for _, each in found]),
-            (Column("p, Holm", "right"), [_p(each.p_holm) for _, each in found]),
-            (Column("unlike the others", "right"), [_p(each.p_rest_holm) for _, each in found]),
+            numbers("queries", [len(group.query_ids) for group, _ in found], "{:,}".format),
+            (Column("a - b"), [f"{each.a} - {each.b}" for each in differences]),
+            numbers("difference", [each.difference for each in differences], signed, ends),
+            numbers("in other queries", [each.rest for each in differences], signed),
+            numbers("p, Holm", [each.p_holm for each in differences], p),
+            numbers("unlike the others", [each.p_rest_holm for each in differences], p),
         ]
         tested = sum(each.p is not None for group in self.groups for each in group.differences)
         notes = [
@@ -237,7 +234,7 @@ def compare_groups(
 
 
 def _group(sources: Sequence[SavedResult], query_ids: Sequence[str], rel: int) -> list[Grouping]:
-    """The groupings of the queries, by the first collection and the first query vectors in the caches."""
+    """Groupings with more than one group, by the first collection and query vectors in the caches."""
     opened = [(source, find_collection(source.manifest)) for source in sources]
     collection = next((each for _, each in opened if each is not None), None)
     if collection is None:
@@ -253,55 +250,27 @@ def _group(sources: Sequence[SavedResult], query_ids: Sequence[str], rel: int) -
         if each is not None and each.queries.ids.equals(collection.queries.ids)
     )
     vectors = next((each for each in of_each if each is not None), None)
-    return groupings_of(collection, query_ids, vectors, rel)
-
-
-def groupings_of(
-    collection: Collection, query_ids: Sequence[str], vectors: Float32 | None, rel: int
-) -> list[Grouping]:
-    """All groupings of some queries that have more than one group.
-
-    Args:
-        collection: It has all the queries.
-        query_ids: The queries to group.
-        vectors: float32 [queries of the collection, d]; None takes the words of the queries instead.
-        rel: The lowest grade that counts as relevant.
-    """
-    import pyarrow as pa
-
     rows = row_numbers(pa.array(query_ids, pa.string()), collection.queries.ids)
     texts = collection.queries.texts.take(from_numpy(rows)).to_pylist()
-    word_lists = [words_of(text) for text in texts]
-    lengths = np.array([len(words) for words in word_lists])
-    overlaps = _overlaps(collection, word_lists, _relevant_rows(collection, rows, rel))
     found = [
         _clusters(texts, None if vectors is None else vectors[rows]),
-        by_number(
-            "length", lengths, lambda low, high: f"{_span(low, high)} {'word' if high == 1 else 'words'}"
-        ),
-        by_number(
-            "overlap",
-            overlaps,
-            lambda low, high: f"{_span(low, high)}% of its words in the relevant passages",
+        _by_number("length", np.array([len(_words(text)) for text in texts]), " words"),
+        _by_number(
+            "overlap", _overlaps(collection, texts, rows, rel), "% of its words in the relevant passages"
         ),
     ]
     return [each for each in found if each is not None and len(each.names) > 1]
 
 
-def by_number(by: str, values: Array, name: Callable[[float, float], str]) -> Grouping:
-    """Groups of about as many queries each, by a number; equal numbers are in the same group.
-
-    Args:
-        by: What the number is.
-        values: [queries].
-        name: Names a group, from its lowest and its highest number.
-    """
+def _by_number(by: str, values: Array, unit: str) -> Grouping:
+    """Groups of about as many queries each, by numbers of the queries; equal ones are in the same group."""
     edges = np.quantile(values, np.arange(1, PARTS) / PARTS, method="inverted_cdf")
     _, groups = np.unique(np.searchsorted(np.unique(edges), values), return_inverse=True)
-    names = [
-        name(values[groups == group].min(), values[groups == group].max())
-        for group in range(groups.max() + 1)
-    ]
+    names = []
+    for inside in (values[groups == group] for group in range(groups.max() + 1)):
+        low, high = f"{inside.min():.0f}", f"{inside.max():.0f}"
+        span = low if low == high else f"{low} to {high}"
+        names.append(span + (" word" if (high, unit) == ("1", " words") else unit))
     return Grouping(by, names, groups.astype(np.int64))
 
 
@@ -310,7 +279,9 @@ def _clusters(texts: Sequence[str], vectors: Float32 | None) -> Grouping | None:
     from sklearn.cluster import KMeans
 
     space = "the vectors of the queries" if vectors is not None else "tf-idf of the words of the queries"
-    points = _word_vectors(texts) if vectors is None else vectors / _lengths(vectors)
+    points = _word_vectors(texts) if vectors is None else vectors
+    lengths = np.linalg.norm(points, axis=1, keepdims=True)
+    points = points / np.where(lengths > 0, lengths, 1).astype(np.float64)
     number = min(MOST_CLUSTERS, len(points) // QUERIES_OF_A_CLUSTER, len(np.unique(points, axis=0)))
     if number < 2:
         return None
@@ -324,58 +295,44 @@ def _clusters(texts: Sequence[str], vectors: Float32 | None) -> Grouping | None:
 
 
 def _word_vectors(texts: Sequence[str]) -> Float64:
-    """float64 [texts, d] of length 1: tf-idf of words, reduced by singular value decomposition."""
+    """float64 [texts, d]: tf-idf of words, reduced by singular value decomposition."""
     from sklearn.decomposition import TruncatedSVD
     from sklearn.feature_extraction.text import TfidfVectorizer
 
-    if len({word for text in texts for word in words_of(text)}) < 3:
+    if len({word for text in texts for word in _words(text)}) < 3:
         return np.zeros((len(texts), 1))
-    weights = TfidfVectorizer(analyzer=words_of).fit_transform(texts)
+    weights = TfidfVectorizer(analyzer=_words).fit_transform(texts)
     dimensions = min(WORD_DIMENSIONS, *(size - 1 for size in weights.shape))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # of a variance of 0, where all texts are equal
         points: Float64 = TruncatedSVD(dimensions, random_state=SEED).fit_transform(weights)
-    return points / _lengths(points)
+    return points
 
 
-def _overlaps(
-    collection: Collection, word_lists: Sequence[Sequence[str]], relevant: Sequence[Int64]
-) -> Float64:
-    """Percent of a query's distinct words that occur in a relevant passage, mean over those passages."""
-    wanted = np.unique(np.concatenate([*relevant, np.zeros(0, np.int64)]))
-    wanted = wanted[wanted < len(collection.passages)]
-    texts = collection.passages.texts.take(from_numpy(wanted)).to_pylist()
-    words = {row: set(words_of(text)) for row, text in zip(wanted.tolist(), texts, strict=True)}
+def _overlaps(collection: Collection, texts: Sequence[str], rows: Int64, rel: int) -> Float64:
+    """Percent of a query's distinct words that occur in a relevant passage, mean over those passages.
+
+    `rows` are the rows of the queries in the collection.
+    """
+    qrels = collection.qrels
+    is_relevant = (qrels.grades >= rel) & (qrels.passages < len(collection.passages))
+    queries, passages = qrels.queries[is_relevant], qrels.passages[is_relevant]
+    wanted = np.unique(passages)
+    found = collection.passages.texts.take(from_numpy(wanted)).to_pylist()
+    words = {row: set(_words(text)) for row, text in zip(wanted.tolist(), found, strict=True)}
     shares = []
-    for query, passages in zip(word_lists, relevant, strict=True):
-        asked = set(query)
-        standing = [len(asked & words[row]) for row in passages.tolist() if row in words]
+    for text, row in zip(texts, rows, strict=True):
+        asked = set(_words(text))
+        first, last = np.searchsorted(queries, (row, row + 1))
+        standing = [len(asked & words[passage]) for passage in passages[first:last].tolist()]
         shares.append(np.mean(standing) / len(asked) if asked and standing else 0.0)
     percent: Float64 = np.round(100 * np.array(shares))
     return percent
 
 
-def _relevant_rows(collection: Collection, rows: Int64, rel: int) -> list[Int64]:
-    """The passages that are relevant to each query."""
-    qrels = collection.qrels
-    is_relevant = qrels.grades >= rel
-    queries, passages = qrels.queries[is_relevant], qrels.passages[is_relevant]
-    first, last = np.searchsorted(queries, rows), np.searchsorted(queries, rows, side="right")
-    return [passages[start:stop] for start, stop in zip(first, last, strict=True)]
-
-
-def _lengths(vectors: Float32 | Float64) -> Float64:
-    lengths: Float64 = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return np.where(lengths > 0, lengths, 1)
-
-
-def words_of(text: str) -> list[str]:
+def _words(text: str) -> list[str]:
     """The words of a text, in lower case: runs of letters, digits and underscores."""
     return re.findall(r"\w+", text.lower())
-
-
-def _span(low: float, high: float) -> str:
-    return f"{low:.0f}" if low == high else f"{low:.0f} to {high:.0f}"
 
 
 def _figures(values: Float64, inside: BoolArray) -> list[tuple[float, float | None, float | None, float]]:
@@ -391,22 +348,3 @@ def _known(value: float) -> float | None:
 
 def _below(p_value: float | None) -> bool:
     return p_value is not None and p_value < LEVEL
-
-
-def _count(group: Group) -> Cell:
-    return Cell(f"{len(group.query_ids):,}", len(group.query_ids))
-
-
-def _mean(mean: GroupMean) -> Cell:
-    mark = (" +" if mean.mean > mean.rest else " -") if _below(mean.p_holm) else ""
-    ends = "" if mean.ci_low is None else f"\n{rounded(mean.ci_low)} to {rounded(mean.ci_high)}"
-    return Cell(rounded(mean.mean) + mark + ends, mean.mean)
-
-
-def _difference(each: GroupDifference) -> Cell:
-    ends = signed_interval(each.ci_low, each.ci_high)
-    return Cell(signed(each.difference) + (f"\n{ends}" if ends else ""), each.difference)
-
-
-def _p(value: float | None) -> Cell:
-    return Cell("" if value is None else p(value), value)
