@@ -25,16 +25,14 @@ import pyarrow as pa
 from pipeline.comparison.inputs import check_collection, names_of
 from pipeline.core.display import counted, signed
 from pipeline.core.errors import InputError
-from pipeline.core.order import sort_hits_by_id
-from pipeline.core.records import Collection, Int64, JsonObject, Qrels, Ranking, from_numpy
+from pipeline.core.records import Collection, Int64, JsonObject, Qrels, from_numpy
 from pipeline.core.table import Column, Displayed, FilledColumn, Table, numbers, table_of
 from pipeline.formats.judgments import GRADE_RULE, HIGHEST_GRADE, LOWEST_GRADE
-from pipeline.formats.runs import read_run
-from pipeline.metrics.evaluation import drop_ignored, lines_by_query, row_numbers
+from pipeline.metrics.evaluation import row_numbers
 from pipeline.metrics.names import parse_measures
 from pipeline.metrics.scoring import compute_measures, judged_shares
-from pipeline.results.cached import find_collection, ignored_hits
-from pipeline.results.folder import RUN, SavedResult
+from pipeline.results.cached import find_collection, scored_ranking
+from pipeline.results.folder import SavedResult
 from pipeline.results.suite_folder import SavedSuite
 from pipeline.storage import whole_files
 
@@ -158,7 +156,7 @@ def pool(results: Sequence[SavedResult], depth: int) -> Pool:
     """
     collection = _collection(results)
     stride = len(collection.passages) + len(collection.missing_ids) + 1
-    tops = [_ranking(result, collection).passages[:, :depth] for result in results]
+    tops = [scored_ranking(result, collection).passages[:, :depth] for result in results]
     keys = [
         (np.arange(len(top))[:, None] * stride + top)[top >= 0] for top in tops
     ]  # a query and a passage as one number
@@ -192,7 +190,7 @@ def score_again(results: Sequence[SavedResult], grades: Grades) -> Rescored:
     n_queries = len(collection.queries)
     rescored = {}
     for result, name in zip(results, names, strict=True):
-        measures, ranking = parse_measures(result.measures), _ranking(result, collection)
+        measures, ranking = parse_measures(result.measures), scored_ranking(result, collection)
         means = compute_measures(ranking, qrels, n_queries, measures)[judged].mean(axis=0).tolist()
         shares = judged_shares(ranking, qrels, n_queries, measures)
         rescored[name] = {
@@ -226,26 +224,6 @@ def _collection(results: Sequence[SavedResult]) -> Collection:
             fix="run its config again, from the same folder; nothing else is computed again",
         )
     return found
-
-
-def _ranking(result: SavedResult, collection: Collection) -> Ranking:
-    """The ranking of a result as it was scored, in rows of the collection."""
-    path = result.folder / RUN
-    if not path.stat().st_size:  # nothing was found for any query
-        none = np.zeros((len(collection.queries), 0))
-        return Ranking(none.astype(np.int64), none)
-    run = read_run(path)
-    rows = row_numbers(run.documents, collection.passages.ids)
-    queries = row_numbers(run.query_ids, collection.queries.ids)
-    if min(rows.min(), queries.min()) < 0:
-        raise InputError(
-            f"{path} has a query or a passage that its collection lacks",
-            allowed="the run that benchmarco run wrote",
-            fix="run its config again; what is in the cache is not computed again",
-        )
-    lines, scores = sort_hits_by_id(*lines_by_query(queries, run, len(collection.queries)), run.documents)
-    passages = np.where(lines >= 0, rows[lines], -1)
-    return drop_ignored(Ranking(passages, scores), collection, ignored_hits(result.manifest))
 
 
 def _with_grades(collection: Collection, grades: Grades) -> tuple[Qrels, int]:

@@ -1,4 +1,4 @@
-"""What the cache still holds of a result: its collection, and the vectors of its queries."""
+"""A result's ranking in rows of its collection, and what the cache still holds: the collection, vectors."""
 
 from __future__ import annotations
 
@@ -8,9 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.core.records import Chunks, Collection, Float32, Int64
+from pipeline.core.errors import InputError
+from pipeline.core.order import sort_hits_by_id
+from pipeline.core.records import Chunks, Collection, Float32, Int64, Ranking
 from pipeline.data import open_collection
 from pipeline.data.collection_files import open_chunks
+from pipeline.formats.runs import read_run
+from pipeline.metrics.evaluation import drop_ignored, lines_by_query, row_numbers
+from pipeline.results.folder import RUN, SavedResult
 from pipeline.results.records import Manifest
 from pipeline.storage import vector_shards
 from pipeline.storage.artifacts import Artifact, Recipe
@@ -36,12 +41,28 @@ def find_query_vectors(manifest: Manifest) -> Float32 | None:
     return None
 
 
-def ignored_hits(manifest: Manifest) -> set[str]:
-    """What was taken out of the rankings before they were scored, as values of `data.ignored`."""
-    ignored = {manifest.config.get("data", {}).get("ignored", "none")}
-    if manifest.config.get("evaluate", {}).get("ignore_identical_ids"):
+def scored_ranking(result: SavedResult, collection: Collection) -> Ranking:
+    """The ranking of a result as it was scored, in rows of the collection."""
+    path = result.folder / RUN
+    if not path.stat().st_size:  # nothing was found for any query
+        none = np.zeros((len(collection.queries), 0))
+        return Ranking(none.astype(np.int64), none)
+    run = read_run(path)
+    rows = row_numbers(run.documents, collection.passages.ids)
+    queries = row_numbers(run.query_ids, collection.queries.ids)
+    if min(rows.min(), queries.min()) < 0:
+        raise InputError(
+            f"{path} has a query or a passage that its collection lacks",
+            allowed="the run that benchmarco run wrote",
+            fix="run its config again; what is in the cache is not computed again",
+        )
+    lines, scores = sort_hits_by_id(*lines_by_query(queries, run, len(collection.queries)), run.documents)
+    passages = np.where(lines >= 0, rows[lines], -1)
+    config = result.manifest.config
+    ignored = {config.get("data", {}).get("ignored", "none")} - {"none"}
+    if config.get("evaluate", {}).get("ignore_identical_ids"):
         ignored.add("identical_ids")
-    return ignored - {"none"}
+    return drop_ignored(Ranking(passages, scores), collection, ignored)
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,8 @@ from pipeline.report.page.queries import QueryData
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+Handles = Sequence[Any]
+"""What Matplotlib drew, for its legend: lines or bars."""
 COLORS = 10
 """Number of colours; further results use them again, with another marker and line style."""
 
@@ -191,7 +193,7 @@ def draw_curves(lines: Sequence[Curve], measure: str, title: str) -> str:
     """A measure by cutoff with one line per result, as an `<svg>` element."""
     hidden = [any(_same(line, above) for above in lines[number + 1 :]) for number, line in enumerate(lines)]
 
-    def draw(axes: Axes) -> list[Any]:
+    def draw(axes: Axes) -> Handles:
         drawn = []
         for line, is_hidden in zip(lines, hidden, strict=True):
             wider = HALO if is_hidden else {}
@@ -223,7 +225,7 @@ def draw_speeds(
     `axis` is what the speeds are, if they are something else than `unit` per second.
     """
 
-    def draw(axes: Axes) -> list[Any]:
+    def draw(axes: Axes) -> Handles:
         drawn = []
         for point in points:
             style = result_style(point.number) | {"linestyle": "none", "markersize": point.size}
@@ -251,7 +253,7 @@ def draw_forest(rows: Sequence[ForestRow], salt: str, title: str) -> str:
     The last row is drawn apart: the mean of those above. `salt` and `title` are as of `_svg`.
     """
 
-    def draw(axes: Axes) -> list[Any]:
+    def draw(axes: Axes) -> Handles:
         places = [-float(number) for number in range(len(rows) - 1)] + [-len(rows) + 0.5]
         for (_, value, low, high), place in zip(rows, places, strict=True):
             bars = [[abs(value - (value if end is None else end))] for end in (low, high)]
@@ -276,7 +278,7 @@ def result_style(number: int) -> dict[str, Any]:
 
 
 def _svg(
-    draw: Callable[[Axes], list[Any]], names: Sequence[str], salt: str, title: str, height: float = 2.7
+    draw: Callable[[Axes], Handles], names: Sequence[str], salt: str, title: str, height: float = 2.7
 ) -> str:
     """Draw one plot with its legend below.
 

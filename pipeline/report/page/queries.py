@@ -1,22 +1,26 @@
-"""Data for the page's list of queries: the values of all, and the rankings and texts of selected ones."""
+"""Data for the page's list of queries: the values of all, and why selected ones have theirs.
+
+The ranking is in the result folder. Judgments and texts are in the cache, in the data artifact that the
+manifest names.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, combinations
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from pipeline.comparison.side_by_side import Comparison
-from pipeline.core.display import cut
-from pipeline.core.records import Collection, Float64
+from pipeline.core.display import counted, cut
+from pipeline.core.records import Collection, Float64, JsonObject, Texts, from_numpy
 from pipeline.metrics.evaluation import row_numbers
-from pipeline.metrics.names import parse_measure
-from pipeline.report.page.rankings import Hit, ResultDetails, examine_result, select_texts
-from pipeline.results.cached import find_chunks, find_collection
+from pipeline.metrics.names import Measure, parse_measure
+from pipeline.metrics.scoring import compute_measures
+from pipeline.results.cached import find_chunks, find_collection, scored_ranking
 from pipeline.results.folder import SavedResult
 
 QUERIES = 200
@@ -29,6 +33,59 @@ PASSAGE_LENGTH = 300
 
 Excerpt = tuple[int, int, str]
 """The first character of a chunk, the one after its last, and its text."""
+TOP = 10
+"""Number of ranks that are shown, and the cutoff of `judged`."""
+MISSED = 5
+"""Most relevant passages outside the top that are listed."""
+CUTOFFS = (1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 300, 500, 1000)
+CURVES = ("ndcg", "recall")
+
+
+class Hit(NamedTuple):
+    """A passage for one query. `rank` and `score` are None if it was not retrieved, `grade` if not judged."""
+
+    passage: str
+    rank: int | None
+    score: float | None
+    grade: int | None
+
+
+@dataclass(frozen=True)
+class QueryDetails:
+    """One query in one result.
+
+    Attributes:
+        top: The first `TOP` passages of the ranking.
+        missed: At most `MISSED` relevant passages outside the top, by grade and then by rank.
+        depth: Number of passages retrieved.
+        ranks: Ranks of the relevant passages that were retrieved, ascending.
+        relevant: Number of relevant passages.
+        why: Sentences that explain the value of the query.
+    """
+
+    top: list[Hit]
+    missed: list[Hit]
+    depth: int
+    ranks: list[int]
+    relevant: int
+    why: str
+
+
+@dataclass(frozen=True)
+class ResultDetails:
+    """One result against its judgments.
+
+    Attributes:
+        cutoffs: Cutoffs up to the depth of the ranking, or of its judgments, ascending.
+        curves: For each measure of `CURVES` its mean at each cutoff.
+        judged: Share of the top `TOP` passages that are judged, mean over queries.
+        queries: The details of the selected queries, by query id.
+    """
+
+    cutoffs: list[int]
+    curves: dict[str, list[float]]
+    judged: float
+    queries: dict[str, QueryDetails]
 
 
 @dataclass(frozen=True)
@@ -52,7 +109,7 @@ class QueryData:
     excerpts: list[dict[tuple[str, str], Excerpt]]
     notes: list[str]
 
-    def json(self, comparison: Comparison) -> dict[str, Any]:
+    def json(self, comparison: Comparison) -> JsonObject:
         """The data of the page's script, with every query and every text once."""
         passage_rows = {name: row for row, name in enumerate(self.passages)}
         query_rows = {query: row for row, query in enumerate(comparison.query_ids)}
@@ -113,7 +170,7 @@ def read_query_data(comparison: Comparison) -> QueryData:
             details.append(None)
             excerpts.append({})
             continue
-        examined = examine_result(source.folder, source.manifest, collection, ids, rel)
+        examined = examine_result(source, collection, ids, rel)
         details.append(examined)
         excerpts.append(_excerpts(source, collection, examined))
         queries = queries or select_texts(collection.queries, comparison.query_ids, QUERY_LENGTH)
@@ -190,13 +247,13 @@ def _query_json(
     query: str,
     rows: dict[str, int],
     excerpts: Mapping[tuple[str, str], Excerpt],
-) -> dict[str, Any] | None:
+) -> JsonObject | None:
     """One query in one result; `rows` gives the number of each passage, `excerpts` its chunk."""
     explained = details.queries.get(query) if details else None
     if explained is None:
         return None
 
-    def compact(hit: Hit) -> list[Any]:
+    def compact(hit: Hit) -> list[object]:
         score = None if hit.score is None else float(f"{hit.score:.5g}")
         excerpt = excerpts.get((query, hit.passage))
         return [rows[hit.passage], hit.rank, score, hit.grade, *([excerpt] if excerpt else [])]
@@ -214,3 +271,91 @@ def _query_json(
 def _compact(column: Float64) -> list[float]:
     """Values rounded to four digits; whole numbers become integers, which are shorter in JSON."""
     return [int(value) if value == int(value) else value for value in np.round(column, 4).tolist()]
+
+
+def examine_result(
+    source: SavedResult, collection: Collection, selected: Sequence[str], rel: int
+) -> ResultDetails:
+    """Score the ranking of a result at many cutoffs, and explain selected queries.
+
+    Args:
+        source: The result.
+        collection: Its collection.
+        selected: Ids of the queries to explain.
+        rel: The lowest grade that counts as relevant.
+    """
+    ranking, qrels = scored_ranking(source, collection), collection.qrels
+    depth = min(source.manifest.config["search"]["top_k"], len(collection.passages))
+    cutoffs = [cutoff for cutoff in CUTOFFS if cutoff <= depth]
+    measures = [Measure("judged", (), TOP), *(Measure(name, (), k) for name in CURVES for k in cutoffs)]
+    values = compute_measures(ranking, qrels, len(collection.queries), measures)
+    judged, *means = values[np.unique(qrels.queries)].mean(axis=0).tolist()
+    ids = pa.chunked_array([*collection.passages.ids.chunks, *collection.missing_ids.chunks], pa.string())
+    queries = {}
+    rows = row_numbers(pa.array(selected, pa.string()), collection.queries.ids)
+    for query, row in zip(selected, rows.tolist(), strict=True):
+        kept = np.flatnonzero(ranking.passages[row] >= 0)
+        found = ids.take(from_numpy(ranking.passages[row][kept])).to_pylist()
+        first, last = np.searchsorted(qrels.queries, (row, row + 1))
+        names = ids.take(from_numpy(qrels.passages[first:last])).to_pylist()
+        grades = dict(zip(names, qrels.grades[first:last].tolist(), strict=True))
+        hits = list(zip(found, ranking.scores[row][kept].tolist(), strict=True))
+        queries[query] = explain_query(hits, grades, rel)
+    size = len(cutoffs)
+    curves = {name: means[number * size : (number + 1) * size] for number, name in enumerate(CURVES)}
+    return ResultDetails(cutoffs, curves, judged, queries)
+
+
+def explain_query(hits: Sequence[tuple[str, float]], grades: dict[str, int], rel: int) -> QueryDetails:
+    """Compare the ranking of one query with its judgments.
+
+    Args:
+        hits: Passage ids and scores, best first.
+        grades: Grade of each judged passage.
+        rel: The lowest grade that counts as relevant.
+    """
+    found = [Hit(name, rank, value, grades.get(name)) for rank, (name, value) in enumerate(hits, 1)]
+    by_passage = {hit.passage: hit for hit in found}
+    relevant = [
+        by_passage.get(name, Hit(name, None, None, grade)) for name, grade in grades.items() if grade >= rel
+    ]
+    missed = [hit for hit in relevant if hit.rank is None or hit.rank > TOP]
+    missed.sort(key=lambda hit: (-(hit.grade or 0), hit.rank or len(found) + 1, hit.passage))
+    ranks = sorted(hit.rank for hit in relevant if hit.rank)
+    why = _why(found, ranks, len(relevant))
+    return QueryDetails(found[:TOP], missed[:MISSED], len(found), ranks, len(relevant), why)
+
+
+def select_texts(texts: Texts, ids: Sequence[str], length: int) -> dict[str, str]:
+    """The texts with these ids, each cut to `length` characters; unknown ids are left out."""
+    rows = from_numpy(np.flatnonzero(row_numbers(texts.ids, pa.array(ids, pa.string())) >= 0))
+    names, found = texts.ids.take(rows).to_pylist(), texts.texts.take(rows).to_pylist()
+    return {name: cut(text, length) for name, text in zip(names, found, strict=True)}
+
+
+def _why(found: Sequence[Hit], ranks: Sequence[int], relevant: int) -> str:
+    """Sentences about the ranks of the relevant passages, and about unjudged ones in the top."""
+    top = found[:TOP]
+    if not relevant:
+        why = "No passage is judged relevant."
+    elif not ranks and relevant == 1:
+        why = f"The only relevant passage is not among the {len(found)} retrieved."
+    elif not ranks:
+        why = f"None of the {relevant} relevant passages is among the {len(found)} retrieved."
+    else:
+        within = sum(rank <= TOP for rank in ranks)
+        share = f"{within} of {counted(relevant, 'relevant passage')}"
+        why = f"{_first_relevant(found[: ranks[0] - 1])} The top {len(top)} contains {share}."
+    unjudged = sum(hit.grade is None for hit in top)
+    verb = "is" if unjudged == 1 else "are"
+    return f"{why} {unjudged} of the top {len(top)} {verb} unjudged." if unjudged else why
+
+
+def _first_relevant(above: Sequence[Hit]) -> str:
+    """A sentence about the first relevant passage and the passages above it."""
+    if not above:
+        return "A relevant passage is at rank 1."
+    unjudged = sum(hit.grade is None for hit in above)
+    counts = {"judged non-relevant": len(above) - unjudged, "unjudged": unjudged}
+    parts = [f"{count} {what}" for what, count in counts.items() if count]
+    return f"The first relevant passage is at rank {len(above) + 1}, below {' and '.join(parts)}."

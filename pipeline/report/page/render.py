@@ -11,22 +11,28 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
+from pipeline.comparison.pairs import Pair
 from pipeline.comparison.side_by_side import Comparison
-from pipeline.comparison.tables import leaderboard, pair_table
+from pipeline.comparison.tables import each_collection, leaderboard, pair_table
 from pipeline.core import display, machine
-from pipeline.core.table import Cell, Column, Table, table_of
+from pipeline.core.records import JsonObject
+from pipeline.core.table import Column, FilledColumn, Table, numbers, table_of
 from pipeline.report.page import plots, sentences
 from pipeline.report.page.queries import QueryData, read_query_data
-from pipeline.report.page.suite import suite_context
 from pipeline.results.tables import section_tables, time_table
 from pipeline.storage import whole_files
 
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
 TEMPLATES = Path(__file__).parent / "templates"
+MOST_PLOTS = 12
+"""Pairs of suites with a plot; the tables have all."""
 
 
 def write_page(comparison: Comparison, file: Path) -> None:
@@ -42,7 +48,7 @@ def write_page(comparison: Comparison, file: Path) -> None:
 def render_page(comparison: Comparison) -> str:
     """The report as HTML."""
     if comparison.of_suites:
-        return _render("suite.html.j2", ["sort.js"], suite_context(comparison))
+        return _render("suite.html.j2", ["sort.js"], _suite_context(comparison))
     data = read_query_data(comparison)
     before, after = _group_parts(comparison), _section_parts(comparison)
     return _render(
@@ -62,7 +68,7 @@ def render_page(comparison: Comparison) -> str:
     )
 
 
-def _render(template: str, scripts: Sequence[str], context: Mapping[str, Any]) -> str:
+def _render(template: str, scripts: Sequence[str], context: JsonObject) -> str:
     """A template with the style of the page and one script, made of several files."""
     import jinja2
 
@@ -119,7 +125,7 @@ def _section_parts(comparison: Comparison) -> list[_Part]:
 
 def _frame(
     comparison: Comparison, data: QueryData, before: Sequence[_Part], after: Sequence[_Part]
-) -> dict[str, Any]:
+) -> JsonObject:
     """The head of the page and the headings of its sections."""
     names = [entry.name for entry in comparison.results]
     several = len(names) > 1
@@ -145,7 +151,7 @@ def _frame(
     }
 
 
-def _quality_section(comparison: Comparison, data: QueryData) -> dict[str, Any]:
+def _quality_section(comparison: Comparison, data: QueryData) -> JsonObject:
     """The leaderboard, best result first, the pairs, and the plots by cutoff."""
     results = comparison.results
     order = sorted(range(len(results)), key=lambda number: -results[number].mean)
@@ -182,7 +188,7 @@ def _leaderboard(comparison: Comparison, data: QueryData) -> Table:
     ]
     if JUDGED.name not in comparison.measures:
         added.append((JUDGED, [details.judged if details else None for details in data.details]))
-    others = [(column, [Cell(display.rounded(value), value) for value in values]) for column, values in added]
+    others = [numbers(column, values) for column, values in added]
     first_cost = sum(not column.section for column in table.columns)
     return table_of(table.title, [*columns[:first_cost], *others, *columns[first_cost:]], table.notes)
 
@@ -204,7 +210,7 @@ def _group_parts(comparison: Comparison) -> list[_Part]:
     return [_Part("groups", heading, tables)]
 
 
-def _cost_section(comparison: Comparison) -> dict[str, Any]:
+def _cost_section(comparison: Comparison) -> JsonObject:
     """Quality against speed, and the seconds of each stage."""
     names = [entry.name for entry in comparison.results]
     table = time_table(names, [source.record for source in comparison.sources])
@@ -220,6 +226,81 @@ def _cost_section(comparison: Comparison) -> dict[str, Any]:
     }
 
 
+def _suite_context(comparison: Comparison) -> JsonObject:
+    """What the template of a suite's page shows."""
+    measure, results, pairs = comparison.measure, comparison.results, comparison.pairs
+    numbers = {entry.name: number for number, entry in enumerate(results)}
+    order = sorted(range(len(results)), key=lambda number: -results[number].mean)
+    board = leaderboard(measure, results, comparison.suites[0].groups)
+    names = [entry.name for entry in results]
+    size = display.counted(len(comparison.collections), "collection")
+    marks = [[numbers[pair.a], numbers[pair.b]] for pair in pairs]
+    return {
+        "title": " and ".join(names) if len(names) <= 2 else f"{len(names)} results by {measure}",
+        "summary": _summary(comparison),
+        "facts": [("suite of", size), ("queries", f"{results[0].queries:,}"), ("measure", measure)],
+        "notes": [f"{note}." for note in comparison.notes],
+        "board": table_of(
+            board.title,
+            [(column, [board.rows[i][n] for i in order]) for n, column in enumerate(board.columns)],
+            board.notes,
+        ),
+        "board_marks": [[number] for number in order],
+        "pairs": pair_table(measure, pairs, comparison.correction) if pairs else None,
+        "pair_marks": marks,
+        "each": each_collection(measure, pairs) if pairs else None,
+        "measures": list(_measure_tables(comparison)),
+        "result_marks": [[number] for number in range(len(results))],
+        "plots": [_forest(measure, pair) for pair in pairs[:MOST_PLOTS]],
+        "configs": [  # that of the first collection, from which others differ in their data alone
+            (f"{entry.name}, {comparison.collections[0]}", _indented(source.manifest.config))
+            for entry, source in zip(results, comparison.sources, strict=True)
+        ],
+    }
+
+
+def _summary(comparison: Comparison) -> str:
+    """What the page says, in a sentence or two."""
+    best = max(comparison.results, key=lambda entry: entry.mean)
+    size = display.counted(len(comparison.collections), "collection")
+    mean = display.rounded(best.mean)
+    said = f"{best.name} has the highest macro mean of {comparison.measure}, {mean}, over {size}."
+    if len(comparison.results) == 1:
+        return f"{best.name}: macro mean of {comparison.measure} over {size} {mean}."
+    shown = sum(pair.shown for pair in comparison.pairs)
+    return f"{said} Of {display.counted(len(comparison.pairs), 'difference')}, {shown:,} are shown."
+
+
+def _measure_tables(comparison: Comparison) -> Iterator[Table]:
+    """For each result its means of every measure on every collection."""
+    for suite, entry in zip(comparison.suites, comparison.results, strict=True):
+        results = suite.results.values()
+        columns: list[FilledColumn] = [
+            (Column("collection"), list(comparison.collections)),
+            numbers("queries", [each.record.queries for each in results], "{:,}".format),
+            numbers("passages", [each.record.passages for each in results], "{:,}".format),
+        ]
+        for measure in comparison.measures:
+            means = [float(each.values[:, each.measures.index(measure)].mean()) for each in results]
+            columns.append(numbers(measure, means))
+        yield table_of(entry.name, columns)
+
+
+def _forest(measure: str, pair: Pair) -> plots.Plot:
+    """The difference on each collection and that of the macro mean, with their intervals."""
+    rows: list[plots.ForestRow] = [
+        (each.collection, each.difference, each.ci_low, each.ci_high) for each in pair.collections
+    ]
+    rows.append(("macro mean", pair.difference, pair.ci_low, pair.ci_high))
+    figures = "; ".join(
+        f"{name} {display.signed(value)} {display.signed_interval(low, high)}".rstrip()
+        for name, value, low, high in rows
+    )
+    title = f"{pair.a} - {pair.b}, {measure}: {figures}"
+    caption = f"{pair.a} - {pair.b}: differences in {measure} with their 95% intervals, each by itself."
+    return plots.Plot(plots.draw_forest(rows, f"{pair.a} {pair.b} {measure}", title), caption)
+
+
 def _breakable(label: str) -> str:
     """A label that may wrap before its cutoff, its unit or the next part of a name."""
     from markupsafe import Markup, escape
@@ -227,13 +308,17 @@ def _breakable(label: str) -> str:
     return Markup("<wbr>").join(escape(part) for part in re.split(r"(?<=...)(?=[@/._])", label))
 
 
-def _json(value: Any) -> str:
+def _json(value: object) -> str:
     """JSON that is safe inside a script element."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
-def _markup(text: str) -> Any:
+def _indented(value: object) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False)
+
+
+def _markup(text: str) -> Markup:
     """Text that is inserted without escaping."""
     from markupsafe import Markup
 

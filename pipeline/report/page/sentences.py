@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from pipeline.comparison.pairs import Pair
 from pipeline.comparison.side_by_side import Comparison
 from pipeline.core.display import counted, interval, rounded
+from pipeline.core.records import JsonObject
 from pipeline.report.page.queries import PASSAGE_LENGTH, QueryData, relevance_level
 from pipeline.run.reproduction import as_text, compared_settings
 
@@ -119,7 +119,7 @@ def guide(comparison: Comparison, data: QueryData) -> str:
     return " ".join(sentences)
 
 
-def provenance_section(comparison: Comparison) -> dict[str, Any]:
+def provenance_section(comparison: Comparison) -> JsonObject:
     """Settings that differ, artifact keys, versions and whole configs."""
     manifests = [source.manifest for source in comparison.sources]
     configs = [manifest.config for manifest in manifests]
@@ -135,7 +135,7 @@ def provenance_section(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def _grid(columns: Sequence[Mapping[str, Any]], short: int | None = None) -> list[dict[str, Any]]:
+def _grid(columns: Sequence[Mapping[str, object]], short: int | None = None) -> list[JsonObject]:
     """A row for each key of any column, and a cell for each column, cut to `short` characters."""
     rows = []
     for label in dict.fromkeys(key for column in columns for key in column):

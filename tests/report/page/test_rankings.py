@@ -12,8 +12,7 @@ from pipeline.api import run_benchmark
 from pipeline.comparison.side_by_side import compare
 from pipeline.config.files import load_config
 from pipeline.core.records import Texts
-from pipeline.report.page.queries import read_query_data, select_queries
-from pipeline.report.page.rankings import Hit, explain_query, select_texts
+from pipeline.report.page.queries import Hit, explain_query, read_query_data, select_queries, select_texts
 
 
 def ranking(names: str) -> list[tuple[str, float]]:
