@@ -1,4 +1,4 @@
-"""Judgments of passages that the corpus lacks: counted as trec_eval counts them, dropped or refused."""
+"""Judgments of passages that the corpus lacks: counted as trec_eval counts them, or dropped."""
 
 from __future__ import annotations
 
@@ -127,10 +127,3 @@ def test_judged_queries_without_a_text_are_left_out_and_said(configured: Callabl
     result = api.run_benchmark(configured())
     assert result.record.queries == 6
     assert "2 judged queries without a text are left out; trec_eval -c gives them a 0" in str(result)
-
-
-def test_nothing_is_computed_where_they_are_refused(configured: Callable[..., Config]) -> None:
-    with pytest.raises(InputError, match="is not in the corpus"):
-        api.run_benchmark(configured("data.missing_passages=refuse"))
-    assert not Path("results").exists()
-    assert not Path("indexes/passages").exists()

@@ -40,7 +40,7 @@ class DataSettings(Section):
         ge=1,
     )
 
-    missing_passages: Literal["count", "drop", "refuse"] = setting(
+    missing_passages: Literal["count", "drop"] = setting(
         "count",
         "judgments of passages that the corpus lacks: count them as not retrieved, as trec_eval does",
         names="data evaluate",

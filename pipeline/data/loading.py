@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pipeline.config import DataSettings
-from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 from pipeline.core.progress import Progress, silent
 from pipeline.core.records import BoolArray, JsonObject, Qrels
@@ -116,8 +115,6 @@ def load(config: DataSettings, draft: Draft, progress: Progress = silent) -> Jso
         lacking = of_kept_query & (corpus.rows[judgments.passages] < 0)
         if of_kept_query.any() and not (of_kept_query & ~lacking).any():
             raise _nothing_left(judgments, "passage", judgments.passage_ids[0].as_py())
-        if lacking.any() and config.missing_passages == "refuse":
-            raise _lacking(judgments, lacking)
     kept = of_kept_query & ~lacking if config.missing_passages == "drop" else of_kept_query
     missing = _add_missing(judgments, kept & lacking, corpus)
     qrels = _resolve(queries, judgments, corpus, kept)
@@ -191,18 +188,6 @@ def _write(draft: Draft, queries: pa.Table, missing: pa.Array, qrels: Qrels) -> 
     with draft.file(QRELS) as path:
         qrels_hash = write_qrels(path, qrels)
     return {"queries": writer.content(), "missing": missing_writer.content(), "qrels": qrels_hash}
-
-
-def _lacking(judgments: Judgments, lacking: BoolArray) -> InputError:
-    """The error for judgments, bool [j], of passages that the corpus lacks."""
-    first = int(np.argmax(lacking))
-    passage = judgments.passage_ids[int(judgments.passages[first])].as_py()
-    return InputError(
-        f"{judgments.place(first)}: passage '{passage}' is not in the corpus, as in "
-        f"{counted(int(lacking.sum()), 'judgment')}",
-        allowed="with data.missing_passages: refuse, judgments of passages that the corpus has",
-        fix="complete the corpus, or set it to count, as trec_eval does, or to drop",
-    )
 
 
 def _nothing_left(judgments: Judgments, what: str, first: str) -> InputError:

@@ -98,7 +98,6 @@ def test_a_slice_of_positives_has_only_queries_with_a_positive_in_it(folder, loa
         path=str(folder),
         split="dev",
         corpus=PositivesOf(positives_of=2),
-        missing_passages="refuse",
     )
     made = loaded(config)
     assert made.collection.queries.texts.to_pylist() == ["first?", "second?", "third?"]

@@ -184,14 +184,6 @@ def test_judgments_of_unknown_passages_are_counted_or_dropped(replace, config, l
     assert made.collection.missing_ids.to_pylist() == ([] if dropped else ["p99"])
 
 
-def test_judgments_of_unknown_passages_are_refused_where_that_is_asked_for(replace, config, loaded):
-    replace("qrels/test.tsv", 3, "q3\tp99\t1")
-    with pytest.raises(
-        InputError, match=r"test\.tsv, line 3: passage 'p99' is not in the corpus.*1 judgment\."
-    ):
-        loaded(config.model_copy(update={"missing_passages": "refuse"}))
-
-
 def test_no_judged_query_left(tmp_path, refused):
     (tmp_path / "collection" / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nz\tp1\t1\n")
     refused("no judged query left", "the 1 judgments", "'z' at", "test.tsv, line 2")
