@@ -16,7 +16,6 @@ from pipeline.cli import app
 from pipeline.config.files import file_schema, load_config, load_configs
 from pipeline.core.errors import InputError
 from pipeline.data.sources import folders as files
-from pipeline.run.benchmark import Session
 from pipeline.storage.hashing import hash_file
 
 BASE = "name: t\ndata: {source: sample}\nmodel: {name: all-minilm-l6-v2, precision: bf16}\n"
@@ -217,16 +216,6 @@ def test_fresh_makes_what_is_shared_once(workplace: Path) -> None:
     assert [outcome.error for outcome in outcomes] == [None, None]
     assert len(computed(workplace, "t-top_k-50")) == 6
     assert computed(workplace, "t-top_k-60") == ["search", "evaluate"]
-
-
-def test_several_share_what_they_can(workplace: Path) -> None:
-    one, two, elsewhere = (
-        load_config(workplace / "c.yaml", [f"name={name}", f"cache={workplace}/{cache}"])
-        for name, cache in (("one", "indexes"), ("two", "indexes"), ("elsewhere", "others"))
-    )
-    first, second, third = map(Session().benchmark, [one, two, elsewhere])
-    assert first.retriever.identity is second.retriever.identity is third.retriever.identity
-    assert first.store is second.store is not third.store
 
 
 def test_the_call_refuses_what_is_plain_beforehand(workplace: Path) -> None:

@@ -24,11 +24,3 @@ def test_equal_fingerprints_of_different_ids_are_no_duplicate() -> None:
     prints = np.zeros(3, dtype=np.uint64)
     assert repeated_pairs(np.array([0, 0, 1], dtype=np.int32), documents, prints)[1].tolist() == []
     assert repeated_pairs(np.array([0, 1, 1], dtype=np.int32), documents, prints)[1].tolist() == [2]
-
-
-def test_fingerprints_do_not_depend_on_the_neighbours() -> None:
-    ids = pa.array(["12345678", "1234567", "", "a" * 30, "a" * 31, "12345678"])
-    prints = fingerprints(ids)
-    alone = [fingerprints(ids.slice(i, 1)).item() for i in range(len(ids))]
-    assert prints.tolist() == alone
-    assert len(set(alone)) == 5

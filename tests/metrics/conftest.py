@@ -1,7 +1,6 @@
 """What the tests of the measures share."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,15 +8,6 @@ import pytest
 from pipeline.core.records import Float64, Qrels, Ranking
 from pipeline.metrics import parse_measures
 from pipeline.metrics.scoring import compute_measures
-
-DL19 = Path(__file__).parents[2].parent / "shared" / "data" / "msmarco-dl19"
-
-
-@pytest.fixture(scope="session")
-def dl19() -> Path:
-    if not DL19.exists():
-        pytest.skip(f"{DL19} is not here: MS MARCO may not be shipped with the project")
-    return DL19
 
 
 @pytest.fixture(scope="session")
