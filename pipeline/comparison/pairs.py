@@ -146,7 +146,8 @@ def compare_pairs(
     differences = [query_differences(values, pairs) for values in strata]
     made = estimate(differences, weights)
     p_ttest = t_test(differences, weights)
-    with_interval = has_interval(differences, weights)
+    intervals = shown_intervals(differences, weights)
+    with_interval = np.array([interval is not None for interval in intervals])
     randomized = randomize(
         weighted_values(strata, weights), pairs, weighted_values(differences, weights), with_interval
     )
@@ -159,7 +160,6 @@ def compare_pairs(
     }
     deciding = ["p_holm", "p_maxt"] if correction is Correction.both else [f"p_{correction.value}"]
     shown = np.max([p_values[name] for name in deciding], axis=0) < LEVEL
-    intervals = shown_intervals(differences, weights)
     together: list[Interval] = [None] * len(pairs)
     if len(pairs) > 1 and correction is not Correction.bh:
         reaches = _reaches(strata, pairs, differences, weights, correction, randomized.reach)

@@ -214,7 +214,11 @@ def randomize(
     drawn = int(n_queries > EXACT_QUERIES)  # all ways have the observed one among them
     p_maxt = (drawn + stepwise) / (drawn + ways)
     p_maxt[order[::-1]] = np.maximum.accumulate(p_maxt[order[::-1]])
-    return Randomized((drawn + alone) / (drawn + ways), p_maxt, _reach(np.concatenate(largest), n_queries))
+    # the 95% quantile of ratios, as a t; at least that of Student's t, which is for one pair
+    ratio = min(float(np.quantile(np.concatenate(largest), CONFIDENCE, method="higher")), 1 - ROUNDING)
+    t = float(ratio * np.sqrt((n_queries - 1) / (1 - ratio * ratio)))
+    reach = max(t, t_quantile(n_queries, (1 + CONFIDENCE) / 2))
+    return Randomized((drawn + alone) / (drawn + ways), p_maxt, reach)
 
 
 def randomization_test(differences: Float64) -> Float64:
@@ -229,13 +233,6 @@ def _norms(differences: Float64) -> Float64:
     """float64 [pairs]: √(n · sum of squares); 1 where there is no difference."""
     norms: Float64 = np.sqrt(len(differences) * np.square(differences).sum(axis=0))
     return np.where(norms > 0, norms, 1)
-
-
-def _reach(largest: Float64, n_queries: int) -> float:
-    """The 95% quantile of ratios, as a t; at least that of Student's t, which is for one pair."""
-    ratio = min(float(np.quantile(largest, CONFIDENCE, method="higher")), 1 - ROUNDING)
-    t = ratio * np.sqrt((n_queries - 1) / (1 - ratio * ratio))
-    return max(float(t), t_quantile(n_queries, (1 + CONFIDENCE) / 2))
 
 
 def _swaps(n_queries: int) -> Iterator[Float64]:

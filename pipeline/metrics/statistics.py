@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -95,15 +94,11 @@ def estimate(strata: Strata, weights: Float64 = ONE, more: float = 0.0) -> Estim
 def mean_and_error(values: Float64) -> tuple[Float64, Float64]:
     """The mean of each column and its standard error, s / √n; of one query the error is 0."""
     n_queries = len(values)
-    scaled, power = _scaled(values)
+    # columns divided by a power of two, so that no square is too large or too small
+    _, power = np.frexp(np.abs(values).max(axis=0))
+    scaled = np.ldexp(values, -power)
     deviations = scaled.std(axis=0, ddof=1) if n_queries > 1 else np.zeros(values.shape[1])
     return values.mean(axis=0), np.ldexp(deviations / np.sqrt(n_queries), power)
-
-
-def _scaled(values: Float64) -> tuple[Float64, Any]:
-    """Columns divided by a power of two, so that no square is too large or too small; and its exponent."""
-    _, power = np.frexp(np.abs(values).max(axis=0))
-    return np.ldexp(values, -power), power
 
 
 def has_interval(strata: Strata, weights: Float64 = ONE) -> BoolArray:
@@ -112,12 +107,9 @@ def has_interval(strata: Strata, weights: Float64 = ONE) -> BoolArray:
     The degrees of freedom are at least those of `MIN_QUERIES` queries, and `MIN_OTHERS` values or more differ
     from the most common one of their collection.
     """
-    return _has_interval(strata, estimate(strata, weights, HALF_A_VALUE))
-
-
-def _has_interval(strata: Strata, widened: Estimate) -> BoolArray:
     others = np.sum([_others(values) for values in strata], axis=0)
-    shown: BoolArray = (widened.freedom >= MIN_QUERIES - 1 - ROUNDING) & (others >= MIN_OTHERS)
+    freedom = estimate(strata, weights, HALF_A_VALUE).freedom
+    shown: BoolArray = (freedom >= MIN_QUERIES - 1 - ROUNDING) & (others >= MIN_OTHERS)
     return shown
 
 
@@ -177,7 +169,7 @@ def mean_intervals(
         raise ValueError("no query to estimate a mean from")
     made = estimate(strata, weights, HALF_A_VALUE)
     reach = stdtrit(np.maximum(made.freedom, 1), (1 + confidence) / 2) * made.errors
-    reach = np.where(_has_interval(strata, made), reach, np.nan)
+    reach = np.where(has_interval(strata, weights), reach, np.nan)
     return made.means - reach, made.means + reach
 
 
