@@ -22,7 +22,6 @@ from typing import Any
 
 import pytest
 
-from pipeline.storage.artifacts import read_manifest
 from pipeline.storage.cache import PruneLimits, cache_entries, prune, verify
 from pipeline.storage.hashing import hash_file
 
@@ -274,13 +273,7 @@ def test_ctrl_c_says_in_one_line_how_to_go_on(
 
 @of_kinds(
     ("kind", "call", "number"),
-    [
-        ("dense", "replace", 36),
-        ("dense", "open", 2),
-        ("dense", "fsync", 30),
-        ("sparse", "open", 14),
-        ("multivector", "replace", 12),
-    ],
+    [("dense", "replace", 36), ("dense", "fsync", 30), ("sparse", "open", 14)],
 )
 def test_a_full_disk_is_said_plainly_and_loses_nothing(
     place: Path, command: Command, undisturbed: tuple[dict[str, Any], set[str]], call: str, number: int
@@ -318,11 +311,8 @@ def mounted() -> Iterator[Callable[..., None]]:
 @pytest.mark.parametrize(
     ("folder", "room"),
     [
-        ("indexes/data", "64k"),
         ("indexes/passages", "100k"),  # two shards and a half
         ("indexes/index", "128k"),  # all but what Faiss holds back until it closes the file
-        ("indexes/search", "32k"),
-        ("indexes/evaluate", "4k"),
         ("results", "32k"),
     ],
 )
@@ -342,21 +332,6 @@ def test_a_disk_that_is_really_full(
     assert_nothing_lies(place, undisturbed[0])
     remount(place / folder, "size=100m")
     assert_goes_on(command, place, undisturbed)
-
-
-def test_a_disk_that_is_full_while_the_model_is_converted(
-    place: Path,
-    command: Command,
-    undisturbed: tuple[dict[str, Any], set[str]],
-    mounted: Callable[..., None],
-) -> None:
-    shutil.rmtree(place / "indexes" / "openvino")
-    mounted(place / "indexes/openvino", "-t", "tmpfs", "-o", "size=64k", "tmpfs")
-    assert command(place) == 1
-    assert "make room and run the same command again" in command.stderr.splitlines()[-1]
-    remount(place / "indexes/openvino", "size=100m")
-    assert command(place) == 0, command.stderr
-    assert results(place) == undisturbed[0]["results"]
 
 
 def test_a_read_only_cache_serves_what_it_holds_and_says_what_it_cannot(
@@ -400,16 +375,6 @@ def test_a_folder_that_this_user_may_not_write_is_said_plainly(place: Path, comm
     assert "Permission denied; name a folder that can be written with --set cache=DIR" in line
 
 
-def test_a_manifest_is_the_last_of_an_artifact_s_files(place: Path, command: Command) -> None:
-    assert command(place) == 0
-    for kept in cache_entries(place / "indexes"):
-        manifest = kept.folder / "manifest.json"
-        assert read_manifest(kept.folder) == kept.manifest
-        names = [path.name for path in kept.folder.iterdir()]
-        assert sorted(names) == sorted([*kept.manifest["files"], "manifest.json"])
-        assert all(manifest.stat().st_ctime_ns >= (kept.folder / name).stat().st_ctime_ns for name in names)
-
-
 @contextlib.contextmanager
 def standing_still(command: Command, folder: Path, *arguments: str, **at: Any) -> Iterator[None]:
     """A run that is stopped at a moment, goes on after the block, whatever that came to, and ends well."""
@@ -436,13 +401,7 @@ def second(place: Path, *arguments: str) -> subprocess.Popen[str]:
 
 @of_kinds(
     ("kind", "stage"),
-    [
-        ("dense", "data"),
-        ("dense", "passages"),
-        ("sparse", "index"),
-        ("multivector", "passages"),
-        ("dense", "evaluate"),
-    ],
+    [("dense", "data"), ("dense", "passages"), ("sparse", "index")],
 )
 def test_of_two_processes_one_computes_and_the_other_waits_and_says_so(
     place: Path, command: Command, undisturbed: tuple[dict[str, Any], set[str]], stage: str

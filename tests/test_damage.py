@@ -166,16 +166,6 @@ def test_damage_is_found_told_and_mended(
     assert {row["state"] for row in verify(workplace / "indexes")} == {"whole"}
 
 
-@pytest.mark.parametrize("harm", [harm for harm in HARMS if harm != "a flipped bit"])
-def test_damage_of_a_converted_model_is_found(workplace: Path, harm: str) -> None:
-    (folder,) = (workplace / "indexes" / "openvino").iterdir()
-    file = HARMS[harm](folder)
-    found = [
-        (row["stage"], row["files"]) for row in verify(workplace / "indexes") if row["state"] == "damaged"
-    ]
-    assert found == [("openvino", [file])]
-
-
 def written(path: Path) -> tuple[int, int]:
     """Which file this is and when it was written: a number alone may be given to a new file."""
     return path.stat().st_ino, path.stat().st_mtime_ns

@@ -23,8 +23,6 @@ from pipeline.core import hub
 from pipeline.core.errors import InputError
 from pipeline.core.table import Column, Table
 from pipeline.report.renderings import terminal_parts
-from pipeline.results.records import Metrics
-from pipeline.results.tables import result_table, stage_table
 
 
 def said(*arguments: str, **environment: str) -> Result:
@@ -93,12 +91,6 @@ def test_a_slip_is_answered_in_a_few_lines(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_one_wrong_folder_among_results_is_named(workplace: Path) -> None:
-    done = said("compare", str(workplace / "results" / "t"), str(workplace / "data"))
-    assert done.exit_code == 2
-    assert str(workplace / "data") in done.stderr
-
-
 @pytest.fixture
 def silent_hub() -> Iterator[str]:
     """The address of a hub that takes connections and never answers."""
@@ -116,22 +108,6 @@ def test_a_hub_that_never_answers_is_given_up_on(silent_hub: str, monkeypatch: p
     with pytest.raises(InputError, match="the hub cannot be reached") as raised:
         hub.resolve_commit("someone/nothing-here", None, "model")
     assert "local copy" in str(raised.value)
-
-
-def test_a_second_run_says_what_it_reused(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(workplace)
-    done = said("run", "c.yaml")
-    assert done.exit_code == 0, done.stderr
-    assert "reused: data, passages, queries, index, search, evaluate" in done.stdout
-
-
-def test_a_reader_that_leaves_early_hears_of_nothing(tmp_path: Path) -> None:
-    reading, writing = os.pipe()
-    os.close(reading)
-    done = process("schema", folder=tmp_path, stdout=writing)
-    os.close(writing)
-    assert done.communicate()[1] == ""
-    assert done.returncode == 1
 
 
 def test_letters_that_the_locale_lacks_are_escaped(workplace: Path) -> None:
@@ -190,26 +166,6 @@ def test_a_log_gets_a_line_now_and_then(
     assert "texts/s" in line
 
 
-def test_a_title_is_not_broken_by_a_narrow_table(capsys: pytest.CaptureFixture[str]) -> None:
-    title = "a title of more letters than its table"
-    terminal.show(Table(title, [Column("a")], []))
-    assert capsys.readouterr().out.splitlines()[0] == title
-
-
-@pytest.mark.parametrize("width", [60, 80])
-def test_figures_of_stages_are_whole_in_a_narrow_terminal(workplace: Path, width: int) -> None:
-    metrics = json.loads((workplace / "results/t/metrics.json").read_text(encoding="utf-8"))
-    console = Console(width=width, record=True, file=io.StringIO())
-    record = Metrics.model_validate(metrics)
-    for table in (result_table(record), stage_table(record)):
-        console.print(*terminal_parts(table, width))
-    shown = console.export_text()
-    assert max(map(len, shown.splitlines())) <= width
-    for stage in metrics["stages"]:
-        assert f"{stage['seconds']:,.2f}" in shown
-    assert ("key" in shown) == (width == 80)
-
-
 @pytest.mark.parametrize("width", [40, 60, 80])
 def test_a_narrow_table_breaks_its_cells_and_cuts_none(width: int) -> None:
     cells = ("passages", "0.0000 to 0.0121", "2026-11-21 16:33", "8,841,823", "unfinished", "0123456789ab")
@@ -235,9 +191,8 @@ def test_a_command_without_standard_streams_works_and_keeps_its_exit_code(
         )
 
 
-@pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize(
-    "arguments", [[], ["--help"], ["run", "--help"], ["--version"], ["example"], ["schema"]]
+    ("arguments", "unbuffered"), [([], ""), (["--help"], "1"), (["--version"], ""), (["schema"], "1")]
 )
 def test_a_full_disk_under_stdout_is_said_in_one_line(
     tmp_path: Path, arguments: list[str], unbuffered: str

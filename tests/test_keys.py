@@ -641,28 +641,25 @@ def test_every_schema_number_is_in_the_table(root: Path) -> None:
     assert found == {number.partition("[")[0] for number in NUMBERS}
 
 
-@pytest.mark.parametrize(("package", "base"), [("openvino", "files"), ("numba", "packed")])
-def test_the_version_that_converted_a_model_is_in_the_keys_of_its_vectors(
-    unchanged: Path, monkeypatch: pytest.MonkeyPatch, package: str, base: str
+@pytest.mark.parametrize(
+    ("package", "base", "expected"),
+    [
+        ("openvino", "files", VECTORS_ON),
+        ("openvino", "tables", set()),  # the flag backend converts nothing
+        ("openvino", "scored by openvino", {"rerank", "evaluate"}),
+        ("numba", "packed", VECTORS_ON),
+        ("bm25s", "bm25", VECTORS_ON),
+        ("PyStemmer", "bm25", VECTORS_ON),
+    ],
+)
+def test_the_version_of_what_made_a_file_is_in_its_key(
+    unchanged: Path, monkeypatch: pytest.MonkeyPatch, package: str, base: str, expected: set[str]
 ) -> None:
-    before = {name: keys(unchanged, name) for name in (base, "tables")}
-    installed = importlib.metadata.version
+    before, installed = keys(unchanged, base), importlib.metadata.version
     monkeypatch.setattr(
         importlib.metadata, "version", lambda name: "0.0" if name == package else installed(name)
     )
-    assert changed(before[base], keys(unchanged, base)) == VECTORS_ON & set(before[base])
-    assert changed(before["tables"], keys(unchanged, "tables")) == set()  # the flag backend converts nothing
-
-
-def test_the_version_that_converted_a_reranker_is_in_the_keys_of_its_ranking(
-    unchanged: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = keys(unchanged, "scored by openvino")
-    installed = importlib.metadata.version
-    monkeypatch.setattr(
-        importlib.metadata, "version", lambda name: "0.0" if name == "openvino" else installed(name)
-    )
-    assert changed(before, keys(unchanged, "scored by openvino")) == {"rerank", "evaluate"}
+    assert changed(before, keys(unchanged, base)) == expected & set(before)
 
 
 @pytest.mark.parametrize("taken", ["native", "openvino", "flag"])
@@ -679,18 +676,6 @@ def test_what_auto_takes_has_the_keys_of_that_backend(
     for base in ("the fastest for words", "the fastest for token vectors"):
         other = "native" if taken == "native" else "flag"
         assert keys(unchanged, base) == keys(unchanged, base, f"model.backend={other}")
-
-
-@pytest.mark.parametrize("package", ["bm25s", "PyStemmer"])
-def test_the_versions_that_made_words_are_in_their_keys(
-    unchanged: Path, monkeypatch: pytest.MonkeyPatch, package: str
-) -> None:
-    before = keys(unchanged, "bm25")
-    installed = importlib.metadata.version
-    monkeypatch.setattr(
-        importlib.metadata, "version", lambda name: "0.0" if name == package else installed(name)
-    )
-    assert changed(before, keys(unchanged, "bm25")) == VECTORS_ON & set(before)
 
 
 def test_benchmarks_that_share_what_was_hashed_have_the_keys_they_have_alone(unchanged: Path) -> None:

@@ -95,9 +95,9 @@ def test_shards_whose_dimensions_differ_are_refused(tmp_path: Path, write_shard:
     def build(draft):  # type: ignore[no-untyped-def]
         write_shard(draft, 0, np.ones((4, 3), np.float32))
         write_shard(draft, 4, np.ones((4, 2), np.float32))
-        return {}, {}
+        return {}
 
-    artifact, _ = Store(tmp_path).make(Recipe("passages", {}), build)
+    artifact = Store(tmp_path).make(Recipe("passages", {}), build)
     with pytest.raises(InputError, match="the vectors from row 4 on have 2 dimensions, those before have 3"):
         vector_shards.open_embeddings(artifact)
 

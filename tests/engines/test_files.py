@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pipeline.engines import worker as files
-from pipeline.engines.worker import ShippedFiles, node_store
+from pipeline.engines.worker import ShippedFiles
 from pipeline.storage.artifacts import entry_of
 from pipeline.storage.store import Store
 
@@ -68,10 +68,3 @@ def test_what_is_damaged_where_it_is_kept_is_sent_again(shipped: ShippedFiles, t
     assert shipped.find("other", Store(tmp_path / "node")) is None
     assert shipped.write(Store(tmp_path / "node"), contents(shipped)) == folder
     assert (folder / "vocab.txt").read_bytes() == (shipped.folder / "vocab.txt").read_bytes()
-
-
-def test_a_machine_keeps_them_where_the_user_s_caches_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert node_store().root == tmp_path / "benchmarco"

@@ -205,31 +205,6 @@ def test_the_driver_killed_its_whole_shards_are_kept_whichever_engine_goes_on(
     assert encoded["encoding"]["texts"] < 345
 
 
-@pytest.mark.parametrize("here", [True, False], ids=["started here", "a cluster"])
-def test_a_driver_that_is_asked_to_end_does_so_quietly(emptied: Path, cluster: str, here: bool) -> None:
-    sets = ["--set", "engine.kind=ray", "--set", f"engine.address={'null' if here else cluster}"]
-    command = [sys.executable, "-c", DRIVER, "2", str(int(signal.SIGTERM)), "run", "c.yaml", *sets]
-    done = subprocess.run(command, cwd=emptied, capture_output=True, text=True, check=False)
-    assert done.returncode in (1, signal.SIGTERM)  # as Ray has it
-    said = [line for line in done.stderr.splitlines() if not line.startswith(BEGINNING)]
-    assert said == (["benchmarco: starting Ray here"] if here else [])
-    assert not list((emptied / "indexes" / "passages").glob("*/manifest.json"))
-
-
-def test_what_the_local_engine_left_is_not_made_again(workplace: Path, cluster: str) -> None:
-    (shard,) = (workplace / "indexes" / "passages").glob("*/rows-0000000100-*.npy")
-    shard.unlink()
-    before = {path: path.stat().st_ino for path in shard.parent.glob("rows-*.npy")}
-    for stage in ("index", "search"):
-        subprocess.run(["rm", "-r", str(workplace / "indexes" / stage)], check=True)
-    metrics = run_benchmark(on_ray(workplace, cluster)).metrics
-    reused = {stage["stage"] for stage in metrics["stages"] if stage["reused"]}
-    assert {"data", "queries"} <= reused
-    assert len(before) == 3
-    assert {path: path.stat().st_ino for path in before} == before
-    assert made(workplace, "passages")["made"]["encoding"]["texts"] == 100
-
-
 def test_workers_find_what_an_index_finds(workplace: Path, cluster: str) -> None:
     """The score of a pair depends on its two vectors alone, so the run is the same to the byte."""
     before = (workplace / "results" / "t" / "run.trec").read_bytes()
@@ -284,11 +259,6 @@ def test_workers_elsewhere_are_sent_the_model_that_was_calibrated_here(
     prepared = [json.loads(path.read_text()) for path in emptied.glob("indexes/openvino/*/manifest.json")]
     (calibrated,) = (manifest for manifest in prepared if "corpus" in manifest["recipe"])
     assert {"files": calibrated["files"]} in [{"files": recipe["files"]} for recipe in sent]
-
-
-def test_the_shipped_config_asks_for_two_workers(root: Path) -> None:
-    engine = load_config(root / "configs" / "dl19-ray.yaml").engine
-    assert (engine.kind, engine.address, engine.workers) == ("ray", None, 2)
 
 
 def test_a_run_that_finds_everything_needs_no_cluster(workplace: Path) -> None:

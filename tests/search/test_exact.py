@@ -241,9 +241,9 @@ def test_stored_vectors_are_searched_as_those_in_memory(
     def build(draft):  # type: ignore[no-untyped-def]
         for start in range(0, 900, 128):
             write_shard(draft, start, rows[start : start + 128])
-        return {}, {}
+        return {}
 
-    artifact, _ = Store(tmp_path).make(Recipe("passages", {}), build)
+    artifact = Store(tmp_path).make(Recipe("passages", {}), build)
     stored = vector_shards.open_embeddings(artifact, VectorForm(halves=precision == "fp16"))
     held = rows.astype(np.float16).astype(np.float32) if precision == "fp16" else rows
     with silent("", None, "") as bar:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import io
 import json
 import logging
 import os
@@ -13,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from pipeline.api import run_benchmark
@@ -21,10 +19,8 @@ from pipeline.cli import app
 from pipeline.cli.cache import parse_age, parse_size
 from pipeline.config.files import load_config
 from pipeline.core.errors import InputError
-from pipeline.report.listings import cache_table
-from pipeline.report.renderings import terminal_parts
 from pipeline.storage.artifacts import Recipe
-from pipeline.storage.cache import PruneLimits, cache_entries, describe_entries, format_age, prune
+from pipeline.storage.cache import PruneLimits, cache_entries, format_age, prune
 from pipeline.storage.store import Store
 
 Cache = Callable[..., Result]
@@ -186,19 +182,6 @@ def test_unfinished_work_is_listed_and_is_not_damage(cache: Cache, workplace: Pa
     assert [row["key"] for row in rows if row["state"] == "unfinished"] == [Recipe("passages", {"x": 1}).key]
 
 
-@pytest.mark.parametrize("width", [80, 140])
-def test_artifacts_are_named_whole_in_a_narrow_terminal(workplace: Path, width: int) -> None:
-    rows = describe_entries(workplace / "indexes")
-    console = Console(width=width, file=io.StringIO(), record=True)
-    console.print(*terminal_parts(cache_table("indexes", rows), width))
-    shown = console.export_text()
-    assert max(map(len, shown.splitlines())) <= width
-    for row in rows:
-        assert f"│ {row['key'][:12]} │ complete │" in shown
-        assert row["used_at"][:16].replace("T", " ") in shown
-    assert ("used by" in shown) == (width == 140)
-
-
 def test_prune_says_first_what_would_go(cache: Cache, workplace: Path) -> None:
     ago(workplace, 40 * DAY, "passages", "index")
     told = json.loads(cache("prune", "--older-than", "30d", "--json").stdout)
@@ -219,14 +202,6 @@ def test_prune_says_first_what_would_go(cache: Cache, workplace: Path) -> None:
         "search",
         "evaluate",
     ]
-
-
-def test_nothing_to_prune_is_said_in_one_line(cache: Cache, workplace: Path) -> None:
-    for sure in ([], ["--yes"]):
-        told = cache("prune", "--older-than", "30d", *sure)
-        assert (told.exit_code, told.stdout) == (0, f"{workplace}/indexes: nothing to prune\n")
-    told = json.loads(cache("prune", "--older-than", "30d", "--json").stdout)
-    assert told == {"cache": f"{workplace}/indexes", "bytes": 0, "artifacts": []}
 
 
 def test_a_run_marks_what_it_has_use_of(workplace: Path) -> None:
@@ -299,20 +274,6 @@ def test_what_a_config_given_uses_stays_however_old_it_is(cache: Cache, workplac
     ago(workplace, 400 * DAY, *stages(workplace))
     done = cache("prune", workplace / "c.yaml", "--older-than", "8w", "--size", "0B", "--yes", "--json")
     assert [row["stage"] for row in json.loads(done.stdout)["artifacts"]] == ["evaluate"]
-
-
-def test_what_a_process_has_found_and_not_opened_yet_is_not_removed(workplace: Path) -> None:
-    root = workplace / "indexes"
-    store, recipes = Store(root), {}
-    for kept in cache_entries(root):
-        recipes[kept.stage] = Recipe(kept.stage, kept.manifest["recipe"])
-    assert store.load(recipes["index"]) is not None
-    gone = [row["stage"] for row in prune(root, [], PruneLimits(size=0), dry=False)]
-    assert "index" not in gone
-    assert len(gone) == 6
-    del store
-    assert [row["stage"] for row in prune(root, [], PruneLimits(size=0), dry=False)] == ["index"]
-    assert Store(root).load(recipes["index"]) is None
 
 
 def test_other_files_in_the_cache_are_left_alone(workplace: Path, tmp_path: Path) -> None:

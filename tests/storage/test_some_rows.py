@@ -52,8 +52,8 @@ def test_rows_are_those_with_the_numbers(kind: str, rows: list[int], tmp_path: P
                 continue
             columns = (np.concatenate([WORDS[:0], *map(np.int32, expected[start:stop])]),)
             ragged_shards.save_rows(draft, start, Ragged(np.cumsum(LENGTHS[start:stop]), columns))
-        return {}, {}
+        return {}
 
-    artifact, _ = Store(tmp_path).make(Recipe("passages", {}), build)
+    artifact = Store(tmp_path).make(Recipe("passages", {}), build)
     found = (dense if kind == "dense" else ragged)(artifact, rows)
     assert found == [expected[row] for row in rows][::-1]

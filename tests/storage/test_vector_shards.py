@@ -39,9 +39,9 @@ def test_shards_open_in_order_of_their_rows(tmp_path: Path, write_shard: Callabl
     def build(draft):  # type: ignore[no-untyped-def]
         for start in (20, 0, 10):
             write_shard(draft, start, all_rows[start : start + 10])
-        return {}, {}
+        return {}
 
-    artifact, _ = Store(tmp_path).make(Recipe("passages", {}), build)
+    artifact = Store(tmp_path).make(Recipe("passages", {}), build)
     opened = vector_shards.open_embeddings(artifact)
     assert (np.concatenate(opened.shards) == all_rows).all()
     assert (vector_shards.read_all_rows(artifact) == all_rows).all()
