@@ -131,13 +131,6 @@ def test_latex_escapes_and_marks_the_best(comparison: Comparison) -> None:
     assert [line.count(" & ") for line in rows] == [7] * 4 + [7] * 4
 
 
-def test_latex_marks_the_largest_mean_not_the_last_in_the_alphabet(comparison: Comparison) -> None:
-    means = (9.5, 10.25, 10.25)
-    entries = [replace(entry, mean=mean) for entry, mean in zip(comparison.results, means, strict=True)]
-    text = latex(replace(comparison, results=entries).tables())
-    assert [r"\textbf{10.2500}" in text, text.count(r"\textbf"), r"\textbf{9" in text] == [True, 2, False]
-
-
 @pytest.mark.parametrize(
     ("name", "escaped"),
     [
@@ -177,17 +170,3 @@ def test_summary_has_a_row_per_result_and_every_measure() -> None:
         "0.0",
         "0 of 1",
     ]
-
-
-@pytest.mark.parametrize("width", [40, 60, 80, 200])
-def test_summary_of_many_measures_fits(width: int) -> None:
-    measures = {f"ndcg(gain=exp)@{k}": k / 1000 for k in range(101, 111)}
-    table = summary_table(
-        [Metrics(name="a-long-name", queries=1, passages=1, metrics=measures, stages=())], 1
-    )
-    text = shown(width, table)
-    for name, mean in measures.items():
-        assert name in text
-        assert f"{mean:.4f}" in text
-    assert text.count("a-long-name") == len(list(terminal_parts(table, width))) - 1
-    assert max(map(len, text.splitlines())) <= width

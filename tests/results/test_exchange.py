@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from pipeline import load_config, run_benchmark
 from pipeline.cli import app
 from pipeline.core.errors import InputError
-from pipeline.results.exchange import mteb_name, task_of, write_mteb
+from pipeline.results.exchange import task_of, write_mteb
 from pipeline.results.folder import SavedResult, read_result
 
 MEASURES = ["ndcg@10", "recall@100", "success@5", "ndcg(gain=exp)@10", "map"]
@@ -73,24 +73,6 @@ def test_results_of_several_models_and_two_of_one_collection_are_refused(
         write_mteb([whole, whole], tmp_path)
     with pytest.raises(InputError, match="are of 2 models: part, whole"):
         write_mteb([whole, read_result(suite / "part")], tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("ours", "theirs"),
-    [
-        ("ndcg@10", "ndcg_at_10"),
-        ("success@5", "hit_rate_at_5"),
-        ("map@100", "map_at_100"),
-        ("mrr@3", "mrr_at_3"),
-    ],
-)
-def test_measures_have_one_name_there(ours: str, theirs: str) -> None:
-    assert mteb_name(ours) == theirs
-
-
-def test_measures_that_mteb_does_not_have() -> None:
-    ours = ("map", "ndcg(gain=exp)@10", "recall(cap=true)@10", "judged@10")
-    assert not any(map(mteb_name, ours))
 
 
 def test_shipped_collections_are_tasks_of_mteb() -> None:

@@ -48,27 +48,6 @@ def renamed(folder: Path, place: Path, name: str) -> Path:
     return copy
 
 
-@pytest.fixture(scope="module")
-def real(dl19: Path, root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A page of seven results for two queries of DL 2019 and what was judged.
-
-    Two are of `configs/dl19-compare.yaml`; the others are copies of one under the names that it gives.
-    """
-    made = tmp_path_factory.mktemp("real")
-    settings = [
-        f"data.path={dl19}", "data.queries=2", "data.corpus=400",
-        f"cache={made}/indexes", f"output={made}/results",
-    ]  # fmt: skip
-    configs = load_configs([root / "configs" / "dl19-compare.yaml"], settings)
-    run = [config for config in configs if config.name.removeprefix("dl19-") in ("bm25", "int16")]
-    outcomes = list(run_benchmarks(run))
-    assert [outcome.error for outcome in outcomes] == [None] * 2
-    folders = [outcome.result.folder for outcome in outcomes]
-    folders += [renamed(folders[1], made, config.name) for config in configs if config not in run]
-    write_page(compare(folders, "ndcg@10"), made / "page.html")
-    return made / "page.html"
-
-
 @pytest.fixture(params=SIZES)
 def tab(chromium: Any, request: pytest.FixtureRequest) -> Iterator[Any]:
     """An empty tab; when the test is done, nothing was asked for but the file, and nobody complained."""
@@ -112,17 +91,6 @@ def test_leaderboard_sorts_by_any_column(tab: Any, pages: dict[str, Path]) -> No
     name.locator("button").click()
     assert (name.get_attribute("aria-sort"), header.get_attribute("aria-sort")) == ("ascending", "none")
     assert column(tab, table, 1) == ["five", "three", "whole"]
-
-
-def test_names_and_their_header_stay_in_sight(tab: Any, pages: dict[str, Path]) -> None:
-    tab.goto(pages["several"].as_uri())
-    for section in ("#leaderboard", "#pairs"):
-        tab.locator(f"{section} .scroll").evaluate("table => { table.scrollLeft = table.scrollWidth }")
-        header, name = (
-            tab.locator(f"{section} {row} tr > :first-child").first.bounding_box()["x"]
-            for row in ("thead", "tbody")
-        )
-        assert header == name >= 0
 
 
 def test_indexes_sort_by_what_they_find_of_exact_search_s_hits(tab: Any, pages: dict[str, Path]) -> None:
@@ -237,18 +205,3 @@ def test_a_text_runs_its_own_way(tab: Any, pages: dict[str, Path]) -> None:
     assert row.inner_text() == " ".join(row.locator("bdi").all_inner_texts())
     assert tab.locator("#list .hits p:not([dir=auto])").count() == 0
     assert tab.locator("#list .hits small bdi").count() == tab.locator("#list .hits li").count() > 0
-
-
-def test_seven_results_of_real_passages(tab: Any, real: Path) -> None:
-    tab.goto(real.as_uri())
-    assert fits(tab)
-    names = ["bm25", "fp32", "bf16", "int16", "int8", "bge-instruction", "e5-instruction"]
-    assert sorted(column(tab, "#leaderboard table", 1)) == sorted(f"dl19-{name}" for name in names)
-    tab.locator("#leaderboard table th", has_text="recall").locator("button").click()
-    recalls = column(tab, "#leaderboard table", 8)
-    assert recalls == sorted(recalls, reverse=True)
-    assert tab.locator("#list tbody tr").count() == 2
-    tab.locator("#list .open").first.click()
-    assert tab.locator("#list .side").count() == 2
-    assert tab.locator("#list .side").first.locator("ol").first.locator("li").count() == 10
-    assert fits(tab)

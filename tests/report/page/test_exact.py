@@ -9,8 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from pipeline.comparison.side_by_side import compare, compare_suites
 from pipeline.core.display import rate, rounded, signed, signed_interval
 from pipeline.report.page.render import render_page
@@ -64,19 +62,6 @@ def test_the_plots_are_of_the_indexes_alone(folders: list[Path], indexed: list[P
         assert f">{folders[0].name}</text>" not in plot
 
 
-def test_one_index_needs_no_plot(indexed: list[Path]) -> None:
-    text = render_page(compare(indexed[:1]))
-    assert section(text).count("<table") == 1
-    assert "<svg" not in section(text)
-    assert '<a href="#against-exact-search">' in text
-
-
-def test_exact_search_is_set_against_nothing(folders: list[Path]) -> None:
-    text = render_page(compare(folders))
-    assert section(text) == ""
-    assert "#against-exact-search" not in text
-
-
 def test_a_figure_that_one_index_lacks_leaves_its_cell_empty(indexed: list[Path]) -> None:
     first, second = (saved(folder) for folder in indexed)
     del first["index"]["memory_mb"]
@@ -93,12 +78,3 @@ def test_a_figure_that_one_index_lacks_leaves_its_cell_empty(indexed: list[Path]
     assert dict(zip(names, costs.rows[0], strict=True))["MB in memory"] == ""
     shown = section(render_page(compared))
     assert shown.count("<td></td>") == 3
-
-
-@pytest.mark.parametrize("measure", ["ndcg@10", "mrr@10"])
-def test_what_is_plotted_is_told_to_those_who_cannot_see_it(indexed: list[Path], measure: str) -> None:
-    shown = section(render_page(compare(indexed, measure)))
-    for folder in indexed:
-        metrics = saved(folder)
-        change, speed = metrics["against_exact"]["change"][measure], metrics["index"]["queries_per_second"]
-        assert f"{folder.name} {rounded(change['difference'])} at {rate(speed)}" in shown

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import warnings
-from pathlib import Path
 
-from pipeline.comparison.side_by_side import compare
 from pipeline.report.page.plots import (
     Curve,
     SpeedPoint,
-    cutoff_plots,
     draw_curves,
     draw_speeds,
     result_style,
 )
-from pipeline.report.page.queries import read_query_data
 
 
 def test_no_two_of_many_results_look_alike() -> None:
@@ -46,26 +41,9 @@ def test_the_legend_has_every_name() -> None:
         assert all(f">{name}</text>" in drawn for name in names)
 
 
-def test_an_interval_that_rounding_puts_beside_its_mean_is_drawn() -> None:
-    for beside in (math.nextafter(0.1, 0), math.nextafter(0.1, 1)):
-        drawn = draw_speeds([SpeedPoint("one", 0, 9, 0.1, beside, beside)], "recall", "queries", "")
-        assert ">one</text>" in drawn
-
-
 def test_names_that_matplotlib_has_no_letters_for_are_drawn_without_a_warning() -> None:
     names = ["日本語", "한국어", "हिन्दी"]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         drawn = draw_curves([Curve(name, 0, [1, 10], [0.5, 1]) for name in names], "recall", "")
     assert all(f">{name}</text>" in drawn for name in names)
-
-
-def test_the_deepest_result_gives_the_caption(folders: list[Path]) -> None:
-    compared = compare(folders[:2])
-    data = read_query_data(compared)
-    first = data.details[0]
-    assert first is not None
-    del first.cutoffs[3:]
-    for curve in first.curves.values():
-        del curve[3:]
-    assert "k = 1 to 50," in cutoff_plots(compared, data)[0].caption

@@ -5,14 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from pipeline.api import run_benchmark
 from pipeline.comparison.side_by_side import compare
 from pipeline.config.files import load_config
-from pipeline.core.records import Texts
-from pipeline.report.page.queries import Hit, explain_query, read_query_data, select_queries, select_texts
+from pipeline.report.page.queries import Hit, explain_query, read_query_data, select_queries
 
 
 def ranking(names: str) -> list[tuple[str, float]]:
@@ -82,11 +80,6 @@ def test_telling_takes_of_every_pair_and_every_result_in_turn() -> None:
     values = np.array([[0.5, 0.5], [0.9, 0.1], [0.0, 0.2], [1.0, 0.9]])
     assert select_queries(values, 2) == [1, 2]
     assert select_queries(values, 9) == [1, 2, 0, 3]
-
-
-def test_texts_are_cut_and_unknown_ids_left_out() -> None:
-    texts = Texts(pa.chunked_array([["a", "b"]]), pa.chunked_array([["abcdef", "abc"]]))
-    assert select_texts(texts, ["b", "x", "a"], 4) == {"b": "abc", "a": "abc…"}
 
 
 def test_curves_and_ranks_are_those_of_the_result(folders: list[Path]) -> None:
