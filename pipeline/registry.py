@@ -16,8 +16,8 @@ from pipeline.config.model import RowSettings
 from pipeline.data import Identity, sources
 from pipeline.data.sources import Source
 from pipeline.encoders import backends, pairs
+from pipeline.encoders.base import Opener
 from pipeline.encoders.batching import Backend
-from pipeline.encoders.opener import Opener
 from pipeline.encoders.pairs import Reranker, Scorer
 from pipeline.models.model import Model
 from pipeline.retrievers.retriever import Identities, Retriever

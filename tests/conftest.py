@@ -278,7 +278,7 @@ def scores(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
     from pipeline.config import RERANKERS
     from pipeline.core.progress import silent
     from pipeline.encoders import pairs as rerankers
-    from pipeline.encoders.usage import Usage
+    from pipeline.encoders.batching import Usage
     from pipeline.storage.store import Store
 
     store = Store(tmp_path_factory.mktemp("rerankers"))

@@ -27,8 +27,8 @@ from pipeline.core.progress import Bar
 from pipeline.core.records import Float32, Int64, Ranking
 from pipeline.data import sources
 from pipeline.encoders import Usage, backends, pairs
+from pipeline.encoders.base import Opener
 from pipeline.encoders.batching import TokenBatch
-from pipeline.encoders.opener import Opener
 from pipeline.encoders.pairs import Reranker
 from pipeline.formats.judgments import Judgments, make_judgments
 from pipeline.formats.texts import Batch as Records

@@ -51,7 +51,7 @@ class ModelSettings(Section):
     device: str = setting("auto", "auto, cpu, cuda or cuda:N", shapes="", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
     shard_rows: int = setting(
         16384,
-        "maximum rows per shard (2048 for output multivector); slow shards are flushed earlier",
+        "maximum rows per shard (2048 for output multivector)",
         shapes="",
         ge=1,
     )

@@ -19,10 +19,10 @@ from pipeline.core.progress import Bar
 from pipeline.core.records import VectorForm
 from pipeline.encoders import backends, batching
 from pipeline.encoders.agreement import Watch
+from pipeline.encoders.base import RowSource
+from pipeline.encoders.batching import Usage
 from pipeline.encoders.http.backend import Served
 from pipeline.encoders.precomputed import Precomputed
-from pipeline.encoders.source import RowSource
-from pipeline.encoders.usage import Usage
 from pipeline.models import tokenizer
 from pipeline.models.files import find_model
 from pipeline.models.model import ROLES, CalibrationCorpus, Model, Ready, Role

@@ -1,4 +1,4 @@
-"""The backends of the section `model`: what opens the settings of each."""
+"""The backends of the section `model`: what opens the settings of each, imported when it is needed."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pipeline.config.model import HttpSettings, PrecomputedSettings
+    from pipeline.encoders.base import Opener
     from pipeline.encoders.batching import Backend
     from pipeline.encoders.http.backend import Served
-    from pipeline.encoders.opener import Opener
     from pipeline.encoders.precomputed import Precomputed
     from pipeline.models.model import Model
 

@@ -17,20 +17,20 @@ import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from pipeline.core.progress import Bar
 from pipeline.core.records import Int32, Int64, Ragged
-from pipeline.encoders.usage import Usage
 from pipeline.models.files import damaged
 from pipeline.models.model import Role
 from pipeline.storage import ragged_shards
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
+
 
 WINDOW = 4096  # texts of a window; the first one has CHUNK
 CHUNK = 512  # texts per call of the tokenizer, whose results take much memory until ids are copied out
@@ -222,3 +222,78 @@ def _batch(shape: BatchShape, texts: Window, max_length: int, usage: Usage) -> T
     usage.tokens += tokens
     usage.padded += ids.size if shape.computes_padding else tokens
     return TokenBatch(np.array([row for row, _ in texts], np.int64), ids, mask)
+
+
+@dataclass
+class ServerUse:
+    """What asking a server took.
+
+    Attributes:
+        requests: Requests that were sent, those that were sent again included.
+        retries: Requests that were sent again.
+        tokens_counted: Whether the server has said how many tokens it counted.
+        price_per_million: The price of 1,000,000 tokens; None if it is not known.
+        concurrency: Requests that may be under way at once.
+        seconds: Of each text that was asked for alone, the time from sending it to its answer.
+    """
+
+    requests: int = 0
+    retries: int = 0
+    tokens_counted: bool = False
+    price_per_million: float | None = None
+    concurrency: int = 1
+    seconds: list[float] = field(default_factory=list)
+
+    def add(self, other: ServerUse) -> None:
+        """Add what asking the same server for other texts took."""
+        self.requests += other.requests
+        self.retries += other.retries
+        self.tokens_counted |= other.tokens_counted
+        self.price_per_million, self.concurrency = other.price_per_million, other.concurrency
+        self.seconds += other.seconds
+
+    def figures(self, tokens: int) -> dict[str, Any]:
+        """JSON for results, with the price of some tokens and the median and two percentiles of seconds."""
+        shown: dict[str, Any] = {"requests": self.requests, "retries": self.retries}
+        shown["concurrency"] = self.concurrency
+        if self.price_per_million is not None and self.tokens_counted:
+            shown["price"] = tokens * self.price_per_million / 1e6
+        if self.seconds:
+            import numpy as np
+
+            median, p95, p99 = np.percentile(self.seconds, [50, 95, 99]).tolist()
+            shown["seconds_alone"] = {"median": median, "p95": p95, "p99": p99, "texts": len(self.seconds)}
+        return shown
+
+
+@dataclass
+class Usage:
+    """The cost of encoding texts."""
+
+    texts: int = 0
+    tokens: int = 0  # of these texts, special tokens included
+    padded: int = 0  # tokens computed, padding included
+    tokenize_seconds: float = 0.0
+    server: ServerUse | None = None  # of a served model
+
+    def add(self, other: Usage) -> None:
+        """Add the cost of encoding other texts."""
+        self.texts += other.texts
+        self.tokens += other.tokens
+        self.padded += other.padded
+        self.tokenize_seconds += other.tokenize_seconds
+        if other.server:
+            self.server = self.server or ServerUse()
+            self.server.add(other.server)
+
+    def figures(self) -> dict[str, Any]:
+        """The attributes as JSON, with the padding's share of computed tokens."""
+        share = 1 - self.tokens / self.padded if self.padded else 0.0
+        return {
+            "texts": self.texts,
+            "tokens": self.tokens,
+            "padded": self.padded,
+            "tokenize_seconds": self.tokenize_seconds,
+            "padding_share": round(share, 4),
+            **(self.server.figures(self.tokens) if self.server else {}),
+        }

@@ -22,9 +22,9 @@ from pipeline.core.errors import InputError
 from pipeline.core.records import Float32, Int64, Ragged
 from pipeline.encoders import conversion
 from pipeline.encoders.agreement import Reference, TorchVectors, disagreement
+from pipeline.encoders.base import Opener
 from pipeline.encoders.batching import Backend, TokenBatch
-from pipeline.encoders.m3_heads import largest_weights, refuse_missing_heads
-from pipeline.encoders.opener import Opener
+from pipeline.encoders.torch.m3 import largest_weights, refuse_missing_heads
 from pipeline.models.model import Model
 from pipeline.storage.artifacts import Artifact, Draft, Recipe
 from pipeline.storage.store import Store

@@ -14,7 +14,7 @@ from pipeline.config.model import PrecomputedSettings
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Float32, Int64, Ragged, Texts, TokenEmbeddings
-from pipeline.encoders.source import RowSource
+from pipeline.encoders.base import RowSource
 from pipeline.formats.npy import (
     SparseMatrix,
     VectorFile,

@@ -6,7 +6,7 @@ import importlib.util
 import json
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path, PurePath
@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 from pipeline.core import hub
 from pipeline.core.errors import InputError, short_repr
-from pipeline.models.code import named_classes, other_repositories, own_file
 from pipeline.storage.hashing import file_changed, hash_user_file
 
 TOKENIZER = ("*.json", "*.txt", "*.model", "*.codes", "*.spm", "*.tiktoken", "*.tokenizer")
@@ -329,3 +328,45 @@ def _named_weights(files: Files, folder: Path) -> set[Path]:
     maps = [files.read_json(name).get("weight_map") for name in indexes]
     named = {str(name) for each in maps if isinstance(each, dict) for name in each.values()}
     return {folder / name for name in (*named, *([explicit] if isinstance(explicit, str) else []))}
+
+
+def named_classes(configs: Iterable[Mapping[str, Any]], modules: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The classes that configuration files and the entries of `modules.json` name, each once, sorted."""
+    found = {str(module.get("type")) for module in modules if "--" in str(module.get("type"))}
+    for config in configs:
+        mapped = config.get("auto_map")
+        found.update(_texts(list(mapped.values()) if isinstance(mapped, dict) else mapped))
+    return sorted(found)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """The texts of a value: of a tokenizer's slow and fast class, one may be null."""
+    for each in value if isinstance(value, list) else [value]:
+        if isinstance(each, str):
+            yield each
+        elif isinstance(each, list):
+            yield from _texts(each)
+
+
+def own_file(name: str) -> str | None:
+    """The path, from the model's folder, of the file of a class; None if it is in another repository."""
+    return None if "--" in name else name.rpartition(".")[0] + ".py"
+
+
+def other_repositories(names: Iterable[str]) -> dict[str, str]:
+    """The hub repositories that named classes come from, each with the commit that transformers loads.
+
+    That is what the branch `main` names now.
+
+    Raises:
+        InputError: A class comes from another folder of this machine.
+    """
+    repositories = sorted({name.partition("--")[0] for name in names if "--" in name})
+    for repository in repositories:
+        if Path(repository).is_dir() or Path(repository).is_absolute():
+            raise InputError(
+                f"the model takes Python files from another folder, {repository}",
+                allowed="files in the folder itself, or in a repository of the hub",
+                fix="read them, copy them into the model's folder, and name them in auto_map without '--'",
+            )
+    return {repository: hub.resolve_commit(repository, None, "model") for repository in repositories}

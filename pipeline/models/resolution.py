@@ -16,8 +16,15 @@ from typing import Any
 from pipeline.config import EncoderSettings
 from pipeline.core import machine
 from pipeline.core.errors import InputError, short_repr
-from pipeline.models.card import WIDTH_PRESERVING, ModelCard, max_positions, read_card
-from pipeline.models.families import Family, family_of, prompt_parts
+from pipeline.models.card import (
+    WIDTH_PRESERVING,
+    Family,
+    ModelCard,
+    family_of,
+    max_positions,
+    prompt_parts,
+    read_card,
+)
 from pipeline.models.files import ADAPTER, Files, find_model
 from pipeline.models.late_interaction import LateInteraction, read_late_interaction
 from pipeline.models.model import ROLES, Decided, Model, Origin, Role, untrusted_code

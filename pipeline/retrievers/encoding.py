@@ -8,7 +8,7 @@ by whatever engine. Shards that an interrupted run has finished are kept.
 from __future__ import annotations
 
 from abc import ABC
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, TypeVar
@@ -25,7 +25,7 @@ from pipeline.engines import Engine, Part, jobs
 from pipeline.models.model import Role
 from pipeline.retrievers.dense_search import counted_parts
 from pipeline.retrievers.retriever import TokenCounter
-from pipeline.retrievers.rows import Pace, RowFormat, RowMaking, find_known_rows
+from pipeline.retrievers.rows import RowFormat, RowMaking, find_known_rows, rows_of_shard
 from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, OpensEngine, Stage, Work
 from pipeline.retrievers.texts import TextRetriever, Tokens
 from pipeline.storage import text_table, vector_shards
@@ -145,9 +145,10 @@ class EncodingRetriever(TextRetriever[Settings], ABC):
             self._take_given(role, texts, missing, partial(kept.save, draft), context)
             return {"rows": len(texts)}
         hashes = text_table.hash_texts(texts.texts)
-        own = RowMaking.begin(texts, hashes, kept, draft, most, partial(context.find_alike, "texts"))
+        rows = rows_of_shard(len(texts), most)
+        own = RowMaking.begin(texts, hashes, kept, draft, rows, partial(context.find_alike, "texts"))
         facts: Facts = {"rows": len(texts)}
-        usage = _Encoding(role, own, context).run(most)
+        usage = _Encoding(role, own, context).run()
         draft.save_array(text_table.NAME, text_table.table_of(hashes))
         todo = int(own.new.sum())
         context.meter.count(len(texts), worked=todo)
@@ -182,43 +183,24 @@ class _Encoding:
     own: RowMaking
     context: Context
 
-    def run(self, most: int) -> Usage:
-        """Write all missing rows, and return what it cost to make those that are not known.
-
-        Shards hold at most `most` rows, and fewer new ones if they take long; see `Pace`.
-        """
+    def run(self) -> Usage:
+        """Write all missing rows, and return what it cost to make those that are not known."""
         own, context, new = self.own, self.context, self.own.new
-        left = []
+        parts = []
         for start, stop in own.missing:
             if new[start:stop].any():
-                left.append((start, stop))
+                parts.append(Part(start, stop, partial(own.read, start, stop)))
             else:
                 own.write(start, stop, None)
-        usage, todo = Usage(), int(new.sum())
-        if not todo:
+        usage = Usage()
+        if not parts:
             return usage
-        pace = Pace(most)
-        context.engine.load(-(-todo // pace.texts))
-        pace.workers = context.engine.workers
+        context.engine.load(len(parts))
         job = partial(jobs.encode, self.role)
-        bar_of = context.progress(f"encode {self.role}", todo, "texts")
+        bar_of = context.progress(f"encode {self.role}", int(new.sum()), "texts")
         with bar_of as bar, context.meter.working():
-            pace.start()
-            for done in counted_parts(context.engine, context.meter, job, self._cut(left, pace), bar):
+            for done in counted_parts(context.engine, context.meter, job, parts, bar):
                 made, cost = done.outputs
-                start, stop = done.part.start, done.part.stop
-                own.write(start, stop, made)
+                own.write(done.part.start, done.part.stop, made)
                 usage.add(cost)
-                pace.count(cost.texts)
         return usage
-
-    def _cut(self, spans: Sequence[tuple[int, int]], pace: Pace) -> Iterator[Part]:
-        """Parts of some spans, each with as many new texts as the pace allows."""
-        counts = np.concatenate([[0], np.cumsum(self.own.new)])
-        for first, last in spans:
-            start = first
-            while start < last:
-                within = int(np.searchsorted(counts, counts[start] + pace.texts, side="right")) - 1
-                stop = min(max(within, start + 1), last)
-                yield Part(start, stop, partial(self.own.read, start, stop))
-                start = stop

@@ -10,8 +10,8 @@ import numpy as np
 
 from pipeline import engines
 from pipeline.config import ScorerSettings, keyed_settings
-from pipeline.core.order import descending_id_rank
-from pipeline.core.records import Collection, Ranking
+from pipeline.core.order import descending_id_rank, sort_hits
+from pipeline.core.records import Collection, Float32, Int64, Qrels, Ranking
 from pipeline.encoders import pairs
 from pipeline.encoders.pairs import Reranker, ServedReranker
 from pipeline.engines import Engine
@@ -28,7 +28,6 @@ from pipeline.retrievers.ranking import (
 from pipeline.retrievers.retriever import Retriever, TokenCounter
 from pipeline.retrievers.sections import Reranking
 from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, Plan, Stage, Work
-from pipeline.search import reranking
 from pipeline.storage.artifacts import Artifact, Draft
 from pipeline.storage.hashing import hash_json
 from pipeline.storage.store import Store
@@ -151,7 +150,7 @@ class Reranked(Retriever[ScorerSettings]):
         kept = ScoreStore(context.store, pairs.recipe(self.settings, self.model), context.fresh)
         scores = np.full(passages.shape, -np.inf, np.float32)
         scores[query, column] = score_pairs(asked, kept, context)
-        ranking = reranking.rerank(first, scores, descending_id_rank(collection.passages.ids))
+        ranking = rerank(first, scores, descending_id_rank(collection.passages.ids))
         facts = save_ranking(draft, collection, ranking)
         facts |= {"reranked": scores.shape[1], "pairs": len(asked), "backend": self.settings.backend}
         return {**facts, "scored_in": kept.keys}
@@ -165,12 +164,12 @@ def assess_reranking(depth: int, judge: Judge, rankings: Sequence[Ranking]) -> d
     first, reranked = rankings
     id_rank = descending_id_rank(judge.collection.passages.ids)
     before, after = judge.score(first), judge.score(reranked)
-    ideal = judge.score(reranking.order_ideally(first, judge.collection.qrels, depth, id_rank))
-    scores = reranking.scores_in_first_order(first, reranked, depth)
+    ideal = judge.score(order_ideally(first, judge.collection.qrels, depth, id_rank))
+    scores = scores_in_first_order(first, reranked, depth)
     by_depth = []
     for less in DEPTHS:
         if less < depth:
-            ranking = reranking.rerank(first, scores[:, :less], id_rank)
+            ranking = rerank(first, scores[:, :less], id_rank)
             by_depth.append({"depth": less, "metrics": judge.means(judge.score(ranking))})
     return {
         "first_stage": {
@@ -183,3 +182,69 @@ def assess_reranking(depth: int, judge: Judge, rankings: Sequence[Ranking]) -> d
             "by_depth": [*by_depth, {"depth": depth, "metrics": judge.means(after)}],
         },
     }
+
+
+def rerank(first: Ranking, scores: Float32, id_rank: Int64) -> Ranking:
+    """Order the best hits of each query by new scores; those below keep their order beneath them.
+
+    A run's order is that of its scores, so the hits below get scores that fall from the lowest new one on.
+
+    Args:
+        first: The ranking of the first stage, [queries, k].
+        scores: float32 [queries, depth], for the first `depth` hits of each query; pads' are not read.
+        id_rank: int64 [passages], see `pipeline.core.order.descending_id_rank`.
+
+    Raises:
+        InputError: A score is NaN.
+    """
+    depth = scores.shape[1]
+    top, below = first.passages[:, :depth], first.passages[:, depth:]
+    passages, best = sort_hits(top, np.where(top < 0, np.float32(-np.inf), scores), id_rank)
+    rest = np.where(below < 0, np.float32(-np.inf), _falling(best, below.shape[1]))
+    return Ranking(np.concatenate([passages, below], axis=1), np.concatenate([best, rest], axis=1))
+
+
+def _falling(best: Float32, count: int) -> Float32:
+    """float32 [queries, count]: scores below the lowest of each row of `best`, each one below the last.
+
+    They fall by 1, or by twice the distance of neighbouring float32 numbers where that is more.
+    """
+    lowest = np.where(np.isfinite(best), best, np.float32(np.inf)).min(axis=1, initial=np.inf)
+    lowest = np.where(np.isfinite(lowest), lowest, 0).astype(np.float64)
+    step = np.maximum(1, 2 * np.spacing(np.abs(lowest).astype(np.float32) + count).astype(np.float64))
+    falling: Float32 = (lowest[:, None] - step[:, None] * np.arange(1, count + 1)).astype(np.float32)
+    return falling
+
+
+def order_ideally(first: Ranking, qrels: Qrels, depth: int, id_rank: Int64) -> Ranking:
+    """The ranking of a reranker that knows the judgments: the best `depth` hits by their grades.
+
+    Args:
+        first: The ranking of the first stage, [queries, k].
+        qrels: The judgments; a passage that is not judged counts as grade 0.
+        depth: Hits that are reordered.
+        id_rank: As in `rerank`.
+    """
+    top = first.passages[:, :depth]
+    stride = int(max(first.passages.max(initial=0), qrels.passages.max(initial=0))) + 1
+    judged = qrels.queries * stride + qrels.passages  # ascending
+    hits = (np.arange(len(top))[:, None] * stride + top).ravel()
+    place = np.minimum(np.searchsorted(judged, hits), max(len(judged) - 1, 0))
+    grades = np.zeros(hits.shape, np.float32)
+    if len(judged):
+        is_judged = (judged[place] == hits) & (top.ravel() >= 0)
+        grades[is_judged] = np.maximum(qrels.grades[place[is_judged]], 0)
+    return rerank(first, grades.reshape(top.shape), id_rank)
+
+
+def scores_in_first_order(first: Ranking, reranked: Ranking, depth: int) -> Float32:
+    """float32 [queries, depth]: the new score of each of the first `depth` hits, in their first order.
+
+    Both rankings have the same hits of a query in the first `depth` places.
+    """
+    columns = np.argsort(first.passages[:, :depth], axis=1, kind="stable")
+    sorted_again = np.argsort(reranked.passages[:, :depth], axis=1, kind="stable")
+    scores = np.empty(columns.shape, np.float32)
+    ordered = np.take_along_axis(reranked.scores[:, :depth], sorted_again, axis=1)
+    np.put_along_axis(scores, columns, ordered, axis=1)
+    return scores

@@ -6,7 +6,6 @@ the same model, prompt, length and settings. Only files that are whole by their 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,10 +17,17 @@ from pipeline.core.records import Array, Int64, Texts
 from pipeline.storage import text_table, vector_shards
 from pipeline.storage.artifacts import Artifact, Draft
 
-FIRST = 128  # texts of the first parts, and of the smallest: batches of fewer are slower
-LONGEST = 60.0  # seconds that a part should take at most
-LEAST = 5.0  # seconds below which a part would be too short to be worth a file of its own
-SHARE = 4  # a part takes this fraction of the time worked so far, so that most of it is on disk
+LEAST = 512  # texts of the smallest shard: batches of fewer have more padding
+SHARDS = 32  # of a collection at least: a run that is killed loses a shard
+
+
+def rows_of_shard(texts: int, most: int) -> int:
+    """Rows of each shard of some texts, at most `most`.
+
+    A text's batch depends on its shard, and its vector's last bits on its batch. So the bounds of shards
+    depend on nothing that differs between two runs, such as the time they take.
+    """
+    return min(most, max(LEAST, -(-texts // SHARDS)))
 
 
 @dataclass(frozen=True)
@@ -173,39 +179,3 @@ def _in_whole_files(artifact: Artifact, rows: Int64) -> Array:
         if inside.any() and artifact.is_intact(name):
             whole |= inside
     return whole
-
-
-class Pace:
-    """The size of the next part, from the speed so far.
-
-    A part takes a quarter of the time worked so far, at least `LEAST` and at most `LONGEST` seconds: so of a
-    run that is killed about four fifths of the work are kept, and of a long one all but a minute.
-
-    Args:
-        most: Texts of the largest part.
-        clock: Gives the time in seconds.
-    """
-
-    def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self.workers = 1  # parts that are done at once
-        self._most, self._clock = most, clock
-        self._started = clock()
-        self._done = 0
-
-    def start(self) -> None:
-        """Begin to count time."""
-        self._started = self._clock()
-
-    def count(self, texts: int) -> None:
-        """Count texts that have been encoded."""
-        self._done += texts
-
-    @property
-    def texts(self) -> int:
-        """How many texts the next part should hold."""
-        if not self._done:
-            return min(FIRST, self._most)
-        worked = max(self._clock() - self._started, 1e-9)
-        seconds = min(max(worked / SHARE, LEAST), LONGEST)
-        by_time = int(seconds * self._done / worked / self.workers)
-        return min(max(by_time, FIRST), self._most)

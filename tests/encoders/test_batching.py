@@ -15,8 +15,7 @@ from tokenizers.pre_tokenizers import Whitespace
 from pipeline.core.progress import silent
 from pipeline.core.records import Float32, Int64
 from pipeline.encoders import batching
-from pipeline.encoders.batching import TokenBatch, encode
-from pipeline.encoders.usage import Usage
+from pipeline.encoders.batching import TokenBatch, Usage, encode
 
 PAD = 9
 

@@ -19,10 +19,10 @@ from pipeline.config.files import load_config
 from pipeline.core.errors import InputError
 from pipeline.core.progress import silent
 from pipeline.encoders import resolve
+from pipeline.encoders.batching import Usage
 from pipeline.encoders.http import client
 from pipeline.encoders.http.client import Limits
 from pipeline.encoders.http.requests import RequestSize
-from pipeline.encoders.usage import Usage
 from pipeline.results.tables import section_tables
 from pipeline.retrievers import parity
 

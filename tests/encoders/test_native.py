@@ -22,10 +22,9 @@ from pipeline.core.records import Float32
 from pipeline.encoders import Model, open_encoder, prepared_keys, resolve
 from pipeline.encoders import native as native_backend
 from pipeline.encoders import native_packing as packing
-from pipeline.encoders.batching import TokenBatch, encode
+from pipeline.encoders.batching import TokenBatch, Usage, encode
 from pipeline.encoders.conversion import Settings
 from pipeline.encoders.native import NativeBackend
-from pipeline.encoders.usage import Usage
 from pipeline.native import architectures, vectors
 from pipeline.native.vectors import Fp32Model, PackedModel
 from pipeline.storage.store import Store

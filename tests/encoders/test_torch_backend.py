@@ -14,9 +14,8 @@ from tokenizers.pre_tokenizers import Whitespace
 from pipeline.core.errors import InputError
 from pipeline.core.progress import silent
 from pipeline.core.records import Float32
-from pipeline.encoders.batching import batches, encode
+from pipeline.encoders.batching import Usage, batches, encode
 from pipeline.encoders.torch.backend import TorchBackend
-from pipeline.encoders.usage import Usage
 from pipeline.models.files import Files
 from pipeline.models.model import Model
 

@@ -15,7 +15,7 @@ from pipeline.config.files import load_config
 from pipeline.core import machine
 from pipeline.core.errors import InputError
 from pipeline.encoders import open_encoder, resolve, token_counter
-from pipeline.models import families, resolution
+from pipeline.models import card, resolution
 from pipeline.models import files as model_files
 from pipeline.models.files import find_model
 from pipeline.storage.store import Store
@@ -59,7 +59,7 @@ def test_bge_declares_cls_and_takes_its_instruction(bge_folder: Path) -> None:
     "name", ["x/models--BAAI--bge-base-en-v1.5/snapshots/abc", "BAAI/bge-base-en-v1.5", "bge-base-en-v1.5"]
 )
 def test_short_name_is_found_in_ids_and_cache_paths(name: str) -> None:
-    assert families.short_name(name) == "bge-base-en-v1.5"
+    assert card.short_name(name) == "bge-base-en-v1.5"
 
 
 def test_config_overrides_what_the_model_declares(bge_folder: Path) -> None:
@@ -380,7 +380,7 @@ def test_more_dimensions_than_there_are_are_refused(bge_folder: Path, tmp_path: 
 def test_families_are_pooled_and_asked_as_flagembedding_does() -> None:
     from FlagEmbedding.inference.embedder.model_mapping import AUTO_EMBEDDER_MAPPING
 
-    known = {name: families.family_of(name) for name in AUTO_EMBEDDER_MAPPING}
+    known = {name: card.family_of(name) for name in AUTO_EMBEDDER_MAPPING}
     assert sum(family is not None for family in known.values()) >= 30
     for name, family in known.items():
         if family is not None:
@@ -410,9 +410,9 @@ def test_every_family_is_found_by_a_name_and_only_by_its_own() -> None:
         "snowflake-arctic-embed-l-v2.0",
         "jina-embeddings-v2-base-en",
     ]
-    assert [families.family_of(name) for name in names] == list(families.FAMILIES)
+    assert [card.family_of(name) for name in names] == list(card.FAMILIES)
     for name in ("all-MiniLM-L6-v2", "bge-reranker-base", "e5-base-sts-en-de", "my-bge-m3"):
-        assert families.family_of(name) is None
+        assert card.family_of(name) is None
 
 
 def test_fp16_on_a_cpu_is_fp32(bge_folder: Path) -> None:
@@ -431,7 +431,7 @@ def test_a_prompt_is_joined_as_flagembedding_joins_it() -> None:
     from FlagEmbedding.abc.inference import AbsEmbedder
 
     for form in ("{}{}", "Instruct: {}\nQuery: {}", "<instruct>{}\n<query>{}"):
-        before, after = families.prompt_parts(form, "find {this}")
+        before, after = card.prompt_parts(form, "find {this}")
         assert before + "text" + after == AbsEmbedder.get_detailed_instruct(form, "find {this}", "text")
 
 

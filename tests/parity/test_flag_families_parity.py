@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pipeline.core.records import Float32
-from pipeline.models.families import WEB_SEARCH
+from pipeline.models.card import WEB_SEARCH
 
 Encode = Callable[..., Float32]
 Lowest = Callable[[Any, Any], float]

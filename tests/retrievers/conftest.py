@@ -15,7 +15,7 @@ from pipeline.api import run_benchmark
 from pipeline.config import RERANKERS, RerankSettings
 from pipeline.config.files import load_config
 from pipeline.core.records import Float32
-from pipeline.encoders.opener import Opener
+from pipeline.encoders.base import Opener
 from pipeline.registry import register_reranker
 from pipeline.run.benchmark import Benchmark
 from pipeline.storage.store import Store

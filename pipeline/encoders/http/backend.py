@@ -20,9 +20,9 @@ from pipeline.config.stages import ServerSettings
 from pipeline.core.errors import InputError
 from pipeline.core.progress import Bar, silent
 from pipeline.core.records import Float32
+from pipeline.encoders.base import RowSource
+from pipeline.encoders.batching import Usage
 from pipeline.encoders.http.requests import Asking, Line, key_of, vectors_of
-from pipeline.encoders.source import RowSource
-from pipeline.encoders.usage import Usage
 from pipeline.models.model import Role
 from pipeline.storage.artifacts import Draft, Recipe
 from pipeline.storage.store import Store

@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 
 from pipeline.config.stages import OPENAI, ServerSettings
 from pipeline.core.errors import InputError
+from pipeline.encoders.batching import ServerUse
 from pipeline.encoders.http.requests import TooLargeError, key_of
-from pipeline.encoders.usage import ServerUse
 
 TRIES = 8  # times that a request is sent before the run gives up
 SHOWN = 300  # characters of a server's own message

@@ -18,7 +18,7 @@ from pipeline.core.errors import InputError, short_repr
 from pipeline.core.installation import require
 from pipeline.core.progress import Bar
 from pipeline.core.records import Float32
-from pipeline.encoders.usage import ServerUse, Usage
+from pipeline.encoders.batching import ServerUse, Usage
 
 BYTES_PER_TOKEN = 3.0  # until a server has said how many tokens it counted; English has about four
 Refuse = Callable[[str], Exception]

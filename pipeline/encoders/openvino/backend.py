@@ -7,7 +7,7 @@ import logging
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,16 +15,19 @@ from pipeline.config.model import OpenVINOSettings
 from pipeline.core import machine
 from pipeline.core.errors import InputError
 from pipeline.core.installation import has_bfloat16, import_openvino, require
-from pipeline.core.records import Float32, Int32, Int64
-from pipeline.encoders import calibration, conversion
+from pipeline.core.records import Float32, Int32, Int64, Texts
+from pipeline.data.collection_files import open_texts
+from pipeline.encoders import conversion
 from pipeline.encoders.agreement import Reference
-from pipeline.encoders.batching import Backend, TokenBatch, batches
-from pipeline.encoders.opener import Opener
+from pipeline.encoders.base import Opener
+from pipeline.encoders.batching import Backend, TokenBatch, Usage, batches, tokenize
 from pipeline.encoders.openvino import quantization
-from pipeline.encoders.usage import Usage
 from pipeline.models.model import Model, Settled
 from pipeline.storage.artifacts import Artifact, Draft, Recipe
 from pipeline.storage.store import Store
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 log = logging.getLogger(__name__)
 
@@ -162,7 +165,7 @@ def _quantize(model: Model, converted: Artifact, draft: Draft) -> dict[str, Any]
     from tokenizers import Tokenizer
 
     log.info("calibrating %s in int8, once", model.name)
-    tokens = calibration.calibration_tokens(model, Tokenizer.from_file(str(converted.path(TOKENIZER))))
+    tokens = calibration_tokens(model, Tokenizer.from_file(str(converted.path(TOKENIZER))))
     most = model.max_lengths["passages"]
     arrays: dict[str, Any] = {}
     for number, batch in enumerate(batches(OpenVINOBatches(model), [list(enumerate(tokens))], most, Usage())):
@@ -204,7 +207,7 @@ def _int8_recipe(model: Model) -> Recipe:
     plain = {
         "schema": INT8_SCHEMA,
         "converted": _recipe(model).key,
-        **calibration.calibration_recipe(model),
+        **calibration_recipe(model),
         "nncf": nncf,
     }
     return Recipe("openvino", plain)
@@ -223,3 +226,34 @@ def _convert(model: Model, draft: Draft) -> dict[str, Any]:
         )
         conversion.keep_files(aside, draft, FILES)
     return {"name": model.name}
+
+
+SAMPLE = 256  # passages that the model is observed on
+SEED = 0  # for drawing them
+
+
+def calibration_recipe(model: Model) -> dict[str, Any]:
+    """What decides which passages these are, and how they are tokenized, as parts of a recipe."""
+    return {
+        "corpus": model.corpus.identity if model.corpus else None,
+        "prompt": list(model.prompts["passages"]),
+        "max_length": model.max_lengths["passages"],
+        "sample": [SAMPLE, SEED],
+    }
+
+
+def calibration_texts(passages: Texts) -> list[str]:
+    """The passages a model is calibrated on: drawn with a fixed seed, in the corpus's order."""
+    count = min(SAMPLE, len(passages))
+    rows: Int64 = np.sort(np.random.default_rng(SEED).choice(len(passages), count, replace=False))
+    texts: list[str] = passages.texts.take(rows).to_pylist()
+    return texts
+
+
+def calibration_tokens(model: Model, tokenizer: Tokenizer) -> list[Int32]:
+    """Token ids of these passages, with the prompt and the length that they are encoded with."""
+    if model.corpus is None:
+        raise ValueError("an int8 model needs a corpus to calibrate on")
+    before, after = model.prompts["passages"]
+    texts = calibration_texts(open_texts(model.corpus.path))
+    return tokenize(tokenizer, [before + text + after for text in texts], model.max_lengths["passages"])

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pipeline.config.rerank import FlagRerankSettings, RerankSettings, ScorerSettings
 from pipeline.core.progress import Bar
 from pipeline.core.records import Float32
+from pipeline.encoders.batching import Usage
 from pipeline.encoders.pairs.scorer import Reranker, check_labels
 from pipeline.encoders.pairs.served import ServedReranker
-from pipeline.encoders.usage import Usage
 from pipeline.models.card import CONFIG_TYPES, max_positions
 from pipeline.models.files import SIZE, find_model
 from pipeline.models.model import Ready
@@ -24,7 +24,7 @@ from pipeline.models.resolution import FindModel, choose_device, refuse_adapter
 from pipeline.storage.store import Store
 
 if TYPE_CHECKING:
-    from pipeline.encoders.opener import Opener
+    from pipeline.encoders.base import Opener
 
 
 class Scorer(Protocol):

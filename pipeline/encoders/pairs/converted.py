@@ -27,9 +27,9 @@ from pipeline.core.errors import InputError
 from pipeline.core.installation import import_openvino, require
 from pipeline.core.records import Float32, Int64
 from pipeline.encoders import conversion
+from pipeline.encoders.base import Opener
 from pipeline.encoders.batching import TokenBatch
 from pipeline.encoders.conversion import keep_files
-from pipeline.encoders.opener import Opener
 from pipeline.encoders.openvino.backend import (
     DESCRIPTION,
     FILES,

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.config.rerank import SentenceTransformersRerankSettings
+from pipeline.encoders.base import Opener
 from pipeline.encoders.batching import TokenBatch
-from pipeline.encoders.opener import Opener
 from pipeline.encoders.pairs.scorer import (
     PairScorer,
     PairTokenizer,

@@ -14,7 +14,7 @@ from typing import Any
 
 from pipeline.config.rerank import FlagAutoRerankSettings
 from pipeline.core.errors import InputError
-from pipeline.encoders.opener import Opener
+from pipeline.encoders.base import Opener
 from pipeline.encoders.pairs.cross_encoders import Classifier
 from pipeline.encoders.pairs.scorer import PairScorer, Reranker, encoder_tokenizer
 from pipeline.encoders.torch.loading import explain_loading_errors, refuse_missing_weights

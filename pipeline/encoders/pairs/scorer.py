@@ -13,8 +13,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.progress import Bar
 from pipeline.core.records import Float32, Int32, Int64
 from pipeline.encoders import batching
-from pipeline.encoders.batching import BatchShape, TokenBatch
-from pipeline.encoders.usage import Usage
+from pipeline.encoders.batching import BatchShape, TokenBatch, Usage
 from pipeline.models.files import Files, damaged
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ import numpy as np
 from pipeline.config.rerank import HttpRerankSettings
 from pipeline.core.progress import Bar, silent
 from pipeline.core.records import Float32
+from pipeline.encoders.batching import Usage
 from pipeline.encoders.http.backend import PROBES, confirm_answers
 from pipeline.encoders.http.requests import Asking, Line, key_of, scores_of
-from pipeline.encoders.usage import Usage
 from pipeline.storage.store import Store
 
 SCHEMA = 1  # of what is asked for a pair

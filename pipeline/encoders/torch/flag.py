@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.config.model import FlagSettings
+from pipeline.encoders.base import Opener
 from pipeline.encoders.batching import Backend
-from pipeline.encoders.opener import Opener
 from pipeline.encoders.torch.backend import TorchBackend
 from pipeline.encoders.torch.loading import (
     explain_loading_errors,

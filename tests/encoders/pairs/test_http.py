@@ -15,7 +15,7 @@ from pipeline.config.files import load_config
 from pipeline.core.errors import InputError
 from pipeline.core.progress import silent
 from pipeline.encoders import pairs
-from pipeline.encoders.usage import Usage
+from pipeline.encoders.batching import Usage
 
 MODEL = "all-minilm-l6-v2"
 Score = Callable[..., Any]

@@ -18,7 +18,7 @@ from pipeline.metrics.names import parse_measures
 from pipeline.metrics.scoring import compute_measures
 from pipeline.retrievers import reranked
 from pipeline.retrievers.ranking import Judge
-from pipeline.search.reranking import order_ideally, rerank, scores_in_first_order
+from pipeline.retrievers.reranked import order_ideally, rerank, scores_in_first_order
 
 IDS = pa.chunked_array([["a", "b", "c", "d", "e"]])
 ID_RANK = descending_id_rank(IDS)
@@ -42,9 +42,7 @@ def judge() -> Judge:
 
     missing = pa.chunked_array([], pa.string())
     collection = Collection(Texts(IDS, IDS), queries, missing, QRELS, {})
-    return Judge(
-        collection, measures, np.arange(2), lambda ranking, depth: QRELS, lambda ranking: ranking, score
-    )
+    return Judge(collection, measures, np.arange(2), lambda ranking: ranking, score)
 
 
 def test_the_best_are_ordered_anew_and_the_others_keep_their_order_beneath() -> None:
