@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pipeline.config import MEASURES, Config, DataSettings, of_each_collection
 from pipeline.config.files import as_config
+from pipeline.core.display import Progress, silent
 from pipeline.core.errors import InputError
-from pipeline.core.progress import Progress, silent
 from pipeline.core.records import Facts
 from pipeline.results.folder import Result
 from pipeline.run.benchmark import Benchmark, Session

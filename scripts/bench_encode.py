@@ -46,7 +46,7 @@ from harness import in_turn, show
 from pipeline import data
 from pipeline.config import BACKENDS, SOURCES, EncoderSettings
 from pipeline.core import machine
-from pipeline.core.progress import silent
+from pipeline.core.display import silent
 from pipeline.data.collection_files import CORPUS
 from pipeline.encoders import (
     CalibrationCorpus,

@@ -31,7 +31,7 @@ import torch
 from harness import in_turn, show
 
 from pipeline.core import machine
-from pipeline.core.progress import silent
+from pipeline.core.display import silent
 from pipeline.core.records import Array, Embeddings, Float32, Int64, TokenEmbeddings
 from pipeline.search import maxsim
 

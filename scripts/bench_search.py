@@ -40,9 +40,9 @@ import pyarrow as pa
 from harness import in_turn, show
 
 from pipeline.core import machine
+from pipeline.core.display import silent
 from pipeline.core.installation import is_installed
 from pipeline.core.machine import Meter
-from pipeline.core.progress import silent
 from pipeline.core.records import Embeddings, Float32, Ragged
 from pipeline.storage import vector_shards
 from pipeline.storage.artifacts import Artifact, Recipe

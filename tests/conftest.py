@@ -276,7 +276,7 @@ def pairs(plain_pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
 def scores(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
     """Scores pairs as a config with these settings would; `change` may change the loaded backend."""
     from pipeline.config import RERANKERS
-    from pipeline.core.progress import silent
+    from pipeline.core.display import silent
     from pipeline.encoders import pairs as rerankers
     from pipeline.encoders.batching import Usage
     from pipeline.storage.store import Store

@@ -23,7 +23,7 @@ from pipeline.config import (
     RerankSettings,
     setting,
 )
-from pipeline.core.progress import Bar
+from pipeline.core.display import Bar
 from pipeline.core.records import Float32, Int64, Ranking
 from pipeline.data import sources
 from pipeline.encoders import Usage, backends, pairs

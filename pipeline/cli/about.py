@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,7 +20,7 @@ from pipeline.core.table import Column, Table
 
 if TYPE_CHECKING:
     from pipeline.config.suites import Suite
-    from pipeline.core.records import JsonObject
+    from pipeline.core.records import Facts, JsonObject
 
 
 def doctor(as_json: Json = False) -> None:
@@ -34,7 +34,7 @@ def doctor(as_json: Json = False) -> None:
     show(_machine(found), _packages(found), Table("backends", columns, rows))
 
 
-def examine() -> dict[str, Any]:
+def examine() -> Facts:
     """All that `doctor` finds, as plain JSON."""
     from pipeline.core import installation
 
@@ -63,7 +63,7 @@ BACKENDS = {
 """For each backend the package that it needs, and what is said where that is installed."""
 
 
-def _backends(commands: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+def _backends(commands: Mapping[str, str]) -> Iterator[Facts]:
     """A row for each backend; `commands` has the install command of each missing package."""
     for backend, (package, state) in BACKENDS.items():
         if command := commands.get(package):
@@ -80,7 +80,7 @@ SHOWN = (
 """Packages that are shown even if they are installed."""
 
 
-def _machine(found: Mapping[str, Any]) -> Table:
+def _machine(found: Facts) -> Table:
     """What the machine is and what it reaches, a fact a row."""
     hardware, hub = found["hardware"], found["hub"]
     rows = [
@@ -97,7 +97,7 @@ def _machine(found: Mapping[str, Any]) -> Table:
     return Table("this machine", [Column("what"), Column("is", wrap="words")], rows, notes)
 
 
-def _packages(found: Mapping[str, Any]) -> Table:
+def _packages(found: Facts) -> Table:
     """The packages that decide speeds and results, extras, and what is missing with its command."""
     shown = [
         each

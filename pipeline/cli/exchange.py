@@ -5,14 +5,16 @@ from __future__ import annotations
 import sys
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pipeline.cli.terminal import FAILED, Json, Sets, check_file, print_json, progress, show
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
-from pipeline.core.json_record import SUITE_FILE
+
+if TYPE_CHECKING:
+    from pipeline.core.records import Facts
 
 
 def export(
@@ -123,6 +125,7 @@ def reproduce(
             fix="leave the others out",
         )
     from pipeline import api
+    from pipeline.core.json_record import SUITE_FILE
 
     found = api.reproduce(folder, against=against, overrides=settings or (), output=output, progress=progress)
     name, unchanged = folder.resolve().name, all(each.unchanged for each in found)
@@ -192,7 +195,7 @@ def _numbers(weights: str) -> list[float]:
         ) from None
 
 
-def _print_facts(runs: int, facts: dict[str, Any]) -> None:
+def _print_facts(runs: int, facts: Facts) -> None:
     from pipeline.retrievers.sections import FusionFacts
 
     queries = counted(facts["queries"], "query", "queries")

@@ -24,8 +24,8 @@ from pipeline.cli.terminal import (
     report_failure,
     show,
 )
+from pipeline.core.display import Progress, silent
 from pipeline.core.errors import InputError
-from pipeline.core.progress import Progress, silent
 from pipeline.core.table import Table, transposed
 from pipeline.report.listings import forecast_table, plan_table
 

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from pipeline.config import Config
-    from pipeline.core.progress import Bar
+    from pipeline.core.display import Bar
+    from pipeline.core.records import Facts
     from pipeline.core.table import Table
 
 BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
@@ -160,7 +161,7 @@ class _Lines:
         self._said = self._started
 
     def update(self, n: int = 1) -> None:
-        """See `pipeline.core.progress.Bar`."""
+        """See `pipeline.core.display.Bar`."""
         from tqdm import tqdm
 
         self._done += n
@@ -191,12 +192,12 @@ def show(*parts: Table | Text) -> None:
         console.print(*pieces, sep="\n")
 
 
-def print_each(documents: list[dict[str, Any]]) -> None:
+def print_each(documents: list[Facts]) -> None:
     """Print one JSON document: the only one given, or a list of several."""
     print_json(documents[0] if len(documents) == 1 else documents)
 
 
-def print_json(value: Any) -> None:
+def print_json(value: object) -> None:
     """Print one JSON document; characters that the encoding of stdout may lack are escaped."""
     escaped = "utf" not in sys.stdout.encoding.lower()
     print(json.dumps(value, indent=2, ensure_ascii=escaped))

@@ -1,9 +1,14 @@
-"""Figures as text: how measures, intervals, p-values, rates and sizes are written, wherever they are shown.
+"""Figures as text, and progress bars: a stage updates the bar that its caller gives it, and never prints.
 
-A figure that was not measured is written as an empty text.
+A measure, an interval or a size is written in one way wherever it is shown, and a figure that was not measured
+as an empty text.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Protocol
 
 
 def rounded(value: float | None) -> str:
@@ -74,3 +79,30 @@ def counted(count: int, one: str, many: str = "") -> str:
 def cut(text: str, length: int) -> str:
     """A text shortened to `length` characters, with an ellipsis where something is left out."""
     return text if len(text) <= length else text[: length - 1].rstrip() + "…"
+
+
+class Bar(Protocol):
+    """A progress bar, such as `tqdm.tqdm`."""
+
+    def update(self, n: int = 1) -> bool | None:
+        """Count `n` more items as done."""
+        ...
+
+
+class _Silent:
+    def update(self, n: int = 1) -> None:
+        return None
+
+
+Progress = Callable[[str, int | None, str], AbstractContextManager[Bar]]
+"""(label, number of items, or None if it is not known, unit) -> a bar, open in a `with` block."""
+
+
+def silent(label: str, total: int | None, unit: str) -> AbstractContextManager[Bar]:
+    """A bar that shows nothing."""
+    return nullcontext(_Silent())
+
+
+def numbered(progress: Progress, number: int, total: int) -> Progress:
+    """The same progress with labels that number one of several benchmarks: `[2/5] search`."""
+    return lambda label, items, unit: progress(f"[{number}/{total}] {label}", items, unit)

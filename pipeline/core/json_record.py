@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, Protocol, Self, TypeVar
+from typing import Annotated, ClassVar, Literal, Protocol, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -64,7 +64,7 @@ class Hardware(Record):
     memory_gb: float | None = None
     system: str = ""
 
-    def found(self) -> dict[str, Any]:
+    def found(self) -> dict[str, object]:
         """What is known, by name: nothing about GPUs where there is none."""
         return {name: value for name, value in self.model_dump().items() if value}
 
@@ -174,7 +174,7 @@ class Section(Record):
         return []
 
     @classmethod
-    def read(cls, given: Any) -> Self:
+    def read(cls, given: object) -> Self:
         """The section of its JSON value, or the section itself."""
         return given if isinstance(given, cls) else cls.model_validate_json(json.dumps(given), strict=True)
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from pipeline.core.display import Progress, silent
 from pipeline.core.errors import InputError
-from pipeline.core.progress import Progress, silent
 from pipeline.core.records import Array, Collection, Int64, JsonObject, Qrels, Texts, from_numpy
 from pipeline.formats.texts import BATCH_ROWS, Block, parse_lines, read_blocks
 from pipeline.storage import whole_files

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pipeline.config import DataSettings
+from pipeline.core.display import Progress, silent
 from pipeline.core.errors import InputError
-from pipeline.core.progress import Progress, silent
 from pipeline.core.records import BoolArray, JsonObject, Qrels
 from pipeline.data.collection_files import (
     CORPUS,

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pipeline.core.display import Progress
 from pipeline.core.errors import InputError
-from pipeline.core.progress import Progress
 from pipeline.core.records import BoolArray, Int64
 from pipeline.data.collection_files import TextsWriter, blank
 from pipeline.data.sources import Source

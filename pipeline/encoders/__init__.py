@@ -15,7 +15,7 @@ from typing import Any
 from typing_extensions import override
 
 from pipeline.config import EncoderSettings, ModelSettings, RowSettings
-from pipeline.core.progress import Bar
+from pipeline.core.display import Bar
 from pipeline.core.records import VectorForm
 from pipeline.encoders import backends, batching
 from pipeline.encoders.agreement import Watch

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from pipeline.config import RowSettings
-from pipeline.core.progress import Bar
+from pipeline.core.display import Bar
 from pipeline.core.records import Collection, VectorForm
 from pipeline.encoders.batching import Usage
 from pipeline.models.model import Model, Ready, Role

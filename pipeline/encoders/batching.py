@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from pipeline.core.progress import Bar
+from pipeline.core.display import Bar
 from pipeline.core.records import Int32, Int64, Ragged
 from pipeline.models.files import damaged
 from pipeline.models.model import Role

@@ -9,7 +9,7 @@ import signal
 import socket
 import threading
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -17,12 +17,15 @@ from pipeline.core import machine
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 
+Handle: TypeAlias = Any
+"""Ray itself, an actor or a reference in its object store: it has no types for them."""
+
 log = logging.getLogger(__name__)
 
 _REACH = 5.0  # seconds that a cluster's head may take to answer
 
 
-def connect(address: str | None) -> tuple[Any, bool]:
+def connect(address: str | None) -> tuple[Handle, bool]:
     """Ray, and whether this call connected to a cluster: the program may have done so already."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     import ray
@@ -50,7 +53,7 @@ def connect(address: str | None) -> tuple[Any, bool]:
     return ray, True
 
 
-def _print_nothing(ray: Any) -> None:
+def _print_nothing(ray: Handle) -> None:
     """End the thread in which Ray prints to stdout what its processes report, as `ray.shutdown` ends it."""
     worker = ray._private.worker.global_worker
     with contextlib.suppress(AttributeError):  # where a version of Ray has no such thread
@@ -106,7 +109,7 @@ def compare(node: str, versions: dict[str, str]) -> None:
             )
 
 
-def check_node(ray: Any) -> None:
+def check_node(ray: Handle) -> None:
     """Raise a ChildProcessError if this machine's Ray node, its raylet, has died.
 
     Ray itself does not report it: calls that wait for a worker then wait for ever, and those that use the
@@ -128,7 +131,7 @@ def check_node(ray: Any) -> None:
             return
 
 
-def send_no_more_than_needed(ray: Any) -> None:
+def send_no_more_than_needed(ray: Handle) -> None:
     """Send memory-mapped arrays as plain ones, and a slice of an Arrow column without the rest of it.
 
     Ray would copy the first once more, and send the whole column for the second.

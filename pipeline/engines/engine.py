@@ -6,11 +6,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
-from pipeline.core.progress import Bar
+from pipeline.core.display import Bar
 
-Job = Callable[[Any, Any, Bar], Any]
+Content: TypeAlias = Any
+"""A job's inputs or outputs, or the model that it uses: of whatever type the job has."""
+Job = Callable[[Content, Content, Bar], Content]
 """Computes the outputs of one part from its inputs, in which arrays may be read-only.
 
 A job is also given the worker's model, an `Encoder` or a `Scorer`, None before `Engine.load`, and a bar to
@@ -30,7 +32,7 @@ class Part:
 
     start: int
     stop: int
-    read: Callable[[], Any]
+    read: Callable[[], Content]
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class Done:
     """A finished part, what the job returned, and the name of the machine that ran it."""
 
     part: Part
-    outputs: Any
+    outputs: Content
     node: str
 
 
@@ -85,9 +87,9 @@ class LocalEngine:
     kind = "local"
     workers = 1
 
-    def __init__(self, open_model: Callable[[], Any] | None = None) -> None:
+    def __init__(self, open_model: Callable[[], Content] | None = None) -> None:
         self._open_model = open_model
-        self._model: Any = None
+        self._model: Content = None
 
     def load(self, parts: int) -> None:
         """Load the model, once for passages and queries."""
@@ -117,9 +119,9 @@ class ServerEngine:
     kind = "local"
     workers = 2
 
-    def __init__(self, connect: Callable[[], Any]) -> None:
+    def __init__(self, connect: Callable[[], Content]) -> None:
         self._connect = connect
-        self._model: Any = None
+        self._model: Content = None
 
     def load(self, parts: int) -> None:
         """Open the connection, once for passages and queries."""
@@ -131,7 +133,7 @@ class ServerEngine:
 
     def each(self, job: Job, parts: Iterable[Part], bar: Bar) -> Iterator[Done]:
         """Run a job on each part, in order."""
-        under_way = deque[tuple[Part, Future[Any]]]()
+        under_way = deque[tuple[Part, Future[Content]]]()
         with ThreadPoolExecutor(self.workers) as threads:
             try:
                 for part in parts:
@@ -151,5 +153,5 @@ class ServerEngine:
         self._model = None
 
 
-def _done(part: Part, outputs: Future[Any]) -> Done:
+def _done(part: Part, outputs: Future[Content]) -> Done:
     return Done(part, outputs.result(), "local")

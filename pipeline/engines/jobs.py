@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pipeline.config import IndexConfig, SearchConfig
-from pipeline.core.progress import Bar
-from pipeline.core.records import Embeddings, Float32, Ranking, UInt8
+from pipeline.core.display import Bar
+from pipeline.core.records import Embeddings, Facts, Float32, Ranking, UInt8
 from pipeline.encoders import Encoder, Role, Usage
 from pipeline.encoders.pairs import Scorer
 
@@ -111,12 +111,12 @@ def measure_index(
     stored: UInt8,
     encoder: Encoder | None,
     bar: Bar,
-) -> dict[str, Any]:
+) -> Facts:
     """What searching one shard of an index costs: see `searchers.ApproximateSearcher.measure`."""
     from pipeline.search import searchers
 
     searcher: Any = searchers.open_searcher(index, search, stored)
-    figures: dict[str, Any] = searcher.measure(queries)
+    figures: Facts = searcher.measure(queries)
     bar.update()
     return figures
 
@@ -138,7 +138,7 @@ def merge(best: Ranking | None, found: Ranking, first_row: int, top_k: int, ids:
     return moved if best is None else exact.merge_rankings([best, moved], top_k, ids)
 
 
-def total_cost(shards: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def total_cost(shards: Sequence[Facts]) -> Facts:
     """The cost of shards that are searched one after the other: the sums of their memory and times.
 
     The merge of their hits is not counted, and a figure that one shard lacks is left out.

@@ -14,12 +14,13 @@ import itertools
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pipeline.config import EngineConfig
+from pipeline.core.display import Bar
 from pipeline.core.errors import InputError
-from pipeline.core.progress import Bar
 from pipeline.engines import cluster
+from pipeline.engines.cluster import Handle
 from pipeline.engines.engine import Done, Job, Part
 from pipeline.engines.worker import ShippedFiles, Worker, WorkerModel
 from pipeline.models.model import Ready
@@ -36,7 +37,7 @@ class _Task(NamedTuple):
     """A part, and the reference of its inputs in the object store."""
 
     part: Part
-    inputs: Any
+    inputs: Handle
 
 
 class RayEngine:
@@ -60,10 +61,10 @@ class RayEngine:
         self._ray, self._connected = cluster.connect(config.address)
         self._get_ready, self._store = ready, store
         self._model: WorkerModel | None = None
-        self._contents: dict[str, list[Any]] | None = None
-        self._idle: list[Any] = []
+        self._contents: dict[str, list[Handle]] | None = None
+        self._idle: list[Handle] = []
         # the worker of each call that has not ended, and its task; None while the worker starts
-        self._calls: dict[Any, tuple[Any, _Task | None]] = {}
+        self._calls: dict[Handle, tuple[Handle, _Task | None]] = {}
         self._ready = collections.deque[_Task]()
         self._losses = collections.Counter[Part | None]()
         gpus = int(device != "cpu")
@@ -131,7 +132,7 @@ class RayEngine:
         while len(self._idle) + len(self._calls) < wanted:
             self._start(actor.remote(max(self._wants["num_cpus"], 1)))
 
-    def _start(self, worker: Any, contents: dict[str, list[Any]] | None = None) -> None:
+    def _start(self, worker: Handle, contents: dict[str, list[Handle]] | None = None) -> None:
         self._calls[worker.join.remote(self._model, contents)] = worker, None
 
     def _next(self) -> tuple[Done, int] | None:
@@ -157,7 +158,7 @@ class RayEngine:
         outputs, progress, node = answer
         return Done(task.part, outputs, node), progress
 
-    def _welcome(self, worker: Any, node: str, versions: dict[str, str], has_model: bool | None) -> None:
+    def _welcome(self, worker: Handle, node: str, versions: dict[str, str], has_model: bool | None) -> None:
         """Count a worker that has started as idle, or send it the model first."""
         cluster.compare(node, versions)
         if has_model is None and self._model:  # it was started before there was a model to load
@@ -169,14 +170,14 @@ class RayEngine:
             if all(task for _, task in self._calls.values()):
                 self._contents = None
 
-    def _put(self, files: ShippedFiles) -> dict[str, list[Any]]:
+    def _put(self, files: ShippedFiles) -> dict[str, list[Handle]]:
         """Put the model's files into the object store, by name; they stay there while workers start."""
         if self._contents is None:
             put = self._ray.put
             self._contents = {name: [put(chunk) for chunk in files.chunks(name)] for name in files.entries}
         return self._contents
 
-    def _wait(self) -> Any:
+    def _wait(self) -> Handle:
         """The next call to end, whichever it is."""
         since = time.monotonic()
         while True:
@@ -199,7 +200,7 @@ class RayEngine:
         log.warning("a worker died %s; another one does its work", where)
 
 
-def _cause(error: Any) -> BaseException:
+def _cause(error: Handle) -> BaseException:
     """The error that a worker raised; pickling keeps no keywords, so an InputError is made again."""
     cause: BaseException = error.cause
     if isinstance(cause, InputError):

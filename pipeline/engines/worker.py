@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from pipeline.core import machine
 from pipeline.core.records import Facts, UInt8
 from pipeline.engines import cluster
-from pipeline.engines.engine import Job
+from pipeline.engines.cluster import Handle
+from pipeline.engines.engine import Content, Job
 from pipeline.models.model import Ready
 from pipeline.storage.artifacts import Draft, Recipe
 from pipeline.storage.store import Store
@@ -38,7 +38,7 @@ class ShippedFiles:
     """
 
     folder: Path
-    entries: Mapping[str, dict[str, Any]]
+    entries: Mapping[str, Facts]
     node: str
 
     @cached_property
@@ -105,8 +105,8 @@ class WorkerModel:
         prepared: Whether the files are what the backend prepared.
     """
 
-    model: Any
-    open: Callable[[Any, Path | None], Any]
+    model: Content
+    open: Callable[[Content, Path | None], Content]
     files: ShippedFiles | None
     prepared: bool
 
@@ -125,7 +125,7 @@ class WorkerModel:
             files = ShippedFiles(folder, entries, cluster.node_id())
         return cls(model, ready.open, files, artifact is not None)
 
-    def load(self, store: Store, contents: Mapping[str, Iterable[UInt8]] | None) -> Any:
+    def load(self, store: Store, contents: Mapping[str, Iterable[UInt8]] | None) -> Content:
         """The loaded model; None if its files are not on this machine and `contents` are not given."""
         model, folder = self.model, None
         if self.files:
@@ -148,11 +148,11 @@ class Worker:
     def __init__(self, threads: int) -> None:
         # the libraries read these when they are imported
         os.environ["OMP_NUM_THREADS"] = os.environ["RAYON_NUM_THREADS"] = str(threads)
-        self._model: Any = None
+        self._model: Content = None
         self._store = node_store()
 
     def join(
-        self, model: WorkerModel | None, contents: dict[str, list[Any]] | None
+        self, model: WorkerModel | None, contents: dict[str, list[Handle]] | None
     ) -> tuple[str, dict[str, str], bool | None]:
         """Load a model, if one is given; `contents` are references of its files, if they are sent.
 
@@ -172,7 +172,7 @@ class Worker:
         loaded = self._model is not None if model else None
         return cluster.node(), machine.versions(), loaded
 
-    def run(self, job: Job, inputs: Any) -> tuple[Any, int, str]:
+    def run(self, job: Job, inputs: Content) -> tuple[Content, int, str]:
         """The outputs of a part, the items that the job counted on its bar, and the node's name."""
         tally = _Tally()
         outputs = job(inputs, self._model, tally)
@@ -185,5 +185,5 @@ class _Tally:
     done = 0
 
     def update(self, n: int = 1) -> None:
-        """See `pipeline.core.progress.Bar`."""
+        """See `pipeline.core.display.Bar`."""
         self.done += n

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pipeline.config import IndexConfig, SearchConfig
+from pipeline.core.display import Bar
 from pipeline.core.machine import Meter
-from pipeline.core.progress import Bar
 from pipeline.core.records import Array, Embeddings, Float32, Int64, Ranking, UInt8
 from pipeline.engines import Done, Engine, Job, Part, jobs
 from pipeline.retrievers.ranking import save_ranking

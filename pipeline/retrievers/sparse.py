@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from pipeline.config import RowSettings, keyed_settings
+from pipeline.core.display import Bar
 from pipeline.core.errors import InputError
-from pipeline.core.progress import Bar
 from pipeline.core.records import Int64, Ragged, Ranking
 from pipeline.models.model import Role
 from pipeline.retrievers.encoding import EncodingRetriever

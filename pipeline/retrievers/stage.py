@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from pipeline.core.display import Progress
 from pipeline.core.machine import Meter
-from pipeline.core.progress import Progress
 from pipeline.core.records import Facts as Facts
 from pipeline.engines import Engine
 from pipeline.storage.artifacts import Artifact, Draft, Recipe

@@ -18,16 +18,16 @@ from typing import Any, Self
 
 from pipeline.config import Config
 from pipeline.core import machine
+from pipeline.core.display import Progress, silent
 from pipeline.core.errors import InputError
 from pipeline.core.json_record import StageRow
-from pipeline.core.progress import Progress, silent
-from pipeline.core.records import Collection
+from pipeline.core.records import Collection, Facts
 from pipeline.data.collection_files import CORPUS
 from pipeline.engines import Engine
 from pipeline.registry import make_retriever
 from pipeline.retrievers.ranking import COLLECTION
 from pipeline.retrievers.retriever import Identities, Retriever
-from pipeline.retrievers.stage import Context, Facts, OpensEngine, Plan, Stage
+from pipeline.retrievers.stage import Context, OpensEngine, Plan, Stage
 from pipeline.run import plan
 from pipeline.storage import hashing
 from pipeline.storage.artifacts import Artifact, Recipe
@@ -144,7 +144,7 @@ class Benchmark:
     progress: Progress = silent
     seconds: float = field(default=0.0, init=False)
     _confirmed: bool = field(default=False, init=False)
-    _opened: dict[str, Any] = field(default_factory=dict, init=False)
+    _opened: Facts = field(default_factory=dict, init=False)
     _recipes: dict[str, Recipe] = field(default_factory=dict, init=False)
     _outcomes: dict[str, StageOutcome] = field(default_factory=dict, init=False)
 
@@ -168,7 +168,7 @@ class Benchmark:
         return plan.whole_plan(self.config, made.identity, made.plan(), made.ranking, made.assessments())
 
     @property
-    def models_used(self) -> list[dict[str, Any]]:
+    def models_used(self) -> list[Facts]:
         """What runs each model, and whether that was left to `auto`."""
         return [
             {
@@ -196,7 +196,7 @@ class Benchmark:
         """The recipe of each reported stage, in order."""
         return {name: self.recipe(name) for name in self.reported}
 
-    def plan(self) -> list[dict[str, Any]]:
+    def plan(self) -> list[Facts]:
         """Each reported stage's name, key and whether its artifact exists, in order."""
         return [
             {"stage": name, "key": recipe.key, "exists": self.store.find(recipe) is not None}

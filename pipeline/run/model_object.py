@@ -13,7 +13,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from pydantic import ValidationError
@@ -21,8 +21,8 @@ from pydantic import ValidationError
 from pipeline.config import BACKENDS, Config, RowSettings
 from pipeline.config.mistakes import explain
 from pipeline.config.stages import IndexConfig
+from pipeline.core.display import Bar, Progress
 from pipeline.core.errors import InputError, short_repr
-from pipeline.core.progress import Bar, Progress
 from pipeline.core.records import Float32, Texts
 from pipeline.results.folder import Result
 from pipeline.retrievers.ranking import COLLECTION
@@ -31,6 +31,8 @@ from pipeline.run.running import check_folder, finish, result_folder
 from pipeline.storage.store import Store
 from pipeline.storage.vector_forms import unit_vectors
 
+Foreign: TypeAlias = Any
+"""The object, a module of it, or what its methods return: of any library."""
 AT_ONCE = 8192  # texts that the object is given at once: it makes batches of them itself
 METHODS = (("encode_queries", "encode_corpus"), ("encode_query", "encode_document"), ("encode", "encode"))
 """Methods for queries and for passages, of FlagEmbedding, of sentence-transformers and of others, in the
@@ -42,7 +44,7 @@ INSTEAD = ("query_instruction", "passage_instruction")
 
 
 def run_model(
-    config: Config, model: Any, name: str | None, output: str | Path | None, progress: Progress
+    config: Config, model: Foreign, name: str | None, output: str | Path | None, progress: Progress
 ) -> Result:
     """Encode a collection by an object, search, evaluate, and write the result folder.
 
@@ -77,7 +79,7 @@ def run_model(
             return finish(Benchmark(_changed(config, model=given), store, session, progress), folder)
 
 
-def _methods(model: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
+def _methods(model: Foreign) -> tuple[Callable[..., Foreign], Callable[..., Foreign]]:
     """The methods of the object that encode queries and passages."""
     for names in METHODS:
         found = [getattr(model, name, None) for name in names]
@@ -108,7 +110,7 @@ def _check(config: Config) -> None:
     raise InputError(f"{found} in the config of a model object", allowed=allowed, fix="change the config")
 
 
-def _changed(config: Config, **changes: Any) -> Config:
+def _changed(config: Config, **changes: Foreign) -> Config:
     """The config with other settings, checked again."""
     settings = {name: getattr(config, name) for name in Config.model_fields}
     try:
@@ -118,10 +120,10 @@ def _changed(config: Config, **changes: Any) -> Config:
 
 
 @contextlib.contextmanager
-def _in_the_same_mode(model: Any) -> Iterator[None]:
+def _in_the_same_mode(model: Foreign) -> Iterator[None]:
     """Around the use of an object: afterwards each PyTorch module of it trains if it trained before."""
-    inner: Any = getattr(model, "model", None)  # FlagEmbedding's objects hold their module
-    owners: list[Any] = [each for each in (model, inner) if hasattr(each, "modules")]
+    inner: Foreign = getattr(model, "model", None)  # FlagEmbedding's objects hold their module
+    owners: list[Foreign] = [each for each in (model, inner) if hasattr(each, "modules")]
     modes = [(module, module.training) for owner in owners for module in owner.modules()]
     try:
         yield
@@ -130,9 +132,11 @@ def _in_the_same_mode(model: Any) -> Iterator[None]:
             module.training = training
 
 
-def _write_vectors(path: Path, texts: Texts, encode: Callable[..., Any], normalize: bool, bar: Bar) -> None:
+def _write_vectors(
+    path: Path, texts: Texts, encode: Callable[..., Foreign], normalize: bool, bar: Bar
+) -> None:
     """Write the vectors of texts, float32 [texts, dimension], as a `.npy` file."""
-    stored: Any = None
+    stored: Foreign = None
     for start in range(0, len(texts), AT_ONCE):
         chosen: list[str] = texts.texts.slice(start, AT_ONCE).to_pylist()
         vectors = _as_vectors(encode(chosen), len(chosen))
@@ -146,7 +150,7 @@ def _write_vectors(path: Path, texts: Texts, encode: Callable[..., Any], normali
     stored.flush()
 
 
-def _as_vectors(made: Any, count: int) -> Float32:
+def _as_vectors(made: Foreign, count: int) -> Float32:
     """What a method returned, as float32 [count, dimension]."""
     if isinstance(made, dict):  # of BGE-M3
         made = made.get("dense_vecs")

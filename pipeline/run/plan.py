@@ -5,17 +5,16 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from pipeline import data
 from pipeline.config import Config, keyed_settings
-from pipeline.core.records import Collection, Float64, Ranking
+from pipeline.core.records import Collection, Facts, Float64, Ranking
 from pipeline.data import Identity
 from pipeline.metrics.names import Measure, parse_measures
 from pipeline.retrievers.ranking import COLLECTION, Assessment, Judge, check_cutoff
-from pipeline.retrievers.stage import Context, Facts, Inputs, Plan, Stage
+from pipeline.retrievers.stage import Context, Inputs, Keys, Plan, Stage
 from pipeline.storage.artifacts import Artifact, Draft
 
 SCORES = "evaluate"  # the role of the scores, in every plan
@@ -70,7 +69,7 @@ def evaluate_stage(
     assessed = (role for assessment in assessments for role in assessment.rankings)
     rankings = tuple(dict.fromkeys((ranking, *assessed)))
 
-    def ingredients(keys: Any) -> dict[str, Any]:
+    def ingredients(keys: Keys) -> Facts:
         names = [str(measure) for measure in measures]
         made_of = {role: keys[role] for role in rankings}
         return {**made_of, "qrels": identity.qrels, "measures": names, **settings}
@@ -128,7 +127,7 @@ def _evaluate(
         path.write_bytes(table.getvalue().encode())
     context.meter.count(len(judged))
     names = [str(measure) for measure in measures]
-    facts: dict[str, Any] = {
+    facts: Facts = {
         "queries": len(judged),
         "passages": len(collection.passages),
         "missing": collection.facts["missing"],

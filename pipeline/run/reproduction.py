@@ -16,9 +16,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from pipeline.config.files import make_config, with_overrides
-from pipeline.core.display import counted, rounded
+from pipeline.core.display import Progress, counted, rounded
 from pipeline.core.errors import InputError
-from pipeline.core.progress import Progress
 from pipeline.core.records import Facts
 from pipeline.core.table import Cell, Column, Displayed, FilledColumn, Table, table_of
 from pipeline.results.folder import RUN, SavedResult, read_result

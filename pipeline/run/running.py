@@ -16,8 +16,8 @@ from pathlib import Path
 from pipeline.config import Config
 from pipeline.config.files import refuse_namesakes
 from pipeline.core import machine
+from pipeline.core.display import Progress, numbered
 from pipeline.core.errors import InputError
-from pipeline.core.progress import Progress, numbered
 from pipeline.core.records import Facts
 from pipeline.metrics.names import parse_measure
 from pipeline.results.folder import FILES, METRICS, PER_QUERY, RUN, Result, read_record

@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.core.display import Bar
 from pipeline.core.errors import InputError
 from pipeline.core.order import sort_hits
-from pipeline.core.progress import Bar
 from pipeline.core.records import Float32, Int32, Int64, Ranking, Texts
 from pipeline.search.documents import Documents, empty_ranking
 from pipeline.storage.artifacts import Artifact, Draft

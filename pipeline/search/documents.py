@@ -14,8 +14,8 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
+from pipeline.core.display import Bar, silent
 from pipeline.core.order import sort_hits_by_id
-from pipeline.core.progress import Bar, silent
 from pipeline.core.records import Array, Chunks, Float32, Float64, Int64, Ranking
 from pipeline.search.candidates import Candidates, ErrorBound, ExactScore
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.core import machine
-from pipeline.core.progress import Bar, silent
+from pipeline.core.display import Bar, silent
 from pipeline.core.records import Embeddings, Float32, Float64, Int64, Ranking
 from pipeline.metrics.names import Measure
 from pipeline.metrics.statistics import shown_intervals

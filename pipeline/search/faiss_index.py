@@ -14,8 +14,8 @@ from typing import Any
 import faiss
 import numpy as np
 
+from pipeline.core.display import Bar
 from pipeline.core.errors import InputError
-from pipeline.core.progress import Bar
 from pipeline.core.records import Embeddings, Float32, UInt8
 from pipeline.search.scoring import Metric, for_metric
 from pipeline.storage import vector_shards

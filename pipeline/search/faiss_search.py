@@ -14,9 +14,9 @@ import faiss
 import numpy as np
 import pyarrow as pa
 
+from pipeline.core.display import Bar
 from pipeline.core.errors import InputError
 from pipeline.core.order import sort_hits_by_id
-from pipeline.core.progress import Bar
 from pipeline.core.records import Float32, Int64, Ranking
 from pipeline.search.scoring import Metric, for_metric
 

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.core import machine
-from pipeline.core.progress import Bar
+from pipeline.core.display import Bar
 from pipeline.core.records import Embeddings, Float32, Float64, Int64
 from pipeline.native.nearest import dense
 from pipeline.search import candidates, scoring

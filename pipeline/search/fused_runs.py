@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipeline.core.display import Progress, silent
 from pipeline.core.errors import InputError
 from pipeline.core.order import descending_id_rank, sort_hits
-from pipeline.core.progress import Progress, silent
 from pipeline.core.records import Int64, Qrels, Ranking
 from pipeline.formats.judgments import read_qrels
 from pipeline.formats.runs import Run, read_run, write_run

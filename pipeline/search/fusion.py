@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.config.benchmark import MethodName, NormalizationName
+from pipeline.core.display import Bar
 from pipeline.core.errors import InputError
 from pipeline.core.order import sort_hits
-from pipeline.core.progress import Bar
 from pipeline.core.records import Float64, Int64, Qrels, Ranking
 from pipeline.metrics.names import Measure
 from pipeline.metrics.scoring import compute_measures

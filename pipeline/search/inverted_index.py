@@ -22,7 +22,7 @@ from functools import partial
 import numpy as np
 
 from pipeline.core import machine
-from pipeline.core.progress import Bar, silent
+from pipeline.core.display import Bar, silent
 from pipeline.core.records import Array, Float32, Int64, Ragged, Ranking
 from pipeline.native.nearest import sparse
 from pipeline.storage import ragged_shards

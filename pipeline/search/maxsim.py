@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.core import machine
-from pipeline.core.progress import Bar
+from pipeline.core.display import Bar
 from pipeline.core.records import Float32, Float64, Int64, Ranking, TokenEmbeddings
 from pipeline.native.nearest import ROW_LENGTH
 from pipeline.native.nearest import maxsim as kernels

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from pipeline.core.progress import Bar
+from pipeline.core.display import Bar
 from pipeline.core.records import Array, Embeddings, Float32, Float64, Int64, Ranking
 from pipeline.search import exact, scoring
 from pipeline.storage import vector_forms

@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import numpy as np
 import pyarrow as pa
 
-from pipeline.core.progress import Bar
+from pipeline.core.display import Bar
 from pipeline.core.records import Embeddings, Float32, Float64, Int64
 from pipeline.search import candidates, scoring
 from pipeline.search.documents import Documents, candidates_of

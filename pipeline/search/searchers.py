@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from pipeline.config import FLAT, IndexConfig, SearchConfig
 from pipeline.core import machine
-from pipeline.core.progress import Bar
+from pipeline.core.display import Bar
 from pipeline.core.records import Array, Embeddings, Float32, Int64, Ranking, UInt8
 from pipeline.search import exact, faiss_index, faiss_search
 from pipeline.search.documents import Documents, rank_by_search

@@ -14,8 +14,8 @@ import torch
 from tokenizers import Tokenizer
 
 from pipeline.config import BACKENDS
+from pipeline.core.display import silent
 from pipeline.core.errors import InputError
-from pipeline.core.progress import silent
 from pipeline.encoders import Encoder, Usage, agreement, open_encoder, resolve
 from pipeline.encoders.agreement import Reference, TorchVectors, Watch, disagreement, sample_tokens
 from pipeline.storage.store import Store

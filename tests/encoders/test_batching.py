@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 
-from pipeline.core.progress import silent
+from pipeline.core.display import silent
 from pipeline.core.records import Float32, Int64
 from pipeline.encoders import batching
 from pipeline.encoders.batching import TokenBatch, Usage, encode

@@ -16,8 +16,8 @@ from pipeline.api import run_benchmark
 from pipeline.cli import app
 from pipeline.config import BACKENDS
 from pipeline.config.files import load_config
+from pipeline.core.display import silent
 from pipeline.core.errors import InputError
-from pipeline.core.progress import silent
 from pipeline.encoders import resolve
 from pipeline.encoders.batching import Usage
 from pipeline.encoders.http import client

@@ -16,8 +16,8 @@ import pytest
 from pipeline.config import BACKENDS
 from pipeline.config.files import load_config
 from pipeline.core import machine
+from pipeline.core.display import silent
 from pipeline.core.errors import InputError
-from pipeline.core.progress import silent
 from pipeline.core.records import Float32
 from pipeline.encoders import Model, open_encoder, prepared_keys, resolve
 from pipeline.encoders import native as native_backend

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from pipeline.config import BACKENDS
+from pipeline.core.display import silent
 from pipeline.core.errors import InputError
-from pipeline.core.progress import silent
 from pipeline.core.records import Ragged
 from pipeline.encoders import Encoder, Usage, prepare, resolve
 from pipeline.encoders import native_packing as packing

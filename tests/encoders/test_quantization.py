@@ -11,8 +11,8 @@ import pytest
 
 from pipeline.config import BACKENDS, ModelSettings
 from pipeline.core import extras
+from pipeline.core.display import silent
 from pipeline.core.errors import InputError
-from pipeline.core.progress import silent
 from pipeline.core.records import Float32, Texts
 from pipeline.data.collection_files import open_texts
 from pipeline.encoders import (

@@ -11,8 +11,8 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 
+from pipeline.core.display import silent
 from pipeline.core.errors import InputError
-from pipeline.core.progress import silent
 from pipeline.core.records import Float32
 from pipeline.encoders.batching import Usage, batches, encode
 from pipeline.encoders.torch.backend import TorchBackend

@@ -14,8 +14,8 @@ import pytest
 from pipeline.api import run_benchmark
 from pipeline.config import IndexConfig, SearchConfig
 from pipeline.config.files import load_config
+from pipeline.core.display import silent
 from pipeline.core.errors import InputError
-from pipeline.core.progress import silent
 from pipeline.core.records import Embeddings, Float32, Ranking
 from pipeline.engines import jobs
 from pipeline.search import exact, faiss_index, searchers

@@ -23,8 +23,8 @@ import pytest
 from pipeline.api import run_benchmark
 from pipeline.config import BACKENDS, Config, EngineConfig
 from pipeline.config.files import load_config
+from pipeline.core.display import silent
 from pipeline.core.errors import InputError
-from pipeline.core.progress import silent
 from pipeline.encoders import Network, resolve
 from pipeline.engines import Engine, Part, open_with
 from pipeline.engines import cluster as engine_cluster

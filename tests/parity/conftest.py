@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pipeline.config import BACKENDS
-from pipeline.core.progress import silent
+from pipeline.core.display import silent
 from pipeline.core.records import Embeddings, Float32, Ragged
 from pipeline.encoders import Role, Usage, open_encoder, resolve, vector_form
 from pipeline.storage.store import Store

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pipeline.config import BACKENDS, ModelSettings
-from pipeline.core.progress import silent
+from pipeline.core.display import silent
 from pipeline.core.records import Embeddings, Float32
 from pipeline.encoders import Role, Usage, open_encoder, resolve, vector_form
 from pipeline.storage.store import Store

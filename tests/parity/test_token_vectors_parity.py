@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from pipeline.core.display import silent
 from pipeline.core.errors import InputError
-from pipeline.core.progress import silent
 from pipeline.core.records import Embeddings, Float32, Ragged, TokenEmbeddings
 from pipeline.search.maxsim import maxsim_search
 

@@ -18,9 +18,9 @@ import pytest
 from pipeline import api
 from pipeline.comparison.side_by_side import compare
 from pipeline.config.files import load_config
+from pipeline.core.display import silent
 from pipeline.core.errors import InputError
 from pipeline.core.order import descending_id_rank
-from pipeline.core.progress import silent
 from pipeline.core.records import Chunks, Collection, Float32, Ranking
 from pipeline.report.page.render import render_page
 from pipeline.run.benchmark import Benchmark

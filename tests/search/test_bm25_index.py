@@ -14,9 +14,9 @@ import pytest
 from pipeline.api import run_benchmark
 from pipeline.config.files import load_config
 from pipeline.config.model import SnowballStemmer, StopWords
+from pipeline.core.display import silent
 from pipeline.core.errors import InputError
 from pipeline.core.order import descending_id_rank
-from pipeline.core.progress import silent
 from pipeline.core.records import Ranking, Texts
 from pipeline.search import bm25_index
 from pipeline.search.bm25_index import Tokenization, TokenizedTexts, open_tokenized, save_tokenized

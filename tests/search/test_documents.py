@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from pipeline.core.progress import Bar, silent
+from pipeline.core.display import Bar, silent
 from pipeline.core.records import Array, Embeddings, Float32, Int64, Ranking, TokenEmbeddings
 from pipeline.search import (
     candidates,

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from pipeline.core import machine
-from pipeline.core.progress import silent
+from pipeline.core.display import silent
 from pipeline.core.records import Embeddings, Float32, Ranking, VectorForm
 from pipeline.engines.jobs import merge
 from pipeline.native.nearest import dense

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from pipeline.core import machine
+from pipeline.core.display import silent
 from pipeline.core.errors import InputError
-from pipeline.core.progress import silent
 from pipeline.core.records import Embeddings, Float32, Ranking
 from pipeline.search import faiss_index, faiss_search
 from pipeline.search.scoring import Metric, unit_vectors

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline.core.display import silent
 from pipeline.core.errors import InputError
 from pipeline.core.order import descending_id_rank
-from pipeline.core.progress import silent
 from pipeline.core.records import Qrels, Ranking
 from pipeline.metrics.names import parse_measure
 from pipeline.metrics.scoring import compute_measures

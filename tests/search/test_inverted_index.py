@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.core import machine
+from pipeline.core.display import silent
 from pipeline.core.order import descending_id_rank
-from pipeline.core.progress import silent
 from pipeline.core.records import Float64, Int64, Ragged, Ranking
 from pipeline.native import nearest
 from pipeline.search import inverted_index

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from pipeline.core.progress import silent
+from pipeline.core.display import silent
 from pipeline.core.records import Array, Embeddings, Float32, Float64, Ranking, TokenEmbeddings
 from pipeline.search import candidates, maxsim
 

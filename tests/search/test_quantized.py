@@ -12,8 +12,8 @@ import pytest
 
 from pipeline import api
 from pipeline.config.files import load_config
+from pipeline.core.display import silent
 from pipeline.core.order import sort_hits_by_id
-from pipeline.core.progress import silent
 from pipeline.core.records import Array, Float32, Ranking
 from pipeline.run.benchmark import Benchmark
 from pipeline.search import quantized

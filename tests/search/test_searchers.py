@@ -13,9 +13,9 @@ import pytest
 
 from pipeline import api
 from pipeline.config.files import load_config
+from pipeline.core.display import silent
 from pipeline.core.errors import InputError
 from pipeline.core.json_record import StageRow
-from pipeline.core.progress import silent
 from pipeline.run.benchmark import Benchmark
 from pipeline.search import faiss_search, searchers
 from pipeline.storage import vector_shards

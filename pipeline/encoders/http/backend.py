@@ -17,8 +17,8 @@ import numpy as np
 
 from pipeline.config.model import HttpSettings
 from pipeline.config.stages import ServerSettings
+from pipeline.core.display import Bar, silent
 from pipeline.core.errors import InputError
-from pipeline.core.progress import Bar, silent
 from pipeline.core.records import Float32
 from pipeline.encoders.base import RowSource
 from pipeline.encoders.batching import Usage

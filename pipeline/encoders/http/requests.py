@@ -13,10 +13,9 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from pipeline.config.stages import OPENAI, TEXTS, ServerSettings
-from pipeline.core.display import counted
+from pipeline.core.display import Bar, counted
 from pipeline.core.errors import InputError, short_repr
 from pipeline.core.installation import require
-from pipeline.core.progress import Bar
 from pipeline.core.records import Float32
 from pipeline.encoders.batching import ServerUse, Usage
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pipeline.config.rerank import FlagRerankSettings, RerankSettings, ScorerSettings
-from pipeline.core.progress import Bar
+from pipeline.core.display import Bar
 from pipeline.core.records import Float32
 from pipeline.encoders.batching import Usage
 from pipeline.encoders.pairs.scorer import Reranker, check_labels

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from pipeline.config.rerank import FlagRerankSettings
+from pipeline.core.display import Bar
 from pipeline.core.errors import InputError
-from pipeline.core.progress import Bar
 from pipeline.core.records import Float32, Int32, Int64
 from pipeline.encoders import batching
 from pipeline.encoders.batching import BatchShape, TokenBatch, Usage

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from pipeline.config.rerank import HttpRerankSettings
-from pipeline.core.progress import Bar, silent
+from pipeline.core.display import Bar, silent
 from pipeline.core.records import Float32
 from pipeline.encoders.batching import Usage
 from pipeline.encoders.http.backend import PROBES, confirm_answers

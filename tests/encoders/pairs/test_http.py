@@ -12,8 +12,8 @@ import pytest
 from pipeline.api import run_benchmark
 from pipeline.config import RERANKERS
 from pipeline.config.files import load_config
+from pipeline.core.display import silent
 from pipeline.core.errors import InputError
-from pipeline.core.progress import silent
 from pipeline.encoders import pairs
 from pipeline.encoders.batching import Usage
 
