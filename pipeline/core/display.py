@@ -1,7 +1,7 @@
 """Figures as text, and progress bars: a stage updates the bar that its caller gives it, and never prints.
 
-A measure, an interval or a size is written in one way wherever it is shown, and a figure that was not measured
-as an empty text.
+A measure, an interval or a size is written in one way wherever it is shown. A figure that was not
+measured is an empty text.
 """
 
 from __future__ import annotations
