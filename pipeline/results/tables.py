@@ -6,22 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pipeline.core.display import counted, decimal, interval, rate, rounded
-from pipeline.core.json_record import EncodingUsage, StageRow
-from pipeline.core.table import Cell, Column, FilledColumn, Table, measure_table, table_of
+from pipeline.core.display import counted, interval, rate, rounded
+from pipeline.core.json_record import StageRow
+from pipeline.core.table import Cell, Column, FilledColumn, Table, measure_table, numbers, table_of
 from pipeline.results.records import Metrics
 from pipeline.retrievers.sections import SECTIONS
 
 WIDE = 80
 """A terminal of fewer characters shows less of each stage."""
 PEAK = Column("peak MB", "right", from_width=WIDE)
-STAGE_COLUMNS = (
-    Column("stage"),
-    Column("artifact"),
-    *(Column(name, "right") for name in ("items", "seconds", "items/s")),
-    PEAK,
-    Column("key", from_width=WIDE),
-)
+COUNT = "{:,}".format
 
 
 def result_table(record: Metrics) -> Table:
@@ -45,29 +39,29 @@ def _taken(records: Sequence[Metrics]) -> list[str]:
 
 def stage_table(record: Metrics) -> Table:
     """A stage a row: what the run did with its artifact, and what it took to compute it."""
-    rows = [
-        (
-            row.stage,
-            row.outcome,
-            Cell("" if row.items is None else f"{row.items:,}", row.items),
-            Cell(decimal(row.seconds, 2), row.seconds),
-            Cell(rate(row.items_per_second), row.items_per_second),
-            Cell(decimal(row.peak_rss_mb, 0), row.peak_rss_mb),
-            row.key[:12],
-        )
-        for row in record.all_stages
+    rows = record.all_stages
+    columns: list[FilledColumn] = [
+        (Column("stage"), [row.stage for row in rows]),
+        (Column("artifact"), [row.outcome for row in rows]),
+        numbers("items", [row.items for row in rows], COUNT),
+        numbers("seconds", [row.seconds for row in rows], "{:,.2f}".format),
+        numbers("items/s", [row.items_per_second for row in rows], rate),
+        numbers(PEAK, [row.peak_rss_mb for row in rows], "{:,.0f}".format),
+        (Column("key", from_width=WIDE), [row.key[:12] for row in rows]),
     ]
     stages = {row.stage: row for row in record.stages}
     own = [note for section in record.sections for note in section.stage_notes(stages, record.passages)]
-    notes = [*_encoding(record.stage("passages")), *own, *_found(record), *_earlier(record)]
-    return Table("stages", STAGE_COLUMNS, rows, notes)
+    found = [
+        f"{row.stage}: {row.found:,} of {row.items or 0:,} texts had been encoded before"
+        for row in record.stages
+        if row.found
+    ]
+    notes = [*_encoding(record.stage("passages")), *own, *found, *_earlier(record)]
+    return Table("stages", [column for column, _ in columns], _rows(columns), notes)
 
 
-def _found(record: Metrics) -> Iterator[str]:
-    """For each stage that copied rows, a note of how many."""
-    for row in record.stages:
-        if row.found:
-            yield f"{row.stage}: {row.found:,} of {row.items or 0:,} texts had been encoded before"
+def _rows(columns: Sequence[FilledColumn]) -> list[tuple[str, ...]]:
+    return list(zip(*(cells for _, cells in columns), strict=True))
 
 
 def _earlier(record: Metrics) -> Iterator[str]:
@@ -98,31 +92,41 @@ def _encoding(row: StageRow) -> list[str]:
 def summary_table(records: Sequence[Metrics], total: int) -> Table:
     """A finished benchmark a row, of `total` that were to be run: every measure's mean, and what it took."""
     measures = dict.fromkeys(name for record in records for name in record.metrics)
-    rows = []
-    for record in records:
-        means = [record.metrics.get(name) for name in measures]
-        seconds = sum(row.seconds or 0 for row in record.all_stages)
-        computed = sum(row.outcome == "computed" for row in record.all_stages)
-        figures = [*(Cell(rounded(mean), mean) for mean in means), Cell(decimal(seconds, 1), seconds)]
-        rows.append((record.name, *figures, f"{computed} of {len(record.all_stages)}"))
-    columns = [Column(name, "right", "never") for name in (*measures, "seconds", "computed")]
+    stages = [record.all_stages for record in records]
+    computed = [f"{sum(row.outcome == 'computed' for row in rows)} of {len(rows)}" for rows in stages]
+    seconds = [sum(row.seconds or 0 for row in rows) for rows in stages]
+    columns: list[FilledColumn] = [
+        (Column("result"), [record.name for record in records]),
+        *(numbers(_whole(name), [record.metrics.get(name) for record in records]) for name in measures),
+        numbers(_whole("seconds"), seconds, "{:,.1f}".format),
+        (_whole("computed"), computed),
+    ]
     title = f"{len(records):,} of {total:,} benchmarks finished"
-    return Table(title, [Column("result"), *columns], rows, _taken(records))
+    return Table(title, [column for column, _ in columns], _rows(columns), _taken(records))
+
+
+def _whole(name: str) -> Column:
+    """A column of figures, none of which is broken."""
+    return Column(name, "right", "never")
 
 
 def time_table(names: Sequence[str], records: Sequence[Metrics]) -> Table:
     """A result a row: the seconds of each stage, in the plan's order, and of all, and the most memory."""
-    stages = list(dict.fromkeys(row.stage for record in records for row in record.all_stages))
-    rows = []
-    for name, record in zip(names, records, strict=True):
-        seconds_of = {row.stage: row.seconds for row in record.all_stages}
-        seconds = [seconds_of.get(stage) for stage in stages]
-        total = sum(value or 0 for value in seconds)
-        peak = max((row.peak_rss_mb or 0 for row in record.all_stages), default=0) or None
-        cells = [Cell(decimal(value, 2), value) for value in seconds]
-        rows.append((name, *cells, Cell(decimal(total, 1), total), Cell(decimal(peak, 0), peak)))
-    columns = [Column(name, "right", "never") for name in (*stages, "total")]
-    return Table("seconds of each stage", [Column("result"), *columns, PEAK], rows, [TIMES])
+    rows = [record.all_stages for record in records]
+    stages = dict.fromkeys(row.stage for of_one in rows for row in of_one)
+    seconds = [{row.stage: row.seconds for row in of_one} for of_one in rows]
+    totals = [sum(row.seconds or 0 for row in of_one) for of_one in rows]
+    peaks = [max((row.peak_rss_mb or 0 for row in of_one), default=0) or None for of_one in rows]
+    columns: list[FilledColumn] = [
+        (Column("result"), names),
+        *(
+            numbers(_whole(stage), [each.get(stage) for each in seconds], "{:,.2f}".format)
+            for stage in stages
+        ),
+        numbers(_whole("total"), totals, "{:,.1f}".format),
+        numbers(PEAK, peaks, "{:,.0f}".format),
+    ]
+    return Table("seconds of each stage", [column for column, _ in columns], _rows(columns), [TIMES])
 
 
 TIMES = (
@@ -191,16 +195,14 @@ def requests_table(name: str, record: Metrics) -> Table | None:
     uses = [usage for _, usage in rows]
     columns: list[FilledColumn] = [(Column("stage"), [row.stage for row, _ in rows])]
     for label in ("requests", "retries", "tokens"):
-        counts = [getattr(usage, label) or 0 for usage in uses]
-        columns.append((Column(label, "right"), [Cell(f"{count:,}", count) for count in counts]))
-    if any(usage.price is not None for usage in uses):
-        prices = [Cell("" if usage.price is None else f"{usage.price:,.4g}", usage.price) for usage in uses]
-        columns.append((Column("price", "right"), prices))
-    speeds = [row.items_per_second for row, _ in rows]
-    columns.append((Column("items/s", "right"), [Cell(rate(speed), speed) for speed in speeds]))
+        columns.append(numbers(label, [getattr(usage, label) or 0 for usage in uses], COUNT))
+    columns.append(numbers("price", [usage.price for usage in uses], "{:,.4g}".format))
+    columns.append(numbers("items/s", [row.items_per_second for row, _ in rows], rate))
     notes = ["Requests include those that were sent again. Figures are those of the run that asked."]
     if any(usage.seconds_alone for usage in uses):
-        columns += [_seconds(uses, label) for label in ("median", "p95", "p99")]
+        for label in ("median", "p95", "p99"):
+            alone = [getattr(usage.seconds_alone, label, None) for usage in uses]
+            columns.append(numbers(f"{label} s", alone, "{:,.3f}".format))
         notes += [
             f"{row.stage}: seconds from a request of one text to its answer, for "
             f"{usage.seconds_alone.texts:,} texts, with {usage.concurrency} requests under way at once."
@@ -208,11 +210,6 @@ def requests_table(name: str, record: Metrics) -> Table | None:
             if usage.seconds_alone
         ]
     return table_of(f"{name}: what the server was asked", columns, notes)
-
-
-def _seconds(uses: list[EncodingUsage], label: str) -> FilledColumn:
-    values = [getattr(usage.seconds_alone, label, None) for usage in uses]
-    return Column(f"{label} s", "right"), [Cell(decimal(value, 3), value) for value in values]
 
 
 def section_tables(

@@ -11,9 +11,8 @@ import io
 import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from textwrap import fill
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pipeline.comparison.side_by_side import Comparison
 from pipeline.core.display import rate, rounded
@@ -69,16 +68,8 @@ HALO: dict[str, Any] = {"linewidth": 5.0, "markersize": 9.0}
 """A curve under another one is drawn wider, so that both are seen."""
 
 
-@dataclass(frozen=True)
-class Curve:
-    """The line of one result.
-
-    Attributes:
-        name: Name in the legend.
-        number: Position of the result, which gives colour and marker.
-        x: Cutoffs, ascending.
-        y: Mean of the measure at each cutoff.
-    """
+class Curve(NamedTuple):
+    """The line of one result: the mean at each cutoff; `number` gives it colour and marker."""
 
     name: str
     number: int
@@ -86,19 +77,8 @@ class Curve:
     y: Sequence[float]
 
 
-@dataclass(frozen=True)
-class SpeedPoint:
-    """Speed and quality of one result.
-
-    Attributes:
-        name: Name in the legend.
-        number: Position of the result, which gives colour and marker.
-        speed: Items per second.
-        mean: Mean of the measure.
-        low: Low end of the interval of the mean; None where none is shown.
-        high: High end of it.
-        size: Width of the marker in points.
-    """
+class SpeedPoint(NamedTuple):
+    """Items per second and quality of one result, with the interval of its mean, None where none is shown."""
 
     name: str
     number: int
@@ -106,15 +86,13 @@ class SpeedPoint:
     mean: float
     low: float | None
     high: float | None
-    size: float = 6
 
 
 ForestRow = tuple[str, float, float | None, float | None]
 """A name, a difference and the ends of its interval; None where none is shown."""
 
 
-@dataclass(frozen=True)
-class Plot:
+class Plot(NamedTuple):
     """An `<svg>` element and its caption."""
 
     svg: str
@@ -156,7 +134,9 @@ def speed_plots(comparison: Comparison) -> list[Plot]:
             caption = (
                 f"{unit.capitalize()} {work} per second; bars are 95% intervals of {comparison.measure}."
             )
-            plots.append(speed_plot(points, comparison.measure, unit, caption))
+            figures = ", ".join(f"{each.name} {rounded(each.mean)} at {rate(each.speed)}" for each in points)
+            title = f"{comparison.measure} against {unit} per second: {figures}"
+            plots.append(Plot(draw_speeds(points, comparison.measure, unit, title), caption))
     return plots
 
 
@@ -180,13 +160,6 @@ def table_plots(comparison: Comparison, table: Table) -> Iterator[Plot]:
             svg = draw_speeds(points, upwards, across, f"{upwards} against {across}: {figures}", across)
             bars = f"; bars are 95% intervals of {upwards}" if upwards == comparison.measure else ""
             yield Plot(svg, f"{upwards} against {across}{bars}.")
-
-
-def speed_plot(points: Sequence[SpeedPoint], measure: str, unit: str, caption: str) -> Plot:
-    """A measure against speed, with the figures in its description for screen readers."""
-    figures = ", ".join(f"{point.name} {rounded(point.mean)} at {rate(point.speed)}" for point in points)
-    title = f"{measure} against {unit} per second: {figures}"
-    return Plot(draw_speeds(points, measure, unit, title), caption)
 
 
 def draw_curves(lines: Sequence[Curve], measure: str, title: str) -> str:
@@ -228,7 +201,7 @@ def draw_speeds(
     def draw(axes: Axes) -> Handles:
         drawn = []
         for point in points:
-            style = result_style(point.number) | {"linestyle": "none", "markersize": point.size}
+            style = result_style(point.number) | {"linestyle": "none", "markersize": 6}
             ends = (point.mean if end is None else end for end in (point.low, point.high))
             bars = [[abs(point.mean - end)] for end in ends]
             drawn.append(axes.errorbar(point.speed, point.mean, bars, elinewidth=1.1, **style))
