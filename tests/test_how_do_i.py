@@ -77,7 +77,8 @@ def judge(place: Path) -> None:
     (place / "pool.tsv").write_text("\n".join([header, *(f"{row}1" for row in rows)]), encoding="utf-8")
 
 
-OTHERS: dict[str, Callable[[Path], None]] = {
+OTHERS: dict[str, Callable[[Path], object]] = {
+    "cp -r results/mine baseline": lambda place: shutil.copytree(place / "results/mine", place / "baseline"),
     "python embed.py": embed,
     "$EDITOR pool.tsv": judge,
 }
