@@ -25,10 +25,18 @@ from pipeline.engines import Engine, Part, jobs
 from pipeline.models.model import Role
 from pipeline.retrievers.dense_search import counted_parts
 from pipeline.retrievers.retriever import TokenCounter
-from pipeline.retrievers.rows import RowFormat, RowMaking, find_known_rows, rows_of_shard
+from pipeline.retrievers.rows import (
+    TEXTS,
+    RowFormat,
+    RowMaking,
+    find_known_rows,
+    hash_texts,
+    rows_of_shard,
+    table_of,
+)
 from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, OpensEngine, Stage, Work
 from pipeline.retrievers.texts import TextRetriever, Tokens
-from pipeline.storage import text_table, vector_shards
+from pipeline.storage import vector_shards
 from pipeline.storage.artifacts import Artifact, Draft
 from pipeline.storage.hashing import hash_json
 from pipeline.storage.store import Store
@@ -135,7 +143,7 @@ class EncodingRetriever(TextRetriever[Settings], ABC):
         texts = self.texts_of(role, {self.source_of(role): source})
         if not alike:
             return len(texts)
-        hashes = text_table.hash_texts(texts.texts)
+        hashes = hash_texts(texts.texts)
         return int(find_known_rows(alike, hashes, np.ones(len(texts), np.bool_)).new.sum())
 
     def _encode(self, role: Role, kept: RowFormat, inputs: Inputs, draft: Draft, context: Context) -> Facts:
@@ -144,12 +152,12 @@ class EncodingRetriever(TextRetriever[Settings], ABC):
             missing = vector_shards.missing_ranges(len(texts), most, draft.whole)
             self._take_given(role, texts, missing, partial(kept.save, draft), context)
             return {"rows": len(texts)}
-        hashes = text_table.hash_texts(texts.texts)
+        hashes = hash_texts(texts.texts)
         rows = rows_of_shard(len(texts), most)
         own = RowMaking.begin(texts, hashes, kept, draft, rows, partial(context.find_alike, "texts"))
         facts: Facts = {"rows": len(texts)}
         usage = _Encoding(role, own, context).run()
-        draft.save_array(text_table.NAME, text_table.table_of(hashes))
+        draft.save_array(TEXTS, table_of(hashes))
         todo = int(own.new.sum())
         context.meter.count(len(texts), worked=todo)
         context.meter.note("encoding", usage.figures())

@@ -2,23 +2,34 @@
 
 Stored rows are looked up by text, in all finished artifacts whose recipe is the same apart from the texts:
 the same model, prompt, length and settings. Only files that are whole by their checksums are read.
+
+Beside its rows an artifact keeps `texts.npy`, uint64 [3, rows]: the upper and lower half of each text's hash
+of 16 bytes, sorted, and the number of its row. It is memory-mapped and searched by bisection, and the texts
+that are looked for are sorted too: so of a large table few pages are read, one after another.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from pipeline.core.records import Array, Int64, Texts
-from pipeline.storage import text_table, vector_shards
+from pipeline.storage import vector_shards
 from pipeline.storage.artifacts import Artifact, Draft
 
 LEAST = 512  # texts of the smallest shard: batches of fewer have more padding
+TEXTS = "texts.npy"
+HASH_BYTES = 16
+_BATCH = 65536  # texts that are Python strings at once
 SHARDS = 32  # of a collection at least: a run that is killed loses a shard
+
+UInt64 = npt.NDArray[np.uint64]
 
 
 def rows_of_shard(texts: int, most: int) -> int:
@@ -73,7 +84,7 @@ class RowMaking:
     def begin(
         cls,
         texts: Texts,
-        hashes: text_table.UInt64,
+        hashes: UInt64,
         kept: RowFormat,
         draft: Draft,
         shard_rows: int,
@@ -144,7 +155,7 @@ class KnownRows:
         return found
 
 
-def find_known_rows(candidates: Iterable[Artifact], hashes: text_table.UInt64, wanted: Array) -> KnownRows:
+def find_known_rows(candidates: Iterable[Artifact], hashes: UInt64, wanted: Array) -> KnownRows:
     """Look for texts in artifacts, those of the first first.
 
     Args:
@@ -159,9 +170,9 @@ def find_known_rows(candidates: Iterable[Artifact], hashes: text_table.UInt64, w
         missing = np.flatnonzero(wanted & (source < 0))
         if not len(missing):
             break
-        if text_table.NAME not in artifact.files or not artifact.is_intact(text_table.NAME):
+        if TEXTS not in artifact.files or not artifact.is_intact(TEXTS):
             continue
-        found = text_table.find_rows(artifact.array(text_table.NAME), hashes[missing])
+        found = find_rows(artifact.array(TEXTS), hashes[missing])
         whole = _in_whole_files(artifact, found)
         source[missing[whole]], row[missing[whole]] = len(used), found[whole]
         used.append(artifact)
@@ -179,3 +190,42 @@ def _in_whole_files(artifact: Artifact, rows: Int64) -> Array:
         if inside.any() and artifact.is_intact(name):
             whole |= inside
     return whole
+
+
+def hash_texts(texts: pa.ChunkedArray) -> UInt64:
+    """uint64 [n, 2]: the upper and lower half of each text's BLAKE2b hash; equal texts have equal hashes."""
+    digests = bytearray()
+    for start in range(0, len(texts), _BATCH):
+        for text in texts.slice(start, _BATCH).to_pylist():
+            digests += hashlib.blake2b(text.encode(), digest_size=HASH_BYTES).digest()
+    hashes: UInt64 = np.frombuffer(bytes(digests), ">u8").astype(np.uint64).reshape(-1, 2)
+    return hashes
+
+
+def table_of(hashes: UInt64) -> UInt64:
+    """uint64 [3, n]: the table of rows whose texts have these hashes, uint64 [n, 2]."""
+    order = np.lexsort((hashes[:, 1], hashes[:, 0]))
+    return np.stack([hashes[order, 0], hashes[order, 1], order.astype(np.uint64)])
+
+
+def find_rows(table: Array, hashes: UInt64) -> Int64:
+    """int64 [n]: a row with each text in a table, uint64 [3, rows]; -1 where there is none.
+
+    Args:
+        table: The table, which may be memory-mapped.
+        hashes: uint64 [n, 2], the hashes of the texts looked for.
+    """
+    upper, lower, rows = table
+    order = np.lexsort((hashes[:, 1], hashes[:, 0]))
+    wanted = hashes[order]
+    found = np.full(len(hashes), -1, np.int64)
+    place = np.searchsorted(upper, wanted[:, 0])
+    left = np.arange(len(hashes))
+    while len(left):  # again only for a text whose hash has the same upper half as that of another
+        left = left[place[left] < len(upper)]
+        left = left[upper[place[left]] == wanted[left, 0]]
+        same = lower[place[left]] == wanted[left, 1]
+        found[order[left[same]]] = rows[place[left[same]]].astype(np.int64)
+        left = left[~same]
+        place[left] += 1
+    return found

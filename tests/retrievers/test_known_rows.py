@@ -13,8 +13,9 @@ from pipeline import api
 from pipeline.config.files import load_config
 from pipeline.results.records import Metrics
 from pipeline.results.tables import stage_table
+from pipeline.retrievers.rows import TEXTS
 from pipeline.run.benchmark import Benchmark
-from pipeline.storage import text_table, vector_shards
+from pipeline.storage import vector_shards
 from pipeline.storage.store import Store
 
 NATIVE = ("model.backend=native", "model.precision=int16")
@@ -90,9 +91,9 @@ def test_other_settings_and_fresh_runs_find_nothing(workplace: Path) -> None:
     assert encoded(metrics, "queries") == (0, 5)
 
 
-@pytest.mark.parametrize(("harm", "found"), [("rows", 244), (text_table.NAME, 0), ("gone", 0)])
+@pytest.mark.parametrize(("harm", "found"), [("rows", 244), (TEXTS, 0), ("gone", 0)])
 def test_what_is_damaged_is_not_copied(workplace: Path, harm: str, found: int) -> None:
-    (table,) = (workplace / "indexes" / "passages").glob(f"*/{text_table.NAME}")
+    (table,) = (workplace / "indexes" / "passages").glob(f"*/{TEXTS}")
     if harm == "gone":
         (table.parent / "manifest.json").unlink()
     else:

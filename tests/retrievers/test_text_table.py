@@ -9,7 +9,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.storage.text_table import find_rows, hash_texts, table_of
+from pipeline.retrievers.rows import find_rows, hash_texts, table_of
 
 
 def hashes_of(texts: list[str]) -> np.ndarray:
