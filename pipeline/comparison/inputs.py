@@ -324,6 +324,7 @@ def _collection_notes(results: Sequence[SavedResult], names: Sequence[str]) -> I
             yield f"{names[0]} and {name} have the query texts from different files"
         for setting in ("evaluate.ignore_identical_ids", "data.ignored"):
             key = setting.partition(".")[2]
-            values = [each.manifest.recipes.get("evaluate", {}).get(key) for each in (first, result)]
+            scored = (each.manifest.recipes.get("evaluate", {}) for each in (first, result))
+            values = [recipe.get(key) or "none" for recipe in scored]  # a run file has no settings
             if values[0] != values[1]:
                 yield f"{names[0]} and {name} were scored with different values of {setting}"
