@@ -264,10 +264,7 @@ def child(arguments: argparse.Namespace) -> None:
             raw = index.search(queries, k)
             seconds = time.perf_counter() - started
             np.save(folder / "raw.npy", raw[1])
-            ranking = exact.exact_search_via(
-                lambda some, most: index.search(some, most)[::-1],
-                embeddings, queries, k, ids, "inner_product", bar, batch_size=len(queries),
-            )  # fmt: skip
+            ranking = exact.exact_search(embeddings, queries, k, ids, "inner_product", bar)
     np.save(folder / f"{arguments.child}.npy", ranking.passages)
     np.save(folder / f"{arguments.child}-scores.npy", ranking.scores)
     print(json.dumps({"seconds": seconds, "peak_mb": meter.figures()["peak_rss_mb"]}))

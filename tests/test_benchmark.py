@@ -243,9 +243,9 @@ def test_scores_are_made_again_of_other_hits_under_the_same_key(
 
 
 def test_fresh_checks_what_a_finished_search_would_not(workplace: Path) -> None:
-    elsewhere, store = config(workplace, "search.device=cuda:7"), Store(workplace / "indexes")
+    elsewhere, store = config(workplace, "search.parameters={nprobe: 7}"), Store(workplace / "indexes")
     Benchmark(elsewhere, store).check()
-    with pytest.raises(InputError, match=r"search\.device: cuda:7"):
+    with pytest.raises(InputError, match=r"search\.parameters: 'nprobe'"):
         Benchmark(elsewhere, store, Session(fresh=True)).check()
 
 

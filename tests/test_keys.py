@@ -164,7 +164,6 @@ search.rescore=4 with model.vector_precision=binary
 search.aggregate=first on cut
 search.parameters={efSearch: 9} with index.factory=HNSW8
 search.against_exact=false with index.factory=HNSW8
-search.device=cpu
 fuse.of=[{model: {backend: openvino, name: ./bge-small-en-v1.5}}, {model: {backend: bm25}}] on fused
 fuse.normalize=rank on fused with fuse.method=combmnz
 fuse.weights=[0.3, 0.7] on fused

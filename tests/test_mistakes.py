@@ -181,7 +181,7 @@ CONFIG: list[Mistake] = [
                 "memory_mb: 100, ",
                 "in memory: leave out search.memory_mb",
             ),
-            ("backend: bm25", "", "device: cuda, ", "without a Faiss index"),
+            ("backend: bm25", "", "parameters: {nprobe: 2}, ", "without a Faiss index"),
             ("vector_precision: int8", "index: {metric: l2}\n", "", "'int8' is searched on the CPU"),
             ("vector_precision: binary", "index: {factory: HNSW8}\n", "", "leave out the section 'index'"),
         )
@@ -301,7 +301,7 @@ KINDS: list[Mistake] = [
                 "model.output 'multivector' is searched on the CPU, without a Faiss index",
             ),
             (
-                spoil("tokens.yaml", "path: data}", "path: data}\nsearch: {device: cuda}"),
+                spoil("tokens.yaml", "path: data}", "path: data}\nsearch: {parameters: {nprobe: 2}}"),
                 "is searched on the CPU",
             ),
         )

@@ -139,11 +139,11 @@ class Config(Section):
         index, search = self.index, self.search
         assert self.model is not None
         what = self.model.searched_without_faiss
-        of_faiss = index != IndexConfig() or search.parameters or search.device not in ("auto", "cpu")
+        of_faiss = index != IndexConfig() or search.parameters
         if what and of_faiss:
             raise ValueError(
-                f"{what} is searched on the CPU, without a Faiss index: leave out the section 'index', "
-                "search.parameters and search.device"
+                f"{what} is searched on the CPU, without a Faiss index: leave out the section 'index' "
+                "and search.parameters"
             )
         if self.model.in_memory and search.memory_mb is not None:
             raise ValueError(f"{what} holds its index in memory: leave out search.memory_mb")

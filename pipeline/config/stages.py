@@ -37,9 +37,7 @@ class SearchConfig(Section):
     """How the index is searched."""
 
     top_k: int = setting(1000, "passages kept for each query", shapes="search fuse", ge=1)
-    batch_size: int = setting(
-        256, "queries searched at once, by an approximate index or by Flat on a GPU", shapes="", ge=1
-    )
+    batch_size: int = setting(256, "queries searched at once, by an approximate index", shapes="", ge=1)
     memory_mb: int | None = setting(
         None,
         "factory Flat only: search the stored vectors within this many MB; null holds the index in memory",
@@ -64,12 +62,6 @@ class SearchConfig(Section):
         "max",
         "data.chunks only: the score of a document, made of those of its chunks",
         names="chunks search",
-    )
-    device: str = setting(
-        "auto",
-        "auto, cpu, cuda or cuda:N; a GPU where faiss has one and it can take the index",
-        shapes="",
-        pattern=r"^(auto|cpu|cuda(:\d+)?)$",
     )
 
 

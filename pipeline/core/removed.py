@@ -8,7 +8,9 @@ from typing import Any
 from pipeline.core.errors import InputError, short_repr
 
 ANY = object()
-"""Every value but null: files written by earlier releases hold null for settings that nobody gave."""
+"""Every value but those of `NOTHING`."""
+NOTHING = (None, "auto", "cpu")
+"""Values that ask for nothing: files written by earlier releases hold them for settings that nobody gave."""
 SETTINGS: tuple[tuple[str, Any, str], ...] = (
     ("engine.store", ANY, "data and models travel through Ray itself: remove it"),
     ("index.plaid", ANY, "token vectors are searched exactly: remove it"),
@@ -24,6 +26,7 @@ SETTINGS: tuple[tuple[str, Any, str], ...] = (
         "mkqa",
         "mteb-multilingual has collections with queries and passages in two languages",
     ),
+    ("search.device", ANY, "indexes are searched on the CPU: remove it"),
     ("engine.carbon_intensity", ANY, "energy and carbon are not reported: remove it"),
 )
 """The path of each removed setting, the value that is refused, and what to do."""
@@ -66,7 +69,7 @@ def without_removed(raw: Mapping[str, object], where: str) -> dict[str, object]:
 
 
 def _checked(section: Any, name: str, refused: Any, at: str, instead: str) -> Any:
-    """A section without a removed setting that is null; refused if it has another value, or the one named."""
+    """A section without a removed setting; refused if that asks for something, or has the refused value."""
     if not isinstance(section, Mapping) or name not in section:
         return section
     value = section[name]
@@ -74,6 +77,6 @@ def _checked(section: Any, name: str, refused: Any, at: str, instead: str) -> An
         if value == refused:
             raise InputError(f"{at} is {short_repr(value)}, which no longer exists", fix=instead)
         return section
-    if value is not None:
+    if value not in NOTHING:
         raise InputError(f"{at} no longer exists", fix=instead)
     return {key: each for key, each in section.items() if key != name}

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from typing_extensions import override
 
 from pipeline.config.model import PrecomputedSettings
 from pipeline.core.display import counted
@@ -177,12 +178,12 @@ class PrecomputedVectors(Precomputed):
     def _vectors(self) -> dict[Role, VectorFile]:
         return {role: map_vectors(path, f"model.{role}") for role, path in self.paths.items()}
 
+    @override
     def own_ids(self, role: Role) -> pa.Array | None:
-        """See `Precomputed.own_ids`."""
         return self._vectors[role].ids
 
+    @override
     def count(self, role: Role) -> int:
-        """See `Precomputed.count`."""
         return len(self._vectors[role].array)
 
     def match_roles(self) -> None:
@@ -223,8 +224,8 @@ class PrecomputedWeights(Precomputed):
     def _matrices(self) -> dict[Role, SparseMatrix]:
         return {role: map_sparse(path, f"model.{role}") for role, path in self.paths.items()}
 
+    @override
     def count(self, role: Role) -> int:
-        """See `Precomputed.count`."""
         return len(self._matrices[role])
 
     def match_roles(self) -> None:
@@ -280,8 +281,8 @@ class PrecomputedTokenVectors(Precomputed):
     def _texts(self) -> dict[Role, TokenEmbeddings]:
         return {role: map_token_vectors(path, f"model.{role}") for role, path in self.paths.items()}
 
+    @override
     def count(self, role: Role) -> int:
-        """See `Precomputed.count`."""
         return len(self._texts[role])
 
     def match_roles(self) -> None:
@@ -294,8 +295,8 @@ class PrecomputedTokenVectors(Precomputed):
                 fix="encode both with one model",
             )
 
+    @override
     def read(self, role: Role, rows: Int64, ids: pa.ChunkedArray) -> Ragged:
-        """See `Precomputed.read`."""
         texts = self._texts[role]
         (array,) = texts.vectors.shards
         starts, ends = texts.bounds[rows], texts.ends[rows]

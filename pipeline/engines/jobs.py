@@ -148,7 +148,6 @@ def total_cost(shards: Sequence[Facts]) -> Facts:
         return round(1 / sum(1 / one for one in each), 1)
 
     rules: dict[str, Callable[[Sequence[Any]], Any]] = {
-        "device": lambda each: ", ".join(sorted(set(each))),
         "memory_mb": lambda each: round(sum(each), 3),
         "threads": min,
         "queries_per_second": rate,

@@ -6,6 +6,8 @@ import os
 from functools import partial
 from typing import Any
 
+from typing_extensions import override
+
 from pipeline.config import keyed_settings
 from pipeline.config.model import Bm25Settings
 from pipeline.models.model import Role
@@ -32,8 +34,8 @@ class Bm25(TextRetriever[Bm25Settings]):
 
         return Tokens({"words": 1}, lambda: word_spans)
 
+    @override
     def stages(self) -> Plan:
-        """See `Retriever.stages`."""
         return {
             "passages": self._words("passages"),
             "queries": self._words("queries"),

@@ -7,6 +7,8 @@ from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
+from typing_extensions import override
+
 from pipeline import encoders
 from pipeline.config import FLAT, EncoderSettings, IndexConfig, RowSettings, SearchConfig, keyed_settings
 from pipeline.config.model import HttpSettings
@@ -110,19 +112,18 @@ class Dense(EncodingRetriever[RowSettings]):
         """Whether an approximate index is compared with exact search."""
         return self.config.index.factory != FLAT and self.config.search.against_exact
 
+    @override
     def check(self, search_is_cached: bool) -> None:
-        """See `Retriever.check`."""
         super().check(search_is_cached)
         if search_is_cached:
             return
-        from pipeline.search import faiss_index, faiss_search
+        from pipeline.search import faiss_index
 
         index, search = self.config.index, self.config.search
         kept = self._form.dimensions
         if kept and (given := self._given_dimension):
             vector_forms.check_dimensions(kept, given)
         faiss_index.check_index(index.factory, index.metric, search.parameters, self._known_dimension)
-        faiss_search.choose_gpu(search.device, faiss_search.count_gpus())
 
     def check_collection(self, collection: Collection) -> None:
         """See `Retriever.check_collection`: every shard of the index needs passages to be trained on."""

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, cast
 
+from typing_extensions import override
+
 from pipeline.config import FuseConfig, keyed_settings
 from pipeline.core.order import descending_id_rank
 from pipeline.core.records import Collection, Ranking
@@ -40,8 +42,8 @@ class Fused(Retriever[FuseConfig]):
         return cast("FuseConfig", self.config.fuse)
 
     @property
+    @override
     def ranking(self) -> str:
-        """See `Retriever.ranking`."""
         return FUSE
 
     @cached_property
@@ -92,18 +94,18 @@ class Fused(Retriever[FuseConfig]):
             of.append({**part, "stages": own})
         return {Parts.key: of, FusionFacts.key: artifacts[self.ranking].facts[FusionFacts.key]}
 
+    @override
     def check(self, search_is_cached: bool) -> None:
-        """See `Retriever.check`."""
         for part in self.parts:
             part.check(search_is_cached)
 
+    @override
     def confirm(self, store: Store, fresh: bool) -> None:
-        """See `Retriever.confirm`."""
         for part in self.parts:
             part.confirm(store, fresh)
 
+    @override
     def check_collection(self, collection: Collection) -> None:
-        """See `Retriever.check_collection`."""
         for part in self.parts:
             part.check_collection(collection)
 

@@ -7,6 +7,7 @@ from functools import cached_property, partial
 from typing import Any, cast
 
 import numpy as np
+from typing_extensions import override
 
 from pipeline import engines
 from pipeline.config import ScorerSettings, keyed_settings
@@ -47,8 +48,8 @@ class Reranked(Retriever[ScorerSettings]):
         return cast("ScorerSettings", self.config.rerank)
 
     @property
+    @override
     def ranking(self) -> str:
-        """See `Retriever.ranking`."""
         return RERANK
 
     @cached_property
@@ -96,21 +97,21 @@ class Reranked(Retriever[ScorerSettings]):
         own = {Reranking.key: {**scores[Reranking.key], **speed}}
         return {**self.first.report(artifacts, scores, stages), **own}
 
+    @override
     def check(self, search_is_cached: bool) -> None:
-        """See `Retriever.check`."""
         self.first.check(search_is_cached)
         engines.check(self.config.engine, self.model.device, "rerank")
         if isinstance(self.model, ServedReranker) and not search_is_cached:
             self.model.check()
 
+    @override
     def confirm(self, store: Store, fresh: bool) -> None:
-        """See `Retriever.confirm`."""
         self.first.confirm(store, fresh)
         if isinstance(self.model, ServedReranker):
             self.model.confirm(store, fresh)
 
+    @override
     def check_collection(self, collection: Collection) -> None:
-        """See `Retriever.check_collection`."""
         self.first.check_collection(collection)
 
     def models(self) -> list[Model]:

@@ -160,7 +160,6 @@ class IndexCost(Section):
         factory: Its Faiss factory string.
         parameters: Of the search, such as nprobe.
         memory_mb: Size in memory, in 10^6 bytes.
-        device: The GPU that it was searched on.
         queries_per_second: On all threads.
     """
 
@@ -172,7 +171,6 @@ class IndexCost(Section):
     build_seconds: float
     disk_bytes: int
     memory_mb: float | None = None
-    device: str | None = None
     queries_per_second: float
     queries_per_second_one_thread: float | None = None
     latency_ms: Latency
@@ -196,7 +194,6 @@ class IndexCost(Section):
         for name in dict.fromkeys(name for exact in exacts for name in exact.change):
             changes = [_change(exact.change.get(name)) for exact in exacts]
             columns.append((Column(f"change of {name}", "right"), changes))
-        columns.append((Column("searched on"), [index.device or "" for index in indexes]))
         columns += [numbers(title, map(attrgetter(name), indexes), form) for title, name, form in _COSTS]
         notes = [
             "Overlap is the share of the top hits of exact search that the index finds. A change is the mean "

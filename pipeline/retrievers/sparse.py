@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from pipeline.config import RowSettings, keyed_settings
 from pipeline.core.display import Bar
@@ -27,8 +28,8 @@ SCHEMAS = {"passages": 1, "queries": 1, "index": 1, "search": 1}
 class Sparse(EncodingRetriever[RowSettings]):
     """See `pipeline.retrievers.retriever.Retriever`."""
 
+    @override
     def stages(self) -> Plan:
-        """See `Retriever.stages`."""
         return {
             "passages": self._weights("passages", ragged_shards.open_rows),
             "queries": self._weights("queries", ragged_shards.read_all_rows),

@@ -1,4 +1,4 @@
-"""Exact search: the best passages of each query among stored vectors, or by way of another exact search.
+"""Exact search: the best passages of each query among stored vectors.
 
 The ranking does not depend on how the vectors are split or where they are: in memory, on disk, or spread over
 machines. `candidates` explains why nothing is lost, `scoring` why scores are always the same.
@@ -6,7 +6,7 @@ machines. `candidates` explains why nothing is lost, `scoring` why scores are al
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,15 +20,10 @@ from pipeline.metrics.statistics import shown_intervals
 from pipeline.search import scoring
 from pipeline.search.documents import Documents, empty_ranking, set_rows
 from pipeline.search.scan import StreamingScan, block_and_group_sizes
-from pipeline.search.scoring import Metric, error_bound, for_metric, norm_bounds
-from pipeline.storage import vector_shards
-
-NearestRows = Callable[[Float32, int], tuple[Int64, Float32]]
-"""(float32 queries, k) -> rows int64 [queries, k], -1 for padding, and scores float32, falling."""
+from pipeline.search.scoring import Metric, for_metric
 
 ENOUGH = 1e10  # operations from which on integer products are worth the time it takes to load their kernels
 LARGEST = 1 << 16  # dimensions up to which sums of integer products cannot overflow, with much to spare
-EXTRA_HITS = 64  # fetched beyond k from another search, so that it leaves few queries undecided
 
 
 def exact_search(
@@ -115,56 +110,6 @@ def merge_rankings(parts: Sequence[Ranking], top_k: int, ids: pa.ChunkedArray) -
     passages = np.concatenate([part.passages for part in parts], axis=1)
     scores = np.concatenate([part.scores for part in parts], axis=1)
     return scoring.rank_candidates(passages, scores, top_k, ids)
-
-
-def exact_search_via(
-    nearest: NearestRows,
-    embeddings: Embeddings,
-    queries: Float32,
-    top_k: int,
-    ids: pa.ChunkedArray,
-    metric: Metric,
-    bar: Bar,
-    *,
-    batch_size: int = 256,
-    max_hits: int | None = None,
-) -> Ranking:
-    """`exact_search` by way of another exact search in float32, such as that of Faiss on a GPU.
-
-    Its scores are float32 products, so its hits are only candidates, which are scored exactly. A query that
-    they do not decide is searched again by `exact_search`.
-
-    `nearest` is the other search, of the same vectors. It gets `batch_size` queries at once, and is asked for
-    at most `max_hits` hits (at least `top_k`; None sets no limit). The metric is inner_product, also for
-    cosine if all vectors have length 1, or l2.
-    """
-    n = len(embeddings)
-    k, fetched = min(top_k, n), min(top_k + EXTRA_HITS, max_hits or n, n)
-    blocks = ((start, min(start + (1 << 14), n)) for start in range(0, n, 1 << 14))
-    longest = max(norm_bounds(vector_shards.read_rows(embeddings, *block)).max() for block in blocks)
-    ranking = Ranking(np.empty((len(queries), k), np.int64), np.empty((len(queries), k), np.float32))
-    for start in range(0, len(queries), batch_size):
-        part = slice(start, start + batch_size)
-        batch = np.ascontiguousarray(queries[part])
-        rows, products = nearest(batch, fetched)
-        # twice, as a squared distance is twice the value that the bound is for
-        error = 2 * error_bound(norm_bounds(batch), float(longest), batch.shape[1], metric)
-        # The k-th has a score of at least its product less the error. A hit that is below by more than twice
-        # the error cannot reach it.
-        near = products >= (products[:, k - 1] - 2 * error)[:, None]
-        query, column = np.nonzero(near)
-        candidates = rows[query, column]
-        scores = scoring.score_candidates(embeddings, candidates, batch, query, metric)
-        found = scoring.rank_pairs(candidates, scores, query, len(batch), k, ids)
-        # where the last hit fetched is still that near, others that were not fetched may be as well
-        undecided = np.flatnonzero(near[:, -1]) if fetched < n else np.empty(0, np.int64)
-        if len(undecided):
-            with silent("", None, "") as unseen:
-                again = exact_search(embeddings, batch[undecided], k, ids, metric, unseen)
-            found.passages[undecided], found.scores[undecided] = again.passages, again.scores
-        ranking.passages[part], ranking.scores[part] = found.passages, found.scores
-        bar.update(len(batch))
-    return ranking
 
 
 def overlap(found: Int64, exact: Int64, cutoff: int) -> float:

@@ -50,7 +50,7 @@ class StreamingSearcher:
 
 
 class FlatSearcher:
-    """Exact search of the vectors of a Flat index, in memory or on a GPU."""
+    """Exact search of the vectors of a Flat index, in memory."""
 
     def __init__(self, index: IndexConfig, search: SearchConfig, stored: Path | UInt8) -> None:
         self.metric = index.metric
@@ -61,19 +61,12 @@ class FlatSearcher:
     def search(
         self, queries: Float32, ids: pa.ChunkedArray, bar: Bar, documents: Documents | None = None
     ) -> Ranking:
-        """The best passages of each query; see the module. Documents are ranked on the CPU."""
+        """The best passages of each query; see the module."""
         embeddings = faiss_index.vectors_of_flat(self.index)
         top_k = self.config.top_k
         queries = for_metric(queries, self.metric)  # as the index's vectors were: cosine is now a product
         metric: Metric = "l2" if self.metric == "l2" else "inner_product"
-        if documents is not None:
-            return exact.exact_search(embeddings, queries, top_k, ids, metric, bar, documents=documents)
-        index = faiss_search.move_to_device(self.index, self.config.device, min(top_k, self.count))
-        if index is self.index:
-            return exact.exact_search(embeddings, queries, top_k, ids, metric, bar)
-        nearest = functools.partial(faiss_search.nearest, index, metric=metric)
-        limits = {"batch_size": self.config.batch_size, "max_hits": faiss_search.max_hits(top_k)}
-        return exact.exact_search_via(nearest, embeddings, queries, top_k, ids, metric, bar, **limits)
+        return exact.exact_search(embeddings, queries, top_k, ids, metric, bar, documents=documents)
 
 
 class ApproximateSearcher:
@@ -83,23 +76,20 @@ class ApproximateSearcher:
         self.metric, self.config = index.metric, search
         before = machine.resident_mb()
         # an index that is measured is read into memory, so that the disk has no part in its speed
-        self.on_cpu = faiss_index.read_index(stored, mapped=not search.against_exact)
+        self.index = faiss_index.read_index(stored, mapped=not search.against_exact)
         grown = machine.resident_mb() - before  # too little, if it went into memory freed earlier
         size = stored.stat().st_size if isinstance(stored, Path) else stored.nbytes
         self.memory_mb = round(max(grown, size / 1e6), 3)
-        faiss_index.set_search_parameters(self.on_cpu, index.factory, search.parameters)
-        self.count, self.dimension = self.on_cpu.ntotal, self.on_cpu.d
-        self.index = faiss_search.move_to_device(
-            self.on_cpu, search.device, min(search.top_k + 1, self.count)
-        )
+        faiss_index.set_search_parameters(self.index, index.factory, search.parameters)
+        self.count, self.dimension = self.index.ntotal, self.index.d
 
     def search(
         self, queries: Float32, ids: pa.ChunkedArray, bar: Bar, documents: Documents | None = None
     ) -> Ranking:
-        """The best passages of each query; see the module. Documents are ranked on the CPU."""
+        """The best passages of each query; see the module."""
         top_k, batch_size = self.config.top_k, self.config.batch_size
         if documents is not None:
-            index, metric, chunk_ids = self.on_cpu, self.metric, documents.chunk_ids
+            index, metric, chunk_ids = self.index, self.metric, documents.chunk_ids
 
             def find(chosen: Int64, k: int, bar: Bar) -> Ranking:
                 return faiss_search.search_index(
@@ -107,18 +97,13 @@ class ApproximateSearcher:
                 )
 
             return rank_by_search(find, len(queries), documents, top_k, ids, bar)
-        return faiss_search.search_index(
-            self.index, queries, top_k, ids, self.metric, batch_size, bar, on_cpu=self.on_cpu
-        )
+        return faiss_search.search_index(self.index, queries, top_k, ids, self.metric, batch_size, bar)
 
     def measure(self, queries: Float32) -> dict[str, Any]:
-        """What a search costs: memory in 10^6 bytes or the name of the GPU, and `time_searches`."""
+        """What a search costs: memory in 10^6 bytes, and `time_searches`."""
         queries, k = for_metric(queries, self.metric), min(self.config.top_k, self.count)
         search = functools.partial(faiss_search.nearest, self.index, k=k, metric=self.metric)
-        on_gpu = self.index is not self.on_cpu
-        number = faiss_search.choose_gpu(self.config.device, faiss_search.count_gpus())
-        where = {"device": f"cuda:{number}"} if on_gpu else {"memory_mb": self.memory_mb}
-        return {**where, **time_searches(search, queries, self.config.batch_size, on_gpu)}
+        return {"memory_mb": self.memory_mb, **time_searches(search, queries, self.config.batch_size)}
 
 
 def open_searcher(
@@ -132,23 +117,17 @@ def open_searcher(
 Searcher = StreamingSearcher | FlatSearcher | ApproximateSearcher
 
 
-def time_searches(
-    search: Callable[[Any], object],
-    queries: Array,
-    batch_size: int,
-    on_gpu: bool = False,
-) -> dict[str, Any]:
+def time_searches(search: Callable[[Any], object], queries: Array, batch_size: int) -> dict[str, Any]:
     """Time searches of an index.
 
     Args:
         search: Searches the index for some rows of `queries`.
         queries: float32 [queries, dimension], at least one.
         batch_size: Queries searched at once.
-        on_gpu: Whether the index is on a GPU, so that the number of threads does not matter.
 
     Returns:
         `queries_per_second` of batches, and `latency_ms` with `median`, `p95` and `p99` of single queries,
-        both on all threads; and unless `on_gpu`, the number of `threads` and `queries_per_second_one_thread`.
+        both on all threads; the number of `threads`, and `queries_per_second_one_thread`.
     """
     search(queries[:1])  # the first call reads and builds what later ones reuse
     times = [seconds for _, seconds in _timed_batches(search, queries, 1)]
@@ -157,8 +136,6 @@ def time_searches(
         "queries_per_second": round(_queries_per_second(search, queries, batch_size), 1),
         "latency_ms": {"median": round(median, 4), "p95": round(p95, 4), "p99": round(p99, 4)},
     }
-    if on_gpu:
-        return figures
     threads = faiss.omp_get_max_threads()
     try:
         faiss.omp_set_num_threads(1)

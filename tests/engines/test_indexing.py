@@ -117,17 +117,6 @@ def test_shards_asked_one_after_the_other_cost_the_sum() -> None:
     }
 
 
-def test_shards_on_gpus_name_them_all() -> None:
-    figures = {"queries_per_second": 100.0, "latency_ms": {"median": 1.0}}
-    shards = [{"device": f"cuda:{number}", **figures} for number in (1, 0, 1)]
-    assert jobs.total_cost(shards) == {
-        "device": "cuda:0, cuda:1",
-        "queries_per_second": 33.3,
-        "latency_ms": {"median": 3.0},
-    }
-    assert set(jobs.total_cost([shards[0], {"memory_mb": 1.0, "threads": 1, **figures}])) == set(figures)
-
-
 def run(folder: Path, *settings: str) -> dict[str, Any]:
     """One benchmark; what it finds goes to `results/t`."""
     given = [f"cache={folder}/indexes", f"output={folder}/results", "index.shards=3", *settings]

@@ -7,7 +7,6 @@ import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import faiss
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -23,7 +22,6 @@ from pipeline.native.nearest import dense
 from pipeline.search import (
     candidates,
     exact,
-    faiss_search,
     filtered_scan,
     scan,
     scoring,
@@ -183,55 +181,6 @@ def test_parts_merge_into_the_whole(
     assert same(merged, brute_force(rows, queries, k, metric))
 
 
-@settings(max_examples=20)
-@given(SMALL, SMALL, st.integers(1, 60), st.sampled_from(["inner_product", "l2"]), st.integers(1, 7))
-def test_another_exact_search_settles_to_the_same(
-    rows: Float32, queries: Float32, k: int, metric: Metric, batch_size: int
-) -> None:
-    index = (faiss.IndexFlatL2 if metric == "l2" else faiss.IndexFlatIP)(3)
-    index.add(rows)
-    expected = brute_force(rows, queries, k, metric)
-    assert same(settled(index, rows, queries, k, metric, batch_size), expected)
-
-
-def settled(
-    index: faiss.Index, rows: Float32, queries: Float32, k: int, metric: Metric, batch_size: int
-) -> Ranking:
-    def find(some, most):  # type: ignore[no-untyped-def]
-        scores, passages = index.search(some, most)
-        return passages, 0 - scores if metric == "l2" else scores
-
-    with silent("", None, "") as bar:
-        return exact.exact_search_via(
-            find, Embeddings((rows,)), queries, k, ids(len(rows)), metric, bar, batch_size=batch_size
-        )
-
-
-def test_another_search_may_be_off_by_what_float32_can_be() -> None:
-    random, last_bit = np.random.default_rng(5), 2.0**-17  # of scores from 64 to 128
-    rows, queries = np.ones((500, 64), np.float32), np.ones((3, 64), np.float32)
-    rows[:, 0] += random.integers(0, 5000, 500) * np.float32(last_bit)
-
-    def find(some, most):  # type: ignore[no-untyped-def]
-        made = some @ rows.T + random.integers(-30, 31, (len(some), len(rows))) * np.float32(last_bit)
-        order = np.argsort(-made, axis=1)[:, :most]
-        return order, np.take_along_axis(made, order, axis=1)
-
-    with silent("", None, "") as bar:
-        found = exact.exact_search_via(find, Embeddings((rows,)), queries, 10, ids(500), "inner_product", bar)
-    assert same(found, brute_force(rows, queries, 10, "inner_product"))
-
-
-def test_more_ties_than_the_other_search_gives_are_settled() -> None:
-    rows = np.ones((3000, 4), np.float32)
-    rows[::3] = 0.5
-    index = faiss.IndexFlatIP(4)
-    index.add(rows)
-    queries = np.ones((3, 4), np.float32)
-    expected = brute_force(rows, queries, 20, "inner_product")
-    assert same(settled(index, rows, queries, 20, "inner_product", 2), expected)
-
-
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 def test_stored_vectors_are_searched_as_those_in_memory(
     tmp_path: Path, write_shard: Callable[..., None], precision: str
@@ -359,22 +308,3 @@ def test_rows_and_queries_with_nan_are_never_found(kernel: str, metric: Metric) 
     with multiplied_in("float32"):
         scores = best(rows[whole], queries[kept], 20, metric).scores
     assert (found.scores[kept] == scores).all()
-
-
-def test_no_more_hits_are_asked_of_another_search_than_it_gives() -> None:
-    rows = np.random.default_rng(4).standard_normal((3000, 8), np.float32)
-    index, asked = faiss.IndexFlatIP(8), []
-    index.add(rows)
-
-    def find(some, most):  # type: ignore[no-untyped-def]
-        asked.append(most)
-        return index.search(some, most)[::-1]
-
-    for top_k in (1000, 1023, 1024, 2048):
-        how = {"max_hits": faiss_search.max_hits(top_k)}
-        with silent("", None, "") as bar:
-            found = exact.exact_search_via(
-                find, Embeddings((rows,)), rows[:3], top_k, ids(3000), "inner_product", bar, **how
-            )
-        assert same(found, brute_force(rows, rows[:3], top_k, "inner_product"))
-    assert asked == [1024, 1024, 1088, 2048]

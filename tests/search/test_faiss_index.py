@@ -42,11 +42,10 @@ def search(
     top_k: int,
     metric: Metric = "inner_product",
     batch_size: int = 256,
-    on_cpu: Any = None,
 ) -> Ranking:
     named = pa.chunked_array([ids(index.ntotal)])
     with silent("", None, "") as bar:
-        return faiss_search.search_index(index, queries, top_k, named, metric, batch_size, bar, on_cpu=on_cpu)
+        return faiss_search.search_index(index, queries, top_k, named, metric, batch_size, bar)
 
 
 def brute_force(vectors: Float32, queries: Float32, top_k: int, metric: Metric) -> list[list[int]]:
@@ -81,21 +80,9 @@ def test_equals_brute_force_with_ties_zero_vectors_and_any_k(
         assert scores.tolist() == expected.tolist()
 
 
-class OnGpu:
-    """A copy of an index that, as one on a GPU, gives only so many hits."""
-
-    def __init__(self, index: Any) -> None:
-        self.index, self.ntotal = index, index.ntotal
-
-    def search(self, queries: Float32, k: int) -> Any:
-        assert k <= faiss_search.MAX_HITS
-        return self.index.search(queries, k)
-
-
-@pytest.mark.parametrize("on_gpu", [False, True])
-def test_all_scores_equal_over_the_cut(on_gpu: bool) -> None:
+def test_all_scores_equal_over_the_cut() -> None:
     index, queries = build(np.ones((5000, 4), np.float32)), np.ones((2, 4), np.float32)
-    ranking = search(OnGpu(index), queries, 10, on_cpu=index) if on_gpu else search(index, queries, 10)
+    ranking = search(index, queries, 10)
     expected = sorted(range(5000), key=lambda row: ids(5000)[row], reverse=True)[:10]
     assert ranking.passages.tolist() == [expected, expected]
 

@@ -7,7 +7,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import faiss
 import numpy as np
 import pytest
 
@@ -17,7 +16,7 @@ from pipeline.core.display import silent
 from pipeline.core.errors import InputError
 from pipeline.core.json_record import StageRow
 from pipeline.run.benchmark import Benchmark
-from pipeline.search import faiss_search, searchers
+from pipeline.search import searchers
 from pipeline.storage import vector_shards
 from pipeline.storage.store import Store
 
@@ -83,20 +82,6 @@ def test_an_approximate_index_is_measured_against_exact_search_made_once(workpla
     assert any(change["ci_low"] is not None for change in again["against_exact"]["change"].values())
     written = json.loads((workplace / "results/t/metrics.json").read_text(encoding="utf-8"))
     assert written["against_exact"] == again["against_exact"]
-
-
-def test_an_index_on_a_gpu_says_so_and_nothing_of_this_machine_s_threads(
-    workplace: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(faiss_search, "count_gpus", lambda: 1)
-    monkeypatch.setattr(
-        faiss_search, "_copy_to_gpu", lambda index, number: faiss.clone_index(index)
-    )  # stands in for one
-    metrics = run(workplace, "index.factory='IVF4,Flat'", "search.parameters={nprobe: 4}")
-    assert metrics["index"]["device"] == "cuda:0"
-    assert metrics["index"]["queries_per_second"] > 0
-    assert not {"memory_mb", "threads", "queries_per_second_one_thread"} & set(metrics["index"])
-    assert min(metrics["against_exact"]["overlap"].values()) > 0.95
 
 
 def test_seconds_are_what_the_benchmark_itself_costs(

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from pipeline.config.model import HttpSettings
 from pipeline.config.stages import ServerSettings
@@ -216,15 +217,15 @@ class _AskForVectors(Asking):
         self.encoder, self.texts = encoder, texts
         self.vectors: Float32 = np.empty((0, 0), np.float32)
 
+    @override
     def body(self, rows: Sequence[int]) -> dict[str, Any]:
-        """See `Asking.body`."""
         config = self.encoder.config
         texts = [self.texts[row] for row in rows]
         asked = {"dimensions": config.dimensions} if config.dimensions else {}
         return {"model": config.name, "input": texts, "encoding_format": "base64", **asked}
 
+    @override
     def keep(self, rows: Sequence[int], answer: Any) -> None:
-        """See `Asking.keep`."""
         encoder = self.encoder
         vectors = vectors_of(answer, len(rows), encoder.dimension, encoder.line.client.bad_answer)
         encoder.dimension = vectors.shape[1]

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from pipeline.config.rerank import FlagRerankSettings, OpenVINORerankSettings
 from pipeline.core.errors import InputError
@@ -94,8 +95,8 @@ class _Backend(OpenVINOBatches, OpenVINORunner):
         tokenizer = Tokenizer.from_file(str(prepared / TOKENIZER))
         self.tokenizer = encoder_tokenizer(config, model, tokenizer, inputs)
 
+    @override
     def inputs(self, batch: TokenBatch) -> dict[str, Int64]:
-        """See `OpenVINORunner.inputs`."""
         types = token_types(batch, self.tokenizer.template)
         return super().inputs(batch) | ({} if types is None else {TYPES: types})
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+from typing_extensions import override
 
 from pipeline.config.rerank import HttpRerankSettings
 from pipeline.core.display import Bar, silent
@@ -111,13 +112,13 @@ class _AskForScores(Asking):
         for _, group in itertools.groupby(rows, key=lambda row: self.pairs[row][0]):
             yield list(group)
 
+    @override
     def body(self, rows: Sequence[int]) -> dict[str, Any]:
-        """See `Asking.body`."""
         query, passages = self.pairs[rows[0]][0], [self.pairs[row][1] for row in rows]
         if self.config.form == "tei":
             return {"query": query, "texts": passages, "raw_scores": True, "return_text": False}
         return {"model": self.config.name, "query": query, "documents": passages, "top_n": len(passages)}
 
+    @override
     def keep(self, rows: Sequence[int], answer: Any) -> None:
-        """See `Asking.keep`."""
         self.scores[rows] = scores_of(answer, len(rows), self.line.client.bad_answer)

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from typing_extensions import override
+
 from pipeline.config.model import FlagSettings
 from pipeline.encoders.base import Opener
 from pipeline.encoders.batching import Backend
@@ -55,8 +57,8 @@ class FlagBackend(TorchBackend):
         self.tokenizer = fast_tokenizer(model.name, self.flag.tokenizer)
         self.dimension = int(self.network.config.hidden_size)
 
+    @override
     def vectors(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """See `TorchBackend.vectors`."""
         import torch
 
         vectors: torch.Tensor

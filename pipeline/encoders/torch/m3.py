@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from typing_extensions import override
 
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float32, Int64, Ragged
@@ -76,8 +77,8 @@ class M3Weights(_M3):
 class M3TokenVectors(_M3):
     """A vector for each token but the first, CLS."""
 
+    @override
     def read(self, hidden: torch.Tensor, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """See `token_vectors.packed`."""
         return packed(self.linear(hidden[:, 1:]), mask[:, 1:], self.normalize)
 
     def finish(self, count: int, computed: Float32) -> Ragged:

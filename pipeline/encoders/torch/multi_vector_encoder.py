@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from typing_extensions import override
 
 from pipeline.core.records import Float32, Ragged
 from pipeline.encoders.batching import TokenBatch
@@ -39,16 +40,16 @@ class TokenVectorBackend(TorchRunner):
         Both arguments are int64 [b, tokens] on the device; n may be another number.
         """
 
+    @override
     def compute(self, batch: TokenBatch) -> torch.Tensor:
-        """See `packed`."""
         import torch
 
         with torch.inference_mode():
             vectors, kept = self.token_vectors(self.on_device(batch.ids), self.on_device(batch.mask))
             return packed(vectors, kept, self.model.normalize)
 
+    @override
     def finish(self, count: int, computed: Float32) -> Ragged:
-        """See `TorchRunner.finish`."""
         return kept_vectors(computed)
 
 
@@ -87,13 +88,13 @@ class MultiVectorEncoderBackend(TokenVectorBackend):
         self._check_markers()
 
     def for_role(self, role: Role) -> MultiVectorEncoderBackend:
-        """See `batching.RoleDependent`."""
+        """The model for one of the roles."""
         chosen = copy.copy(self)
         chosen.role = role
         return chosen
 
+    @override
     def token_vectors(self, ids: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """See `TokenVectorBackend.token_vectors`."""
         features: dict[str, Any] = {"input_ids": ids, "attention_mask": mask}
         if self.role == "queries" and self.expansion is not None:
             features = self._expanded(ids, mask)

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from typing_extensions import override
+
 from pipeline.config.model import SentenceTransformersSettings
 from pipeline.encoders.base import Opener
 from pipeline.encoders.batching import Backend
@@ -52,8 +54,8 @@ class SentenceTransformersBackend(TorchBackend):
             self.tokenizer = fast_tokenizer(model.name, first.tokenizer)
         self.dimension = int(self.network.get_embedding_dimension())
 
+    @override
     def vectors(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """See `TorchBackend.vectors`."""
         if self.is_static:
             lengths = mask.sum(1)
             features = {"input_ids": ids[mask.bool()], "offsets": lengths.cumsum(0) - lengths}

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from typing_extensions import override
 
 from pipeline.core.records import Float32, Ragged
 from pipeline.encoders.batching import TokenBatch
@@ -51,8 +52,8 @@ class WordWeightBackend(TorchRunner):
             numbers = torch.cat([counts, words]).to(torch.int32).view(torch.float32)
             return torch.cat([numbers, weights[rows, words]])
 
+    @override
     def finish(self, count: int, computed: Float32) -> Ragged:
-        """See `TorchRunner.finish`."""
         return _unpacked(computed, count)
 
 
@@ -126,7 +127,7 @@ class SparseEncoderBackend(WordWeightBackend):
         self._use("passages")
 
     def for_role(self, role: Role) -> SparseEncoderBackend:
-        """See `batching.RoleDependent`."""
+        """The model for one of the roles."""
         chosen = copy.copy(self)
         chosen._use(role)
         return chosen
@@ -139,8 +140,8 @@ class SparseEncoderBackend(WordWeightBackend):
             self.tokenizer = copy.deepcopy(self.tokenizer)
             self.tokenizer.post_processor = None  # words are looked up, special tokens are not
 
+    @override
     def weights(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """See `WordWeightBackend.weights`."""
         import torch
         from sentence_transformers.util import select_max_active_dims
 
