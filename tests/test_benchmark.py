@@ -242,11 +242,17 @@ def test_scores_are_made_again_of_other_hits_under_the_same_key(
     assert remade(run(workplace)) == []
 
 
-def test_fresh_checks_what_a_finished_search_would_not(workplace: Path) -> None:
-    elsewhere, store = config(workplace, "search.parameters={nprobe: 7}"), Store(workplace / "indexes")
-    Benchmark(elsewhere, store).check()
-    with pytest.raises(InputError, match=r"search\.parameters: 'nprobe'"):
-        Benchmark(elsewhere, store, Session(fresh=True)).check()
+def test_fresh_checks_what_a_finished_search_would_not(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise InputError("no such index")
+
+    monkeypatch.setattr("pipeline.search.faiss_index.check_index", refuse)
+    same, store = config(workplace), Store(workplace / "indexes")
+    Benchmark(same, store).check()
+    with pytest.raises(InputError, match="no such index"):
+        Benchmark(same, store, Session(fresh=True)).check()
 
 
 def test_a_sweep_with_too_large_an_index_is_refused_before_anything_is_encoded(
