@@ -305,18 +305,19 @@ def matrix_rates(
 def int16_rate(width: int, inner: int, seconds: float) -> float:
     """GFLOP/s of our own product, all threads together."""
     from pipeline.native import layers
-    from pipeline.native.integers import Workspace, pack_rows
+    from pipeline.native.forward import project
+    from pipeline.native.integers import pack_rows
 
-    rows, size = layers.BLOCK, layers.BLOCK * inner
+    rows = layers.BLOCK
     left, right = (np.random.default_rng(0).random((n, width), np.float32) for n in (rows, inner))
     pairs, factors = pack_rows(right)
     layer = layers.Linear(pairs[None], factors[None], np.zeros((1, inner), np.float32))
+    layer = layer.on_tiles() if machine.has_amx() else layer
 
     def multiply(until: float) -> int:
-        space = Workspace(np.zeros(size, np.int16), np.empty(rows, np.float32), np.empty(size, np.int32))
-        out, count = np.empty((rows, inner), np.float32), 0
+        count = 0
         while not count or time.perf_counter() < until:
-            layers.linear(left, layer, 0, False, space, out)
+            project(left, layer)
             count += 1
         return count
 

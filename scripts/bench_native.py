@@ -38,32 +38,39 @@ from pipeline.encoders.native import TOKENS, NativeOpener
 from pipeline.native import attention
 from pipeline.native.attention import EVERYWHERE
 from pipeline.native.compiling import OPTIONS
-from pipeline.native.integers import Workspace, round_rows
-from pipeline.native.layers import BLOCK, add_and_normalize, multiply_rows, scale_sums
+from pipeline.native.integers import PANEL, Workspace
+from pipeline.native.layers import (
+    BLOCK,
+    SCRATCH,
+    Linear,
+    add_and_normalize,
+    begin_tiles,
+    end_tiles,
+    linear,
+    multiply_panel,
+)
 from pipeline.native.tiles import TALL
 from pipeline.native.vectors import PackedModel
 from pipeline.storage.store import Store
 
-KINDS = ("products", "attention", "floats", "rounding", "normalization")
+KINDS = ("linear layers", "attention", "normalization")
 
 
 @njit(**OPTIONS)
-def multiply(times: int, sums: Any, rows: Any, weights: Any, pairs: int, m: int) -> None:
+def compute(times: int, x: Any, layer: Linear, gelu: bool, space: Any, out: Any) -> None:
+    begin_tiles(layer.planes)
     for _ in range(times):
-        multiply_rows(sums, BLOCK, m, rows, pairs, weights)
+        linear(x, layer, 0, gelu, space, out)
+    end_tiles(layer.planes)
 
 
 @njit(**OPTIONS)
-def round_inputs(times: int, x: Any, space: Any) -> None:
+def multiply(times: int, sums: Any, layer: Linear, space: Any, m: int, k: int) -> None:
+    begin_tiles(layer.planes)
     for _ in range(times):
-        round_rows(x, space)
-
-
-@njit(**OPTIONS)
-def make_floats(times: int, sums: Any, factors: Any, bias: Any, gelu: bool, out: Any) -> None:
-    for _ in range(times):
-        for i in range(BLOCK):
-            scale_sums(sums[i], np.float32(1e-4), factors, bias, gelu, out[i])
+        for panel in range(0, m, PANEL):
+            multiply_panel(sums, BLOCK, layer, space, panel, k)
+    end_tiles(layer.planes)
 
 
 @njit(**OPTIONS)
@@ -101,12 +108,16 @@ class Steps:
         self.in_batch = int(texts[-1])
         self.work: dict[str, tuple[Any, list[Any]]] = {}
         for k, m in set(self.shapes):
-            sums, out = np.ones((BLOCK, m), np.int32), np.ones((BLOCK, m), np.float32)
-            pairs, weights = (np.ones(n * k // 2, np.int32) for n in (BLOCK, m))
-            space = Workspace(pairs.view(np.int16), np.empty(BLOCK, np.float32), sums)
-            self.add(f"products {k} {m}", multiply, sums.reshape(-1), pairs, weights, k // 2, m)
-            self.add(f"floats {k} {m}", make_floats, sums, out[0], out[1], m == inner, out)
-            self.add(f"rounding {k} {m}", round_inputs, np.ones((BLOCK, k), np.float32), space)
+            layer = Linear(np.ones((1, m * k // 2), np.int32), *np.ones((2, 1, m), np.float32))
+            layer = layer.on_tiles() if machine.has_amx() else layer
+            space = Workspace(
+                np.ones(BLOCK * max(k, m), np.int16),
+                np.empty(BLOCK, np.float32),
+                np.ones(BLOCK * m + SCRATCH, np.int32),
+            )
+            x, out = (np.ones((BLOCK, width), np.float32) for width in (k, m))
+            self.add(f"linear {k} {m}", compute, x, layer, m == inner, space, out)
+            self.add(f"products {k} {m}", multiply, np.ones(BLOCK * PANEL, np.int32), layer, space, m, k)
         states = np.ones((2, BLOCK, width), np.float32)
         self.add("normalization", normalize, states[0], states[1], states[1, 0], width)
         key_value = np.random.default_rng(0).standard_normal((self.in_batch, 2 * width), np.float32)
@@ -138,12 +149,12 @@ class Steps:
         took = {name: summary(rounds) for name, rounds in self.seconds.items()}
         whole = self.layers - self.first_alone
         last = self.first_alone * self.texts / self.tokens  # share of tokens that the last layer computes
-        made = dict.fromkeys(KINDS, 0.0)
+        made = dict.fromkeys(("linear layers", "products"), 0.0)
         for k, m in self.shapes:
             all_tokens = (k, m) == self.shapes[1]  # keys and values are those of all tokens
             layers = whole + (self.first_alone if all_tokens else last)
-            for kind in ("products", "floats", "rounding"):
-                made[kind] += layers * took[f"{kind} {k} {m}"]
+            made["linear layers"] += layers * took[f"linear {k} {m}"]
+            made["products"] += layers * took[f"products {k} {m}"]
         made["normalization"] = 2 * (whole + last) * took["normalization"]
         made["attention"] = whole * took["attention"] + self.first_alone * took["attention of first tokens"]
         return {kind: each * self.tokens / BLOCK / self.threads for kind, each in made.items()}
@@ -208,12 +219,16 @@ def main() -> None:
     columns = []
     for summary in (min, statistics.median):
         made = steps.totals(summary)
-        columns.append([*made.values(), sum(made.values()), summary(runs)])
-    print(f"{'seconds':<28}{'best':>8}{'median':>8}")
-    for kind, *took in zip([*KINDS, "all steps, each alone", "a run"], *columns, strict=True):
-        print(f"{kind:<28}" + "".join(f"{each:>8.3f}" for each in took))
+        kinds = [made[kind] for kind in KINDS]
+        columns.append([made["products"], *kinds, sum(kinds), summary(runs)])
+    print("products by AMX" if machine.has_amx() else "products by VNNI")
+    print(f"{'seconds':<32}{'best':>8}{'median':>8}")
+    for kind, *took in zip(
+        ["products, of linear layers", *KINDS, "all steps, each alone", "a run"], *columns, strict=True
+    ):
+        print(f"{kind:<32}" + "".join(f"{each:>8.3f}" for each in took))
     for kind, place in (("all steps, of a run", -2), ("products alone, of a run", 0)):
-        print(f"{kind:<28}" + "".join(f"{column[place] / column[-1]:>8.0%}" for column in columns))
+        print(f"{kind:<32}" + "".join(f"{column[place] / column[-1]:>8.0%}" for column in columns))
     if steps.first_alone:
         print(f"{'of its rate with a free last layer':<36}{free:>8.0%}")
 

@@ -70,6 +70,8 @@ def _backends(commands: Mapping[str, str]) -> Iterator[Facts]:
             state = f"needs {command}"
         elif backend == "native" and not machine.has_vnni():
             state = "runs, slowly: this processor has no VNNI"
+        elif backend == "native" and "amx_int8" in machine.processor_features():
+            state = "runs, by AMX" if machine.has_amx() else "runs; this process may not use AMX"
         yield {"backend": backend, "state": state}
 
 

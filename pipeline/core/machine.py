@@ -174,6 +174,22 @@ def has_vnni() -> bool:
     return any(features.get(name) for name in ("avx512vnni", "avxvnni"))
 
 
+_ARCH_PRCTL, _REQUEST_STATE, _TILE_DATA = 158, 0x1023, 18  # a system call of Linux, and what it is asked for
+
+
+@cache
+def has_amx() -> bool:
+    """Whether this process may multiply tiles of bytes with AMX.
+
+    Linux gives a process the memory for tiles on request, once for all its threads. It is asked here, and may
+    refuse: some containers forbid the call.
+    """
+    if platform.machine() != "x86_64" or "amx_int8" not in processor_features():
+        return False
+    refused: int = ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST_STATE, _TILE_DATA)
+    return refused == 0
+
+
 def _cpu_name() -> str:
     return _cpu_info("model name") or platform.processor() or platform.machine()
 

@@ -13,25 +13,30 @@ from typing import Any
 import numpy as np
 from numba import float32
 
+from pipeline.core import machine
 from pipeline.core.records import Float32, Int64
 from pipeline.native.attention import EVERYWHERE, attend
 from pipeline.native.compiling import compiled
-from pipeline.native.integers import PANEL, Workspace, round_rows
+from pipeline.native.integers import PANEL, Workspace
 from pipeline.native.layers import (
     BLOCK,
+    SCRATCH,
     LayerNorm,
     Layout,
     Linear,
     Weights,
     add,
     add_and_normalize,
+    begin_tiles,
     block_size,
     copy_rows,
+    end_tiles,
     gate,
     linear,
-    multiply_rows,
+    multiply_panel,
     normalize,
     rotate,
+    round_for,
 )
 from pipeline.native.registers import larger
 from pipeline.native.tiles import TALL
@@ -56,6 +61,7 @@ def _forward(
     Returns:
         float32 [tokens, columns], or [texts, columns].
     """
+    begin_tiles(weights.query.planes)
     tokens, width, epsilon = len(ids), layout.width, layout.epsilon
     heads, size = layout.heads, layout.size
     layers, columns = weights.down.bias.shape
@@ -74,7 +80,7 @@ def _forward(
     space = Workspace(
         np.zeros(BLOCK * widest, np.int16),
         np.empty(BLOCK, np.float32),
-        np.empty(BLOCK * widest, np.int32),
+        np.empty(BLOCK * widest + SCRATCH, np.int32),
     )
     up_rows, added_rows = np.empty((BLOCK, made_up), np.float32), np.empty((BLOCK, columns), np.float32)
     starts, queries, together = texts, tokens, block_size(tokens)
@@ -152,23 +158,26 @@ def _forward(
     if parts is not None and parts.before:
         last = parts.last
         normalize(x[:queries], last.weight[0], last.bias[0], width, epsilon, x[:queries])
+    end_tiles(weights.query.planes)
     return x[:queries]
 
 
 forward: Any = compiled(_forward)
 
 
+def _one_layer(rows: int) -> Linear:
+    """A layer with PANEL inputs, made for AMX where a network's will be."""
+    ones = np.ones((1, rows), np.float32)
+    layer = Linear(np.zeros((1, rows * PANEL // 2), np.int32), ones, ones)
+    return layer.on_tiles() if machine.has_amx() else layer
+
+
 def compile_forward() -> None:
     """Compile `forward` for BERT, or load it from disk, by computing one token with one layer."""
-
-    def one_layer(rows: int) -> Linear:
-        ones = np.ones((1, rows), np.float32)
-        return Linear(np.zeros((1, rows * PANEL // 2), np.int32), ones, ones)
-
     norm, row = LayerNorm(*np.ones((2, 1, PANEL), np.float32)), np.ones((1, PANEL), np.float32)
     weights = Weights(
-        row, row, LayerNorm(row[0], row[0]), one_layer(PANEL), one_layer(2 * PANEL), one_layer(PANEL), norm,
-        one_layer(PANEL), one_layer(PANEL), norm,
+        row, row, LayerNorm(row[0], row[0]), _one_layer(PANEL), _one_layer(2 * PANEL), _one_layer(PANEL),
+        norm, _one_layer(PANEL), _one_layer(PANEL), norm,
     )  # fmt: skip
     one = np.zeros(1, np.int64)
     layout = Layout(PANEL, 1, PANEL, np.float32(1))
@@ -200,25 +209,26 @@ def _largest_logits(
     space = Workspace(
         np.zeros(BLOCK * columns, np.int16),
         np.empty(BLOCK, np.float32),
-        np.empty(BLOCK * max(columns, PANEL), np.int32),
+        np.empty(BLOCK * max(columns, PANEL) + SCRATCH, np.int32),
     )
-    made, pairs = np.empty((BLOCK, columns), np.float32), columns // 2
-    weights, factors, bias = decoder.pairs[0], decoder.factors[0], decoder.bias[0]
+    made = np.empty((BLOCK, columns), np.float32)
+    factors, bias = decoder.factors[0], decoder.bias[0]
+    begin_tiles(decoder.planes)
     for start in range(0, tokens, BLOCK):
         n = min(BLOCK, tokens - start)
         rows = made[:n]
         linear(hidden[start : start + n], transform, 0, True, space, rows)
         normalize(rows, norm.weight[0], norm.bias[0], width, epsilon, rows)
-        round_rows(rows, space)
-        packed = space.rows.view(np.int32)
+        round_for(decoder.planes, rows, space)
         for panel in range(0, words, PANEL):
             # 64 words of the block's tokens; of the products only the largest of each text is kept
-            multiply_rows(space.sums, n, PANEL, packed, pairs, weights[panel * pairs :])
+            multiply_panel(space.sums, n, decoder, space, panel, columns)
             for i in range(n):
                 sums, factor = space.sums[i * PANEL : (i + 1) * PANEL], space.factors[i]
                 best = out[owners[start + i], panel : panel + PANEL]
                 for j in range(PANEL):
                     best[j] = larger(best[j], float32(sums[j]) * factor)
+    end_tiles(decoder.planes)
     # a word's factor is above 0 and its bias the same for all tokens, so both can come after the largest
     for text in range(texts):
         for j in range(words):
@@ -232,11 +242,15 @@ def _project(x: Float32, layer: Linear) -> Float32:
     n = layer.factors.shape[1]
     out = np.empty((tokens, n), np.float32)
     space = Workspace(
-        np.zeros(BLOCK * width, np.int16), np.empty(BLOCK, np.float32), np.empty(BLOCK * n, np.int32)
+        np.zeros(BLOCK * width, np.int16),
+        np.empty(BLOCK, np.float32),
+        np.empty(BLOCK * n + SCRATCH, np.int32),
     )
+    begin_tiles(layer.planes)
     for start in range(0, tokens, BLOCK):
         end = min(start + BLOCK, tokens)
         linear(x[start:end], layer, 0, False, space, out[start:end])
+    end_tiles(layer.planes)
     return out
 
 
@@ -247,12 +261,12 @@ project: Any = compiled(_project)
 def compile_projection() -> None:
     """Compile `project`, or load it from disk."""
     ones = np.ones((1, PANEL), np.float32)
-    project(ones, Linear(np.zeros((1, PANEL * PANEL // 2), np.int32), ones, ones))
+    project(ones, _one_layer(PANEL))
 
 
 def compile_logits() -> None:
     """Compile `largest_logits`, or load it from disk."""
     ones = np.ones((1, PANEL), np.float32)
-    layer = Linear(np.zeros((1, PANEL * PANEL // 2), np.int32), ones, ones)
+    layer = _one_layer(PANEL)
     owners = np.zeros(1, np.int64)
     largest_logits(ones, owners, 1, layer, LayerNorm(ones, ones), layer, PANEL, np.float32(1))

@@ -11,15 +11,14 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import float32, int32
 
 from pipeline.core.records import Array, Float32, Int32
-from pipeline.native.compiling import merged
 
 ROW_LENGTH = 32_767  # Euclidean length of a row of activations, so each of its numbers is an int16
 WEIGHT_LENGTH = 65_000  # largest length of a row of weights; the product of both is below 2^31
 INT8_LIMIT = 127  # largest number of a row in int8
 PANEL = 64  # rows stored side by side
+TILE_ROWS, TILE_BYTES = 16, 64  # of a tile of AMX
 
 
 class Workspace(NamedTuple):
@@ -55,18 +54,3 @@ def _in_panels(whole: Array) -> Int32:
     per_word = 4 // whole.itemsize
     panels = whole.reshape(n // PANEL, PANEL, k // per_word, per_word).transpose(0, 2, 1, 3)
     return np.ascontiguousarray(panels).view(np.int32).reshape(-1)
-
-
-@merged
-def round_rows(x: Float32, space: Workspace) -> None:
-    """Write x float32 [n, k] to `space.rows` as int16, each row scaled to ROW_LENGTH and rounded."""
-    n, k = x.shape
-    for i in range(n):
-        square = float32(1e-30)  # a row of zeros has a length as well, so nothing is divided by 0
-        for j in range(k):
-            square += x[i, j] * x[i, j]
-        factor = float32(ROW_LENGTH) / np.sqrt(square)
-        space.factors[i] = float32(1) / factor
-        row = space.rows[i * k : (i + 1) * k]
-        for j in range(k):
-            row[j] = int32(np.rint(x[i, j] * factor))

@@ -13,8 +13,9 @@ import numpy as np
 from numba import float32
 
 from pipeline.core.records import Float32, Int32, Int64
+from pipeline.native import amx
 from pipeline.native.compiling import merged
-from pipeline.native.integers import PANEL, Workspace, round_rows
+from pipeline.native.integers import PANEL, TILE_BYTES, TILE_ROWS, Workspace
 from pipeline.native.registers import (
     exp,
     gelu,
@@ -25,9 +26,14 @@ from pipeline.native.registers import (
     store,
     total,
 )
+from pipeline.native.rounding import round_planes, round_rows
 from pipeline.native.tiles import INTEGER_WIDTH, TALL, fetching_int16_tile
 
 GELU, SILU = 0, 1  # activations
+PAIR = 32  # rows multiplied together by AMX: two tiles
+CHUNK = 384  # columns of them
+GROUP = 1 << 18  # numbers of weights that are multiplied with all rows before the next ones
+SCRATCH = 3 * amx.SUMS  # int32 at the end of a workspace's sums that AMX writes its tiles to
 BLOCK = 96  # tokens computed together in a layer: their activations fit into the processor's cache
 
 
@@ -41,9 +47,15 @@ def block_size(tokens: int) -> int:
 class Linear(NamedTuple):
     """One kind of linear layer with n outputs and k inputs, of all layers of a network; see `pack_rows`."""
 
-    pairs: Any  # int32 [layers, n * k / 2]
+    pairs: Any  # int32 [layers, n * k / 2]; of no columns where there are planes
     factors: Any  # float32 [layers, n]
     bias: Any  # float32 [layers, n]
+    planes: Any = None  # `amx.Planes` of uint8 [layers, n * k] where AMX computes the products
+
+    def on_tiles(self) -> Linear:
+        """The same layers for AMX."""
+        inputs = self.pairs.shape[1] * 2 // self.factors.shape[1]
+        return self._replace(pairs=self.pairs[:, :0].copy(), planes=amx.panels_to_planes(self.pairs, inputs))
 
 
 class LayerNorm(NamedTuple):
@@ -117,12 +129,105 @@ def multiply_rows(sums: Any, n: int, m: int, rows: Any, pairs: int, weights: Any
 @merged
 def linear(x: Float32, layers: Linear, layer: int, gelu: bool, space: Workspace, out: Float32) -> None:
     """Set out [n, m] to x [n, k] times a layer's weights, plus its bias; n is at most BLOCK."""
-    round_rows(x, space)
-    n, m = out.shape
-    multiply_rows(space.sums, n, m, space.rows.view(np.int32), x.shape[1] // 2, layers.pairs[layer])
+    round_for(layers.planes, x, space)
     factors, bias = layers.factors[layer], layers.bias[layer]
-    for i in range(n):
-        scale_sums(space.sums[i * m : (i + 1) * m], space.factors[i], factors, bias, gelu, out[i])
+    _scaled_products(layers.planes, layers.pairs, x.shape[1], layer, factors, bias, gelu, space, out)
+
+
+@merged
+def round_for(planes: Any, x: Float32, space: Workspace) -> None:
+    """Round x [n, k] as the product with weights in planes, or in pairs, reads it."""
+    # Numba leaves out the branch that the type of `planes` makes unreachable, here and below.
+    if planes is None:
+        round_rows(x, space)
+    else:
+        memory, half = space.rows.view(np.uint8), len(space.rows)
+        round_planes(x, space, memory[:half], memory[half:])
+
+
+@merged
+def _scaled_products(
+    planes: Any, pairs: Int32, k: int, layer: int, factors: Float32, bias: Float32, gelu: bool,
+    space: Workspace, out: Float32,
+) -> None:  # fmt: skip
+    n, m = out.shape
+    if planes is None:
+        multiply_rows(space.sums, n, m, space.rows.view(np.int32), k // 2, pairs[layer])
+        for i in range(n):
+            scale_sums(space.sums[i * m : (i + 1) * m], space.factors[i], factors, bias, gelu, out[i])
+    else:
+        group = min(max(GROUP // (k * PANEL), 1) * PANEL, m)
+        for start in range(0, m, group):
+            end = min(start + group, m)
+            for first in range(0, n, PAIR):
+                _multiply_group(space.sums, first, n, space, planes, layer, start, end, k)
+                for row in range(first, min(first + PAIR, n)):
+                    at = (row - first) * (end - start)
+                    scale_sums(
+                        space.sums[at : at + end - start], space.factors[row], factors[start:end],
+                        bias[start:end], gelu, out[row, start:end],
+                    )  # fmt: skip
+
+
+@merged
+def multiply_panel(sums: Int32, n: int, layers: Linear, space: Workspace, panel: int, k: int) -> None:
+    """Set sums int32 [n, 64] to products of rows that `round_for` wrote with 64 rows of the first layer."""
+    _multiply_panel(layers.planes, layers.pairs, sums, n, space, panel, k)
+
+
+@merged
+def _multiply_panel(
+    planes: Any, pairs: Int32, sums: Int32, n: int, space: Workspace, panel: int, k: int
+) -> None:
+    if planes is None:
+        multiply_rows(sums, n, PANEL, space.rows.view(np.int32), k // 2, pairs[0, panel * k // 2 :])
+    else:
+        for first in range(0, n, PAIR):
+            _multiply_group(sums[first * PANEL :], first, n, space, planes, 0, panel, panel + PANEL, k)
+
+
+@merged
+def _multiply_group(
+    sums: Int32, first: int, n: int, space: Workspace, planes: Any, layer: int, start: int, end: int, k: int
+) -> None:
+    """Set sums int32 [32, end - start] to the products of 32 of n rows with weights [start, end).
+
+    Reading tiles limits the product, not multiplying them. So CHUNK columns of 32 rows stay in the first
+    cache, and the weights pass by, 16 rows at a time, each fetched there one turn before. The weights of a
+    group stay in the second cache until all rows are multiplied with them, while the next ones are fetched.
+    """
+    memory, half = space.rows.view(np.uint8), len(space.rows)
+    high, low, scratch = planes.high[layer], planes.low[layer], space.sums[-SCRATCH:]
+    far = (
+        end * k
+        + first // TILE_ROWS * (end - start) // TILE_ROWS * (k // TILE_BYTES) * amx.FETCHED * TILE_BYTES
+    )
+    for column in range(0, k, CHUNK):
+        steps = min(CHUNK, k - column) // TILE_BYTES
+        for strip in range(start, end, TILE_ROWS):
+            right = strip * k + column * TILE_ROWS
+            near = right + k * TILE_ROWS
+            for row in range(first, min(first + PAIR, n), TILE_ROWS):
+                amx.int16_block(
+                    sums, (row - first) * (end - start) + strip - start, end - start,
+                    memory[:half], memory[half:], row * k + column * TILE_ROWS,
+                    high, low, right, steps, column, scratch, near if row == first else -near, far,
+                )  # fmt: skip
+                far += steps * amx.FETCHED * TILE_BYTES
+
+
+@merged
+def begin_tiles(planes: Any) -> None:
+    """Set up AMX's tiles in this thread, if there are planes that it multiplies."""
+    if planes is not None:
+        amx.configure(amx.CONFIGURATION)
+
+
+@merged
+def end_tiles(planes: Any) -> None:
+    """Give back the tiles."""
+    if planes is not None:
+        amx.release()
 
 
 @merged

@@ -28,6 +28,7 @@ from pipeline.native.compiling import inlined
 from pipeline.native.integers import PANEL
 from pipeline.native.tiles import LANES, add_product
 
+STRETCH = 32  # numbers of which `total_of_stretch` makes a sum
 _FLOAT, _WORD, _SHORT = ir.FloatType(), ir.IntType(32), ir.IntType(16)
 _SIZE = ir.IntType(64)
 _FLOATS, _WORDS, _SHORTS = (ir.VectorType(each, LANES) for each in (_FLOAT, _WORD, _SHORT))
@@ -64,6 +65,7 @@ class _RegisterModel(models.PrimitiveModel):  # type: ignore[misc]
 
 
 _register, _panel, _place = _Register(LANES), _Register(PANEL), types.intp
+_stretch = _Register(STRETCH)
 
 
 def _define(operation: Any, name: str) -> None:
@@ -71,7 +73,7 @@ def _define(operation: Any, name: str) -> None:
 
     @infer_global(operation)
     class _Typed(ConcreteTemplate):  # type: ignore[misc]
-        cases = tuple(signature(kind, kind, kind) for kind in (_register, _panel))
+        cases = tuple(signature(kind, kind, kind) for kind in (_register, _panel, _stretch))
 
     @lower_builtin(operation, _Register, _Register)
     def _lowered(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -169,6 +171,7 @@ def _spreading(result: Any) -> Any:
 
 
 load, load_panel = _loading(_register, _FLOAT), _loading(_panel, _FLOAT)
+load_stretch, spread_stretch = _loading(_stretch, _FLOAT), _spreading(_stretch)
 load_sums, load_sums_panel = _loading(_register, _WORD), _loading(_panel, _WORD)
 spread, spread_panel = _spreading(_register), _spreading(_panel)
 
@@ -216,6 +219,26 @@ def total(typing: Any, numbers: Any) -> Any:
         return builder.call(add, [ir.Constant(_FLOAT, -0.0), numbers], fastmath=["reassoc"])
 
     return _function(types.float32(numbers), write)
+
+
+@intrinsic
+def total_of_stretch(typing: Any, numbers: Any) -> Any:
+    """The sum of 32 numbers: four registers of 8 numbers are added first, whatever the processor's size."""
+
+    def write(builder: Any, numbers: Any) -> Any:
+        undefined, eight = ir.Constant(numbers.type, ir.Undefined), ir.VectorType(_FLOAT, 8)
+        parts = [
+            builder.shuffle_vector(
+                numbers, undefined, ir.Constant(ir.VectorType(_WORD, 8), list(range(start, start + 8)))
+            )
+            for start in range(0, STRETCH, 8)
+        ]
+        whole = builder.fadd(builder.fadd(parts[0], parts[1]), builder.fadd(parts[2], parts[3]))
+        kind = ir.FunctionType(_FLOAT, [_FLOAT, eight])
+        add = builder.module.declare_intrinsic("llvm.vector.reduce.fadd.v8f32", fnty=kind)
+        return builder.call(add, [ir.Constant(_FLOAT, -0.0), whole], fastmath=["reassoc"])
+
+    return _function(types.float32(_stretch), write)
 
 
 @intrinsic

@@ -14,6 +14,7 @@ from typing import Any, get_type_hints
 import numpy as np
 from typing_extensions import override
 
+from pipeline.core import machine
 from pipeline.core.records import Float32, Int64
 from pipeline.native.forward import (
     compile_forward,
@@ -39,6 +40,7 @@ class PackedNetwork:
     """A network read from an `.npz` of the arrays of `network_arrays`."""
 
     def __init__(self, path: Path) -> None:
+        on_tiles = machine.has_amx()
         with np.load(path, allow_pickle=False) as stored:
 
             def load(name: str, kind: Any) -> Any:
@@ -46,8 +48,9 @@ class PackedNetwork:
                     value = stored[name]
                     is_array = value.ndim or kind is Any  # a float32 stays one
                     return value[()] if is_array else value.item()
-                kinds = get_type_hints(kind).items()
-                return kind(*(load(f"{name}.{field}", field_kind) for field, field_kind in kinds))
+                kinds = [each for each in get_type_hints(kind).items() if each[0] != "planes"]
+                made = kind(*(load(f"{name}.{field}", field_kind) for field, field_kind in kinds))
+                return made.on_tiles() if kind is Linear and on_tiles else made
 
             self.weights = Weights(*(load(name, kind) for name, kind in get_type_hints(Weights).items()))
             self.layout: Layout = load("layout", Layout)

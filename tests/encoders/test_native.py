@@ -137,8 +137,13 @@ def network(name: str) -> Any:
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_every_network_and_pooling_is_torch_s(
-    name: str, saved: Callable[[Any], Path], tmp_path: Path, passages: list[str]
+    name: str,
+    saved: Callable[[Any], Path],
+    tmp_path: Path,
+    passages: list[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """And the same, bit by bit, whether AMX computes the products or not."""
     import torch
 
     body = network(name)
@@ -150,6 +155,10 @@ def test_every_network_and_pooling_is_torch_s(
         native.network = PackedModel(weights, pooling)
         with silent("", None, "") as bar:
             found = encode(native, texts, 290, Usage(), bar)
+            with monkeypatch.context() as patch:
+                patch.setattr(machine, "has_amx", lambda: False)
+                native.network = PackedModel(weights, pooling)
+            assert (encode(native, texts, 290, Usage(), bar) == found).all()
         for text, vector in zip(texts, found, strict=True):
             ids = torch.tensor([native.tokenizer.encode(text).ids[:290]])
             with torch.inference_mode():

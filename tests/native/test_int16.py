@@ -41,7 +41,7 @@ def gelu(x: Float64) -> Float64:
 
 
 @pytest.mark.parametrize("rows", [1, 5, 6, 7, 96])
-@pytest.mark.parametrize(("k", "n"), [(64, 128), (384, 64), (1536, 384), (2, 64)])
+@pytest.mark.parametrize(("k", "n"), [(64, 128), (384, 64), (1536, 384), (64, 64)])
 def test_a_linear_layer_is_numpy_s(rows: int, k: int, n: int) -> None:
     generator = np.random.default_rng(0)
     x, weights = (generator.standard_normal((m, k)).astype(np.float32) for m in (rows, n))
@@ -76,7 +76,7 @@ def test_normalization_is_numpy_s_and_leaves_added_columns_at_0(width: int) -> N
     assert (x[:, width:] == 0).all()
 
 
-@pytest.mark.parametrize("k", [2, 384, 1536, 4096, 16384])
+@pytest.mark.parametrize("k", [64, 384, 1536, 4096, 16384])
 @pytest.mark.parametrize("ones", [1, 2, None], ids=["one number", "two", "all"])
 def test_the_largest_sum_there_can_be_fits(k: int, ones: int | None) -> None:
     """By Cauchy and Schwarz that of a row with itself, whether its length is in one number or in all."""

@@ -1,0 +1,134 @@
+"""Products by AMX: NumPy's, VNNI's bit by bit, and the way without it where Linux refuses it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline.core import machine
+from pipeline.native import amx, layers
+from pipeline.native.forward import largest_logits, project
+from pipeline.native.integers import PANEL, Workspace, pack_rows
+from pipeline.native.layers import BLOCK, LayerNorm, Linear
+
+with_amx = pytest.mark.skipif(not machine.has_amx(), reason="this machine has no AMX")
+
+
+def layer_of(weights: Any, bias: Any) -> Linear:
+    pairs, factors = pack_rows(weights)
+    return Linear(pairs[None], factors[None], bias[None])
+
+
+@pytest.mark.parametrize(("n", "k"), [(64, 64), (128, 384), (192, 64)])
+def test_planes_hold_every_number_once_where_its_tile_reads_it(n: int, k: int) -> None:
+    whole = np.random.default_rng(0).integers(-32768, 32768, (n, k)).astype(np.int16)
+    panels = whole.reshape(n // PANEL, PANEL, k // 2, 2).transpose(0, 2, 1, 3)
+    planes = amx.panels_to_planes(np.ascontiguousarray(panels).view(np.int32).reshape(1, -1), k)
+    # [strip of columns, tile of k, row of four k, column, one of four]
+    high, low = (plane.reshape(n // 16, k // 64, 16, 16, 4) for plane in planes)
+    found = (high.astype(np.int8).astype(int) * 256 + low).transpose(0, 3, 1, 2, 4).reshape(n, k)
+    assert (found == whole).all()
+
+
+@with_amx
+@pytest.mark.parametrize("rows", [1, 15, 16, 17, 33, 96])
+@pytest.mark.parametrize(("k", "n"), [(64, 64), (384, 1536), (1536, 384), (448, 128), (3072, 64)])
+def test_sums_are_numpy_s(rows: int, k: int, n: int) -> None:
+    """Of int16 as they come, whose sums pass an int32 and wrap around, too."""
+    generator = np.random.default_rng(1)
+    x, weights = (generator.integers(-32768, 32768, (m, k)).astype(np.int16) for m in (BLOCK, n))
+    x[0], weights[0] = -32768, -32768
+    packed = weights.reshape(n // PANEL, PANEL, k // 2, 2).transpose(0, 2, 1, 3)
+    pairs = np.ascontiguousarray(packed).view(np.int32).reshape(1, -1)
+    layer = Linear(pairs, *np.ones((2, 1, n), np.float32)).on_tiles()
+    tiles = x.view(np.uint8).reshape(BLOCK // 16, 16, k // 64, 64, 2).transpose(4, 0, 2, 1, 3)
+    rounded = np.concatenate([tiles[1].reshape(-1), tiles[0].reshape(-1)]).view(np.int16)
+    space = Workspace(
+        rounded, np.ones(BLOCK, np.float32), np.zeros(BLOCK * max(n, 64) + layers.SCRATCH, np.int32)
+    )
+    expected = (x[:rows].astype(np.int64) @ weights.T.astype(np.int64)).astype(np.int32)
+    amx_panels(layer, space, rows, k, n, expected)
+
+
+def amx_panels(layer: Linear, space: Workspace, rows: int, k: int, n: int, expected: Any) -> None:
+    from numba import njit
+
+    @njit
+    def multiply(layer: Any, sums: Any, space: Any, rows: int, panel: int, k: int) -> None:
+        layers.begin_tiles(layer.planes)
+        layers.multiply_panel(sums, rows, layer, space, panel, k)
+        layers.end_tiles(layer.planes)
+
+    for panel in range(0, n, PANEL):
+        sums = np.zeros(BLOCK * PANEL, np.int32)
+        multiply(layer, sums, space, rows, panel, k)
+        found = sums[: rows * PANEL].reshape(rows, PANEL)
+        assert (found == expected[:, panel : panel + PANEL]).all()
+
+
+@with_amx
+@pytest.mark.parametrize("tokens", [1, 96, 131])
+@pytest.mark.parametrize(("k", "n"), [(64, 64), (384, 1536), (1536, 384), (768, 192)])
+def test_layers_and_logits_are_vnni_s_bit_by_bit(tokens: int, k: int, n: int) -> None:
+    generator = np.random.default_rng(2)
+    x, weights = (generator.standard_normal((m, k)).astype(np.float32) for m in (tokens, n))
+    layer = layer_of(weights, generator.standard_normal(n).astype(np.float32))
+    assert (project(x, layer.on_tiles()) == project(x, layer)).all()
+    first, norm = (
+        layer_of(x[:1].repeat(k, 0), np.ones(k, np.float32)),
+        LayerNorm(*np.ones((2, 1, k), np.float32)),
+    )
+    owners = np.sort(generator.integers(0, 3, tokens))
+    vnni, tiles = (
+        largest_logits(x, owners, 3, *layers_, k, np.float32(1e-6))
+        for layers_ in ((first, norm, layer), (first.on_tiles(), norm, layer.on_tiles()))
+    )
+    assert (vnni == tiles).all()
+
+
+REFUSE = """
+import ctypes, struct, sys
+libc = ctypes.CDLL(None)
+# a filter of system calls, as containers have: arch_prctl with ARCH_REQ_XCOMP_PERM fails, all else passes
+steps = [(0x20, 0, 0, 0), (0x15, 0, 3, 158), (0x20, 0, 0, 16), (0x15, 0, 1, 0x1023), (6, 0, 0, 0x50001),
+         (6, 0, 0, 0x7FFF0000)]
+code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
+program = ctypes.create_string_buffer(struct.pack("HxxxxxxQ", len(steps), ctypes.addressof(code)))
+assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, program) == 0
+"""
+ENCODE = """
+import hashlib
+from pipeline.core import machine
+from pipeline.native.vectors import PackedModel
+import numpy as np, sys
+from pathlib import Path
+network = PackedModel(Path(sys.argv[1]), "mean")
+ids = np.random.default_rng(0).integers(1, 100, (5, 40))
+print(machine.has_amx(), hashlib.sha256(network.vectors(ids, np.ones_like(ids)).tobytes()).hexdigest())
+"""
+
+
+@with_amx
+def test_a_process_that_may_not_use_amx_computes_the_same_without(tmp_path: Any) -> None:
+    import torch
+    from transformers import BertConfig, BertModel
+
+    from pipeline.native import vectors
+
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 100, "hidden_size": 128, "num_attention_heads": 4, "intermediate_size": 512}
+    body = BertModel(BertConfig(**sizes, num_hidden_layers=2, initializer_range=0.3))
+    np.savez(tmp_path / "w.npz", **vectors.network_arrays(body))
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", before + ENCODE, str(tmp_path / "w.npz")],
+            capture_output=True, text=True, check=True,
+        ).stdout.split()
+        for before in ("", REFUSE)
+    ]  # fmt: skip
+    assert [words[0] for words in said] == ["True", "False"]
+    assert said[0][1] == said[1][1]
