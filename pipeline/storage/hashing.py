@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -39,8 +40,15 @@ def hash_file(path: Path) -> str:
 
 def hash_user_file(path: Path) -> str:
     """SHA-256 of a user's file, as hex; an InputError if it cannot be read."""
-    try:
+    with _readable(path):
         return hash_file(path)
+
+
+@contextlib.contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """An InputError if a user's file cannot be read."""
+    try:
+        yield
     except OSError as error:
         found = f"{path}: cannot be read: {error.strerror}"
         raise InputError(found, fix="check the file and its permissions") from None
@@ -89,7 +97,8 @@ class VerifiedFile:
     @cached_property
     def blocks(self) -> tuple[bytes, ...]:
         """SHA-256 of each block."""
-        return hash_blocks(self.path)
+        with _readable(self.path):
+            return hash_blocks(self.path)
 
     @property
     def hash(self) -> str:

@@ -12,7 +12,7 @@ import pytest
 from pydantic import ValidationError
 
 from pipeline.config import BACKENDS
-from pipeline.core import extras, machine
+from pipeline.core import installation, machine
 from pipeline.core.errors import InputError
 from pipeline.encoders import choice, prepared_keys, resolve
 from pipeline.models import resolution
@@ -103,13 +103,13 @@ def test_the_next_is_taken_where_this_machine_lacks_something(
 def test_an_extra_that_a_setting_needs_is_named(
     bge_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(extras, "is_installed", lambda package: False)
+    monkeypatch.setattr(installation, "is_installed", lambda package: False)
     settings = BACKENDS.make(name=str(bge_folder), backend="openvino")
     with pytest.raises(InputError, match=r"openvino needs the package openvino.*scripts/setup openvino"):
         prepared_keys(settings, resolve(settings))
-    monkeypatch.setattr(extras, "_SETUP", tmp_path / "setup")
+    monkeypatch.setattr(installation, "_SETUP", tmp_path / "setup")
     with pytest.raises(InputError, match=r"Run pip install 'benchmarco\[ray\]'"):
-        extras.require("ray", "ray", "engine.kind: ray")
+        installation.require("ray", "ray", "engine.kind: ray")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from pipeline.config import BACKENDS, ModelSettings
-from pipeline.core import extras
+from pipeline.core import installation
 from pipeline.core.display import silent
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float32, Texts
@@ -19,11 +19,11 @@ from pipeline.encoders import (
     CalibrationCorpus,
     Usage,
     agreement,
-    calibration,
     open_encoder,
     prepared_keys,
     resolve,
 )
+from pipeline.encoders.openvino import backend as calibration
 from pipeline.storage.store import Store
 from pipeline.storage.vector_forms import unit_vectors
 
@@ -75,7 +75,7 @@ def test_the_sample_is_drawn_evenly_and_always_the_same() -> None:
 
 
 def test_without_nncf_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, bge_folder: Path) -> None:
-    monkeypatch.setattr(extras, "is_installed", lambda package: package != "nncf")
+    monkeypatch.setattr(installation, "is_installed", lambda package: package != "nncf")
     config = BACKENDS.make(name=str(bge_folder), backend="openvino", precision="int8")
     with pytest.raises(InputError, match=r"needs the package nncf.*scripts/setup int8"):
         prepared_keys(config, replace(resolve(config), corpus=CalibrationCorpus({}, Path("none"))))
