@@ -17,7 +17,7 @@ from pipeline.core.records import Float32
 from pipeline.native.architectures import Layer, Matrix, Network, Norm, take_apart
 from pipeline.native.attention import EVERYWHERE
 from pipeline.native.integers import PANEL, pack_rows
-from pipeline.native.layers import GELU, SILU, Linear
+from pipeline.native.layers import GELU, SILU
 from pipeline.native.reference import MATRICES
 
 WIDTH, HEAD = 64, 32  # a layer's width is rounded up to a multiple of the first, a head's to the second
@@ -117,8 +117,8 @@ def token_arrays(weight: Float32, bias: Float32) -> dict[str, Any]:
     """A linear layer [n, k] for each token in int16, by the names that `PackedM3` reads."""
     more = -len(weight) % PANEL
     pairs, factors = pack_rows(np.pad(weight, ((0, more), (0, 0))))
-    packed = Linear(pairs[None], factors[None], np.pad(bias, (0, more))[None])
-    return {f"packed.{name}": value for name, value in packed._asdict().items()}
+    packed = {"pairs": pairs, "factors": factors, "bias": np.pad(bias, (0, more))}
+    return {f"packed.{name}": values[None] for name, values in packed.items()}
 
 
 def network_matrices(body: Any) -> Iterator[tuple[str, Float32]]:
