@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from pipeline.config import MEASURES, Config, DataSettings, of_each_collection
 from pipeline.config.files import as_config
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 def run_benchmark(
-    config: Config | Mapping[str, Any] | str | Path,
+    config: Config | Mapping[str, object] | str | Path,
     *,
     output: str | Path | None = None,
     fresh: bool = False,
@@ -62,8 +62,8 @@ def run_benchmark(
 
 
 def evaluate_model(
-    config: Config | Mapping[str, Any] | str | Path,
-    model: Any,
+    config: Config | Mapping[str, object] | str | Path,
+    model: object,
     *,
     name: str | None = None,
     output: str | Path | None = None,

@@ -13,6 +13,7 @@ from typing import Any, get_args
 
 from pipeline.config import BACKENDS, RERANKERS, SOURCES, Config, DataSettings, ModelSettings, ScorerSettings
 from pipeline.config.model import RowSettings
+from pipeline.config.settings import Section
 from pipeline.data import Identity, sources
 from pipeline.data.sources import Source
 from pipeline.encoders import backends, pairs
@@ -22,7 +23,7 @@ from pipeline.encoders.pairs import Reranker, Scorer
 from pipeline.models.model import Model
 from pipeline.retrievers.retriever import Identities, Retriever
 
-Kind = Callable[..., Retriever[Any]]
+Kind = Callable[..., Retriever]
 """The class of a retriever."""
 
 
@@ -80,14 +81,12 @@ def kind_of(config: Config) -> Kind:
     return KINDS[config.model.backend]()
 
 
-def make_retriever(
-    config: Config, identities: Identities, identity: Identity, corpus: Path
-) -> Retriever[Any]:
+def make_retriever(config: Config, identities: Identities, identity: Identity, corpus: Path) -> Retriever:
     """The retriever of a config; arguments as of `Retriever`."""
     return kind_of(config)(config, identities, identity, corpus, make_retriever)
 
 
-def register_source(settings: type[DataSettings], opens: Callable[[Any], Source]) -> None:
+def register_source(settings: type[DataSettings], opens: Callable[[DataSettings], Source]) -> None:
     """Add a source: its settings class, and what makes a reader of such settings."""
     name = _name(settings, "source")
     SOURCES.register(name, settings)
@@ -117,7 +116,7 @@ def register_kind(settings: type[ModelSettings], kind: Kind) -> None:
     KINDS[name] = lambda: kind
 
 
-def _name(settings: type[Any], field: str) -> str:
+def _name(settings: type[Section], field: str) -> str:
     """The name of a kind: the only value of the setting that chooses it."""
     (name,) = get_args(settings.model_fields[field].annotation)
     return str(name)

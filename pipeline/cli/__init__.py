@@ -28,7 +28,7 @@ All commands: benchmarco --help"""
 class Commands(TyperGroup):
     """A group of commands; one that lacks an argument shows its example."""
 
-    def invoke(self, ctx: Any) -> Any:
+    def invoke(self, ctx: Any) -> object:
         """Run the named command."""
         try:
             return super().invoke(ctx)

@@ -16,7 +16,7 @@ import traceback
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -61,7 +61,7 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
     """Wrap a command, so that what it raises becomes one message on stderr and an exit code."""
 
     @functools.wraps(command)
-    def run(*args: Any, **kwargs: Any) -> None:
+    def run(*args: object, **kwargs: object) -> None:
         logging.basicConfig(format="benchmarco: %(message)s", stream=sys.stderr)
         logging.getLogger("pipeline").setLevel(logging.INFO)
         if isinstance(sys.stdout, io.TextIOWrapper):
@@ -161,7 +161,6 @@ class _Lines:
         self._said = self._started
 
     def update(self, n: int = 1) -> None:
-        """See `pipeline.core.display.Bar`."""
         from tqdm import tqdm
 
         self._done += n

@@ -302,7 +302,7 @@ def complete_instructions(section: Part, collection: SuiteCollection | None, whe
     return section.model_copy(update=update) if update else section
 
 
-def _completed(value: object, collection: SuiteCollection | None, where: str) -> Any:
+def _completed(value: object, collection: SuiteCollection | None, where: str) -> object:
     """`complete_instructions` of a section but for `data`; any other value unchanged."""
     if not isinstance(value, Section) or isinstance(value, DataSettings):
         return value
@@ -312,7 +312,7 @@ def _completed(value: object, collection: SuiteCollection | None, where: str) ->
 def json_schema() -> dict[str, object]:
     """The config as JSON Schema, without the marks of `setting`."""
 
-    def strip(value: object) -> Any:
+    def strip(value: object) -> object:
         if isinstance(value, dict):
             return {
                 key: strip(inner)
@@ -321,5 +321,8 @@ def json_schema() -> dict[str, object]:
             }
         return [strip(inner) for inner in value] if isinstance(value, list) else value
 
-    stripped: dict[str, object] = strip(Config.model_json_schema())
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **stripped}
+    stripped = strip(
+        {"$schema": "https://json-schema.org/draft/2020-12/schema", **Config.model_json_schema()}
+    )
+    assert isinstance(stripped, dict)
+    return stripped

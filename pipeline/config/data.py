@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 from pydantic import field_validator, model_validator
 
@@ -132,7 +132,7 @@ class HubSettings(LocatedSettings):
 
     @field_validator("corpus")
     @classmethod
-    def _positive(cls, value: object) -> Any:
+    def _positive(cls, value: object) -> object:
         if isinstance(value, int) and value < 1:
             raise ValueError("a positive number of passages, {positives_of: N} or null")
         return value

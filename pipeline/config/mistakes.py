@@ -13,7 +13,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from pipeline.config.settings import OTHER_OUTPUT, Kinds, kinds_of, outputs_of
+from pipeline.config.settings import OTHER_OUTPUT, Kinds, Section, kinds_of, outputs_of
 from pipeline.core.errors import InputError, short_repr
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def _quoted(setting: str, value: object) -> str:
 def _unknown_key(
     keys: Sequence[str | int],
     section: type[BaseModel] | None,
-    kinds: Kinds[Any] | None,
+    kinds: Kinds[Section] | None,
     besides: Sequence[str],
     where: str,
 ) -> InputError:
@@ -142,7 +142,7 @@ def _dotted(keys: Sequence[str | int]) -> str:
 
 
 def _unknown_kind(
-    keys: Sequence[str | int], kinds: Kinds[Any], settings: Mapping[str, object], where: str
+    keys: Sequence[str | int], kinds: Kinds[Section], settings: Mapping[str, object], where: str
 ) -> InputError:
     """The message for a section without a kind, or with an unknown one of `kinds`."""
     value = settings.get(kinds.field, kinds.default)
@@ -156,13 +156,13 @@ def _unknown_kind(
     )
 
 
-_Inner = tuple[type[BaseModel] | None, Kinds[Any] | None]
+_Inner = tuple[type[BaseModel] | None, Kinds[Section] | None]
 """The section, and the kinds it is one of, that the next key of a place is in."""
 
 
 def _place(
     location: Sequence[str | int], root: type[BaseModel]
-) -> tuple[list[str | int], type[BaseModel] | None, Kinds[Any] | None, Kinds[Any] | None]:
+) -> tuple[list[str | int], type[BaseModel] | None, Kinds[Section] | None, Kinds[Section] | None]:
     """The place in a file that one of pydantic's locations names.
 
     Returns:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import (
     SerializerFunctionWrapHandler,
@@ -107,7 +107,7 @@ class RowSettings(ModelSettings):
 
     @model_validator(mode="before")
     @classmethod
-    def _small_shards(cls, given: object) -> Any:
+    def _small_shards(cls, given: object) -> object:
         """Token vectors of a text are many: a shard of them holds fewer texts."""
         if isinstance(given, Mapping) and given.get("output") == "multivector":
             return {"shard_rows": 2048, **given}
@@ -115,7 +115,7 @@ class RowSettings(ModelSettings):
 
     @field_validator("*")
     @classmethod
-    def _of_this_output(cls, value: object, info: ValidationInfo) -> Any:
+    def _of_this_output(cls, value: object, info: ValidationInfo) -> object:
         field = cls.model_fields[str(info.field_name)]
         belongs, output = outputs_of(field), info.data.get("output")
         if output and output not in belongs and value != field.default:

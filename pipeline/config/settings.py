@@ -12,7 +12,7 @@ import os
 import typing
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, TypedDict, TypeVar, get_args
 
 from pydantic import (
     AfterValidator,
@@ -26,9 +26,13 @@ from pydantic import (
     TypeAdapter,
     ValidationInfo,
 )
+from pydantic.config import JsonDict
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticKnownError, core_schema
+
+if TYPE_CHECKING:
+    from pipeline.core.records import Facts
 
 SWEEP = "sweep"  # the key of a file that holds several benchmarks; see `pipeline.config.files`
 STAGES = ("data", "chunks", "passages", "queries", "index", "search", "fuse", "rerank", "evaluate")
@@ -51,13 +55,18 @@ def setting(
         outputs: In the section `model`, the outputs that have the setting, space-separated; "" is all.
         **limits: Pydantic's own constraints, such as `ge=1`.
     """
-    extra: dict[str, Any] = {
-        "shapes": (names if shapes is None else shapes).split(),
-        "outputs": outputs.split(),
-    }
-    extra["by_value"] = shapes is not None
     assert names or shapes is not None, "a setting without a mark"
-    return Field(default, description=doc, json_schema_extra=extra, **limits)
+    listed = names if shapes is None else shapes
+    mark = {"shapes": listed.split(), "outputs": outputs.split(), "by_value": shapes is not None}
+    return Field(default, description=doc, json_schema_extra=typing.cast("JsonDict", mark), **limits)
+
+
+class Mark(TypedDict):
+    """What `setting` records of a field: the stages it shapes, the outputs that have it (none is all)."""
+
+    shapes: list[str]
+    outputs: list[str]
+    by_value: bool
 
 
 class Section(BaseModel):
@@ -75,10 +84,11 @@ class Section(BaseModel):
         class's text.
         """
         field = cls.model_fields[name]
-        extra = _extra(field)
-        mark = {"shapes" if extra["by_value"] else "names": " ".join(extra["shapes"])}
-        outputs = " ".join(extra["outputs"])
-        return setting(default, doc or field.description or "", **mark, outputs=outputs, **limits)
+        mark = mark_of(field)
+        stages, outputs = " ".join(mark["shapes"]), " ".join(mark["outputs"])
+        shapes, names = (stages, "") if mark["by_value"] else (None, stages)
+        text = doc or field.description or ""
+        return setting(default, text, shapes=shapes, names=names, outputs=outputs, **limits)
 
 
 class RunsModel(Section):
@@ -105,22 +115,23 @@ class RunsModel(Section):
         return self._taken_by_auto
 
 
-def outputs_of(field: Any) -> list[str]:
+def outputs_of(field: FieldInfo) -> list[str]:
     """The outputs of a model that have a setting."""
-    return _extra(field)["outputs"] or list(OUTPUTS)
+    return mark_of(field)["outputs"] or list(OUTPUTS)
 
 
-def _extra(field: Any) -> dict[str, Any]:
-    return typing.cast("dict[str, Any]", field.json_schema_extra)
+def mark_of(field: FieldInfo) -> Mark:
+    """What `setting` says of a field."""
+    return typing.cast("Mark", field.json_schema_extra)
 
 
-def keyed_settings(section: BaseModel, stage: str) -> dict[str, Any]:
+def keyed_settings(section: BaseModel, stage: str) -> Facts:
     """The settings of one section whose own value is part of `stage`'s key, as plain JSON values."""
     chosen = {}
     output = getattr(section, "output", None)
     for name, field in type(section).model_fields.items():
-        extra = _extra(field)
-        if extra["by_value"] and stage in extra["shapes"] and (output is None or output in outputs_of(field)):
+        mark = mark_of(field)
+        if mark["by_value"] and stage in mark["shapes"] and (output is None or output in outputs_of(field)):
             value = getattr(section, name)
             chosen[name] = value.model_dump() if isinstance(value, BaseModel) else value
     return chosen
@@ -208,20 +219,20 @@ class Kinds(Generic[S]):
         """The kinds that have a setting."""
         return [name for name in self if setting in self[name].model_fields]
 
-    def allowing(self, setting: str, value: Any) -> list[str]:
+    def allowing(self, setting: str, value: object) -> list[str]:
         """The kinds that list a value of a setting."""
         listing = [name for name in self.having(setting) if name != self.default]
         return [name for name in listing if value in get_args(self[name].model_fields[setting].annotation)]
 
-    def _unnamed(self, settings: Mapping[Any, Any]) -> str | None:
+    def _unnamed(self, settings: Mapping[object, object]) -> str | None:
         """The kind of settings that name none."""
         return next((kind for kind in self._implied if kind in settings), self.default)
 
-    def make(self, **settings: Any) -> S:
+    def make(self, **settings: object) -> S:
         """Settings of the kind named in them; raises pydantic's ValidationError if one is not allowed."""
         return self._validate(settings, None)
 
-    def converted(self, settings: S, **choice: Any) -> S:
+    def converted(self, settings: S, **choice: object) -> S:
         """Settings for another kind, which has all settings of this one: those given, and `choice`."""
         given = {name: getattr(settings, name) for name in settings.model_fields_set - choice.keys()}
         return self.make(**{**given, **choice}).model_copy(update=given)  # names are resolved already
@@ -231,12 +242,13 @@ class Kinds(Generic[S]):
         """The union of all kinds."""
         names = list(self)
         if self._adapter is None or self._adapter[0] != names:
-            tagged: list[Any] = [Annotated[self[name], Tag(name)] for name in names]
-            union: Any = functools.reduce(operator.or_, tagged)
-            self._adapter = names, TypeAdapter(Annotated[union, Field(discriminator=self.field)])
+            tagged: list[object] = [Annotated[self[name], Tag(name)] for name in names]
+            union = functools.reduce(operator.or_, tagged)
+            union = Annotated[union, Field(discriminator=self.field)]
+            self._adapter = names, TypeAdapter(union)  # type: ignore[arg-type]
         return self._adapter[1]
 
-    def _validate(self, value: Any, info: ValidationInfo | None) -> S:
+    def _validate(self, value: object, info: ValidationInfo | None) -> S:
         if isinstance(value, self.base):
             return value
         if not isinstance(value, Mapping):
@@ -246,7 +258,7 @@ class Kinds(Generic[S]):
         kept = {name: each for name, each in given.items() if not self._is_idle(given, name, each)}
         return self.adapter.validate_python(kept, context=info.context if info else None)
 
-    def _is_idle(self, given: Mapping[Any, Any], name: Any, value: Any) -> bool:
+    def _is_idle(self, given: Mapping[str, object], name: str, value: object) -> bool:
         """Whether a setting belongs to other kinds only, and has its default value there.
 
         Such a setting is accepted and dropped, so that a sweep over kinds can give it for all of them.
@@ -258,7 +270,7 @@ class Kinds(Generic[S]):
         defaults = [None if field.is_required() else field.default for field in fields]
         return any(type(value) is type(default) and value == default for default in defaults)
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Validate by the union, which is made when first needed; serialize by the value's own class."""
         kinds = core_schema.with_info_plain_validator_function(
             self._validate, serialization=core_schema.simple_ser_schema("any")
@@ -280,6 +292,6 @@ class Kinds(Generic[S]):
         return {"anyOf": [union, {"type": "null"}]} if schema["type"] == "nullable" else union
 
 
-def kinds_of(field: FieldInfo) -> Kinds[Any] | None:
+def kinds_of(field: FieldInfo) -> Kinds[Section] | None:
     """The kinds of a config's field, if it has any."""
     return next((each for each in field.metadata if isinstance(each, Kinds)), None)

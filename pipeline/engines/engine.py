@@ -8,6 +8,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
+from typing_extensions import override
+
 from pipeline.core.display import Bar
 
 Content: TypeAlias = Any
@@ -81,7 +83,7 @@ class Engine(Protocol):
         ...
 
 
-class LocalEngine:
+class LocalEngine(Engine):
     """This process does one part after the other; `open_model` loads the model, if a job needs one."""
 
     kind = "local"
@@ -91,48 +93,36 @@ class LocalEngine:
         self._open_model = open_model
         self._model: Content = None
 
+    @override
     def load(self, parts: int) -> None:
-        """Load the model, once for passages and queries."""
         if self._model is None and self._open_model:
             self._model = self._open_model()
 
+    @override
     def start(self, parts: int) -> None:
         """Do nothing: this process is the worker."""
 
+    @override
     def each(self, job: Job, parts: Iterable[Part], bar: Bar) -> Iterator[Done]:
-        """Run a job on each part, in order."""
         for part in parts:
             yield Done(part, job(part.read(), self._model, bar), "local")
 
+    @override
     def close(self) -> None:
-        """Let go of the model, so that its memory can be freed."""
         self._model = None
 
 
-class ServerEngine:
-    """This process asks a server, for two parts at a time; `connect` opens what has a method `close`.
+class ServerEngine(LocalEngine):
+    """This process asks a server, for two parts at a time; `open_model` opens what has a method `close`.
 
     A part ends with few requests under way. Those of the next part are sent meanwhile, so that the server
     always has as many as it is meant to have.
     """
 
-    kind = "local"
     workers = 2
 
-    def __init__(self, connect: Callable[[], Content]) -> None:
-        self._connect = connect
-        self._model: Content = None
-
-    def load(self, parts: int) -> None:
-        """Open the connection, once for passages and queries."""
-        if self._model is None:
-            self._model = self._connect()
-
-    def start(self, parts: int) -> None:
-        """Do nothing: this process is the worker."""
-
+    @override
     def each(self, job: Job, parts: Iterable[Part], bar: Bar) -> Iterator[Done]:
-        """Run a job on each part, in order."""
         under_way = deque[tuple[Part, Future[Content]]]()
         with ThreadPoolExecutor(self.workers) as threads:
             try:
@@ -146,8 +136,8 @@ class ServerEngine:
                 self.close()  # or the threads would wait for their answers
                 raise
 
+    @override
     def close(self) -> None:
-        """Cancel requests that are under way, and let go of the connection."""
         if self._model is not None:
             self._model.close()
         self._model = None

@@ -7,7 +7,7 @@ before them. `merge` and `total_cost` put the outputs of several parts together.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,14 +16,16 @@ from pipeline.core.display import Bar
 from pipeline.core.records import Embeddings, Facts, Float32, Ranking, UInt8
 from pipeline.encoders import Encoder, Role, Usage
 from pipeline.encoders.pairs import Scorer
+from pipeline.engines.engine import Content
 
 if TYPE_CHECKING:
+    import faiss
     import pyarrow as pa
 
     from pipeline.search.scoring import Metric
 
 
-def encode(role: Role, texts: list[str], encoder: Encoder | None, bar: Bar) -> tuple[Any, Usage]:
+def encode(role: Role, texts: list[str], encoder: Encoder | None, bar: Bar) -> tuple[Content, Usage]:
     """The rows a model produces for some texts, and what they cost."""
     if encoder is None:
         raise RuntimeError("Engine.load comes before texts are encoded")
@@ -66,7 +68,7 @@ def search_vectors(
     return exact.exact_search(vectors, queries, search.top_k, ids, metric, bar, memory_mb=search.memory_mb)
 
 
-def build_index(index: IndexConfig, vectors: Embeddings, encoder: Encoder | None, bar: Bar) -> Any:
+def build_index(index: IndexConfig, vectors: Embeddings, encoder: Encoder | None, bar: Bar) -> faiss.Index:
     """The Faiss index of some vectors.
 
     Raises:
@@ -115,8 +117,7 @@ def measure_index(
     """What searching one shard of an index costs: see `searchers.ApproximateSearcher.measure`."""
     from pipeline.search import searchers
 
-    searcher: Any = searchers.open_searcher(index, search, stored)
-    figures: Facts = searcher.measure(queries)
+    figures = searchers.ApproximateSearcher(index, search, stored).measure(queries)
     bar.update()
     return figures
 
@@ -147,15 +148,18 @@ def total_cost(shards: Sequence[Facts]) -> Facts:
     def rate(each: Sequence[float]) -> float:
         return round(1 / sum(1 / one for one in each), 1)
 
-    rules: dict[str, Callable[[Sequence[Any]], Any]] = {
+    rules: dict[str, Callable[[Sequence[float]], float]] = {
         "memory_mb": lambda each: round(sum(each), 3),
         "threads": min,
         "queries_per_second": rate,
         "queries_per_second_one_thread": rate,
-        "latency_ms": lambda each: {name: round(sum(one[name] for one in each), 4) for name in each[0]},
     }
-    return {
+    whole: Facts = {
         name: rule([shard[name] for shard in shards])
         for name, rule in rules.items()
         if all(name in shard for shard in shards)
+    }
+    latencies = [shard["latency_ms"] for shard in shards]
+    return whole | {
+        "latency_ms": {name: round(sum(each[name] for each in latencies), 4) for name in latencies[0]}
     }

@@ -16,12 +16,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
+from typing_extensions import override
+
 from pipeline.config import EngineConfig
 from pipeline.core.display import Bar
 from pipeline.core.errors import InputError
 from pipeline.engines import cluster
 from pipeline.engines.cluster import Handle
-from pipeline.engines.engine import Done, Job, Part
+from pipeline.engines.engine import Done, Engine, Job, Part
 from pipeline.engines.worker import ShippedFiles, Worker, WorkerModel
 from pipeline.models.model import Ready
 from pipeline.storage.store import Store
@@ -40,8 +42,8 @@ class _Task(NamedTuple):
     inputs: Handle
 
 
-class RayEngine:
-    """See `pipeline.engines.engine.Engine`.
+class RayEngine(Engine):
+    """Workers of a Ray cluster.
 
     Args:
         config: The engine section.
@@ -77,22 +79,23 @@ class RayEngine:
         self._wants = {"num_cpus": cpus, "num_gpus": gpus}
         cluster.send_no_more_than_needed(self._ray)
 
+    @override
     def load(self, parts: int) -> None:
-        """See `pipeline.engines.engine.Engine.load`; other workers join as they are ready."""
         if self._model is None and self._get_ready:
             self._model = WorkerModel.of(self._get_ready(self._store))
             while self._idle:
                 self._start(self._idle.pop())
         self.start(parts)
 
+    @override
     def start(self, parts: int) -> None:
-        """See `pipeline.engines.engine.Engine.start`; other workers join as they are ready."""
         self._hire(min(self.workers, parts))
         while not self._idle:
             self._next()
 
+    @override
     def each(self, job: Job, parts: Iterable[Part], bar: Bar) -> Iterator[Done]:
-        """See `pipeline.engines.engine.Engine.each`; the loss of this node, or of many workers, ends it."""
+        """The loss of this node, or of many workers, ends it."""
         coming = iter(parts)
         todo = collections.deque(itertools.islice(coming, self.workers))
         left = len(todo)
@@ -119,8 +122,8 @@ class RayEngine:
                 bar.update(progress)
                 yield done
 
+    @override
     def close(self) -> None:
-        """See `pipeline.engines.engine.Engine.close`."""
         for worker in (*self._idle, *(worker for worker, _ in self._calls.values())):
             self._ray.kill(worker)
         if self._connected:

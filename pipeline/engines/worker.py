@@ -11,8 +11,10 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+from typing_extensions import override
 
 from pipeline.core import machine
+from pipeline.core.display import Bar
 from pipeline.core.records import Facts, UInt8
 from pipeline.engines import cluster
 from pipeline.engines.cluster import Handle
@@ -179,11 +181,11 @@ class Worker:
         return outputs, tally.done, cluster.node()
 
 
-class _Tally:
+class _Tally(Bar):
     """A progress bar that only counts."""
 
     done = 0
 
+    @override
     def update(self, n: int = 1) -> None:
-        """See `pipeline.core.display.Bar`."""
         self.done += n

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from typing import Any
 
 from typing_extensions import override
 
@@ -16,20 +15,20 @@ from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, Plan, Stage
 from pipeline.retrievers.texts import TextRetriever, Tokens
 from pipeline.search import bm25_index
 from pipeline.search.bm25_index import Tokenization
-from pipeline.storage.artifacts import Artifact, Draft
+from pipeline.storage.artifacts import Draft
 
 SCHEMAS = {"passages": 4, "queries": 4, "index": 1, "search": 3}
 
 
 class Bm25(TextRetriever[Bm25Settings]):
-    """See `pipeline.retrievers.retriever.Retriever`."""
+    """Words, and their postings."""
 
     @property
     def _tokenization(self) -> Tokenization:
         return Tokenization(self.settings.stop_words, self.settings.stemmer)
 
+    @override
     def tokens(self) -> Tokens:
-        """See `TextRetriever.tokens`: words."""
         from pipeline.data.chunking import word_spans
 
         return Tokens({"words": 1}, lambda: word_spans)
@@ -46,7 +45,7 @@ class Bm25(TextRetriever[Bm25Settings]):
     def _words(self, role: Role) -> Stage:
         """Cuts the passages or the queries into words."""
 
-        def ingredients(keys: Keys) -> dict[str, Any]:
+        def ingredients(keys: Keys) -> Facts:
             texts = self.texts_key(role, keys)
             settings = keyed_settings(self.settings, role)
             return {"texts": texts, "model": self._tokenization.recipe(), **settings}
@@ -67,10 +66,12 @@ class Bm25(TextRetriever[Bm25Settings]):
     def _postings(self) -> Stage:
         """Builds the postings of the passages' words."""
 
-        def ingredients(keys: Keys) -> dict[str, Any]:
+        def ingredients(keys: Keys) -> Facts:
             return {"passages": keys["passages"], **keyed_settings(self.settings, "index")}
 
-        return Stage("index", SCHEMAS["index"], ("passages",), ingredients, self._index, _open_postings)
+        return Stage(
+            "index", SCHEMAS["index"], ("passages",), ingredients, self._index, bm25_index.open_postings
+        )
 
     def _index(self, inputs: Inputs, draft: Draft, context: Context) -> Facts:
 
@@ -89,7 +90,7 @@ class Bm25(TextRetriever[Bm25Settings]):
     def _ranking(self) -> Stage:
         """Searches the postings for every query."""
 
-        def ingredients(keys: Keys) -> dict[str, Any]:
+        def ingredients(keys: Keys) -> Facts:
             made_of = {"index": keys["index"], "queries": keys["queries"]}
             return {**made_of, **self.aggregation, **keyed_settings(self.config.search, "search")}
 
@@ -106,8 +107,3 @@ class Bm25(TextRetriever[Bm25Settings]):
             ranking = bm25_index.search(inputs["index"], queries, top_k, id_rank, bar, documents)
         context.meter.count(len(queries))
         return save_ranking(draft, collection, ranking)
-
-
-def _open_postings(artifact: Artifact) -> Any:
-
-    return bm25_index.open_postings(artifact.folder)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any
 
 from typing_extensions import override
 
 from pipeline import encoders
-from pipeline.config import FLAT, EncoderSettings, IndexConfig, RowSettings, SearchConfig, keyed_settings
+from pipeline.config import FLAT, EncoderSettings, IndexConfig, SearchConfig, keyed_settings
 from pipeline.config.model import HttpSettings
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
@@ -46,11 +45,12 @@ PARITY = "parity"  # the role of the comparison of a served model with one that 
 SCHEMAS = {PARITY: 1, "passages": 5, "queries": 5, "index": 2, "search": 4}
 
 
-class Dense(EncodingRetriever[RowSettings]):
-    """See `pipeline.retrievers.retriever.Retriever`."""
+class Dense(EncodingRetriever):
+    """One vector for each text, and a Faiss index or a quantized form of the passages' vectors."""
 
+    @override
     def stages(self) -> Plan:
-        """See `Retriever.stages`; with `exact` if an approximate index is compared with exact search."""
+        """With `exact` if an approximate index is compared with exact search."""
         index, search = self.config.index, self.config.search
         measured = self._measured
         spread = self.config.engine.kind != "local" and not self.cuts
@@ -67,15 +67,13 @@ class Dense(EncodingRetriever[RowSettings]):
             plan[PARITY] = self._parity(self._same_as)
         return plan
 
+    @override
     def assessments(self) -> list[Assessment]:
-        """See `Retriever.assessments`: what an approximate index loses; whether a served model is another."""
         found = [against_exact(self.ranking)] if self._measured else []
         return [*found, Assessment((PARITY,), parity.assess)] if self._same_as else found
 
-    def report(
-        self, artifacts: Mapping[str, Artifact], scores: Facts, stages: Sequence[dict[str, Any]]
-    ) -> dict[str, Any]:
-        """See `Retriever.report`: the form of vectors, and what an approximate index takes."""
+    @override
+    def report(self, artifacts: Mapping[str, Artifact], scores: Facts, stages: Sequence[Facts]) -> Facts:
         facts, config = artifacts[self.ranking].facts, self.config
         found = {key: facts[key] for key in (VectorsCost.key,) if key in facts}
         if self._measured:
@@ -95,9 +93,9 @@ class Dense(EncodingRetriever[RowSettings]):
         assert isinstance(model, encoders.Network)
         form, metric = self._query_form, self.config.index.metric
 
-        def ingredients(keys: Keys) -> dict[str, Any]:
+        def ingredients(keys: Keys) -> Facts:
             roles: tuple[Role, ...] = ("passages", "queries")
-            compared: dict[str, Any] = {
+            compared: Facts = {
                 role: [keys[role], model.ingredients(role), keyed_settings(settings, role)] for role in roles
             }
             shapes = {"truncate_dim": form.dimensions, "normalize": form.normalize, "metric": metric}
@@ -125,8 +123,9 @@ class Dense(EncodingRetriever[RowSettings]):
             vector_forms.check_dimensions(kept, given)
         faiss_index.check_index(index.factory, index.metric, search.parameters, self._known_dimension)
 
+    @override
     def check_collection(self, collection: Collection) -> None:
-        """See `Retriever.check_collection`: every shard of the index needs passages to be trained on."""
+        """Every shard of the index needs passages to be trained on."""
         self._check_shards(collection)
         super().check_collection(collection)
         if self.cuts:  # there are more chunks than passages, and how many is not known yet
@@ -159,7 +158,7 @@ class Dense(EncodingRetriever[RowSettings]):
         """What is made of the passages' vectors."""
         return replace(self._query_form, halves=self.settings.vector_precision == "fp16")
 
-    def _vectors(self, role: Role, opened: Callable[[Artifact], Any]) -> Stage:
+    def _vectors(self, role: Role, opened: Callable[[Artifact], object]) -> Stage:
         """Encodes the passages or the queries, and keeps a whole vector of each, as the model gives it."""
 
         def save(draft: Draft, start: int, vectors: Float32, ids: list[str]) -> None:
@@ -182,12 +181,12 @@ class Dense(EncodingRetriever[RowSettings]):
     def _index(self, index: IndexConfig) -> Stage:
         """Builds the index from the passages' vectors; finished shards of an interrupted run are kept."""
 
-        def ingredients(keys: Keys) -> dict[str, Any]:
+        def ingredients(keys: Keys) -> Facts:
             form = {"truncate_dim": self._form.dimensions, **keyed_settings(self.settings, "index")}
             return {"passages": keys["passages"], "form": form, **keyed_settings(index, "index")}
 
         make: Callable[[Inputs, Draft, Context], Facts] = partial(self._build, index)
-        opened: Callable[[Artifact], Any] = StoredIndex
+        opened: Callable[[Artifact], object] = StoredIndex
         if self.settings.is_quantized:
             make = partial(build_quantized, self.settings.vector_precision)
             opened = open_quantized
@@ -221,7 +220,7 @@ class Dense(EncodingRetriever[RowSettings]):
         meter.count(len(embeddings), worked=rows)
         return {"rows": len(embeddings), "dimension": embeddings.dimension}
 
-    def _cost(self, dimension: int) -> dict[str, Any]:
+    def _cost(self, dimension: int) -> Facts:
         """The form of the passages' vectors, and the bytes of one."""
         precision = self.settings.vector_precision
         bits = {"fp32": 32, "fp16": 16, "int8": 8, "binary": 1}[precision]
@@ -236,7 +235,7 @@ class Dense(EncodingRetriever[RowSettings]):
         exact search part by part.
         """
 
-        def ingredients(keys: Keys) -> dict[str, Any]:
+        def ingredients(keys: Keys) -> Facts:
             made_of = {"index": self._index(index).recipe(keys).key, "queries": keys["queries"]}
             kept = {**self.aggregation, **keyed_settings(search, "search")}
             return {**made_of, **({"measured": True} if measured else {}), **kept}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,6 +23,8 @@ from pipeline.storage import vector_forms, vector_shards
 from pipeline.storage.artifacts import Artifact, Draft
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from pipeline.search.documents import Documents
     from pipeline.search.quantized import QuantizedVectors
 
@@ -42,7 +44,7 @@ class StoredIndex:
         return np.memmap(self.file(shard), np.uint8, "r")
 
     @property
-    def cost(self) -> dict[str, Any]:
+    def cost(self) -> Facts:
         """Seconds that it took to build, and bytes on disk."""
         made = self.artifact.manifest["made"]
         return {"build_seconds": made["seconds"], "disk_bytes": self.artifact.bytes}
@@ -228,7 +230,7 @@ def _parts_to_search(
         job = partial(jobs.search_vectors, queries, index.metric, search)
     vector_shards.check_counts(rows, dimension, len(ids), queries)
 
-    def read(number: int) -> tuple[Any, Any]:
+    def read(number: int) -> tuple[UInt8 | Embeddings, pa.ChunkedArray]:
         start, stop = spans[number]
         if "index" in inputs:
             return stored.bytes_of(number), ids.slice(start, stop - start)

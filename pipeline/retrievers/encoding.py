@@ -8,13 +8,13 @@ by whatever engine. Shards that an interrupted run has finished are kept.
 from __future__ import annotations
 
 from abc import ABC
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, TypeVar
+from typing import Generic
 
 import numpy as np
-from typing_extensions import override
+from typing_extensions import TypeVar, override
 
 from pipeline import encoders, engines
 from pipeline.config import RowSettings, keyed_settings
@@ -29,6 +29,7 @@ from pipeline.retrievers.rows import (
     TEXTS,
     RowFormat,
     RowMaking,
+    Rows,
     find_known_rows,
     hash_texts,
     rows_of_shard,
@@ -41,7 +42,7 @@ from pipeline.storage.artifacts import Artifact, Draft
 from pipeline.storage.hashing import hash_json
 from pipeline.storage.store import Store
 
-Settings = TypeVar("Settings", bound=RowSettings)
+Settings = TypeVar("Settings", bound=RowSettings, covariant=True, default=RowSettings)
 
 
 class EncodingRetriever(TextRetriever[Settings], ABC):
@@ -106,7 +107,7 @@ class EncodingRetriever(TextRetriever[Settings], ABC):
         return engines.open_with(self.config.engine, ready, self._device, store)
 
     @override
-    def engine_key(self) -> Any:
+    def engine_key(self) -> Hashable:
         loaded = self.source.shared_key()
         if loaded is None:
             return self
@@ -116,10 +117,10 @@ class EncodingRetriever(TextRetriever[Settings], ABC):
     def token_counter(self) -> TokenCounter | None:
         return encoders.token_counter(self.source.model) if self.source.model else None
 
-    def encode_stage(self, role: Role, schema: int, kept: RowFormat) -> Stage:
+    def encode_stage(self, role: Role, schema: int, kept: RowFormat[Rows]) -> Stage:
         """Encodes the passages or the queries; shards that an interrupted run has finished are kept."""
 
-        def ingredients(keys: Keys) -> dict[str, Any]:
+        def ingredients(keys: Keys) -> Facts:
             own = keyed_settings(self.settings, role)
             return {"texts": self.texts_key(role, keys), **self.source.ingredients(role), **own}
 
@@ -134,7 +135,7 @@ class EncodingRetriever(TextRetriever[Settings], ABC):
         return replace(stage, open_engine=ask)
 
     def _unknown_texts(
-        self, role: Role, opened: Callable[[str], Any], alike: Sequence[Artifact]
+        self, role: Role, opened: Callable[[str], object], alike: Sequence[Artifact]
     ) -> int | None:
         """How many texts are in no artifact of the same model; None if they have not been read or cut."""
         source = opened(self.source_of(role))
@@ -146,7 +147,9 @@ class EncodingRetriever(TextRetriever[Settings], ABC):
         hashes = hash_texts(texts.texts)
         return int(find_known_rows(alike, hashes, np.ones(len(texts), np.bool_)).new.sum())
 
-    def _encode(self, role: Role, kept: RowFormat, inputs: Inputs, draft: Draft, context: Context) -> Facts:
+    def _encode(
+        self, role: Role, kept: RowFormat[Rows], inputs: Inputs, draft: Draft, context: Context
+    ) -> Facts:
         texts, most = self.texts_of(role, inputs), self.settings.shard_rows
         if self.source.stored:
             missing = vector_shards.missing_ranges(len(texts), most, draft.whole)
@@ -169,7 +172,7 @@ class EncodingRetriever(TextRetriever[Settings], ABC):
         role: Role,
         texts: Texts,
         missing: Sequence[tuple[int, int]],
-        save: Callable[[int, Any, list[str]], None],
+        save: Callable[[int, Rows, list[str]], None],
         context: Context,
     ) -> None:
         """Copy rows from files, a shard at a time."""
@@ -184,11 +187,11 @@ class EncodingRetriever(TextRetriever[Settings], ABC):
 
 
 @dataclass(frozen=True)
-class _Encoding:
+class _Encoding(Generic[Rows]):
     """A pass of a model over the texts of one role."""
 
     role: Role
-    own: RowMaking
+    own: RowMaking[Rows]
     context: Context
 
     def run(self) -> Usage:

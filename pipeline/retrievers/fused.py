@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, cast
+from typing import cast
 
 from typing_extensions import override
 
 from pipeline.config import FuseConfig, keyed_settings
 from pipeline.core.order import descending_id_rank
-from pipeline.core.records import Collection, Ranking
+from pipeline.core.records import Ranking
 from pipeline.engines import Engine
 from pipeline.metrics.names import Measure, parse_measures
-from pipeline.models.model import Model
 from pipeline.retrievers.ranking import (
     COLLECTION,
     Assessment,
@@ -22,7 +21,7 @@ from pipeline.retrievers.ranking import (
     open_ranking,
     save_ranking,
 )
-from pipeline.retrievers.retriever import Retriever, TokenCounter
+from pipeline.retrievers.retriever import Composed, Retriever
 from pipeline.retrievers.sections import FusionFacts, Parts
 from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, Plan, Stage
 from pipeline.search import fusion
@@ -33,12 +32,12 @@ FUSE = "fuse"
 SCHEMAS = {FUSE: 1}
 
 
-class Fused(Retriever[FuseConfig]):
-    """See `pipeline.retrievers.retriever.Retriever`; `parts` are the retrievers that are joined."""
+class Fused(Composed[FuseConfig]):
+    """Joins the rankings of its `parts`."""
 
     @property
+    @override
     def settings(self) -> FuseConfig:
-        """The section `fuse`."""
         return cast("FuseConfig", self.config.fuse)
 
     @property
@@ -47,17 +46,22 @@ class Fused(Retriever[FuseConfig]):
         return FUSE
 
     @cached_property
-    def parts(self) -> list[Retriever[Any]]:
+    def parts(self) -> list[Retriever]:
         """The retrievers, each of which is that of a benchmark of its own."""
         return [self.make(part, self.identities, self.identity, self.corpus) for part in self.config.parts]
+
+    @property
+    @override
+    def inner(self) -> list[Retriever]:
+        return self.parts
 
     @property
     def _rankings(self) -> tuple[str, ...]:
         """The roles of the rankings that are joined."""
         return tuple(f"{number}/{part.ranking}" for number, part in enumerate(self.parts, start=1))
 
+    @override
     def stages(self) -> Plan:
-        """See `Retriever.stages`: those of the parts, in roles with the part's number before; and `fuse`."""
         plan: Plan = {}
         for number, part in enumerate(self.parts, start=1):
             prefix = f"{number}/"
@@ -65,9 +69,9 @@ class Fused(Retriever[FuseConfig]):
                 if stage.listed:  # what only serves to judge a part is made by a benchmark of the part
                     plan[prefix + role] = stage.below(prefix, (COLLECTION,))
 
-        def ingredients(keys: Keys) -> dict[str, Any]:
+        def ingredients(keys: Keys) -> Facts:
             kept = keyed_settings(self.config.search, FUSE)
-            made_of: dict[str, Any] = {"of": [keys[role] for role in self._rankings]}
+            made_of: Facts = {"of": [keys[role] for role in self._rankings]}
             if self._tuned_for:
                 made_of |= {"tune": str(self._tuned_for), "qrels": self.identity.qrels}
             return {**made_of, **kept, **keyed_settings(self.settings, FUSE)}
@@ -75,14 +79,12 @@ class Fused(Retriever[FuseConfig]):
         needs = (COLLECTION, *self._rankings)
         return {**plan, FUSE: Stage(FUSE, SCHEMAS[FUSE], needs, ingredients, self._fuse, open_ranking)}
 
+    @override
     def assessments(self) -> list[Assessment]:
-        """See `Retriever.assessments`: the measures of each part."""
         return [Assessment(self._rankings, self._assess)]
 
-    def report(
-        self, artifacts: Mapping[str, Artifact], scores: Facts, stages: Sequence[dict[str, Any]]
-    ) -> dict[str, Any]:
-        """See `Retriever.report`: how rankings were joined, and the stages of each part."""
+    @override
+    def report(self, artifacts: Mapping[str, Artifact], scores: Facts, stages: Sequence[Facts]) -> Facts:
         of = []
         for number, part in enumerate(scores[Parts.key], start=1):
             prefix = f"{number}/"
@@ -95,35 +97,12 @@ class Fused(Retriever[FuseConfig]):
         return {Parts.key: of, FusionFacts.key: artifacts[self.ranking].facts[FusionFacts.key]}
 
     @override
-    def check(self, search_is_cached: bool) -> None:
-        for part in self.parts:
-            part.check(search_is_cached)
-
-    @override
-    def confirm(self, store: Store, fresh: bool) -> None:
-        for part in self.parts:
-            part.confirm(store, fresh)
-
-    @override
-    def check_collection(self, collection: Collection) -> None:
-        for part in self.parts:
-            part.check_collection(collection)
-
-    def models(self) -> list[Model]:
-        """See `Retriever.models`: those of the parts."""
-        return [model for part in self.parts for model in part.models()]
-
     def open_engine(self, store: Store) -> Engine:
-        """See `Retriever.open_engine`: that of the first part."""
         return self.parts[0].open_engine(store)
 
-    def engine_key(self) -> Any:
-        """See `Retriever.engine_key`: that of the first part."""
+    @override
+    def engine_key(self) -> Hashable:
         return self.parts[0].engine_key()
-
-    def token_counter(self) -> TokenCounter | None:
-        """See `Retriever.token_counter`: that of the first part with a model."""
-        return next(filter(None, (part.token_counter() for part in self.parts)), None)
 
     @cached_property
     def _tuned_for(self) -> Measure | None:
@@ -141,7 +120,7 @@ class Fused(Retriever[FuseConfig]):
         settings, top_k = self.settings, self.config.search.top_k
         method = fusion.Fusion(settings.method, settings.normalize, settings.k)
         weights = method.weights(settings.weights, len(rankings))
-        facts: dict[str, Any] = {"method": method.method, "normalize": method.normalization}
+        facts: Facts = {"method": method.method, "normalize": method.normalization}
         with context.meter.working():
             if self._tuned_for:
                 folds = fusion.folds_of(collection.queries.ids, settings.folds)
@@ -156,7 +135,7 @@ class Fused(Retriever[FuseConfig]):
         context.meter.count(len(collection.queries))
         return {**save_ranking(draft, collection, ranking), "fusion": facts}
 
-    def _assess(self, judge: Judge, rankings: Sequence[Ranking]) -> dict[str, Any]:
+    def _assess(self, judge: Judge, rankings: Sequence[Ranking]) -> Facts:
         """The name and the measures of each part."""
         return {
             "of": [

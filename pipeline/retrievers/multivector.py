@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
-from pipeline.config import RowSettings, keyed_settings
+from pipeline.config import keyed_settings
 from pipeline.core.errors import InputError
 from pipeline.core.records import Embeddings, Ragged, TokenEmbeddings
 from pipeline.models.model import Role
@@ -22,11 +22,12 @@ SCHEMAS = {"passages": 1, "queries": 1, "search": 1}
 CHECKED = 1 << 16  # token vectors checked at once
 
 
-class MultiVector(EncodingRetriever[RowSettings]):
-    """See `pipeline.retrievers.retriever.Retriever`."""
+class MultiVector(EncodingRetriever):
+    """Vectors of tokens, searched by MaxSim."""
 
+    @override
     def stages(self) -> Plan:
-        """See `Retriever.stages`; there is no index: the stored vectors are searched themselves."""
+        """There is no index: the stored vectors are searched themselves."""
         return {
             "passages": self._vectors("passages", halves=self.settings.token_precision == "fp16"),
             "queries": self._vectors("queries", halves=False),
@@ -56,7 +57,7 @@ class MultiVector(EncodingRetriever[RowSettings]):
     def _ranking(self) -> Stage:
         """Searches the stored vectors."""
 
-        def ingredients(keys: Keys) -> dict[str, Any]:
+        def ingredients(keys: Keys) -> Facts:
             made_of = {"passages": keys["passages"], "queries": keys["queries"], "mean": self._mean}
             return {**made_of, **self.aggregation, **keyed_settings(self.config.search, "search")}
 

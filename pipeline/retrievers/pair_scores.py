@@ -17,7 +17,7 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -53,9 +53,9 @@ def hash_pairs(queries: UInt64, passages: UInt64) -> UInt64:
 class _Part(NamedTuple):
     """A stored artifact, mapped into memory."""
 
-    first: Any  # uint64 [pairs], sorted: the first number of each pair's hash
-    second: Any  # uint64 [pairs]
-    scores: Any  # float32 [pairs]
+    first: UInt64  # [pairs], sorted: the first number of each pair's hash
+    second: UInt64  # [pairs]
+    scores: Float32  # [pairs]
 
 
 class ScoreStore:
@@ -67,7 +67,7 @@ class ScoreStore:
         fresh: Whether nothing is found, and all is computed again.
     """
 
-    def __init__(self, store: Store, scorer: dict[str, Any], fresh: bool = False) -> None:
+    def __init__(self, store: Store, scorer: Facts, fresh: bool = False) -> None:
         self._store, self._scorer, self._fresh = store, scorer, fresh
         self.keys: list[str] = []
         """The keys of the artifacts that a score was found in or added to."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -113,11 +112,12 @@ def open_sides(artifact: Artifact) -> Sides:
     return Sides(artifact.facts, queries, *rankings)
 
 
-def assess(judge: Judge, results: Sequence[Any]) -> dict[str, Any]:
+def assess(judge: Judge, results: Sequence[object]) -> Facts:
     """The section `parity` of `metrics.json`: cosines, the share of equal hits, changes of measures."""
     from pipeline.search.exact import compare_with_exact
 
     (sides,) = results
+    assert isinstance(sides, Sides)
     judged = np.isin(judge.queries, sides.queries)
     values: list[Float64] = [judge.score(ranking)[judged] for ranking in (sides.served, sides.trained)]
     compared = compare_with_exact(

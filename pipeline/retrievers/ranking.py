@@ -89,7 +89,7 @@ class Assessment:
     """
 
     rankings: tuple[str, ...]
-    assess: Callable[[Judge, Sequence[Any]], dict[str, Any]]
+    assess: Callable[[Judge, Sequence[Any]], Facts]
 
 
 def exact_search(search: SearchConfig) -> SearchConfig:
@@ -102,7 +102,7 @@ def against_exact(ranking: str) -> Assessment:
     return Assessment((ranking, EXACT), _compare_with_exact)
 
 
-def _compare_with_exact(judge: Judge, rankings: Sequence[Ranking]) -> dict[str, Any]:
+def _compare_with_exact(judge: Judge, rankings: Sequence[Ranking]) -> Facts:
     """What is lost to the second ranking, that of exact search."""
     from pipeline.search import exact
 

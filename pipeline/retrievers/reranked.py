@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cached_property, partial
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 from typing_extensions import override
@@ -17,7 +17,6 @@ from pipeline.encoders import pairs
 from pipeline.encoders.pairs import Reranker, ServedReranker
 from pipeline.engines import Engine
 from pipeline.metrics import paired
-from pipeline.models.model import Model
 from pipeline.retrievers.pair_scores import Pairs, ScoreStore, score_pairs
 from pipeline.retrievers.ranking import (
     COLLECTION,
@@ -26,7 +25,7 @@ from pipeline.retrievers.ranking import (
     open_ranking,
     save_ranking,
 )
-from pipeline.retrievers.retriever import Retriever, TokenCounter
+from pipeline.retrievers.retriever import Composed, Retriever
 from pipeline.retrievers.sections import Reranking
 from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, Plan, Stage, Work
 from pipeline.storage.artifacts import Artifact, Draft
@@ -39,12 +38,12 @@ DEPTHS = (10, 20, 50, 100, 200, 500, 1000)
 """Depths below that of the config at which measures are computed too."""
 
 
-class Reranked(Retriever[ScorerSettings]):
-    """See `pipeline.retrievers.retriever.Retriever`; `first` is the retriever whose ranking is reranked."""
+class Reranked(Composed[ScorerSettings]):
+    """Scores the best hits of its `first` stage again."""
 
     @property
+    @override
     def settings(self) -> ScorerSettings:
-        """The section `rerank`."""
         return cast("ScorerSettings", self.config.rerank)
 
     @property
@@ -53,19 +52,24 @@ class Reranked(Retriever[ScorerSettings]):
         return RERANK
 
     @cached_property
-    def first(self) -> Retriever[Any]:
+    def first(self) -> Retriever:
         """The first stage."""
         return self.make(self.config.first_stage, self.identities, self.identity, self.corpus)
+
+    @property
+    @override
+    def inner(self) -> list[Retriever]:
+        return [self.first]
 
     @cached_property
     def model(self) -> Reranker | ServedReranker:
         """The reranker that `rerank.name` names."""
         return self.identities.reranker(self.settings)
 
+    @override
     def stages(self) -> Plan:
-        """See `Retriever.stages`: those of the first stage, and `rerank`."""
 
-        def ingredients(keys: Keys) -> dict[str, Any]:
+        def ingredients(keys: Keys) -> Facts:
             scorer = pairs.recipe(self.settings, self.model)
             made_of = {"first_stage": keys[self.first.ranking], "scorer": scorer}
             return {**made_of, **keyed_settings(self.settings, RERANK)}
@@ -75,21 +79,19 @@ class Reranked(Retriever[ScorerSettings]):
         stage = Stage(RERANK, SCHEMAS[RERANK], needs, ingredients, self._rerank, open_ranking, work=work)
         return {**self.first.plan(), RERANK: stage}
 
-    def _pairs(self, opened: Callable[[str], Any], alike: Sequence[Artifact]) -> int | None:
+    def _pairs(self, opened: Callable[[str], object], alike: Sequence[Artifact]) -> int | None:
         """How many pairs are scored at most; None if the collection has not been read."""
-        collection: Collection | None = opened(COLLECTION)
+        collection = opened(COLLECTION)
         depth = min(self.settings.depth, self.config.search.top_k)
-        return None if collection is None else len(collection.queries) * depth
+        return len(collection.queries) * depth if isinstance(collection, Collection) else None
 
+    @override
     def assessments(self) -> list[Assessment]:
-        """See `Retriever.assessments`: those of the first stage, and what the reranker brings."""
         own = Assessment((self.first.ranking, RERANK), partial(assess_reranking, self.settings.depth))
         return [*self.first.assessments(), own]
 
-    def report(
-        self, artifacts: Mapping[str, Artifact], scores: Facts, stages: Sequence[dict[str, Any]]
-    ) -> dict[str, Any]:
-        """See `Retriever.report`: that of the first stage, and how fast pairs were scored."""
+    @override
+    def report(self, artifacts: Mapping[str, Artifact], scores: Facts, stages: Sequence[Facts]) -> Facts:
         artifact = artifacts[self.ranking]
         rate, pairs = artifact.manifest["made"].get("items_per_second"), artifact.facts.get("pairs")
         seconds = pairs / artifact.facts["queries"] / rate if rate and pairs else None
@@ -99,35 +101,27 @@ class Reranked(Retriever[ScorerSettings]):
 
     @override
     def check(self, search_is_cached: bool) -> None:
-        self.first.check(search_is_cached)
+        super().check(search_is_cached)
         engines.check(self.config.engine, self.model.device, "rerank")
         if isinstance(self.model, ServedReranker) and not search_is_cached:
             self.model.check()
 
     @override
     def confirm(self, store: Store, fresh: bool) -> None:
-        self.first.confirm(store, fresh)
+        super().confirm(store, fresh)
         if isinstance(self.model, ServedReranker):
             self.model.confirm(store, fresh)
 
     @override
-    def check_collection(self, collection: Collection) -> None:
-        self.first.check_collection(collection)
-
-    def models(self) -> list[Model]:
-        """See `Retriever.models`: those of the first stage."""
-        return self.first.models()
-
     def open_engine(self, store: Store) -> Engine:
-        """See `Retriever.open_engine`: it scores pairs."""
         model = self.model
         if isinstance(model, ServedReranker):
             return engines.ServerEngine(model.load)
         ready = partial(pairs.ready, self.settings, model)
         return engines.open_with(self.config.engine, ready, model.device, store)
 
-    def engine_key(self) -> Any:
-        """See `Retriever.engine_key`: the engine's settings and the reranker's, with its files' bytes."""
+    @override
+    def engine_key(self) -> Hashable:
         if isinstance(self.model, ServedReranker):
             return self
         return hash_json(
@@ -138,10 +132,6 @@ class Reranked(Retriever[ScorerSettings]):
                 "scorer": pairs.recipe(self.settings, self.model),
             }
         )
-
-    def token_counter(self) -> TokenCounter | None:
-        """See `Retriever.token_counter`: that of the first stage."""
-        return self.first.token_counter()
 
     def _rerank(self, inputs: Inputs, draft: Draft, context: Context) -> Facts:
         collection, first = inputs[COLLECTION], inputs[self.first.ranking]
@@ -157,7 +147,7 @@ class Reranked(Retriever[ScorerSettings]):
         return {**facts, "scored_in": kept.keys}
 
 
-def assess_reranking(depth: int, judge: Judge, rankings: Sequence[Ranking]) -> dict[str, Any]:
+def assess_reranking(depth: int, judge: Judge, rankings: Sequence[Ranking]) -> Facts:
     """The sections `first_stage` and `reranking` of `metrics.json`, of the ranking before and that after.
 
     Lesser depths need no further scores: the passages that they would leave out keep their order.

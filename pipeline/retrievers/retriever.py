@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, cast
+
+from typing_extensions import TypeVar, override
 
 from pipeline import data, encoders
 from pipeline.config import Config, ScorerSettings
@@ -23,11 +25,11 @@ from pipeline.retrievers.stage import Facts, OpensEngine, Plan
 from pipeline.storage.artifacts import Artifact
 from pipeline.storage.store import Store
 
-Settings = TypeVar("Settings", bound=Section)
+Settings = TypeVar("Settings", bound=Section, covariant=True, default=Section)
 TokenCounter = Callable[[list[str]], Sequence[int]]
 """Gives the number of tokens of each text."""
-MakeRetriever = Callable[[Config, "Identities", Identity, Path], "Retriever[Any]"]
-"""See `pipeline.registry.make_retriever`."""
+MakeRetriever = Callable[[Config, "Identities", Identity, Path], "Retriever"]
+"""Makes the retriever of a config: `pipeline.registry.make_retriever`."""
 
 
 class Identities:
@@ -115,13 +117,11 @@ class Retriever(ABC, Generic[Settings]):
         """The engine that runs parts of the work; this process, for a kind that divides none of it."""
         return LocalEngine()
 
-    def engine_key(self) -> Any:
+    def engine_key(self) -> Hashable:
         """All that shapes the engine of `open_engine`: benchmarks of equal keys can share one."""
         return self
 
-    def report(
-        self, artifacts: Mapping[str, Artifact], scores: Facts, stages: Sequence[dict[str, Any]]
-    ) -> dict[str, Any]:
+    def report(self, artifacts: Mapping[str, Artifact], scores: Facts, stages: Sequence[Facts]) -> Facts:
         """What `metrics.json` says besides the measures, by key; see `pipeline.sections`.
 
         Args:
@@ -134,3 +134,35 @@ class Retriever(ABC, Generic[Settings]):
     def token_counter(self) -> TokenCounter | None:
         """Counts tokens as the model does, without truncation; None where there is no model to ask."""
         return None
+
+
+class Composed(Retriever[Settings], ABC):
+    """A retriever that is made of others: what concerns their models and data is theirs to do."""
+
+    @property
+    @abstractmethod
+    def inner(self) -> Sequence[Retriever]:
+        """The retrievers whose rankings it uses."""
+
+    @override
+    def check(self, search_is_cached: bool) -> None:
+        for each in self.inner:
+            each.check(search_is_cached)
+
+    @override
+    def confirm(self, store: Store, fresh: bool) -> None:
+        for each in self.inner:
+            each.confirm(store, fresh)
+
+    @override
+    def check_collection(self, collection: Collection) -> None:
+        for each in self.inner:
+            each.check_collection(collection)
+
+    @override
+    def models(self) -> list[Model]:
+        return [model for each in self.inner for model in each.models()]
+
+    @override
+    def token_counter(self) -> TokenCounter | None:
+        return next(filter(None, (each.token_counter() for each in self.inner)), None)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,8 @@ _BATCH = 65536  # texts that are Python strings at once
 SHARDS = 32  # of a collection at least: a run that is killed loses a shard
 
 UInt64 = npt.NDArray[np.uint64]
+Rows = TypeVar("Rows")
+"""What a model gives for several texts: vectors float32 [texts, dimension], or `Ragged` rows."""
 
 
 def rows_of_shard(texts: int, most: int) -> int:
@@ -42,7 +44,7 @@ def rows_of_shard(texts: int, most: int) -> int:
 
 
 @dataclass(frozen=True)
-class RowFormat:
+class RowFormat(Generic[Rows]):
     """How the rows that a model makes of texts, one for each text, are kept.
 
     Attributes:
@@ -54,14 +56,14 @@ class RowFormat:
         join: The rows of several such parts, one after the other, taken in an order, int64 [rows].
     """
 
-    save: Callable[[Draft, int, Any, list[str]], None]
-    open: Callable[[Artifact], Any]
-    read: Callable[[Artifact, Int64], Any]
-    join: Callable[[Sequence[Any], Int64], Any]
+    save: Callable[[Draft, int, Rows, list[str]], None]
+    open: Callable[[Artifact], object]
+    read: Callable[[Artifact, Int64], Rows]
+    join: Callable[[Sequence[Rows], Int64], Rows]
 
 
 @dataclass(frozen=True)
-class RowMaking:
+class RowMaking(Generic[Rows]):
     """The rows of one output, of which some are known and the others are made.
 
     Attributes:
@@ -74,7 +76,7 @@ class RowMaking:
     """
 
     texts: Texts
-    kept: RowFormat
+    kept: RowFormat[Rows]
     draft: Draft
     missing: list[tuple[int, int]]
     wanted: Array
@@ -85,11 +87,11 @@ class RowMaking:
         cls,
         texts: Texts,
         hashes: UInt64,
-        kept: RowFormat,
+        kept: RowFormat[Rows],
         draft: Draft,
         shard_rows: int,
         alike: Callable[[], Sequence[Artifact]],
-    ) -> RowMaking:
+    ) -> RowMaking[Rows]:
         """Find out what is there; `alike` gives the artifacts to look for known rows in."""
         missing = vector_shards.missing_ranges(len(texts), shard_rows, draft.whole)
         wanted = np.zeros(len(texts), np.bool_)
@@ -104,17 +106,15 @@ class RowMaking:
         new: Array = self.wanted & self.known.new
         return new
 
-    def write(self, start: int, stop: int, made: Any) -> None:
+    def write(self, start: int, stop: int, made: Rows | None) -> None:
         """Write rows [start, stop): those that are known, and `made`, those of the other texts in order."""
         places = self.known.places(start, stop)
-        rows = made
-        if places:
-            parts = [self.kept.read(artifact, found) for artifact, _, found in places]
-            positions = [where for _, where, _ in places]
-            if made is not None:
-                parts.append(made)
-                positions.append(np.flatnonzero(self.known.new[start:stop]))
-            rows = self.kept.join(parts, np.argsort(np.concatenate(positions)))
+        parts = [self.kept.read(artifact, found) for artifact, _, found in places]
+        positions = [where for _, where, _ in places]
+        if made is not None:
+            parts.append(made)
+            positions.append(np.flatnonzero(self.known.new[start:stop]))
+        rows = self.kept.join(parts, np.argsort(np.concatenate(positions))) if places else parts[0]
         ids: list[str] = self.texts.ids.slice(start, stop - start).to_pylist()
         self.kept.save(self.draft, start, rows, ids)
 

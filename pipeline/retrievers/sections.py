@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
-from typing import Any, Self
+from typing import Self
 
 from pydantic import Field, model_serializer
 
 from pipeline.core.display import counted, decimal, p, rate, signed, signed_interval, size
 from pipeline.core.json_record import Name, Record, Reported, Section, StageRow
+from pipeline.core.records import Facts
 from pipeline.core.table import Cell, Column, FilledColumn, Table, numbers, table_of
 
 COUNT = "{:,}".format
@@ -140,7 +141,7 @@ class Latency(Record):
 
 
 SPEED = "queries/s, all threads"
-_COSTS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
+_COSTS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     (SPEED, "queries_per_second", rate),
     ("queries/s, one thread", "queries_per_second_one_thread", rate),
     ("ms a query, median", "latency_ms.median", "{:.3g}".format),
@@ -451,7 +452,7 @@ class Parts(Section):
     parts: tuple[PartOfFusion, ...]
 
     @classmethod
-    def read(cls, given: Any) -> Self:
+    def read(cls, given: object) -> Self:
         """The section of a list."""
         return super().read(given if isinstance(given, cls) else {"parts": given})
 
@@ -474,7 +475,7 @@ class Parts(Section):
         return tables
 
     @model_serializer
-    def _unwrap(self) -> list[dict[str, Any]]:
+    def _unwrap(self) -> list[Facts]:
         return [part.model_dump(mode="json", exclude_unset=True) for part in self.parts]
 
     @property

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from typing_extensions import override
 
-from pipeline.config import RowSettings, keyed_settings
+from pipeline.config import keyed_settings
 from pipeline.core.display import Bar
 from pipeline.core.errors import InputError
 from pipeline.core.records import Int64, Ragged, Ranking
@@ -25,8 +24,8 @@ from pipeline.storage.vector_shards import shard_name
 SCHEMAS = {"passages": 1, "queries": 1, "index": 1, "search": 1}
 
 
-class Sparse(EncodingRetriever[RowSettings]):
-    """See `pipeline.retrievers.retriever.Retriever`."""
+class Sparse(EncodingRetriever):
+    """Weights of words, and an inverted index."""
 
     @override
     def stages(self) -> Plan:
@@ -37,15 +36,13 @@ class Sparse(EncodingRetriever[RowSettings]):
             "search": self._ranking(),
         }
 
-    def report(
-        self, artifacts: Mapping[str, Artifact], scores: Facts, stages: Sequence[dict[str, Any]]
-    ) -> dict[str, Any]:
-        """See `Retriever.report`: how sparse the weights are."""
+    @override
+    def report(self, artifacts: Mapping[str, Artifact], scores: Facts, stages: Sequence[Facts]) -> Facts:
         facts = artifacts[self.ranking].facts
         found = {key: facts[key] for key in (Sparsity.key,) if key in facts}
         return {**super().report(artifacts, scores, stages), **found}
 
-    def _weights(self, role: Role, opened: Callable[[Artifact], Any]) -> Stage:
+    def _weights(self, role: Role, opened: Callable[[Artifact], object]) -> Stage:
         """Encodes the passages or the queries, and keeps the weights of their words."""
 
         def save(draft: Draft, start: int, rows: Ragged, ids: list[str]) -> None:
@@ -58,7 +55,7 @@ class Sparse(EncodingRetriever[RowSettings]):
     def _postings(self) -> Stage:
         """Builds the inverted index, in segments; those that an interrupted run has finished are kept."""
 
-        def ingredients(keys: Keys) -> dict[str, Any]:
+        def ingredients(keys: Keys) -> Facts:
             return {"passages": keys["passages"]}
 
         opened = ragged_shards.open_shards
@@ -67,7 +64,7 @@ class Sparse(EncodingRetriever[RowSettings]):
     def _ranking(self) -> Stage:
         """Searches the index; or the stored rows, inverted part by part, where memory is limited."""
 
-        def ingredients(keys: Keys) -> dict[str, Any]:
+        def ingredients(keys: Keys) -> Facts:
             made_of = {"index": keys["index"], "queries": keys["queries"]}
             return {**made_of, **self.aggregation, **keyed_settings(self.config.search, "search")}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -56,7 +56,7 @@ class OpensEngine:
         open: Opens it.
     """
 
-    key: Any
+    key: Hashable
     open: Callable[[Store], Engine] = field(compare=False)
 
     def __call__(self, store: Store) -> Engine:
@@ -79,7 +79,7 @@ class Work:
 
     what: Literal["encode", "pairs"]
     which: str
-    count: Callable[[Callable[[str], Any], Sequence[Artifact]], int | None]
+    count: Callable[[Callable[[str], object], Sequence[Artifact]], int | None]
     of_passages: bool = False
 
 
@@ -104,9 +104,9 @@ class Stage:
     name: str
     schema: int
     needs: tuple[str, ...]
-    ingredients: Callable[[Keys], dict[str, Any]]
+    ingredients: Callable[[Keys], Facts]
     make: Callable[[Inputs, Draft, Context], Facts]
-    open: Callable[[Artifact], Any]
+    open: Callable[[Artifact], object]
     exact_bytes: bool = False
     listed: bool = True
     work: Work | None = None

@@ -12,12 +12,13 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
+from typing_extensions import TypeVar, override
 
 from pipeline.config import ModelSettings, keyed_settings
-from pipeline.core.records import Chunks, Texts
+from pipeline.core.records import Chunks, JsonObject, Texts
 from pipeline.data.collection_files import (
     CHUNK_BOUNDS,
     CHUNK_PLACES,
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from pipeline.data.chunking import TokenSpans
     from pipeline.search.documents import Documents
 
-Settings = TypeVar("Settings", bound=ModelSettings)
+Settings = TypeVar("Settings", bound=ModelSettings, covariant=True, default=ModelSettings)
 
 CHUNKS = "chunks"
 SCHEMAS = {CHUNKS: 1}
@@ -52,7 +53,7 @@ class Tokens:
         load: Loads what finds them.
     """
 
-    identity: dict[str, Any]
+    identity: Facts
     load: Callable[[], TokenSpans]
 
 
@@ -63,15 +64,14 @@ class TextRetriever(Retriever[Settings], ABC):
     def tokens(self) -> Tokens:
         """What passages are cut by."""
 
+    @override
     def plan(self) -> Plan:
-        """See `Retriever.plan`; with `chunks` first if passages are cut."""
+        """With `chunks` first if passages are cut."""
         plan = super().plan()
         return {CHUNKS: self._chunk_stage(), **plan} if self.cuts else plan
 
-    def report(
-        self, artifacts: Mapping[str, Artifact], scores: Facts, stages: Sequence[dict[str, Any]]
-    ) -> dict[str, Any]:
-        """See `Retriever.report`: how passages were cut."""
+    @override
+    def report(self, artifacts: Mapping[str, Artifact], scores: Facts, stages: Sequence[Facts]) -> Facts:
         if self.config.data.chunks is None:
             return {}
         facts = artifacts[CHUNKS].facts
@@ -97,7 +97,7 @@ class TextRetriever(Retriever[Settings], ABC):
         """The stages that a search needs besides what it searches."""
         return (COLLECTION, CHUNKS) if self.cuts else (COLLECTION,)
 
-    def texts_key(self, role: Role, keys: Keys) -> Any:
+    def texts_key(self, role: Role, keys: Keys) -> JsonObject:
         """What identifies the texts of a role in artifact keys."""
         if self.source_of(role) == CHUNKS:
             return {CHUNKS: keys[CHUNKS]}
@@ -117,7 +117,7 @@ class TextRetriever(Retriever[Settings], ABC):
         return self.config.search.aggregate == "first"
 
     @property
-    def aggregation(self) -> dict[str, Any]:
+    def aggregation(self) -> Facts:
         """How documents are scored, in artifact keys; nothing where passages are whole."""
         return {"aggregate": self.config.search.aggregate} if self.cuts else {}
 
@@ -133,7 +133,7 @@ class TextRetriever(Retriever[Settings], ABC):
         """Cuts the passages."""
         tokens, first_only = self.tokens(), self._first_only
 
-        def ingredients(keys: Keys) -> dict[str, Any]:
+        def ingredients(keys: Keys) -> Facts:
             made_of = {"passages": self.identity.passages, "tokens": tokens.identity}
             return {**made_of, "first_only": first_only, **keyed_settings(self.config.data, CHUNKS)}
 

@@ -154,7 +154,7 @@ class Benchmark:
         return self.session.identities.settle(self.config)
 
     @cached_property
-    def retriever(self) -> Retriever[Any]:
+    def retriever(self) -> Retriever:
         """Makes the ranking; it hashes data and model files, and parses none."""
         identities = self.session.identities
         identity = identities.collection(self.config.data)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from pipeline.config import SOURCES
 from pipeline.core import hub, machine
@@ -190,7 +189,7 @@ def _todo(benchmark: Benchmark, passages: int | None, made: set[str]) -> tuple[T
     if benchmark.searched:
         return Todo(), Todo()
 
-    def opened(role: str) -> Any:
+    def opened(role: str) -> object:
         artifact = benchmark.store.find(benchmark.recipe(role))
         return benchmark.stages[role].open(artifact) if artifact else None
 

@@ -14,16 +14,20 @@ from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pipeline.core.display import Bar
 from pipeline.core.errors import InputError
 from pipeline.core.order import sort_hits
-from pipeline.core.records import Float32, Int32, Int64, Ranking, Texts
+from pipeline.core.records import Facts, Float32, Int32, Int64, Ranking, Texts
 from pipeline.search.documents import Documents, empty_ranking
 from pipeline.storage.artifacts import Artifact, Draft
+
+if TYPE_CHECKING:
+    from bm25s import BM25
 
 IDS, ENDS, VOCABULARY = "ids.npy", "ends.npy", "vocabulary.json"
 
@@ -64,7 +68,7 @@ class Tokenization:
     stop_words: str | None
     stemmer: str | None
 
-    def recipe(self) -> dict[str, Any]:
+    def recipe(self) -> Facts:
         """The part of the words' key: settings, and versions of the packages that make them."""
         from importlib.metadata import version
 
@@ -103,7 +107,7 @@ def open_tokenized(artifact: Artifact) -> TokenizedTexts:
     return TokenizedTexts(artifact.array(IDS), artifact.array(ENDS), vocabulary)
 
 
-def build(passages: TokenizedTexts, k1: float, b: float) -> Any:
+def build(passages: TokenizedTexts, k1: float, b: float) -> BM25:
     """The bm25s index of some passages; a hit's number is the passage's row."""
     bm25s = _import()
     if not len(passages.ids):
@@ -119,19 +123,19 @@ def build(passages: TokenizedTexts, k1: float, b: float) -> Any:
     return index
 
 
-def save(index: Any, folder: Path) -> list[str]:
+def save(index: BM25, folder: Path) -> list[str]:
     """Write an index as bm25s's own files, and return their names."""
     index.save(folder, show_progress=False)
     return sorted(path.name for path in folder.iterdir())
 
 
-def open_postings(folder: Path) -> Any:
+def open_postings(artifact: Artifact) -> BM25:
     """The index that `save` wrote, its scores memory-mapped."""
-    return _import().BM25.load(folder, mmap=True)
+    return _import().BM25.load(artifact.folder, mmap=True)
 
 
 def search(
-    index: Any,
+    index: BM25,
     queries: TokenizedTexts,
     top_k: int,
     id_rank: Int64,
@@ -167,12 +171,13 @@ def search(
     return ranking
 
 
-def _import() -> Any:
+def _import() -> ModuleType:
     """The package bm25s, without its log messages about each step."""
     import bm25s
 
     logging.getLogger("bm25s").setLevel(logging.WARNING)
-    return bm25s
+    module: ModuleType = bm25s
+    return module
 
 
 def _best(scores: Float32, k: int, id_rank: Int64) -> tuple[Int64, Float32]:

@@ -115,7 +115,6 @@ class DocumentCandidates:
             self._candidates.select(first, document, whole)
 
     def _error(self, queries: slice) -> Float64:
-        """See `candidates.ErrorBound`."""
         return self._chunk_error(queries) * (ROUNDED if self.documents.mean else 1.0)
 
     def _reduce(self, first: int, start: int, products: Float32) -> tuple[int, Float32]:

@@ -9,7 +9,6 @@ import re
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import faiss
 import numpy as np
@@ -41,7 +40,7 @@ def build_index(
     *,
     train_rows: int | None = None,
     seed: int = 0,
-) -> Any:
+) -> faiss.Index:
     """A Faiss index of vectors, which are read a chunk at a time; it does not depend on how they are sharded.
 
     Args:
@@ -76,7 +75,7 @@ def build_index(
     return index
 
 
-def create_index(factory: str, metric: Metric, dimension: int) -> Any:
+def create_index(factory: str, metric: Metric, dimension: int) -> faiss.Index:
     """An empty index; refused if Faiss does not know the factory or cannot build it for these vectors."""
     too_few = _TOO_FEW.search(factory)
     if too_few:
@@ -145,7 +144,7 @@ def check_size(
         )
 
 
-def set_search_parameters(index: Any, factory: str, parameters: Parameters) -> None:
+def set_search_parameters(index: faiss.Index, factory: str, parameters: Parameters) -> None:
     """Set an index's search parameters; names and values that it does not have are refused."""
     space = faiss.ParameterSpace()
     space.initialize(index)
@@ -169,24 +168,24 @@ def set_search_parameters(index: Any, factory: str, parameters: Parameters) -> N
             )
 
 
-def _lists(index: Any) -> int:
+def _lists(index: faiss.Index) -> int:
     """Number of inverted lists of an index; 0 for an index of another kind."""
     inverted = faiss.try_extract_index_ivf(index)
     return int(inverted.nlist) if inverted else 0
 
 
-def write_index(index: Any, path: Path) -> None:
+def write_index(index: faiss.Index, path: Path) -> None:
     """Write an index to a file."""
     faiss.write_index(index, str(path))
 
 
-def index_to_bytes(index: Any) -> UInt8:
+def index_to_bytes(index: faiss.Index) -> UInt8:
     """The bytes that `write_index` writes to a file, uint8 [bytes]."""
     stored: UInt8 = faiss.serialize_index(index)
     return stored
 
 
-def read_index(stored: Path | UInt8, *, mapped: bool = True) -> Any:
+def read_index(stored: Path | UInt8, *, mapped: bool = True) -> faiss.Index:
     """Read an index from the file that `write_index` wrote, or from its bytes, uint8 [bytes].
 
     With `mapped`, what the type of index allows is left on disk until it is searched; also for a file given
@@ -213,13 +212,14 @@ def read_index(stored: Path | UInt8, *, mapped: bool = True) -> Any:
     return faiss.read_index(faiss.PyCallbackIOReader(take))  # type: ignore[attr-defined]
 
 
-def vectors_of_flat(index: Any) -> Embeddings:
+def vectors_of_flat(index: faiss.Index) -> Embeddings:
     """The vectors of a `Flat` index, without a copy."""
+    assert isinstance(index, faiss.IndexFlat)
     stored = faiss.rev_swig_ptr(index.get_xb(), index.ntotal * index.d)
     return Embeddings((stored.reshape(index.ntotal, index.d),))
 
 
-def least_training_rows(index: Any) -> int:
+def least_training_rows(index: faiss.Index) -> int:
     """The fewest vectors that Faiss trains an index on: one for each centroid of its largest k-means.
 
     Those are the lists of an inverted file and the codes of quantizers. A PCA takes one for each component.
@@ -232,9 +232,9 @@ def least_training_rows(index: Any) -> int:
         if not isinstance(quantizer, faiss.MultiIndexQuantizer):  # that one makes its lists of few centroids
             needed.append(actual.nlist)
     if isinstance(actual, faiss.IndexPreTransform):
-        chain: Any = actual.chain
-        for number in range(chain.size()):
-            step = faiss.downcast_VectorTransform(chain.at(number))
+        chain = actual.chain  # a vector of SWIG, and in Faiss's stubs a list
+        for number in range(chain.size()):  # type: ignore[attr-defined]
+            step = faiss.downcast_VectorTransform(chain.at(number))  # type: ignore[attr-defined]
             if isinstance(step, faiss.OPQMatrix):
                 needed.append(OPQ_CODES)
             elif isinstance(step, faiss.PCAMatrix):
@@ -244,7 +244,7 @@ def least_training_rows(index: Any) -> int:
     return max([*needed, *(least_training_rows(part) for part in inner if part is not None)])
 
 
-def _code_bits(index: Any) -> list[int]:
+def _code_bits(index: faiss.Index) -> list[int]:
     """The bits of a code of each quantizer of an index's own that is trained by k-means."""
     bits = [getattr(index, name).nbits for name in ("pq", "refine_pq") if hasattr(index, name)]
     for name in ("rq", "prq"):
@@ -254,7 +254,7 @@ def _code_bits(index: Any) -> list[int]:
     return bits
 
 
-def train(index: Any, vectors: Float32, bar: Bar) -> None:
+def train(index: faiss.Index, vectors: Float32, bar: Bar) -> None:
     """Train an index on vectors float32 [n, dimension]; the bar is refreshed meanwhile, and counts nothing.
 
     Training can take minutes, in which Faiss calls no Python. It runs in a thread of its own, so the main

@@ -7,8 +7,7 @@ hits, until a lower score appears or no passage is left. Then all hits are sorte
 
 from __future__ import annotations
 
-from typing import Any
-
+import faiss
 import numpy as np
 import pyarrow as pa
 
@@ -19,7 +18,7 @@ from pipeline.search.scoring import Metric, for_metric
 
 
 def search_index(
-    index: Any,
+    index: faiss.Index,
     queries: Float32,
     top_k: int,
     ids: pa.ChunkedArray,
@@ -52,14 +51,14 @@ def search_index(
     return Ranking(passages, scores)
 
 
-def nearest(index: Any, queries: Float32, k: int, metric: Metric) -> tuple[Int64, Float32]:
+def nearest(index: faiss.Index, queries: Float32, k: int, metric: Metric) -> tuple[Int64, Float32]:
     """The hits of Faiss itself: rows int64 [queries, k], -1 for padding, and scores float32, falling."""
     scores, passages = index.search(queries, k)
     return passages, 0 - scores if metric == "l2" else scores
 
 
 def _search_batch(
-    index: Any, queries: Float32, k: int, ids: pa.ChunkedArray, metric: Metric
+    index: faiss.Index, queries: Float32, k: int, ids: pa.ChunkedArray, metric: Metric
 ) -> tuple[Int64, Float32]:
     """The best k of one batch of queries: passages and scores."""
     passages, scores = _in_order(*nearest(index, queries, min(k + 1, index.ntotal), metric), ids)
@@ -72,7 +71,7 @@ def _search_batch(
 
 
 def _with_all_ties(
-    index: Any, query: Float32, k: int, ids: pa.ChunkedArray, metric: Metric
+    index: faiss.Index, query: Float32, k: int, ids: pa.ChunkedArray, metric: Metric
 ) -> tuple[Int64, Float32]:
     """The best k of one query, if other passages share its k-th score."""
     fetched = k + 1

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +16,7 @@ import pyarrow.compute as pc
 from pipeline.core.display import Progress, silent
 from pipeline.core.errors import InputError
 from pipeline.core.order import descending_id_rank, sort_hits
-from pipeline.core.records import Int64, Qrels, Ranking
+from pipeline.core.records import Facts, Int64, Qrels, Ranking
 from pipeline.formats.judgments import read_qrels
 from pipeline.formats.runs import Run, read_run, write_run
 from pipeline.metrics.evaluation import lines_by_query, row_numbers
@@ -70,7 +69,7 @@ def fuse_files(
     depth: int | None = None,
     tuning: Tuning | None = None,
     progress: Progress = silent,
-) -> dict[str, Any]:
+) -> Facts:
     """Join TREC runs into one, and write it.
 
     Args:
@@ -89,7 +88,7 @@ def fuse_files(
         InputError: A file is malformed, or a score is infinite.
     """
     joined = join_runs([read_run(path) for path in paths])
-    facts: dict[str, Any] = {
+    facts: Facts = {
         "queries": len(joined.query_ids),
         "queries_not_in_all": joined.partial,
         "documents": len(joined.document_ids),

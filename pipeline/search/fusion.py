@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,7 @@ from pipeline.config.benchmark import MethodName, NormalizationName
 from pipeline.core.display import Bar
 from pipeline.core.errors import InputError
 from pipeline.core.order import sort_hits
-from pipeline.core.records import Float64, Int64, Qrels, Ranking
+from pipeline.core.records import Facts, Float64, Int64, Qrels, Ranking
 from pipeline.metrics.names import Measure
 from pipeline.metrics.scoring import compute_measures
 
@@ -200,7 +200,7 @@ def unions(rankings: Sequence[Ranking], fusion: Fusion) -> Iterator[Union]:
 
 
 def _union(queries: slice, rankings: Sequence[Ranking], values: Sequence[Float64]) -> Union:
-    """See `Union`; `values` are those of each ranking's hits."""
+    """The union of rankings, of whose hits `values` are given."""
     hits = np.concatenate([ranking.passages for ranking in rankings], axis=1)
     hits = np.where(hits < 0, np.iinfo(np.int64).max, hits)
     order = np.argsort(hits, axis=1, kind="stable")
@@ -281,7 +281,7 @@ class TunedWeights:
         """float64 [queries, rankings]."""
         return self.weights[self.folds]
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Facts:
         """The measure, and for each fold the number of its queries and their weights, as JSON."""
         sizes = np.bincount(self.folds, minlength=len(self.weights)).tolist()
         rows = zip(sizes, self.weights.tolist(), strict=True)

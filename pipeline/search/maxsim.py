@@ -174,7 +174,6 @@ class MaxSimScan:
         return float(norm_bounds(tokens).max())
 
     def _error(self, queries: slice) -> Float64:
-        """See `candidates.ErrorBound`: the error is in proportion to the longest token's length."""
         return self.error_at_length_1[queries] * max(self.longest, 1e-15)
 
 

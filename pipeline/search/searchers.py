@@ -14,7 +14,6 @@ import itertools
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import faiss
 import numpy as np
@@ -23,7 +22,7 @@ import pyarrow as pa
 from pipeline.config import FLAT, IndexConfig, SearchConfig
 from pipeline.core import machine
 from pipeline.core.display import Bar
-from pipeline.core.records import Array, Embeddings, Float32, Int64, Ranking, UInt8
+from pipeline.core.records import Embeddings, Facts, Float32, Int64, Ranking, UInt8
 from pipeline.search import exact, faiss_index, faiss_search
 from pipeline.search.documents import Documents, rank_by_search
 from pipeline.search.scoring import Metric, for_metric
@@ -99,7 +98,7 @@ class ApproximateSearcher:
             return rank_by_search(find, len(queries), documents, top_k, ids, bar)
         return faiss_search.search_index(self.index, queries, top_k, ids, self.metric, batch_size, bar)
 
-    def measure(self, queries: Float32) -> dict[str, Any]:
+    def measure(self, queries: Float32) -> Facts:
         """What a search costs: memory in 10^6 bytes, and `time_searches`."""
         queries, k = for_metric(queries, self.metric), min(self.config.top_k, self.count)
         search = functools.partial(faiss_search.nearest, self.index, k=k, metric=self.metric)
@@ -117,7 +116,7 @@ def open_searcher(
 Searcher = StreamingSearcher | FlatSearcher | ApproximateSearcher
 
 
-def time_searches(search: Callable[[Any], object], queries: Array, batch_size: int) -> dict[str, Any]:
+def time_searches(search: Callable[[Float32], object], queries: Float32, batch_size: int) -> Facts:
     """Time searches of an index.
 
     Args:
@@ -145,13 +144,13 @@ def time_searches(search: Callable[[Any], object], queries: Array, batch_size: i
     return {**figures, "threads": threads, "queries_per_second_one_thread": round(one_thread, 1)}
 
 
-def _queries_per_second(search: Callable[[Any], object], queries: Array, batch_size: int) -> float:
+def _queries_per_second(search: Callable[[Float32], object], queries: Float32, batch_size: int) -> float:
     counts, times = zip(*_timed_batches(search, queries, batch_size), strict=True)
     return float(sum(counts) / sum(times))
 
 
 def _timed_batches(
-    search: Callable[[Any], object], queries: Array, batch_size: int
+    search: Callable[[Float32], object], queries: Float32, batch_size: int
 ) -> Iterator[tuple[int, float]]:
     """Searches batches of the queries in turn until `SECONDS` are over; yields their sizes and seconds."""
     until = time.perf_counter() + SECONDS

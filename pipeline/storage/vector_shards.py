@@ -6,7 +6,6 @@ import itertools
 import mmap
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -146,7 +145,7 @@ def release_memory(embeddings: Embeddings, start: int, stop: int) -> None:
         mapped.madvise(mmap.MADV_DONTNEED, first, offset + b * row_bytes - first)
 
 
-def _address(array: np.ndarray[Any, Any]) -> int:
+def _address(array: Array) -> int:
     return int(array.__array_interface__["data"][0])
 
 
