@@ -39,7 +39,7 @@ class Tiny(TorchBackend):
         torch.manual_seed(0)
         self.embeddings = torch.nn.Embedding(4, 4)
 
-    def vectors(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    def rows(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         if ids.numel() > self.room:
             raise self.error("no room")
         self.shapes.append((ids.shape[0], ids.shape[1]))

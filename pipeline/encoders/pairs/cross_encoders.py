@@ -5,7 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from typing_extensions import override
+
 from pipeline.config.rerank import SentenceTransformersRerankSettings
+from pipeline.core.records import Float32
 from pipeline.encoders.base import Opener
 from pipeline.encoders.batching import TokenBatch
 from pipeline.encoders.pairs.scorer import (
@@ -31,7 +34,7 @@ if TYPE_CHECKING:
 TYPES = "token_type_ids"
 
 
-class TorchPairs(TorchRunner):
+class TorchPairs(TorchRunner[Float32]):
     """Computes pairs on a device; a subclass sets the tokenizer, and says how a batch is scored."""
 
     section = "rerank"
@@ -45,6 +48,10 @@ class TorchPairs(TorchRunner):
         if types is not None:
             inputs[TYPES] = types
         return {name: self.on_device(array) for name, array in inputs.items()}
+
+    @override
+    def finish(self, count: int, computed: Float32) -> Float32:
+        return computed
 
 
 class Classifier(TorchPairs):

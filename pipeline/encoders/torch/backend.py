@@ -12,10 +12,13 @@ import collections
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
+
+import numpy as np
+from typing_extensions import override
 
 from pipeline.core.errors import InputError
-from pipeline.core.records import Float32, Int64
+from pipeline.core.records import Float32, Int64, Ragged
 from pipeline.encoders.batching import TokenBatch
 from pipeline.models.model import Model, Settled
 
@@ -30,7 +33,10 @@ GPU_WIDTHS = 16  # a batch's width on a GPU is a multiple of this, so that few s
 LAG = 2  # batches sent to the device before the first one's vectors are fetched
 
 
-class TorchRunner(ABC):
+Rows = TypeVar("Rows", bound=Float32 | Ragged)
+
+
+class TorchRunner(ABC, Generic[Rows]):
     """Computes batches on a device; a subclass says what is computed of a batch."""
 
     section: ClassVar[str] = "model"  # of the config, for messages
@@ -58,12 +64,12 @@ class TorchRunner(ABC):
     def compute(self, batch: TokenBatch) -> torch.Tensor:
         """Some numbers of a batch, float32 on the device."""
 
-    def finish(self, count: int, computed: Float32) -> Any:
+    @abstractmethod
+    def finish(self, count: int, computed: Float32) -> Rows:
         """The rows of a batch's `count` texts, given what `compute` returned for it."""
-        return computed
 
-    def forward(self, batches: Iterator[TokenBatch]) -> Iterator[tuple[Int64, Any]]:
-        """See `pipeline.encoders.batching.Backend`."""
+    def forward(self, batches: Iterator[TokenBatch]) -> Iterator[tuple[Int64, Rows]]:
+        """For each batch its `rows` and what is made of them, in their order."""
         under_way = collections.deque[_Sent]()
         for batch in batches:
             under_way.extend(self._send(batch))
@@ -72,7 +78,7 @@ class TorchRunner(ABC):
         while under_way:
             yield self._fetch(under_way.popleft())
 
-    def _fetch(self, sent: _Sent) -> tuple[Int64, Any]:
+    def _fetch(self, sent: _Sent) -> tuple[Int64, Rows]:
         return sent.rows, self.finish(len(sent.rows), sent.fetch())
 
     def _send(self, batch: TokenBatch) -> list[_Sent]:
@@ -108,10 +114,13 @@ class TorchRunner(ABC):
         return tensor.pin_memory().to(self.device, non_blocking=True)
 
 
-class TorchBackend(TorchRunner):
-    """A torch model with the interface `batching.Backend`; a subclass loads it and computes vectors."""
+class TorchBackend(TorchRunner[Float32 | Ragged]):
+    """A torch model with the interface `batching.Backend`; a subclass loads it and computes rows.
 
-    dimension: int
+    That is vectors; or a subclass packs its rows into one tensor, as a batch is fetched in one copy, and
+    `finish` unpacks them.
+    """
+
     tokenizer: Tokenizer
 
     def __init__(self, model: Model) -> None:
@@ -119,15 +128,41 @@ class TorchBackend(TorchRunner):
         self.model = model
 
     @abstractmethod
-    def vectors(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """The vectors [b, dimension] of a batch; both arguments are int64 [b, tokens] on the device."""
+    def rows(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """The vectors [b, dimension] or packed rows of a batch, int64 [b, tokens] with its mask."""
 
+    @override
     def compute(self, batch: TokenBatch) -> torch.Tensor:
-        """The vectors of a batch, float32 [b, dimension] on the device."""
         import torch
 
         with torch.inference_mode():
-            return self.vectors(*(self.on_device(array) for array in (batch.ids, batch.mask))).float()
+            return self.rows(self.on_device(batch.ids), self.on_device(batch.mask)).float()
+
+    @override
+    def finish(self, count: int, computed: Float32) -> Float32 | Ragged:
+        return computed
+
+
+def packed_tokens(vectors: torch.Tensor, kept: torch.Tensor, normalize: bool) -> torch.Tensor:
+    """Token vectors packed as float32 [b, n, dimension + 1]; the last number is 1 where one is kept.
+
+    Args:
+        vectors: [b, n, dimension].
+        kept: [b, n], which of them are kept.
+        normalize: Whether to scale them to length 1.
+    """
+    import torch
+
+    vectors = vectors.float()
+    if normalize:
+        vectors = torch.nn.functional.normalize(vectors, dim=-1)
+    return torch.cat([vectors, kept[..., None].float()], dim=-1)
+
+
+def unpacked_tokens(tokens: Float32) -> Ragged:
+    """The token vectors of each text that are kept, of what `packed_tokens` returns."""
+    kept = tokens[..., -1] > 0
+    return Ragged(np.cumsum(kept.sum(axis=1)), (tokens[kept][:, :-1],))
 
 
 class _Sent:
@@ -137,7 +172,7 @@ class _Sent:
         import torch
 
         self.rows, self.host = rows, computed
-        self.copied: Any = None
+        self.copied: torch.cuda.Event | None = None
         if computed.is_cuda:
             # the copy runs beside the next batches; `fetch` waits for its event
             self.host = torch.empty(computed.shape, dtype=computed.dtype, pin_memory=True)

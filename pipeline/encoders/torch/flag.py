@@ -4,33 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+import numpy as np
 from typing_extensions import override
 
 from pipeline.config.model import FlagSettings
+from pipeline.core.records import Float32, Ragged
 from pipeline.encoders.base import Opener
 from pipeline.encoders.batching import Backend
-from pipeline.encoders.torch.backend import TorchBackend
+from pipeline.encoders.torch.backend import TorchBackend, packed_tokens, unpacked_tokens
 from pipeline.encoders.torch.loading import (
     explain_loading_errors,
     limit_last_layer_to_first_token,
     refuse_missing_weights,
 )
+from pipeline.encoders.torch.m3 import largest_weights, read_head, refuse_missing_heads, unused_tokens
 from pipeline.models.model import Model
 from pipeline.models.tokenizer import fast_tokenizer
 
 if TYPE_CHECKING:
     import torch
+    from FlagEmbedding.abc.inference import AbsEmbedder
+
+M3 = "encoder-only-m3"  # FlagEmbedding's name of its class
 
 
 class FlagOpener(Opener[FlagSettings, Model, Backend]):
     """Dense vectors of any encoder; word weights and token vectors of BGE-M3."""
 
+    @override
     def load(self, settings: FlagSettings, model: Model, prepared: Path | None) -> Backend:
-        """Load the model for its output."""
-        from pipeline.encoders.torch.m3 import M3TokenVectors, M3Weights
-
         loads: dict[str, Callable[[Model], Backend]] = {
             "dense": FlagBackend, "sparse": M3Weights, "multivector": M3TokenVectors
         }  # fmt: skip
@@ -46,10 +50,11 @@ class FlagBackend(TorchBackend):
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)
-        folder = model.files.folder()
-        with explain_loading_errors(model, "FlagEmbedding.inference.auto_embedder"):
-            self.flag = _load(model, folder)
-        refuse_missing_weights(model, folder, self.flag.model)
+        # chosen by the pooling, which is in the key, and not by the model's name as FlagEmbedding does it:
+        # bge-m3's dense vectors are an encoder's CLS, bge-en-icl's without examples a decoder's last token
+        of_decoder = model.pooling == "last_token"
+        self.flag = _load(model, "decoder-only-base" if of_decoder else "encoder-only-base")
+        refuse_missing_weights(model, model.files.folder(), self.flag.model)
         self.network = self.flag.model.to(device=self.device, dtype=self.dtype).eval()
         self.network.config.use_cache = False  # a decoder would keep keys and values for text generation
         if model.pooling == "cls":
@@ -58,7 +63,7 @@ class FlagBackend(TorchBackend):
         self.dimension = int(self.network.config.hidden_size)
 
     @override
-    def vectors(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    def rows(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         import torch
 
         vectors: torch.Tensor
@@ -70,22 +75,76 @@ class FlagBackend(TorchBackend):
         return vectors
 
 
-def _load(model: Model, folder: Path) -> Any:
-    """The model in one of FlagEmbedding's classes, chosen by its pooling, which is in the key, not its name.
+class _M3(TorchBackend):
+    """BGE-M3's network, and the head `linear` of one output."""
 
-    That suits bge-m3, whose dense vectors are an encoder's CLS, and bge-en-icl without examples, whose
-    vectors are a decoder's last token.
-    """
-    from FlagEmbedding import FlagAutoModel
+    def __init__(self, model: Model) -> None:
+        super().__init__(model)
+        refuse_missing_heads(model)
+        folder = model.files.folder()
+        flag = _load(model, M3)
+        refuse_missing_weights(model, folder, flag.model.model)
+        module = flag.model.to(device=self.device, dtype=self.dtype).eval()
+        self.network = module.model
+        self.tokenizer = fast_tokenizer(model.name, flag.tokenizer)
+        self.unused = unused_tokens(flag.tokenizer)
+        self.linear = module.sparse_linear if model.output == "sparse" else module.colbert_linear
 
-    return FlagAutoModel.from_finetuned(
-        str(folder),
-        model_class="decoder-only-base" if model.pooling == "last_token" else "encoder-only-base",
-        normalize_embeddings=False,
-        use_fp16=model.precision == "fp16",
-        use_bf16=model.precision == "bf16",
-        devices=[model.device],
-        pooling_method=model.pooling,
-        trust_remote_code=model.trust_remote_code,
-        query_instruction_format="{}{}",
-    )
+    def hidden(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """The network's last hidden states [b, tokens, width]."""
+        states: torch.Tensor
+        states = self.network(input_ids=ids, attention_mask=mask, return_dict=True).last_hidden_state
+        return states
+
+
+class M3Weights(_M3):
+    """A weight for each token; of equal tokens the largest counts."""
+
+    @override
+    def rows(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """The tokens, as the bits of int32, and their weights, float32 [b, 2, tokens]."""
+        import torch
+
+        weights = torch.relu(self.linear(self.hidden(ids, mask))).squeeze(-1).float() * mask
+        return torch.stack([ids.to(torch.int32).view(torch.float32), weights], dim=1)
+
+    @override
+    def finish(self, count: int, computed: Float32) -> Ragged:
+        """The words of each text, ascending, with weights above 0; special tokens have none."""
+        words = np.ascontiguousarray(computed[:, 0]).view(np.int32)
+        weights = computed[:, 1]
+        rows, places = np.nonzero(weights > 0)
+        return largest_weights(rows, words[rows, places], weights[rows, places], self.unused, len(computed))
+
+
+class M3TokenVectors(_M3):
+    """A vector for each token but the first, CLS."""
+
+    @override
+    def rows(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        vectors = self.linear(self.hidden(ids, mask)[:, 1:])
+        return packed_tokens(vectors, mask[:, 1:], self.model.normalize)
+
+    @override
+    def finish(self, count: int, computed: Float32) -> Ragged:
+        return unpacked_tokens(computed)
+
+
+def _load(model: Model, model_class: str) -> AbsEmbedder:
+    """The model in one of FlagEmbedding's classes, in its precision on its device."""
+    folder = model.files.folder()
+    with explain_loading_errors(model, "FlagEmbedding.inference.auto_embedder", "FlagEmbedding"):
+        from FlagEmbedding import FlagAutoModel
+
+        return FlagAutoModel.from_finetuned(
+            str(folder),
+            model_class=model_class,
+            normalize_embeddings=False,
+            use_fp16=model.precision == "fp16",
+            use_bf16=model.precision == "bf16",
+            devices=[model.device],
+            pooling_method=model.pooling or "cls",
+            trust_remote_code=model.trust_remote_code,
+            query_instruction_format="{}{}",
+            **({"colbert_dim": len(read_head(folder, "multivector")["weight"])} if model_class == M3 else {}),
+        )

@@ -2,32 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
+import numpy as np
 from typing_extensions import override
 
 from pipeline.config.model import SentenceTransformersSettings
+from pipeline.core.records import Float32, Ragged
 from pipeline.encoders.base import Opener
 from pipeline.encoders.batching import Backend
-from pipeline.encoders.torch.backend import TorchBackend
+from pipeline.encoders.torch.backend import TorchBackend, packed_tokens, unpacked_tokens
 from pipeline.encoders.torch.loading import explain_loading_errors, refuse_missing_weights
-from pipeline.models.model import Model
+from pipeline.models.files import damaged
+from pipeline.models.late_interaction import TASKS, read_late_interaction
+from pipeline.models.model import Model, Role
 from pipeline.models.tokenizer import checked, fast_tokenizer
 
 if TYPE_CHECKING:
     import torch
+    from sentence_transformers import MultiVectorEncoder, SentenceTransformer, SparseEncoder
+    from sentence_transformers.base.modules import Module
+    from transformers import PreTrainedModel
+
+Encoder = TypeVar("Encoder", "SentenceTransformer", "SparseEncoder", "MultiVectorEncoder")
 
 
 class SentenceTransformersOpener(Opener[SentenceTransformersSettings, Model, Backend]):
     """The classes of sentence-transformers for each output."""
 
+    @override
     def load(self, settings: SentenceTransformersSettings, model: Model, prepared: Path | None) -> Backend:
-        """Load the model for its output."""
-        from pipeline.encoders.torch.multi_vector_encoder import MultiVectorEncoderBackend
-        from pipeline.encoders.torch.sparse_encoder import SparseEncoderBackend
-
         loads: dict[str, Callable[[Model], Backend]] = {
             "dense": SentenceTransformersBackend,
             "sparse": SparseEncoderBackend,
@@ -40,22 +47,23 @@ class SentenceTransformersBackend(TorchBackend):
     """A SentenceTransformer that takes token ids: Transformer, Pooling, Dense, Normalize, as it declares."""
 
     def __init__(self, model: Model) -> None:
+        from sentence_transformers import SentenceTransformer
+
         super().__init__(model)
-        folder = model.files.folder()
-        with explain_loading_errors(model, "sentence_transformers"):
-            self.network = _load(model, folder, self.dtype)
+        self.network = _load(SentenceTransformer, model, self.dtype)
+        _prepare_for_vectors(self.network, model.pooling)
         first = self.network[0]
         self.is_static = not hasattr(first, "auto_model")
         if self.is_static:
             self.tokenizer = checked(first.tokenizer, model.name)
             self.tokenizer.post_processor = None  # a mean of word vectors takes no special tokens
         else:
-            refuse_missing_weights(model, folder, first.auto_model)
+            refuse_missing_weights(model, model.files.folder(), first.auto_model)
             self.tokenizer = fast_tokenizer(model.name, first.tokenizer)
         self.dimension = int(self.network.get_embedding_dimension())
 
     @override
-    def vectors(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    def rows(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         if self.is_static:
             lengths = mask.sum(1)
             features = {"input_ids": ids[mask.bool()], "offsets": lengths.cumsum(0) - lengths}
@@ -65,23 +73,231 @@ class SentenceTransformersBackend(TorchBackend):
         return vectors
 
 
-def _load(model: Model, folder: Path, dtype: torch.dtype) -> Any:
-    """The SentenceTransformer, with the pooling of `model`, and without normalization at its end."""
-    from sentence_transformers import SentenceTransformer
+def _load(encoder: type[Encoder], model: Model, dtype: torch.dtype) -> Encoder:
+    """A model in a class of sentence-transformers."""
+    with explain_loading_errors(model, "sentence_transformers"):
+        network = encoder(
+            str(model.files.folder()),
+            device=model.device,
+            local_files_only=True,
+            trust_remote_code=model.trust_remote_code,
+            model_kwargs={"dtype": dtype},
+        )
+    return network.to(dtype).eval()
+
+
+def _prepare_for_vectors(network: SentenceTransformer, pooling: str) -> None:
+    """Set the pooling, and leave out what is done to stored vectors: normalization and truncation."""
     from sentence_transformers.sentence_transformer.modules import Normalize, Pooling
 
-    network = SentenceTransformer(
-        str(folder),
-        device=model.device,
-        local_files_only=True,
-        trust_remote_code=model.trust_remote_code,
-        model_kwargs={"dtype": dtype},
-    )
-    network.truncate_dim = None  # vectors are kept whole, see `pipeline.storage.vector_forms`
-    pooling = {"cls": "cls", "mean": "mean", "last_token": "lasttoken"}.get(model.pooling)
+    network.truncate_dim = None
+    mode = {"cls": "cls", "mean": "mean", "last_token": "lasttoken"}.get(pooling)
     for module in network:
-        if isinstance(module, Pooling) and pooling:
-            module.pooling_mode = pooling
+        if isinstance(module, Pooling) and mode:
+            module.pooling_mode = mode
     if isinstance(network[-1], Normalize):
         del network[-1]
-    return network.to(dtype).eval()
+
+
+LOGITS = 1 << 21  # numbers that the head of a SPLADE computes at a time: 8 MB
+
+
+class SpladeHead:
+    """A masked language model whose last layer gives, for each word, its largest logit over a text's tokens.
+
+    That layer makes a number for each token and each word, of which a text keeps one for each word. Here it
+    is computed for some words at a time, and only the largest are kept, so a batch needs `LOGITS` numbers.
+
+    Args:
+        network: A masked language model of transformers; its last layer is taken out of it.
+    """
+
+    def __init__(self, network: PreTrainedModel) -> None:
+        import torch
+
+        self.network = network
+        self.last = network.get_output_embeddings()
+        places = [
+            (module, name)
+            for module in network.modules()
+            for name, child in module.named_children()
+            if child is self.last
+        ]
+        for module, name in places:
+            setattr(module, name, torch.nn.Identity())
+
+    def largest(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """The largest logits [b, words] of a batch, int64 [b, tokens] with its mask."""
+        import torch
+
+        hidden = self.network(input_ids=ids, attention_mask=mask, return_dict=True).logits
+        hidden = torch.where(mask[..., None].bool(), hidden, hidden[:, :1])  # padding repeats the first token
+        weight, bias = self.last.weight, self.last.bias
+        made = hidden.new_empty((len(ids), len(weight)))
+        step = max(LOGITS // (hidden.shape[0] * hidden.shape[1]), 64)
+        for start in range(0, len(weight), step):
+            part = slice(start, start + step)
+            logits = torch.nn.functional.linear(hidden, weight[part], None if bias is None else bias[part])
+            torch.amax(logits, 1, out=made[:, part])
+        return made
+
+
+ROUTES: dict[Role, str] = {"queries": "query", "passages": "document"}
+"""The names that sentence-transformers gives to the chains of a model that has two."""
+
+
+class SparseEncoderBackend(TorchBackend):
+    """A SparseEncoder that takes token ids; by itself that for passages."""
+
+    def __init__(self, model: Model) -> None:
+        from sentence_transformers import SparseEncoder
+
+        super().__init__(model)
+        folder = model.files.folder()
+        self.encoder = _load(SparseEncoder, model, self.dtype)
+        self.chains = {role: _chain(self.encoder, role) for role in ROUTES}
+        self.heads: dict[int, SpladeHead] = {}
+        for role, chain in self.chains.items():
+            network = getattr(chain[0], "auto_model", None)
+            if network is not None and id(network) not in self.heads:
+                refuse_missing_weights(model, folder / model.files.network_folder(ROUTES[role]), network)
+                if _is_splade(chain):
+                    self.heads[id(network)] = SpladeHead(network)
+        self._use("passages")
+
+    def for_role(self, role: Role) -> SparseEncoderBackend:
+        """The model for one of the roles."""
+        chosen = copy.copy(self)
+        chosen._use(role)
+        return chosen
+
+    def _use(self, role: Role) -> None:
+        """Compute texts by the chain of a role."""
+        self.chain = self.chains[role]
+        self.tokenizer = fast_tokenizer(self.model.name, self.chain[0].tokenizer)
+        if not hasattr(self.chain[0], "auto_model"):
+            self.tokenizer = copy.deepcopy(self.tokenizer)
+            self.tokenizer.post_processor = None  # words are looked up, special tokens are not
+
+    @override
+    def rows(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """For each text its number of words, then the words of all texts, then their weights.
+
+        All are float32; the bits of the first two are int32.
+        """
+        import torch
+
+        weights = self._weights(ids, mask).float()
+        rows, words = weights.nonzero(as_tuple=True)
+        counts = torch.bincount(rows, minlength=len(ids))
+        numbers = torch.cat([counts, words]).to(torch.int32).view(torch.float32)
+        return torch.cat([numbers, weights[rows, words]])
+
+    @override
+    def finish(self, count: int, computed: Float32) -> Ragged:
+        entries = (len(computed) - count) // 2
+        lengths, words = np.split(computed[: count + entries].view(np.int32), [count])
+        return Ragged(np.cumsum(lengths, dtype=np.int64), (words, computed[count + entries :]))
+
+    def _weights(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """The weights [b, words] of a batch, mostly 0."""
+        import torch
+        from sentence_transformers.util import select_max_active_dims
+
+        head = self.heads.get(id(getattr(self.chain[0], "auto_model", None)))
+        if head is None:
+            features = {"input_ids": ids, "attention_mask": mask}
+            for module in self.chain:
+                features = module(features)
+            weights = features["sentence_embedding"]
+        else:
+            weights = head.largest(ids, mask).relu_().log1p_()
+            if self.chain[1].activation_function == "log1p_relu":
+                weights.log1p_()
+        if self.encoder.max_active_dims is not None:
+            weights = select_max_active_dims(weights, max_active_dims=self.encoder.max_active_dims)
+        if self.encoder.similarity_fn_name == "cosine":
+            weights = torch.nn.functional.normalize(weights, dim=-1)
+        return weights
+
+
+def _chain(encoder: SparseEncoder, role: Role) -> Sequence[Module]:
+    """The modules that texts of a role go through."""
+    modules = list(encoder)
+    if type(modules[0]).__name__ != "Router":
+        return modules
+    routes = modules[0].sub_modules
+    route = ROUTES[role] if ROUTES[role] in routes else modules[0].default_route
+    return [*routes[route], *modules[1:]]
+
+
+def _is_splade(chain: Sequence[Module]) -> bool:
+    """Whether a chain is a masked language model and the largest of its logits."""
+    names = [type(module).__name__ for module in chain]
+    splade = names in (["Transformer", "SpladePooling"], ["MLMTransformer", "SpladePooling"])
+    return splade and chain[1].pooling_strategy == "max" and bool(chain[0].auto_model.get_output_embeddings())
+
+
+class MultiVectorEncoderBackend(TorchBackend):
+    """A MultiVectorEncoder that takes token ids, of queries or of passages."""
+
+    role: Role = "passages"
+
+    def __init__(self, model: Model) -> None:
+        from sentence_transformers import MultiVectorEncoder
+
+        super().__init__(model)
+        self.network = _load(MultiVectorEncoder, model, self.dtype)
+        refuse_missing_weights(model, model.files.folder(), self.network[0].auto_model)
+        self.tokenizer = fast_tokenizer(model.name, self.network[0].tokenizer)
+        self.expansion = self.network[0].query_expansion
+        self._check_markers()
+
+    def for_role(self, role: Role) -> MultiVectorEncoderBackend:
+        """The model for one of the roles."""
+        chosen = copy.copy(self)
+        chosen.role = role
+        return chosen
+
+    @override
+    def rows(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        features = {"input_ids": ids, "attention_mask": mask}
+        if self.role == "queries" and self.expansion is not None:
+            features = self._expanded(ids, mask)
+        features = self.network(features, task=TASKS[self.role])
+        return packed_tokens(features["token_embeddings"], features["attention_mask"], self.model.normalize)
+
+    @override
+    def finish(self, count: int, computed: Float32) -> Ragged:
+        return unpacked_tokens(computed)
+
+    def _expanded(self, ids: torch.Tensor, mask: torch.Tensor) -> dict[str, torch.Tensor]:
+        """A batch of queries filled up with the expansion's token, as `Transformer.preprocess` does it."""
+        import torch
+
+        missing = max(self.expansion["length"] - ids.shape[1], 0)
+        ids, mask = (torch.nn.functional.pad(each, (0, missing)) for each in (ids, mask))
+        places = torch.arange(ids.shape[1], device=ids.device) < self.expansion["length"]
+        added = (mask == 0) & places
+        tokenizer, token = self.network[0].tokenizer, self.expansion["token"]
+        if token is not None:
+            number = tokenizer.convert_tokens_to_ids(token)
+        else:
+            number = tokenizer.eos_token_id if tokenizer.mask_token_id is None else tokenizer.mask_token_id
+        if number is not None:
+            ids = ids.masked_fill(added, number)
+        if self.expansion["attend"]:
+            mask = mask.masked_fill(added, 1)
+        return {"input_ids": ids, "attention_mask": mask, "query_expansion_positions": added}
+
+    def _check_markers(self) -> None:
+        """Refuse a model in whose files sentence-transformers finds another use than is in the keys."""
+        declared = read_late_interaction(self.model.files, self.model.name)
+        found = {role: self.network.prompts.get(task) or "" for role, task in TASKS.items()}
+        mean = self.network.similarity_fn_name == "meanmaxsim"
+        if found != declared.prompts or mean != declared.mean:
+            raise damaged(
+                f"model '{self.model.name}': sentence-transformers puts {found} before texts, and its files "
+                f"declare {declared.prompts}",
+                "the same, in a layout of MultiVectorEncoder, PyLate or Stanford's ColBERT",
+            )
