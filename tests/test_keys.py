@@ -25,19 +25,18 @@ from huggingface_hub import constants
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+import pipeline
 from pipeline.config import STAGES, Config
 from pipeline.config.files import load_config
 from pipeline.config.model import RUN_HERE
-from pipeline.config.settings import kinds_of, outputs_of
+from pipeline.config.settings import kinds_of, mark_of, outputs_of
 from pipeline.config.suites import ManySettings
 from pipeline.core import machine
 from pipeline.encoders import choice
-from pipeline.retrievers import bm25, dense, fused, multivector, reranked, sparse, texts
-from pipeline.run import plan
 from pipeline.run.benchmark import Benchmark, Session
 from pipeline.storage.store import Store
 
-ALL = set(STAGES)
+ALL = set(STAGES) - {"scores"}  # which a reranker keeps beside its ranking
 QUERIES_ON = {"data", "queries", "search", "evaluate"}
 PASSAGES_ON = {"data", "chunks", "passages", "index", "search", "evaluate"}
 VECTORS_ON = ALL - {"data", "chunks"}
@@ -50,7 +49,8 @@ NEEDS: dict[str, set[str]] = {
     "index": {"passages"},
     "search": {"data", "chunks", "index", "queries"},
     "fuse": {"data", "search"},
-    "rerank": {"data", "search", "fuse"},
+    "scores": set(),
+    "rerank": {"data", "search", "fuse", "scores"},
     "evaluate": {"data", "search", "fuse", "rerank"},
 }
 FIRST, SECOND = "1" * 40, "2" * 40  # commits
@@ -196,11 +196,11 @@ evaluate.measures=[nDCG@10, RR@10, R@100, AP@1000, P@10]
 """
 """Values that say the same as what the config has."""
 PARTS = {
-    **dict.fromkeys(("data.path=other", "data.corpus=300", "data.corpus_revision=v1"), PASSAGES_ON),
+    **dict.fromkeys(("data.path=other", "data.corpus_revision=v1"), PASSAGES_ON),
     **dict.fromkeys(("data.corpus_split=test", "data.corpus_column=body"), PASSAGES_ON),
-    **dict.fromkeys(("data.revision=v1", "data.split=dev", "data.queries=2"), QUERIES_ON),
+    **dict.fromkeys(("data.revision=v1", "data.split=dev"), QUERIES_ON),
     "data.query_column=question": QUERIES_ON,
-    "data.missing_passages=drop": {"data", "evaluate"},
+    "data.corpus={positives_of: 2}": PASSAGES_ON | QUERIES_ON,
 }
 """What a change of the data makes again, where a part of it stays."""
 
@@ -317,7 +317,7 @@ def on_hub(cache: Path, kind: str, name: str, content: Path) -> None:
 
 
 def append(path: Path, content: bytes) -> None:
-    path.write_bytes(path.read_bytes() + content)
+    path.write_bytes((path.read_bytes() if path.exists() else b"") + content)
 
 
 def flip(path: Path) -> None:
@@ -467,12 +467,17 @@ def test_a_setting_changes_the_keys_that_its_mark_names_and_what_is_made_of_that
 ) -> None:
     before = keys(unchanged, change.base, *change.given)
     found = changed(before, keys(unchanged, change.base, *change.given, change.to))
-    claimed = set(FIELDS[change.setting].json_schema_extra["shapes"]) & set(before)
-    if change.setting.startswith("data.") and "data" in claimed:
+    mark = mark_of(FIELDS[change.setting])
+    claimed = set(mark["shapes"]) & set(before)
+    if "data" not in claimed:
+        assert found == after(set(mark["shapes"])) & set(before)
+    elif (
+        mark["by_value"] and change.to not in PARTS
+    ):  # the judgments, and so the scores, depend on the whole collection
+        assert found == after(claimed - {"data"}) & set(before) | {"data", "evaluate"}
+    else:  # it names content, of which parts may be the same
         assert found == PARTS.get(change.to, found) & set(before)
         assert claimed <= found <= after(claimed)
-    else:
-        assert found == after(claimed) & set(before)
 
 
 @pytest.mark.parametrize("line", [line for line in SAME.split("\n") if line])
@@ -482,162 +487,113 @@ def test_a_value_that_says_the_same_changes_no_key(unchanged: Path, line: str) -
     assert keys(unchanged, change.base, *change.given, change.to) == before
 
 
-MODEL_FILES = (
-    "config.json", "model.safetensors", "special_tokens_map.json", "tokenizer.json", "tokenizer_config.json",
-    "vocab.txt", "1_Pooling/config.json",
-)  # fmt: skip
-
-FACTS: dict[str, tuple[str, Callable[[Path], object], set[str]]] = {
-    "a byte of passages that are cut": ("cut", lambda w: flip(w / "data/corpus.jsonl"), PASSAGES_ON),
-    "a byte of the weights": (
-        "cut",
-        lambda w: flip(w / "bge-small-en-v1.5/model.safetensors"),
-        VECTORS_ON,
-    ),
-    "a byte of the tokenizer that cuts": (
-        "cut",
-        lambda w: touch_up(w / "bge-small-en-v1.5/tokenizer.json"),
-        CHUNKS_ON | VECTORS_ON,
-    ),
-    "a byte of the corpus": ("files", lambda w: flip(w / "data/corpus.jsonl"), PASSAGES_ON),
-    "a byte of the queries": ("files", lambda w: flip(w / "data/queries.jsonl"), QUERIES_ON),
-    "a byte of the judgments": ("files", lambda w: append(w / "data/qrels/test.tsv", b"\n"), QUERIES_ON),
-    "the order of passages": ("files", lambda w: swap(w / "data/corpus.jsonl"), PASSAGES_ON),
-    "the order of queries": ("files", lambda w: swap(w / "data/queries.jsonl"), QUERIES_ON),
-    "the order of judgments": ("files", lambda w: swap(w / "data/qrels/test.tsv"), QUERIES_ON),
-    "the judgments of another split": ("files", lambda w: append(w / "data/qrels/dev.tsv", b"\n"), set()),
-    "a byte of a table": ("tables", lambda w: flip(w / "rows/data/dev-00000-of-00001.parquet"), ALL),
-    "a byte of a corpus table": (
-        "two tables",
-        lambda w: flip(w / "texts/data/train-00000-of-00001.parquet"),
-        PASSAGES_ON,
-    ),
-    "code of the model": ("files", lambda w: append_new(w / "bge-small-en-v1.5/modeling.py"), VECTORS_ON),
-    "the model's README": ("files", lambda w: append_new(w / "bge-small-en-v1.5/README.md"), set()),
-    "a byte of the passages' vectors": (
-        "precomputed",
-        lambda w: flip(w / "passages.npy"),
-        PASSAGES_ON - {"data"},
-    ),
-    "a byte of the queries' vectors": (
-        "precomputed",
-        lambda w: flip(w / "queries.npy"),
-        QUERIES_ON - {"data"},
-    ),
-    "the dataset's commit": ("hub", lambda w: move(w, "datasets--owner--rows"), QUERIES_ON),
-    "the corpus dataset's commit": ("hub", lambda w: move(w, "datasets--owner--texts"), PASSAGES_ON),
-    "the model's commit": ("hub", lambda w: move(w, "models--owner--tiny"), VECTORS_ON),
-    "the time of files": ("files", lambda w: [os.utime(path) for path in w.rglob("*")], set()),
-    "where files are": ("files", lambda w: [w.rename(w.parent / "x"), w.symlink_to(w.parent / "x")], set()),
-    "the number of cores": (
-        "files",
-        lambda w: os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}),
-        set(),
-    ),
-    **{
-        f"a byte of the model's {name}": (
-            "files",
-            lambda w, n=name: touch_up(w / "bge-small-en-v1.5" / n),
-            VECTORS_ON,
-        )
-        for name in MODEL_FILES
-    },
-}
+FACTS = """
+flip data/corpus.jsonl: PASSAGES
+swap data/corpus.jsonl: PASSAGES
+flip data/queries.jsonl: QUERIES
+swap data/queries.jsonl: QUERIES
+append data/qrels/test.tsv: QUERIES
+swap data/qrels/test.tsv: QUERIES
+append data/qrels/dev.tsv:
+append bge-small-en-v1.5/modeling.py: VECTORS
+append bge-small-en-v1.5/README.md:
+flip data/corpus.jsonl: PASSAGES on cut
+flip bge-small-en-v1.5/model.safetensors: VECTORS on cut
+append bge-small-en-v1.5/tokenizer.json: CHUNKS VECTORS on cut
+flip rows/data/dev-00000-of-00001.parquet: ALL on tables
+flip texts/data/train-00000-of-00001.parquet: PASSAGES on two tables
+flip passages.npy: GIVEN_PASSAGES on precomputed
+flip queries.npy: GIVEN_QUERIES on precomputed
+move datasets--owner--rows: QUERIES on hub
+move datasets--owner--texts: PASSAGES on hub
+move models--owner--tiny: VECTORS on hub
+"""
+"""What happens to a file or repository, and what is made again: `CHANGE FILE: STAGES [on CONFIG]`."""
+SETS = {
+    "ALL": ALL, "PASSAGES": PASSAGES_ON, "QUERIES": QUERIES_ON, "VECTORS": VECTORS_ON, "CHUNKS": CHUNKS_ON,
+    "GIVEN_PASSAGES": PASSAGES_ON - {"data"}, "GIVEN_QUERIES": QUERIES_ON - {"data"},
+}  # fmt: skip
 
 
-def append_new(path: Path) -> None:
-    path.write_text("# new\n", encoding="utf-8")
+def move(folder: Path) -> None:
+    """A new commit on `main` of a repository."""
+    (folder.parent / "hub" / folder.name / "refs" / "main").write_text(SECOND, encoding="utf-8")
 
 
-def touch_up(path: Path) -> None:
-    """Change a byte and leave JSON valid."""
-    flip(path) if path.suffix == ".safetensors" else append(path, b" ")
+CHANGES_OF_FILES: dict[str, Callable[[Path], None]] = {
+    "flip": flip, "swap": swap, "move": move, "append": lambda path: append(path, b"\n"),
+}  # fmt: skip
 
 
-def move(folder: Path, repo: str) -> None:
-    """A new commit on `main`."""
-    (folder / "hub" / repo / "refs" / "main").write_text(SECOND, encoding="utf-8")
-
-
-@pytest.fixture
-def cores() -> Iterator[None]:
-    before = os.sched_getaffinity(0)
-    yield
-    os.sched_setaffinity(0, before)
-
-
-@pytest.mark.usefixtures("cores")
-@pytest.mark.parametrize("fact", FACTS)
+@pytest.mark.parametrize("fact", [line for line in FACTS.split("\n") if line])
 def test_a_fact_outside_the_config_changes_the_keys_of_what_it_shapes(workplace: Path, fact: str) -> None:
-    base, change, expected = FACTS[fact]
-    before = keys(workplace, base)
-    change(workplace)
-    assert changed(before, keys(workplace, base)) == expected & set(before)
+    what, _, rest = fact.partition(":")
+    stages, _, base = rest.partition(" on ")
+    change, file = what.split(" ", 1)
+    before = keys(workplace, base or "files")
+    CHANGES_OF_FILES[change](workplace / file)
+    expected = set().union(*(SETS[name] for name in stages.split()))
+    assert changed(before, keys(workplace, base or "files")) == expected & set(before)
 
 
-def test_the_model_s_files_are_all_in_the_table(bge_folder: Path) -> None:
-    there = {str(path.relative_to(bge_folder)) for path in bge_folder.rglob("*") if path.is_file()}
-    assert there == set(MODEL_FILES)
+def test_every_file_of_a_model_is_in_its_keys(workplace: Path) -> None:
+    for path in [path for path in (workplace / "bge-small-en-v1.5").rglob("*") if path.is_file()]:
+        before = keys(workplace, "files")
+        flip(path) if path.suffix == ".safetensors" else append(path, b" ")  # JSON stays valid
+        assert changed(before, keys(workplace, "files")) == VECTORS_ON - {"fuse", "rerank"}, path
 
 
-NUMBERS = {
-    **{
-        f"{kind.__name__}.SCHEMAS[{stage}]": after({stage})
-        for kind in (plan, texts, dense, sparse, multivector, bm25, fused, reranked)
-        for stage in kind.SCHEMAS
-    },
-    "pipeline.data.loading.SCHEMA": ALL,
-    "pipeline.data.loading.JUDGED_SCHEMA": QUERIES_ON,
-    "pipeline.encoders.openvino.backend.SCHEMA": VECTORS_ON,
-    "pipeline.encoders.native.SCHEMA": VECTORS_ON,
-    "pipeline.encoders.http.backend.SCHEMA": VECTORS_ON,
-    **{
-        f"pipeline.encoders.pairs.{module}.SCHEMA": {"rerank", "evaluate"}
-        for module in ("__init__", "converted", "served")
-    },
-}
+def test_neither_times_nor_places_nor_cores_change_a_key(workplace: Path) -> None:
+    before, cores = keys(workplace, "files"), os.sched_getaffinity(0)
+    for path in workplace.rglob("*"):
+        os.utime(path)
+    moved = workplace.rename(workplace.parent / "moved")
+    workplace.symlink_to(moved)
+    try:
+        os.sched_setaffinity(0, {min(cores)})
+        assert keys(workplace, "files") == before
+    finally:
+        os.sched_setaffinity(0, cores)
 
 
-@pytest.mark.parametrize("number", NUMBERS)
-def test_a_schema_number_changes_the_keys_of_what_that_code_makes(
-    unchanged: Path, monkeypatch: pytest.MonkeyPatch, number: str
-) -> None:
-    named = {
-        "native": "packed",
-        "http": "served",
-        "sparse": "sparse",
-        "multivector": "token vectors",
-        "bm25": "bm25",
-        "fused": "fused",
-        "reranked": "reranked",
-        "texts": "cut",
-    }
-    if "encoders.pairs" in number:
-        named = {
-            "converted": "scored by openvino",
-            "served": "scored by a server",
-        }
-        named["__init__"] = "reranked"
-    base = next((base for name, base in named.items() if name in number), "files")
-    before = keys(unchanged, base)
-    path, _, stage = number.rstrip("]").partition("[")
-    module, _, name = path.replace(".__init__", "").rpartition(".")
-    owner = importlib.import_module(module)
-    if stage:
-        monkeypatch.setitem(getattr(owner, name), stage, 99)
-    else:
-        monkeypatch.setattr(owner, name, 99)
-    assert changed(before, keys(unchanged, base)) == NUMBERS[number] & set(before)
-
-
-def test_every_schema_number_is_in_the_table(root: Path) -> None:
-    found = set()
-    for path in (root / "pipeline").rglob("*.py"):
+def schema_numbers() -> Iterator[tuple[str, str, str]]:
+    """Module, name and stage of every schema number in the package; "" where it is none of a stage."""
+    for path in sorted(Path(pipeline.__file__).parent.rglob("*.py")):
         for name in re.findall(
             r"^((?:JUDGED_)?SCHEMAS?)\b.*=", path.read_text(encoding="utf-8"), re.MULTILINE
         ):
-            found.add(".".join(path.relative_to(root).with_suffix("").parts) + f".{name}")
-    assert found == {number.partition("[")[0] for number in NUMBERS}
+            module = ".".join(
+                ("pipeline", *path.relative_to(Path(pipeline.__file__).parent).with_suffix("").parts)
+            )
+            module = module.removesuffix(".__init__")
+            found = getattr(importlib.import_module(module), name)
+            yield from ((module, name, stage) for stage in (found if isinstance(found, dict) else ("",)))
+
+
+@pytest.fixture(scope="module")
+def known() -> dict[str, dict[str, str]]:
+    """The keys of each config, computed once."""
+    return {}
+
+
+@pytest.mark.parametrize(("module", "name", "stage"), list(schema_numbers()))
+def test_a_schema_number_changes_the_keys_of_what_that_code_makes(
+    unchanged: Path,
+    known: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    module: str,
+    name: str,
+    stage: str,
+) -> None:
+    for base in CONFIGS:
+        known[base] = known.get(base) or keys(unchanged, base)
+    owner, shaped = importlib.import_module(module), set()
+    monkeypatch.setitem(getattr(owner, name), stage, 99) if stage else monkeypatch.setattr(owner, name, 99)
+    for base, before in known.items():
+        if found := changed(before, keys(unchanged, base)):
+            shaped |= found
+            assert not stage or found == after({stage}) & set(before)
+    assert shaped or not any(stage in before for before in known.values())  # of one that is not listed
 
 
 @pytest.mark.parametrize(

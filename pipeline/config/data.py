@@ -32,18 +32,18 @@ class DataSettings(Section):
     """Where the collection comes from, and which part of it is used."""
 
     source: str = setting(..., "layout of the collection", names="data")
-    queries: int | None = setting(None, "keep the first N queries; null is all", names="data", ge=1)
+    queries: int | None = setting(None, "keep the first N queries; null is all", shapes="data queries", ge=1)
     corpus: int | None = setting(
         None,
         "keep N passages (all judged ones stay); {positives_of: N} only with source 'hub'; null is all",
-        names="data",
+        shapes="data passages",
         ge=1,
     )
 
     missing_passages: Literal["count", "drop"] = setting(
         "count",
         "judgments of passages that the corpus lacks: count them as not retrieved, as trec_eval does",
-        names="data evaluate",
+        shapes="data evaluate",
     )
     ignored: Literal["none", "identical_ids", "negative_grades"] = setting(
         "none",
@@ -114,7 +114,9 @@ class HubSettings(LocatedSettings):
     path: PathOrId = LocatedSettings.narrowed("path", doc="a dataset's id on the hub, or a folder")
     revision: str | None = setting(None, "branch, tag or commit of the dataset", names="data")
     corpus: int | PositivesOf | None = setting(  # type: ignore[assignment]  # one value more than elsewhere
-        None, "keep N passages (all judged ones stay), or {positives_of: N}; null is all", names="data"
+        None,
+        "keep N passages (all judged ones stay), or {positives_of: N}; null is all",
+        shapes="data passages",
     )
     query_column: str = setting("query", "the column of query texts", names="data")
     positives_column: str = setting("positive", "the column of lists of relevant texts", names="data")

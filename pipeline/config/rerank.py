@@ -6,16 +6,16 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
-from pipeline.config.settings import Kinds, PathOrId, RunsModel, Section, keyed_settings, setting
+from pipeline.config.settings import Kinds, PathOrId, RunsModel, Section, setting
 from pipeline.config.stages import TEXTS, ServerSettings, ServerUrl
 
 
 class ScorerSettings(Section):
     """A model that scores the best passages of each query again."""
 
-    backend: str = setting(..., "what runs the model", shapes="rerank")
-    name: str = setting(..., "hub id or local folder", names="rerank")
-    revision: str | None = setting(None, "on the hub: branch, tag or commit of the model", names="rerank")
+    backend: str = setting(..., "what runs the model", shapes="scores")
+    name: str = setting(..., "hub id or local folder", names="scores")
+    revision: str | None = setting(None, "on the hub: branch, tag or commit of the model", names="scores")
     depth: int = setting(100, "best passages of each query that are scored", shapes="rerank", ge=1)
     batch_size: int | None = setting(None, "pairs per batch; null lets the backend choose", shapes="", ge=1)
 
@@ -23,14 +23,6 @@ class ScorerSettings(Section):
     def label(self) -> str:
         """A short name for tables: the last part of the model's name."""
         return self.name.rstrip("/").rpartition("/")[2]
-
-    def score_settings(self) -> dict[str, object]:
-        """The settings that shape a pair's score, besides those that a resolved model holds."""
-        return {
-            name: value
-            for name, value in keyed_settings(self, "rerank").items()
-            if name not in _RANKING and value is not None
-        }
 
 
 class RerankSettings(ScorerSettings, RunsModel):
@@ -40,14 +32,11 @@ class RerankSettings(ScorerSettings, RunsModel):
     precision: Literal["fp32", "fp16", "bf16"] = setting(
         "fp32",
         "number format the model computes in; fp16 is fp32 on a CPU",
-        names="rerank",
+        names="scores",
     )
-    max_length: int = setting(512, "tokens kept of a query and a passage together", names="rerank", ge=32)
+    max_length: int = setting(512, "tokens kept of a query and a passage together", names="scores", ge=32)
     device: str = setting("auto", "auto, cpu, cuda or cuda:N", shapes="", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
-    trust_remote_code: bool = setting(False, "run the Python files that come with the model", shapes="rerank")
-
-
-_RANKING = ("depth",)  # settings that shape the ranking and not a pair's score
+    trust_remote_code: bool = setting(False, "run the Python files that come with the model", shapes="scores")
 
 
 class FlagRerankSettings(RerankSettings):
@@ -56,14 +45,14 @@ class FlagRerankSettings(RerankSettings):
     query_max_length: int | None = setting(
         None,
         "tokens kept of a query; null is three quarters of max_length",
-        names="rerank",
+        names="scores",
         ge=3,
     )
     query_instruction: str | None = setting(
-        None, "put before each query; null takes the model's own, '' is none", shapes="rerank"
+        None, "put before each query; null takes the model's own, '' is none", shapes="scores"
     )
     passage_instruction: str | None = setting(
-        None, "put before each passage; null takes the model's own", shapes="rerank"
+        None, "put before each passage; null takes the model's own", shapes="scores"
     )
 
     @model_validator(mode="after")
@@ -92,13 +81,13 @@ class FlagAutoRerankSettings(FlagRerankSettings):
     prompt: str | None = setting(
         None,
         "decoders only: the question after the passage; null takes FlagEmbedding's own",
-        shapes="rerank",
+        shapes="scores",
         min_length=1,
     )
     cutoff_layers: tuple[int, ...] | None = setting(
         None,
         "layerwise and lightweight models only: the layer whose score counts, as [28]; null is the last",
-        shapes="rerank",
+        shapes="scores",
         min_length=1,
         max_length=1,
         strict=False,
@@ -106,14 +95,14 @@ class FlagAutoRerankSettings(FlagRerankSettings):
     compress_layers: tuple[int, ...] | None = setting(
         None,
         "lightweight models only: the layers from which on passages are shortened; null is [8]",
-        shapes="rerank",
+        shapes="scores",
         min_length=1,
         strict=False,
     )
     compress_ratio: Literal[1, 2, 4, 8] | None = setting(
         None,
         "lightweight models only: the tokens of a passage that become one; null is 1, which keeps all",
-        shapes="rerank",
+        shapes="scores",
     )
 
 
@@ -145,15 +134,15 @@ class HttpRerankSettings(ServerSettings, ScorerSettings):
         "revision", None, doc="any text; change it when the model behind the address changes"
     )
     url: ServerUrl = setting(
-        ..., "the server's address, up to and without /rerank", names="rerank", repr=False
+        ..., "the server's address, up to and without /rerank", names="scores", repr=False
     )
     form: Literal["cohere", "tei"] = setting(
         "cohere",
         "form of requests: that of Cohere, Jina, vLLM and Infinity, or TEI's",
-        names="rerank",
+        names="scores",
     )
     max_characters: int | None = setting(
-        None, "characters kept of a query and of a passage; null is all", names="rerank", ge=1
+        None, "characters kept of a query and of a passage; null is all", names="scores", ge=1
     )
     batch_size: int | None = ScorerSettings.narrowed(
         "batch_size", None, doc=f"most passages of a request; null is {TEXTS}", ge=1

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pipeline.core.records import Facts
 
 SWEEP = "sweep"  # the key of a file that holds several benchmarks; see `pipeline.config.files`
-STAGES = ("data", "chunks", "passages", "queries", "index", "search", "fuse", "rerank", "evaluate")
+STAGES = ("data", "chunks", "passages", "queries", "index", "search", "fuse", "scores", "rerank", "evaluate")
 OUTPUTS = ("dense", "sparse", "multivector")  # what models give for a text
 OTHER_OUTPUT = "other_output"  # type of the error for a setting that another output has
 FOLDER = "folder"  # key of a validation's context: the folder that relative paths are taken from

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipeline.config import DataSettings
+from pipeline.config import DataSettings, keyed_settings
 from pipeline.core.display import Progress, silent
 from pipeline.core.errors import InputError
 from pipeline.core.records import BoolArray, JsonObject, Qrels
@@ -72,14 +72,15 @@ def identify(config: DataSettings) -> Identity:
     """The identity of a collection, from its files' bytes or its commit on the hub."""
     source = open_source(config)
     parts = source.identity()
-    selection = {"queries": parts["queries"], "qrels": parts["qrels"], "first_queries": config.queries}
-    size = config.passages_kept
     corpus: JsonObject = {"schema": SCHEMA, "corpus": parts["corpus"]}
-    judged: JsonObject = {"schema": [SCHEMA, JUDGED_SCHEMA], **selection}
+    chosen = {name: parts[name] for name in ("queries", "qrels")}
+    chosen |= {"settings": keyed_settings(config, "queries")}
+    judged: JsonObject = {"schema": [SCHEMA, JUDGED_SCHEMA], "judged": chosen}
+    of_slice = {"judged": chosen} if config.passages_kept else {}  # which keeps what is judged
     return Identity(
-        passages=corpus | ({"size": size, **selection} if size else {}),
+        passages=corpus | of_slice | {"settings": keyed_settings(config, "passages")},
         queries=judged,
-        qrels=corpus | judged | {"size": size, "missing_passages": config.missing_passages},
+        qrels=corpus | judged | {"settings": keyed_settings(config, "data")},
     )
 
 

@@ -19,11 +19,13 @@ import numpy as np
 from pydantic import ValidationError
 
 from pipeline.config import BACKENDS, Config, RowSettings
+from pipeline.config.benchmark import INSTRUCTIONS
 from pipeline.config.mistakes import explain
+from pipeline.config.settings import mark_of
 from pipeline.config.stages import IndexConfig
 from pipeline.core.display import Bar, Progress
 from pipeline.core.errors import InputError, short_repr
-from pipeline.core.records import Float32, Texts
+from pipeline.core.records import Facts, Float32, Texts
 from pipeline.results.folder import Result
 from pipeline.retrievers.ranking import COLLECTION
 from pipeline.run.benchmark import Benchmark, Session
@@ -37,10 +39,6 @@ AT_ONCE = 8192  # texts that the object is given at once: it makes batches of th
 METHODS = (("encode_queries", "encode_corpus"), ("encode_query", "encode_document"), ("encode", "encode"))
 """Methods for queries and for passages, of FlagEmbedding, of sentence-transformers and of others, in the
 order in which they are looked for."""
-KEPT = ("normalize", "truncate_dim", "vector_precision", "shard_rows")
-"""Settings of the section `model` that hold for the vectors of an object too."""
-INSTEAD = ("query_instruction", "passage_instruction")
-"""Settings that the object has to honour itself, and that are refused so that nobody relies on them."""
 
 
 def run_model(
@@ -71,9 +69,8 @@ def run_model(
             for role, path in files.items():
                 with progress(f"encode {role}", len(texts[role]), "texts") as bar:
                     _write_vectors(path, texts[role], encode[role], normalize, bar)
-        kept = {name: getattr(config.model, name) for name in KEPT if hasattr(config.model, name)}
         paths = {role: str(path) for role, path in files.items()}
-        given = BACKENDS.make(backend="precomputed", name=type(model).__name__, **kept, **paths)
+        given = BACKENDS.make(backend="precomputed", name=type(model).__name__, **_kept(config), **paths)
         with Store(Path(temporary) / "indexes") as store:
             _bring(reading, store)
             return finish(Benchmark(_changed(config, model=given), store, session, progress), folder)
@@ -103,11 +100,20 @@ def _check(config: Config) -> None:
         found, allowed = f"model.output: {asked.output}", "dense vectors"
     elif config.data.chunks:
         found, allowed = "data.chunks", "a collection whose passages are the chunks"
-    elif set_here := [name for name in INSTEAD if getattr(asked, name, None)]:
+    elif set_here := [name for name in INSTRUCTIONS if getattr(asked, name, None)]:
         found, allowed = f"model.{set_here[0]}", "an object that adds its instructions itself"
     else:
         return
     raise InputError(f"{found} in the config of a model object", allowed=allowed, fix="change the config")
+
+
+def _kept(config: Config) -> Facts:
+    """The settings of the section `model` that shape nothing before the index: they hold for vectors too."""
+    return {
+        name: getattr(config.model, name)
+        for name, field in RowSettings.model_fields.items()
+        if hasattr(config.model, name) and not {"passages", "queries"} & set(mark_of(field)["shapes"])
+    }
 
 
 def _changed(config: Config, **changes: Foreign) -> Config:

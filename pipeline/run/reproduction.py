@@ -1,8 +1,4 @@
-"""Reproduction: a result's manifest is run again, with nothing from its cache, and what differs is listed.
-
-(found,) = reproduce(Path("results/A"), ...)
-found.unchanged, found.differences
-"""
+"""Reproduction: a result's manifest is run again, with nothing from its cache, and what differs is listed."""
 
 from __future__ import annotations
 
@@ -15,23 +11,21 @@ from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from typing_extensions import override
+
 from pipeline.config.files import make_config, with_overrides
 from pipeline.core.display import Progress, counted, rounded
 from pipeline.core.errors import InputError
 from pipeline.core.records import Facts
-from pipeline.core.table import Cell, Column, Displayed, FilledColumn, Table, table_of
+from pipeline.core.table import Column, Displayed, Table, numbers, table_of
 from pipeline.results.folder import RUN, SavedResult, read_result
 from pipeline.results.suite_folder import read_suite_result
 from pipeline.run.benchmark import Session
 from pipeline.run.running import prepare, result_folder, run_each
 from pipeline.storage.artifacts import MANIFEST
 
-PATHS = ("data.path", "data.corpus_path", "model.name", "model.passages", "model.queries", "rerank.name")
-"""Settings that name files; the hashes of the files say whether their content differs."""
 SHOWN = 10
 """Queries that a table lists."""
-WHOLE = ""
-"""The name of the only result in the folder of one collection."""
 
 
 @dataclass(frozen=True)
@@ -77,12 +71,8 @@ class Reproduction(Displayed):
         """The document that `reproduce --json` prints."""
         return {**asdict(self), "unchanged": self.unchanged}
 
+    @override
     def tables(self) -> list[Table]:
-        """The measures, and what differs."""
-        columns: list[FilledColumn] = [(Column("measure"), [*self.means])]
-        for place, heading in enumerate(("original", "again")):
-            means = [pair[place] for pair in self.means.values()]
-            columns.append((Column(heading, "right"), [Cell(rounded(mean), mean) for mean in means]))
         queries = counted(self.queries, "query", "queries")
         notes = [f"The rankings and values of all {queries} are the same."]
         if self.changed:
@@ -90,8 +80,10 @@ class Reproduction(Displayed):
             notes = [f"{len(self.changed):,} of {queries} differ: {listed}."]
         if not self.differences:
             notes.append("No input, setting, version or hardware differs.")
+        before, after = zip(*self.means.values(), strict=True)
+        means = [numbers("original", before, rounded), numbers("again", after, rounded)]
         state = "unchanged" if self.unchanged else "changed"
-        tables = [table_of(f"{self.name}: {state}", columns, notes)]
+        tables = [table_of(f"{self.name}: {state}", [(Column("measure"), [*self.means]), *means], notes)]
         if self.differences:
             rows = [(each.kind, each.name, each.original, each.again) for each in self.differences]
             heads = Column("what", wrap="never"), Column("name"), Column("original"), Column("again")
@@ -104,11 +96,8 @@ def reproduce(
 ) -> list[Reproduction]:
     """Run each result of a folder again and compare; arguments as of `pipeline.api.reproduce`."""
     originals = read_suite_result(folder).results
-    with TemporaryDirectory(prefix="benchmarco-") as place:
-        if against:
-            again = read_suite_result(against).results
-        else:
-            again = _run(folder, originals, overrides, Path(place), output or Path(place), progress)
+    if against:
+        again = read_suite_result(against).results
         if again.keys() != originals.keys():
             raise InputError(
                 f"{folder} and {against} are not of the same collections",
@@ -116,37 +105,28 @@ def reproduce(
                 fix="name another folder",
             )
         return [compare_with_original(result, again[name]) for name, result in originals.items()]
-
-
-def _run(
-    folder: Path,
-    originals: Mapping[str, SavedResult],
-    overrides: Sequence[str],
-    place: Path,
-    output: Path,
-    progress: Progress,
-) -> dict[str, SavedResult]:
-    """Run manifests, with a cache below `place`; the results of a suite are written below its name."""
-    parent = output if WHOLE in originals else output / folder.resolve().name
-    configs = []
-    for result in originals.values():
-        raw = with_overrides(copy.deepcopy(result.manifest.config), overrides)
-        config = make_config(raw, result.folder / MANIFEST)
-        configs.append(config.model_copy(update={"cache": str(place / "indexes"), "output": str(parent)}))
-        if result.folder.resolve() == result_folder(configs[-1], None).resolve():
-            raise InputError(
-                f"output {parent}: the result that is run again is there",
-                allowed="another folder",
-                fix="name one that does not hold it",
-            )
-    again = {}
-    with Session() as session:
-        runs = prepare(configs, None, progress, session)
-        for name, outcome in zip(originals, run_each(runs, progress, session), strict=True):
+    with TemporaryDirectory(prefix="benchmarco-") as place, Session() as session:
+        parent = output or Path(place)
+        if "" not in originals:  # a suite: its collections' results are written below its name
+            parent /= folder.resolve().name
+        configs = []
+        for result in originals.values():
+            raw = with_overrides(copy.deepcopy(result.manifest.config), overrides)
+            raw |= {"cache": str(Path(place) / "indexes"), "output": str(parent)}
+            configs.append(make_config(raw, result.folder / MANIFEST))
+            if result.folder.resolve() == result_folder(configs[-1], None).resolve():
+                raise InputError(
+                    f"output {parent}: the result that is run again is there",
+                    allowed="another folder",
+                    fix="name one that does not hold it",
+                )
+        outcomes = run_each(prepare(configs, None, progress, session), progress, session)
+        found = []
+        for result, outcome in zip(originals.values(), outcomes, strict=True):
             if outcome.result is None:
                 raise outcome.error or RuntimeError(f"{outcome.config.name} was not run")
-            again[name] = read_result(outcome.result.folder)
-    return again
+            found.append(compare_with_original(result, read_result(outcome.result.folder)))
+        return found
 
 
 def compare_with_original(original: SavedResult, again: SavedResult) -> Reproduction:
@@ -168,37 +148,46 @@ def compare_with_original(original: SavedResult, again: SavedResult) -> Reproduc
         queries=len(first | second),
         changed=[query for query in first | second if first.get(query) != second.get(query)],
         means={name: (original.record.metrics[name], again.record.metrics[name]) for name in measures},
-        differences=differences(original, again),
+        differences=list(_differences(original, again)),
     )
 
 
 def _by_query(result: SavedResult, measures: Sequence[str]) -> dict[str, tuple[list[float], int]]:
     """For each query its values and a hash of its ranking."""
     with open(result.folder / RUN, encoding="utf-8") as file:
-        lines = (line.split() for line in file)
-        rankings = {
-            query: hash(tuple(each[2] for each in hits))
-            for query, hits in groupby(lines, lambda line: line[0])
-        }
-    columns = [result.measures.index(name) for name in measures]
-    values = result.values[:, columns].tolist()
+        hits = groupby((line.split() for line in file), lambda line: line[0])
+        rankings = {query: hash(tuple(line[2] for line in lines)) for query, lines in hits}
+    values = result.values[:, [result.measures.index(name) for name in measures]].tolist()
     return {query: (row, rankings.get(query, 0)) for query, row in zip(result.query_ids, values, strict=True)}
 
 
-def differences(original: SavedResult, again: SavedResult) -> list[Difference]:
-    """All differences that the manifests of two results show, each once: settings first, then inputs."""
+def _differences(original: SavedResult, again: SavedResult) -> Iterator[Difference]:
+    """What the manifests of two results show to differ: settings first, then inputs, each value once."""
     ours, theirs = original.manifest, again.manifest
-    settings = _differing("setting", compared_settings(ours.config), compared_settings(theirs.config))
-    found = [each for each in settings if each.name not in PATHS]
+    named = set()
+    for each in _differing("setting", compared_settings(ours.config), compared_settings(theirs.config)):
+        # of two files, the hashes below say whether their content differs
+        if not (each.original.startswith("/") and each.again.startswith("/")):
+            named.add((each.original, each.again))
+            yield each
     for stage in dict.fromkeys([*ours.recipes, *theirs.recipes]):
-        leaves = (_ingredients(recipes.get(stage, {})) for recipes in (ours.recipes, theirs.recipes))
-        for each in _differing("input", *leaves):
-            # What a setting already says is not said again by every stage that the setting shapes.
-            if not any((each.original, each.again) == (known.original, known.again) for known in found):
-                found.append(Difference("input", f"{stage}: {each.name}", each.original, each.again))
-    found += _differing("version", ours.versions, theirs.versions)
-    found += _differing("hardware", _machine(original), _machine(again))
-    return found
+        before, after = (_ingredients(recipes.get(stage, {})) for recipes in (ours.recipes, theirs.recipes))
+        for each in _differing("input", before, after, where=f"{stage}: "):
+            # a setting, and an input of several stages, is in the recipe of each
+            if (each.original, each.again) not in named:
+                named.add((each.original, each.again))
+                yield each
+    yield from _differing("version", ours.versions, theirs.versions)
+    yield from _differing("hardware", _machine(original), _machine(again))
+
+
+def _differing(
+    kind: str, ours: Mapping[str, object], theirs: Mapping[str, object], where: str = ""
+) -> Iterator[Difference]:
+    for name in dict.fromkeys([*ours, *theirs]):
+        if ours.get(name) != theirs.get(name):
+            values = [as_text(each[name]) if name in each else "" for each in (ours, theirs)]
+            yield Difference(kind, where + name, *values)
 
 
 def flatten(config: Mapping[str, object], prefix: str = "") -> Facts:
@@ -219,19 +208,11 @@ def as_text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _differing(kind: str, ours: Mapping[str, object], theirs: Mapping[str, object]) -> Iterator[Difference]:
-    for name in dict.fromkeys([*ours, *theirs]):
-        if ours.get(name) != theirs.get(name):
-            values = [as_text(each[name]) if name in each else "" for each in (ours, theirs)]
-            yield Difference(kind, name, *values)
-
-
 def _ingredients(recipe: Mapping[str, object]) -> Facts:
     """The values of a stage's recipe without the keys of other stages, which follow from other values."""
+    key = re.compile("[0-9a-f]{64}")
     return {
-        name: value
-        for name, value in flatten(recipe).items()
-        if "." in name or not (isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value))
+        name: value for name, value in flatten(recipe).items() if "." in name or not key.fullmatch(str(value))
     }
 
 

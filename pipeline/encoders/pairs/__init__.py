@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from pipeline.config import keyed_settings
 from pipeline.config.rerank import FlagRerankSettings, RerankSettings, ScorerSettings
 from pipeline.core.display import Bar
 from pipeline.core.records import Float32
@@ -114,7 +115,7 @@ def recipe(config: ScorerSettings, model: Reranker | ServedReranker) -> dict[str
     """All that shapes the score of a pair, besides its texts."""
     prepared = OPENERS[config.backend]().recipe(model) if isinstance(model, Reranker) else None
     made_of = {"prepared": prepared.key} if prepared else {}
-    return {"schema": SCHEMA, "model": model.recipe(), **made_of, **config.score_settings()}
+    return {"schema": SCHEMA, "model": model.recipe(), **made_of, **keyed_settings(config, "scores")}
 
 
 def ready(config: ScorerSettings, model: Reranker | ServedReranker, store: Store) -> Ready:
