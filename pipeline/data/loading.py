@@ -72,11 +72,14 @@ def identify(config: DataSettings) -> Identity:
     """The identity of a collection, from its files' bytes or its commit on the hub."""
     source = open_source(config)
     parts = source.identity()
+    judged: JsonObject = {
+        "schema": [SCHEMA, JUDGED_SCHEMA],
+        "queries": parts["queries"],
+        "qrels": parts["qrels"],
+        "settings": keyed_settings(config, "queries"),
+    }
     corpus: JsonObject = {"schema": SCHEMA, "corpus": parts["corpus"]}
-    chosen = {name: parts[name] for name in ("queries", "qrels")}
-    chosen |= {"settings": keyed_settings(config, "queries")}
-    judged: JsonObject = {"schema": [SCHEMA, JUDGED_SCHEMA], "judged": chosen}
-    of_slice = {"judged": chosen} if config.passages_kept else {}  # which keeps what is judged
+    of_slice: JsonObject = {"judged": judged} if config.passages_kept else {}  # which keeps what is judged
     return Identity(
         passages=corpus | of_slice | {"settings": keyed_settings(config, "passages")},
         queries=judged,

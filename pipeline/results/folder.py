@@ -77,7 +77,8 @@ class SavedResult:
         query_ids: Every judged query, in the order of `per_query.csv`.
         measures: The columns of `per_query.csv`, in its order.
         values: float64 [queries, measures].
-        sources: Checksums of the files that hold the judgments, and the passages and queries that they judge.
+        sources: Checksums of the files that hold the judgments, and the passages and queries that they judge;
+            and the settings that choose among these.
     """
 
     folder: Path
@@ -90,7 +91,7 @@ class SavedResult:
 
     def __post_init__(self) -> None:
         sources = self.manifest.recipes.get("evaluate", {}).get("qrels")
-        self.sources = sources if isinstance(sources, dict) else {}
+        self.sources = {**sources.get("settings", {}), **sources} if isinstance(sources, dict) else {}
 
 
 def read_result(folder: PathLike[str] | str) -> SavedResult:
