@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from pipeline.config import MEASURES, Config, DataSettings, of_each_collection
 from pipeline.config.files import as_config
@@ -327,27 +327,18 @@ def fuse(
     Raises:
         InputError: A file cannot be read, or the method does not fit the runs or the weights.
     """
-    from pipeline.config.benchmark import METHODS, NORMALIZATIONS, MethodName, NormalizationName, check_fusion
-    from pipeline.metrics.names import parse_measure
-    from pipeline.search.fused_runs import Tuning, fuse_files
-    from pipeline.search.fusion import Fusion
+    from pipeline.search.fused_runs import fuse_files
 
-    _check_choice("method", method, METHODS)
-    _check_choice("normalize", normalize, (None, *NORMALIZATIONS))
-    name = cast("MethodName", method)
-    try:
-        check_fusion(name, normalize, len(runs), None if weights is None else len(weights), tune is not None)
-    except ValueError as error:
-        raise InputError(str(error)) from None
-    if (tune is None) != (qrels is None):
-        found = "tune without qrels" if tune else "qrels without tune"
-        raise InputError(found, allowed="both or neither", fix="add the other")
-    tuning = Tuning(parse_measure(tune), Path(qrels), folds) if tune and qrels else None
-    fusion = Fusion(name, cast("NormalizationName | None", normalize), k)
-    return fuse_files([Path(run) for run in runs], Path(output), fusion, weights, depth, tuning, progress)
-
-
-def _check_choice(name: str, value: str | None, allowed: Sequence[str | None]) -> None:
-    if value not in allowed:
-        listed = ", ".join(each for each in allowed if each)
-        raise InputError(f"{name} '{value}'", allowed=listed, fix="choose one of them")
+    return fuse_files(
+        [Path(run) for run in runs],
+        Path(output),
+        method=method,
+        normalize=normalize,
+        weights=weights,
+        k=k,
+        depth=depth,
+        tune=tune,
+        qrels=None if qrels is None else Path(qrels),
+        folds=folds,
+        progress=progress,
+    )

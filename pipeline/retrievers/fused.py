@@ -119,19 +119,14 @@ class Fused(Composed[FuseConfig]):
         id_rank = descending_id_rank(collection.passages.ids)
         settings, top_k = self.settings, self.config.search.top_k
         method = fusion.Fusion(settings.method, settings.normalize, settings.k)
-        weights = method.weights(settings.weights, len(rankings))
-        facts: Facts = {"method": method.method, "normalize": method.normalization}
+        tuning = None
+        if self._tuned_for:
+            folds = fusion.folds_of(collection.queries.ids, settings.folds)
+            tuning = fusion.Tuning(self._tuned_for, collection.qrels, folds)
         with context.meter.working():
-            if self._tuned_for:
-                folds = fusion.folds_of(collection.queries.ids, settings.folds)
-                with context.progress("tune weights", None, "weights") as bar:
-                    tuned = fusion.tune(
-                        rankings, method, self._tuned_for, collection.qrels, folds, id_rank, top_k, bar
-                    )
-                weights, facts["tuned"] = tuned.by_query, tuned.facts()
-            else:
-                facts["weights"] = weights.tolist()
-            ranking = fusion.fuse(rankings, method, weights, id_rank, top_k)
+            ranking, facts = fusion.join(
+                rankings, method, settings.weights, tuning, id_rank, top_k, context.progress
+            )
         context.meter.count(len(collection.queries))
         return {**save_ranking(draft, collection, ranking), "fusion": facts}
 

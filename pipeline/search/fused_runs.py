@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipeline.config.benchmark import METHODS, NORMALIZATIONS, MethodName, NormalizationName, check_fusion
 from pipeline.core.display import Progress, silent
 from pipeline.core.errors import InputError
 from pipeline.core.order import descending_id_rank, sort_hits
@@ -20,26 +22,11 @@ from pipeline.core.records import Facts, Int64, Qrels, Ranking
 from pipeline.formats.judgments import read_qrels
 from pipeline.formats.runs import Run, read_run, write_run
 from pipeline.metrics.evaluation import lines_by_query, row_numbers
-from pipeline.metrics.names import Measure
-from pipeline.search.fusion import Fusion, TunedWeights, folds_of, fuse, tune
+from pipeline.metrics.names import parse_measure
+from pipeline.search.fusion import Fusion, Tuning, folds_of, join
 from pipeline.storage import whole_files
 
 TAG = "benchmarco"  # the last column of the run that is written
-
-
-@dataclass(frozen=True)
-class Tuning:
-    """How weights are to be tuned.
-
-    Attributes:
-        measure: What is maximized.
-        qrels: A file of judgments.
-        folds: Parts of the queries.
-    """
-
-    measure: Measure
-    qrels: Path
-    folds: int
 
 
 @dataclass(frozen=True)
@@ -64,47 +51,49 @@ class JoinedRuns:
 def fuse_files(
     paths: Sequence[Path],
     output: Path,
-    fusion: Fusion,
-    weights: Sequence[float] | None,
+    *,
+    method: str = "rrf",
+    normalize: str | None = None,
+    weights: Sequence[float] | None = None,
+    k: int = 60,
     depth: int | None = None,
-    tuning: Tuning | None = None,
+    tune: str | None = None,
+    qrels: Path | None = None,
+    folds: int = 5,
     progress: Progress = silent,
 ) -> Facts:
-    """Join TREC runs into one, and write it.
-
-    Args:
-        paths: Run files, two or more; `.gz` is accepted.
-        output: The file to write, as a whole.
-        fusion: The method.
-        weights: See `Fusion.weights`; None is equal weights, or those of `tuning`.
-        depth: Documents kept for each query; None keeps all.
-        tuning: How weights are tuned; None does not.
-        progress: Opens progress bars.
-
-    Returns:
-        The method, the weights, and how many queries and documents there are, as JSON.
-
-    Raises:
-        InputError: A file is malformed, or a score is infinite.
-    """
+    """Join TREC runs into one, and write it; see `pipeline.api.fuse`."""
+    _check_choice("method", method, METHODS)
+    _check_choice("normalize", normalize, (None, *NORMALIZATIONS))
+    fusion = Fusion(cast("MethodName", method), cast("NormalizationName | None", normalize), k)
+    given = None if weights is None else len(weights)
+    try:
+        check_fusion(fusion.method, normalize, len(paths), given, tune is not None)
+    except ValueError as error:
+        raise InputError(str(error)) from None
+    if (tune is None) != (qrels is None):
+        found = "tune without qrels" if tune else "qrels without tune"
+        raise InputError(found, allowed="both or neither", fix="add the other")
+    measure = parse_measure(tune) if tune else None
     joined = join_runs([read_run(path) for path in paths])
-    facts: Facts = {
+    tuning = None
+    if measure and qrels:
+        tuning = Tuning(measure, _judgments(joined, qrels), folds_of(joined.query_ids, folds))
+    ranking, facts = join(joined.rankings, fusion, weights, tuning, joined.id_rank, depth, progress)
+    with whole_files.replacing(output) as temporary, open(temporary, "wb") as file:
+        write_run(file, joined.query_ids, joined.document_ids, ranking, TAG)
+    return {
         "queries": len(joined.query_ids),
         "queries_not_in_all": joined.partial,
         "documents": len(joined.document_ids),
-        "method": fusion.method,
-        "normalize": fusion.normalization,
+        **facts,
     }
-    used = fusion.weights(weights, len(paths))
-    if tuning:
-        tuned = _tune(joined, fusion, tuning, depth, progress)
-        used, facts["tuned"] = tuned.by_query, tuned.facts()
-    else:
-        facts["weights"] = used.tolist()
-    ranking = fuse(joined.rankings, fusion, used, joined.id_rank, depth)
-    with whole_files.replacing(output) as temporary, open(temporary, "wb") as file:
-        write_run(file, joined.query_ids, joined.document_ids, ranking, TAG)
-    return facts
+
+
+def _check_choice(name: str, value: str | None, allowed: Sequence[str | None]) -> None:
+    if value not in allowed:
+        listed = ", ".join(each for each in allowed if each)
+        raise InputError(f"{name} '{value}'", allowed=listed, fix="choose one of them")
 
 
 def join_runs(runs: Sequence[Run]) -> JoinedRuns:
@@ -125,11 +114,9 @@ def join_runs(runs: Sequence[Run]) -> JoinedRuns:
     return JoinedRuns(pa.chunked_array([query_ids]), document_ids, rankings, id_rank, partial)
 
 
-def _tune(
-    joined: JoinedRuns, fusion: Fusion, tuning: Tuning, depth: int | None, progress: Progress
-) -> TunedWeights:
-    """Tune weights on the judged queries of the runs."""
-    judgments = read_qrels(tuning.qrels)
+def _judgments(joined: JoinedRuns, qrels: Path) -> Qrels:
+    """The judgments of a file on the row numbers of runs."""
+    judgments = read_qrels(qrels)
     queries = row_numbers(judgments.query_ids, joined.query_ids)[judgments.queries]
     # a document that no run has counts among the relevant ones all the same
     beyond = np.arange(len(judgments.passage_ids)) + len(joined.document_ids)
@@ -137,13 +124,10 @@ def _tune(
     passages = np.where(known < 0, beyond, known)[judgments.passages]
     if not (queries >= 0).any():
         raise InputError(
-            f"no query of the runs is judged in {tuning.qrels}",
+            f"no query of the runs is judged in {qrels}",
             allowed="runs and judgments of the same queries",
             fix="check their ids",
         )
     order = np.lexsort((passages, queries))
     order = order[queries[order] >= 0]
-    qrels = Qrels(queries[order], passages[order], judgments.grades[order])
-    folds = folds_of(joined.query_ids, tuning.folds)
-    with progress("tune weights", None, "weights") as bar:
-        return tune(joined.rankings, fusion, tuning.measure, qrels, folds, joined.id_rank, depth, bar)
+    return Qrels(queries[order], passages[order], judgments.grades[order])

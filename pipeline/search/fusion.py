@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.config.benchmark import MethodName, NormalizationName
-from pipeline.core.display import Bar
+from pipeline.core.display import Bar, Progress
 from pipeline.core.errors import InputError
 from pipeline.core.order import sort_hits
 from pipeline.core.records import Facts, Float64, Int64, Qrels, Ranking
@@ -263,6 +263,21 @@ def fuse(
 
 
 @dataclass(frozen=True)
+class Tuning:
+    """How weights are to be tuned.
+
+    Attributes:
+        measure: What is maximized.
+        qrels: Judgments of the queries.
+        folds: int64 [queries], the fold of each query.
+    """
+
+    measure: Measure
+    qrels: Qrels
+    folds: Int64
+
+
+@dataclass(frozen=True)
 class TunedWeights:
     """Weights that were chosen for each fold.
 
@@ -360,3 +375,37 @@ def tune(
         means = values[folds != fold].mean(axis=0)
         chosen.append(int(np.argmax(means >= means.max() - 1e-12)))
     return TunedWeights(measure, folds, points[chosen])
+
+
+def join(
+    rankings: Sequence[Ranking],
+    fusion: Fusion,
+    weights: Sequence[float] | None,
+    tuning: Tuning | None,
+    id_rank: Int64,
+    top_k: int | None,
+    progress: Progress,
+) -> tuple[Ranking, Facts]:
+    """Join rankings of the same queries, by weights that are given or tuned.
+
+    Args:
+        rankings: Ordered by the tie rule.
+        fusion: The method.
+        weights: See `Fusion.weights`; not used with `tuning`.
+        tuning: How weights are tuned; None does not.
+        id_rank: int64 [passages], see `pipeline.core.order.descending_id_rank`.
+        top_k: Passages kept for each query; None keeps all.
+        progress: Opens progress bars.
+
+    Returns:
+        The ranking; and the method and the weights, as JSON.
+    """
+    facts: Facts = {"method": fusion.method, "normalize": fusion.normalization}
+    if tuning is None:
+        used = fusion.weights(weights, len(rankings))
+        facts["weights"] = used.tolist()
+    else:
+        with progress("tune weights", None, "weights") as bar:
+            tuned = tune(rankings, fusion, tuning.measure, tuning.qrels, tuning.folds, id_rank, top_k, bar)
+        used, facts["tuned"] = tuned.by_query, tuned.facts()
+    return fuse(rankings, fusion, used, id_rank, top_k), facts

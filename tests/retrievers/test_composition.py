@@ -10,20 +10,18 @@ from typing import Any
 
 import pytest
 
+from pipeline import api
 from pipeline.api import run_benchmark
 from pipeline.cli import app
 from pipeline.comparison.side_by_side import compare
 from pipeline.core.table import Table
 from pipeline.engines import LocalEngine
 from pipeline.formats.runs import read_run
-from pipeline.metrics.names import parse_measure
 from pipeline.report.page.render import render_page
 from pipeline.results.folder import read_result
 from pipeline.results.tables import section_tables
 from pipeline.retrievers.bm25 import Bm25
 from pipeline.retrievers.reranked import Reranked
-from pipeline.search.fused_runs import Tuning, fuse_files
-from pipeline.search.fusion import Fusion
 
 FUSE = "fuse={of: [{model: {backend: bm25}}, {model: {backend: bm25, stemmer: null, b: 0.9}}]}"
 
@@ -114,7 +112,7 @@ def test_fused_run_files_have_the_order_of_the_fused_benchmark(
 ) -> None:
     second = composed("second", "model={backend: bm25, stemmer: null, b: 0.9}").result
     paths = [result.folder / "run.trec" for result in (bm25.result, second)]
-    facts = fuse_files(paths, tmp_path / "fused.trec", Fusion("rrf"), None, depth=100)
+    facts = api.fuse(paths, tmp_path / "fused.trec", depth=100)
     assert (facts["queries"], facts["queries_not_in_all"]) == (114, 0)
     assert (tmp_path / "fused.trec").read_bytes() == (fused.result.folder / "run.trec").read_bytes()
 
@@ -126,8 +124,7 @@ def test_a_query_that_a_run_lacks_counts_and_a_tuned_fusion_knows_judged_documen
     (tmp_path / "b").write_text("q1 Q0 y 1 2 t\nq1 Q0 x 2 1 t\nq3 Q0 z 1 1 t\n", encoding="utf-8")
     (tmp_path / "qrels").write_text("q1 0 y 1\nq2 0 never 1\n", encoding="utf-8")
     paths = [tmp_path / "a", tmp_path / "b"]
-    tuning = Tuning(parse_measure("mrr"), tmp_path / "qrels", 2)
-    facts = fuse_files(paths, tmp_path / "o", Fusion("weighted"), None, tuning=tuning)
+    facts = api.fuse(paths, tmp_path / "o", method="weighted", tune="mrr", qrels=tmp_path / "qrels", folds=2)
     assert (facts["queries"], facts["queries_not_in_all"], facts["documents"]) == (3, 2, 3)
     # q1 alone could choose, and has not seen its own weights: they are the equal ones, a tie, y before x
     assert facts["tuned"]["folds"] == [
