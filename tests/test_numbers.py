@@ -82,15 +82,6 @@ def test_from_two_empty_caches_come_the_same_bytes(workplace: Path, finished: Pa
         assert hash_file(workplace / "results/t" / name) == hash_file(finished / "results/t" / name)
 
 
-@pytest.mark.parametrize("size", [1, 7, 64])
-def test_another_batch_size_moves_no_vector(workplace: Path, finished: Path, size: int) -> None:
-    for stage in ("passages", "queries", "index", "search", "evaluate"):
-        shutil.rmtree(workplace / "indexes" / stage)
-    run(workplace, f"model.batch_size={size}")
-    for stage in ("passages", "queries"):
-        assert np.abs(stored(workplace, stage) - stored(finished, stage)).max() <= 1e-5
-
-
 def test_shards_whose_dimensions_differ_are_refused(tmp_path: Path, write_shard: Callable[..., None]) -> None:
     def build(draft):  # type: ignore[no-untyped-def]
         write_shard(draft, 0, np.ones((4, 3), np.float32))

@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from sklearn.metrics import ndcg_score
 
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float64
@@ -37,16 +36,6 @@ def test_the_tutorial(score_lists: Scorer, measure: str, expected: list[float]) 
     assert values.mean(axis=0) == pytest.approx(expected, abs=6e-5)
 
 
-def test_the_tutorials_ndcg_scores_ids() -> None:
-    """What it prints, and why it is no nDCG: the document ids stand where the scores belong."""
-    relevance = [[int(doc in relevant) for doc in row] for row, relevant in zip(RESULTS, TRUTH, strict=True)]
-    fed_ids = [ndcg_score(relevance, RESULTS, k=k) for k in (1, 5, 10)]
-    assert fed_ids == pytest.approx([0.0, 0.32982, 0.59557], abs=1e-5)
-    in_order = [[-rank for rank in range(10)]] * 3
-    fed_scores = [ndcg_score(relevance, in_order, k=k) for k in (1, 5, 10)]
-    assert fed_scores == pytest.approx([0.66667, 0.82587, 0.88159], abs=1e-5)
-
-
 @pytest.mark.parametrize(
     ("grades", "measure", "expected"),
     [
@@ -69,11 +58,6 @@ def test_graded_lists(score_lists: Scorer, grades: list[int], measure: str, expe
     ranked = list(range(len(grades)))
     value = score_lists([ranked], [dict(zip(ranked, grades, strict=True))], measure)
     assert value.item() == pytest.approx(expected, rel=1e-5)
-
-
-def test_the_second_texts_set_a_is_0_924(score_lists: Scorer) -> None:
-    value = score_lists([[0, 1, 2, 3, 4]], [dict(enumerate([2, 3, 3, 1, 2]))], "ndcg@5")
-    assert round(value.item(), 3) == 0.924
 
 
 # One query: ranks 1 to 6 hold grades 0, 2, unjudged, 1, -1, 3; a grade 1 and a grade 2 were not retrieved.

@@ -74,10 +74,24 @@ def test_no_query_is_refused() -> None:
         mean_intervals([np.empty((0, 2))])
 
 
-def test_no_difference_shows_nothing() -> None:
-    none, one = np.zeros((30, 2)), np.full((1, 2), 0.3)
-    for differences in (none, one):
-        assert t_test([differences]).tolist() == [1, 1]
+@pytest.mark.parametrize("n_queries", [2, 5, 43, 6980])
+def test_p_values_are_scipy_s(n_queries: int) -> None:
+    """Of two graded measures, of one that is nearly the same, and of a binary one."""
+    random = np.random.default_rng(n_queries)
+    ours = random.beta(0.5, 0.7, (n_queries, 4))
+    theirs = np.clip(ours + random.normal([0.02, 0.1, 0, 0], [0.2, 0.2, 1e-4, 0], ours.shape), 0, 1)
+    ours[:, 3], theirs[:, 3] = random.integers(2, size=(2, n_queries))
+    ours[0, 3], theirs[0, 3] = 1, 0  # SciPy has no p where nothing differs
+    expected = stats.ttest_rel(ours, theirs, axis=0).pvalue
+    assert t_test([ours - theirs]) == pytest.approx(expected, rel=1e-9, abs=1e-9)
+    if n_queries > 100:
+        return
+    expected = stats.permutation_test(
+        (ours, theirs), lambda a, b, axis: np.mean(a - b, axis=axis), permutation_type="samples",
+        vectorized=True, n_resamples=20_000, rng=1,
+    ).pvalue  # fmt: skip
+    found = randomization_test(ours - theirs)
+    assert found == pytest.approx(expected, abs=1e-12 if n_queries < 14 else 0.02)  # exact where few
 
 
 def test_t_test_by_hand() -> None:
@@ -162,13 +176,6 @@ def test_a_macro_mean_by_hand() -> None:
     assert made.freedom == pytest.approx([shares.sum() ** 2 / (shares[0] ** 2 / 2 + shares[1] ** 2 / 1)])
 
 
-def test_of_one_collection_it_is_the_t_test_of_one_sample() -> None:
-    values = STRATA[0] - 0.6
-    made = estimate([values], np.ones(1))
-    assert made.freedom == pytest.approx([39] * 3)
-    assert t_test([values], np.ones(1)) == pytest.approx(stats.ttest_1samp(values, 0).pvalue, abs=1e-12)
-
-
 def test_of_two_collections_the_t_test_is_welch_s() -> None:
     """M = (m1 + m2) / 2 is 0 just where m1 = -m2, which Welch's test of two samples tests."""
     one, two = STRATA[0] - 0.7, STRATA[1] - 0.65
@@ -249,6 +256,8 @@ def test_extreme_columns() -> None:
     equal, one = np.zeros((30, 1)), np.full((30, 1), 0.25)
     assert t_test([equal, equal], np.array([0.5, 0.5])) == [1]
     assert t_test([one, one], np.array([0.5, 0.5])) == [0]
+    assert t_test([np.zeros((30, 2))]).tolist() == t_test([np.full((1, 2), 0.3)]).tolist() == [1, 1]
+    assert estimate([STRATA[0]], np.ones(1)).freedom == pytest.approx([39] * 3)
     assert t_test([one, one[:1]], np.array([0.5, 0.5])) == [1]  # its spread is not known
     tiny = [values * 1e-200 for values in STRATA]
     weights = weights_of([None] * 3)

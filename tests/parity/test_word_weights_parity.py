@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from pipeline.config import BACKENDS
-from pipeline.core.display import silent
-from pipeline.core.records import Float32, Ragged
-from pipeline.encoders import Usage, open_encoder, resolve
-from pipeline.storage.store import Store
+from pipeline.core.records import Float32
 
+Encode = Callable[..., Float32]
 TEXTS = 40
 
 
@@ -44,26 +42,28 @@ def inference_free(splade: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     return folder
 
 
-def rows_of(folder: Path, texts: list[str], store: Store, role: Any, **settings: Any) -> Float32:
+@pytest.fixture
+def rows_of(encode: Encode) -> Encode:
     """The weights that a backend gives, as float32 [texts, words]; words are ascending in each row."""
-    given = {"backend": "sentence-transformers", "output": "sparse", "name": str(folder), **settings}
-    config = BACKENDS.make(**given)
-    with silent("", None, "") as bar:
-        found: Ragged = open_encoder(config, resolve(config), store).encode(texts, role, Usage(), bar)
-    words, weights = found.columns
-    assert words.dtype == np.int32
-    assert weights.dtype == np.float32
-    assert (weights > 0).all()
-    whole = np.zeros((len(texts), 30522), np.float32)
-    row = np.repeat(np.arange(len(texts)), found.lengths)
-    assert (np.diff(row * 30522 + words) > 0).all()
-    whole[row, words] = weights
-    return whole
+
+    def dense(folder: Path, texts: list[str], role: str = "passages", **settings: Any) -> Float32:
+        given = {"backend": "sentence-transformers", "output": "sparse", "name": str(folder), **settings}
+        found: Any = encode(texts, role, **given)
+        words, weights = found.columns
+        assert (words.dtype, weights.dtype) == (np.int32, np.float32)
+        assert (weights > 0).all()
+        row = np.repeat(np.arange(len(texts)), found.lengths)
+        assert (np.diff(row * 30522 + words) > 0).all()
+        whole = np.zeros((len(texts), 30522), np.float32)
+        whole[row, words] = weights
+        return whole
+
+    return dense
 
 
 @pytest.mark.parametrize(("backend", "apart"), [("flag", 1e-6), ("native", 1e-3)])
 def test_weights_equal_those_of_bge_m3(
-    backend: str, apart: float, few_texts: list[str], tmp_path: Path, m3_folder: Path
+    backend: str, apart: float, few_texts: list[str], rows_of: Encode, m3_folder: Path
 ) -> None:
     from FlagEmbedding import BGEM3FlagModel
 
@@ -73,7 +73,7 @@ def test_weights_equal_those_of_bge_m3(
     for row, weights in enumerate(made):
         for word, weight in weights.items():
             expected[row, int(word)] = weight
-    found = rows_of(m3_folder, few_texts, Store(tmp_path), "passages", backend=backend)
+    found = rows_of(m3_folder, few_texts, backend=backend)
     assert (found > 0).sum() > 2 * len(few_texts)
     assert ((found > 0) == (expected > 0))[expected > apart].all()
     np.testing.assert_allclose(found, expected, rtol=2e-3 if backend == "native" else 0, atol=apart)
@@ -82,7 +82,7 @@ def test_weights_equal_those_of_bge_m3(
 @pytest.mark.parametrize("model", ["splade", "inference_free"])
 @pytest.mark.parametrize("role", ["passages", "queries"])
 def test_weights_equal_those_of_sparse_encoder(
-    request: pytest.FixtureRequest, passages: list[str], tmp_path: Path, model: str, role: str
+    request: pytest.FixtureRequest, passages: list[str], rows_of: Encode, model: str, role: str
 ) -> None:
     from sentence_transformers import SparseEncoder
 
@@ -90,19 +90,16 @@ def test_weights_equal_those_of_sparse_encoder(
     peer = SparseEncoder(str(folder), device="cpu")
     encode = peer.encode_query if role == "queries" else peer.encode_document
     expected = encode(texts, batch_size=8).to_dense().numpy()
-    found = rows_of(folder, texts, Store(tmp_path), role)
+    found = rows_of(folder, texts, role)
     assert (found > 0).sum() > 10 * TEXTS
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
 
 
 def test_weights_in_int16_are_those_of_sparse_encoder(
-    few_texts: list[str], splade: Path, tmp_path: Path
+    few_texts: list[str], splade: Path, rows_of: Encode, lowest_cosine: Callable[..., float]
 ) -> None:
     """A cosine of 0.99999 at least, as of all vectors in int16, and no word of weight lost or gained."""
-    texts = few_texts[:TEXTS]
-    store = Store(tmp_path)
-    native = rows_of(splade, texts, store, "passages", backend="native", precision="int16")
-    expected = rows_of(splade, texts, store, "passages")
-    lengths = np.linalg.norm(native, axis=1) * np.linalg.norm(expected, axis=1)
-    assert ((native * expected).sum(axis=1) / lengths).min() > 0.99999
+    native = rows_of(splade, few_texts, backend="native", precision="int16")
+    expected = rows_of(splade, few_texts)
+    assert lowest_cosine(native, expected) > 0.99999
     assert np.abs(native - expected).max() < 5e-3
