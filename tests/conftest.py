@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import importlib.util
 import json
 import math
 import os
@@ -19,6 +18,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hub_server import HubServer
 from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -225,22 +225,6 @@ def m3_folder(make_once: Callable[..., Path], passages: list[str]) -> Path:
     return make_once("bge-m3", fill)
 
 
-def _load_file(path: Path) -> Any:
-    """The module that a Python file is, of a folder that is no package."""
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture(scope="session")
-def load_file() -> Callable[[Path], Any]:
-    """See `_load_file`."""
-    return _load_file
-
-
 @pytest.fixture(scope="session")
 def reranker(
     make_once: Callable[..., Path], passages: list[str], minilm_folder: Path
@@ -248,12 +232,9 @@ def reranker(
     """The folder of a tiny reranker, by its kind in `models.KINDS`."""
 
     def folder(kind: str) -> Path:
-        return make_once(
-            f"reranker-{kind}",
-            lambda path: _load_file(ROOT / "tests" / "encoders" / "pairs" / "models.py").make(
-                kind, path, passages[:150], minilm_folder
-            ),
-        )
+        from encoders.pairs.models import make
+
+        return make_once(f"reranker-{kind}", lambda path: make(kind, path, passages[:150], minilm_folder))
 
     return folder
 
@@ -307,9 +288,9 @@ def write_shard() -> Callable[..., None]:
 
 
 @pytest.fixture
-def hub_server(root: Path) -> Iterator[Any]:
-    """A hub on this machine (see `tests/hub_server.py`)."""
-    server = _load_file(root / "tests" / "hub_server.py").HubServer()
+def hub_server() -> Iterator[HubServer]:
+    """A hub on this machine."""
+    server = HubServer()
     yield server
     server.close()
 
@@ -352,8 +333,9 @@ def local_run(make_once: Callable[..., Path]) -> Path:
 
 @pytest.fixture
 def embedding_server(local_run: Path) -> Iterator[Any]:
-    """A server of all-MiniLM-L6-v2 on this machine (see `tests/embedding_server.py`)."""
+    """A server of all-MiniLM-L6-v2 on this machine."""
     import numpy as np
+    from embedding_server import EmbeddingServer
 
     known = json.loads((local_run / "vectors.json").read_text(encoding="utf-8"))
 
@@ -361,9 +343,7 @@ def embedding_server(local_run: Path) -> Iterator[Any]:
         """A vector of a text that is not in the collection, such as those that every run asks for."""
         return np.random.default_rng(list(text.encode())).normal(0, 0.05, 384).tolist()
 
-    server = _load_file(ROOT / "tests" / "embedding_server.py").EmbeddingServer(
-        lambda texts: np.array([known.get(text) or other(text) for text in texts])
-    )
+    server = EmbeddingServer(lambda texts: np.array([known.get(text) or other(text) for text in texts]))
     yield server
     server.close()
 

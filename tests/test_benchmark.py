@@ -200,28 +200,6 @@ def test_plan_names_keys_and_computes_nothing(workplace: Path) -> None:
     assert all(row["exists"] for row in benchmark.plan())
 
 
-def test_a_lost_shard_is_made_again_alone(workplace: Path) -> None:
-    plan = {
-        row["stage"]: row["key"] for row in Benchmark(config(workplace), Store(workplace / "indexes")).plan()
-    }
-    folder = workplace / "indexes" / "passages" / plan["passages"]
-    shards = sorted(folder.glob("rows-*.npy"))
-    assert len(shards) == 4
-    contents, inodes = [path.read_bytes() for path in shards], [path.stat().st_ino for path in shards]
-    shards[1].unlink()
-    shutil.rmtree(workplace / "indexes" / "index")
-    shutil.rmtree(workplace / "indexes" / "search")
-    assert remade(run(workplace)) == ["passages", "index", "search"]
-    assert [path.read_bytes() for path in shards] == contents
-    kept = [path.stat().st_ino for path in shards]
-    assert (kept[0], kept[2], kept[3]) == (inodes[0], inodes[2], inodes[3])
-
-
-def test_a_cutoff_beyond_top_k_is_refused(workplace: Path) -> None:
-    with pytest.raises(InputError, match=r"ndcg@51 looks at 51 ranks, search\.top_k keeps 50"):
-        run(workplace, "evaluate.measures=[ndcg@51]")
-
-
 def test_scores_are_made_again_of_other_hits_under_the_same_key(
     workplace: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

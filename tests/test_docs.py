@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import document_config
 import pytest
 import typer.main
 import yaml
@@ -31,15 +30,6 @@ def names(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-def script(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def settings() -> set[str]:
     """Every `section.key` of the config."""
     known = set()
@@ -52,8 +42,7 @@ def settings() -> set[str]:
 
 def section_of(field: FieldInfo) -> Any:
     """The section that a field of the config always or sometimes holds; None where it holds a value."""
-    section = script("document_config").section
-    return section(field.annotation)
+    return document_config.section(field.annotation)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=names)
@@ -111,7 +100,7 @@ def code(page: Path) -> list[str]:
 
 
 def test_the_page_of_settings_is_the_config_s_own() -> None:
-    page = script("document_config").page()
+    page = document_config.page()
     assert (ROOT / "docs/configuration.md").read_text(encoding="utf-8") == page, (
         "docs/configuration.md is old: run scripts/document_config.py"
     )

@@ -64,33 +64,6 @@ def test_version() -> None:
     assert said("--version").stdout == f"benchmarco {metadata.version('benchmarco')}\n"
 
 
-@pytest.mark.parametrize(
-    ("typed", "words"),
-    [
-        (["rnu"], ["Did you mean 'run'"]),
-        (["cache", "lsit"], ["Did you mean 'list'"]),
-        (["run", "--fersh", "x.yaml"], ["--fersh", "--fresh"]),
-        (["run"], ["Missing argument 'CONFIG'", "benchmarco example > mine.yaml"]),
-        (["report", "results/a"], ["Missing option '--html'", "--html page.html"]),
-        (["evaluate", "--qrels", "q"], ["Missing option '--run'", "--run run.trec"]),
-        (["run", "nowhere.yaml"], ["nowhere.yaml: no such file", "Check the path"]),
-        (["run", "."], ["is a folder", "Check the path"]),
-        (["compare", "nowhere"], ["nowhere does not exist", "Check the path"]),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
-)
-def test_a_slip_is_answered_in_a_few_lines(
-    typed: list[str], words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    done = said(*typed)
-    assert done.exit_code == 2
-    assert [word for word in words if word not in done.stderr] == []
-    assert len(done.stderr.splitlines()) <= 4
-    assert done.stdout == ""
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.fixture
 def silent_hub() -> Iterator[str]:
     """The address of a hub that takes connections and never answers."""

@@ -161,7 +161,6 @@ CONFIG: list[Mistake] = [
     (config("1000", f"[{{a: [b, {'c' * 200}]}}, 1]"), RUN, ["is [{'a': ['b', 'cccc", "... (passages kept"]),
     (config("1000", f"[{'1, ' * 500}]"), RUN, ["'search.top_k' is [1, 1, ", "... (passages kept"]),
     (content("c.yaml", b"\xff\xfe"), RUN, ["c.yaml: not UTF-8 text (byte 0)", "Save it as UTF-8"]),
-    (remove("c.yaml"), RUN, ["config c.yaml: no such file", "Check the path"]),
     *(
         (
             both(config("v2}", f"v2, {model}}}"), config("search: {", f"{given}search: {{{search}")),
@@ -350,8 +349,7 @@ def assert_plain(
     err = re.sub(f"{uses}|{begins}", "", err, flags=re.MULTILINE)
     messages = [line for line in err.splitlines() if re.match("benchmarco: |Error: ", line)]
     assert len(messages) == 1
-    if not err.startswith("Usage:"):
-        assert len(err.splitlines()) == 1
+    assert len(err.splitlines()) <= (4 if err.startswith("Usage:") else 1)
     assert {path: time for path, time in there(folder).items() if "/indexes/data/" not in path} == before
 
 

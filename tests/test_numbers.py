@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,7 +18,6 @@ from pipeline.core.records import Float32
 from pipeline.storage import vector_shards
 from pipeline.storage.artifacts import Recipe
 from pipeline.storage.cache import cache_entries
-from pipeline.storage.hashing import hash_file
 from pipeline.storage.store import Store
 
 pytestmark = pytest.mark.usefixtures("quick_conversion")
@@ -70,16 +68,6 @@ def test_a_model_whose_weights_are_not_finite_is_refused_by_the_first_text(
     drafts = [kept for kept in passages if not kept.finished]
     assert len(passages) == 2
     assert [len(list(kept.folder.glob("rows-*.npy"))) for kept in drafts] == [3]
-
-
-def test_from_two_empty_caches_come_the_same_bytes(workplace: Path, finished: Path) -> None:
-    shutil.rmtree(workplace / "indexes")
-    shutil.rmtree(workplace / "results")
-    run(workplace)
-    for stage in ("passages", "queries"):
-        assert stored(workplace, stage).tobytes() == stored(finished, stage).tobytes()
-    for name in ("per_query.csv", "run.trec"):
-        assert hash_file(workplace / "results/t" / name) == hash_file(finished / "results/t" / name)
 
 
 def test_shards_whose_dimensions_differ_are_refused(tmp_path: Path, write_shard: Callable[..., None]) -> None:

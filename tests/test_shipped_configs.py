@@ -78,13 +78,3 @@ def test_whole_collection_joins_judgments_by_text(
     )
     metrics = run(root / "configs" / "msmarco-dev.yaml", tmp_path, *settings)
     assert (metrics["queries"], metrics["passages"]) == (60, 60 + 59 + 300)
-
-
-@pytest.mark.parametrize("name", ["tutorial", "msmarco-dev"])
-def test_without_the_hub_it_is_said_in_one_sentence(root: Path, tmp_path: Path, name: str) -> None:
-    done = benchmarco("run", root / "configs" / f"{name}.yaml", folder=tmp_path)
-    assert done.returncode == 2
-    assert len(done.stderr.splitlines()) == 1
-    assert "namespace-Pt/msmarco" in done.stderr
-    assert "HF_HUB_OFFLINE is set" in done.stderr
-    assert list(tmp_path.iterdir()) == []

@@ -6,23 +6,17 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
+import site_pages
 
 
 @pytest.fixture(scope="module")
-def writer(root: Path, load_file: Callable[[Path], ModuleType]) -> ModuleType:
-    return load_file(root / "scripts" / "site_pages.py")
-
-
-@pytest.fixture(scope="module")
-def pages(writer: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site") / "pages"
-    writer.write_pages(folder)
+    site_pages.write_pages(folder)
     return folder
 
 
@@ -42,12 +36,12 @@ def test_the_menu_has_every_page_of_the_documentation_once(root: Path, pages: Pa
     assert sorted(named) == sorted([*written, "configs/index.md"])
 
 
-def test_links_lead_to_pages_on_the_site(writer: ModuleType, root: Path) -> None:
+def test_links_lead_to_pages_on_the_site() -> None:
     text = "[a](docs/data.md#judgments) [b](configs) [c](#top) `[d](x)` [e](https://f.org)"
-    shown, linked = writer.relinked(text, "README.md")
+    shown, linked = site_pages.relinked(text, "README.md")
     assert shown == "[a](data.md#judgments) [b](configs/index.md) [c](#top) `[d](x)` [e](https://f.org)"
     assert linked == ["docs/data.md", "configs"]
-    shown, linked = writer.relinked("[a](../configs/x.yaml) [b](../README.md)", "docs/data.md")
+    shown, linked = site_pages.relinked("[a](../configs/x.yaml) [b](../README.md)", "docs/data.md")
     assert shown == "[a](configs/x.yaml.md) [b](index.md)"
 
 

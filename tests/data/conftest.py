@@ -1,181 +1,30 @@
-"""Fixtures of the data tests: one collection written in every layout, and `load` through a real store."""
+"""Fixtures of the data tests: a small collection, and `load` through a real store, here or from a hub."""
 
 from __future__ import annotations
 
 import dataclasses
-import gzip
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet
 import pytest
+from hub_server import HubServer
+from layouts import LAYOUTS, Plain
 
-from pipeline.config import SOURCES, DataSettings
+from pipeline.config import DataSettings
 from pipeline.core.records import Collection
 from pipeline.data import identify, load, open_collection
-from pipeline.storage.artifacts import Recipe
+from pipeline.storage.artifacts import Artifact, Recipe
 from pipeline.storage.store import Store
-
-
-@dataclasses.dataclass
-class Plain:
-    """A small collection as Python values: (id, title, text), (id, text), (query, passage, grade)."""
-
-    passages: list[tuple[str, str, str]]
-    queries: list[tuple[str, str]]
-    qrels: list[tuple[str, str, int]]
-
-
-def write_lines(path: Path, records: list[dict[str, Any]]) -> None:
-    """Write JSONL, packed if the name says so."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    text = "".join(json.dumps(record) + "\n" for record in records)
-    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
-
-
-def write_text(path: Path, rows: list[tuple[Any, ...]], separator: str = "\t") -> None:
-    """Write columns, packed if the name says so."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    text = "".join(separator.join(map(str, row)) + "\n" for row in rows)
-    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
-
-
-def write_parquet(path: Path, **columns: Any) -> None:
-    """Write a table."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pa.parquet.write_table(pa.table(columns), path)
-
-
-def beir(folder: Path, plain: Plain, packed: str = "") -> DataSettings:
-    """BEIR's own files."""
-    records = [{"_id": i, "title": t, "text": x, "metadata": {"n": 1}} for i, t, x in plain.passages]
-    write_lines(folder / f"corpus.jsonl{packed}", records)
-    write_lines(folder / f"queries.jsonl{packed}", [{"_id": i, "text": x} for i, x in plain.queries])
-    header: list[tuple[Any, ...]] = [("query-id", "corpus-id", "score")]
-    write_text(folder / "qrels" / f"test.tsv{packed}", header + plain.qrels)
-    return SOURCES.make(source="beir", path=str(folder))
-
-
-def beir_packed(folder: Path, plain: Plain) -> DataSettings:
-    """The same, gzipped."""
-    return beir(folder, plain, ".gz")
-
-
-def beir_mteb(folder: Path, plain: Plain) -> DataSettings:
-    """The hub layout of `mteb/*`: a README that declares the tables, scores as floats, two corpus files."""
-    half = len(plain.passages) // 2
-    for number, part in enumerate([plain.passages[:half], plain.passages[half:]]):
-        ids, titles, texts = map(list, zip(*part, strict=True))
-        write_parquet(
-            folder / f"corpus/corpus-0000{number}-of-00002.parquet", _id=ids, title=titles, text=texts
-        )
-    ids, texts = map(list, zip(*plain.queries, strict=True))
-    write_parquet(folder / "queries/queries-00000-of-00001.parquet", _id=ids, text=texts)
-    queries, passages, grades = map(list, zip(*plain.qrels, strict=True))
-    columns = {"query-id": queries, "corpus-id": passages, "score": [float(grade) for grade in grades]}
-    write_parquet(folder / "data/test-00000-of-00001.parquet", **columns)
-    (folder / "README.md").write_text(
-        "---\nconfigs:\n"
-        "- config_name: default\n  data_files:\n  - split: test\n    path: data/test-*\n"
-        "- config_name: corpus\n  data_files:\n  - split: corpus\n    path: corpus/corpus-*\n"
-        "- config_name: queries\n  data_files:\n  - split: queries\n    path: queries/queries-*\n---\n",
-        encoding="utf-8",
-    )
-    return SOURCES.make(source="beir", path=str(folder))
-
-
-def beir_hub(folder: Path, plain: Plain) -> DataSettings:
-    """The hub layout of `BeIR/*`: tables by name, judgments as TSV in a repository beside it."""
-    ids, titles, texts = map(list, zip(*plain.passages, strict=True))
-    write_parquet(folder / "corpus/corpus-00000-of-00001.parquet", _id=ids, title=titles, text=texts)
-    ids, texts = map(list, zip(*plain.queries, strict=True))
-    write_parquet(
-        folder / "queries/queries-00000-of-00001.parquet", _id=ids, title=[""] * len(ids), text=texts
-    )
-    header: list[tuple[Any, ...]] = [("query-id", "corpus-id", "score")]
-    write_text(folder.with_name(folder.name + "-qrels") / "test.tsv", header + plain.qrels)
-    return SOURCES.make(source="beir", path=str(folder))
-
-
-def beir_hub_jsonl(folder: Path, plain: Plain) -> DataSettings:
-    """A hub layout of JSON lines in folders."""
-    records = [{"_id": i, "title": t, "text": x} for i, t, x in plain.passages]
-    write_lines(folder / "corpus" / "part.jsonl", records)
-    write_lines(folder / "queries" / "part.jsonl.gz", [{"_id": i, "text": x} for i, x in plain.queries])
-    judgments = [{"query-id": q, "corpus-id": p, "score": g} for q, p, g in plain.qrels]
-    write_lines(folder / "qrels" / "test.jsonl", judgments)
-    return SOURCES.make(source="beir", path=str(folder))
-
-
-def flag(folder: Path, plain: Plain) -> DataSettings:
-    """FlagEmbedding's evaluation layout."""
-    write_lines(folder / "corpus.jsonl", [{"id": i, "title": t, "text": x} for i, t, x in plain.passages])
-    write_lines(folder / "dev_queries.jsonl", [{"id": i, "text": x} for i, x in plain.queries])
-    judgments = [{"qid": q, "docid": p, "relevance": g} for q, p, g in plain.qrels]
-    write_lines(folder / "dev_qrels.jsonl", judgments)
-    return SOURCES.make(source="flag", path=str(folder), split="dev")
-
-
-def msmarco(folder: Path, plain: Plain) -> DataSettings:
-    """MS MARCO's own files, which have no titles: they are joined before."""
-    write_text(folder / "collection.tsv.gz", [(i, f"{t} {x}" if t else x) for i, t, x in plain.passages])
-    write_text(folder / "queries.dev.small.tsv", list(plain.queries))
-    write_text(folder / "qrels.dev.small.tsv", [(q, 0, p, g) for q, p, g in plain.qrels])
-    return SOURCES.make(source="msmarco", path=str(folder), split="dev.small")
-
-
-def catalogue(folder: Path, plain: Plain) -> DataSettings:
-    """A dataset registered with ir_datasets."""
-    import ir_datasets
-
-    write_text(folder / "docs.tsv", [(i, f"{t} {x}" if t else x) for i, t, x in plain.passages])
-    write_text(folder / "queries.tsv", list(plain.queries))
-    write_text(folder / "qrels.txt", [(q, 0, p, g) for q, p, g in plain.qrels], " ")
-    dataset = ir_datasets.create_dataset(
-        str(folder / "docs.tsv"), str(folder / "queries.tsv"), str(folder / "qrels.txt")
-    )
-    name = f"benchmarco-test/{folder}"
-    ir_datasets.registry.register(name, dataset)
-    return SOURCES.make(source="ir_datasets", path=name)
-
-
-LAYOUTS: dict[str, Callable[[Path, Plain], DataSettings]] = {
-    "beir": beir,
-    "beir .gz": beir_packed,
-    "beir as mteb": beir_mteb,
-    "beir on the hub": beir_hub,
-    "beir hub jsonl": beir_hub_jsonl,
-    "flag": flag,
-    "msmarco": msmarco,
-    "ir_datasets": catalogue,
-}
 
 
 @pytest.fixture(params=list(LAYOUTS))
 def write_layout(request: pytest.FixtureRequest) -> Callable[[Path, Plain], DataSettings]:
     """Writes a collection in one layout; the test runs once for each."""
     return LAYOUTS[request.param]
-
-
-@pytest.fixture
-def write_beir() -> Callable[[Path, Plain], DataSettings]:
-    """Writes a collection in BEIR's own files."""
-    return beir
-
-
-@pytest.fixture
-def write_beir_hub() -> Callable[[Path, Plain], DataSettings]:
-    """Writes the hub layout of `BeIR/*`."""
-    return beir_hub
-
-
-@pytest.fixture
-def write_beir_mteb() -> Callable[[Path, Plain], DataSettings]:
-    """Writes the hub layout of `mteb/*`."""
-    return beir_mteb
 
 
 @pytest.fixture
@@ -191,13 +40,26 @@ def plain() -> Plain:
     )
 
 
-@dataclasses.dataclass
 class Loaded:
-    """What `load` made, opened."""
+    """What `load` made, opened.
 
-    facts: dict[str, Any]
-    collection: Collection
-    folder: Path
+    Attributes:
+        facts: The artifact's.
+        passages, queries: The text of each id.
+        qrels: (query, passage, grade) by ids, in stored order; ids of passages that the corpus lacks too.
+    """
+
+    def __init__(self, artifact: Artifact) -> None:
+        self.facts, self.folder = artifact.facts, artifact.folder
+        made: Collection = open_collection(artifact)
+        self.collection = made
+        self.passages, self.queries = (
+            dict(zip(texts.ids.to_pylist(), texts.texts.to_pylist(), strict=True))
+            for texts in (made.passages, made.queries)
+        )
+        queries, passages = [*self.queries], [*self.passages, *made.missing_ids.to_pylist()]
+        rows = zip(made.qrels.queries, made.qrels.passages, made.qrels.grades, strict=True)
+        self.qrels = [(queries[query], passages[passage], int(grade)) for query, passage, grade in rows]
 
 
 @pytest.fixture
@@ -207,7 +69,48 @@ def loaded(tmp_path: Path) -> Callable[[DataSettings], Loaded]:
     def make(config: DataSettings) -> Loaded:
         recipe = Recipe("data", dataclasses.asdict(identify(config)))
         store = Store(tmp_path / "store")
-        artifact = store.make(recipe, lambda draft: load(config, draft), fresh=True)
-        return Loaded(artifact.facts, open_collection(artifact), artifact.folder)
+        return Loaded(store.make(recipe, lambda draft: load(config, draft), fresh=True))
 
     return make
+
+
+FROM_HUB = """
+import dataclasses, json, sys
+from pathlib import Path
+from pipeline.config import SOURCES
+from pipeline.core.errors import InputError
+from pipeline.data import identify, load
+from pipeline.storage.artifacts import Recipe
+from pipeline.storage.store import Store
+made = []
+for settings in json.loads(sys.argv[1]):
+    try:
+        config = SOURCES.make(**settings)
+        identity = dataclasses.asdict(identify(config))
+        Store(Path(sys.argv[2])).make(Recipe("data", identity), lambda draft: load(config, draft), fresh=True)
+        made.append(identity)
+    except InputError as error:
+        made.append(str(error))
+print(json.dumps(made))
+"""
+
+
+@pytest.fixture
+def ask(hub_server: HubServer, tmp_path: Path) -> Callable[..., Any]:
+    """Loads data sections in a fresh process that knows only this hub.
+
+    It gives the identity of each collection and what was made of it, or the message that refused it.
+    """
+
+    def load_all(*sections: dict[str, Any], **environment: str) -> list[Any]:
+        command = [sys.executable, "-c", FROM_HUB, json.dumps(sections), str(tmp_path / "store")]
+        known = hub_server.environment(tmp_path / "home", **environment)
+        done = subprocess.run(command, env=known, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        store = Store(tmp_path / "store")
+        return [
+            each if isinstance(each, str) else (each, Loaded(store.load(Recipe("data", each))))
+            for each in json.loads(done.stdout)
+        ]
+
+    return load_all

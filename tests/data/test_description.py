@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+from layouts import beir
+
 from pipeline.config import SOURCES
 from pipeline.data import describe
 from pipeline.data.description import TOKENIZED
@@ -14,8 +16,8 @@ def count_words(texts):
     return [len(text.split()) for text in texts]
 
 
-def test_a_small_collection(tmp_path, plain, write_beir, loaded):
-    made = loaded(write_beir(tmp_path / "c", plain))
+def test_a_small_collection(tmp_path, plain, loaded):
+    made = loaded(beir(tmp_path / "c", plain))
     told = describe(made.collection, count_words)
     assert json.loads(json.dumps(told)) == told
     assert told["passages"] == 12
@@ -44,8 +46,8 @@ def test_a_small_collection(tmp_path, plain, write_beir, loaded):
     }
 
 
-def test_tokens_only_when_they_can_be_counted(tmp_path, plain, write_beir, loaded):
-    told = describe(loaded(write_beir(tmp_path / "c", plain)).collection)
+def test_tokens_only_when_they_can_be_counted(tmp_path, plain, loaded):
+    told = describe(loaded(beir(tmp_path / "c", plain)).collection)
     assert set(told["lengths"]["passages"]) == {"characters"}
 
 

@@ -10,6 +10,7 @@ from importlib.metadata import version
 
 import numpy as np
 import pytest
+from layouts import beir
 
 from pipeline.api import run_benchmark
 from pipeline.config import BACKENDS, SOURCES, Config
@@ -18,27 +19,12 @@ from pipeline.data import identify
 RELEASE = version("ir_datasets")
 
 
-def rows(collection):
-    """A collection as Python values."""
-    qrels = collection.qrels
-    passages, queries = collection.passages.ids.to_pylist(), collection.queries.ids.to_pylist()
-    return {
-        "passages": list(zip(passages, collection.passages.texts.to_pylist(), strict=True)),
-        "queries": list(zip(queries, collection.queries.texts.to_pylist(), strict=True)),
-        "qrels": [
-            (queries[query], passages[passage], int(grade))
-            for query, passage, grade in zip(qrels.queries, qrels.passages, qrels.grades, strict=True)
-        ],
-    }
-
-
 def test_every_layout_gives_the_collection(tmp_path, plain, write_layout, loaded):
     config = write_layout(tmp_path / "collection", plain)
     made = loaded(config)
-    found = rows(made.collection)
-    assert found["passages"] == [(i, f"{t} {x}" if t else x) for i, t, x in plain.passages]
-    assert found["queries"] == [("q0", "first?"), ("q1", "second?"), ("q3", "fourth?")]
-    assert found["qrels"] == [
+    assert list(made.passages.items()) == [(i, f"{t} {x}" if t else x) for i, t, x in plain.passages]
+    assert list(made.queries.items()) == [("q0", "first?"), ("q1", "second?"), ("q3", "fourth?")]
+    assert made.qrels == [
         ("q0", "p0", 1),
         ("q0", "p1", 2),
         ("q1", "p0", 0),
@@ -113,10 +99,10 @@ def test_sample_is_whole(loaded):
     assert set(made.collection.qrels.grades.tolist()) == {0, 1, 2, 3}
 
 
-def test_datasets_opens_the_files(tmp_path, plain, write_beir, loaded):
+def test_datasets_opens_the_files(tmp_path, plain, loaded):
     from datasets import Dataset
 
-    made = loaded(write_beir(tmp_path / "collection", plain))
+    made = loaded(beir(tmp_path / "collection", plain))
     opened = Dataset.from_file(str(made.folder / "corpus.arrow"))
     assert opened.column_names == ["id", "text"]
     assert opened["id"][:] == [name for name, _, _ in plain.passages]
@@ -134,8 +120,8 @@ def test_identity_is_of_bytes_and_not_of_paths(tmp_path, plain, write_layout):
     assert changed.passages != first.passages
 
 
-def test_identity_needs_no_arrow_and_no_hub_library(tmp_path, plain, write_beir):
-    write_beir(tmp_path, plain)
+def test_identity_needs_no_arrow_and_no_hub_library(tmp_path, plain):
+    beir(tmp_path, plain)
     code = (
         "import sys; from pipeline.config import SOURCES; from pipeline.data import identify, load, "
         f"open_collection; identify(SOURCES.make(source='beir', path={str(tmp_path)!r})); "

@@ -6,6 +6,7 @@ import hashlib
 
 from hypothesis import given
 from hypothesis import strategies as st
+from layouts import beir
 
 from pipeline.config import SOURCES
 from pipeline.data import identify
@@ -16,8 +17,8 @@ def ids(made):
     return made.collection.passages.ids.to_pylist()
 
 
-def test_first_queries_are_the_first_judged_ones(tmp_path, plain, write_beir, loaded):
-    config = write_beir(tmp_path / "c", plain).model_copy(update={"queries": 2})
+def test_first_queries_are_the_first_judged_ones(tmp_path, plain, loaded):
+    config = beir(tmp_path / "c", plain).model_copy(update={"queries": 2})
     made = loaded(config)
     assert made.collection.queries.ids.to_pylist() == ["q0", "q1"]
     assert made.facts["outside_slice"] == {"queries": 1, "judgments": 1, "passages": 0}
@@ -31,8 +32,8 @@ def test_corpus_slice_keeps_the_judged_passages_of_the_kept_queries(tmp_path, pl
     assert ids(chosen) == sorted(ids(chosen), key=lambda name: int(name[1:]))  # in the corpus' own order
 
 
-def test_rest_is_drawn_by_a_keyed_hash_of_the_id(tmp_path, plain, write_beir, loaded):
-    config = write_beir(tmp_path / "c", plain).model_copy(update={"queries": 1, "corpus": 5})
+def test_rest_is_drawn_by_a_keyed_hash_of_the_id(tmp_path, plain, loaded):
+    config = beir(tmp_path / "c", plain).model_copy(update={"queries": 1, "corpus": 5})
     rest = [name for name, _, _ in plain.passages if name not in ("p0", "p1")]
     rest.sort(key=lambda name: hashlib.blake2b(name.encode(), digest_size=8, key=b"benchmarco").digest())
     assert set(ids(loaded(config))) == {"p0", "p1", *rest[:3]}
@@ -53,14 +54,14 @@ def test_slice_below_the_judged_passages_keeps_them_all(dl19, loaded):
     assert made.facts["passages"] == 481
 
 
-def test_slice_above_the_corpus_is_the_corpus(tmp_path, plain, write_beir, loaded):
-    config = write_beir(tmp_path / "c", plain)
+def test_slice_above_the_corpus_is_the_corpus(tmp_path, plain, loaded):
+    config = beir(tmp_path / "c", plain)
     whole, sliced = loaded(config), loaded(config.model_copy(update={"corpus": 100}))
     assert sliced.facts == whole.facts
 
 
-def test_identity_of_a_slice(tmp_path, plain, write_beir):
-    base = write_beir(tmp_path / "c", plain)
+def test_identity_of_a_slice(tmp_path, plain):
+    base = beir(tmp_path / "c", plain)
     whole = identify(base)
     queries = identify(base.model_copy(update={"queries": 2}))
     corpus = identify(base.model_copy(update={"corpus": 5}))

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet
-import pytest
+import pyarrow.parquet as pq
+from layouts import write_parquet, write_readme
 
 from pipeline.api import run_benchmark
 from pipeline.config import BACKENDS, SOURCES, Config, DataSettings, EvaluateConfig
@@ -20,52 +16,12 @@ from pipeline.core.records import Qrels, Ranking
 from pipeline.metrics.scoring import drop_negative
 from pipeline.results.folder import read_result
 
-CODE = """
-import dataclasses, json, sys
-from pathlib import Path
-from pipeline.config import SOURCES
-from pipeline.data import identify, load, open_collection
-from pipeline.storage.artifacts import Recipe
-from pipeline.storage.store import Store
-store, made = Store(Path(sys.argv[1])), {}
-for name, settings in json.load(sys.stdin).items():
-    config = SOURCES.make(**settings)
-    recipe = Recipe("data", dataclasses.asdict(identify(config)))
-    artifact = store.make(recipe, lambda draft: load(config, draft))
-    found = open_collection(artifact)
-    queries = found.queries.ids.to_pylist()
-    passages = found.passages.ids.to_pylist()
-    made[name] = {
-        "passages": dict(zip(passages, found.passages.texts.to_pylist())),
-        "queries": dict(zip(queries, found.queries.texts.to_pylist())),
-        "qrels": sorted(
-            [queries[query], passages[passage], int(grade)]
-            for query, passage, grade in zip(found.qrels.queries, found.qrels.passages, found.qrels.grades)
-        ),
-    }
-print(json.dumps(made))
-"""
 PASSAGES = {"p1": "about owls", "p2": "about rain", "p3": "about tea"}
 QUERIES = {"q1": "night birds", "q2": "wet weather"}
 QRELS = [["q1", "p1", 1], ["q2", "p2", 1]]
 WHOLE = {"passages": PASSAGES, "queries": QUERIES, "qrels": QRELS}
 Layout = Callable[[Path], tuple[dict[str, Path], dict[str, Any], dict[str, Any]]]
 """Writes repositories; returns them by name, the data section that reads them, and what it should give."""
-
-
-def write_parquet(path: Path, **columns: Any) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pa.parquet.write_table(pa.table(columns), path)
-
-
-def write_readme(folder: Path, tables: dict[str, dict[str, str]]) -> None:
-    """A README that declares tables, split by split, as on the hub."""
-    lines = ["---", "configs:"]
-    for table, splits in tables.items():
-        lines += [f"- config_name: {table}", "  data_files:"]
-        for split, pattern in splits.items():
-            lines += [f"  - split: {split}", f"    path: {pattern}"]
-    (folder / "README.md").write_text("\n".join([*lines, "---", ""]), encoding="utf-8")
 
 
 def write_texts(path: Path, texts: dict[str, str], name: str = "_id", text: str = "text") -> None:
@@ -185,48 +141,29 @@ def belebele(folder: Path) -> tuple[dict[str, Path], dict[str, Any], dict[str, A
 LAYOUTS: list[Layout] = [subsets, nano, bright, bright_long, air_bench, belebele]
 
 
-def test_each_layout_is_read_from_the_hub(hub_server: Any, tmp_path: Path) -> None:
-    sections, expected = {}, {}
-    for write in LAYOUTS:
-        repos, sections[write.__name__], expected[write.__name__] = write(tmp_path / write.__name__)
+def test_each_layout_is_read_from_the_hub_and_from_a_local_copy(
+    hub_server: Any, ask: Callable[..., Any], loaded: Callable[[DataSettings], Any], tmp_path: Path
+) -> None:
+    written = [write(tmp_path / write.__name__) for write in LAYOUTS]
+    for repos, *_ in written:
         for name, folder in repos.items():
             hub_server.publish("dataset", name, folder)
-    done = subprocess.run(
-        [sys.executable, "-c", CODE, str(tmp_path / "store")],
-        input=json.dumps(sections),
-        env=hub_server.environment(tmp_path / "home"),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == expected
-    fetched = hub_server.downloads()
+    from_hub = [made for _, made in ask(*(data for _, data, _ in written))]
     others = ("en-", "corpus/NanoFEVER", "queries/queries-0")
-    assert not [path for path in fetched if path.startswith(others)]
-
-
-@pytest.mark.parametrize("write", [bright, air_bench, belebele])
-def test_a_local_copy_gives_the_same(
-    write: Layout, tmp_path: Path, loaded: Callable[[DataSettings], Any]
-) -> None:
-    repos, data, expected = write(tmp_path)
-    folders = list(repos.values())
-    if write is air_bench:  # the judgments are in a folder beside the texts
-        folders[1].rename(tmp_path / "qrels-texts-dev")
-        data["path"] = str(folders[0])
-    else:
-        data["path"] = str(folders[0])
-    made = loaded(SOURCES.make(**data)).collection
-    texts = zip(made.passages.ids.to_pylist(), made.passages.texts.to_pylist(), strict=True)
-    assert dict(texts) == expected["passages"]
-    assert sorted(made.qrels.grades.tolist()) == sorted(grade for _, _, grade in expected["qrels"])
+    assert not [path for path in hub_server.downloads() if path.startswith(others)]
+    for made, (repos, data, expected) in zip(from_hub, written, strict=True):
+        texts, *beside = repos.values()
+        for folder in beside:  # the judgments are in a folder beside the texts
+            folder.rename(texts.with_name(f"qrels-{texts.name}-dev"))
+        for found in (made, loaded(SOURCES.make(**{**data, "path": str(texts)}))):
+            given = {"passages": found.passages, "queries": found.queries, "qrels": found.qrels}
+            assert {**given, "qrels": sorted(map(list, found.qrels))} == expected
 
 
 def test_excluded_documents_do_not_count(tmp_path: Path) -> None:
     """Question 0 finds p2 and p3, which are excluded, before its gold document."""
     (folder,) = bright(tmp_path)[0].values()
-    columns = pa.parquet.read_table(folder / "examples/biology-0.parquet").to_pydict()
+    columns = pq.read_table(folder / "examples/biology-0.parquet").to_pydict()
     columns["query"] = ["rain and tea, or owls", "rain"]
     write_parquet(folder / "examples/biology-0.parquet", **columns)
     ranks = {}
