@@ -10,8 +10,8 @@ from typing_extensions import override
 from pipeline.config import keyed_settings
 from pipeline.config.model import Bm25Settings
 from pipeline.models.model import Role
-from pipeline.retrievers.ranking import open_ranking, save_ranking
-from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, Plan, Stage
+from pipeline.retrievers.ranking import save_ranking
+from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, Plan, Stage, stage_of
 from pipeline.retrievers.texts import TextRetriever, Tokens
 from pipeline.search import bm25_index
 from pipeline.search.bm25_index import Tokenization
@@ -39,7 +39,7 @@ class Bm25(TextRetriever[Bm25Settings]):
             "passages": self._words("passages"),
             "queries": self._words("queries"),
             "index": self._postings(),
-            "search": self._ranking(),
+            "search": self.search_stage(SCHEMAS["search"], ("index", "queries"), self._search),
         }
 
     def _words(self, role: Role) -> Stage:
@@ -65,16 +65,10 @@ class Bm25(TextRetriever[Bm25Settings]):
 
     def _postings(self) -> Stage:
         """Builds the postings of the passages' words."""
-
-        def ingredients(keys: Keys) -> Facts:
-            return {"passages": keys["passages"], **keyed_settings(self.settings, "index")}
-
-        return Stage(
-            "index", SCHEMAS["index"], ("passages",), ingredients, self._index, bm25_index.open_postings
-        )
+        made, opened = self._index, bm25_index.open_postings
+        return stage_of("index", SCHEMAS["index"], ("passages",), self.settings, made, opened)
 
     def _index(self, inputs: Inputs, draft: Draft, context: Context) -> Facts:
-
         model, passages = self.settings, inputs["passages"]
         bar_of = context.progress("index", len(passages), "passages")
         with bar_of as bar, context.meter.working("bm25s"):
@@ -86,16 +80,6 @@ class Bm25(TextRetriever[Bm25Settings]):
                     os.replace(aside / name, path)
         context.meter.count(len(passages))
         return {"rows": len(passages), "vocabulary": len(passages.vocabulary)}
-
-    def _ranking(self) -> Stage:
-        """Searches the postings for every query."""
-
-        def ingredients(keys: Keys) -> Facts:
-            made_of = {"index": keys["index"], "queries": keys["queries"]}
-            return {**made_of, **self.aggregation, **keyed_settings(self.config.search, "search")}
-
-        needs = (*self.searched, "index", "queries")
-        return Stage("search", SCHEMAS["search"], needs, ingredients, self._search, open_ranking)
 
     def _search(self, inputs: Inputs, draft: Draft, context: Context) -> Facts:
         from pipeline.core.order import descending_id_rank

@@ -7,14 +7,13 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from typing_extensions import override
 
-from pipeline.config import keyed_settings
 from pipeline.core.errors import InputError
 from pipeline.core.records import Embeddings, Ragged, TokenEmbeddings
 from pipeline.models.model import Role
 from pipeline.retrievers.encoding import EncodingRetriever
-from pipeline.retrievers.ranking import open_ranking, save_ranking
+from pipeline.retrievers.ranking import save_ranking
 from pipeline.retrievers.rows import RowFormat
-from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, Plan, Stage
+from pipeline.retrievers.stage import Context, Facts, Inputs, Plan, Stage
 from pipeline.storage import ragged_shards, vector_forms, vector_shards
 from pipeline.storage.artifacts import Draft
 
@@ -56,13 +55,7 @@ class MultiVector(EncodingRetriever):
 
     def _ranking(self) -> Stage:
         """Searches the stored vectors."""
-
-        def ingredients(keys: Keys) -> Facts:
-            made_of = {"passages": keys["passages"], "queries": keys["queries"], "mean": self._mean}
-            return {**made_of, **self.aggregation, **keyed_settings(self.config.search, "search")}
-
-        needs = (*self.searched, "passages", "queries")
-        return Stage("search", SCHEMAS["search"], needs, ingredients, self._search, open_ranking)
+        return self.search_stage(SCHEMAS["search"], ("passages", "queries"), self._search, mean=self._mean)
 
     def _search(self, inputs: Inputs, draft: Draft, context: Context) -> Facts:
         from pipeline.search import maxsim

@@ -7,16 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from typing_extensions import override
 
-from pipeline.config import keyed_settings
 from pipeline.core.display import Bar
 from pipeline.core.errors import InputError
 from pipeline.core.records import Int64, Ragged, Ranking
 from pipeline.models.model import Role
 from pipeline.retrievers.encoding import EncodingRetriever
-from pipeline.retrievers.ranking import open_ranking, save_ranking
+from pipeline.retrievers.ranking import save_ranking
 from pipeline.retrievers.rows import RowFormat
 from pipeline.retrievers.sections import Sparsity
-from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, Plan, Stage
+from pipeline.retrievers.stage import Context, Facts, Inputs, Plan, Stage, stage_of
 from pipeline.storage import ragged_shards
 from pipeline.storage.artifacts import Artifact, Draft
 from pipeline.storage.vector_shards import shard_name
@@ -54,23 +53,14 @@ class Sparse(EncodingRetriever):
 
     def _postings(self) -> Stage:
         """Builds the inverted index, in segments; those that an interrupted run has finished are kept."""
-
-        def ingredients(keys: Keys) -> Facts:
-            return {"passages": keys["passages"]}
-
         opened = ragged_shards.open_shards
-        return Stage("index", SCHEMAS["index"], ("passages",), ingredients, _build, opened)
+        return stage_of("index", SCHEMAS["index"], ("passages",), self.settings, _build, opened)
 
     def _ranking(self) -> Stage:
         """Searches the index; or the stored rows, inverted part by part, where memory is limited."""
-
-        def ingredients(keys: Keys) -> Facts:
-            made_of = {"index": keys["index"], "queries": keys["queries"]}
-            return {**made_of, **self.aggregation, **keyed_settings(self.config.search, "search")}
-
         searched = "index" if self.config.search.memory_mb is None else "passages"
-        needs = (*self.searched, searched, "queries")
-        return Stage("search", SCHEMAS["search"], needs, ingredients, self._search, open_ranking)
+        made_of = ("index", "queries")
+        return self.search_stage(SCHEMAS["search"], made_of, self._search, (searched, "queries"))
 
     def _search(self, inputs: Inputs, draft: Draft, context: Context) -> Facts:
         from pipeline.core.order import descending_id_rank

@@ -6,6 +6,8 @@ from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from pipeline.config import keyed_settings
+from pipeline.config.settings import Section
 from pipeline.core.display import Progress
 from pipeline.core.machine import Meter
 from pipeline.core.records import Facts as Facts
@@ -134,6 +136,29 @@ class Stage:
     def recipe(self, keys: Keys) -> Recipe:
         """What shapes the stage's artifact, from the keys of the plan's other stages."""
         return Recipe(self.name, {"schema": self.schema, **self.ingredients(keys)})
+
+
+def stage_of(
+    name: str,
+    schema: int,
+    made_of: tuple[str, ...],
+    section: Section,
+    make: Callable[[Inputs, Draft, Context], Facts],
+    opened: Callable[[Artifact], object],
+    *,
+    needs: tuple[str, ...] | None = None,
+    **more: object,
+) -> Stage:
+    """A stage whose key has the keys of `made_of`, what `more` says, and the settings that shape it.
+
+    Those are the settings of `section` that are marked with its name. It needs the results of `made_of`,
+    unless `needs` names others.
+    """
+
+    def ingredients(keys: Keys) -> Facts:
+        return {**{role: keys[role] for role in made_of}, **more, **keyed_settings(section, name)}
+
+    return Stage(name, schema, made_of if needs is None else needs, ingredients, make, opened)
 
 
 class _Placed(Mapping[str, str]):

@@ -27,10 +27,10 @@ from pipeline.data.collection_files import (
     open_chunks,
 )
 from pipeline.models.model import Role
-from pipeline.retrievers.ranking import COLLECTION
+from pipeline.retrievers.ranking import COLLECTION, open_ranking
 from pipeline.retrievers.retriever import Retriever
 from pipeline.retrievers.sections import Chunking
-from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, Plan, Stage
+from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, Plan, Stage, stage_of
 from pipeline.storage.artifacts import Artifact, Draft
 
 if TYPE_CHECKING:
@@ -128,6 +128,19 @@ class TextRetriever(Retriever[Settings], ABC):
         from pipeline.search.documents import Documents
 
         return Documents.of(inputs[CHUNKS], self.config.search.aggregate)
+
+    def search_stage(
+        self,
+        schema: int,
+        made_of: tuple[str, ...],
+        make: Callable[[Inputs, Draft, Context], Facts],
+        needs: tuple[str, ...] | None = None,
+        **more: object,
+    ) -> Stage:
+        """The stage `search`; arguments as of `stage_of`, and it needs the texts whose ids decide ties."""
+        read = (*self.searched, *(needs or made_of))
+        more |= self.aggregation
+        return stage_of("search", schema, made_of, self.config.search, make, open_ranking, needs=read, **more)
 
     def _chunk_stage(self) -> Stage:
         """Cuts the passages."""
