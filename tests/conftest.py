@@ -268,7 +268,7 @@ def scores(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
         pairs: Sequence[tuple[str, str]], change: Callable[[Any], Any] = lambda _: None, **settings: Any
     ) -> Any:
         config = RERANKERS.make(**{**settings, "name": str(settings["name"])})
-        scorer = rerankers.ready(config, rerankers.resolve(config), store).load()
+        scorer = rerankers.open_source(config, rerankers.resolve(config)).ready(store).load()
         change(scorer.backend)
         with silent("", None, "") as bar:
             return scorer.score(pairs, Usage(), bar)

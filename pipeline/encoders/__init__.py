@@ -16,13 +16,11 @@ from typing_extensions import override
 
 from pipeline.config import EncoderSettings, ModelSettings, RowSettings
 from pipeline.core.display import Bar
-from pipeline.core.records import VectorForm
+from pipeline.core.records import JsonObject, VectorForm
 from pipeline.encoders import backends, batching
 from pipeline.encoders.agreement import Watch
 from pipeline.encoders.base import RowSource
-from pipeline.encoders.batching import Usage
-from pipeline.encoders.http.backend import Served
-from pipeline.encoders.precomputed import Precomputed
+from pipeline.encoders.batching import Rows, Usage
 from pipeline.models import tokenizer
 from pipeline.models.files import find_model
 from pipeline.models.model import ROLES, CalibrationCorpus, Model, Ready, Role
@@ -32,28 +30,43 @@ from pipeline.storage.store import Store
 from pipeline.storage.vector_forms import check_dimensions
 
 __all__ = [
-    "CalibrationCorpus", "Encoder", "Model", "Network", "Role", "RowSource", "Source",
-    "Usage", "open_encoder", "open_source", "prepare", "prepared_keys", "ready", "resolve", "room_for_text",
-    "token_counter", "token_spans", "vector_form",
+    "CalibrationCorpus",
+    "Encoder",
+    "Model",
+    "Network",
+    "Resolved",
+    "Role",
+    "RowSource",
+    "Usage",
+    "open_encoder",
+    "open_source",
+    "prepare",
+    "prepared_keys",
+    "ready",
+    "resolve",
+    "room_for_text",
+    "token_counter",
+    "token_spans",
+    "vector_form",
 ]  # fmt: skip
 
-Source = Model | Precomputed | Served
-"""What a config's model is: one that is run here, vectors that are given, or a served model."""
+Resolved = Model | RowSource
+"""What a config's model is: one that is run here, or what gives rows: files, a server."""
 
 
-def resolve(config: ModelSettings, find: FindModel = find_model) -> Source:
+def resolve(config: ModelSettings, find: FindModel = find_model) -> Resolved:
     """What a config's model section names, without loading anything (see `resolve_model`)."""
     if isinstance(config, EncoderSettings):
         return resolve_model(config, find)
     return backends.SOURCES[config.backend](config)
 
 
-def vector_form(config: RowSettings, source: Source) -> VectorForm:
+def vector_form(config: RowSettings, source: Resolved) -> VectorForm:
     """What a config makes of whole vectors, its number format apart; see `RowSource.form`."""
     return open_source(config, source).form(config)
 
 
-def prepared_keys(config: ModelSettings, source: Source) -> dict[str, str]:
+def prepared_keys(config: ModelSettings, source: Resolved) -> dict[str, str]:
     """Keys of what the backend prepares of the model: vectors are made from that."""
     recipe = backends.OPENERS[config.backend]().recipe(source) if isinstance(source, Model) else None
     return {config.backend: recipe.key} if recipe else {}
@@ -78,7 +91,7 @@ def open_encoder(config: EncoderSettings, model: Model, store: Store) -> Encoder
     return encoder
 
 
-def token_counter(source: Source) -> Callable[[list[str]], list[int]] | None:
+def token_counter(source: Resolved) -> Callable[[list[str]], list[int]] | None:
     """A function that counts the tokens of whole texts with the model's tokenizer; None without a model."""
     if not isinstance(source, Model):
         return None
@@ -109,16 +122,21 @@ class Network(RowSource):
     settings: EncoderSettings
     model: Model
 
+    @property
     @override
-    def recipe(self, role: Role) -> dict[str, Any]:
+    def device(self) -> str:
+        return self.model.device
+
+    @override
+    def recipe(self, role: Role) -> JsonObject:
         return self.model.recipe(role)
 
     @override
-    def ingredients(self, role: Role) -> dict[str, Any]:
+    def ingredients(self, role: Role) -> JsonObject:
         return {**super().ingredients(role), **prepared_keys(self.settings, self.model)}
 
     @override
-    def shared_key(self) -> Any:
+    def shared_key(self) -> JsonObject:
         return {
             "settings": self.settings.model_dump(mode="json"),
             "device": self.model.device,
@@ -131,7 +149,7 @@ class Network(RowSource):
         return ready(self.settings, self.model, store)
 
 
-def open_source(config: RowSettings, source: Source) -> RowSource:
+def open_source(config: RowSettings, source: Resolved) -> RowSource:
     """What gives the rows of a config's resolved model section."""
     if isinstance(source, Model):
         assert isinstance(config, EncoderSettings)
@@ -160,7 +178,7 @@ class Encoder:
         if model.truncate_dim:
             check_dimensions(model.truncate_dim, loaded.dimension)
 
-    def encode(self, texts: list[str], role: Role, usage: Usage, bar: Bar) -> Any:
+    def encode(self, texts: list[str], role: Role, usage: Usage, bar: Bar) -> Rows:
         """Encode texts as passages or queries.
 
         Args:

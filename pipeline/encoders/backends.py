@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pipeline.config.model import HttpSettings, PrecomputedSettings
-    from pipeline.encoders.base import Opener
+    from pipeline.encoders.base import Opener, RowSource
     from pipeline.encoders.batching import Backend
     from pipeline.encoders.http.backend import Served
     from pipeline.encoders.precomputed import Precomputed
@@ -58,5 +58,5 @@ OPENERS: dict[str, Callable[[], Opener[Any, Model, Backend]]] = {
     "sentence-transformers": _sentence_transformers,
 }
 """What opens a model that runs here, by the name of its backend; imported when it is needed."""
-SOURCES: dict[str, Callable[[Any], Precomputed | Served]] = {"http": _http, "precomputed": _precomputed}
+SOURCES: dict[str, Callable[[Any], RowSource]] = {"http": _http, "precomputed": _precomputed}
 """What opens the settings of a backend that runs no model here."""

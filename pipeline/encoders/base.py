@@ -1,15 +1,14 @@
-"""What a backend offers: an opener of a model that runs here, or a source of rows (a server, files)."""
+"""What a backend offers: an opener of a model that runs here, or a source of rows or scores."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, Protocol, TypeVar
 
-from pipeline.config import RowSettings
-from pipeline.core.display import Bar
-from pipeline.core.records import Collection, VectorForm
-from pipeline.encoders.batching import Usage
+from pipeline.config import RowSettings, ScorerSettings, keyed_settings
+from pipeline.core.records import Collection, JsonObject, VectorForm
+from pipeline.encoders.batching import Rows
 from pipeline.models.model import Model, Ready, Role
 from pipeline.storage.artifacts import Artifact, Recipe
 from pipeline.storage.store import Store
@@ -19,9 +18,10 @@ if TYPE_CHECKING:
 
     from pipeline.encoders.agreement import Reference
 
+SCHEMA = 1  # schema of what is computed for a pair
 Settings = TypeVar("Settings")
 Resolved = TypeVar("Resolved")
-Loaded = TypeVar("Loaded")
+Loaded = TypeVar("Loaded", covariant=True)
 
 
 class Opener(Generic[Settings, Resolved, Loaded]):
@@ -58,46 +58,68 @@ class Opener(Generic[Settings, Resolved, Loaded]):
         return None
 
 
-class Connection(Protocol):
-    """A connection to a server that encodes texts; several threads may use it at once."""
-
-    def encode(self, texts: list[str], role: Role, usage: Usage, bar: Bar) -> Any:
-        """See `pipeline.encoders.Encoder.encode`."""
+class Closing(Protocol):
+    """What holds a connection."""
 
     def close(self) -> None:
         """Cancel what is under way."""
 
 
-class RowSource(ABC):
+class Source:
+    """What gives a row for each text, or a score for each pair: a network that runs here, a server, or files.
+
+    Attributes:
+        served: Whether a server is asked, over `connect`.
+    """
+
+    served: ClassVar[bool] = False
+
+    @property
+    def device(self) -> str:
+        """What computes here: `cpu` or `cuda:N`."""
+        return "cpu"
+
+    def check(self) -> None:
+        """Refuse a source that cannot be used on this machine, before anything is computed."""
+        return
+
+    def confirm(self, store: Store, fresh: bool) -> None:
+        """Refuse stored rows or scores that the source would not give again, which keys cannot say."""
+        return
+
+    def shared_key(self) -> JsonObject | None:
+        """JSON of all that workers of an engine load; None if benchmarks cannot share them."""
+        return None
+
+    def ready(self, store: Store) -> Ready:
+        """What workers of an engine load, where a network runs here."""
+        raise NotImplementedError
+
+    def connect(self) -> Closing:
+        """The connection to the server: what `ready` loads otherwise; several threads may use it at once."""
+        raise NotImplementedError
+
+
+class RowSource(Source, ABC):
     """What gives a row for each text.
 
     Attributes:
         model: The network that runs here; None where a server or files give the rows.
-        served: Whether a server gives the rows: this process asks it, over `connect`.
         stored: Whether files hold the rows, which `take` reads.
         unit_length: Whether rows that are to have length 1 must have it already.
     """
 
     model: Model | None = None
-    served: bool = False
-    stored: bool = False
-    unit_length: bool = False
+    stored: ClassVar[bool] = False
+    unit_length: ClassVar[bool] = False
 
     @abstractmethod
-    def recipe(self, role: Role) -> dict[str, Any]:
+    def recipe(self, role: Role) -> JsonObject:
         """What shapes the rows of a role, in artifact keys."""
 
-    def ingredients(self, role: Role) -> dict[str, Any]:
+    def ingredients(self, role: Role) -> JsonObject:
         """The parts of the key of rows that the source decides, by name."""
         return {"model": self.recipe(role)}
-
-    def check(self) -> None:
-        """Refuse a source that cannot give rows on this machine, before anything is computed."""
-        return
-
-    def confirm(self, store: Store, fresh: bool) -> None:
-        """Refuse stored rows that the source would not give again, which keys cannot say."""
-        return
 
     def match(self, collection: Collection) -> None:
         """Refuse a source that does not fit a collection."""
@@ -109,18 +131,20 @@ class RowSource(ABC):
         given_at_length_1 = self.unit_length and settings.normalize
         return VectorForm(dimensions, settings.normalize, given_at_length_1=given_at_length_1)
 
-    def shared_key(self) -> Any:
-        """JSON of all that workers of an engine load; None if benchmarks cannot share them."""
-        return None
-
-    def ready(self, store: Store) -> Ready:
-        """What workers of an engine load, where there is a `model`."""
-        raise NotImplementedError
-
-    def connect(self) -> Connection:
-        """The connection to the server."""
-        raise NotImplementedError
-
-    def take(self, role: Role, rows: range, ids: pa.ChunkedArray) -> Any:
+    def take(self, role: Role, rows: range, ids: pa.ChunkedArray) -> Rows:
         """The rows of consecutive texts; `ids` are the texts', Arrow strings [rows], for messages."""
         raise NotImplementedError
+
+
+class ScoreSource(Source, ABC):
+    """What gives a score for each pair of a query and a passage."""
+
+    config: ScorerSettings
+
+    @abstractmethod
+    def ingredients(self) -> JsonObject:
+        """The parts of the key of scores that the source decides, by name."""
+
+    def recipe(self) -> JsonObject:
+        """All that shapes the score of a pair, besides its texts, in artifact keys."""
+        return {"schema": SCHEMA, **self.ingredients(), **keyed_settings(self.config, "scores")}

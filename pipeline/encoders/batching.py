@@ -18,12 +18,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 
 from pipeline.core.display import Bar
-from pipeline.core.records import Int32, Int64, Ragged
+from pipeline.core.records import Float32, Int32, Int64, JsonObject, Ragged
 from pipeline.models.files import damaged
 from pipeline.models.model import Role
 from pipeline.storage import ragged_shards
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 
+Rows = Float32 | Ragged
+"""What a model makes of texts, a row for each: vectors [texts, dimension], or rows of different lengths."""
 WINDOW = 4096  # texts of a window; the first one has CHUNK
 CHUNK = 512  # texts per call of the tokenizer, whose results take much memory until ids are copied out
 
@@ -65,11 +67,8 @@ class Backend(BatchShape, Protocol):
 
     tokenizer: Tokenizer
 
-    def forward(self, batches: Iterator[TokenBatch]) -> Iterator[tuple[Int64, Any]]:
-        """For each batch its `rows` and what the model makes of them, in any order.
-
-        That is vectors, float32 [b, dimension], or b rows of different lengths, a `Ragged`.
-        """
+    def forward(self, batches: Iterator[TokenBatch]) -> Iterator[tuple[Int64, Rows]]:
+        """For each batch its `rows` and what the model makes of them, in any order."""
         ...
 
 
@@ -89,7 +88,7 @@ def encode(
     usage: Usage,
     bar: Bar,
     batch_size: int | None = None,
-) -> Any:
+) -> Rows:
     """Encode texts.
 
     Args:
@@ -101,7 +100,7 @@ def encode(
         batch_size: Largest number of texts of a batch; None limits it by the backend's token budget alone.
 
     Returns:
-        Rows in the order of `texts`: float32 [texts, dimension], or `Ragged`.
+        Rows in the order of `texts`.
     """
     windows = tokenized_windows(
         [len(text) for text in texts],
@@ -109,7 +108,7 @@ def encode(
         usage,
     )
 
-    def parts() -> Iterator[tuple[Int64, Any]]:
+    def parts() -> Iterator[tuple[Int64, Rows]]:
         for rows, part in backend.forward(batches(backend, windows, max_length, usage, batch_size)):
             yield rows, part
             bar.update(len(rows))
@@ -117,7 +116,7 @@ def encode(
     return in_order(parts(), len(texts))
 
 
-def in_order(parts: Iterator[tuple[Int64, Any]], count: int) -> Any:
+def in_order(parts: Iterator[tuple[Int64, Rows]], count: int) -> Rows:
     """The `count` rows of all parts, which come with their positions, int64 [b]; no part is no vectors."""
     places, part = next(parts, (np.empty(0, np.int64), np.empty((0, 0), np.float32)))
     if isinstance(part, Ragged):
@@ -127,6 +126,7 @@ def in_order(parts: Iterator[tuple[Int64, Any]], count: int) -> Any:
     in_place = np.empty((count, part.shape[1]), part.dtype)
     in_place[places] = part
     for places, part in parts:
+        assert not isinstance(part, Ragged)
         in_place[places] = part
     return in_place
 
@@ -252,15 +252,13 @@ class ServerUse:
         self.price_per_million, self.concurrency = other.price_per_million, other.concurrency
         self.seconds += other.seconds
 
-    def figures(self, tokens: int) -> dict[str, Any]:
+    def figures(self, tokens: int) -> JsonObject:
         """JSON for results, with the price of some tokens and the median and two percentiles of seconds."""
-        shown: dict[str, Any] = {"requests": self.requests, "retries": self.retries}
+        shown: JsonObject = {"requests": self.requests, "retries": self.retries}
         shown["concurrency"] = self.concurrency
         if self.price_per_million is not None and self.tokens_counted:
             shown["price"] = tokens * self.price_per_million / 1e6
         if self.seconds:
-            import numpy as np
-
             median, p95, p99 = np.percentile(self.seconds, [50, 95, 99]).tolist()
             shown["seconds_alone"] = {"median": median, "p95": p95, "p99": p99, "texts": len(self.seconds)}
         return shown
@@ -286,7 +284,7 @@ class Usage:
             self.server = self.server or ServerUse()
             self.server.add(other.server)
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> JsonObject:
         """The attributes as JSON, with the padding's share of computed tokens."""
         share = 1 - self.tokens / self.padded if self.padded else 0.0
         return {

@@ -12,12 +12,14 @@ from collections.abc import Callable
 from pipeline.config import EngineConfig
 from pipeline.core.errors import InputError
 from pipeline.core.installation import require
+from pipeline.encoders.base import Source
 from pipeline.engines.engine import Done, Engine, Job, LocalEngine, Part, ServerEngine
 from pipeline.models.model import Ready
+from pipeline.storage.hashing import hash_json
 from pipeline.storage.store import Store
 
 __all__ = [
-    "Done", "Engine", "Job", "LocalEngine", "Part", "ServerEngine", "check", "open_with",
+    "Done", "Engine", "Job", "LocalEngine", "Part", "ServerEngine", "check", "key_of", "open_with",
 ]  # fmt: skip
 
 
@@ -30,6 +32,12 @@ def open_with(
     from pipeline.engines.ray import RayEngine
 
     return RayEngine(config, ready, device, store)
+
+
+def key_of(config: EngineConfig, source: Source) -> str | None:
+    """What benchmarks have in common that can share the engine of a source; None if none can."""
+    loaded = source.shared_key()
+    return hash_json({"engine": config.model_dump(mode="json"), "loaded": loaded}) if loaded else None
 
 
 def check(config: EngineConfig, device: str, section: str = "model") -> None:

@@ -11,7 +11,7 @@ from abc import ABC
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Generic
+from typing import Generic, cast
 
 import numpy as np
 from typing_extensions import TypeVar, override
@@ -39,7 +39,6 @@ from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, OpensEngine,
 from pipeline.retrievers.texts import TextRetriever, Tokens
 from pipeline.storage import vector_shards
 from pipeline.storage.artifacts import Artifact, Draft
-from pipeline.storage.hashing import hash_json
 from pipeline.storage.store import Store
 
 Settings = TypeVar("Settings", bound=RowSettings, covariant=True, default=RowSettings)
@@ -56,14 +55,9 @@ class EncodingRetriever(TextRetriever[Settings], ABC):
             found = replace(found, corpus=CalibrationCorpus(self.identity.passages, self.corpus))
         return encoders.open_source(self.settings, found)
 
-    @property
-    def _device(self) -> str:
-        """What the model computes on."""
-        return self.source.model.device if self.source.model else "cpu"
-
     @override
     def check(self, search_is_cached: bool) -> None:
-        engines.check(self.config.engine, self._device)
+        engines.check(self.config.engine, self.source.device)
         if not search_is_cached:
             self.source.check()
             self._check_chunks()
@@ -104,14 +98,11 @@ class EncodingRetriever(TextRetriever[Settings], ABC):
     @override
     def open_engine(self, store: Store) -> Engine:
         ready = self.source.ready if self.source.model else None
-        return engines.open_with(self.config.engine, ready, self._device, store)
+        return engines.open_with(self.config.engine, ready, self.source.device, store)
 
     @override
     def engine_key(self) -> Hashable:
-        loaded = self.source.shared_key()
-        if loaded is None:
-            return self
-        return hash_json({"engine": self.config.engine.model_dump(mode="json"), "loaded": loaded})
+        return engines.key_of(self.config.engine, self.source) or self
 
     @override
     def token_counter(self) -> TokenCounter | None:
@@ -180,7 +171,8 @@ class EncodingRetriever(TextRetriever[Settings], ABC):
         with context.progress(f"encode {role}", todo, "texts") as bar, context.meter.working():
             for start, stop in missing:
                 ids = texts.ids.slice(start, stop - start)
-                save(start, self.source.take(role, range(start, stop), ids), ids.to_pylist())
+                rows = cast("Rows", self.source.take(role, range(start, stop), ids))
+                save(start, rows, ids.to_pylist())
                 bar.update(stop - start)
         context.meter.count(len(texts), worked=todo)
         context.meter.note("encoding", Usage(texts=todo).figures())

@@ -14,7 +14,7 @@ from pipeline.config import ScorerSettings, keyed_settings
 from pipeline.core.order import descending_id_rank, sort_hits
 from pipeline.core.records import Collection, Float32, Int64, Qrels, Ranking
 from pipeline.encoders import pairs
-from pipeline.encoders.pairs import Reranker, ServedReranker
+from pipeline.encoders.base import ScoreSource
 from pipeline.engines import Engine
 from pipeline.metrics import paired
 from pipeline.retrievers.pair_scores import Pairs, ScoreStore, score_pairs
@@ -29,7 +29,6 @@ from pipeline.retrievers.retriever import Composed, Retriever
 from pipeline.retrievers.sections import Reranking
 from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, Plan, Stage, Work
 from pipeline.storage.artifacts import Artifact, Draft
-from pipeline.storage.hashing import hash_json
 from pipeline.storage.store import Store
 
 RERANK = "rerank"
@@ -62,16 +61,14 @@ class Reranked(Composed[ScorerSettings]):
         return [self.first]
 
     @cached_property
-    def model(self) -> Reranker | ServedReranker:
-        """The reranker that `rerank.name` names."""
-        return self.identities.reranker(self.settings)
+    def source(self) -> ScoreSource:
+        """What gives the scores."""
+        return pairs.open_source(self.settings, self.identities.reranker(self.settings))
 
     @override
     def stages(self) -> Plan:
-
         def ingredients(keys: Keys) -> Facts:
-            scorer = pairs.recipe(self.settings, self.model)
-            made_of = {"first_stage": keys[self.first.ranking], "scorer": scorer}
+            made_of = {"first_stage": keys[self.first.ranking], "scorer": self.source.recipe()}
             return {**made_of, **keyed_settings(self.settings, RERANK)}
 
         needs = (COLLECTION, self.first.ranking)
@@ -102,43 +99,31 @@ class Reranked(Composed[ScorerSettings]):
     @override
     def check(self, search_is_cached: bool) -> None:
         super().check(search_is_cached)
-        engines.check(self.config.engine, self.model.device, "rerank")
-        if isinstance(self.model, ServedReranker) and not search_is_cached:
-            self.model.check()
+        engines.check(self.config.engine, self.source.device, "rerank")
+        if not search_is_cached:
+            self.source.check()
 
     @override
     def confirm(self, store: Store, fresh: bool) -> None:
         super().confirm(store, fresh)
-        if isinstance(self.model, ServedReranker):
-            self.model.confirm(store, fresh)
+        self.source.confirm(store, fresh)
 
     @override
     def open_engine(self, store: Store) -> Engine:
-        model = self.model
-        if isinstance(model, ServedReranker):
-            return engines.ServerEngine(model.load)
-        ready = partial(pairs.ready, self.settings, model)
-        return engines.open_with(self.config.engine, ready, model.device, store)
+        if self.source.served:
+            return engines.ServerEngine(self.source.connect)
+        return engines.open_with(self.config.engine, self.source.ready, self.source.device, store)
 
     @override
     def engine_key(self) -> Hashable:
-        if isinstance(self.model, ServedReranker):
-            return self
-        return hash_json(
-            {
-                "engine": self.config.engine.model_dump(mode="json"),
-                "settings": self.settings.model_dump(mode="json"),
-                "device": self.model.device,
-                "scorer": pairs.recipe(self.settings, self.model),
-            }
-        )
+        return engines.key_of(self.config.engine, self.source) or self
 
     def _rerank(self, inputs: Inputs, draft: Draft, context: Context) -> Facts:
         collection, first = inputs[COLLECTION], inputs[self.first.ranking]
         passages = first.passages[:, : self.settings.depth]
         query, column = np.nonzero(passages >= 0)
         asked = Pairs(collection, query, passages[query, column])
-        kept = ScoreStore(context.store, pairs.recipe(self.settings, self.model), context.fresh)
+        kept = ScoreStore(context.store, self.source.recipe(), context.fresh)
         scores = np.full(passages.shape, -np.inf, np.float32)
         scores[query, column] = score_pairs(asked, kept, context)
         ranking = rerank(first, scores, descending_id_rank(collection.passages.ids))

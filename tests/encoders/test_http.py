@@ -21,8 +21,7 @@ from pipeline.core.errors import InputError
 from pipeline.encoders import resolve
 from pipeline.encoders.batching import Usage
 from pipeline.encoders.http import client
-from pipeline.encoders.http.client import Limits
-from pipeline.encoders.http.requests import RequestSize
+from pipeline.encoders.http.client import Limits, RequestSize
 from pipeline.results.tables import section_tables
 from pipeline.retrievers import parity
 

@@ -2,28 +2,30 @@
 
 OpenAI, vLLM, TEI, Infinity, Ollama and llama.cpp speak it. What a server computes is not known by its files,
 so keys hold the address, the model's name there, and a text, `revision`, which the user changes when the
-model behind the address does. Every run asks for a few texts again (`confirm_answers`).
+model behind the address does. Every run asks for a few texts again (`Server.confirm`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 from typing_extensions import override
 
 from pipeline.config.model import HttpSettings
-from pipeline.config.stages import ServerSettings
+from pipeline.config.rerank import HttpRerankSettings
 from pipeline.core.display import Bar, silent
 from pipeline.core.errors import InputError
-from pipeline.core.records import Float32
-from pipeline.encoders.base import RowSource
+from pipeline.core.records import Float32, JsonObject
+from pipeline.encoders.base import RowSource, Source
 from pipeline.encoders.batching import Usage
-from pipeline.encoders.http.requests import Asking, Line, key_of, vectors_of
+from pipeline.encoders.http.client import Client, key_of
+from pipeline.encoders.http.requests import Asking, vectors_of
 from pipeline.models.model import Role
 from pipeline.storage.artifacts import Draft, Recipe
 from pipeline.storage.store import Store
@@ -33,51 +35,6 @@ log = logging.getLogger(__name__)
 SCHEMA = 1  # of what is asked for a text
 ALONE = 256  # queries that are asked for alone, to measure how long one takes
 SAME = 0.999  # the lowest cosine of two vectors of a text: bf16 keeps 0.9999, other weights or int8 less
-
-
-@dataclass(frozen=True)
-class Served(RowSource):
-    """A model behind an address; nothing of it is known but its settings."""
-
-    served = True
-    config: HttpSettings
-
-    def recipe(self, role: Role) -> dict[str, Any]:
-        """The model's part of the key of its vectors."""
-        config = self.config
-        return {
-            "served": SCHEMA,
-            "url": config.url,
-            "name": config.name,
-            "revision": config.revision,
-            "dimensions": config.dimensions,
-            "instruction": self.instruction(role),
-            "max_characters": config.max_characters,
-        }
-
-    def instruction(self, role: Role) -> str:
-        """What is put before each text."""
-        config = self.config
-        return (config.passage_instruction if role == "passages" else config.query_instruction) or ""
-
-    def check(self) -> None:
-        """Refuse a missing package or key; asks the server nothing."""
-        key_of(self.config, self.config.url, "model")
-
-    def connect(self) -> ServedEncoder:
-        """The connection to the server."""
-        return ServedEncoder(self)
-
-    def confirm(self, store: Store, fresh: bool) -> None:
-        """Refuse stored vectors if the server no longer gives them; see `confirm_answers`."""
-
-        def vectors() -> Float32:
-            with contextlib.closing(self.connect()) as encoder, silent("", None, "") as bar:
-                return encoder.encode([passage for _, passage in PROBES], "passages", Usage(), bar)
-
-        recipe, allowed = self.recipe("passages"), f"a cosine of {SAME} at least"
-        confirm_answers(self.config, "model", recipe, store, fresh, vectors, _difference, allowed)
-
 
 PROBES = (
     ("what is the capital of France", "Paris has been the capital of France since 987, with interruptions."),
@@ -99,95 +56,147 @@ PROBES = (
 PROBE = "served"  # the stage, in the cache, of the first answers
 
 
-def confirm_answers(
-    config: ServerSettings,
-    section: str,
-    recipe: dict[str, Any],
-    store: Store,
-    fresh: bool,
-    ask: Callable[[], Float32],
-    difference: Callable[[Float32, Float32], str | None],
-    allowed: str,
-) -> None:
-    """Compare a server's answers to `PROBES` with its first ones, which the cache keeps.
+@dataclass(frozen=True)
+class Server(Source, ABC):
+    """A model behind an address; nothing of it is known but its settings."""
 
-    What a server computes is not known by its files, so this is how stored rows are known to be those of the
-    model that is served now.
+    served = True
+    section: ClassVar[str]
+    """The section of the config, for messages."""
+    same: ClassVar[str]
+    """Which answers count as the same, for messages."""
+    config: HttpSettings | HttpRerankSettings
 
-    Args:
-        config: How the server is asked; `changed` says what becomes of a difference.
-        section: The section of the config, for messages.
-        recipe: The model's part of keys.
-        store: The cache.
-        fresh: Replace the first answers.
-        ask: Gives the server's answers now, float32.
-        difference: How answers now differ from the first ones, in words; None if they are the same.
-        allowed: What counts as the same, for messages.
+    def described(self) -> JsonObject:
+        """What all models of servers have in their part of a key."""
+        config = self.config
+        return {
+            "url": config.url,
+            "name": config.name,
+            "revision": config.revision,
+            "max_characters": config.max_characters,
+        }
 
-    Raises:
-        InputError: They differ, and `changed` is `stop`; or the server cannot be asked.
-    """
-    if config.changed == "ignore":
-        return
-    probes = Recipe(PROBE, {"section": section, "model": recipe})
-    try:
-        now = ask()
-    except InputError as error:
-        if store.find(probes) is None:
-            raise
+    @abstractmethod
+    def probed(self) -> JsonObject:
+        """What shapes the answers to `PROBES`, in artifact keys."""
+
+    @abstractmethod
+    def answers(self, bar: Bar) -> Float32:
+        """The server's answers to `PROBES` now."""
+
+    @abstractmethod
+    def difference(self, now: Float32, first: Float32) -> str | None:
+        """How answers now differ from the first ones, in words; None if they are the same."""
+
+    @override
+    def check(self) -> None:
+        """Refuse a missing package or key; asks the server nothing."""
+        key_of(self.config, self.config.url, self.section)
+
+    @override
+    def confirm(self, store: Store, fresh: bool) -> None:
+        """Compare the server's answers to `PROBES` with its first ones, which the cache keeps.
+
+        What a server computes is not known by its files, so this is how stored rows and scores are known to
+        be those of the model that is served now.
+
+        Raises:
+            InputError: They differ, and `changed` is `stop`; or the server cannot be asked.
+        """
+        config, section = self.config, self.section
+        if config.changed == "ignore":
+            return
+        probes = Recipe(PROBE, {"section": section, "model": self.probed()})
+        try:
+            with silent("", None, "") as bar:
+                now = self.answers(bar)
+        except InputError as error:
+            if store.find(probes) is None:
+                raise
+            raise InputError(
+                f"stored answers could not be compared with the server's: {error.found}",
+                fix=f"{error.fix}; or use what is stored, with {section}.changed: ignore",
+            ) from None
+
+        def keep(draft: Draft) -> JsonObject:
+            draft.save_array("answers.npy", now)
+            return {"probes": len(PROBES)}
+
+        first = store.make(probes, keep, fresh)
+        differs = self.difference(now, np.array(first.array("answers.npy")))
+        if differs is None:
+            return
+        found = (
+            f"{config.url} no longer gives what it gave: {differs} for {len(PROBES)} texts asked for again"
+        )
+        if config.changed == "warn":
+            log.warning("%s; continuing with both (%s.changed: warn)", found, section)
+            return
         raise InputError(
-            f"stored answers could not be compared with the server's: {error.found}",
-            fix=f"{error.fix}; or use what is stored, with {section}.changed: ignore",
-        ) from None
-
-    def keep(draft: Draft) -> dict[str, Any]:
-        draft.save_array("answers.npy", now)
-        return {"probes": len(PROBES)}
-
-    first = store.make(probes, keep, fresh)
-    found = difference(now, np.array(first.array("answers.npy")))
-    if found is None:
-        return
-    found = f"{recipe['url']} no longer gives what it gave: {found} for {len(PROBES)} texts asked for again"
-    if config.changed == "warn":
-        log.warning("%s; continuing with both (%s.changed: warn)", found, section)
-        return
-    raise InputError(
-        found,
-        allowed=allowed,
-        fix=f"change {section}.revision to request all again, or continue with {section}.changed: warn",
-    )
+            found,
+            allowed=self.same,
+            fix=f"change {section}.revision to request all again, or continue with {section}.changed: warn",
+        )
 
 
-def _difference(now: Float32, first: Float32) -> str | None:
-    """How two sets of vectors differ, in words; None if they are the same."""
-    if now.shape != first.shape:
-        return f"they had {first.shape[1]:,} dimensions, and have {now.shape[1]:,}"
-    a, b = (each.astype(np.float64) for each in (now, first))
-    cosines = (a * b).sum(axis=1) / (np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1))
-    if cosines.min() >= SAME:
-        return None
-    return f"the cosine is {cosines.min():.4f} at the lowest and {cosines.mean():.4f} in the mean"
+@dataclass(frozen=True)
+class Served(Server, RowSource):
+    """A model that gives vectors."""
+
+    section = "model"
+    same = f"a cosine of {SAME} at least"
+    config: HttpSettings
+
+    @override
+    def recipe(self, role: Role) -> JsonObject:
+        own = {"dimensions": self.config.dimensions, "instruction": self.instruction(role)}
+        return {"served": SCHEMA, **self.described(), **own}
+
+    def instruction(self, role: Role) -> str:
+        """What is put before each text."""
+        config = self.config
+        return (config.passage_instruction if role == "passages" else config.query_instruction) or ""
+
+    @override
+    def connect(self) -> ServedEncoder:
+        return ServedEncoder(self)
+
+    @override
+    def probed(self) -> JsonObject:
+        return self.recipe("passages")
+
+    @override
+    def answers(self, bar: Bar) -> Float32:
+        with contextlib.closing(self.connect()) as encoder:
+            return encoder.encode([passage for _, passage in PROBES], "passages", Usage(), bar)
+
+    @override
+    def difference(self, now: Float32, first: Float32) -> str | None:
+        if now.shape != first.shape:
+            return f"they had {first.shape[1]:,} dimensions, and have {now.shape[1]:,}"
+        a, b = (each.astype(np.float64) for each in (now, first))
+        cosines = (a * b).sum(axis=1) / (np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1))
+        if cosines.min() >= SAME:
+            return None
+        return f"the cosine is {cosines.min():.4f} at the lowest and {cosines.mean():.4f} in the mean"
 
 
 class ServedEncoder:
-    """A connection to a server, which turns texts into vectors; see `pipeline.encoders.Encoder`."""
+    """A connection to a server, which turns texts into vectors as `pipeline.encoders.Encoder` does."""
 
     def __init__(self, model: Served) -> None:
         self.model, self.config = model, model.config
         self.dimension = self.config.dimensions
-        from pipeline.encoders.http.client import Client
-
-        client = Client(self.config, self.config.url, self.config.name)
-        self.line = Line(client, self.config, self.config.batch_size)
+        self.client = Client(self.config, model.section)
         self._alone = ALONE
 
     def close(self) -> None:
         """Cancel what is under way."""
-        self.line.client.close()
+        self.client.close()
 
     def encode(self, texts: list[str], role: Role, usage: Usage, bar: Bar) -> Float32:
-        """See `pipeline.encoders.Encoder.encode`; several threads may call it at once.
+        """Encode texts as passages or queries; several threads may call it at once.
 
         Raises:
             InputError: The server cannot be reached, refuses, or answers with anything else than a vector of
@@ -197,7 +206,7 @@ class ServedEncoder:
         sent = [before + text[: self.config.max_characters] or " " for text in texts]  # OpenAI refuses ""
         asking = _AskForVectors(self, sent, usage, bar)
         alone = self._choose_alone(len(sent)) if role == "queries" else []
-        self.line.client.run(asking.all(alone))
+        self.client.run(asking.all(alone))
         return asking.vectors
 
     def _choose_alone(self, texts: int) -> list[int]:
@@ -213,21 +222,21 @@ class _AskForVectors(Asking):
     path = "/embeddings"
 
     def __init__(self, encoder: ServedEncoder, texts: Sequence[str], usage: Usage, bar: Bar) -> None:
-        super().__init__(encoder.line, [len(text.encode()) for text in texts], usage, bar)
+        super().__init__(encoder.client, [len(text.encode()) for text in texts], usage, bar)
         self.encoder, self.texts = encoder, texts
         self.vectors: Float32 = np.empty((0, 0), np.float32)
 
     @override
-    def body(self, rows: Sequence[int]) -> dict[str, Any]:
+    def body(self, rows: Sequence[int]) -> JsonObject:
         config = self.encoder.config
         texts = [self.texts[row] for row in rows]
         asked = {"dimensions": config.dimensions} if config.dimensions else {}
         return {"model": config.name, "input": texts, "encoding_format": "base64", **asked}
 
     @override
-    def keep(self, rows: Sequence[int], answer: Any) -> None:
+    def keep(self, rows: Sequence[int], answer: object) -> None:
         encoder = self.encoder
-        vectors = vectors_of(answer, len(rows), encoder.dimension, encoder.line.client.bad_answer)
+        vectors = vectors_of(answer, len(rows), encoder.dimension, encoder.client.bad_answer)
         encoder.dimension = vectors.shape[1]
         if not len(self.vectors):
             self.vectors = np.empty((len(self.texts), encoder.dimension), np.float32)

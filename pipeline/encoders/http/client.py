@@ -8,19 +8,28 @@ alone, and taken out of every message.
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from pipeline.config.stages import OPENAI, ServerSettings
+from pipeline.config.model import HttpSettings
+from pipeline.config.rerank import HttpRerankSettings
+from pipeline.config.stages import OPENAI, TEXTS, ServerSettings
 from pipeline.core.errors import InputError
+from pipeline.core.installation import require
+from pipeline.core.records import JsonObject
 from pipeline.encoders.batching import ServerUse
-from pipeline.encoders.http.requests import TooLargeError, key_of
+
+if TYPE_CHECKING:
+    import openai
+    from openai._types import RequestOptions
 
 TRIES = 8  # times that a request is sent before the run gives up
 SHOWN = 300  # characters of a server's own message
+BYTES_PER_TOKEN = 3.0  # until a server has said how many tokens it counted; English has about four
 
 T = TypeVar("T")
 
@@ -52,39 +61,99 @@ class Limits:
         return start
 
 
+class TooLargeError(Exception):
+    """A request that the server refuses for its size; the message is the server's."""
+
+
+def key_of(settings: ServerSettings, url: str, section: str) -> str | None:
+    """The key from the environment; None if none is needed.
+
+    Raises:
+        InputError: It is not there, or the package `openai` is not.
+    """
+    require("openai", "http", f"{section}.backend: http")
+    name = settings.api_key_env or ("OPENAI_API_KEY" if url == OPENAI else None)
+    key = os.environ.get(name, "").strip() if name else None
+    if key == "":
+        raise InputError(
+            f"{section}.api_key_env: the environment variable that it names is not set"
+            if settings.api_key_env
+            else f"{section}.url: {OPENAI} wants a key, and OPENAI_API_KEY is not set",
+            fix="export it before the run; do not write the key itself into a config",
+        )
+    return key
+
+
+class RequestSize:
+    """The most texts and tokens of a request, lowered where the server refuses one.
+
+    Args:
+        texts: The most texts.
+        tokens: The most tokens, as they are estimated.
+    """
+
+    def __init__(self, texts: int, tokens: int) -> None:
+        self.texts, self.tokens = texts, tokens
+        self._bytes = self._counted = 0
+
+    def count(self, size: int, tokens: int) -> None:
+        """Learn from the number of tokens that a server has counted in so many bytes."""
+        self._bytes += size
+        self._counted += tokens
+
+    def estimate(self, size: int) -> float:
+        """The number of tokens of so many bytes."""
+        return size * self._counted / self._bytes if self._bytes else size / BYTES_PER_TOKEN
+
+    def next(self, sizes: Sequence[int]) -> int:
+        """How many of some texts, given by their bytes, the next request takes: one at least."""
+        budget, taken = float(self.tokens), 0
+        for size in sizes[: self.texts]:
+            budget -= self.estimate(size)
+            if budget < 0 and taken:
+                break
+            taken += 1
+        return taken
+
+    def refused(self, sizes: Sequence[int]) -> None:
+        """Halve the limits, after a server has refused several texts, given by their bytes, as too many."""
+        self.texts = max(min(self.texts, len(sizes) // 2), 1)
+        self.tokens = max(min(self.tokens, int(self.estimate(sum(sizes)) / 2)), 1)
+
+
 class Client:
     """Asks one server.
 
     Args:
-        settings: How it may be asked.
-        url: Its address.
-        name: The model's name there, for messages.
+        settings: Its address, and how it may be asked.
         section: The section of the config, for messages.
 
     Raises:
         InputError: The package `openai` or the key is missing.
     """
 
-    def __init__(self, settings: ServerSettings, url: str, name: str, section: str = "model") -> None:
-        self.url, self._name, self._section = url, name, section
-        self._key = key_of(settings, url, section)
+    def __init__(self, settings: HttpSettings | HttpRerankSettings, section: str) -> None:
+        self.settings, self.section = settings, section
+        self.url, self._name = settings.url, settings.name
+        self.size = RequestSize(settings.batch_size or TEXTS, settings.batch_tokens)
+        self._key = key_of(settings, settings.url, section)
         self._timeout = settings.timeout
         self._limits = Limits(settings.requests_per_minute, settings.tokens_per_minute)
         self._slots = asyncio.Semaphore(settings.concurrency)
         self._answered = False
-        self._options: dict[str, Any] = {}
+        self._options: RequestOptions = {}
         self._api = self._open()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="requests", daemon=True)
         self._thread.start()
 
-    def _open(self) -> Any:
+    def _open(self) -> openai.AsyncOpenAI:
         import openai
 
         class Api(openai.AsyncOpenAI):
             """Notes each request that is sent, retries included."""
 
-            async def _prepare_request(self, request: Any) -> None:
+            async def _prepare_request(self, request: object) -> None:
                 _sent.get().append(time.perf_counter())
 
         api = Api(api_key=self._key or "none", base_url=self.url, timeout=self._timeout)
@@ -94,7 +163,7 @@ class Client:
             api.organization = api.project = None
         return api
 
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
+    def run(self, work: Coroutine[object, None, T]) -> T:
         """The result of a coroutine, which the client's thread runs."""
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
@@ -118,9 +187,7 @@ class Client:
         await asyncio.gather(*others, return_exceptions=True)
         await self._api.close()
 
-    async def post(
-        self, path: str, body: Mapping[str, Any], tokens: float, use: ServerUse
-    ) -> tuple[Any, float]:
+    async def post(self, path: str, body: JsonObject, tokens: float, use: ServerUse) -> tuple[object, float]:
         """The answer to a request, as JSON, and the seconds that the last try took.
 
         Args:
@@ -146,7 +213,7 @@ class Client:
                 use.retries += max(len(sent) - 1, 0)
             return answer, time.perf_counter() - sent[-1]
 
-    async def _send(self, path: str, body: Mapping[str, Any]) -> Any:
+    async def _send(self, path: str, body: JsonObject) -> object:
         """The answer to a request, after the retries of `openai`.
 
         The first request has none, so that an address where nothing answers is refused at once.
@@ -154,7 +221,7 @@ class Client:
         import openai
 
         for retries in (TRIES - 1,) if self._answered else (0, TRIES - 2):
-            options = {**self._options, "max_retries": retries}
+            options: RequestOptions = {**self._options, "max_retries": retries}
             try:
                 answer = await self._api.post(path, cast_to=object, body=body, options=options)
             except openai.APIStatusError as error:
@@ -173,20 +240,20 @@ class Client:
                 return answer
         raise RuntimeError("the last try returns or raises")
 
-    def _refusal(self, error: Any) -> Exception | None:
+    def _refusal(self, error: openai.APIStatusError) -> Exception | None:
         """The error for a request that would be refused again; None if a retry may help."""
         status, said = error.status_code, self.clean(_message(error))
-        at = f"{self._section}.url: {self.url} answers {status}: {said}"
+        at = f"{self.section}.url: {self.url} answers {status}: {said}"
         if status == 413 or (status in (400, 422) and _is_about_size(said)):
             return TooLargeError(said)
         if status in (401, 403):
             key = "the key is wrong" if self._key else "it wants a key"
-            fix = f"set {self._section}.api_key_env to the name of the environment variable that holds it"
+            fix = f"set {self.section}.api_key_env to the name of the environment variable that holds it"
             return InputError(f"{at}; {key}", fix=fix)
         if status == 404:
             return InputError(
                 f"{at}; there is no model '{self._name}', or nothing is served at this address",
-                fix=f"check {self._section}.name and {self._section}.url, which often ends in /v1",
+                fix=f"check {self.section}.name and {self.section}.url, which often ends in /v1",
             )
         if status == 429 and "insufficient_quota" in said:
             return InputError(at, fix="check the credit or use another key, and run again: it resumes")
@@ -194,30 +261,30 @@ class Client:
             return InputError(at, fix="change the config as the server says")
         return None
 
-    def _gave_up(self, error: Any) -> InputError:
+    def _gave_up(self, error: openai.APIStatusError) -> InputError:
         """The error for a server that has refused every try."""
         said = self.clean(_message(error))
         return InputError(
-            f"{self._section}.url: {self.url} answers {error.status_code}: {said}; {TRIES} attempts failed",
-            fix=f"run again later, the run resumes; or lower {self._section}.concurrency",
+            f"{self.section}.url: {self.url} answers {error.status_code}: {said}; {TRIES} attempts failed",
+            fix=f"run again later, the run resumes; or lower {self.section}.concurrency",
         )
 
-    def _unreachable(self, error: Any) -> InputError:
+    def _unreachable(self, error: openai.APIConnectionError) -> InputError:
         """The error for a server that gives no answer."""
         why = self.clean(str(error.__cause__ or error) or type(error.__cause__).__name__)
-        at = f"{self._section}.url: no answer from {self.url}"
+        at = f"{self.section}.url: no answer from {self.url}"
         if not self._answered and _found_nobody(error):
             return InputError(f"{at}: {why}", fix="start the server, or correct the address")
         return InputError(
             f"{at} in {TRIES} tries: {why}",
-            fix=f"run again, the run resumes; if answers take long, raise {self._section}.timeout",
+            fix=f"run again, the run resumes; if answers take long, raise {self.section}.timeout",
         )
 
     def bad_answer(self, what: str) -> InputError:
         """The error for an answer that is not what was asked for."""
         return InputError(
-            f"{self._section}.url: {self.url} answers with {self.clean(what)}",
-            fix=f"check {self._section}.url and {self._section}.name, or the server's log",
+            f"{self.section}.url: {self.url} answers with {self.clean(what)}",
+            fix=f"check {self.section}.url and {self.section}.name, or the server's log",
         )
 
     def clean(self, text: str) -> str:
@@ -226,7 +293,7 @@ class Client:
         return shown if len(shown) <= SHOWN else f"{shown[:SHOWN]}..."
 
 
-def _message(error: Any) -> str:
+def _message(error: openai.APIStatusError) -> str:
     """What a server says about an error: its own message if it is in the usual place, else the whole body."""
     body = error.body
     for name in ("error", "message", "detail"):

@@ -7,17 +7,19 @@ A backend has an `Opener`, and a class with the interface `scorer.PairBackend` (
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pipeline.config import keyed_settings
-from pipeline.config.rerank import FlagRerankSettings, RerankSettings, ScorerSettings
+from typing_extensions import override
+
+from pipeline.config.rerank import FlagRerankSettings, HttpRerankSettings, RerankSettings, ScorerSettings
 from pipeline.core.display import Bar
-from pipeline.core.records import Float32
+from pipeline.core.records import Float32, JsonObject
+from pipeline.encoders.base import Opener, ScoreSource
 from pipeline.encoders.batching import Usage
 from pipeline.encoders.pairs.scorer import Reranker, check_labels
-from pipeline.encoders.pairs.served import ServedReranker
 from pipeline.models.card import CONFIG_TYPES, max_positions
 from pipeline.models.files import SIZE, find_model
 from pipeline.models.model import Ready
@@ -25,7 +27,9 @@ from pipeline.models.resolution import FindModel, choose_device, refuse_adapter
 from pipeline.storage.store import Store
 
 if TYPE_CHECKING:
-    from pipeline.encoders.base import Opener
+    from pipeline.encoders.pairs.served import ServedReranker
+
+__all__ = ["OPENERS", "LocalReranker", "Reranker", "Scorer", "Usage", "open_source", "resolve"]
 
 
 class Scorer(Protocol):
@@ -40,22 +44,28 @@ class Scorer(Protocol):
         ...
 
 
-def _flag() -> Opener[Any, Reranker, Any]:
+def _flag() -> Opener[Any, Reranker, Scorer]:
     from pipeline.encoders.pairs.flag_rerankers import FlagRerankOpener
 
     return FlagRerankOpener()
 
 
-def _openvino() -> Opener[Any, Reranker, Any]:
+def _openvino() -> Opener[Any, Reranker, Scorer]:
     from pipeline.encoders.pairs.converted import OpenVINORerankOpener
 
     return OpenVINORerankOpener()
 
 
-def _sentence_transformers() -> Opener[Any, Reranker, Any]:
+def _sentence_transformers() -> Opener[Any, Reranker, Scorer]:
     from pipeline.encoders.pairs.cross_encoders import SentenceTransformersRerankOpener
 
     return SentenceTransformersRerankOpener()
+
+
+def _http(settings: HttpRerankSettings) -> ServedReranker:
+    from pipeline.encoders.pairs.served import ServedReranker
+
+    return ServedReranker(settings)
 
 
 OPENERS: dict[str, Callable[[], Opener[Any, Reranker, Scorer]]] = {
@@ -64,17 +74,11 @@ OPENERS: dict[str, Callable[[], Opener[Any, Reranker, Scorer]]] = {
     "sentence-transformers": _sentence_transformers,
 }
 """What opens a reranker that runs here, by the name of its backend; imported when it is needed."""
-SOURCES: dict[str, Callable[[Any], ServedReranker]] = {"http": ServedReranker}
+SOURCES: dict[str, Callable[[Any], ScoreSource]] = {"http": _http}
 """What opens the settings of a backend that runs no model here."""
 
 
-__all__ = ["OPENERS", "Reranker", "Scorer", "ServedReranker", "Usage", "ready", "recipe", "resolve"]
-
-
-SCHEMA = 1  # of what is computed for a pair
-
-
-def resolve(config: ScorerSettings, find: FindModel = find_model) -> Reranker | ServedReranker:
+def resolve(config: ScorerSettings, find: FindModel = find_model) -> Reranker | ScoreSource:
     """The reranker that a config names, without loading anything; `find` finds and hashes its files."""
     if not isinstance(config, RerankSettings):
         return SOURCES[config.backend](config)
@@ -111,19 +115,44 @@ def resolve(config: ScorerSettings, find: FindModel = find_model) -> Reranker | 
     return model
 
 
-def recipe(config: ScorerSettings, model: Reranker | ServedReranker) -> dict[str, Any]:
-    """All that shapes the score of a pair, besides its texts."""
-    prepared = OPENERS[config.backend]().recipe(model) if isinstance(model, Reranker) else None
-    made_of = {"prepared": prepared.key} if prepared else {}
-    return {"schema": SCHEMA, "model": model.recipe(), **made_of, **keyed_settings(config, "scores")}
+@dataclass(frozen=True)
+class LocalReranker(ScoreSource):
+    """A reranker that runs here, as a backend's settings have it run."""
+
+    config: RerankSettings
+    model: Reranker
+
+    @property
+    def opener(self) -> Opener[Any, Reranker, Scorer]:
+        """The backend."""
+        return OPENERS[self.config.backend]()
+
+    @property
+    @override
+    def device(self) -> str:
+        return self.model.device
+
+    @override
+    def ingredients(self) -> JsonObject:
+        prepared = self.opener.recipe(self.model)
+        return {"model": self.model.recipe(), **({"prepared": prepared.key} if prepared else {})}
+
+    @override
+    def shared_key(self) -> JsonObject:
+        settings = self.config.model_dump(mode="json")
+        return {"settings": settings, "device": self.device, "scorer": self.recipe()}
+
+    @override
+    def ready(self, store: Store) -> Ready:
+        return Ready(self.model, self.opener.prepare(self.model, store), partial(_open, self.config))
 
 
-def ready(config: ScorerSettings, model: Reranker | ServedReranker, store: Store) -> Ready:
-    """A model that runs here, after its backend has prepared it in `store`, if it needs to."""
+def open_source(config: ScorerSettings, model: Reranker | ScoreSource) -> ScoreSource:
+    """What gives the scores of a config's resolved reranker."""
+    if isinstance(model, ScoreSource):
+        return model
     assert isinstance(config, RerankSettings)
-    assert isinstance(model, Reranker)
-    prepared = OPENERS[config.backend]().prepare(model, store)
-    return Ready(model, prepared, partial(_open, config))
+    return LocalReranker(config, model)
 
 
 def _open(config: RerankSettings, model: Reranker, prepared: Path | None) -> Scorer:

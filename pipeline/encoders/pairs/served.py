@@ -10,87 +10,74 @@ import contextlib
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 import numpy as np
 from typing_extensions import override
 
 from pipeline.config.rerank import HttpRerankSettings
-from pipeline.core.display import Bar, silent
-from pipeline.core.records import Float32
+from pipeline.core.display import Bar
+from pipeline.core.records import Float32, JsonObject
+from pipeline.encoders.base import ScoreSource
 from pipeline.encoders.batching import Usage
-from pipeline.encoders.http.backend import PROBES, confirm_answers
-from pipeline.encoders.http.requests import Asking, Line, key_of, scores_of
-from pipeline.storage.store import Store
+from pipeline.encoders.http.backend import PROBES, Server
+from pipeline.encoders.http.client import Client
+from pipeline.encoders.http.requests import Asking, scores_of
 
 SCHEMA = 1  # of what is asked for a pair
 SAME = 0.02  # the largest difference of a score, relative or absolute, that other batches may make
 
 
 @dataclass(frozen=True)
-class ServedReranker:
-    """A reranker behind an address; nothing of it is known but its settings."""
+class ServedReranker(Server, ScoreSource):
+    """A model that gives scores of pairs."""
 
-    device: ClassVar[str] = "cpu"  # of this machine: it computes nothing
+    section = "rerank"
+    same = f"differences of {SAME}, of a score or of 1"
     config: HttpRerankSettings
 
-    def recipe(self) -> dict[str, Any]:
-        """The model's part of the key of its scores."""
-        config = self.config
-        return {
-            "served": SCHEMA,
-            "url": config.url,
-            "name": config.name,
-            "revision": config.revision,
-            "form": config.form,
-            "max_characters": config.max_characters,
-        }
+    @override
+    def ingredients(self) -> JsonObject:
+        return {"model": self.probed()}
 
-    def check(self) -> None:
-        """Refuse a missing package or key; asks the server nothing."""
-        key_of(self.config, self.config.url, "rerank")
-
-    def load(self) -> ServedScorer:
-        """The connection to the server."""
+    @override
+    def connect(self) -> ServedScorer:
         return ServedScorer(self.config)
 
-    def confirm(self, store: Store, fresh: bool) -> None:
-        """Refuse stored scores if the server no longer gives them; see `confirm_answers`."""
+    @override
+    def probed(self) -> JsonObject:
+        return {"served": SCHEMA, **self.described(), "form": self.config.form}
 
-        def scores() -> Float32:
-            with contextlib.closing(self.load()) as scorer, silent("", None, "") as bar:
-                return scorer.score(PROBES, Usage(), bar)
+    @override
+    def answers(self, bar: Bar) -> Float32:
+        with contextlib.closing(self.connect()) as scorer:
+            return scorer.score(PROBES, Usage(), bar)
 
-        allowed = f"differences of {SAME}, of a score or of 1"
-        confirm_answers(self.config, "rerank", self.recipe(), store, fresh, scores, _difference, allowed)
-
-
-def _difference(now: Float32, first: Float32) -> str | None:
-    """How two sets of scores differ, in words; None if they are the same."""
-    if np.allclose(now, first, rtol=SAME, atol=SAME):
-        return None
-    return f"scores differ by up to {np.abs(now - first).max():.4g}"
+    @override
+    def difference(self, now: Float32, first: Float32) -> str | None:
+        if np.allclose(now, first, rtol=SAME, atol=SAME):
+            return None
+        return f"scores differ by up to {np.abs(now - first).max():.4g}"
 
 
 class ServedScorer:
-    """See `pipeline.encoders.pairs.Scorer`; several threads may use it at once."""
+    """A connection to a server, which scores pairs as `pipeline.encoders.pairs.Scorer` does.
+
+    Several threads may use it at once.
+    """
 
     def __init__(self, config: HttpRerankSettings) -> None:
         self.config = config
-        from pipeline.encoders.http.client import Client
-
-        client = Client(config, config.url, config.name, "rerank")
-        self.line = Line(client, config, config.batch_size, "rerank")
+        self.client = Client(config, "rerank")
 
     def close(self) -> None:
         """Cancel what is under way."""
-        self.line.client.close()
+        self.client.close()
 
     def score(self, pairs: Sequence[tuple[str, str]], usage: Usage, bar: Bar) -> Float32:
-        """See `pipeline.encoders.pairs.Scorer.score`."""
+        """The score of each pair, whose texts are cut to `max_characters`."""
         most = self.config.max_characters
         asking = _AskForScores(self, [(query[:most], passage[:most]) for query, passage in pairs], usage, bar)
-        self.line.client.run(asking.all())
+        self.client.run(asking.all())
         return asking.scores
 
 
@@ -103,22 +90,23 @@ class _AskForScores(Asking):
         self, scorer: ServedScorer, pairs: Sequence[tuple[str, str]], usage: Usage, bar: Bar
     ) -> None:
         sizes = [len(query.encode()) + len(passage.encode()) for query, passage in pairs]
-        super().__init__(scorer.line, sizes, usage, bar)
+        super().__init__(scorer.client, sizes, usage, bar)
         self.config, self.pairs = scorer.config, pairs
         self.scores: Float32 = np.empty(len(pairs), np.float32)
 
+    @override
     def groups(self, rows: Iterable[int]) -> Iterator[list[int]]:
-        """See `Asking.groups`: pairs of one query that follow each other."""
+        """Pairs of one query that follow each other."""
         for _, group in itertools.groupby(rows, key=lambda row: self.pairs[row][0]):
             yield list(group)
 
     @override
-    def body(self, rows: Sequence[int]) -> dict[str, Any]:
+    def body(self, rows: Sequence[int]) -> JsonObject:
         query, passages = self.pairs[rows[0]][0], [self.pairs[row][1] for row in rows]
         if self.config.form == "tei":
             return {"query": query, "texts": passages, "raw_scores": True, "return_text": False}
         return {"model": self.config.name, "query": query, "documents": passages, "top_n": len(passages)}
 
     @override
-    def keep(self, rows: Sequence[int], answer: Any) -> None:
-        self.scores[rows] = scores_of(answer, len(rows), self.line.client.bad_answer)
+    def keep(self, rows: Sequence[int], answer: object) -> None:
+        self.scores[rows] = scores_of(answer, len(rows), self.client.bad_answer)

@@ -19,7 +19,7 @@ from typing_extensions import override
 
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float32, Int64, Ragged
-from pipeline.encoders.batching import TokenBatch
+from pipeline.encoders.batching import Rows, TokenBatch
 from pipeline.models.model import Model, Settled
 
 if TYPE_CHECKING:
@@ -33,10 +33,10 @@ GPU_WIDTHS = 16  # a batch's width on a GPU is a multiple of this, so that few s
 LAG = 2  # batches sent to the device before the first one's vectors are fetched
 
 
-Rows = TypeVar("Rows", bound=Float32 | Ragged)
+Computed = TypeVar("Computed", bound=Rows)
 
 
-class TorchRunner(ABC, Generic[Rows]):
+class TorchRunner(ABC, Generic[Computed]):
     """Computes batches on a device; a subclass says what is computed of a batch."""
 
     section: ClassVar[str] = "model"  # of the config, for messages
@@ -65,10 +65,10 @@ class TorchRunner(ABC, Generic[Rows]):
         """Some numbers of a batch, float32 on the device."""
 
     @abstractmethod
-    def finish(self, count: int, computed: Float32) -> Rows:
+    def finish(self, count: int, computed: Float32) -> Computed:
         """The rows of a batch's `count` texts, given what `compute` returned for it."""
 
-    def forward(self, batches: Iterator[TokenBatch]) -> Iterator[tuple[Int64, Rows]]:
+    def forward(self, batches: Iterator[TokenBatch]) -> Iterator[tuple[Int64, Computed]]:
         """For each batch its `rows` and what is made of them, in their order."""
         under_way = collections.deque[_Sent]()
         for batch in batches:
@@ -78,7 +78,7 @@ class TorchRunner(ABC, Generic[Rows]):
         while under_way:
             yield self._fetch(under_way.popleft())
 
-    def _fetch(self, sent: _Sent) -> tuple[Int64, Rows]:
+    def _fetch(self, sent: _Sent) -> tuple[Int64, Computed]:
         return sent.rows, self.finish(len(sent.rows), sent.fetch())
 
     def _send(self, batch: TokenBatch) -> list[_Sent]:
@@ -114,7 +114,7 @@ class TorchRunner(ABC, Generic[Rows]):
         return tensor.pin_memory().to(self.device, non_blocking=True)
 
 
-class TorchBackend(TorchRunner[Float32 | Ragged]):
+class TorchBackend(TorchRunner[Rows]):
     """A torch model with the interface `batching.Backend`; a subclass loads it and computes rows.
 
     That is vectors; or a subclass packs its rows into one tensor, as a batch is fetched in one copy, and
@@ -139,7 +139,7 @@ class TorchBackend(TorchRunner[Float32 | Ragged]):
             return self.rows(self.on_device(batch.ids), self.on_device(batch.mask)).float()
 
     @override
-    def finish(self, count: int, computed: Float32) -> Float32 | Ragged:
+    def finish(self, count: int, computed: Float32) -> Rows:
         return computed
 
 

@@ -34,7 +34,7 @@ def score(embedding_server: Any) -> Iterator[Score]:
 
     def start(texts: list[tuple[str, str]], **settings: Any) -> Any:
         given = {"backend": "http", "url": embedding_server.url, "name": MODEL, **settings}
-        scorers.append(pairs.resolve(RERANKERS.make(**given)).load())
+        scorers.append(pairs.resolve(RERANKERS.make(**given)).connect())
         start.usage = Usage()
         with silent("", None, "") as bar:
             return scorers[-1].score(texts, start.usage, bar)
