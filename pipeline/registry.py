@@ -21,64 +21,32 @@ from pipeline.encoders.base import Opener
 from pipeline.encoders.batching import Backend
 from pipeline.encoders.pairs import Reranker, Scorer
 from pipeline.models.model import Model
-from pipeline.retrievers.retriever import Identities, Retriever
+from pipeline.retrievers.bm25 import Bm25
+from pipeline.retrievers.dense import Dense
+from pipeline.retrievers.fused import Fused
+from pipeline.retrievers.multivector import MultiVector
+from pipeline.retrievers.reranked import Reranked
+from pipeline.retrievers.retriever import Identities, MakeRetriever, Retriever
+from pipeline.retrievers.sparse import Sparse
 
-Kind = Callable[..., Retriever]
+Kind = Callable[[Config, Identities, Identity, Path, MakeRetriever], Retriever]
 """The class of a retriever."""
-
-
-def _dense() -> Kind:
-    from pipeline.retrievers.dense import Dense
-
-    return Dense
-
-
-def _sparse() -> Kind:
-    from pipeline.retrievers.sparse import Sparse
-
-    return Sparse
-
-
-def _multivector() -> Kind:
-    from pipeline.retrievers.multivector import MultiVector
-
-    return MultiVector
-
-
-def _bm25() -> Kind:
-    from pipeline.retrievers.bm25 import Bm25
-
-    return Bm25
-
-
-def _fused() -> Kind:
-    from pipeline.retrievers.fused import Fused
-
-    return Fused
-
-
-def _reranked() -> Kind:
-    from pipeline.retrievers.reranked import Reranked
-
-    return Reranked
-
-
-OUTPUTS: dict[str, Callable[[], Kind]] = {"dense": _dense, "sparse": _sparse, "multivector": _multivector}
-"""The kind of retriever for each output of a model; a kind's module is imported when it is needed."""
-KINDS: dict[str, Callable[[], Kind]] = {"bm25": _bm25}
+OUTPUTS: dict[str, Kind] = {"dense": Dense, "sparse": Sparse, "multivector": MultiVector}
+"""The kind of retriever for each output of a model."""
+KINDS: dict[str, Kind] = {"bm25": Bm25}
 """The kind of retriever for each backend that gives no rows."""
 
 
 def kind_of(config: Config) -> Kind:
     """The class of the retriever of a config."""
     if config.rerank:
-        return _reranked()
+        return Reranked
     if config.fuse:
-        return _fused()
+        return Fused
     assert config.model is not None
     if isinstance(config.model, RowSettings):
-        return OUTPUTS[config.model.output]()
-    return KINDS[config.model.backend]()
+        return OUTPUTS[config.model.output]
+    return KINDS[config.model.backend]
 
 
 def make_retriever(config: Config, identities: Identities, identity: Identity, corpus: Path) -> Retriever:
@@ -113,7 +81,7 @@ def register_kind(settings: type[ModelSettings], kind: Kind) -> None:
     """Add a kind of retriever: the settings class that names it in the section `model`, and its class."""
     name = _name(settings, "backend")
     BACKENDS.register(name, settings)
-    KINDS[name] = lambda: kind
+    KINDS[name] = kind
 
 
 def _name(settings: type[Section], field: str) -> str:

@@ -51,22 +51,13 @@ def examine() -> Facts:
     }
 
 
-BACKENDS = {
-    "flag": ("torch", "runs"),
-    "sentence-transformers": ("sentence-transformers", "runs"),
-    "openvino": ("openvino", "runs"),
-    "native": ("numba", "runs"),
-    "http": ("openai", "runs; the model is behind an address"),
-    "precomputed": ("", "runs; vectors come from files"),
-    "bm25": ("", "runs; needs no model"),
-}
-"""For each backend the package that it needs, and what is said where that is installed."""
-
-
 def _backends(commands: Mapping[str, str]) -> Iterator[Facts]:
     """A row for each backend; `commands` has the install command of each missing package."""
-    for backend, (package, state) in BACKENDS.items():
-        if command := commands.get(package):
+    from pipeline.config import BACKENDS
+
+    for backend in [name for name in BACKENDS if name != "auto"]:
+        state = "runs"
+        if command := commands.get(BACKENDS[backend].package):
             state = f"needs {command}"
         elif backend == "native" and not machine.has_vnni():
             state = "runs, slowly: this processor has no VNNI"

@@ -40,6 +40,9 @@ class ModelSettings(Section):
     in_memory: ClassVar[bool] = False
     """Whether the index is always held in memory."""
 
+    package: ClassVar[str] = ""
+    """The package that the backend needs; "" if none."""
+
     backend: str = setting(..., "what runs the model", shapes="passages queries")
     name: PathOrId = setting("", "hub id, local folder, or a bundled alias", names="passages queries")
     revision: str | None = setting(
@@ -191,6 +194,8 @@ class EncoderSettings(RowSettings, RunsModel):
 class FlagSettings(EncoderSettings):
     """FlagEmbedding, on CPU or GPU; outputs other than dense are BGE-M3's."""
 
+    package = "torch"
+
     backend: Literal["flag"] = ModelSettings.narrowed("backend", "flag")
     precision: TORCH_PRECISIONS = EncoderSettings.narrowed("precision", "fp32")
 
@@ -200,6 +205,7 @@ class OpenVINOSettings(EncoderSettings):
 
     on_gpu = False
     extra = "openvino"
+    package = "openvino"
 
     backend: Literal["openvino"] = ModelSettings.narrowed("backend", "openvino")
     output: Literal["dense"] = RowSettings.narrowed("output", "dense")
@@ -214,6 +220,7 @@ class NativeSettings(EncoderSettings):
 
     on_gpu = False
     runs_splade = True
+    package = "numba"
 
     backend: Literal["native"] = ModelSettings.narrowed("backend", "native")
     precision: Literal["int16"] = EncoderSettings.narrowed(
@@ -228,6 +235,7 @@ class SentenceTransformersSettings(EncoderSettings):
     """sentence-transformers, on CPU or GPU; SPLADE-like and inference-free models, and ColBERT-like ones."""
 
     as_sentence_transformers = True
+    package = "sentence-transformers"
 
     backend: Literal["sentence-transformers"] = ModelSettings.narrowed("backend", "sentence-transformers")
     precision: TORCH_PRECISIONS = EncoderSettings.narrowed("precision", "fp32")
@@ -305,6 +313,8 @@ RUN_HERE = Kinds(
 
 class HttpSettings(ServerSettings, RowSettings):
     """A model that a server runs."""
+
+    package = "openai"
 
     backend: Literal["http"] = ModelSettings.narrowed("backend", "http")
     output: Literal["dense"] = RowSettings.narrowed("output", "dense")
