@@ -39,13 +39,8 @@ def word_spans(texts: list[str], most: int) -> list[list[Span] | None]:
 def cut(text: str, tokens: Sequence[Span] | None, settings: ChunkSettings) -> list[Span]:
     """The characters of each chunk of a text, in order; together they cover all its tokens.
 
-    Args:
-        text: The text.
-        tokens: The characters of its tokens, in order; None if they fit one chunk.
-        settings: The size of chunks, their overlap and their boundaries.
-
-    Returns:
-        One or more. White space around a chunk is left out, but for that around the text itself.
+    `tokens` has the characters of each token, in order; None if they fit one chunk. White space around a
+    chunk is left out, but for that around the text itself.
     """
     if tokens is None or len(tokens) <= settings.tokens:
         return [(0, len(text))]
@@ -59,13 +54,10 @@ def cut(text: str, tokens: Sequence[Span] | None, settings: ChunkSettings) -> li
 
 
 def _token_ranges(sorts: Sequence[Sequence[int]], most: int, overlap: int) -> Iterator[Span]:
-    """The tokens [first, stop) of each chunk.
+    """The tokens [first, stop) of each chunk of at most `most` tokens, which is above `overlap`.
 
-    Args:
-        sorts: The boundaries of each sort, the best first, ascending: numbers of tokens, from 0 to the number
-            of all. Those of the last are all numbers.
-        most: Tokens of a chunk, above `overlap`.
-        overlap: Most tokens that a chunk shares with the one before.
+    `sorts` has the boundaries of each sort, the best first, ascending: numbers of tokens, from 0 to the
+    number of all. Those of the last are all numbers.
     """
     first, stop = -1, 0
     while stop < sorts[0][-1]:

@@ -1,11 +1,9 @@
 """A collection's files: three Arrow streams and an array of judgments, all memory-mapped.
 
-`corpus.arrow` and `queries.arrow` hold the columns `id` and `text` in record batches of `BATCH_ROWS`;
-`datasets.Dataset.from_file` opens them too. `missing.arrow` has the same form, and the ids of the judged
-passages that the corpus lacks. `qrels.npy` is int64 [3, j]: query row, passage row, grade; the rows of
-missing passages follow those of the corpus.
-Arrow pads its buffers by how a batch was made, so equal collections have equal content hashes
-(`TextsHash`), but not always equal file bytes.
+`corpus.arrow`, `queries.arrow`, and `missing.arrow` with the judged passages that the corpus lacks, hold the
+columns `id` and `text`; `datasets.Dataset.from_file` opens them too. `qrels.npy` is int64 [3, j]: query row,
+passage row, grade; the rows of missing passages follow those of the corpus. Arrow pads its buffers by how a
+batch was made, so equal collections have equal content hashes (`TextsHash`), but not always equal file bytes.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -31,19 +31,12 @@ EXAMPLES = 3
 
 
 def describe(collection: Collection, count_tokens: TokenCounter | None = None) -> JsonObject:
-    """Describe a collection.
+    """Facts, judgments per query, lengths and examples of a collection, as JSON.
 
     Args:
         collection: The collection, as `open_collection` returns it.
         count_tokens: Counts the tokens of texts, at most of a seeded sample of `TOKENIZED`; without it,
             `tokens` are left out.
-
-    Returns:
-        Plain JSON: the facts from `load` (`passages`, `queries`, `judgments`, `titles`, `empty_texts`,
-        `empty_queries`, `missing`, `dropped`, `outside_slice`, `content`); `judgments_per_query`, over all
-        grades as `all` and for each `grade`; `lengths` of `passages` and `queries` in `characters` and
-        `tokens`; `examples`. A distribution is `min`, `median`, `mean`, `p95`, `max` and `counted` (how many
-        values).
     """
     return {
         **collection.facts,
@@ -120,20 +113,11 @@ def _text(texts: Texts, row: int) -> dict[str, str]:
 
 
 def export_texts(collection: Collection, folder: Path) -> list[Path]:
-    """Write the texts of passages and queries in the collection's order, and their ids alone.
-
-    Args:
-        collection: The collection.
-        folder: A new or empty folder; `passages.jsonl` and `queries.jsonl` get lines of `_id` and `text`, a
-            title joined to its text; `passage_ids.txt` and `query_ids.txt` an id a line.
-
-    Returns:
-        The files.
-    """
+    """Write texts, as lines of `_id` and `text`, and ids alone into an empty folder; returns the files."""
+    roles = (("passages", "passage", collection.passages), ("queries", "query", collection.queries))
     written = []
-    for role, texts in (("passage", collection.passages), ("query", collection.queries)):
-        several = {"passage": "passages", "query": "queries"}[role]
-        written += [folder / f"{several}.jsonl", folder / f"{role}_ids.txt"]
+    for several, one, texts in roles:
+        written += [folder / f"{several}.jsonl", folder / f"{one}_ids.txt"]
         _write(texts, *written[-2:])
     return written
 
@@ -182,41 +166,21 @@ _WORD = re.compile(r"\w+")
 
 @dataclass
 class _Known:
-    """The passages or the queries of a collection.
-
-    Attributes:
-        texts: The texts.
-        rows: int64 [texts with words], their rows, in the order of `hashes`.
-        hashes: uint64 [texts with words], sorted: a hash of the words of each.
-        found: Rows that occur in the training data.
-    """
+    """The passages or the queries of a collection."""
 
     texts: Texts
-    rows: Int64
-    hashes: npt.NDArray[np.uint64]
-    found: set[int] = field(default_factory=set)
+    rows: Int64  # [texts with words], in the order of `hashes`
+    hashes: npt.NDArray[np.uint64]  # [texts with words], sorted: a hash of the words of each
+    found: set[int] = field(default_factory=set)  # rows that occur in the training data
 
 
 def find_training_data(collection: Collection, file: Path, progress: Progress = silent) -> JsonObject:
     """Find the passages and queries of a collection that occur in a file.
 
     A text occurs in it if a text of the file has the same words in the same order, in whatever case and with
-    whatever punctuation.
-
-    Args:
-        collection: The collection.
-        file: JSON lines, of which every text in a field that is not an id is read; Parquet, of which every
-            column of texts or lists of texts is; or any other text file, of which every field between tabs
-            is. Text files may be gzip data.
-        progress: Opens a progress bar.
-
-    Returns:
-        Plain JSON: the `file`, the number of its `texts`; the number of `passages`, of `queries` and of
-        `relevant` passages (grade 1 or higher) found; `pairs`, the number of queries that are found with one
-        of their relevant passages; `query_ids`, the queries found; and `examples` with `role`, `id`, `text`.
-
-    Raises:
-        InputError: The file cannot be read.
+    whatever punctuation. The file is JSON lines or Parquet, of which all texts but ids are read, or any other
+    text, of which every field between tabs is. In the returned JSON, `pairs` is the number of queries that
+    are found with one of their relevant passages.
     """
     queries, passages = _know(collection.queries), _know(collection.passages)
     total = 0
@@ -269,7 +233,7 @@ def _hash(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(words, digest_size=8).digest(), "little") if words else 0
 
 
-def _column(column: Any, rows: list[int]) -> list[str]:
+def _column(column: pa.ChunkedArray, rows: list[int]) -> list[str]:
     values: list[str] = column.take(from_numpy(np.array(rows, np.int64))).to_pylist()
     return values
 

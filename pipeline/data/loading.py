@@ -46,15 +46,10 @@ JUDGED_SCHEMA = 2  # of choosing queries and storing judgments; raise it when pa
 
 @dataclass(frozen=True)
 class Identity:
-    """For each part of a collection, plain JSON that changes whenever the part's content can.
+    """For each part of a collection, JSON without paths that changes whenever the part's content can.
 
-    It has no paths: the same files elsewhere are the same collection.
-
-    Attributes:
-        passages: Identity of the corpus.
-        queries: Identity of the queries. It includes the judgments, because only judged queries are kept; but
-            not the corpus, which does not matter to that.
-        qrels: Identity of the judgments. It includes everything, as they are stored by row number.
+    That of the queries includes the judgments, because only judged queries are kept. That of the judgments
+    includes everything, as they are stored by row number.
     """
 
     passages: JsonObject
@@ -94,19 +89,11 @@ def check(config: DataSettings, identity: Identity) -> None:
 
 
 def load(config: DataSettings, draft: Draft, progress: Progress = silent) -> JsonObject:
-    """Make a collection's files from its source.
+    """Make a collection's files from its source; returns facts, as JSON.
 
-    Args:
-        config: The source and the slice.
-        draft: The artifact that gets the files.
-        progress: Shows how much of the corpus is read.
-
-    Returns:
-        Facts, as plain JSON: counts of `passages`, `queries`, `judgments`, `titles` (passages with one),
-        `empty_texts`, `empty_queries`; `missing` (how the judged passages that the corpus lacks are handled,
-        how many there are, their judgments, those of at least grade 1, and how many judged queries have no
-        text); `dropped` and `outside_slice` (name -> count); `content` (SHA-256 of `passages`, `queries`,
-        `missing` and `qrels`, the same for the same data from any source).
+    `titles` counts the passages with one; `content` has SHA-256 hashes that are the same for the same data
+    from any source. In `missing`, `relevant` counts judgments of grade 1 or higher, and `queries` the judged
+    queries without a text.
     """
     source = open_source(config)
     judgments = source.judgments()

@@ -78,21 +78,13 @@ def _numbers_of(batch: Batch, numbers: dict[str, int]) -> Int64:
 
 @dataclass(frozen=True)
 class SelectedQueries:
-    """The judged queries of a slice, and their relation to the source and the judgments.
+    """The judged queries of a slice, and their relation to the source and the judgments."""
 
-    Attributes:
-        table: Arrow table of `id` and `text`, [q].
-        numbers: int64 [q], each query's row in the judgments' `query_ids`.
-        kept: bool [judged queries], whether each of `query_ids` is in the table.
-        seen: bool [judged queries], whether each is in the source.
-        unjudged: How many queries of the source have no judgment.
-    """
-
-    table: pa.Table
-    numbers: Int64
-    kept: BoolArray
-    seen: BoolArray
-    unjudged: int
+    table: pa.Table  # of `id` and `text`, [q]
+    numbers: Int64  # [q], each query's row in the judgments' `query_ids`
+    kept: BoolArray  # [judged queries], whether each of `query_ids` is in the table
+    seen: BoolArray  # [judged queries], whether each is in the source
+    unjudged: int  # queries of the source without a judgment
 
 
 def select_queries(source: Source, judgments: Judgments, first: int | None) -> SelectedQueries:
@@ -121,20 +113,11 @@ def select_queries(source: Source, judgments: Judgments, first: int | None) -> S
 
 @dataclass
 class WrittenCorpus:
-    """The rows, counts and content hash of a written corpus.
+    """A written corpus: its passages with a `title`, those that are `empty`, and its SHA-256."""
 
-    Attributes:
-        rows: int64 [judged passages], the row of each in the file; -1 if it was not written.
-        read: Number of passages in the source.
-        kept: Number of passages written.
-        titles: Number of written passages with a title.
-        empty: Number of written passages without text.
-        content: SHA-256 of the written passages.
-    """
-
-    rows: Int64
-    read: int = 0
-    kept: int = 0
+    rows: Int64  # [judged passages], the row of each in the file; -1 if it was not written
+    read: int = 0  # passages of the source
+    kept: int = 0  # passages written
     titles: int = 0
     empty: int = 0
     content: str = ""
@@ -148,15 +131,10 @@ def write_corpus(
     path: Path,
     progress: Progress,
 ) -> WrittenCorpus:
-    """Write the passages of a slice, titles joined.
+    """Write the passages of a slice of `size` (None: all), titles joined, as an Arrow stream.
 
-    Args:
-        source: The source to read.
-        judgments: Its judgments.
-        of_kept_query: bool [j], whether a judgment's query is kept; their passages are always written.
-        size: Passages to keep; None is all.
-        path: The Arrow stream to write.
-        progress: Shows how much is read.
+    `of_kept_query`, bool [j], says whether a judgment's query is kept; the passages of such judgments are
+    always written.
     """
     corpus = WrittenCorpus(np.full(len(judgments.passage_ids), -1, np.int64))
     rows = np.unique(judgments.passages[of_kept_query])
@@ -198,16 +176,7 @@ def draw(passage_id: str) -> int:
 
 
 def sample(batches: Iterator[Batch], judged: Container[str], size: int) -> BoolArray:
-    """Choose the passages of a slice.
-
-    Args:
-        batches: The whole corpus.
-        judged: Ids that are always kept.
-        size: Passages to keep; more if more are judged, fewer if the corpus has fewer.
-
-    Returns:
-        bool [passages of the corpus], whether each is kept.
-    """
+    """Which passages a slice of `size` keeps, bool [passages]: those in `judged`, and others by `draw`."""
     drawn, stays = [], []
     for batch in batches:
         ids = batch.ids.to_pylist()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Protocol
 
 from pipeline.config import DataSettings
 from pipeline.core.errors import InputError
@@ -40,7 +40,7 @@ class Source(Protocol):
         ...
 
 
-OPENERS: dict[str, Callable[[Any], Source]] = {
+OPENERS: dict[str, Callable[..., Source]] = {
     "sample": folders.open_sample,
     "beir": layouts.open_beir,
     "msmarco": folders.open_folder,

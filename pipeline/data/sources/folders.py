@@ -31,23 +31,16 @@ SAMPLE = Path(__file__).parents[1] / "sample"
 
 @dataclass(frozen=True)
 class FolderLayout:
-    """The files of a layout and their readers.
+    """The names of the files of a layout, and their readers."""
 
-    Attributes:
-        expected: The files, for messages.
-        corpus, queries, qrels: Their names.
-        read_corpus, read_queries, read_qrels: Their readers.
-        mark: A further part of the identity of the texts.
-    """
-
-    expected: str
+    expected: str  # the files, for messages
     corpus: str
     queries: str
     qrels: str
     read_corpus: Callable[[Path], Iterator[Batch]]
     read_queries: Callable[[Path], Iterator[Batch]]
     read_qrels: Callable[[Path], Judgments] = read_qrels
-    mark: Mapping[str, bool] = field(default_factory=dict)
+    mark: Mapping[str, bool] = field(default_factory=dict)  # a further part of the identity of the texts
 
 
 LAYOUTS = {
@@ -84,16 +77,9 @@ LAYOUTS = {
 
 @dataclass(frozen=True)
 class FolderSource:
-    """A collection of three files.
+    """A collection of three files."""
 
-    Attributes:
-        name: Name of the layout, part of the files' identity.
-        corpus_file: The passages.
-        queries_file: The queries.
-        qrels_file: The judgments of one split.
-    """
-
-    name: str
+    name: str  # of the layout, part of the files' identity
     corpus_file: Path
     queries_file: Path
     qrels_file: Path
@@ -135,11 +121,7 @@ def open_sample(settings: SampleSettings) -> FolderSource:
 
 
 def open_folder(settings: LocatedSettings) -> FolderSource:
-    """Open the folder that settings name.
-
-    Raises:
-        InputError: The folder or one of its files is missing.
-    """
+    """Open the folder that settings name; refused if it or one of its files is missing."""
     return _find(settings.source, Path(settings.path), settings.split)
 
 

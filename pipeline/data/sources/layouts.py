@@ -13,12 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from pipeline.config.data import (
-    AirBenchSettings,
-    BeirSettings,
-    BelebeleSettings,
-    BrightSettings,
-)
+from pipeline.config.data import AirBenchSettings, BeirSettings, BelebeleSettings, BrightSettings
 from pipeline.core.errors import InputError
 from pipeline.data.sources.folders import FolderSource, open_folder
 from pipeline.data.sources.repos import Part, Place, Repo, RepoSource
@@ -40,13 +35,9 @@ def texts_of(
     title: str | None = None,
     rename: Change | None = None,
 ) -> Texts:
-    """A reader of the rows of tables.
+    """A reader of the rows of tables: of the first column of `ids` that a table has, and of two others.
 
-    Args:
-        ids: The columns that may hold the ids; the first that a table has is read.
-        text: The column of texts.
-        title: The column of titles, which a table may lack.
-        rename: Gets the ids and returns those of the collection.
+    A table may lack titles. `rename` gets the ids and returns those of the collection.
     """
     required = [text] if ids[1:] else [*ids, text]
     optional = [*ids[1:], ids[0]] if ids[1:] else []
@@ -105,11 +96,8 @@ def judged_in_lists(
 ) -> Judge:
     """A reader of tables with a row for each query, and the ids of its passages in lists.
 
-    Args:
-        query: The column of query ids.
-        grades: The columns of lists, and the grade of the passages in each.
-        none: An entry that is no id.
-        rename: Gets the passages' ids and returns those of the collection.
+    `grades` has the columns of lists, and the grade of the passages in each; `none` is an entry that is no
+    id; `rename` gets the passages' ids and returns those of the collection.
     """
 
     def judge(source: RepoSource) -> Judgments:
@@ -173,21 +161,15 @@ def without_spaces(ids: pa.Array) -> pa.Array:
 
 
 class Layout(NamedTuple):
-    """Where the parts of a collection are and how they are read.
-
-    Attributes:
-        corpus, queries, qrels: The places; judgments without one are made of the two others.
-        read_corpus, read_queries, judge: The readers.
-        mark: The name that the identity of each part has; None for none.
-    """
+    """Where the parts of a collection are and how they are read."""
 
     corpus: Place
     queries: Place
-    qrels: Place | None
+    qrels: Place | None  # None if the judgments are made of the two others
     read_corpus: Texts
     read_queries: Texts
     judge: Judge
-    mark: str | None = None
+    mark: str | None = None  # in the identity of each part
 
 
 BEIR_TEXTS = texts_of("_id", "id", title="title")

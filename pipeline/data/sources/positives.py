@@ -36,17 +36,11 @@ def open_positives(settings: HubSettings) -> Positives:
 
 @dataclass(frozen=True)
 class Positives:
-    """A dataset with a column of queries and one of positives, and perhaps another with the corpus.
-
-    Attributes:
-        config: The columns, splits and the slice `positives_of`.
-        rows: The repository of queries and positives.
-        corpus: The repository of the corpus; None if the positives are the corpus.
-    """
+    """A dataset with a column of queries and one of positives, and perhaps another with the corpus."""
 
     config: HubSettings
-    rows: Repo
-    corpus: Repo | None
+    rows: Repo  # of queries and positives
+    corpus: Repo | None  # None if the positives are the corpus
 
     def identity(self) -> dict[str, JsonObject]:
         """Commits or bytes of the datasets, and the columns."""

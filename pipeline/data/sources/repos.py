@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import yaml
 
@@ -41,16 +41,12 @@ class Place(NamedTuple):
     table: str | None = None
     split: str | None = None
     repo: str = "path"
-    identity: Mapping[str, str | bool] = {}
+    identity: Mapping[str, bool] = {}
 
     def filled(self, values: Mapping[str, object]) -> Place:
         """The place with settings for the names in braces."""
-
-        def fill(value: object) -> Any:
-            return value.format_map(values) if isinstance(value, str) else value
-
-        filled = self._replace(**{name: fill(value) for name, value in self._asdict().items()})
-        return filled._replace(identity={name: fill(value) for name, value in self.identity.items()})
+        table, split = (name and name.format_map(values) for name in (self.table, self.split))
+        return self._replace(table=table, split=split)
 
 
 @dataclass(frozen=True)
@@ -74,12 +70,7 @@ class Repo:
         return source | {"config": config, "split": split}
 
     def files(self, config: str | None, split: str | None) -> list[Path]:
-        """The files of a split; those on the hub are downloaded if they are not cached.
-
-        Args:
-            config: The name of a table; None is the default one.
-            split: Its split; None is the only one.
-        """
+        """The files of a table and a split, fetched if need be; None is the default table, the only split."""
         listed = self._patterns_in_readme(config, split)
         folder = self._folder(_likely(config, split) if listed is None else listed)
         if listed is None:
@@ -164,14 +155,11 @@ class Repo:
 
 @dataclass(frozen=True)
 class Part:
-    """The corpus, the queries or the judgments of a collection in a repository.
-
-    `mark` is the layout's name in its identity, if the layout has one.
-    """
+    """The corpus, the queries or the judgments of a collection in a repository."""
 
     repo: Repo
     place: Place
-    mark: str | None = None
+    mark: str | None = None  # the layout's name in the identity, if it has one
 
     def identity(self) -> JsonObject:
         """The commit, or the bytes of local files, and what is read of them."""
@@ -179,7 +167,7 @@ class Part:
         return {**known, **({"layout": self.mark} if self.mark else {}), **self.place.identity}
 
     def paths(self) -> list[Path]:
-        """Its files; those on the hub are downloaded if they are not cached."""
+        """Its files, fetched if need be."""
         return self.repo.files(self.place.table, self.place.split)
 
     def rows(self, columns: Sequence[str], optional: Sequence[str] = ()) -> Iterator[tables.Rows]:
