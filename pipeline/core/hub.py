@@ -32,19 +32,12 @@ _LOOKING: ContextVar[bool] = ContextVar("looking", default=False)
 class NotHereError(InputError):
     """Files of a repository are not on this machine.
 
-    Attributes:
-        files: By repository and path, the bytes of each file that is not here; empty if the hub could not be
-            asked.
+    `files` has by repository and path the bytes of each; it is empty if the hub could not be asked.
     """
 
-    files: Mapping[tuple[str, str], int]
-
-    @staticmethod
-    def of(found: str, files: Mapping[tuple[str, str], int], allowed: str, fix: str) -> NotHereError:
-        """The error, with its files."""
-        error = NotHereError(found, allowed=allowed, fix=fix)
-        error.files = files
-        return error
+    def __init__(self, found: str, files: Mapping[tuple[str, str], int], allowed: str, fix: str) -> None:
+        super().__init__(found, allowed=allowed, fix=fix)
+        self.files = files
 
 
 @contextlib.contextmanager
@@ -58,13 +51,9 @@ def only_looking() -> Iterator[None]:
 
 
 class _Asked:
-    """What is known of the hub within `asked_once`.
+    """What is known of the hub within `asked_once`."""
 
-    Attributes:
-        answers: Whether it can be reached; None until that matters.
-    """
-
-    answers: bool | None = None
+    answers: bool | None = None  # whether it can be reached; None until that matters
 
 
 _ASKED: ContextVar[_Asked | None] = ContextVar("asked", default=None)
@@ -102,9 +91,6 @@ def resolve_commit(repo: str, revision: str | None, kind: Kind) -> str:
     """The commit that a branch or tag of a hub repository names now; a commit names itself.
 
     Asks the hub; offline, or if the hub cannot be reached, takes the answer from the local hub cache.
-
-    Raises:
-        InputError: The name or revision is wrong, or the hub cannot be reached and the cache has no answer.
     """
     revision = revision or "main"
     if not _ID.fullmatch(repo) or ".." in repo or "--" in repo:
@@ -150,7 +136,7 @@ def _refuse_missing(repo: str, revision: str, kind: Kind, patterns: Sequence[str
     }
     if files:
         found = f"{kind} '{repo}' at {revision[:12]}: {len(files)} of its files are not on this machine"
-        raise NotHereError.of(found, files, "a repository that is here", "run the benchmark to fetch them")
+        raise NotHereError(found, files, "a repository that is here", "run the benchmark to fetch them")
 
 
 @functools.cache
@@ -203,7 +189,7 @@ def _input_errors(repo: str, revision: str, kind: Kind, missing: str) -> Iterato
         asked = _ASKED.get()
         left_alone = constants.HF_HUB_OFFLINE and not (asked and asked.answers is False)
         why = "HF_HUB_OFFLINE is set" if left_alone else "the hub cannot be reached"
-        raise NotHereError.of(
+        raise NotHereError(
             f"{kind} '{repo}' {missing} on this machine and {why}",
             {},
             allowed="a local folder, or an id the hub cache holds",

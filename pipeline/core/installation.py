@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import platform
 import re
@@ -10,7 +11,7 @@ import time
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from types import ModuleType
 
 from pipeline.core.errors import InputError
 
@@ -34,16 +35,7 @@ def install_command(extra: str) -> str:
 
 
 def require(package: str, extra: str, setting: str) -> None:
-    """Refuse a setting that needs a package which is not installed.
-
-    Args:
-        package: The package to import.
-        extra: The extra that installs it.
-        setting: The setting and its value, such as `engine.kind: ray`.
-
-    Raises:
-        InputError: The package is not installed.
-    """
+    """Refuse a setting, such as `engine.kind: ray`, whose package is not installed; `extra` installs it."""
     if not is_installed(package):
         raise InputError(
             f"{setting} needs the package {package}, which is not installed",
@@ -51,12 +43,10 @@ def require(package: str, extra: str, setting: str) -> None:
         )
 
 
-def import_openvino() -> Any:
+def import_openvino() -> ModuleType:
     """The OpenVINO package; without the telemetry package, which is blocked, it reports nothing to anyone."""
     sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
-    import openvino
-
-    return openvino
+    return importlib.import_module("openvino")
 
 
 def has_bfloat16() -> bool:
@@ -67,17 +57,11 @@ def has_bfloat16() -> bool:
 
 @dataclass(frozen=True)
 class Package:
-    """A package that this one needs, or uses if it is there.
-
-    Attributes:
-        name: As on the index of packages.
-        extra: The extra that installs it; "" if every installation has it.
-        version: The installed version; None if it is not installed.
-    """
+    """A package that this one needs, or uses if it is there."""
 
     name: str
-    extra: str
-    version: str | None
+    extra: str  # that installs it; "" if every installation has it
+    version: str | None  # None if it is not installed
 
     @property
     def command(self) -> str:
@@ -89,40 +73,38 @@ class Package:
 
 @dataclass(frozen=True)
 class Hub:
-    """What the hub answered.
-
-    Attributes:
-        address: Where it was asked.
-        reachable: Whether it answered.
-        said: The time it took, or why it was not reached.
-    """
+    """What the hub answered."""
 
     address: str
     reachable: bool
-    said: str
+    said: str  # the time it took, or why it was not reached
 
 
 def installed_packages() -> list[Package]:
     """Python, this package, and those that it requires, extras for users included."""
-    found = [
-        Package("python", "", platform.python_version()),
-        Package(DISTRIBUTION, "", _version(DISTRIBUTION)),
-    ]
+    named = {DISTRIBUTION: "", **required_packages()}
+    found = [Package(name, extra, installed_version(name)) for name, extra in named.items()]
+    return [Package("python", "", platform.python_version()), *found]
+
+
+def required_packages() -> dict[str, str]:
+    """The extra of each package that is required, "" for none; one with an extra of its own name has that."""
     try:
         required = metadata.requires(DISTRIBUTION) or []
     except metadata.PackageNotFoundError:  # run from a folder, without an installation
-        return found
-    extras: dict[str, str] = {}  # of each package; one with an extra of its own name counts under that
+        return {}
+    extras: dict[str, str] = {}
     for line in required:
         name = re.split(r"[^\w.-]", line)[0]
         match = _EXTRA.search(line)
         extra = match[1] if match else ""
         if extra not in FOR_DEVELOPERS and (name not in extras or extra == name):
             extras[name] = extra
-    return found + [Package(name, extra, _version(name)) for name, extra in extras.items()]
+    return extras
 
 
-def _version(package: str) -> str | None:
+def installed_version(package: str) -> str | None:
+    """The version of a package; None if it is not installed."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -130,11 +112,7 @@ def _version(package: str) -> str | None:
 
 
 def ask_hub(seconds: float = HUB_SECONDS) -> Hub:
-    """Ask the hub for nothing but an answer.
-
-    Args:
-        seconds: How long it may take to connect, and then to answer.
-    """
+    """Ask the hub for nothing but an answer, for which it has so many seconds."""
     from huggingface_hub import constants, get_session
 
     address = constants.ENDPOINT

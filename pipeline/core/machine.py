@@ -7,14 +7,14 @@ import ctypes
 import importlib
 import os
 import platform
-import re
 import resource
 import sys
 import time
 from collections.abc import Iterator
 from functools import cache
-from importlib import metadata
-from typing import Any
+
+from pipeline.core.installation import DISTRIBUTION, installed_version, required_packages
+from pipeline.core.records import JsonObject
 
 INDIRECT = ("faiss-gpu", "faiss-gpu-cu12", "faiss-gpu-cuvs", "llvmlite")
 """Packages that affect results and are not required by name: Faiss for GPUs, and Numba's compiler."""
@@ -38,7 +38,7 @@ class Meter:
         self._started = time.perf_counter()
         self._working = 0.0
         self._items = self._worked_on = 0
-        self._notes: dict[str, Any] = {}
+        self._notes: JsonObject = {}
         self._stopped: tuple[float, float] | None = None
         with contextlib.suppress(OSError), open("/proc/self/clear_refs", "w", encoding="ascii") as file:
             file.write("5")  # resets the kernel's record of the most memory this process held, VmHWM
@@ -62,7 +62,7 @@ class Meter:
         self._items = items
         self._worked_on = items if worked is None else worked
 
-    def note(self, name: str, value: Any) -> None:
+    def note(self, name: str, value: object) -> None:
         """Record something else about how the result was made."""
         self._notes[name] = value
 
@@ -70,7 +70,7 @@ class Meter:
         """End the measurement, before work that is not the stage's own, such as timing an index."""
         self._stopped = time.perf_counter(), _status_mb("VmHWM")
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> JsonObject:
         """Seconds of the stage, items, items per second of work (None without any), peak memory, notes."""
         if self._stopped is None:
             self.stop()
@@ -90,15 +90,9 @@ class Meter:
 @cache
 def versions() -> dict[str, str]:
     """Versions of Python, of this package, and of those that it runs with and that are installed."""
-    found = {"python": platform.python_version()}
-    required: list[str] = []
-    with contextlib.suppress(metadata.PackageNotFoundError):  # run from a folder, without an installation
-        required = metadata.requires("benchmarco") or []
-    direct = [re.split(r"[^\w.-]", line)[0] for line in required if 'extra == "test"' not in line]
-    for package in ("benchmarco", *direct, *INDIRECT):
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            found[package] = metadata.version(package)
-    return found
+    named = (DISTRIBUTION, *required_packages(), *INDIRECT)
+    found = {name: version for name in named if (version := installed_version(name))}
+    return {"python": platform.python_version(), **found}
 
 
 @cache
@@ -141,7 +135,7 @@ def threads() -> int:
 
 
 @cache
-def hardware() -> dict[str, Any]:
+def hardware() -> JsonObject:
     """The processor's name, cores (see `cores`), memory in GB, names of the GPUs, operating system."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9
     return {

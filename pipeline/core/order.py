@@ -30,15 +30,10 @@ def descending_id_rank(ids: pa.ChunkedArray) -> Int64:
 
 
 def sort_hits(passages: Int64, scores: Scores, id_rank: Int64) -> tuple[Int64, Scores]:
-    """Sort every row.
+    """Sort every row of passages, [queries, k] with -1 for padding, and their scores.
 
-    Args:
-        passages: int64 [queries, k], rows of passages in any order, -1 for padding.
-        scores: float32 or float64 [queries, k].
-        id_rank: int64 [passages], `descending_id_rank` of all passage ids.
-
-    Returns:
-        Both sorted, with the padding last: -1 and -inf. A NaN among the scores raises an `InputError`.
+    `id_rank` is the `descending_id_rank` of all passage ids. The padding comes last, with scores of -inf. A
+    NaN among the scores is refused.
     """
     return _sort(passages, scores, lambda tied: id_rank[tied])
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from pipeline.core.errors import InputError, short_repr
 
@@ -11,7 +10,7 @@ ANY = object()
 """Every value but those of `NOTHING`."""
 NOTHING = (None, "auto", "cpu")
 """Values that ask for nothing: files written by earlier releases hold them for settings that nobody gave."""
-SETTINGS: tuple[tuple[str, Any, str], ...] = (
+SETTINGS: tuple[tuple[str, object, str], ...] = (
     ("engine.store", ANY, "data and models travel through Ray itself: remove it"),
     ("index.plaid", ANY, "token vectors are searched exactly: remove it"),
     ("index.factory", "PLAID", "token vectors are searched exactly: remove it"),
@@ -47,11 +46,7 @@ OPTIONS = {
 
 
 def without_removed(raw: Mapping[str, object], where: str) -> dict[str, object]:
-    """The settings of a file without removed ones that are null; `where` is for messages.
-
-    Raises:
-        InputError: A removed setting or value is given.
-    """
+    """The settings of a file without removed ones that are null; others are refused."""
     kept = dict(raw)
     for path, refused, instead in SETTINGS:
         section, _, name = path.partition(".")
@@ -68,7 +63,7 @@ def without_removed(raw: Mapping[str, object], where: str) -> dict[str, object]:
     return kept
 
 
-def _checked(section: Any, name: str, refused: Any, at: str, instead: str) -> Any:
+def _checked(section: object, name: str, refused: object, at: str, instead: str) -> object:
     """A section without a removed setting; refused if that asks for something, or has the refused value."""
     if not isinstance(section, Mapping) or name not in section:
         return section

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
-from math import inf
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 from pipeline.core.display import interval, rounded
 
@@ -41,8 +40,6 @@ class Column:
     """A column of a table.
 
     Attributes:
-        name: Its heading.
-        align: Left for names, right for numbers.
         wrap: Where a narrow terminal may break the cells. Columns that it may not break anywhere go into a
             further table where they do not fit.
         least: Characters that a column that wraps keeps; None is as many as the terminal leaves.
@@ -70,7 +67,6 @@ class Table:
     """A table to show.
 
     Attributes:
-        title: What it shows.
         columns: The columns; the first one names the rows.
         rows: A text per column; a `Cell` where a page can sort by the number. A new line in a cell is kept
             on the terminal, and is a space elsewhere.
@@ -105,22 +101,18 @@ def table_of(
 def numbers(
     column: Column | str,
     values: Iterable[float | None],
-    written: Callable[[Any], str] = rounded,
+    written: Callable[[float], str] = rounded,
     marks: Sequence[str] = (),
     best: bool = False,
 ) -> FilledColumn:
-    """A column of numbers, aligned to the right; empty where a value is None.
+    """A column of numbers, aligned to the right, each with its mark; empty where a value is None.
 
-    Args:
-        column: The column, or its name.
-        values: The numbers.
-        written: How a number is written.
-        marks: What is added to each.
-        best: Whether the highest stand out: those that are written alike.
+    With `best`, the highest stand out: those that are written alike.
     """
     found = list(values)
     texts = ["" if value is None else written(value) for value in found]
-    highest = written(max(found, key=lambda value: -inf if value is None else value)) if best else ""
+    known = [value for value in found if value is not None]
+    highest = written(max(known)) if best and known else ""
     marks = marks or [""] * len(found)
     cells = [
         Cell(text + mark, value, strong=best and text == highest)
@@ -177,17 +169,15 @@ def measure_table(
     ends = [interval(*(intervals.get(name) or (None, None))) for name in means]
     columns: list[FilledColumn] = [
         (Column("measure"), list(means)),
-        (Column("mean", "right", "never"), [Cell(rounded(mean), mean) for mean in means.values()]),
+        numbers(Column("mean", "right", "never"), means.values()),
         (Column("95% interval", "right"), ends),
     ]
     notes = [] if all(ends) else [NO_INTERVAL]
     if any(share < 1 for share in judged.values()):
-        shares = [judged.get(name) for name in means]
-        columns.append((Column("judged", "right", "never"), [Cell(rounded(each), each) for each in shares]))
+        columns.append(numbers(Column("judged", "right", "never"), map(judged.get, means)))
         notes.append(UNJUDGED)
-    return Table(
-        title, [column for column, _ in columns], list(zip(*(c for _, c in columns), strict=True)), notes
-    )
+    rows = list(zip(*(cells for _, cells in columns), strict=True))
+    return Table(title, [column for column, _ in columns], rows, notes)
 
 
 def text_table(table: Table) -> str:

@@ -39,7 +39,7 @@ def test_it_names_every_backend_and_says_what_runs(tmp_path: Path) -> None:
 
 def test_what_is_missing_is_said_with_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        installation, "_version", lambda name: None if name in ("openvino", "ray", "openai") else "1"
+        installation, "installed_version", lambda name: None if name in ("openvino", "ray", "openai") else "1"
     )
     done = CliRunner().invoke(app, ["doctor"])
     assert done.exit_code == 0, done.output
