@@ -42,21 +42,13 @@ _OTHER_SPACES = bytes.maketrans(b"\t\r\v\f", b"    ")
 
 @dataclass(frozen=True)
 class Form:
-    """The columns of a line.
+    """The columns of a line."""
 
-    Attributes:
-        columns: Their names, in order; `query` and `document` are among them.
-        value: The name of the column with the number.
-        arrow_type: The type that Arrow reads that column as.
-        convert: Makes NumPy numbers of it; raises ValueError if one is malformed.
-        rule: What numbers are allowed, for errors.
-    """
-
-    columns: tuple[str, ...]
-    value: str
-    arrow_type: str
-    convert: Callable[[pa.Array], Array]
-    rule: str
+    columns: tuple[str, ...]  # `query` and `document` are among them
+    value: str  # the column with the number
+    arrow_type: str  # that Arrow reads it as
+    convert: Callable[[pa.Array], Array]  # raises ValueError if a number is malformed
+    rule: str  # what numbers are allowed, for errors
 
 
 @dataclass(frozen=True)
@@ -223,15 +215,12 @@ def repeated_keys(keys: Int64) -> tuple[Int64, Int64]:
 
 
 def repeated_pairs(queries: Int32, documents: pa.ChunkedArray, prints: UInt64) -> tuple[Int64, Int64]:
-    """The lines whose query and document are together on an earlier line.
+    """The lines whose query and document are together on an earlier line, as `repeated_keys`, in file order.
 
     Args:
         queries: int32 [lines], numbers from 0.
         documents: Arrow strings [lines].
         prints: uint64 [lines], `fingerprints` of the documents.
-
-    Returns:
-        As `repeated_keys`; rows from 0, the second array ascending.
     """
     # Numbering the distinct ids would find repeats too, and takes several times as long. Instead each pair
     # has a 64-bit fingerprint, which is sorted; the few lines that share one are compared by their ids.

@@ -29,32 +29,20 @@ _LOCAL_HEADER = 30  # bytes of a member's header in the file, before its name
 
 @dataclass(frozen=True)
 class VectorFile:
-    """The vectors of a file.
+    """The vectors of a file."""
 
-    Attributes:
-        array: float16, 32 or 64 [rows, dimension], memory-mapped unless the file is compressed.
-        ids: Arrow strings [rows], if the file has them.
-    """
-
-    array: Array
-    ids: pa.Array | None
+    array: Array  # float16, 32 or 64 [rows, dimension], memory-mapped unless the file is compressed
+    ids: pa.Array | None  # strings [rows], if the file has them
 
 
 @dataclass(frozen=True)
 class SparseMatrix:
-    """A matrix in CSR: row `i` is at [starts[i], starts[i + 1]) in the other two arrays.
+    """A matrix in CSR: row `i` is at [starts[i], starts[i + 1]) in the other two arrays."""
 
-    Attributes:
-        width: The number of columns.
-        starts: int32 or int64 [rows + 1].
-        columns: int32 or int64 [entries], below `width`, in any order within a row.
-        values: Floats [entries].
-    """
-
-    width: int
-    starts: Array
-    columns: Array
-    values: Array
+    width: int  # the number of columns
+    starts: Array  # int32 or int64 [rows + 1]
+    columns: Array  # int32 or int64 [entries], in any order within a row
+    values: Array  # floats [entries]
 
     def __len__(self) -> int:
         return len(self.starts) - 1
@@ -65,7 +53,9 @@ def map_vectors(path: Path, setting: str) -> VectorFile:
     ids = None
     try:
         with np.errstate(over="ignore"):  # the header may give an impossible shape
-            if _is_archive(path):
+            with open(path, "rb") as file:
+                packed = file.read(4) == b"PK\3\4"
+            if packed:
                 array, ids = _map_archive(path)
             else:
                 array = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -85,11 +75,6 @@ def map_vectors(path: Path, setting: str) -> VectorFile:
             fix="save the vectors again",
         )
     return VectorFile(array, ids)
-
-
-def _is_archive(path: Path) -> bool:
-    with open(path, "rb") as file:
-        return file.read(4) == b"PK\3\4"
 
 
 def _map_archive(path: Path) -> tuple[Array, pa.Array]:
@@ -128,16 +113,13 @@ def map_member(path: Path, archive: zipfile.ZipFile, name: str) -> Array:
     # which the lengths of name and extra field are the last 4 of 30 bytes.
     with open(path, "rb") as file:
         file.seek(entry.header_offset + _LOCAL_HEADER - 4)
-        lengths = np.frombuffer(file.read(4), "<u2")  # of the name and of the extra field that follow
+        lengths = np.frombuffer(file.read(4), "<u2")
     start = entry.header_offset + _LOCAL_HEADER + int(lengths.sum()) + before
     return np.memmap(path, dtype, "r", start, shape, order)
 
 
 def map_token_vectors(path: Path, setting: str) -> TokenEmbeddings:
-    """The token vectors of a file, memory-mapped where the file is not compressed, else read into memory.
-
-    `setting` is the config's setting that names the file, for messages.
-    """
+    """The token vectors of a file, memory-mapped where it is not compressed; `setting` names it."""
     try:
         with zipfile.ZipFile(path) as archive:
             vectors, ends = (map_member(path, archive, name) for name in TOKEN_VECTORS)
@@ -162,10 +144,7 @@ def map_token_vectors(path: Path, setting: str) -> TokenEmbeddings:
 
 
 def map_sparse(path: Path, setting: str) -> SparseMatrix:
-    """The matrix of a file, memory-mapped where the file is not compressed, else read into memory.
-
-    `setting` is the config's setting that names the file, for messages.
-    """
+    """The matrix of a file, memory-mapped where it is not compressed; `setting` names it."""
     try:
         with zipfile.ZipFile(path) as archive:
             kind, shape, starts, columns, values = (map_member(path, archive, name) for name in CSR)

@@ -75,14 +75,8 @@ def write_run(
 ) -> None:
     """Write `qid Q0 docid rank score tag` lines, ranks from 1, queries in their order.
 
-    Scores have as many digits as tell any two float32 apart, so reading them back keeps every tie.
-
-    Args:
-        file: Open for writing bytes.
-        query_ids: Arrow strings [queries].
-        passage_ids: Arrow strings [passages].
-        ranking: [queries, k], ordered by the tie rule; pads are left out.
-        tag: The run's name, a single word.
+    The ranking is ordered by the tie rule; its pads are left out. Scores have as many digits as tell any two
+    float32 apart, so reading them back keeps every tie. The tag is a single word.
     """
     import pyarrow as pa
     import pyarrow.compute as pc

@@ -38,13 +38,7 @@ class Rows(Located):
         return len(self.numbers)
 
     def strings(self, name: str, integers: bool = False, nulls: bool = False) -> pa.Array:
-        """A column of texts, Arrow string array [n].
-
-        Args:
-            name: The column.
-            integers: Accept integers, as for ids.
-            nulls: Accept null, and read it as "".
-        """
+        """A column of texts, Arrow string array [n]; perhaps also of integers, or of nulls, read as ""."""
         import pyarrow as pa
         from pyarrow import types
 
@@ -71,11 +65,7 @@ class Rows(Located):
         return values
 
     def lists(self, name: str) -> tuple[pa.Array, Int64]:
-        """A column of lists of texts, or of single texts.
-
-        Returns:
-            All texts, one after the other, Arrow string array [m], and the row of each, int64 [m].
-        """
+        """All texts of a column of lists of texts, or of single texts, and the row of each, int64 [m]."""
         import pyarrow as pa
         import pyarrow.compute as pc
         from pyarrow import types
@@ -118,13 +108,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def read_rows(files: Sequence[Path], columns: Sequence[str], optional: Sequence[str] = ()) -> Iterator[Rows]:
-    """The rows of Parquet or JSON lines files, in the order of the files.
-
-    Args:
-        files: The files.
-        columns: Required columns.
-        optional: Columns to read from a file that has them.
-    """
+    """The rows of Parquet or JSON lines files; `optional` columns are read from a file that has them."""
     for path in files:
         if path.name.endswith((".tsv", ".tsv.gz")):
             raise InputError(f"{path}: a TSV file", allowed="Parquet or JSON lines", fix="convert it")

@@ -178,12 +178,8 @@ class Located:
 def refuse_unfit_ids(ids: list[str], what: str, place: Callable[[int], str]) -> None:
     """Refuse ids that TREC files cannot hold: empty, with white space, or a query's with `#` in front.
 
-    A query's id begins a line, where `#` begins a comment.
-
-    Args:
-        ids: Any number of ids.
-        what: "passage" or "query".
-        place: The place of the id at a row, for the message.
+    A query's id begins a line, where `#` begins a comment. `what` is "passage" or "query"; `place` gives the
+    place of the id at a row, for the message.
     """
     lines = "\n".join(["", *ids])
     if lines.split() == ids and not (what == "query" and "\n#" in lines):
@@ -289,14 +285,9 @@ class Block:
 
 
 def read_blocks(path: Path | str, block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
-    """Read a file in blocks of whole lines; gzip data is unpacked, a byte order mark is skipped.
+    """Read a file, which may be a pipe, in blocks of `block_bytes` and the rest of the last line.
 
-    A file is gzip data if its name ends in `.gz` or its first bytes say so. It may be a pipe.
-
-    A block has `block_bytes` and the rest of its last line.
-
-    Raises:
-        InputError: The file is empty, cannot be read, or is not whole gzip data.
+    It is gzip data if its name ends in `.gz` or its first bytes say so. A byte order mark is skipped.
     """
     path, number, position = Path(path), 1, 0
     try:

@@ -2,10 +2,9 @@
 
 evaluation = evaluate_files("qrels.trec", "run.trec.gz", parse_measures("ndcg@10,map"))
 
-As in trec_eval, neither the order of a run's lines nor the rank written in them counts: the hits of a query
-are sorted by score and then by document id (`pipeline.core.order`). Ids become row numbers before that, as
-integers are faster to compare and to look up. Only documents that are judged, or have the id of a query, get
-a row number of their own; all others share one, as no measure needs to know which of them a hit is.
+As in trec_eval, neither the order of a run's lines nor the rank written in them counts
+(`pipeline.core.order`). Ids become row numbers. Only documents that are judged, or have the id of a query,
+get one of their own; all others share one, as no measure needs to know which of them a hit is.
 """
 
 from __future__ import annotations
@@ -42,16 +41,13 @@ from pipeline.metrics.statistics import Interval, shown_intervals
 
 @dataclass(frozen=True)
 class JoinedRun:
-    """A run and its judgments on common row numbers.
+    """A run and its judgments on common row numbers; `missing` and `unjudged` are as in `Evaluation`.
 
     Attributes:
         ranking: [queries, k], ordered by the tie rule; k is the longest row's length.
-        qrels: The judgments.
         query_ids: Arrow strings [queries], every judged query, in the order of the judgment file.
         document_ids: Arrow strings [documents], those that are judged or have a query's id. The row number
             of all others is `len(document_ids)`.
-        missing: As in `Evaluation`.
-        unjudged: As in `Evaluation`.
     """
 
     ranking: Ranking
@@ -75,8 +71,7 @@ class Evaluation(Displayed):
         missing: Number of judged queries that the run does not have; they score 0.
         unjudged: Number of the run's queries without judgments; they are left out.
         repeated: Number of identical judgments that were merged.
-        run: Name of the run's file, for the title; "" where there is none.
-        short_rankings: See `pipeline.metrics.scoring.short_rankings`.
+        run: Name of the run's file, for the title.
         judged: For each measure with a cutoff the mean share of the top k that is judged, by its name.
     """
 
@@ -148,7 +143,7 @@ def evaluate_files(
     ignore_identical_ids: bool = False,
     single_precision: bool = False,
 ) -> Evaluation:
-    """Score a TREC run with TREC or BEIR judgments.
+    """Score a TREC run with TREC or BEIR judgments; refused if no query of the run is judged.
 
     Args:
         qrels_path: The judgments; `.gz` is accepted for both files.
@@ -156,9 +151,6 @@ def evaluate_files(
         measures: The measures to compute.
         ignore_identical_ids: Remove hits whose document id is the query's own id before ranks are counted.
         single_precision: Compare scores as float32, as trec_eval did before 9.0.8, and not as float64.
-
-    Raises:
-        InputError: A file is malformed, or no query of the run is judged.
     """
     qrels = read_qrels(qrels_path)
     joined = join_run_and_qrels(read_run(run_path), qrels, single_precision)
@@ -235,10 +227,7 @@ def row_numbers(
 def write_per_query(
     file: TextIO, query_ids: Sequence[str], measures: Sequence[Measure], values: Float64
 ) -> None:
-    """Write `values`, float64 [queries, measures], as CSV: columns `query_id` and one for each measure.
-
-    The file is open for writing text, with newline="". Numbers are in full precision.
-    """
+    """Write `values`, float64 [queries, measures], in full precision as CSV, to a file with newline=""."""
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(["query_id", *map(str, measures)])
     writer.writerows([query, *row] for query, row in zip(query_ids, values.tolist(), strict=True))

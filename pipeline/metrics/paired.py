@@ -20,27 +20,15 @@ SMALLEST = 6
 
 
 def with_ties(differences: Float64, highest: Float64) -> Float64:
-    """The differences of values of one query, 0 where they are a tie, so that rounding decides nothing.
-
-    Args:
-        differences: float64 [queries, n].
-        highest: float64, the largest magnitude of the values they are of; broadcast to `differences`.
-    """
+    """Differences, [queries, n], of values up to `highest`, with 0 for ties: rounding decides nothing."""
     return np.where(np.abs(differences) <= SAME * np.maximum(highest, 1), 0, differences)
 
 
 def changes(measures: Sequence[Measure], before: Float64, after: Float64) -> dict[str, JsonObject]:
-    """What happened to each measure, by its name, as JSON.
+    """What happened to each measure, by its name, as JSON, of values float64 [queries, measures] each.
 
-    Args:
-        measures: The columns.
-        before: float64 [queries, measures].
-        after: The same, of the other ranking.
-
-    Returns:
-        `before`, the mean; `difference`, the mean of after minus before, and the ends of its 95% interval,
-        None where none is shown; `p_ttest` and `p_randomization` of the two-sided paired tests; `p_holm`, the
-        first corrected for the number of measures; and the numbers of queries that rose, stayed and fell.
+    `before` is the mean, `difference` that of after minus before; `p_holm` is `p_ttest` corrected for the
+    number of measures; `wins`, `ties` and `losses` are queries that rose, stayed and fell.
     """
     differences = with_ties(after - before, np.maximum(np.abs(before), np.abs(after)))
     p_ttest = t_test([differences])

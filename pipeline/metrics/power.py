@@ -19,20 +19,10 @@ SAMPLES, SAMPLE_RESAMPLES = 1000, 999  # of a simulation of the tests
 def queries_to_decide(strata: Strata, margin: float, alpha: float, weights: Float64 = ONE) -> float:
     """How many queries such as these give a decision at `alpha` in 80% of cases.
 
-    By the noncentral t distribution, as `queries_for_power`, if the mean and the deviation found are the true
-    ones; of several collections each with as many times more queries. The bootstrap needs more where few
+    By the noncentral t distribution, as `queries_for_power`, if the mean and the deviation found, of
+    differences float64 [queries, 1] of each collection, are the true ones. The bootstrap needs more where few
     queries differ, or lose much. So for one collection numbers up to 2,000 are then raised until the tests
-    themselves decide in 80% of 1,000 samples of that size, which are drawn from the differences; with more
-    queries both tests agree.
-
-    Args:
-        strata: Of differences, float64 [queries, 1] each.
-        margin: Of `noninferiority`.
-        alpha: The level of a single test.
-        weights: Of the strata.
-
-    Returns:
-        At least 2; infinite where no number would do.
+    themselves decide in 80% of 1,000 samples of that size. Infinite where no number would do.
     """
     made = estimate(strata, weights)
     distance = float(made.means[0]) + margin

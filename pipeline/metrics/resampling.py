@@ -115,8 +115,7 @@ def resampled_means(strata: Strata, weights: Float64) -> Float64:
     its variance is that of M without bias (Rao and Wu, J. American Statistical Association 83(401), 1988).
 
     The means of a collection with more than `MOST_DRAWN` queries are drawn from the normal distribution of
-    their covariance instead of query by query: the two no longer differ, and this takes a hundredth of the
-    time.
+    their covariance: the two no longer differ, and this takes a hundredth of the time.
     """
     generator = np.random.default_rng(SEED)
     total = np.zeros((RESAMPLES, strata[0].shape[1]))

@@ -3,10 +3,8 @@
 values = compute_measures(ranking, qrels, n_queries, parse_measures("ndcg@10,map"))  # float64 [queries, 2]
 
 The lookup is the expensive part: of a million hits, few are judged. A query's row and a passage's row are
-joined into one integer key, `query * stride + passage`, for the hits and for the judgments. Judgments are
-sorted by query and passage, so their keys ascend. A hash table finds the hits whose key is among them
-(`_match_keys`); it is made for a block of queries at a time, so that it and all temporary arrays stay in the
-processor's cache. What comes out are the judged cells of the ranking (`graded.Graded`), in its order.
+joined into one integer key, `query * stride + passage`. Judgments are sorted, so their keys ascend, and a
+hash table finds the hits whose key is among them (`_match_keys`), a block of queries at a time.
 """
 
 from __future__ import annotations
@@ -159,15 +157,8 @@ def short_rankings(
     """How many queries have fewer hits than the deepest cutoff of the measures; None if none has.
 
     An approximate index may find fewer passages than asked for, a search by words only those that share one
-    with the query, and a run file may be cut.
-
-    Args:
-        ranking: The hits, by query.
-        measures: What is computed of them.
-        passages: How many passages there are to find; None where that is not known.
-
-    Returns:
-        `queries`: their number; `fewest`: the hits of the one with the fewest; `cutoff`: the deepest cutoff.
+    with the query, and a run file may be cut. `passages` is how many there are to find, None where that is
+    not known. `fewest` are the hits of the query with the fewest.
     """
     cutoff = max((measure.cutoff or 0 for measure in measures), default=0)
     if passages is not None:

@@ -149,16 +149,9 @@ def mean_intervals(
 ) -> tuple[Float64, Float64]:
     """Student's t interval of each mean: M ± t · standard error.
 
-    t is the quantile of Student's t, of several collections with Satterthwaite's degrees of freedom. Of what
-    ties may hide, half a value more is counted there, as Jeffreys' prior adds to a share of which none was
+    Of what ties may hide, half a value more is counted, as Jeffreys' prior adds to a share of which none was
     seen (Brown, Cai and DasGupta, *Interval estimation for a binomial proportion*, Statistical Science 16(2),
-    2001). In the simulation of `scripts/simulate_statistics.py` such intervals hold the mean as often as they
-    say, where bootstrap intervals do not.
-
-    Args:
-        strata: Values of the queries of each collection, at least one query.
-        weights: float64 [collections], of `weights_of`.
-        confidence: The share of intervals that hold the true mean.
+    2001). `scripts/simulate_statistics.py` counts how often such intervals hold the mean.
 
     Returns:
         float64 [columns] each: the low and the high end, NaN where `has_interval` is false.
@@ -189,10 +182,9 @@ def t_quantile(n_queries: int, probability: float) -> float:
 def t_test(strata: Strata, weights: Float64 = ONE) -> Float64:
     """float64 [columns]: two-sided p of M = 0.
 
-    Of one collection of differences it is the paired t-test (Student 1908), as by `scipy.stats.ttest_rel`; of
-    several that of M over its error with Satterthwaite's degrees of freedom (Welch, Biometrika 34, 1947). A
-    column of zeros has p = 1, and so has a collection of one query: its spread is not known. If all queries
-    differ by exactly the same amount, p is 0, as in SciPy.
+    Of one collection of differences it is the paired t-test, as by `scipy.stats.ttest_rel`; of several that
+    of M over its error with Satterthwaite's degrees of freedom (Welch, Biometrika 34, 1947). A column of
+    zeros has p = 1, and so has a collection of one query: its spread is not known.
     """
     from scipy.special import stdtr
 
