@@ -1,7 +1,7 @@
 """The one table that pairs settings with what they open, and the place to add to it.
 
 A source, a backend, a reranker and a kind of retriever are each a settings class and what opens it; built-in
-ones are listed beside what they open: `data.sources.OPENERS`, `encoders.backends.OPENERS`,
+ones are listed beside what they open: `data.sources.OPENERS`, `encoders.OPENERS`,
 `encoders.pairs.OPENERS`, and `OUTPUTS` and `KINDS` here.
 """
 
@@ -11,12 +11,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
 
+from pipeline import encoders
 from pipeline.config import BACKENDS, RERANKERS, SOURCES, Config, DataSettings, ModelSettings, ScorerSettings
 from pipeline.config.model import RowSettings
 from pipeline.config.settings import Section
 from pipeline.data import Identity, sources
 from pipeline.data.sources import Source
-from pipeline.encoders import backends, pairs
+from pipeline.encoders import pairs
 from pipeline.encoders.base import Opener
 from pipeline.encoders.batching import Backend
 from pipeline.encoders.pairs import Reranker, Scorer
@@ -65,7 +66,7 @@ def register_backend(settings: type[RowSettings], opener: Callable[[], Opener[An
     """Add a backend: its settings class, and its `Opener`."""
     name = _name(settings, "backend")
     BACKENDS.register(name, settings)
-    backends.OPENERS[name] = opener
+    encoders.OPENERS[name] = opener
 
 
 def register_reranker(

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from tokenizers import Tokenizer
 
-from pipeline import load_config, registry, run_benchmark
+from pipeline import encoders, load_config, registry, run_benchmark
 from pipeline.config import (
     BACKENDS,
     RERANKERS,
@@ -26,7 +26,7 @@ from pipeline.config import (
 from pipeline.core.display import Bar
 from pipeline.core.records import Float32, Int64, Ranking
 from pipeline.data import sources
-from pipeline.encoders import Usage, backends, pairs
+from pipeline.encoders import Usage, pairs
 from pipeline.encoders.base import Opener
 from pipeline.encoders.batching import TokenBatch
 from pipeline.encoders.pairs import Reranker
@@ -141,7 +141,7 @@ class CommonWordsSettings(ModelSettings):
 
 @pytest.fixture(autouse=True)
 def _registered() -> Iterator[None]:
-    tables: list[dict[str, Any]] = [sources.OPENERS, backends.OPENERS, pairs.OPENERS]
+    tables: list[dict[str, Any]] = [sources.OPENERS, encoders.OPENERS, pairs.OPENERS]
     kinds = [each._classes for each in (SOURCES, BACKENDS, RERANKERS)]
     before = [(table, dict(table)) for table in (*tables, *kinds, registry.KINDS)]
     registry.register_source(ToySettings, lambda settings: ToySource(settings.upper))

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.encoders import backends
+from pipeline import encoders
 
 PACKAGE = Path(__file__).resolve().parent.parent / "pipeline"
 FLOORS = (
@@ -124,6 +124,6 @@ def test_the_compiled_engine_has_two_doors() -> None:
 
 
 def test_backends_do_not_know_each_other() -> None:
-    modules = {type(opener()).__module__ for opener in backends.OPENERS.values()}
+    modules = {type(opener()).__module__ for opener in encoders.OPENERS.values()}
     known = {module: sorted(modules & {*GRAPH[module]}) for module in modules}
     assert known == {module: [] for module in modules}

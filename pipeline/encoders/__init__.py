@@ -1,7 +1,7 @@
 """Encoder backends: what a config's model is resolved to, and how texts become vectors.
 
 A backend has an `Opener`, and a class with the interface `batching.Backend` (one that runs PyTorch extends
-`torch.backend.TorchBackend`). `backends.OPENERS` lists them; see docs/models.md.
+`torch.backend.TorchBackend`). `OPENERS` lists them; see docs/models.md.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from typing_extensions import override
 
 from pipeline.config import EncoderSettings, ModelSettings, RowSettings
 from pipeline.core.display import Bar
-from pipeline.core.records import JsonObject, VectorForm
-from pipeline.encoders import backends, batching
+from pipeline.core.records import JsonObject
+from pipeline.encoders import batching
 from pipeline.encoders.agreement import Watch
-from pipeline.encoders.base import RowSource
-from pipeline.encoders.batching import Rows, Usage
+from pipeline.encoders.base import Opener, RowSource
+from pipeline.encoders.batching import Backend, Rows, Usage
 from pipeline.models import tokenizer
 from pipeline.models.files import find_model
 from pipeline.models.model import ROLES, CalibrationCorpus, Model, Ready, Role
@@ -29,90 +29,83 @@ from pipeline.storage.artifacts import Artifact
 from pipeline.storage.store import Store
 from pipeline.storage.vector_forms import check_dimensions
 
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+    from pipeline.config.model import HttpSettings, PrecomputedSettings
+
 __all__ = [
-    "CalibrationCorpus",
-    "Encoder",
-    "Model",
-    "Network",
-    "Resolved",
-    "Role",
-    "RowSource",
-    "Usage",
-    "open_encoder",
-    "open_source",
-    "prepare",
-    "prepared_keys",
-    "ready",
-    "resolve",
-    "room_for_text",
-    "token_counter",
-    "token_spans",
-    "vector_form",
+    "CalibrationCorpus", "Encoder", "Model", "Network", "Resolved", "Role", "RowSource", "Usage",
+    "open_encoder", "open_source", "resolve", "room_for_text", "token_counter", "token_spans",
 ]  # fmt: skip
 
+NetworkOpener: TypeAlias = Opener[Any, Model, Backend]
+"""A backend that runs a model here, with settings of any class."""
 Resolved = Model | RowSource
 """What a config's model is: one that is run here, or what gives rows: files, a server."""
+
+
+def _flag() -> NetworkOpener:
+    from pipeline.encoders.torch.flag import FlagOpener
+
+    return FlagOpener()
+
+
+def _openvino() -> NetworkOpener:
+    from pipeline.encoders.openvino.backend import OpenVINOOpener
+
+    return OpenVINOOpener()
+
+
+def _native() -> NetworkOpener:
+    from pipeline.encoders.native import NativeOpener
+
+    return NativeOpener()
+
+
+def _sentence_transformers() -> NetworkOpener:
+    from pipeline.encoders.torch.sentence_transformers import SentenceTransformersOpener
+
+    return SentenceTransformersOpener()
+
+
+def _http(settings: HttpSettings) -> RowSource:
+    from pipeline.encoders.http.backend import Served
+
+    return Served(settings)
+
+
+def _precomputed(settings: PrecomputedSettings) -> RowSource:
+    from pipeline.encoders.precomputed import (
+        PrecomputedTokenVectors,
+        PrecomputedVectors,
+        PrecomputedWeights,
+    )
+
+    kinds = {
+        "dense": PrecomputedVectors,
+        "sparse": PrecomputedWeights,
+        "multivector": PrecomputedTokenVectors,
+    }
+    return kinds[settings.output].open(settings)
+
+
+OPENERS: dict[str, Callable[[], NetworkOpener]] = {
+    "flag": _flag,
+    "openvino": _openvino,
+    "native": _native,
+    "sentence-transformers": _sentence_transformers,
+}
+"""What opens a model that runs here, by the name of its backend; imported when it is needed."""
+SOURCES: dict[str, Callable[[Any], RowSource]] = {"http": _http, "precomputed": _precomputed}
+"""What opens the settings of a backend that runs no model here."""
 
 
 def resolve(config: ModelSettings, find: FindModel = find_model) -> Resolved:
     """What a config's model section names, without loading anything (see `resolve_model`)."""
     if isinstance(config, EncoderSettings):
         return resolve_model(config, find)
-    return backends.SOURCES[config.backend](config)
-
-
-def vector_form(config: RowSettings, source: Resolved) -> VectorForm:
-    """What a config makes of whole vectors, its number format apart; see `RowSource.form`."""
-    return open_source(config, source).form(config)
-
-
-def prepared_keys(config: ModelSettings, source: Resolved) -> dict[str, str]:
-    """Keys of what the backend prepares of the model: vectors are made from that."""
-    recipe = backends.OPENERS[config.backend]().recipe(source) if isinstance(source, Model) else None
-    return {config.backend: recipe.key} if recipe else {}
-
-
-def prepare(config: EncoderSettings, model: Model, store: Store) -> Artifact | None:
-    """What the backend prepares of a model, reused or made; None if it uses the model's own files."""
-    prepared = backends.OPENERS[config.backend]().prepare(model, store)
-    if prepared:
-        model.files.check()
-    return prepared
-
-
-def ready(config: EncoderSettings, model: Model, store: Store) -> Ready:
-    """The model, after its backend has prepared it in `store`, if it needs to."""
-    return Ready(replace(model, corpus=None), prepare(config, model, store), partial(Encoder, config))
-
-
-def open_encoder(config: EncoderSettings, model: Model, store: Store) -> Encoder:
-    """The loaded model; before that its backend prepares it in `store`, if it needs to."""
-    encoder: Encoder = ready(config, model, store).load()
-    return encoder
-
-
-def token_counter(source: Resolved) -> Callable[[list[str]], list[int]] | None:
-    """A function that counts the tokens of whole texts with the model's tokenizer; None without a model."""
-    if not isinstance(source, Model):
-        return None
-    found = tokenizer.load_tokenizer(source, source.files.tokenizer_folder())
-    found.no_padding()
-    found.no_truncation()
-    return lambda texts: [len(encoding.ids) for encoding in found.encode_batch_fast(texts)]
-
-
-def token_spans(model: Model) -> Callable[[list[str], int], list[list[tuple[int, int]] | None]]:
-    """A function that finds the tokens of whole texts; see `pipeline.models.tokenizer.token_spans`."""
-    return tokenizer.token_spans(tokenizer.load_tokenizer(model, model.files.tokenizer_folder()))
-
-
-def room_for_text(model: Model) -> int:
-    """How many tokens a model reads of a passage, besides special tokens and the passage instruction."""
-    found = tokenizer.load_tokenizer(model, model.files.tokenizer_folder())
-    found.no_padding()
-    found.no_truncation()
-    around = found.encode("".join(model.prompts["passages"])).ids
-    return model.max_lengths["passages"] - len(around)
+    return SOURCES[config.backend](config)
 
 
 @dataclass(frozen=True)
@@ -123,6 +116,11 @@ class Network(RowSource):
     model: Model
 
     @property
+    def opener(self) -> NetworkOpener:
+        """The backend."""
+        return OPENERS[self.settings.backend]()
+
+    @property
     @override
     def device(self) -> str:
         return self.model.device
@@ -131,30 +129,75 @@ class Network(RowSource):
     def recipe(self, role: Role) -> JsonObject:
         return self.model.recipe(role)
 
+    def prepared_keys(self) -> dict[str, str]:
+        """Keys of what the backend prepares of the model: rows are made from that."""
+        recipe = self.opener.recipe(self.model)
+        return {self.settings.backend: recipe.key} if recipe else {}
+
     @override
     def ingredients(self, role: Role) -> JsonObject:
-        return {**super().ingredients(role), **prepared_keys(self.settings, self.model)}
+        return {**super().ingredients(role), **self.prepared_keys()}
 
     @override
     def shared_key(self) -> JsonObject:
         return {
             "settings": self.settings.model_dump(mode="json"),
-            "device": self.model.device,
+            "device": self.device,
             "model": [self.model.recipe(role) for role in ROLES],
-            "prepared": prepared_keys(self.settings, self.model),
+            "prepared": self.prepared_keys(),
         }
+
+    def prepare(self, store: Store) -> Artifact | None:
+        """What the backend prepares of the model, reused or made; None if it uses the model's own files."""
+        prepared = self.opener.prepare(self.model, store)
+        if prepared:
+            self.model.files.check()
+        return prepared
 
     @override
     def ready(self, store: Store) -> Ready:
-        return ready(self.settings, self.model, store)
+        return Ready(replace(self.model, corpus=None), self.prepare(store), partial(Encoder, self.settings))
 
 
 def open_source(config: RowSettings, source: Resolved) -> RowSource:
     """What gives the rows of a config's resolved model section."""
-    if isinstance(source, Model):
-        assert isinstance(config, EncoderSettings)
-        return Network(config, source)
-    return source
+    if isinstance(source, RowSource):
+        return source
+    assert isinstance(config, EncoderSettings)
+    return Network(config, source)
+
+
+def open_encoder(config: EncoderSettings, model: Model, store: Store) -> Encoder:
+    """The loaded model; before that its backend prepares it in `store`, if it needs to."""
+    encoder: Encoder = Network(config, model).ready(store).load()
+    return encoder
+
+
+def token_counter(source: Resolved) -> Callable[[list[str]], list[int]] | None:
+    """A function that counts the tokens of whole texts with the model's tokenizer; None without a model."""
+    if not isinstance(source, Model):
+        return None
+    found = _of_whole_texts(source)
+    return lambda texts: [len(encoding.ids) for encoding in found.encode_batch_fast(texts)]
+
+
+def token_spans(model: Model) -> Callable[[list[str], int], list[list[tuple[int, int]] | None]]:
+    """A function that finds the tokens of whole texts; see `pipeline.models.tokenizer.token_spans`."""
+    return tokenizer.token_spans(_of_whole_texts(model))
+
+
+def room_for_text(model: Model) -> int:
+    """How many tokens a model reads of a passage, besides special tokens and the passage instruction."""
+    around = _of_whole_texts(model).encode("".join(model.prompts["passages"])).ids
+    return model.max_lengths["passages"] - len(around)
+
+
+def _of_whole_texts(model: Model) -> Tokenizer:
+    """The model's tokenizer, which neither truncates nor pads."""
+    found = tokenizer.load_tokenizer(model, model.files.tokenizer_folder())
+    found.no_padding()
+    found.no_truncation()
+    return found
 
 
 class Encoder:
@@ -168,15 +211,14 @@ class Encoder:
 
     def __init__(self, config: EncoderSettings, model: Model, prepared: Path | None) -> None:
         self.config, self.model = config, model
-        opener = backends.OPENERS[config.backend]()
-        loaded: Any = opener.load(config, model, prepared)
-        self.backend: batching.Backend = loaded
+        opener = OPENERS[config.backend]()
+        self.backend = opener.load(config, model, prepared)
         reference = opener.reference(model, prepared)
         self.watch = Watch(model.name, reference, self.backend.tokenizer) if reference else None
         if prepared is None:
             model.files.check()
         if model.truncate_dim:
-            check_dimensions(model.truncate_dim, loaded.dimension)
+            check_dimensions(model.truncate_dim, getattr(self.backend, "dimension"))  # noqa: B009
 
     def encode(self, texts: list[str], role: Role, usage: Usage, bar: Bar) -> Rows:
         """Encode texts as passages or queries.

@@ -13,10 +13,11 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from pipeline import encoders
 from pipeline.config import BACKENDS, RERANKERS, EncoderSettings, RerankSettings
 from pipeline.config.settings import Kinds, RunsModel
 from pipeline.core.installation import install_command, is_installed
-from pipeline.encoders import backends, pairs
+from pipeline.encoders import pairs
 from pipeline.models.resolution import choose_device
 
 log = logging.getLogger(__name__)
@@ -111,7 +112,7 @@ def _suits(settings: RunsModel, model: Any) -> bool:
     """Whether the backend of settings runs their resolved model fast on this machine."""
     if isinstance(settings, RerankSettings):
         return pairs.OPENERS[settings.backend]().suits(model)
-    return backends.OPENERS[settings.backend]().suits(model)
+    return encoders.OPENERS[settings.backend]().suits(model)
 
 
 @functools.cache  # so that it is said once

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from typing_extensions import override
@@ -14,8 +14,9 @@ from typing_extensions import override
 from pipeline.config.model import PrecomputedSettings
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
-from pipeline.core.records import Collection, Float32, Int64, Ragged, Texts, TokenEmbeddings
+from pipeline.core.records import Collection, Float32, Int64, JsonObject, Ragged, Texts, TokenEmbeddings
 from pipeline.encoders.base import RowSource
+from pipeline.encoders.batching import Rows
 from pipeline.formats.npy import (
     SparseMatrix,
     VectorFile,
@@ -29,20 +30,6 @@ from pipeline.storage.hashing import VerifiedFile, file_changed, hash_user_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-
-def row_paths(settings: PrecomputedSettings, what: str) -> dict[Role, Path]:
-    """The files of rows, of which both must be given and exist; `what` says what they are."""
-    given: dict[Role, str | None] = {"passages": settings.passages, "queries": settings.queries}
-    return {role: _path(role, given[role], f"a {what}, one row for each of the {role}") for role in ROLES}
-
-
-def id_paths(settings: PrecomputedSettings) -> dict[Role, Path]:
-    """The files of ids that are given, which must exist."""
-    given: dict[Role, str | None] = {"passages": settings.passage_ids, "queries": settings.query_ids}
-    names: dict[Role, str] = {"passages": "passage_ids", "queries": "query_ids"}
-    allowed = "a text file with an id on each line"
-    return {role: _path(names[role], path, allowed) for role, path in given.items() if path}
 
 
 def _path(name: str, path: str | None, allowed: str) -> Path:
@@ -68,12 +55,31 @@ class Precomputed(RowSource):
 
     stored = True
     unit_length = True
+    what: ClassVar[str]
+    """What a file of rows is, for messages."""
+    columns: ClassVar[str] = "dimensions"
+    """What the numbers of a row are, for messages."""
     paths: dict[Role, Path]
     id_paths: dict[Role, Path] = field(default_factory=dict)
     _rows: dict[Role, Int64] = field(default_factory=dict, init=False)  # of each text, where there are ids
 
-    def recipe(self, role: Role) -> dict[str, Any]:
-        """The model's part of the key of what is made of texts: the hashes of their files."""
+    @classmethod
+    def open(cls, settings: PrecomputedSettings) -> Precomputed:
+        """The files that settings name: those of rows must be given, and all must exist."""
+        row = f"a {cls.what}, one row for each of the"
+        paths: dict[Role, Path] = {
+            "passages": _path("passages", settings.passages, f"{row} passages"),
+            "queries": _path("queries", settings.queries, f"{row} queries"),
+        }
+        given: dict[Role, tuple[str, str | None]] = {
+            "passages": ("passage_ids", settings.passage_ids),
+            "queries": ("query_ids", settings.query_ids),
+        }
+        line = "a text file with an id on each line"
+        return cls(paths, {role: _path(name, path, line) for role, (name, path) in given.items() if path})
+
+    @override
+    def recipe(self, role: Role) -> JsonObject:
         ids = {"ids": self._id_hashes[role]} if role in self._id_hashes else {}
         return {"file": self.files[role].hash, **ids}
 
@@ -87,15 +93,11 @@ class Precomputed(RowSource):
         return {role: hash_user_file(path) for role, path in self.id_paths.items()}
 
     @abstractmethod
-    def count(self, role: Role) -> int:
-        """The number of rows of a file."""
+    def shape(self, role: Role) -> tuple[int, int]:
+        """The rows and the columns of a file."""
 
     @abstractmethod
-    def match_roles(self) -> None:
-        """Refuse two files that cannot be of one model."""
-
-    @abstractmethod
-    def read(self, role: Role, rows: Int64, ids: pa.ChunkedArray) -> Any:
+    def read(self, role: Role, rows: Int64, ids: pa.ChunkedArray) -> Rows:
         """Some rows of a file, int64 [n], as a model would give them; read from `files`, which checks them.
 
         `ids` are the texts' ids, Arrow strings [n], for messages.
@@ -105,22 +107,28 @@ class Precomputed(RowSource):
         """The ids of the rows that a file of rows itself holds, Arrow strings; None if it holds none."""
         return None
 
+    @override
     def match(self, collection: Collection) -> None:
-        """Refuse files whose rows or ids do not fit the collection, or each other."""
         texts: dict[Role, Texts] = {"passages": collection.passages, "queries": collection.queries}
         for role, of_role in texts.items():
             ids = self._ids(role)
             if ids is not None:
                 self._rows[role] = self._find(role, of_role.ids, ids)
                 continue
-            rows = self.count(role)
+            rows, _ = self.shape(role)
             if rows != len(of_role):
                 raise InputError(
                     f"model.{role}: {self.paths[role]} has {counted(rows, 'row')}",
                     allowed=f"{len(of_role):,}, one for each of the {role} in the collection's order",
                     fix="'benchmarco data CONFIG --export FOLDER' writes that order; or give ids",
                 )
-        self.match_roles()
+        (_, passages), (_, queries) = (self.shape(role) for role in ROLES)
+        if passages != queries:
+            raise InputError(
+                f"model.passages has {passages:,} {self.columns} and model.queries {queries:,}",
+                allowed="the same for both",
+                fix="encode both with one model",
+            )
 
     def _ids(self, role: Role) -> pa.Array | None:
         """The ids of the rows of a file, Arrow strings [rows]; None if none are given."""
@@ -137,7 +145,7 @@ class Precomputed(RowSource):
         import pyarrow.compute as pc
 
         where = f"the ids of model.{role}, {self.id_paths.get(role, self.paths[role])},"
-        rows = self.count(role)
+        rows, _ = self.shape(role)
         if len(ids) != rows:
             found = f"{where} are {len(ids):,}, and {self.paths[role]} has {counted(rows, 'row')}"
             raise InputError(found, allowed="an id for each row", fix="write both files again")
@@ -156,23 +164,18 @@ class Precomputed(RowSource):
             )
         return np.asarray(found.to_numpy(), np.int64)
 
-    def take(self, role: Role, rows: range, ids: pa.ChunkedArray) -> Any:
-        """What consecutive texts are made into; `match` is called before it.
-
-        `ids` are those of the texts, Arrow strings [rows]. A file changed since it was hashed is refused.
-        """
+    @override
+    def take(self, role: Role, rows: range, ids: pa.ChunkedArray) -> Rows:
+        """`match` is called before it; a file changed since it was hashed is refused."""
         chosen = self._rows[role][rows.start : rows.stop] if role in self._rows else np.array(rows, np.int64)
         return self.read(role, chosen, ids)
-
-
-def open_vectors(settings: PrecomputedSettings) -> PrecomputedVectors:
-    """The files that settings name, of which both must exist."""
-    return PrecomputedVectors(row_paths(settings, ".npy file of float vectors"), id_paths(settings))
 
 
 @dataclass(frozen=True)
 class PrecomputedVectors(Precomputed):
     """One file of vectors [texts, dimension] for each role."""
+
+    what = ".npy file of float vectors"
 
     @cached_property
     def _vectors(self) -> dict[Role, VectorFile]:
@@ -183,21 +186,13 @@ class PrecomputedVectors(Precomputed):
         return self._vectors[role].ids
 
     @override
-    def count(self, role: Role) -> int:
-        return len(self._vectors[role].array)
+    def shape(self, role: Role) -> tuple[int, int]:
+        rows, dimensions = self._vectors[role].array.shape
+        return rows, dimensions
 
-    def match_roles(self) -> None:
-        """See `Precomputed.match_roles`: vectors have as many dimensions in both files."""
-        passages, queries = (self._vectors[role].array for role in ROLES)
-        if passages.shape[1] != queries.shape[1]:
-            raise InputError(
-                f"model.passages has {passages.shape[1]} dimensions and model.queries {queries.shape[1]}",
-                allowed="the same for both",
-                fix="encode both with one model",
-            )
-
+    @override
     def read(self, role: Role, rows: Int64, ids: pa.ChunkedArray) -> Float32:
-        """See `Precomputed.read`: float32 [rows, dimension]; a row of zeros is refused."""
+        """A row of zeros is refused."""
         found = self.files[role].take(self._vectors[role].array, rows)
         with np.errstate(over="ignore"):  # infinite numbers are refused when vectors are stored
             vectors = found.astype(np.float32, copy=False)
@@ -211,35 +206,24 @@ class PrecomputedVectors(Precomputed):
         return vectors
 
 
-def open_weights(settings: PrecomputedSettings) -> PrecomputedWeights:
-    """The files that settings name, of which both must exist."""
-    return PrecomputedWeights(row_paths(settings, ".npz file of a CSR matrix"), id_paths(settings))
-
-
 @dataclass(frozen=True)
 class PrecomputedWeights(Precomputed):
     """One `.npz` file for each role: a CSR matrix [texts, words], rows in the collection's order."""
+
+    what = ".npz file of a CSR matrix"
+    columns = "columns"
 
     @cached_property
     def _matrices(self) -> dict[Role, SparseMatrix]:
         return {role: map_sparse(path, f"model.{role}") for role, path in self.paths.items()}
 
     @override
-    def count(self, role: Role) -> int:
-        return len(self._matrices[role])
+    def shape(self, role: Role) -> tuple[int, int]:
+        return len(self._matrices[role]), self._matrices[role].width
 
-    def match_roles(self) -> None:
-        """See `Precomputed.match_roles`: both matrices have a column for each word."""
-        passages, queries = (self._matrices[role].width for role in ROLES)
-        if passages != queries:
-            raise InputError(
-                f"model.passages has {passages:,} columns and model.queries {queries:,}",
-                allowed="the same for both, one for each word",
-                fix="encode both with one model",
-            )
-
+    @override
     def read(self, role: Role, rows: Int64, ids: pa.ChunkedArray) -> Ragged:
-        """See `Precomputed.read`: words in ascending order, and none with a weight of zero."""
+        """Words in ascending order, and none with a weight of zero."""
         from scipy.sparse import csr_array
 
         matrix, file = self._matrices[role], self.files[role]
@@ -265,11 +249,6 @@ class PrecomputedWeights(Precomputed):
         return Ragged(part.indptr[1:].astype(np.int64), (part.indices.astype(np.int32), part.data))
 
 
-def open_token_vectors(settings: PrecomputedSettings) -> PrecomputedTokenVectors:
-    """The files that settings name, of which both must exist."""
-    return PrecomputedTokenVectors(row_paths(settings, ".npz file of token vectors"), id_paths(settings))
-
-
 @dataclass(frozen=True)
 class PrecomputedTokenVectors(Precomputed):
     """One `.npz` file for each role, by `numpy.savez`, texts in the collection's order.
@@ -277,23 +256,15 @@ class PrecomputedTokenVectors(Precomputed):
     `vectors` [tokens, dimension] are those of all texts, and `ends` [texts] says where each text ends.
     """
 
+    what = ".npz file of token vectors"
+
     @cached_property
     def _texts(self) -> dict[Role, TokenEmbeddings]:
         return {role: map_token_vectors(path, f"model.{role}") for role, path in self.paths.items()}
 
     @override
-    def count(self, role: Role) -> int:
-        return len(self._texts[role])
-
-    def match_roles(self) -> None:
-        """See `Precomputed.match_roles`: vectors have as many dimensions in both files."""
-        passages, queries = (self._texts[role].vectors.dimension for role in ROLES)
-        if passages != queries:
-            raise InputError(
-                f"model.passages has {passages} dimensions and model.queries {queries}",
-                allowed="the same for both",
-                fix="encode both with one model",
-            )
+    def shape(self, role: Role) -> tuple[int, int]:
+        return len(self._texts[role]), self._texts[role].vectors.dimension
 
     @override
     def read(self, role: Role, rows: Int64, ids: pa.ChunkedArray) -> Ragged:

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from pipeline.config import BACKENDS
 from pipeline.core import installation, machine
 from pipeline.core.errors import InputError
-from pipeline.encoders import choice, prepared_keys, resolve
+from pipeline.encoders import Network, choice, resolve
 from pipeline.models import resolution
 
 
@@ -106,7 +106,7 @@ def test_an_extra_that_a_setting_needs_is_named(
     monkeypatch.setattr(installation, "is_installed", lambda package: False)
     settings = BACKENDS.make(name=str(bge_folder), backend="openvino")
     with pytest.raises(InputError, match=r"openvino needs the package openvino.*scripts/setup openvino"):
-        prepared_keys(settings, resolve(settings))
+        Network(settings, resolve(settings)).prepared_keys()
     monkeypatch.setattr(installation, "_SETUP", tmp_path / "setup")
     with pytest.raises(InputError, match=r"Run pip install 'benchmarco\[ray\]'"):
         installation.require("ray", "ray", "engine.kind: ray")

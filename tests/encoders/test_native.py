@@ -19,7 +19,7 @@ from pipeline.core import machine
 from pipeline.core.display import silent
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float32
-from pipeline.encoders import Model, open_encoder, prepared_keys, resolve
+from pipeline.encoders import Model, Network, open_encoder, resolve
 from pipeline.encoders import native as native_backend
 from pipeline.encoders import native_packing as packing
 from pipeline.encoders.batching import TokenBatch, Usage, encode
@@ -294,7 +294,7 @@ def test_whether_a_tokenizer_s_own_code_may_run_is_in_the_key(bge_folder: Path) 
         config = BACKENDS.make(
             name=str(bge_folder), backend="native", precision="int16", trust_remote_code=trust
         )
-        keys |= {*prepared_keys(config, resolve(config)).values()}
+        keys |= {*Network(config, resolve(config)).prepared_keys().values()}
     assert len(keys) == 2
 
 
@@ -302,9 +302,9 @@ def test_what_it_keeps_is_told_without_numba(minilm_folder: Path) -> None:
     script = (
         "import sys\n"
         "from pipeline.config import BACKENDS\n"
-        "from pipeline.encoders import prepared_keys, resolve\n"
+        "from pipeline.encoders import Network, resolve\n"
         f"config = BACKENDS.make(name={str(minilm_folder)!r}, backend='native', precision='int16')\n"
-        "kept = list(prepared_keys(config, resolve(config)))\n"
+        "kept = list(Network(config, resolve(config)).prepared_keys())\n"
         "print(kept, {'numba', 'tokenizers', 'torch'} & set(sys.modules))\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

@@ -15,7 +15,7 @@ from pipeline.config import BACKENDS
 from pipeline.core.display import silent
 from pipeline.core.errors import InputError
 from pipeline.core.records import Ragged
-from pipeline.encoders import Encoder, Usage, prepare, resolve
+from pipeline.encoders import Encoder, Network, Usage, resolve
 from pipeline.encoders import native_packing as packing
 from pipeline.encoders.conversion import Settings
 from pipeline.encoders.native_packing import splade_network
@@ -66,7 +66,7 @@ def as_splade_pooling(folder: Path, **settings: Any) -> None:
 def opened(folder: Path, store: Store) -> Encoder:
     config = BACKENDS.make(name=str(folder), **NATIVE)
     model = resolve(config)
-    return Encoder(config, model, prepare(config, model, store).folder)
+    return Encoder(config, model, Network(config, model).prepare(store).folder)
 
 
 def encoded(encoder: Encoder, texts: list[str]) -> Any:

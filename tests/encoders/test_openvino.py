@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.config import BACKENDS
 from pipeline.core.errors import InputError
-from pipeline.encoders import Model, open_encoder, prepare, resolve
+from pipeline.encoders import Model, Network, open_encoder, resolve
 from pipeline.storage.store import Store
 
 
@@ -42,7 +42,7 @@ def test_a_conversion_that_something_kills_is_no_fault_of_the_model(
     model = resolve(config)
     assert isinstance(model, Model)
     with pytest.raises(ChildProcessError, match="conversion was ended by SIGKILL"):
-        prepare(config, model, Store(tmp_path / "store"))
+        Network(config, model).prepare(Store(tmp_path / "store"))
 
 
 @pytest.mark.usefixtures("quick_conversion")
@@ -59,4 +59,4 @@ def test_a_model_that_is_traced_into_another_is_refused(bge_folder: Path, tmp_pa
     model = resolve(config)
     assert isinstance(model, Model)
     with pytest.raises(InputError, match=r"traced model gives other vectors.* Set model\.backend to flag"):
-        prepare(config, model, Store(tmp_path / "store"))
+        Network(config, model).prepare(Store(tmp_path / "store"))

@@ -17,10 +17,10 @@ from pipeline.core.records import Float32, Texts
 from pipeline.data.collection_files import open_texts
 from pipeline.encoders import (
     CalibrationCorpus,
+    Network,
     Usage,
     agreement,
     open_encoder,
-    prepared_keys,
     resolve,
 )
 from pipeline.encoders.openvino import backend as calibration
@@ -53,7 +53,7 @@ def test_int8_is_close_to_fp32_and_not_it(
 def test_other_passages_make_another_model(bge_folder: Path, tmp_path: Path) -> None:
     def key(corpus: CalibrationCorpus, **settings: object) -> str:
         config = BACKENDS.make(name=str(bge_folder), backend="openvino", precision="int8", **settings)
-        return prepared_keys(config, replace(resolve(config), corpus=corpus))["openvino"]
+        return Network(config, replace(resolve(config), corpus=corpus)).prepared_keys()["openvino"]
 
     here, there = CalibrationCorpus({"a": 1}, tmp_path / "a"), CalibrationCorpus({"a": 1}, tmp_path / "b")
     assert key(here) == key(there)
@@ -78,4 +78,4 @@ def test_without_nncf_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, bge_fo
     monkeypatch.setattr(installation, "is_installed", lambda package: package != "nncf")
     config = BACKENDS.make(name=str(bge_folder), backend="openvino", precision="int8")
     with pytest.raises(InputError, match=r"needs the package nncf.*scripts/setup int8"):
-        prepared_keys(config, replace(resolve(config), corpus=CalibrationCorpus({}, Path("none"))))
+        Network(config, replace(resolve(config), corpus=CalibrationCorpus({}, Path("none")))).prepared_keys()

@@ -11,7 +11,7 @@ import pytest
 from pipeline.config import BACKENDS
 from pipeline.core.display import silent
 from pipeline.core.records import Embeddings, Float32, Ragged
-from pipeline.encoders import Role, Usage, open_encoder, resolve, vector_form
+from pipeline.encoders import Role, Usage, open_encoder, open_source, resolve
 from pipeline.storage.store import Store
 from pipeline.storage.vector_shards import read_rows
 
@@ -36,7 +36,7 @@ def encode(tmp_path_factory: pytest.TempPathFactory) -> Encode:
             vectors = open_encoder(config, model, store).encode(texts, role, Usage(), bar)
             if isinstance(vectors, Ragged):
                 return vectors
-            return read_rows(Embeddings((vectors,), vector_form(config, model)), 0, len(texts))
+            return read_rows(Embeddings((vectors,), open_source(config, model).form(config)), 0, len(texts))
 
     return encode
 
