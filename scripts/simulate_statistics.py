@@ -22,7 +22,7 @@ from pathlib import Path
 from sys import path
 
 import numpy as np
-from scipy.special import stdtrit
+from scipy.special import nctdtr, stdtrit
 
 path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -30,7 +30,7 @@ from pipeline.comparison import Correction
 from pipeline.comparison.pairs import Pair, compare_pairs
 from pipeline.core.records import BoolArray, Float64
 from pipeline.metrics import power, resampling, statistics
-from pipeline.metrics.statistics import ONE, has_interval, mean_and_error, t_quantile
+from pipeline.metrics.statistics import ONE, estimate
 
 QUERIES = (5, 10, 25, 43, 200, 7000)
 RESAMPLES = 1000
@@ -102,10 +102,9 @@ def simulate_intervals(samples: int) -> None:
             if n_queries <= 200:  # beyond that they take long, and all agree
                 ends = np.array([bootstrap_intervals(one) for one in values[: count // 5]])
                 cells = [_percent(column) for column in ((ends[:, :, 0] <= mean) & (mean <= ends[:, :, 1])).T]
-            means, errors = mean_and_error(values.T)
-            held = np.abs(means - mean) <= t_quantile(n_queries, 0.975) * errors
-            shown = has_interval([values.T])
-            cells += [_percent(held), _percent(held[shown]), _percent(shown)]
+            made = estimate([values.T])
+            held = np.abs(made.means - mean) <= stdtrit(n_queries - 1, 0.975) * made.errors
+            cells += [_percent(held), _percent(held[made.shown]), _percent(made.shown)]
             print(f"| {name} | {n_queries:,} | {' | '.join(cells)} |", flush=True)
 
 
@@ -221,7 +220,8 @@ def simulate_gate(samples: int) -> None:
             margins = np.full(count, margin)
             not_worse, worse = resampling.noninferiority([equal - margin], margins)
             passed, _ = resampling.noninferiority([equal], margins)
-            expected = power.power(margin / draw(200, 1000).std(), n_queries, alpha)
+            noncentrality = margin / draw(200, 1000).std() * np.sqrt(n_queries)
+            expected = 1 - nctdtr(n_queries - 1, noncentrality, stdtrit(n_queries - 1, 1 - alpha))
             cells = [_percent(p < alpha) for p in (not_worse, worse, passed)]
             print(f"| {name} | {n_queries:,} | {' | '.join(cells)} | {100 * expected:.1f} |", flush=True)
 
@@ -246,7 +246,7 @@ def simulate_needed(samples: int) -> None:
             found = draw(1, 43)[0]
             found += shift - found.mean()
             effect = (found.mean() + margin) / found.std(ddof=1)
-            formula = int(power.queries_for_power(effect, alpha))
+            formula = int(power.solve_power(effect, np.nan, alpha))
             named = int(power.queries_to_decide([found[:, None]], margin, alpha))
             if named <= len(found):
                 continue  # with so many the gate would have decided
@@ -318,13 +318,13 @@ def _macro_coverage(strata: list[Float64], truth: float) -> BoolArray:
     made, drawn = statistics.estimate(strata, weights), resampling.resampled_means(strata, weights)
     low, high = np.quantile(drawn, [0.025, 0.975], axis=0)
     quantiles = stdtrit(np.maximum(made.freedom, 1), 0.975)
-    widened, off = statistics.estimate(strata, weights, statistics.HALF_A_VALUE), np.abs(made.means - truth)
+    off = np.abs(made.means - truth)
     return np.array(
         [
             (low <= truth) & (truth <= high),
             off <= quantiles * made.errors,
-            off <= stdtrit(np.maximum(widened.freedom, 1), 0.975) * widened.errors,
-            has_interval(strata, weights),
+            off <= stdtrit(np.maximum(made.wide_freedom, 1), 0.975) * made.wide_errors,
+            made.shown,
         ]
     )
 

@@ -13,15 +13,14 @@ from typing import Literal
 import numpy as np
 
 from pipeline.comparison.inputs import check, choose_measures, names_of, strata_of
-from pipeline.comparison.pairs import query_differences
 from pipeline.core.display import counted, p, signed, signed_interval
 from pipeline.core.errors import InputError
 from pipeline.core.records import JsonObject
 from pipeline.core.table import Cell, Column, Displayed, FilledColumn, Table, numbers, table_of
-from pipeline.metrics.paired import holm
+from pipeline.metrics.paired import holm, paired_differences
 from pipeline.metrics.power import queries_to_decide
 from pipeline.metrics.resampling import noninferiority
-from pipeline.metrics.statistics import MIN_QUERIES, estimate, gate_decides, shown_intervals
+from pipeline.metrics.statistics import MIN_QUERIES, estimate, gate_decides
 from pipeline.results.suite_folder import SavedSuite
 
 Verdict = Literal["pass", "fail", "undecided"]
@@ -157,11 +156,11 @@ def gate(
     chosen, _ = choose_measures(both, names, measures)
     weights = baseline.weights
     by_measure = [
-        [query_differences(values, [(1, 0)]) for values in strata_of(both, measure)] for measure in chosen
+        [paired_differences(values[:, [1]], values[:, [0]]) for values in strata_of(both, measure)]
+        for measure in chosen
     ]
     strata = [np.hstack(columns) for columns in zip(*by_measure, strict=True)]
-    made = estimate(strata, weights)
-    intervals = shown_intervals(strata, weights, 1 - 2 * alpha)
+    made = estimate(strata, weights, confidence=1 - 2 * alpha)
     decides = gate_decides(strata, weights)
     tests = noninferiority(strata, np.full(len(chosen), margin), weights)
     p_not_worse, p_worse = map(holm, tests)
@@ -180,8 +179,8 @@ def gate(
             GatedMeasure(
                 measure=measure,
                 difference=float(made.means[i]),
-                ci_low=(intervals[i] or (None, None))[0],
-                ci_high=(intervals[i] or (None, None))[1],
+                ci_low=made.ends[i][0],
+                ci_high=made.ends[i][1],
                 margin=margin,
                 p_not_worse=float(p_not_worse[i]),
                 verdict=verdict,

@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.comparison.inputs import Places
-from pipeline.comparison.pairs import query_differences
 from pipeline.core.display import cut, interval, p, signed, signed_interval
 from pipeline.core.errors import InputError
 from pipeline.core.records import (
@@ -27,13 +26,17 @@ from pipeline.core.records import (
 )
 from pipeline.core.table import Column, FilledColumn, Table, numbers, table_of
 from pipeline.metrics.evaluation import row_numbers
-from pipeline.metrics.paired import compare_with_rest, difference_tests, smallest_shown
-from pipeline.metrics.statistics import shown_intervals
+from pipeline.metrics.paired import (
+    LEVEL,
+    compare_with_rest,
+    difference_tests,
+    paired_differences,
+    smallest_shown,
+)
+from pipeline.metrics.statistics import estimate
 from pipeline.results.cached import find_collection, find_query_vectors
 from pipeline.results.folder import SavedResult
 
-LEVEL = 0.05
-"""A difference counts as shown where its corrected p is below this."""
 SEED = 0
 MOST_CLUSTERS = 8
 QUERIES_OF_A_CLUSTER = 12
@@ -213,7 +216,8 @@ def compare_groups(
         for number, name in enumerate(grouping.names)
     ]
     inside = [row[2] for row in rows]
-    differences = query_differences(values, pairs)
+    first, second = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+    differences = paired_differences(values.take(first, 1), values.take(second, 1))
     p_rest = compare_with_rest(values, inside)
     smallest = smallest_shown([int(chosen.sum()) for chosen in inside], len(pairs))
     tests = [*difference_tests(differences, inside, smallest), compare_with_rest(differences, inside)]
@@ -337,7 +341,7 @@ def _words(text: str) -> list[str]:
 
 def _figures(values: Float64, inside: BoolArray) -> list[tuple[float, float | None, float | None, float]]:
     """For each column the mean inside, the ends of its interval, and the mean outside."""
-    intervals = [interval or (None, None) for interval in shown_intervals([values[inside]])]
+    intervals = estimate([values[inside]]).ends
     means, rest = values[inside].mean(axis=0).tolist(), values[~inside].mean(axis=0).tolist()
     return [(mean, *ends, other) for mean, ends, other in zip(means, intervals, rest, strict=True)]
 

@@ -5,31 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import isfinite, sqrt
-from typing import Any
 
 import numpy as np
 
 from pipeline.comparison import Correction
 from pipeline.comparison.inputs import Places
-from pipeline.core.records import Float64
-from pipeline.metrics.paired import SAME, benjamini_hochberg, holm, with_ties
-from pipeline.metrics.power import detectable_effect, queries_for_power
-from pipeline.metrics.resampling import equivalence, randomize, resampled_means, weighted_values
+from pipeline.core.records import BoolArray, Float64
+from pipeline.metrics.paired import LEVEL, SAME, holm, paired_differences
+from pipeline.metrics.power import solve_power
+from pipeline.metrics.resampling import equivalence, randomize, resampled_means
 from pipeline.metrics.statistics import (
     CONFIDENCE,
-    HALF_A_VALUE,
     MIN_QUERIES,
     ROUNDING,
-    Interval,
+    Ends,
+    Estimate,
     Strata,
     estimate,
-    has_interval,
-    shown_intervals,
-    t_test,
 )
-
-LEVEL = 0.05
-"""A difference counts as shown where its corrected p is below this."""
 
 
 @dataclass(frozen=True)
@@ -113,14 +106,6 @@ class Pair:
     collections: tuple[CollectionDifference, ...] = field(default=())
 
 
-def query_differences(values: Float64, pairs: Places) -> Float64:
-    """float64 [queries, pairs]: the differences of columns of float64 [queries, results]; 0 for ties."""
-    differences = np.empty((len(values), len(pairs)))
-    for column, (a, b) in enumerate(pairs):
-        differences[:, column] = values[:, a] - values[:, b]
-    return with_ties(differences, np.abs(values).max(axis=1, keepdims=True))
-
-
 def compare_pairs(
     names: Sequence[str],
     collections: Sequence[str],
@@ -143,90 +128,77 @@ def compare_pairs(
     """
     if not pairs:
         return []
-    differences = [query_differences(values, pairs) for values in strata]
+    from scipy.stats import false_discovery_control
+
+    first, second = np.array(pairs).T
+    differences = [paired_differences(values.take(first, 1), values.take(second, 1)) for values in strata]
     made = estimate(differences, weights)
-    p_ttest = t_test(differences, weights)
-    intervals = shown_intervals(differences, weights)
-    with_interval = np.array([interval is not None for interval in intervals])
-    randomized = randomize(
-        weighted_values(strata, weights), pairs, weighted_values(differences, weights), with_interval
-    )
-    p_values: dict[str, Any] = {
-        "p_ttest": p_ttest,
+    randomized = randomize(strata, pairs, differences, made.shown, weights)
+    p_values = {
+        "p_ttest": made.p,
         "p_randomization": randomized.p,
-        "p_holm": holm(p_ttest),
+        "p_holm": holm(made.p),
         "p_maxt": randomized.p_maxt,
-        "p_bh": benjamini_hochberg(p_ttest),
+        # tests of pairs that share a result depend on each other, where this one is an approximation
+        # (Benjamini and Yekutieli, Annals of Statistics 29(4), 2001)
+        "p_bh": false_discovery_control(made.p),
     }
     deciding = ["p_holm", "p_maxt"] if correction is Correction.both else [f"p_{correction.value}"]
     shown = np.max([p_values[name] for name in deciding], axis=0) < LEVEL
-    together: list[Interval] = [None] * len(pairs)
+    together: list[Ends] = [(None, None)] * len(pairs)
     if len(pairs) > 1 and correction is not Correction.bh:
-        reaches = _reaches(strata, pairs, differences, weights, correction, randomized.reach)
-        together = [
-            _simultaneous(float(mean), float(reach), bool(decided)) if alone else None
-            for mean, reach, decided, alone in zip(made.means, reaches, shown, intervals, strict=True)
-        ]
-    equivalent: list[dict[str, Any]] = [{}] * len(pairs)
+        together = _simultaneous(strata, pairs, made, weights, correction, randomized.reach, shown)
+    p_equivalent: list[float | None] = [None] * len(pairs)
+    equivalent: list[bool | None] = [None] * len(pairs)
     if margin is not None:
-        corrected = holm(equivalence(differences, margin, weights)).tolist()
-        enough = (made.freedom >= MIN_QUERIES - 1 - ROUNDING).tolist()
-        equivalent = [
-            {"p_equivalent": p, "equivalent": can and p < LEVEL}
-            for p, can in zip(corrected, enough, strict=True)
-        ]
-    named = any(collections)  # a result of one collection has no name for it
-    alone = _on_each(collections, strata, pairs, differences) if named else [()] * len(pairs)
+        corrected = holm(equivalence(differences, margin, weights))
+        enough = made.freedom >= MIN_QUERIES - 1 - ROUNDING
+        p_equivalent, equivalent = corrected.tolist(), (enough & (corrected < LEVEL)).tolist()
     queries = sum(map(len, strata))
-    compared = []
-    for i, (a, b) in enumerate(pairs):
-        signs = np.sign([each.difference if abs(each.difference) > SAME else 0 for each in alone[i]])
-        if len(strata) == 1:
-            signs = np.sign(differences[0][:, i])
-        compared.append(
-            Pair(
-                a=names[a],
-                b=names[b],
-                difference=float(made.means[i]),
-                ci_low=(intervals[i] or (None, None))[0],
-                ci_high=(intervals[i] or (None, None))[1],
-                simultaneous_low=(together[i] or (None, None))[0],
-                simultaneous_high=(together[i] or (None, None))[1],
-                **{name: values.item(i) for name, values in p_values.items()},
-                shown=bool(shown[i]),
-                wins=int((signs > 0).sum()),
-                ties=int((signs == 0).sum()),
-                losses=int((signs < 0).sum()),
-                **_power(float(made.means[i]), float(made.errors[i]), queries),
-                **equivalent[i],
-                collections=alone[i],
-            )
+    deviations = made.errors * sqrt(queries)
+    effects = np.divide(made.means, deviations, out=np.full(len(pairs), np.nan), where=deviations > 0)
+    detectable = solve_power(np.nan, queries, LEVEL / 2) * deviations
+    needed = solve_power(np.abs(effects), np.nan, LEVEL / 2)
+    alone: list[tuple[CollectionDifference, ...]] = [()] * len(pairs)
+    if any(collections):  # a result of one collection has no name for it
+        alone = _on_each(collections, strata, pairs, differences)
+    compared = differences[0] if len(strata) == 1 else np.stack([each.mean(axis=0) for each in differences])
+    signs = np.sign(np.where(np.abs(compared) <= SAME, 0, compared))
+    return [
+        Pair(
+            a=names[a],
+            b=names[b],
+            difference=float(made.means[i]),
+            ci_low=made.ends[i][0],
+            ci_high=made.ends[i][1],
+            simultaneous_low=together[i][0],
+            simultaneous_high=together[i][1],
+            **{name: values.item(i) for name, values in p_values.items()},
+            shown=bool(shown[i]),
+            wins=int((signs[:, i] > 0).sum()),
+            ties=int((signs[:, i] == 0).sum()),
+            losses=int((signs[:, i] < 0).sum()),
+            effect_size=float(effects[i]) if deviations[i] > 0 else None,
+            detectable=float(detectable[i]) if deviations[i] > 0 else None,
+            queries_needed=int(needed[i]) if isfinite(needed[i]) else None,
+            p_equivalent=p_equivalent[i],
+            equivalent=equivalent[i],
+            collections=alone[i],
         )
-    return compared
+        for i, (a, b) in enumerate(pairs)
+    ]
 
 
-def _power(mean: float, error: float, n_queries: int) -> dict[str, Any]:
-    """Effect size, smallest detectable difference and queries needed of a pair; nothing without spread."""
-    if not error > 0:
-        return {}
-    deviation = error * sqrt(n_queries)
-    needed = queries_for_power(abs(mean) / deviation, LEVEL / 2)
-    return {
-        "effect_size": mean / deviation,
-        "detectable": detectable_effect(n_queries, LEVEL / 2) * deviation,
-        "queries_needed": int(needed) if isfinite(needed) else None,
-    }
-
-
-def _reaches(
+def _simultaneous(
     strata: Strata,
     pairs: Places,
-    differences: Strata,
+    made: Estimate,
     weights: Float64,
     correction: Correction,
     reach_of_one: float,
-) -> Float64:
-    """float64 [pairs]: how far simultaneous intervals reach on either side.
+    shown: BoolArray,
+) -> list[Ends]:
+    """Simultaneous intervals of the differences.
 
     Bonferroni's is t at 1 - 0.05 / (2 · pairs). MaxT's is `reach_of_one`, of the randomizations, for one
     collection. For several it is the 95% quantile, over resamples, of the largest |M* - M| / standard error
@@ -234,59 +206,48 @@ def _reaches(
     """
     from scipy.special import ndtri, stdtrit
 
-    made, widened = estimate(differences, weights), estimate(differences, weights, HALF_A_VALUE)
-    known = has_interval(differences, weights)
-    freedom = np.where(known, widened.freedom, 1)
-    bonferroni: Float64 = stdtrit(freedom, 1 - LEVEL / (2 * len(pairs))) * widened.errors
-    if correction is Correction.holm or not known.any():
-        return bonferroni
-    if len(strata) == 1:
+    freedom = np.where(made.shown, made.wide_freedom, 1)
+    reach: Float64 = stdtrit(freedom, 1 - LEVEL / (2 * len(pairs))) * made.wide_errors
+    if correction is not Correction.holm and made.shown.any():
         by_maxt = reach_of_one * made.errors
-    else:
-        drawn = resampled_means(strata, weights)
-        largest = np.zeros(len(drawn))
-        for i in np.flatnonzero(known & (made.errors > 0)).tolist():
-            a, b = pairs[i]
-            off = np.abs(drawn[:, a] - drawn[:, b] - made.means[i])
-            np.maximum(largest, off / made.errors[i], out=largest)
-        single: Float64 = stdtrit(freedom, (1 + CONFIDENCE) / 2)
-        quantile: Float64 = np.quantile(largest, CONFIDENCE) * single / ndtri((1 + CONFIDENCE) / 2)
-        by_maxt = np.maximum(quantile, single) * widened.errors
-    return by_maxt if correction is Correction.maxt else np.maximum(by_maxt, bonferroni)
-
-
-def _simultaneous(mean: float, reach: float, shown: bool) -> tuple[float, float]:
-    """A simultaneous interval; where the stepwise tests decide otherwise, its end is moved to 0.
-
-    They can do so where 0 is near its end: steps after the first are corrected for fewer pairs, and the
-    randomization changes signs of differences with their means.
-    """
-    low, high = mean - reach, mean + reach
-    if shown:
-        return (max(low, 0.0), high) if mean > 0 else (low, min(high, 0.0))
-    return min(low, 0.0), max(high, 0.0)
+        if len(strata) > 1:
+            drawn, usable = resampled_means(strata, weights), made.shown & (made.errors > 0)
+            first, second = np.array(pairs)[usable].T
+            off = np.abs(drawn[:, first] - drawn[:, second] - made.means[usable]) / made.errors[usable]
+            single = stdtrit(freedom, (1 + CONFIDENCE) / 2)
+            quantile = np.quantile(off.max(axis=1, initial=0), CONFIDENCE) * single
+            by_maxt = np.maximum(quantile / ndtri((1 + CONFIDENCE) / 2), single) * made.wide_errors
+        reach = by_maxt if correction is Correction.maxt else np.maximum(by_maxt, reach)
+    # the stepwise tests can decide otherwise where 0 is near an end: steps after the first are corrected for
+    # fewer pairs, and a randomization changes signs of differences with their means. Then the end moves to 0
+    low, high, above = made.means - reach, made.means + reach, made.means > 0
+    low = np.where(shown, np.where(above, np.maximum(low, 0), low), np.minimum(low, 0))
+    high = np.where(shown, np.where(above, high, np.minimum(high, 0)), np.maximum(high, 0))
+    ends = zip(made.shown.tolist(), low.tolist(), high.tolist(), strict=True)
+    return [(start, end) if known else (None, None) for known, start, end in ends]
 
 
 def _on_each(
     collections: Sequence[str], strata: Strata, pairs: Places, differences: Strata
 ) -> list[tuple[CollectionDifference, ...]]:
     """For each pair its tests on every collection, corrected for the number of collections."""
+    made = [estimate([values]) for values in differences]
     nothing = np.zeros(len(pairs), dtype=bool)
-    p_ttest = np.stack([t_test([values]) for values in differences])
-    p_randomization = np.stack(
-        [randomize(values, pairs, each, nothing).p for values, each in zip(strata, differences, strict=True)]
-    )
-    corrected = np.stack([holm(p) for p in np.maximum(p_ttest, p_randomization).T], axis=1)
-    intervals = [shown_intervals([values]) for values in differences]
+    by_chance = [
+        randomize([values], pairs, [each], nothing).p
+        for values, each in zip(strata, differences, strict=True)
+    ]
+    larger = np.maximum([each.p for each in made], by_chance)
+    corrected = np.stack([holm(p) for p in larger.T], axis=1)
     return [
         tuple(
             CollectionDifference(
                 collection=name,
-                difference=float(differences[c][:, i].mean()),
-                ci_low=(intervals[c][i] or (None, None))[0],
-                ci_high=(intervals[c][i] or (None, None))[1],
-                p_ttest=float(p_ttest[c, i]),
-                p_randomization=float(p_randomization[c, i]),
+                difference=float(made[c].means[i]),
+                ci_low=made[c].ends[i][0],
+                ci_high=made[c].ends[i][1],
+                p_ttest=float(made[c].p[i]),
+                p_randomization=float(by_chance[c][i]),
                 p_holm=float(corrected[c, i]),
                 shown=bool(corrected[c, i] < LEVEL),
             )

@@ -23,8 +23,8 @@ from pipeline.core.errors import InputError
 from pipeline.core.records import Float64
 from pipeline.core.table import Column, Displayed, Table
 from pipeline.metrics.names import parse_measure
-from pipeline.metrics.paired import SAME, compact_letters, rank_intervals
-from pipeline.metrics.statistics import Strata, estimate, shown_intervals
+from pipeline.metrics.paired import SAME, standings
+from pipeline.metrics.statistics import Strata, estimate
 from pipeline.results.folder import SavedResult
 from pipeline.results.records import Metrics
 from pipeline.results.suite_folder import SavedSuite
@@ -227,15 +227,19 @@ def compare_suites(
     pairs = compare_pairs(names, suites[0].collections, strata, weights, places, correction, margin)
     means = [suite.results[""].record.metrics[chosen] for suite in suites if suite.record is None]
     means = means or estimate(strata, weights).means.tolist()
-    # letters and ranks need a test of every two; the correction bh bounds no chance of a wrong rank
     letters: list[str] | None = None
     ranks: list[tuple[int, int]] | None = None
-    if baseline is None:
-        differ = [(place, pair) for place, pair in zip(places, pairs, strict=True) if pair.shown]
-        letters = compact_letters(means, [place for place, _ in differ])
-        if correction is not Correction.bh:
-            better = [(a, b) if pair.difference > 0 else (b, a) for (a, b), pair in differ]
-            ranks = rank_intervals(len(suites), better)
+    if baseline is None:  # letters and ranks need a test of every two
+        letters, ranks = standings(
+            means,
+            [
+                (a, b) if pair.difference > 0 else (b, a)
+                for (a, b), pair in zip(places, pairs, strict=True)
+                if pair.shown
+            ],
+        )
+        if correction is Correction.bh:  # it bounds no chance of a wrong rank
+            ranks = None
     return Comparison(
         measure=chosen,
         results=_entries(suites, names, means, strata, letters, ranks),
@@ -259,7 +263,7 @@ def _entries(
     ranks: Sequence[tuple[int, int]] | None,
 ) -> list[Entry]:
     """The results; `letters` and `ranks` are None where not every two were tested."""
-    intervals = shown_intervals(strata, suites[0].weights)
+    intervals = estimate(strata, suites[0].weights).ends
     by_collection = np.stack([values.mean(axis=0) for values in strata])
     best = (by_collection >= by_collection.max(axis=1, keepdims=True) - SAME).sum(axis=0)
     entries = []
@@ -273,8 +277,8 @@ def _entries(
             Entry(
                 name=names[i],
                 mean=means[i],
-                ci_low=(intervals[i] or (None, None))[0],
-                ci_high=(intervals[i] or (None, None))[1],
+                ci_low=intervals[i][0],
+                ci_high=intervals[i][1],
                 queries=sum(map(len, strata)),
                 letters=letters[i] if letters else None,
                 rank=1 + sum(other > means[i] for other in means),

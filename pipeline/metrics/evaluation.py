@@ -36,7 +36,7 @@ from pipeline.metrics.scoring import (
     judged_shares,
     short_rankings,
 )
-from pipeline.metrics.statistics import Interval, shown_intervals
+from pipeline.metrics.statistics import Interval, estimate
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ def evaluate_files(
         measures=list(measures),
         values=values,
         means=values.mean(axis=0),
-        intervals=shown_intervals([values]),
+        intervals=estimate([values]).intervals,
         missing=joined.missing,
         unjudged=joined.unjudged,
         repeated=qrels.repeated,

@@ -10,7 +10,7 @@ import numpy as np
 from pipeline.core.records import BoolArray, Float64, JsonObject
 from pipeline.metrics.names import Measure
 from pipeline.metrics.resampling import PERMUTATIONS, randomization_test
-from pipeline.metrics.statistics import shown_intervals, t_test
+from pipeline.metrics.statistics import estimate
 
 SAME = 1e-12
 """Values that differ by no more are a tie; above 1, such as those of DCG, as a share of the highest."""
@@ -19,8 +19,9 @@ SMALLEST = 6
 """Groups of fewer queries are not tested: the randomization test could not reach 5%."""
 
 
-def with_ties(differences: Float64, highest: Float64) -> Float64:
-    """Differences, [queries, n], of values up to `highest`, with 0 for ties: rounding decides nothing."""
+def paired_differences(ours: Float64, theirs: Float64) -> Float64:
+    """Ours minus theirs, value by value; 0 where they are a tie, so that rounding decides nothing."""
+    differences, highest = ours - theirs, np.maximum(np.abs(ours), np.abs(theirs))
     return np.where(np.abs(differences) <= SAME * np.maximum(highest, 1), 0, differences)
 
 
@@ -30,21 +31,20 @@ def changes(measures: Sequence[Measure], before: Float64, after: Float64) -> dic
     `before` is the mean, `difference` that of after minus before; `p_holm` is `p_ttest` corrected for the
     number of measures; `wins`, `ties` and `losses` are queries that rose, stayed and fell.
     """
-    differences = with_ties(after - before, np.maximum(np.abs(before), np.abs(after)))
-    p_ttest = t_test([differences])
+    differences = paired_differences(after, before)
+    made = estimate([differences])
     columns = {
         "before": before.mean(axis=0),
-        "difference": differences.mean(axis=0),
-        "p_ttest": p_ttest,
-        "p_randomization": randomization_test(differences),
-        "p_holm": holm(p_ttest),
+        "difference": made.means,
+        "p_ttest": made.p,
+        "p_randomization": randomization_test([differences]),
+        "p_holm": holm(made.p),
         "wins": (differences > 0).sum(axis=0),
         "ties": (differences == 0).sum(axis=0),
         "losses": (differences < 0).sum(axis=0),
     }
     listed = {name: column.tolist() for name, column in columns.items()}
-    ends = [interval or (None, None) for interval in shown_intervals([differences])]
-    listed["ci_low"], listed["ci_high"] = map(list, zip(*ends, strict=True))
+    listed["ci_low"], listed["ci_high"] = map(list, zip(*made.ends, strict=True))
     return {
         str(measure): {name: column[number] for name, column in listed.items()}
         for number, measure in enumerate(measures)
@@ -84,7 +84,7 @@ def difference_tests(
     found = np.full((len(groups), differences.shape[1]), np.nan)
     for row, inside in enumerate(groups):
         if inside.sum() >= smallest:
-            by_t, by_chance = t_test([differences[inside]]), randomization_test(differences[inside])
+            by_t, by_chance = estimate([differences[inside]]).p, randomization_test([differences[inside]])
             reached = by_chance > 1.5 / (PERMUTATIONS + 1)
             found[row] = np.where(reached, np.maximum(by_t, by_chance), by_t)
     return found, _corrected(found)
@@ -129,55 +129,40 @@ def holm(p_values: Float64) -> Float64:
     return np.minimum(corrected, 1.0)
 
 
-def benjamini_hochberg(p_values: Float64) -> Float64:
-    """p-values, float64 [tests], corrected so that a share of the rejected ones is false.
+def standings(
+    means: Sequence[float], better: Iterable[tuple[int, int]]
+) -> tuple[list[str], list[tuple[int, int]]]:
+    """Letters and intervals of ranks of runs, from the pairs of which the first was shown to be better.
 
-    Benjamini and Hochberg, J. Royal Statistical Society B 57(1), 1995. Tests of pairs that share a run depend
-    on each other; there it is an approximation (Benjamini and Yekutieli, Annals of Statistics 29(4), 2001).
+    Two runs share a letter if and only if neither was shown to be better; the run with the highest mean has
+    the letter "a". By the insert-and-absorb algorithm: Piepho, *An algorithm for a letter-based
+    representation of all-pairwise comparisons*, J. Computational and Graphical Statistics 13(2), 2004.
+
+    The rank of a run is 1 + the number of those with a higher true mean; those shown to be better are among
+    them, those shown to be worse are not. If the pairs are shown with a family-wise error of 5%, all
+    intervals hold the true ranks together in 95% of cases (Mogstad, Romano, Shaikh and Wilhelm, Review of
+    Economic Studies 91(1), 2024).
+
+    Returns:
+        For each run its letters in alphabetical order, and its lowest and highest rank, from 1 for the best.
     """
-    from scipy.stats import false_discovery_control  # heavy
-
-    corrected: Float64 = false_discovery_control(p_values)
-    return corrected
-
-
-def compact_letters(means: Sequence[float], different: Iterable[tuple[int, int]]) -> list[str]:
-    """A compact letter display: two runs share a letter if and only if they do not differ significantly.
-
-    The insert-and-absorb algorithm: Piepho, *An algorithm for a letter-based representation of all-pairwise
-    comparisons*, J. Computational and Graphical Statistics 13(2), 2004.
-
-    `means` has the mean of each run; the run with the highest has the letter "a". `different` are pairs of
-    positions in `means` that differ significantly. Returns the letters of each run in alphabetical order.
-    """
-    groups = [frozenset(range(len(means)))]
-    for pair in different:
-        split = [half for group in groups for half in _without_both(group, pair)]
-        groups = [group for group in dict.fromkeys(split) if not any(group < other for other in split)]
-    ranks = {one: rank for rank, one in enumerate(sorted(range(len(means)), key=lambda one: -means[one]))}
-    groups.sort(key=lambda group: sorted(ranks[one] for one in group))
-    names = [ascii_lowercase[i % 26] + str(i // 26 or "") for i in range(len(groups))]
-    return [
-        "".join(name for name, group in zip(names, groups, strict=True) if one in group)
-        for one in range(len(means))
-    ]
-
-
-def _without_both(group: frozenset[int], pair: tuple[int, int]) -> list[frozenset[int]]:
-    """The group; or, if it holds both of a pair, two groups, each without one of them."""
-    return [group - {one} for one in pair] if group.issuperset(pair) else [group]
-
-
-def rank_intervals(results: int, better: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The lowest and highest rank that each result may have, from 1 for the best.
-
-    `better` are pairs of results of which the first was shown to be better. The rank of a result is 1 + the
-    number of those with a higher true mean; those shown to be better are among them, those shown to be worse
-    are not. If the pairs are shown with a family-wise error of 5%, all intervals hold the true ranks together
-    in 95% of cases (Mogstad, Romano, Shaikh and Wilhelm, Review of Economic Studies 91(1), 2024).
-    """
-    above, below = np.zeros(results, dtype=int), np.zeros(results, dtype=int)
-    for winner, loser in better:
+    runs = range(len(means))
+    groups, above, below = [frozenset(runs)], [0] * len(means), [0] * len(means)
+    for pair in better:
+        winner, loser = pair
         above[loser] += 1
         below[winner] += 1
-    return list(zip((1 + above).tolist(), (results - below).tolist(), strict=True))
+        # a group that holds both becomes two groups, each without one of them
+        split = [
+            half
+            for group in groups
+            for half in ([group - {one} for one in pair] if group.issuperset(pair) else [group])
+        ]
+        groups = [group for group in dict.fromkeys(split) if not any(group < other for other in split)]
+    places = {run: place for place, run in enumerate(sorted(runs, key=lambda run: -means[run]))}
+    groups.sort(key=lambda group: sorted(places[run] for run in group))
+    names = [ascii_lowercase[i % 26] + str(i // 26 or "") for i in range(len(groups))]
+    letters = [
+        "".join(name for name, group in zip(names, groups, strict=True) if run in group) for run in runs
+    ]
+    return letters, [(1 + above[run], len(means) - below[run]) for run in runs]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from math import ceil, inf, isfinite, sqrt
+from math import inf, sqrt
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from pipeline.core.records import Float64
 from pipeline.metrics.resampling import SEED_OF_ONE, noninferiority
-from pipeline.metrics.statistics import ONE, Strata, estimate, t_quantile
+from pipeline.metrics.statistics import ONE, Strata, estimate
 
 POWER = 0.8
 MOST_QUERIES = 1 << 40
@@ -19,7 +20,7 @@ SAMPLES, SAMPLE_RESAMPLES = 1000, 999  # of a simulation of the tests
 def queries_to_decide(strata: Strata, margin: float, alpha: float, weights: Float64 = ONE) -> float:
     """How many queries such as these give a decision at `alpha` in 80% of cases.
 
-    By the noncentral t distribution, as `queries_for_power`, if the mean and the deviation found, of
+    By the noncentral t distribution, as `solve_power`, if the mean and the deviation found, of
     differences float64 [queries, 1] of each collection, are the true ones. The bootstrap needs more where few
     queries differ, or lose much. So for one collection numbers up to 2,000 are then raised until the tests
     themselves decide in 80% of 1,000 samples of that size. Infinite where no number would do.
@@ -27,7 +28,7 @@ def queries_to_decide(strata: Strata, margin: float, alpha: float, weights: Floa
     made = estimate(strata, weights)
     distance = float(made.means[0]) + margin
     deviation = float(made.errors[0]) * sqrt(sum(map(len, strata)))
-    needed = queries_for_power(abs(distance) / deviation if deviation else inf, alpha)
+    needed = float(solve_power(abs(distance) / deviation if deviation else inf, np.nan, alpha))
     if not deviation or not distance or needed > SIMULATED_QUERIES or len(strata) > 1:
         return needed if distance else inf
     differences = strata[0][:, 0]
@@ -49,54 +50,39 @@ def _simulated_power(differences: Float64, margin: float, n_queries: int, alpha:
     return float(decided.mean())
 
 
-def power(effect: float, n_queries: int, alpha: float) -> float:
-    """The chance that a one-sided paired t-test at `alpha` shows an effect, by the noncentral t distribution.
+def solve_power(effect: ArrayLike, n_queries: ArrayLike, alpha: float) -> Float64:
+    """The effects, or the numbers of queries, with which a one-sided paired t-test at `alpha` has 80% power.
 
-    `effect` is the distance of the true mean from the tested one, in standard deviations of the differences
-    (Cohen, *Statistical Power Analysis for the Behavioral Sciences*, 1988, section 2.5).
+    Power is that of the noncentral t distribution. An effect is the distance of the true mean from the tested
+    one, in standard deviations of the differences (Cohen, *Statistical Power Analysis for the Behavioral
+    Sciences*, 1988, section 2.5).
+
+    Args:
+        effect: float64 [n], NaN where the smallest one is wanted.
+        n_queries: float64 [n], NaN where the lowest number is wanted; broadcast against each other.
+        alpha: The level of the test.
+
+    Returns:
+        float64 [n]: what is NaN, an effect to 1e-9 of it; infinite where none has that power.
     """
-    from scipy.special import nctdtr, ndtr
+    from scipy.special import nctdtr, ndtr, stdtrit
 
-    if n_queries < 2:
-        return 0.0
-    noncentrality = effect * sqrt(n_queries)
-    quantile = t_quantile(n_queries, 1 - alpha)
-    if n_queries > 10_000 or noncentrality > 30:  # the normal distribution, from which t no longer differs
-        return float(ndtr(noncentrality - quantile))
-    return float(1 - nctdtr(n_queries - 1, noncentrality, quantile))
-
-
-def detectable_effect(n_queries: int, alpha: float, wanted: float = POWER) -> float:
-    """The smallest effect that a one-sided paired t-test at `alpha` shows with the wanted power.
-
-    It is in standard deviations, as in `power`; infinite for a single query.
-    """
-    if n_queries < 2:
-        return inf
-    low, high = 0.0, 1.0
-    while power(high, n_queries, alpha) < wanted:
-        low, high = high, 2 * high
-    while high - low > 1e-9 * high:
-        middle = (low + high) / 2
-        low, high = (low, middle) if power(middle, n_queries, alpha) >= wanted else (middle, high)
-    return high
-
-
-def queries_for_power(effect: float, alpha: float, wanted: float = POWER) -> float:
-    """The fewest queries with which a one-sided paired t-test at `alpha` has the wanted power.
-
-    `effect` is as in `power`; infinite where it is 0 or below, or as good as 0.
-    """
-    if not effect > 0:
-        return inf
-    if not isfinite(effect):
-        return 2
-    low, high = 1, 2
-    while power(effect, high, alpha) < wanted:
-        low, high = high, 2 * high
-        if high > MOST_QUERIES:
-            return inf
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if power(effect, middle, alpha) >= wanted else (middle, high)
-    return ceil(high)
+    effect, n_queries = np.broadcast_arrays(effect, n_queries)
+    whole = np.isnan(n_queries)
+    low, high = np.where(whole, 1.0, 0.0), np.where(whole, 2.0, 1.0)
+    enough_at_high, done = np.zeros((2, *whole.shape), dtype=bool)
+    while not done.all():
+        # `high` is doubled until it is enough; then the middle of what is too little and enough is tried
+        middle = np.where(whole, (low + high) // 2, (low + high) / 2)
+        tried = np.where(enough_at_high & ~done, middle, high)
+        queries, distance = np.where(whole, tried, n_queries), np.where(whole, effect, tried)
+        quantile, noncentrality = stdtrit(np.maximum(queries - 1, 1), 1 - alpha), distance * np.sqrt(queries)
+        normal = (queries > 10_000) | (noncentrality > 30)  # from which t no longer differs
+        by_t = 1 - nctdtr(queries - 1, np.where(normal, 0, noncentrality), quantile)
+        enough = np.where(normal, ndtr(noncentrality - quantile), by_t) >= POWER
+        enough &= queries > 1
+        low = np.where(enough, low, tried)
+        high = np.where(enough, tried, np.where(enough_at_high, high, 2 * high))
+        enough_at_high |= enough
+        done |= enough_at_high & (high - low <= np.where(whole, 1, 1e-9 * high)) | (high > MOST_QUERIES)
+    return np.where(high > MOST_QUERIES, inf, high)

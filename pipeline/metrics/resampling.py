@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.core.records import BoolArray, Float64
-from pipeline.metrics.statistics import CONFIDENCE, ONE, ROUNDING, Strata, estimate, t_quantile
+from pipeline.metrics.statistics import CONFIDENCE, ONE, ROUNDING, Strata, estimate
 
 RESAMPLES = 10_000
 SEED_OF_ONE, SEED = 20191, 20192  # of one collection, of several
@@ -165,42 +165,66 @@ class Randomized:
 
 
 def randomize(
-    values: Float64, pairs: Sequence[tuple[int, int]], differences: Float64, shown: BoolArray
+    strata: Strata,
+    pairs: Sequence[tuple[int, int]],
+    differences: Strata,
+    shown: BoolArray,
+    weights: Float64 = ONE,
 ) -> Randomized:
     """Test the differences of pairs of runs: each pair alone, and all together.
 
     20,000 ways to change signs are drawn from a fixed seed, the same for every pair. The observed one is
     counted as one more, so that p is never 0 (Smucker, Allan and Carterette, CIKM 2007; Phipson and Smyth,
     Statistical Applications in Genetics and Molecular Biology 9(1), 2010). With up to 14 queries, all ways
-    are counted instead, and p is exact.
+    are counted instead, and p is exact. The queries of several collections count as those of one, each by the
+    weight that it has in M.
 
     The corrected p of a pair is the share of ways in which the largest t among it and all pairs of lower t
     reaches its own, never less than that of a pair of higher t (Westfall and Young, *Resampling-Based
-    Multiple Testing*, 1993, algorithm 2.8; Romano and Wolf, J. American
-    Statistical Association 100(469), 2005). `reach` is the 95%
-    quantile of the largest t of differences whose mean was removed.
+    Multiple Testing*, 1993, algorithm 2.8; Romano and Wolf, J. American Statistical Association 100(469),
+    2005). `reach` is the 95% quantile of the largest t of differences whose mean was removed.
 
     Args:
-        values: float64 [queries, runs].
-        pairs: Columns of `values`, a minus b.
-        differences: float64 [queries, pairs], of `values`, 0 where they differ by rounding alone.
+        strata: For each collection float64 [queries, runs].
+        pairs: The two runs of each pair, a minus b.
+        differences: For each collection float64 [queries, pairs], 0 where runs differ by rounding alone.
         shown: bool [pairs], those with an interval: the ones that `reach` is for.
+        weights: Of the collections.
     """
-    n_queries, n_pairs = differences.shape
+    from scipy.special import stdtrit
+
+    shares = weights / [len(each) for each in strata] if len(strata) > 1 else ONE
+    values, changes = (
+        np.vstack([each * share for each, share in zip(arrays, shares, strict=True)])
+        for arrays in (strata, differences)
+    )
+    n_queries, n_pairs = changes.shape
     scale = np.abs(values).max(initial=0) or 1.0  # so that no square is too large or too small
-    values, differences = values / scale, differences / scale
+    values, changes = values / scale, changes / scale
     # sums of the runs are cheaper than those of the pairs; their rounding is that of larger numbers
     minus = np.zeros((values.shape[1], n_pairs))
     minus[[a for a, _ in pairs], np.arange(n_pairs)] = 1
     minus[[b for _, b in pairs], np.arange(n_pairs)] = -1
-    means = differences.mean(axis=0)
-    norms, spreads = _norms(differences), _norms(differences - means)
-    totals = differences.sum(axis=0)
+    means, totals = changes.mean(axis=0), changes.sum(axis=0)
+    norms, spreads = (np.sqrt(n_queries * np.square(each).sum(axis=0)) for each in (changes, changes - means))
+    norms, spreads = np.where(norms > 0, norms, 1), np.where(spreads > 0, spreads, 1)
     rounding = ROUNDING * (1 + np.abs(values).sum(axis=0) @ np.abs(minus) / norms)
     observed = np.abs(totals) / norms - rounding
     order = np.argsort(observed, kind="stable")
-    alone, stepwise, largest, ways = np.zeros(n_pairs), np.zeros(n_pairs), [], 0
-    for swaps in _swaps(n_queries):
+    alone, stepwise, largest = np.zeros(n_pairs), np.zeros(n_pairs), []
+    drawn = n_queries > EXACT_QUERIES  # else the observed way is among all of them
+    generator = np.random.default_rng(SEED_OF_SIGNS)
+    ways = PERMUTATIONS if drawn else 1 << n_queries
+    rows = min(max(BLOCK_SWAPS // n_queries, 1), BLOCK_ROWS) if drawn else ways
+    for start in range(0, ways, rows):
+        # float64 [rows, queries]: 1 where the values of a query change places, from a random bit or the bit
+        # of the number of the way
+        block = min(rows, ways - start)
+        if drawn:
+            packed = np.frombuffer(generator.bytes(block * -(-n_queries // 8)), dtype=np.uint8)
+            swaps = np.unpackbits(packed).reshape(block, -1)[:, :n_queries].astype(np.float64)
+        else:
+            swaps = (np.arange(ways)[:, None] >> np.arange(n_queries) & 1).astype(np.float64)
         sums = totals - 2 * ((swaps @ values) @ minus)
         ratios = np.abs(sums) / norms
         alone += (ratios >= observed).sum(axis=0)
@@ -209,53 +233,18 @@ def randomize(
         balance = n_queries - 2 * swaps.sum(axis=1, keepdims=True)
         centred = np.abs(sums - balance * means) / spreads
         largest.append(centred.max(axis=1, initial=0, where=shown))
-        ways += len(swaps)
-    drawn = int(n_queries > EXACT_QUERIES)  # all ways have the observed one among them
     p_maxt = (drawn + stepwise) / (drawn + ways)
     p_maxt[order[::-1]] = np.maximum.accumulate(p_maxt[order[::-1]])
     # the 95% quantile of ratios, as a t; at least that of Student's t, which is for one pair
     ratio = min(float(np.quantile(np.concatenate(largest), CONFIDENCE, method="higher")), 1 - ROUNDING)
     t = float(ratio * np.sqrt((n_queries - 1) / (1 - ratio * ratio)))
-    reach = max(t, t_quantile(n_queries, (1 + CONFIDENCE) / 2))
+    reach = max(t, float(stdtrit(max(n_queries - 1, 1), (1 + CONFIDENCE) / 2)))
     return Randomized((drawn + alone) / (drawn + ways), p_maxt, reach)
 
 
-def randomization_test(differences: Float64) -> Float64:
-    """float64 [pairs]: two-sided p of each pair of float64 [queries, pairs] alone, as by `randomize`."""
-    n_pairs = differences.shape[1]
-    beside_zero = np.column_stack([differences, np.zeros(len(differences))])
-    none = np.zeros(n_pairs, dtype=bool)
-    return randomize(beside_zero, [(pair, n_pairs) for pair in range(n_pairs)], differences, none).p
-
-
-def _norms(differences: Float64) -> Float64:
-    """float64 [pairs]: √(n · sum of squares); 1 where there is no difference."""
-    norms: Float64 = np.sqrt(len(differences) * np.square(differences).sum(axis=0))
-    return np.where(norms > 0, norms, 1)
-
-
-def _swaps(n_queries: int) -> Iterator[Float64]:
-    """Blocks of ways to swap, float64 [ways, queries]: 1 where a query's values change places, else 0."""
-    if n_queries <= EXACT_QUERIES:
-        ways = np.arange(1 << n_queries)[:, None] >> np.arange(n_queries)
-        yield (ways & 1).astype(np.float64)
-        return
-    generator = np.random.default_rng(SEED_OF_SIGNS)
-    rows = min(max(BLOCK_SWAPS // n_queries, 1), BLOCK_ROWS)
-    for start in range(0, PERMUTATIONS, rows):
-        block = min(rows, PERMUTATIONS - start)
-        bits = np.unpackbits(np.frombuffer(generator.bytes(block * -(-n_queries // 8)), dtype=np.uint8))
-        yield bits.reshape(block, -1)[:, :n_queries].astype(np.float64)
-
-
-def weighted_values(strata: Strata, weights: Float64) -> Float64:
-    """float64 [queries, columns]: values of all collections times w_c / n_c, whose sum is M; for `randomize`.
-
-    A randomization within collections changes the sign of the differences of single queries, as of one
-    collection, where it does not depend on the scale: these values are as they are.
-    """
-    if len(strata) == 1:
-        return strata[0]
-    return np.vstack(
-        [values * (weight / len(values)) for values, weight in zip(strata, weights, strict=True)]
-    )
+def randomization_test(strata: Strata, weights: Float64 = ONE) -> Float64:
+    """float64 [pairs]: two-sided p of each column of strata of differences alone, as by `randomize`."""
+    n_pairs = strata[0].shape[1]
+    beside_zero = [np.column_stack([differences, np.zeros(len(differences))]) for differences in strata]
+    pairs = [(pair, n_pairs) for pair in range(n_pairs)]
+    return randomize(beside_zero, pairs, strata, np.zeros(n_pairs, dtype=bool), weights).p

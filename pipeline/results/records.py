@@ -97,7 +97,7 @@ class Metrics(Record):
         models: What ran each model, rerankers included; empty in results of earlier versions.
         missing: What was judged and is not in the collection; None in results of earlier versions.
         short_rankings: Only where a ranking ends before the deepest cutoff of a measure.
-        intervals: None where none is shown; see `pipeline.metrics.statistics.mean_intervals`.
+        intervals: None where none is shown.
         unjudged: Of the measures with a cutoff that take unjudged documents for not relevant.
     """
 

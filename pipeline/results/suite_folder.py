@@ -20,7 +20,7 @@ from pipeline.core.json_record import SUITE_FILE, Name, Record
 from pipeline.core.records import Float64
 from pipeline.core.table import Table
 from pipeline.metrics.names import parse_measure
-from pipeline.metrics.statistics import estimate, shown_intervals, weights_of
+from pipeline.metrics.statistics import estimate, weights_of
 from pipeline.results.folder import METRICS, ROUNDING, Result, SavedResult, read_record, read_result
 from pipeline.results.records import Metrics
 from pipeline.results.tables import suite_table
@@ -208,8 +208,8 @@ def write_suite(
                 each.values[:, [each.measures.index(measure) for measure in measures]]
                 for each in suite.results.values()
             ]
-            means, intervals = estimate(strata, suite.weights).means, shown_intervals(strata, suite.weights)
-            found = {"metrics": means.tolist(), "intervals": intervals}
+            made = estimate(strata, suite.weights)
+            found = {"metrics": made.means.tolist(), "intervals": made.intervals}
             macro = {name: dict(zip(measures, values, strict=True)) for name, values in found.items()}
             record = record.model_copy(update=macro)
     document = record.model_dump(mode="json")

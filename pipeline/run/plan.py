@@ -132,7 +132,7 @@ def _evaluate(
         "passages": len(collection.passages),
         "missing": collection.facts["missing"],
         "metrics": judge.means(values),
-        "intervals": dict(zip(names, statistics.shown_intervals([values]), strict=True)),
+        "intervals": dict(zip(names, statistics.estimate([values]).intervals, strict=True)),
         "unjudged": {name: {"judged": float(share[judged].mean())} for name, share in shares.items()},
     }
     if short := scoring.short_rankings(inputs[ranking], measures, len(collection.passages)):

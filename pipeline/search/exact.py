@@ -16,7 +16,7 @@ from pipeline.core import machine
 from pipeline.core.display import Bar, silent
 from pipeline.core.records import Embeddings, Float32, Float64, Int64, Ranking
 from pipeline.metrics.names import Measure
-from pipeline.metrics.statistics import shown_intervals
+from pipeline.metrics.statistics import estimate
 from pipeline.search import scoring
 from pipeline.search.documents import Documents, empty_ranking, set_rows
 from pipeline.search.scan import StreamingScan, block_and_group_sizes
@@ -143,11 +143,10 @@ def compare_with_exact(
     cutoffs = sorted({measure.cutoff for measure in measures if measure.cutoff} | {exact.shape[1]})
     differences = values - exact_values
     means, changes = exact_values.mean(axis=0).tolist(), differences.mean(axis=0).tolist()
-    intervals = (interval or (None, None) for interval in shown_intervals([differences]))
     names = ("exact", "difference", "ci_low", "ci_high")
     rows = (
         dict(zip(names, (mean, change, *ends), strict=True))
-        for mean, change, ends in zip(means, changes, intervals, strict=True)
+        for mean, change, ends in zip(means, changes, estimate([differences]).ends, strict=True)
     )
     return {
         "overlap": {str(cutoff): overlap(found, exact, cutoff) for cutoff in cutoffs},

@@ -8,7 +8,7 @@ from scipy import stats
 
 from pipeline.core.records import Float64
 from pipeline.metrics import resampling
-from pipeline.metrics.power import detectable_effect, power, queries_for_power
+from pipeline.metrics.power import solve_power
 from pipeline.metrics.resampling import equivalence, noninferiority
 
 
@@ -43,23 +43,25 @@ def test_passes_what_is_worse_by_the_margin_in_at_most_one_of_twenty(monkeypatch
 
 def test_power_is_that_of_simulated_tests() -> None:
     generator = np.random.default_rng(4)
-    for effect in (0.1, 0.5):
-        needed = int(queries_for_power(effect, 0.05))
+    for effect, needed in zip((0.1, 0.5), solve_power([0.1, 0.5], np.nan, 0.05).astype(int), strict=True):
         drawn = generator.normal(effect, 1, (4000, needed))
         p = stats.ttest_1samp(drawn, 0, axis=1, alternative="greater").pvalue
         assert (p < 0.05).mean() == pytest.approx(0.8, abs=0.03)
-        assert power(effect, needed - 1, 0.05) < 0.8 <= power(effect, needed, 0.05)
+        fewer, power = (
+            stats.nct.sf(stats.t.ppf(0.95, n - 1), n - 1, effect * n**0.5) for n in (needed - 1, needed)
+        )
+        assert fewer < 0.8 <= power
 
 
 def test_numbers_of_queries_by_published_tables() -> None:
     # two-sided 5% and 80% power of a paired test at d = 0.5: 34 (Cohen 1988; G*Power 3.1); one-sided: 27
-    assert queries_for_power(0.5, 0.025) == 34
-    assert queries_for_power(0.5, 0.05) == 27
-    assert detectable_effect(34, 0.025) == pytest.approx(0.4954, abs=1e-3)  # and 33 queries take 0.503
-    assert power(detectable_effect(43, 0.05), 43, 0.05) == pytest.approx(0.8)
-    assert queries_for_power(0, 0.05) == queries_for_power(-1, 0.05) == np.inf
-    assert queries_for_power(np.inf, 0.05) == 2
-    assert queries_for_power(1e-3, 0.05) == pytest.approx(((1.644854 + 0.841621) / 1e-3) ** 2, rel=1e-5)
+    assert solve_power([0.5, np.inf, 0, -1], np.nan, 0.025).tolist() == [34, 2, np.inf, np.inf]
+    small = ((1.644854 + 0.841621) / 1e-3) ** 2
+    assert solve_power([0.5, 1e-3], np.nan, 0.05) == pytest.approx([27, small], rel=1e-5)
+    assert solve_power(np.nan, 34, 0.025) == pytest.approx(0.4954, abs=1e-3)  # and 33 queries take 0.503
+    effect = float(solve_power(np.nan, 43, 0.05))
+    assert stats.nct.sf(stats.t.ppf(0.95, 42), 42, effect * 43**0.5) == pytest.approx(0.8)
+    assert solve_power(np.nan, 1, 0.05) == np.inf
 
 
 def test_one_query_of_a_collection_shows_nothing() -> None:

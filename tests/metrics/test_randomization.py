@@ -15,7 +15,7 @@ def against_zero(differences: Float64) -> Randomized:
     values = np.column_stack([differences, np.zeros(len(differences))])
     last = differences.shape[1]
     pairs = [(run, last) for run in range(last)]
-    return randomize(values, pairs, differences, np.ones(last, dtype=bool))
+    return randomize([values], pairs, [differences], np.ones(last, dtype=bool))
 
 
 def test_no_difference_shows_nothing() -> None:
@@ -61,7 +61,7 @@ def test_maxt_is_its_definition() -> None:
         reached = max(reached, (ways[:, left].max(axis=1) >= observed[top] * (1 - 1e-12)).mean())
         expected[top] = reached
         left.remove(top)
-    found = randomize(values, pairs, differences, np.ones(6, dtype=bool))
+    found = randomize([values], pairs, [differences], np.ones(6, dtype=bool))
     assert found.p_maxt == pytest.approx(expected)
     assert found.p == pytest.approx((ways >= observed * (1 - 1e-12)).mean(axis=0))
 
@@ -69,7 +69,7 @@ def test_maxt_is_its_definition() -> None:
 def test_p_values_do_not_depend_on_the_company(monkeypatch: pytest.MonkeyPatch) -> None:
     differences = np.random.default_rng(3).normal(0.05, 0.2, (64, 4))
     together = against_zero(differences)
-    assert together.p.tolist() == [randomization_test(differences[:, [i]]).item() for i in range(4)]
+    assert together.p.tolist() == [randomization_test([differences[:, [i]]]).item() for i in range(4)]
     assert np.all(together.p_maxt >= together.p)
     monkeypatch.setattr(resampling, "BLOCK_SWAPS", 64 * 999)
     assert np.array_equal(against_zero(differences).p_maxt, together.p_maxt)
@@ -85,7 +85,7 @@ def test_one_comparison_of_twenty_shows_a_difference_that_is_none(monkeypatch: p
     for _ in range(400):
         values = generator.beta(0.5, 0.7, (43, 1)) + 0.2 * generator.normal(size=(43, 8))
         differences = values[:, first] - values[:, second]
-        tested = randomize(values, pairs, differences, np.ones(len(pairs), dtype=bool))
+        tested = randomize([values], pairs, [differences], np.ones(len(pairs), dtype=bool))
         false += tested.p_maxt.min() < 0.05
         errors = differences.std(axis=0, ddof=1) / np.sqrt(43)
         held += np.all(np.abs(differences.mean(axis=0)) <= tested.reach * errors)

@@ -10,31 +10,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from pipeline.core.records import Float64
 from pipeline.core.table import NO_INTERVAL
 from pipeline.metrics import resampling
-from pipeline.metrics.paired import benjamini_hochberg, compact_letters, holm, rank_intervals
-from pipeline.metrics.resampling import randomization_test, resampled_means, weighted_values
-from pipeline.metrics.statistics import (
-    MIN_OTHERS,
-    MIN_QUERIES,
-    estimate,
-    gate_decides,
-    has_interval,
-    mean_intervals,
-    shown_intervals,
-    t_test,
-    weights_of,
-)
+from pipeline.metrics.paired import holm, standings
+from pipeline.metrics.resampling import randomization_test, resampled_means
+from pipeline.metrics.statistics import MIN_OTHERS, MIN_QUERIES, estimate, gate_decides, weights_of
+
+
+def ends(*arguments: object) -> Float64:
+    """The low and the high ends of intervals, float64 [2, columns]; NaN where none is shown."""
+    return np.array(estimate(*arguments).ends, dtype=np.float64).T  # type: ignore[arg-type]
 
 
 def test_the_interval_is_scipy_s() -> None:
     values = np.random.default_rng(1).beta(0.5, 0.7, size=(43, 3))
     theirs = stats.ttest_1samp(values, 0).confidence_interval(0.95)
-    assert np.allclose(mean_intervals([values]), (theirs.low, theirs.high), rtol=1e-12)
-    assert (
-        np.ldexp(mean_intervals([values]), 900).tolist()
-        == np.array(mean_intervals([np.ldexp(values, 900)])).tolist()
-    )  # whose squares are no floats
+    assert np.allclose(ends([values]), (theirs.low, theirs.high), rtol=1e-12)
+    large = np.ldexp(values, 900)  # whose squares are no floats
+    assert np.ldexp(ends([values]), 900).tolist() == ends([large]).tolist()
 
 
 @pytest.mark.parametrize(
@@ -51,7 +45,7 @@ def test_the_interval_is_scipy_s() -> None:
     ],
 )
 def test_no_interval_without_enough_queries_or_values(values: list[float], shown: bool) -> None:
-    (interval,) = shown_intervals([np.array(values)[:, None]])
+    (interval,) = estimate([np.array(values)[:, None]]).intervals
     assert (interval is not None) == shown
     assert f"{MIN_QUERIES} queries, or where fewer than {MIN_OTHERS} " in NO_INTERVAL
 
@@ -62,7 +56,7 @@ def test_intervals_hold_the_mean_as_often_as_they_say(skewed: bool) -> None:
     values = generator.beta(2, 1.1, (43, 20_000))
     if skewed:  # differences that are ties in nine queries of ten
         values = generator.normal(0.1, 0.3, (200, 20_000)) * (generator.random((200, 20_000)) < 0.1)
-    low, high = mean_intervals([values])
+    low, high = ends([values])
     mean = 0.01 if skewed else 2 / 3.1
     shown = ~np.isnan(low)
     assert shown.mean() > 0.95
@@ -71,7 +65,7 @@ def test_intervals_hold_the_mean_as_often_as_they_say(skewed: bool) -> None:
 
 def test_no_query_is_refused() -> None:
     with pytest.raises(ValueError, match="no query"):
-        mean_intervals([np.empty((0, 2))])
+        ends([np.empty((0, 2))])
 
 
 @pytest.mark.parametrize("n_queries", [2, 5, 43, 6980])
@@ -83,26 +77,26 @@ def test_p_values_are_scipy_s(n_queries: int) -> None:
     ours[:, 3], theirs[:, 3] = random.integers(2, size=(2, n_queries))
     ours[0, 3], theirs[0, 3] = 1, 0  # SciPy has no p where nothing differs
     expected = stats.ttest_rel(ours, theirs, axis=0).pvalue
-    assert t_test([ours - theirs]) == pytest.approx(expected, rel=1e-9, abs=1e-9)
+    assert estimate([ours - theirs]).p == pytest.approx(expected, rel=1e-9, abs=1e-9)
     if n_queries > 100:
         return
     expected = stats.permutation_test(
         (ours, theirs), lambda a, b, axis: np.mean(a - b, axis=axis), permutation_type="samples",
         vectorized=True, n_resamples=20_000, rng=1,
     ).pvalue  # fmt: skip
-    found = randomization_test(ours - theirs)
+    found = randomization_test([ours - theirs])
     assert found == pytest.approx(expected, abs=1e-12 if n_queries < 14 else 0.02)  # exact where few
 
 
 def test_t_test_by_hand() -> None:
     # mean 2, deviation 1: t = 2 sqrt(3), and p = 1 - t / sqrt(t^2 + 2) with two degrees of freedom
-    assert t_test([np.array([[1.0], [2.0], [3.0]])]).item() == pytest.approx(1 - np.sqrt(12 / 14))
+    assert estimate([np.array([[1.0], [2.0], [3.0]])]).p.item() == pytest.approx(1 - np.sqrt(12 / 14))
 
 
 @pytest.mark.parametrize("power", [-600, 600])  # whose square is no longer a float
 def test_t_test_does_not_depend_on_the_scale(power: int) -> None:
     differences = np.random.default_rng(5).normal(0.05, 0.2, (50, 4))
-    assert t_test([np.ldexp(differences, power)]).tolist() == t_test([differences]).tolist()
+    assert estimate([np.ldexp(differences, power)]).p.tolist() == estimate([differences]).p.tolist()
 
 
 def test_holm_by_hand() -> None:
@@ -110,13 +104,6 @@ def test_holm_by_hand() -> None:
     assert holm(np.array([0.02, 0.5, 0.01, 0.03])) == pytest.approx([0.06, 0.5, 0.04, 0.06])
     assert holm(np.array([0.9, 0.8])).tolist() == [1, 1]
     assert holm(np.array([0.3])).tolist() == [0.3]
-
-
-def test_benjamini_and_hochberg_by_hand() -> None:
-    # sorted 0.01, 0.02, 0.03, 0.5, times 4/1, 4/2, 4/3, 1: 0.04, 0.04, 0.04, 0.5
-    assert benjamini_hochberg(np.array([0.02, 0.5, 0.01, 0.03])) == pytest.approx([0.04, 0.5, 0.04, 0.04])
-    p_values = np.random.default_rng(2).random(30) ** 3
-    assert benjamini_hochberg(p_values) == pytest.approx(stats.false_discovery_control(p_values))
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=12), st.sampled_from([0.01, 0.05, 0.2]))
@@ -129,32 +116,25 @@ def test_holm_rejects_what_his_procedure_rejects(p_values: list[float], level: f
     assert np.all(corrected >= p_values)
 
 
-def test_letters_by_hand() -> None:
-    assert compact_letters([0.1, 0.3, 0.2], []) == ["a", "a", "a"]
-    assert compact_letters([0.1, 0.3, 0.2], [(0, 1)]) == ["b", "a", "ab"]
-    assert compact_letters([0.1, 0.3, 0.2], [(0, 1), (0, 2), (1, 2)]) == ["c", "a", "b"]
-    assert compact_letters([0.1, 0.3, 0.2], [(0, 1), (0, 2)]) == ["b", "a", "a"]
-    assert compact_letters([-i for i in range(28)], combinations(range(28), 2))[25:] == ["z", "a1", "b1"]
+def test_letters_and_ranks_by_hand() -> None:
+    assert standings([0.1, 0.3, 0.2], []) == (["a", "a", "a"], [(1, 3)] * 3)
+    assert standings([0.1, 0.3, 0.2], [(1, 0)]) == (["b", "a", "ab"], [(2, 3), (1, 2), (1, 3)])
+    assert standings([0.3, 0.1, 0.2], [(0, 1), (0, 2), (2, 1)]) == (["a", "c", "b"], [(1, 1), (3, 3), (2, 2)])
+    assert standings([0.1, 0.3, 0.2], [(1, 0), (2, 0)])[0] == ["b", "a", "a"]
+    assert standings([-i for i in range(28)], combinations(range(28), 2))[0][25:] == ["z", "a1", "b1"]
 
 
 @given(st.data())
 def test_a_shared_letter_means_no_difference_shown(data: st.DataObject) -> None:
     count = data.draw(st.integers(1, 7))
     pairs = list(combinations(range(count), 2))
-    different = data.draw(st.sets(st.sampled_from(pairs))) if pairs else set()
-    means = data.draw(st.lists(st.integers(0, 9), min_size=count, max_size=count))
-    given_letters = compact_letters([float(mean) for mean in means], sorted(different))
-    assert all(given_letters)
-    assert "a" in given_letters[means.index(max(means))]
+    better = data.draw(st.sets(st.sampled_from(pairs))) if pairs else set()
+    means = data.draw(st.lists(st.floats(0, 9), min_size=count, max_size=count))
+    letters, _ = standings(means, sorted(better))
+    assert all(letters)
+    assert "a" in letters[means.index(max(means))]
     for one, other in pairs:
-        shared = set(given_letters[one]) & set(given_letters[other])
-        assert bool(shared) == ((one, other) not in different)
-
-
-def test_ranks_by_hand() -> None:
-    assert rank_intervals(3, []) == [(1, 3)] * 3
-    assert rank_intervals(3, [(0, 1), (0, 2), (2, 1)]) == [(1, 1), (3, 3), (2, 2)]
-    assert rank_intervals(4, [(3, 0), (3, 1)]) == [(2, 4), (2, 4), (1, 4), (1, 2)]
+        assert bool(set(letters[one]) & set(letters[other])) == ((one, other) not in better)
 
 
 random = np.random.default_rng(7)
@@ -180,12 +160,12 @@ def test_of_two_collections_the_t_test_is_welch_s() -> None:
     """M = (m1 + m2) / 2 is 0 just where m1 = -m2, which Welch's test of two samples tests."""
     one, two = STRATA[0] - 0.7, STRATA[1] - 0.65
     expected = stats.ttest_ind(one, -two, equal_var=False).pvalue
-    assert t_test([one, two], np.array([0.5, 0.5])) == pytest.approx(expected, abs=1e-12)
+    assert estimate([one, two], np.array([0.5, 0.5])).p == pytest.approx(expected, abs=1e-12)
 
 
 def test_intervals_are_those_of_plain_numpy() -> None:
     weights = np.array([0.5, 0.2, 0.3])
-    low, high = mean_intervals(STRATA, weights)
+    low, high = ends(STRATA, weights)
     variances = np.array(
         [(w**2 * v.var(axis=0, ddof=1) / len(v)) for w, v in zip(weights, STRATA, strict=True)]
     )
@@ -206,13 +186,12 @@ def test_ties_may_hide_half_a_value_more() -> None:
     hidden = 0.5 * (0.5 / 40) ** 2 / 4
     known = spread.var(ddof=1) / 90 / 4
     freedom = (known + hidden) ** 2 / (known**2 / 89 + hidden**2 / 39)
-    low, high = mean_intervals([spread, tied], weights)
+    low, high = ends([spread, tied], weights)
     assert high - low == pytest.approx(2 * stats.t.ppf(0.975, freedom) * (known + hidden) ** 0.5)
     few = tied.copy()
     few[:3] = 0.4  # 3 values differ: they say how much it is
-    assert estimate([spread, few], weights, 0.5).errors == pytest.approx(
-        estimate([spread, few], weights).errors
-    )
+    made = estimate([spread, few], weights)
+    assert made.wide_errors == pytest.approx(made.errors)
 
 
 def test_means_of_many_queries_are_drawn_as_those_of_few(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,31 +214,32 @@ def test_a_randomization_within_collections_counts_every_way_of_few_queries() ->
     flat = np.concatenate([values[:, 0] * w / len(values) for values, w in zip(strata, weights, strict=True)])
     sums = [abs(float(np.dot(signs, flat))) for signs in product((-1, 1), repeat=7)]
     expected = np.mean([each >= abs(flat.sum()) - 1e-12 for each in sums])
-    assert randomization_test(weighted_values(strata, weights)) == pytest.approx([expected], abs=1e-12)
+    assert randomization_test(strata, weights) == pytest.approx([expected], abs=1e-12)
 
 
 def test_no_interval_where_few_queries_decide() -> None:
     weights = np.array([0.5, 0.5])
     tied = np.zeros((40, 3))
-    assert has_interval(STRATA, weights_of([None] * 3)).all()
-    assert not has_interval([STRATA[0], STRATA[1][:2]], weights).any()  # 2 queries count half
-    assert not has_interval([STRATA[0], STRATA[1][:1]], weights).any()
-    assert not has_interval([tied, tied], weights).any()
-    assert not has_interval([STRATA[2], tied[:12]], weights).any()  # ties of 12 queries can hide much
-    assert has_interval([STRATA[2], tied], weights).all()
+    assert estimate(STRATA, weights_of([None] * 3)).shown.all()
+    assert not estimate([STRATA[0], STRATA[1][:2]], weights).shown.any()  # 2 queries count half
+    assert not estimate([STRATA[0], STRATA[1][:1]], weights).shown.any()
+    assert not estimate([tied, tied], weights).shown.any()
+    assert not estimate([STRATA[2], tied[:12]], weights).shown.any()  # ties of 12 queries can hide much
+    assert estimate([STRATA[2], tied], weights).shown.all()
     assert not gate_decides([STRATA[2], tied], weights).any()  # a gate demands more
     assert gate_decides([STRATA[2], np.zeros((400, 3))], weights).all()  # ties of 400 queries hide little
-    assert np.isnan(mean_intervals([STRATA[0], STRATA[1][:1]], weights)[0]).all()
+    assert np.isnan(ends([STRATA[0], STRATA[1][:1]], weights)[0]).all()
 
 
 def test_extreme_columns() -> None:
     equal, one = np.zeros((30, 1)), np.full((30, 1), 0.25)
-    assert t_test([equal, equal], np.array([0.5, 0.5])) == [1]
-    assert t_test([one, one], np.array([0.5, 0.5])) == [0]
-    assert t_test([np.zeros((30, 2))]).tolist() == t_test([np.full((1, 2), 0.3)]).tolist() == [1, 1]
+    assert estimate([equal, equal], np.array([0.5, 0.5])).p == [1]
+    assert estimate([one, one], np.array([0.5, 0.5])).p == [0]
+    for nothing in (np.zeros((30, 2)), np.full((1, 2), 0.3)):
+        assert estimate([nothing]).p.tolist() == [1, 1]
     assert estimate([STRATA[0]], np.ones(1)).freedom == pytest.approx([39] * 3)
-    assert t_test([one, one[:1]], np.array([0.5, 0.5])) == [1]  # its spread is not known
+    assert estimate([one, one[:1]], np.array([0.5, 0.5])).p == [1]  # its spread is not known
     tiny = [values * 1e-200 for values in STRATA]
     weights = weights_of([None] * 3)
-    assert t_test(tiny, weights) == pytest.approx(t_test(STRATA, weights))
+    assert estimate(tiny, weights).p == pytest.approx(estimate(STRATA, weights).p)
     assert (estimate(tiny, weights).errors > 0).all()
