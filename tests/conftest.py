@@ -310,17 +310,15 @@ def local_run(make_once: Callable[..., Path]) -> Path:
 
     def fill(folder: Path) -> None:
         import numpy as np
+        import workplaces
 
-        from pipeline.api import run_benchmark
-        from pipeline.config.files import load_config
         from pipeline.run.benchmark import Benchmark
         from pipeline.storage import vector_shards
         from pipeline.storage.store import Store
 
         (folder / "c.yaml").write_text(SERVED, encoding="utf-8")
-        config = load_config(folder / "c.yaml", [f"cache={folder}/indexes", f"output={folder}/results"])
-        run_benchmark(config)
-        made = Benchmark(config, Store(folder / "indexes"))
+        workplaces.run(folder)
+        made = Benchmark(workplaces.config(folder), Store(folder / "indexes"))
         collection, vectors = made.collection, {}
         for role in ("passages", "queries"):
             texts = getattr(collection, role).texts.to_pylist()
@@ -362,14 +360,12 @@ def finished(make_once: Callable[..., Path], bge_folder: Path) -> Path:
     """A folder with data, the config `c.yaml`, a model and a finished run of them; tests copy it."""
 
     def fill(folder: Path) -> None:
-        from pipeline.api import run_benchmark
-        from pipeline.config.files import load_config
+        from workplaces import run
 
         shutil.copytree(ROOT / "pipeline" / "data" / "sample", folder / "data")
         shutil.copytree(bge_folder, folder / "bge-small-en-v1.5")
         (folder / "c.yaml").write_text(TRIAL, encoding="utf-8")
-        settings = [f"cache={folder}/indexes", f"output={folder}/results"]
-        run_benchmark(load_config(folder / "c.yaml", settings))
+        run(folder)
 
     return make_once("finished", fill)
 
@@ -418,14 +414,12 @@ def finished_of(
     """As `finished`, of a kind: `dense`, or `sparse` or `multivector` with rows from files."""
 
     def fill(folder: Path, kind: str) -> None:
-        from pipeline.api import run_benchmark
-        from pipeline.config.files import load_config
+        from workplaces import run
 
         shutil.copytree(ROOT / "pipeline" / "data" / "sample", folder / "data")
         (folder / "c.yaml").write_text(TRIAL, encoding="utf-8")
         give_rows(folder, kind)
-        settings = [f"cache={folder}/indexes", f"output={folder}/results"]
-        run_benchmark(load_config(folder / "c.yaml", settings))
+        run(folder)
 
     def of(kind: str) -> Path:
         return finished if kind == "dense" else make_once(f"finished-{kind}", partial(fill, kind=kind))

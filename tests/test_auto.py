@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import workplaces
 
-from pipeline.api import run_benchmark
-from pipeline.config.files import load_config
 from pipeline.core import machine
 from pipeline.core.errors import InputError
 from pipeline.encoders import native
@@ -30,15 +30,7 @@ def _vnni(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def run(workplace: Path) -> Callable[..., Result]:
     """Runs the config of a finished benchmark with other settings, beside what that left in the cache."""
-
-    def run(*settings: str) -> Result:
-        return run_benchmark(load_config(workplace / "c.yaml", [*places(workplace), *settings]))
-
-    return run
-
-
-def places(folder: Path) -> list[str]:
-    return [f"cache={folder}/indexes", f"output={folder}/results"]
+    return partial(workplaces.run, workplace)
 
 
 def ran(result: Result) -> list[tuple[str, str, bool]]:

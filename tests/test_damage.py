@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from workplaces import run
 
-from pipeline.api import run_benchmark
-from pipeline.config.files import load_config
 from pipeline.core.errors import InputError
 from pipeline.storage.artifacts import entry_of
 from pipeline.storage.cache import cache_entries, verify
@@ -110,10 +109,6 @@ HARMS: dict[str, Harm] = {
     "a truncated manifest": edit_manifest(lambda text: text[: len(text) // 2]),
     "a manifest of another version": edit_manifest(another_version),
 }
-
-
-def run(folder: Path) -> None:
-    run_benchmark(load_config(folder / "c.yaml", [f"cache={folder}/indexes", f"output={folder}/results"]))
 
 
 def state(folder: Path) -> dict[str, str]:

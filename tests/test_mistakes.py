@@ -137,7 +137,8 @@ def listed(text: str) -> Iterator[Mistake]:
             old, new = (
                 re.sub(r"\\(.)", lambda found: ESCAPED.get(found[1], found[1]), part) for part in (old, new)
             )
-            yield new_file(path, new) if old == "*" else spoil(path, old, new), command, expected
+            changes = {"*": new_file(path, new), "-": remove(path)}
+            yield changes.get(old) or spoil(path, old, new), command, expected
 
 
 def new_file(path: str, text: str) -> Apply:
@@ -161,30 +162,6 @@ CONFIG: list[Mistake] = [
     (config("1000", f"[{{a: [b, {'c' * 200}]}}, 1]"), RUN, ["is [{'a': ['b', 'cccc", "... (passages kept"]),
     (config("1000", f"[{'1, ' * 500}]"), RUN, ["'search.top_k' is [1, 1, ", "... (passages kept"]),
     (content("c.yaml", b"\xff\xfe"), RUN, ["c.yaml: not UTF-8 text (byte 0)", "Save it as UTF-8"]),
-    *(
-        (
-            both(config("v2}", f"v2, {model}}}"), config("search: {", f"{given}search: {{{search}")),
-            RUN,
-            [said],
-        )
-        for model, given, search, said in (
-            (
-                "backend: bm25",
-                "",
-                "parameters: {nprobe: 2}, ",
-                "backend 'bm25' is searched on the CPU",
-            ),
-            (
-                "backend: bm25",
-                "",
-                "memory_mb: 100, ",
-                "in memory: leave out search.memory_mb",
-            ),
-            ("backend: bm25", "", "parameters: {nprobe: 2}, ", "without a Faiss index"),
-            ("vector_precision: int8", "index: {metric: l2}\n", "", "'int8' is searched on the CPU"),
-            ("vector_precision: binary", "index: {factory: HNSW8}\n", "", "leave out the section 'index'"),
-        )
-    ),
 ]
 
 COMMAND_LINE: list[Mistake] = [
@@ -203,19 +180,6 @@ COMMAND_LINE: list[Mistake] = [
 ]
 
 DATA: list[Mistake] = [
-    *(
-        (remove(path), ("run", file), [said])
-        for path, file, said in (
-            ("data/corpus.jsonl", "c.yaml", "BEIR's layout"),
-            ("data/queries.jsonl", "c.yaml", "BEIR's layout"),
-            ("data/qrels/test.tsv", "c.yaml", "test.tsv"),
-            ("flag/dev_qrels.jsonl", "flag.yaml", "dev_qrels.jsonl"),
-            ("ms/collection.tsv", "ms.yaml", "collection"),
-            ("model/config.json", "m.yaml", "no config.json"),
-            ("model/model.safetensors", "m.yaml", "no weights (*.safetensors or *.bin)"),
-            ("pre.yaml", "pre.yaml", "no such file"),
-        )
-    ),
     (
         both(lambda folder: (folder / "loop").symlink_to("loop"), config("path: data", "path: ./loop")),
         RUN,
@@ -310,7 +274,6 @@ KINDS: list[Mistake] = [
 TREC: list[Mistake] = [
     (content("r.trec", b"q1 Q0 d\xff 1 1 t\n"), EVALUATE, ["r.trec, line 1"]),
     (content("r.trec", gzip.compress(b"q1 Q0 d1 1 1 t\n" * 9)[:-4]), EVALUATE, ["r.trec"]),
-    (remove("q.trec"), EVALUATE, ["q.trec"]),
 ]
 
 LISTED = list(listed((Path(__file__).parent / "mistakes.txt").read_text(encoding="utf-8")))

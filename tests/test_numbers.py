@@ -10,11 +10,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 from tokenizers import Tokenizer
+from workplaces import run
 
-from pipeline.api import run_benchmark
-from pipeline.config.files import load_config
 from pipeline.core.errors import InputError
-from pipeline.core.records import Float32
 from pipeline.storage import vector_shards
 from pipeline.storage.artifacts import Recipe
 from pipeline.storage.cache import cache_entries
@@ -24,17 +22,6 @@ pytestmark = pytest.mark.usefixtures("quick_conversion")
 
 MODEL = Path("bge-small-en-v1.5/model.safetensors")
 EMBEDDINGS = "embeddings.word_embeddings.weight"
-
-
-def run(folder: Path, *settings: str) -> None:
-    places = [f"cache={folder}/indexes", f"output={folder}/results"]
-    run_benchmark(load_config(folder / "c.yaml", [*places, *settings]))
-
-
-def stored(folder: Path, stage: str) -> Float32:
-    (kept,) = [kept for kept in cache_entries(folder / "indexes") if kept.stage == stage]
-    artifact = Store(folder / "indexes").load(Recipe(stage, kept.manifest["recipe"]))
-    return np.concatenate(vector_shards.open_embeddings(artifact).shards)
 
 
 def lone_token(folder: Path) -> tuple[int, str]:

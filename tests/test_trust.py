@@ -8,9 +8,8 @@ import shutil
 from pathlib import Path
 
 import pytest
+from workplaces import run
 
-from pipeline.api import run_benchmark
-from pipeline.config.files import load_config
 from pipeline.core.errors import InputError
 
 CODE = """
@@ -41,14 +40,15 @@ def mark(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("backend", ["openvino", "flag", "sentence-transformers", "native"])
 def test_a_model_s_code_runs_only_when_the_config_says_so(workplace: Path, mark: Path, backend: str) -> None:
-    settings = [f"cache={workplace}/indexes", f"output={workplace}/out", f"model.backend={backend}"]
+    settings = [f"model.backend={backend}"]
     if backend == "native":
         settings.append("model.precision=int16")
     with pytest.raises(InputError, match="runs only with Python files of its own"):
-        run_benchmark(load_config(workplace / "c.yaml", settings))
+        run(workplace, *settings)
     assert not mark.exists()
     assert not list((workplace / "indexes").glob("passages/*/manifest.json"))
     if backend == "openvino":  # it converts in a process of its own, where the code leaves nothing behind
-        run_benchmark(load_config(workplace / "c.yaml", [*settings, "model.trust_remote_code=true"]))
+        shutil.rmtree(workplace / "results")
+        run(workplace, *settings, "model.trust_remote_code=true")
         assert mark.exists()
-        assert os.path.getsize(workplace / "out/t/run.trec") > 0
+        assert os.path.getsize(workplace / "results/t/run.trec") > 0

@@ -91,6 +91,15 @@ def test_the_real_slice_has_one_content_and_one_set_of_measures_in_every_layout(
     assert measures(other) == scores
 
 
+def test_content_tells_where_a_text_ends(tmp_path, plain, loaded):
+    before = loaded(beir(tmp_path / "before", plain)).facts["content"]
+    (one, title, text), (other, _, following) = plain.passages[1:3]
+    plain.passages[1:3] = [(one, title, text + following[0]), (other, "", following[1:])]
+    after = loaded(beir(tmp_path / "after", plain)).facts["content"]
+    assert after["passages"] != before["passages"]
+    assert {**after, "passages": ""} == {**before, "passages": ""}
+
+
 def test_sample_is_whole(loaded):
     made = loaded(SOURCES.make(source="sample"))
     assert made.facts["passages"] >= 240

@@ -60,6 +60,7 @@ def test_graded_lists(score_lists: Scorer, grades: list[int], measure: str, expe
     assert value.item() == pytest.approx(expected, rel=1e-5)
 
 
+# Of each rule one case; trec_eval, ir_measures and gdeval check all others (tests/parity).
 # One query: ranks 1 to 6 hold grades 0, 2, unjudged, 1, -1, 3; a grade 1 and a grade 2 were not retrieved.
 RANKED = [10, 11, 12, 13, 14, 15]
 E = 0.00001
@@ -69,33 +70,16 @@ JUDGED = {10: 0, 11: 2, 13: 1, 14: -1, 15: 3, 20: 1, 21: 2}
 @pytest.mark.parametrize(
     ("measure", "expected"),
     [
-        ("precision@4", 2 / 4),
         ("precision@10", 3 / 10),
-        ("precision(rel=2)@6", 2 / 6),
         ("recall@4", 2 / 5),
         ("recall(cap=true)@4", 2 / 4),
-        ("recall(rel=3)@6", 1),
         ("mrr", 1 / 2),
-        ("mrr@1", 0),
-        ("mrr(rel=3)", 1 / 6),
         ("map", (1 / 2 + 2 / 4 + 3 / 6) / 5),
-        ("map@4", (1 / 2 + 2 / 4) / 5),
         ("map(norm=retrieved)@4", (1 / 2 + 2 / 4) / 2),
-        ("map(rel=2)", (1 / 2 + 2 / 6) / 3),
-        ("cg@6", 6),
-        ("dcg@2", 2 / np.log2(3)),
-        ("ndcg@2", (2 / np.log2(3)) / (3 + 2 / np.log2(3))),
         ("ndcg(ideal=retrieved)@2", (2 / np.log2(3)) / (3 + 2 / np.log2(3))),
-        ("ndcg(ideal=retrieved)@1", 0),
-        ("success@1", 0),
         ("success@2", 1),
-        ("success@4", 1),
-        ("success(rel=3)@5", 0),
-        ("judged@3", 2 / 3),
         ("judged@6", 5 / 6),
-        ("judged@100", 5 / 6),
         ("r_precision", 2 / 5),
-        ("r_precision(rel=2)", 1 / 3),
         # ranks 2, 4, 6 are relevant below 1 judged non-relevant document, all there is; R = 5
         ("bpref", 0),
         # with rel=2 ranks 2 and 6 are, below 1 and 2 of 3 others (grades 0, 1, 1); R = 3
@@ -111,26 +95,16 @@ JUDGED = {10: 0, 11: 2, 13: 1, 14: -1, 15: 3, 20: 1, 21: 2}
             / 5,
         ),
         ("rbp(p=0.5)@4", 0.5 * (0.5 + 0.5**3)),
-        ("rbp", 0.2 * (0.8 + 0.8**3 + 0.8**5)),
-        ("rbp(rel=3)@6", 0.2 * 0.8**5),
         # ranks 1, 2, 4 and 6 are judged; rank 5 is in the pool only
-        ("err@3", 3 / 16 / 2),
         ("err@6", 3 / 16 / 2 + 13 / 16 * (1 / 16 / 4 + 15 / 16 * 7 / 16 / 6)),
         # grades 0, 2, 1, 3 are left at ranks 1 to 4
         ("precision(unjudged=removed)@4", 3 / 4),
-        ("mrr(rel=3,unjudged=removed)", 1 / 4),
         ("map(unjudged=removed)", (1 / 2 + 2 / 3 + 3 / 4) / 5),
         ("dcg(unjudged=removed)@4", 2 / np.log2(3) + 1 / 2 + 3 / np.log2(5)),
-        ("judged(unjudged=removed)@9", 1),
-        ("err(unjudged=removed)@2", 3 / 16 / 2),
     ],
 )
 def test_each_rule_by_hand(score_lists: Scorer, measure: str, expected: float) -> None:
     assert score_lists([RANKED], [JUDGED], measure).item() == pytest.approx(expected)
-
-
-def test_r_precision_counts_the_rank_r(score_lists: Scorer) -> None:
-    assert score_lists([[9, 1]], [{1: 1, 2: 1}], "r_precision").item() == 1 / 2
 
 
 def test_err_takes_the_grades_of_gdeval(score_lists: Scorer) -> None:

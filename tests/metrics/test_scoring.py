@@ -7,10 +7,7 @@ from hypothesis import strategies as st
 
 from pipeline.core.records import Float64, Qrels, Ranking
 from pipeline.metrics import parse_measures, scoring
-from pipeline.metrics.measures import MEASURES, Cutoff
 from pipeline.metrics.scoring import compute_measures, drop_identical, judge_ranking
-
-EVERY = ",".join(name if d.cutoff is Cutoff.NONE else f"{name}@3" for name, d in MEASURES.items())
 
 
 def qrels_of(entries: list[tuple[int, int, int]]) -> Qrels:
@@ -23,28 +20,6 @@ def test_columns_stand_in_the_order_asked(score_lists: Callable[..., Float64]) -
     together = score_lists(ranked, judged, ",".join(names))
     for column, name in enumerate(names):
         assert together[:, [column]] == pytest.approx(score_lists(ranked, judged, name), abs=0)
-
-
-@pytest.mark.parametrize(
-    ("ranked", "judged"),
-    [
-        ([[]], [{1: 1}]),
-        ([[2, 3]], [{1: 1}]),
-        ([[2, 3]], [{2: 0, 3: 0}]),
-        ([[2, 3]], [{2: -2, 3: -1}]),
-        ([[], []], [{1: 1}, {}]),
-    ],
-)
-def test_nothing_relevant_found_scores_zero(
-    score_lists: Callable[..., Float64], ranked: list[list[int]], judged: list[dict[int, int]]
-) -> None:
-    measures = ",".join(name for name in EVERY.split(",") if name != "judged@3")
-    assert not score_lists(ranked, judged, measures).any()
-
-
-def test_pads_are_not_documents(score_lists: Callable[..., Float64]) -> None:
-    values = score_lists([[7], [1, 2, 3]], [{7: 1, 8: 1}, {3: 1}], "precision@3,recall@3,judged@3")
-    assert values[0] == pytest.approx([1 / 3, 1 / 2, 1])
 
 
 def test_a_ranking_of_other_queries_is_refused() -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from workplaces import config
 
-from pipeline.config.files import load_config
 from pipeline.run.benchmark import Benchmark
 from pipeline.storage.store import Store
 from pipeline.storage.vector_forms import quantize_int8
@@ -19,11 +19,10 @@ from pipeline.storage.vector_shards import read_rows
 def test_a_benchmark_s_vectors(precision: str, dimension: int, workplace: Path) -> None:
     from sentence_transformers.util import quantize_embeddings
 
-    settings = [f"cache={workplace}/indexes", f"model.truncate_dim={dimension}"]
-    floats = Benchmark(load_config(workplace / "c.yaml", settings), Store(workplace / "indexes"))
+    cut, store = f"model.truncate_dim={dimension}", Store(workplace / "indexes")
+    floats = Benchmark(config(workplace, cut), store)
     rows = read_rows(floats.opened("passages"), 0, 345)
-    settings.append(f"model.vector_precision={precision}")
-    quantized = Benchmark(load_config(workplace / "c.yaml", settings), Store(workplace / "indexes"))
+    quantized = Benchmark(config(workplace, cut, f"model.vector_precision={precision}"), store)
     found = quantized.opened("index")
     stored = np.concatenate(found.shards)
     expected = quantize_embeddings(rows, precision=precision)

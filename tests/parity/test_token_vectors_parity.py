@@ -64,7 +64,8 @@ def test_bge_m3_s_token_vectors_and_scores(
     np.testing.assert_allclose(scores, reference, rtol=apart)
 
 
-EXPANSIONS: dict[str, dict[str, Any]] = {
+EXPANSIONS: dict[str, dict[str, Any] | None] = {
+    "none": None,
     "fixed": {"strategy": "fixed", "attend": False, "length": 32},
     "attended": {"strategy": "fixed", "attend": True, "length": 32},
     "least": {"strategy": "min", "attend": False, "length": 12},
@@ -78,14 +79,6 @@ def test_a_multi_vector_encoder_s_token_vectors_and_scores(
     theirs = with_its_own_tokens(bge_folder, tmp_path / "model", EXPANSIONS[expansion])
     settings = {"name": str(tmp_path / "model"), "backend": "sentence-transformers", "output": "multivector"}
     check_against(theirs, few_texts, encode, settings)
-
-
-def test_minilm_s_token_vectors(
-    few_texts: list[str], encode: Encode, minilm_folder: Path, tmp_path: Path
-) -> None:
-    theirs = with_its_own_tokens(minilm_folder, tmp_path / "model", None)
-    settings = {"name": str(tmp_path / "model"), "backend": "sentence-transformers", "output": "multivector"}
-    check_against(theirs, few_texts[:6], encode, settings)
 
 
 def check_against(theirs: Any, texts: list[str], encode: Encode, settings: dict[str, Any]) -> None:
