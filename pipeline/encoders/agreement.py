@@ -13,19 +13,21 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
 from pipeline.core.errors import InputError
 from pipeline.core.records import Array, Float32, Float64, Int32, Int64, Ragged
 from pipeline.data.sources.folders import SAMPLE
-from pipeline.encoders.batching import tokenize
+from pipeline.encoders.batching import Rows, tokenize
 from pipeline.models.card import max_positions
 from pipeline.models.files import damaged
 
 if TYPE_CHECKING:
+    import torch
     from tokenizers import Tokenizer
+    from transformers import PreTrainedModel
 
 LIMITS = {"fp32": 0.99999, "int16": 0.99999, "bf16": 0.995, "int8": 0.9}
 """The lowest cosine, by precision, between a text's vector and that of fp32; int8 is lossy on purpose."""
@@ -61,7 +63,17 @@ def sample_tokens(tokenizer: Tokenizer, most: int) -> list[Int32]:
     return sorted(tokens, key=lambda ids: -len(ids))
 
 
-def torch_vectors(network: Any, name: str, tokenizer: Tokenizer, pad_id: int) -> TorchVectors:
+class PooledNetwork(Protocol):
+    """A torch module from token ids and mask, int64 [b, tokens], to vectors float32 [b, dimension]."""
+
+    body: PreTrainedModel
+
+    def __call__(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        """The vectors of some texts."""
+        ...
+
+
+def torch_vectors(network: PooledNetwork, name: str, tokenizer: Tokenizer, pad_id: int) -> TorchVectors:
     """The sample's texts, encoded by a `pooled_network` one by one, without padding.
 
     Raises:
@@ -158,14 +170,14 @@ class Watch:
         self._random = np.random.default_rng(0)
         self._libraries = ThreadpoolController()
 
-    def check(self, texts: Sequence[str], max_length: int, rows: Any) -> None:
+    def check(self, texts: Sequence[str], max_length: int, rows: Rows) -> None:
         """Compare some texts, as they were given to the model, with their rows.
 
         Args:
             texts: The texts.
             max_length: Tokens kept of each.
-            rows: Their vectors, float32 [texts, dimension]; or word weights, which are compared as
-                vectors with a number for each word; or token vectors, which are compared as one long vector.
+            rows: What the model made of them. Word weights are compared as vectors with a number for each
+                word, token vectors as one long vector.
 
         Raises:
             InputError: The cosine of one is below the limit.
@@ -203,7 +215,7 @@ class Watch:
         return sorted(rows[: max(few, 1)].tolist())
 
 
-def _vector(rows: Any, row: int, dimension: int) -> Array:
+def _vector(rows: Rows, row: int, dimension: int) -> Array:
     """A row as a vector [dimension]: itself, its weights at the places of their words, or all its vectors."""
     if not isinstance(rows, Ragged):
         found: Array = rows[row]

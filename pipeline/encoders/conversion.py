@@ -16,10 +16,10 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pipeline.core.errors import InputError
 from pipeline.encoders import child as child_process
@@ -27,6 +27,11 @@ from pipeline.encoders.torch.loading import describe_missing, explain_loading_er
 from pipeline.models.files import damaged
 from pipeline.models.model import Model, Settled, untrusted_code
 from pipeline.storage.artifacts import Draft, Recipe
+
+if TYPE_CHECKING:
+    import torch
+
+    from pipeline.encoders.agreement import PooledNetwork
 
 REFUSAL = f"{InputError.__module__}.{InputError.__qualname__}: "
 """Before the message, on the last line of stderr, where a model's own files are at fault."""
@@ -56,33 +61,34 @@ def conversion_recipe(model: Model, backend: str, schema: int, package: str) -> 
     return Recipe(backend, plain)
 
 
-def convert_in_subprocess(model: Model, module: str, target: Path, made: str, allowed: str, fix: str) -> None:
+def convert_in_subprocess(
+    model: Settled,
+    module: str,
+    target: Path,
+    made: str,
+    allowed: str,
+    fix: str,
+    fields: Sequence[str] = Settings._fields,
+) -> None:
     """Run a module that converts a model's torch weights.
 
-    The module is run with the model's folder, the `target` to write, and JSON of the model's settings. The
-    InputError for a model that it does not support says that it "cannot be" `made`, with `allowed` and
-    `fix`.
-    """
-    settings = json.dumps({name: getattr(model, name) for name in Settings._fields})
-    error = run_in_subprocess(module, [str(model.files.folder()), str(target), settings], target)
-    if error is not None:
-        reason = reason_of(error, model)
-        raise InputError(f"model '{model.name}' cannot be {made}: {reason}", allowed=allowed, fix=fix)
-    model.files.check()
-
-
-def reason_of(error: str, model: Settled) -> str:
-    """Why a conversion failed, from what its process wrote to stderr.
+    The module is run with the model's folder, the `target` to write, and JSON of these `fields` of the model.
 
     Raises:
-        InputError: The model's files are at fault, or need Python files of their own.
+        InputError: The model's files are at fault, or need Python files of their own; or the model is not
+            supported: it "cannot be" `made`, with `allowed` and `fix`.
     """
+    settings = json.dumps({name: getattr(model, name) for name in fields})
+    error = run_in_subprocess(module, [str(model.files.folder()), str(target), settings], target)
+    if error is None:
+        model.files.check()
+        return
     if "`trust_remote_code=True`" in error and not model.trust_remote_code:
         raise untrusted_code(model.name)
     reason = last_line(error)
     if reason.startswith(REFUSAL):
         raise InputError(reason.removeprefix(REFUSAL).rstrip("."))
-    return reason
+    raise InputError(f"model '{model.name}' cannot be {made}: {reason}", allowed=allowed, fix=fix)
 
 
 def keep_files(aside: Path, draft: Draft, names: Iterable[str]) -> None:
@@ -126,10 +132,8 @@ def last_line(stderr: str) -> str:
     return (stderr.strip().splitlines() or ["no reason given"])[-1]
 
 
-def pooled_network(folder: Path, settings: Settings) -> Any:
-    """A torch module from token ids and mask, int64 [b, tokens], to vectors float32 [b, dimension].
-
-    Its attribute `body` is the network as transformers loads it from `folder`.
+def pooled_network(folder: Path, settings: Settings) -> PooledNetwork:
+    """A torch module from token ids and mask to vectors; its `body` is loaded by transformers from `folder`.
 
     Raises:
         InputError: The model's files are damaged.

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
 from pipeline.core.errors import InputError, short_repr
+from pipeline.core.records import Facts, JsonObject
 from pipeline.models.files import Files
 from pipeline.storage.artifacts import Artifact
 
@@ -40,6 +41,11 @@ class Settled(Named, Protocol):
     """What is decided of a model, of any kind, before it is loaded."""
 
     @property
+    def files(self) -> Files:
+        """Its folder, or its commit on the hub."""
+        ...
+
+    @property
     def trust_remote_code(self) -> bool:
         """Whether Python files that come with the model may run."""
         ...
@@ -64,7 +70,7 @@ class Settled(Named, Protocol):
 class CalibrationCorpus:
     """The passages an int8 model is calibrated on."""
 
-    identity: dict[str, Any]  # in artifact keys
+    identity: JsonObject  # in artifact keys
     path: Path  # of their Arrow file, which exists by the time a model is loaded
 
 
@@ -97,7 +103,7 @@ class Model:
 
     name: str
     files: Files
-    identity: dict[str, Any]
+    identity: JsonObject
     pooling: str
     precision: str
     device: str
@@ -111,7 +117,7 @@ class Model:
     dimension: int | None = None
     trust_remote_code: bool = False
     corpus: CalibrationCorpus | None = None
-    config: dict[str, Any] = field(default_factory=dict, compare=False)
+    config: Facts = field(default_factory=dict, compare=False)
     decided: dict[str, Decided] = field(default_factory=dict)
 
     def describe(self) -> str:
@@ -125,7 +131,7 @@ class Model:
         """The names of the settings that nothing but a default decides."""
         return [name for name, used in self.decided.items() if used.source == "guess"]
 
-    def recipe(self, role: Role) -> dict[str, Any]:
+    def recipe(self, role: Role) -> JsonObject:
         """The model's part of the key of what it makes of texts in `role`."""
         own = {"pooling": self.pooling} if self.output == "dense" else {"output": self.output}
         return {
@@ -147,7 +153,7 @@ class Ready:
         open: Loads it, from the model and the folder of what was prepared, or None. It can be pickled.
     """
 
-    model: Any
+    model: Settled
     prepared: Artifact | None
     open: Callable[[Any, Path | None], Any]
 

@@ -5,28 +5,30 @@ from __future__ import annotations
 import collections
 import logging
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+from typing_extensions import override
 
 from pipeline.config.model import OpenVINOSettings
 from pipeline.core import machine
 from pipeline.core.errors import InputError
 from pipeline.core.installation import has_bfloat16, import_openvino, require
-from pipeline.core.records import Float32, Int32, Int64, Texts
+from pipeline.core.records import Float32, Int32, Int64, JsonObject, Texts
 from pipeline.data.collection_files import open_texts
 from pipeline.encoders import conversion
 from pipeline.encoders.agreement import Reference
 from pipeline.encoders.base import Opener
 from pipeline.encoders.batching import Backend, TokenBatch, Usage, batches, tokenize
-from pipeline.encoders.openvino import quantization
 from pipeline.models.model import Model, Settled
 from pipeline.storage.artifacts import Artifact, Draft, Recipe
 from pipeline.storage.store import Store
 
 if TYPE_CHECKING:
+    import openvino
     from tokenizers import Tokenizer
 
 log = logging.getLogger(__name__)
@@ -36,34 +38,39 @@ INT8_SCHEMA = 5
 TOKENS = 1024  # tokens of a batch, padding included
 TILE = 16  # rows of a matrix tile in bf16 and int8: batch widths are multiples of it
 FILES = DESCRIPTION, WEIGHTS, TOKENIZER = "model.xml", "model.bin", "tokenizer.json"
+SAMPLE = 256  # passages that an int8 model is calibrated on
+SEED = 0  # for drawing them
 REFERENCE = ("reference.xml", "reference.bin")  # beside an int8 model: the one that it was made of
 
 
 class OpenVINOOpener(Opener[OpenVINOSettings, Model, Backend]):
     """A model converted once from torch."""
 
+    @override
     def suits(self, model: Model) -> bool:
         """Whether a model is an encoder: its speed with decoders was not measured."""
         return model.pooling != "last_token"
 
+    @override
     def load(self, settings: OpenVINOSettings, model: Model, prepared: Path | None) -> Backend:
-        """Load the converted model."""
         assert prepared is not None
         return OpenVINOBackend(model, prepared)
 
+    @override
     def reference(self, model: Model, prepared: Path | None) -> Reference | None:
         """The converted model in fp32, which was compared with torch."""
         assert prepared is not None
         if model.precision == "fp32":
             return None
         if model.precision == "int8":
-            return Reference(_Fp32(prepared / REFERENCE[0]), "int8", "set model.precision to bf16")
-        return Reference(_Fp32(prepared / DESCRIPTION), "bf16", "set model.precision to fp32")
+            return Reference(_vector_in_fp32(prepared / REFERENCE[0]), "int8", "set model.precision to bf16")
+        return Reference(_vector_in_fp32(prepared / DESCRIPTION), "bf16", "set model.precision to fp32")
 
+    @override
     def recipe(self, model: Model) -> Recipe:
-        """The recipe of the converted model, quantized for int8."""
         return _int8_recipe(model) if model.precision == "int8" else _recipe(model)
 
+    @override
     def prepare(self, model: Model, store: Store) -> Artifact:
         """The converted model, for int8 calibrated, and its tokenizer."""
         converted = store.make(_recipe(model), lambda draft: _convert(model, draft))
@@ -73,7 +80,7 @@ class OpenVINOOpener(Opener[OpenVINOSettings, Model, Backend]):
 
 
 class OpenVINOBatches:
-    """How texts are cut into batches for a model; see `pipeline.encoders.batching.BatchShape`."""
+    """How texts are cut into batches for a model, a `batching.BatchShape`."""
 
     token_budget, computes_padding = TOKENS, True
 
@@ -108,9 +115,9 @@ class OpenVINORunner:
         return {"input_ids": batch.ids, "attention_mask": batch.mask}
 
     def forward(self, batches: Iterator[TokenBatch]) -> Iterator[tuple[Int64, Float32]]:
-        """See `pipeline.encoders.batching.Backend`."""
+        """For each batch its `rows` and what the network makes of them, in their order."""
         free = list(self.requests)
-        busy = collections.deque[tuple[Int64, Any]]()
+        busy: collections.deque[tuple[Int64, openvino.InferRequest]] = collections.deque()
         for batch in batches:
             if not free:
                 yield self._finish(busy, free)
@@ -121,7 +128,9 @@ class OpenVINORunner:
             yield self._finish(busy, free)
 
     @staticmethod
-    def _finish(busy: collections.deque[tuple[Int64, Any]], free: list[Any]) -> tuple[Int64, Float32]:
+    def _finish(
+        busy: collections.deque[tuple[Int64, openvino.InferRequest]], free: list[openvino.InferRequest]
+    ) -> tuple[Int64, Float32]:
         """Wait for the oldest request and copy its vectors.
 
         A callback instead would run in OpenVINO's threads, which then need Python's global lock. The thread
@@ -146,34 +155,35 @@ class OpenVINOBackend(OpenVINOBatches, OpenVINORunner):
         self.dimension = int(self.compiled.output(0).partial_shape[1].get_length())
 
 
-class _Fp32:
-    """A converted network in fp32; one text at a time, without padding."""
+def _vector_in_fp32(description: Path) -> Callable[[Int32], Float32]:
+    """What a converted network gives for one text in fp32, without padding."""
+    settings = {"INFERENCE_PRECISION_HINT": "f32", **_threads()}
+    compiled = import_openvino().Core().compile_model(str(description), "CPU", settings)
 
-    def __init__(self, description: Path) -> None:
-        settings = {"INFERENCE_PRECISION_HINT": "f32", **_threads()}
-        self._compiled = import_openvino().Core().compile_model(str(description), "CPU", settings)
-
-    def __call__(self, ids: Int32) -> Float32:
+    def vector(ids: Int32) -> Float32:
         tokens = ids.astype(np.int64)[None]
-        outputs = self._compiled({"input_ids": tokens, "attention_mask": np.ones_like(tokens)})
-        vector: Float32 = np.array(outputs[0][0], np.float32)
-        return vector
+        outputs = compiled({"input_ids": tokens, "attention_mask": np.ones_like(tokens)})
+        return np.array(outputs[0][0], np.float32)
+
+    return vector
 
 
-def _quantize(model: Model, converted: Artifact, draft: Draft) -> dict[str, Any]:
+def _quantize(model: Model, converted: Artifact, draft: Draft) -> JsonObject:
     """Calibrate on passages of the corpus, with the prompt and length they are encoded with."""
     from tokenizers import Tokenizer
 
     log.info("calibrating %s in int8, once", model.name)
     tokens = calibration_tokens(model, Tokenizer.from_file(str(converted.path(TOKENIZER))))
     most = model.max_lengths["passages"]
-    arrays: dict[str, Any] = {}
+    arrays: dict[str, Int64] = {}
     for number, batch in enumerate(batches(OpenVINOBatches(model), [list(enumerate(tokens))], most, Usage())):
         arrays |= {f"ids-{number}": batch.ids, f"mask-{number}": batch.mask}
     with draft.scratch() as aside:
-        np.savez(aside / "batches.npz", **arrays)
+        np.savez(aside / "batches.npz", allow_pickle=False, **arrays)
         arguments = [str(converted.path(DESCRIPTION)), str(aside / DESCRIPTION), str(aside / "batches.npz")]
-        error = conversion.run_in_subprocess(quantization.__name__, arguments, aside / WEIGHTS)
+        error = conversion.run_in_subprocess(
+            "pipeline.encoders.openvino.conversion", arguments, aside / WEIGHTS
+        )
         if error is not None:
             raise InputError(
                 f"model '{model.name}' cannot be calibrated in int8: {conversion.last_line(error)}",
@@ -186,7 +196,7 @@ def _quantize(model: Model, converted: Artifact, draft: Draft) -> dict[str, Any]
     return {"name": model.name}
 
 
-def _threads() -> dict[str, Any]:
+def _threads() -> dict[str, int | bool]:
     """Settings for as many threads as OMP_NUM_THREADS says, if it is set: OpenVINO does not read it.
 
     Other processes then use the other processors, so threads must not be pinned: OpenVINO pins them from
@@ -203,17 +213,20 @@ def _recipe(model: Model) -> Recipe:
 
 def _int8_recipe(model: Model) -> Recipe:
     """Everything that shapes the int8 model: the converted one, and the passages it is calibrated on."""
-    nncf = quantization.nncf_version()  # whose extra installs OpenVINO too
+    require("nncf", "int8", "model.precision: int8")  # first: its extra installs OpenVINO too
     plain = {
         "schema": INT8_SCHEMA,
         "converted": _recipe(model).key,
-        **calibration_recipe(model),
-        "nncf": nncf,
+        "corpus": model.corpus.identity if model.corpus else None,
+        "prompt": list(model.prompts["passages"]),
+        "max_length": model.max_lengths["passages"],
+        "sample": [SAMPLE, SEED],
+        "nncf": metadata.version("nncf"),
     }
     return Recipe("openvino", plain)
 
 
-def _convert(model: Model, draft: Draft) -> dict[str, Any]:
+def _convert(model: Model, draft: Draft) -> JsonObject:
     log.info("converting %s to OpenVINO, once", model.name)
     with draft.scratch() as aside:
         conversion.convert_in_subprocess(
@@ -226,20 +239,6 @@ def _convert(model: Model, draft: Draft) -> dict[str, Any]:
         )
         conversion.keep_files(aside, draft, FILES)
     return {"name": model.name}
-
-
-SAMPLE = 256  # passages that the model is observed on
-SEED = 0  # for drawing them
-
-
-def calibration_recipe(model: Model) -> dict[str, Any]:
-    """What decides which passages these are, and how they are tokenized, as parts of a recipe."""
-    return {
-        "corpus": model.corpus.identity if model.corpus else None,
-        "prompt": list(model.prompts["passages"]),
-        "max_length": model.max_lengths["passages"],
-        "sample": [SAMPLE, SEED],
-    }
 
 
 def calibration_texts(passages: Texts) -> list[str]:

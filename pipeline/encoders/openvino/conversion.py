@@ -1,8 +1,10 @@
-"""Conversion of a torch model to OpenVINO, by tracing it together with its pooling.
+"""Conversion of a torch model to OpenVINO, by tracing it together with its pooling, and to int8 by NNCF.
 
 python -m pipeline.encoders.openvino.conversion FOLDER OUT.xml SETTINGS
+python -m pipeline.encoders.openvino.conversion MODEL.xml OUT.xml BATCHES.npz
 
-SETTINGS is the JSON of `pipeline.encoders.conversion.Settings`.
+SETTINGS is the JSON of `pipeline.encoders.conversion.Settings`. The batches are arrays `ids-N` and `mask-N`,
+int64 [b, tokens].
 """
 
 from __future__ import annotations
@@ -12,7 +14,9 @@ import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from pipeline.core.installation import import_openvino
 from pipeline.core.records import Float32, Int64
@@ -21,6 +25,11 @@ from pipeline.encoders.conversion import Settings, pooled_network
 from pipeline.encoders.torch.loading import limit_last_layer_to_first_token
 from pipeline.models.tokenizer import write_tokenizer
 
+if TYPE_CHECKING:
+    import openvino
+
+    from pipeline.encoders.agreement import PooledNetwork
+
 
 def convert(folder: Path, target: Path, settings: Settings) -> None:
     """Write the model in `folder` as OpenVINO IR, used with these settings.
@@ -28,7 +37,6 @@ def convert(folder: Path, target: Path, settings: Settings) -> None:
     `target` is the `.xml` to write. The weights go beside it as `.bin`, in fp32, and the tokenizer as
     `tokenizer.json`.
     """
-    openvino = import_openvino()
     pad_id = settings.pad_id
     tokenizer = write_tokenizer(
         folder, target.with_name("tokenizer.json"), settings.name, settings.trust_remote_code
@@ -45,10 +53,10 @@ def convert(folder: Path, target: Path, settings: Settings) -> None:
         differs = disagreement(_run(converted), expected, "fp32")
         if differs:
             raise ValueError(f"the traced model gives other vectors than torch: {differs}")
-    openvino.save_model(converted, str(target), compress_to_fp16=False)
+    import_openvino().save_model(converted, str(target), compress_to_fp16=False)
 
 
-def _traced(network: Any, pad_id: int) -> Any:
+def _traced(network: PooledNetwork, pad_id: int) -> openvino.Model:
     """The OpenVINO model of a torch one; the example batch has padding, so that no mask is constant."""
     import torch
 
@@ -63,10 +71,39 @@ def _traced(network: Any, pad_id: int) -> Any:
         )
 
 
-def _run(converted: Any) -> Callable[[Int64, Int64], Float32]:
+def _run(converted: openvino.Model) -> Callable[[Int64, Int64], Float32]:
     compiled = import_openvino().compile_model(converted, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
     return lambda ids, mask: compiled({"input_ids": ids, "attention_mask": mask})[0]
 
 
+def quantize(source: Path, target: Path, batches: Path) -> None:
+    """Write a converted model whose matrix products take weights and activations in int8.
+
+    `source` and `target` are `.xml` files with weights beside them, `batches` the `.npz` of calibration
+    batches.
+    """
+    openvino = import_openvino()
+    import nncf
+
+    with np.load(batches, allow_pickle=False) as stored:
+        inputs = [
+            {"input_ids": stored[name], "attention_mask": stored[name.replace("ids", "mask")]}
+            for name in stored.files
+            if name.startswith("ids")
+        ]
+    quantized = nncf.quantize(
+        openvino.Core().read_model(source),
+        nncf.Dataset(inputs),
+        model_type=nncf.ModelType.TRANSFORMER,
+        preset=nncf.QuantizationPreset.MIXED,  # activations are skewed after GELU, weights are not
+        subset_size=len(inputs),
+    )
+    openvino.save_model(quantized, str(target), compress_to_fp16=False)
+
+
 if __name__ == "__main__":
-    convert(Path(sys.argv[1]), Path(sys.argv[2]), Settings(**json.loads(sys.argv[3])))
+    source, target, how = sys.argv[1:]
+    if how.endswith(".npz"):
+        quantize(Path(source), Path(target), Path(how))
+    else:
+        convert(Path(source), Path(target), Settings(**json.loads(how)))

@@ -2,7 +2,7 @@
 
 The conversion runs in a process of its own (see `pipeline.encoders.conversion`):
 
-python -m pipeline.encoders.pairs.converted FOLDER OUT '{"name": "…", "trust_remote_code": false}'
+python -m pipeline.encoders.pairs.converted FOLDER OUT.xml '{"name": "…", "trust_remote_code": false}'
 
 A converted model must give the scores that torch gives. They are compared on `PROBES`: each of a few
 questions with each of their answers, so that a reranker's logits span the range that they have in use, and
@@ -15,22 +15,20 @@ import json
 import logging
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from typing_extensions import override
 
 from pipeline.config.rerank import FlagRerankSettings, OpenVINORerankSettings
-from pipeline.core.errors import InputError
 from pipeline.core.installation import import_openvino, require
-from pipeline.core.records import Float32, Int64
+from pipeline.core.records import Float32, Int64, JsonObject
 from pipeline.encoders import conversion
 from pipeline.encoders.base import Opener
 from pipeline.encoders.batching import TokenBatch
-from pipeline.encoders.conversion import keep_files
 from pipeline.encoders.openvino.backend import (
     DESCRIPTION,
     FILES,
@@ -55,36 +53,51 @@ from pipeline.models.tokenizer import write_tokenizer
 from pipeline.storage.artifacts import Artifact, Draft, Recipe
 from pipeline.storage.store import Store
 
+if TYPE_CHECKING:
+    import openvino
+    import torch
+    from transformers import PreTrainedModel
+
 log = logging.getLogger(__name__)
 
 SCHEMA = 1
 TOLERANCE = 1e-4  # largest difference from torch's scores, as a share of the largest or of 1
+INPUTS = "inputs.json"
+"""The names of the network's inputs."""
 
 
 class OpenVINORerankOpener(Opener[OpenVINORerankSettings, Reranker, PairScorer]):
     """A cross-encoder converted once from torch."""
 
+    @override
     def suits(self, model: Reranker) -> bool:
         """Whether a model is a cross-encoder."""
         return model.architecture.endswith("ForSequenceClassification")
 
+    @override
     def load(self, settings: OpenVINORerankSettings, model: Reranker, prepared: Path | None) -> PairScorer:
-        """Load the converted model."""
         assert prepared is not None
         return PairScorer(_Backend(settings, model, prepared), settings.batch_size)
 
+    @override
     def recipe(self, model: Reranker) -> Recipe:
-        """The recipe of the converted model."""
         require("openvino", "openvino", "rerank.backend: openvino")
-        return conversion_recipe(model, SCHEMA)
+        plain = {
+            "schema": SCHEMA,
+            "pairs": True,
+            "model": model.files.identity,
+            "trust_remote_code": model.trust_remote_code,
+            "openvino": metadata.version("openvino"),
+        }
+        return Recipe("openvino", plain)
 
+    @override
     def prepare(self, model: Reranker, store: Store) -> Artifact:
-        """The converted model and its tokenizer."""
         return store.make(self.recipe(model), lambda draft: _make(model, draft))
 
 
 class _Backend(OpenVINOBatches, OpenVINORunner):
-    """See `pipeline.encoders.pairs.scorer.PairBackend`."""
+    """A converted cross-encoder; `prepared` is its folder."""
 
     def __init__(self, config: FlagRerankSettings, model: Reranker, prepared: Path) -> None:
         from tokenizers import Tokenizer
@@ -101,32 +114,22 @@ class _Backend(OpenVINOBatches, OpenVINORunner):
         return super().inputs(batch) | ({} if types is None else {TYPES: types})
 
 
-def _make(model: Reranker, draft: Draft) -> dict[str, Any]:
+def _make(model: Reranker, draft: Draft) -> JsonObject:
     log.info("converting %s to OpenVINO, once", model.name)
-    allowed = "cross-encoders that transformers loads as …ForSequenceClassification and OpenVINO traces"
     with draft.scratch() as aside:
-        convert_in_subprocess(model, aside / DESCRIPTION, allowed)
-        compiled = import_openvino().compile_model(
-            str(aside / DESCRIPTION), "CPU", {"INFERENCE_PRECISION_HINT": "f32"}
+        conversion.convert_in_subprocess(
+            model,
+            "pipeline.encoders.pairs.converted",
+            aside / DESCRIPTION,
+            made="converted to OpenVINO",
+            allowed="…ForSequenceClassification that transformers loads and OpenVINO traces",
+            fix="set rerank.backend to flag",
+            fields=("name", "trust_remote_code"),
         )
-
-        def score(*inputs: Int64) -> Float32:
-            scores: Float32 = compiled(list(inputs))[0]
-            return scores
-
-        difference, span = largest_difference(score, aside / EXPECTED)
-        if not difference <= TOLERANCE * max(span, 1):  # also if one is NaN
-            raise InputError(
-                f"the scores of reranker '{model.name}' differ from torch's by {difference:.2g}",
-                allowed=f"{TOLERANCE:g}",
-                fix="set rerank.backend to flag",
-            )
-        keep_files(aside, draft, (*FILES, INPUTS))
+        conversion.keep_files(aside, draft, (*FILES, INPUTS))
     return {"name": model.name}
 
 
-INPUTS, EXPECTED = "inputs.json", "expected.npz"
-"""The names of the network's inputs, and what torch gives for the probes."""
 LONGEST = 300  # tokens of the longest probe
 _ANSWERS = {
     "how long do bees live": "A worker bee lives for about six weeks in summer, and a queen for years.",
@@ -142,56 +145,12 @@ PROBES: tuple[Pair, ...] = (
 )
 
 
-def conversion_recipe(model: Reranker, schema: int) -> Recipe:
-    """Everything that shapes the converted model."""
-    plain = {
-        "schema": schema,
-        "pairs": True,
-        "model": model.files.identity,
-        "trust_remote_code": model.trust_remote_code,
-        "openvino": metadata.version("openvino"),
-    }
-    return Recipe("openvino", plain)
-
-
-def convert_in_subprocess(model: Reranker, target: Path, allowed: str) -> None:
-    """Convert a reranker; `target` is the file to write, the others go beside it.
+def convert(folder: Path, target: Path, name: str, trust_remote_code: bool) -> None:
+    """Write the converted model, its tokenizer, and the names of its inputs.
 
     Raises:
-        InputError: OpenVINO does not support the model: `allowed` says which it does.
+        ValueError: The converted model gives other scores than torch.
     """
-    settings = {"name": model.name, "trust_remote_code": model.trust_remote_code}
-    arguments = [str(model.files.folder()), str(target), json.dumps(settings)]
-    error = conversion.run_in_subprocess("pipeline.encoders.pairs.converted", arguments, target)
-    if error is not None:
-        reason = conversion.reason_of(error, model)
-        raise InputError(
-            f"reranker '{model.name}' cannot be converted for backend openvino: {reason}",
-            allowed=allowed,
-            fix="set rerank.backend to flag",
-        )
-    model.files.check()
-
-
-def largest_difference(score: Callable[..., Float32], expected: Path) -> tuple[float, float]:
-    """The largest difference from torch's scores of the probes, and the range of those.
-
-    Args:
-        score: Gives float32 [b] from the network's inputs by position: ids, mask and, if it has them, types.
-        expected: The file that the conversion wrote.
-    """
-    differences, wanted = [], []
-    with np.load(expected, allow_pickle=False) as stored:
-        for part in ("short", "long"):
-            inputs = [stored[name] for name in stored.files if name.startswith(f"{part}-input")]
-            wanted.append(stored[f"{part}-scores"])
-            differences.append(np.abs(score(*inputs) - wanted[-1]).max())
-    scores = np.concatenate(wanted)
-    return float(max(differences)), float(scores.max() - scores.min())
-
-
-def _convert(folder: Path, target: Path, name: str, trust_remote_code: bool) -> None:
-    """Write the converted model, its tokenizer, the names of its inputs and torch's scores of the probes."""
     from transformers import AutoTokenizer
 
     fast = write_tokenizer(folder, target.with_name(TOKENIZER), name, trust_remote_code)
@@ -204,12 +163,19 @@ def _convert(folder: Path, target: Path, name: str, trust_remote_code: bool) -> 
     room = min(LONGEST, max_positions(network.config.to_dict())) - template.size
     pairs = PairTokenizer(fast, template, room, longest_first)
     pad_id = network.config.pad_token_id or 0
-    probes = {
-        "short": _inputs(pairs, PROBES[:-1], pad_id, typed),
-        "long": _inputs(pairs, PROBES[-1:], pad_id, typed),
-    }
-    np.savez(target.with_name(EXPECTED), **_expected(network, names, probes))
-    _trace(network, names, probes["short"], target)
+    probes = [_inputs(pairs, some, pad_id, typed) for some in (PROBES[:-1], PROBES[-1:])]
+    expected = [_torch_scores(network, names, inputs) for inputs in probes]
+    converted = _traced(network, names, probes[0])
+    settings = {"INFERENCE_PRECISION_HINT": "f32"}
+    compiled = import_openvino().compile_model(converted, "CPU", settings)
+    found = [compiled(inputs)[0] for inputs in probes]
+    difference = np.max([np.abs(now - wanted).max() for now, wanted in zip(found, expected, strict=True)])
+    allowed = TOLERANCE * max(float(np.ptp(np.concatenate(expected))), 1)
+    if not difference <= allowed:  # also if it is NaN
+        raise ValueError(
+            f"its scores differ from torch's by {difference:.2g}, and the limit is {allowed:.2g}"
+        )
+    import_openvino().save_model(converted, str(target), compress_to_fp16=False)
 
 
 def _inputs(tokenizer: PairTokenizer, pairs: Sequence[Pair], pad_id: int, typed: bool) -> list[Int64]:
@@ -223,25 +189,19 @@ def _inputs(tokenizer: PairTokenizer, pairs: Sequence[Pair], pad_id: int, typed:
     return [padded, mask, *([types] if typed else [])]
 
 
-def _expected(network: Any, names: Sequence[str], probes: dict[str, list[Int64]]) -> dict[str, Any]:
-    """The inputs of each group of probes, and torch's scores of them, by their names in a file."""
+def _torch_scores(network: PreTrainedModel, names: Sequence[str], inputs: Sequence[Int64]) -> Float32:
+    """float32 [pairs]: torch's scores of pairs, given the network's inputs."""
     import torch
 
-    arrays: dict[str, Any] = {}
-    for part, inputs in probes.items():
+    with torch.inference_mode():
         tensors = map(torch.from_numpy, inputs)
-        with torch.inference_mode():
-            logits = network(**dict(zip(names, tensors, strict=True))).logits
-        arrays[f"{part}-scores"] = logits.reshape(-1).numpy()
-        arrays |= {f"{part}-input-{number}": array for number, array in enumerate(inputs)}
-    return arrays
+        scores: Float32 = network(**dict(zip(names, tensors, strict=True))).logits.reshape(-1).numpy()
+    return scores
 
 
-def _trace(network: Any, names: list[str], example: list[Int64], target: Path) -> None:
-    """Write the network as OpenVINO IR."""
+def _traced(network: PreTrainedModel, names: Sequence[str], example: Sequence[Int64]) -> openvino.Model:
+    """The OpenVINO model of a torch one, with these names of its inputs."""
     import torch
-
-    from pipeline.core.installation import import_openvino
 
     class Scores(torch.nn.Module):
         def __init__(self) -> None:
@@ -253,16 +213,15 @@ def _trace(network: Any, names: list[str], example: list[Int64], target: Path) -
             return logits[:, 0]
 
     limit_last_layer_to_first_token(network.base_model)
-    openvino = import_openvino()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        converted = openvino.convert_model(
+        converted = import_openvino().convert_model(
             Scores(), example_input=tuple(torch.from_numpy(array) for array in example)
         )
     for place, name in enumerate(names):
         converted.inputs[place].get_tensor().set_names({name})
-    openvino.save_model(converted, str(target), compress_to_fp16=False)
+    return converted
 
 
 if __name__ == "__main__":
-    _convert(Path(sys.argv[1]), Path(sys.argv[2]), **json.loads(sys.argv[3]))
+    convert(Path(sys.argv[1]), Path(sys.argv[2]), **json.loads(sys.argv[3]))

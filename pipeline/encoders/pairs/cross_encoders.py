@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
@@ -22,6 +22,7 @@ from pipeline.encoders.pairs.scorer import (
 )
 from pipeline.encoders.torch.backend import TorchRunner
 from pipeline.encoders.torch.loading import (
+    describe_missing,
     explain_loading_errors,
     limit_last_layer_to_first_token,
     refuse_missing_weights,
@@ -30,6 +31,8 @@ from pipeline.models.tokenizer import fast_tokenizer
 
 if TYPE_CHECKING:
     import torch
+    from sentence_transformers import CrossEncoder
+    from transformers import PreTrainedModel
 
 TYPES = "token_type_ids"
 
@@ -57,15 +60,15 @@ class TorchPairs(TorchRunner[Float32]):
 class Classifier(TorchPairs):
     """A network of transformers' `…ForSequenceClassification`, with one score."""
 
-    network: Any
+    network: PreTrainedModel
 
-    def use(self, network: Any) -> None:
+    def use(self, network: PreTrainedModel) -> None:
         """Take a loaded network; where its head reads the first token, the last layer computes no other."""
         self.network = network.to(device=self.device, dtype=self.dtype).eval()
         limit_last_layer_to_first_token(self.network.base_model)
 
+    @override
     def compute(self, batch: TokenBatch) -> torch.Tensor:
-        """The logits of a batch, float32 [b] on the device."""
         import torch
 
         with torch.inference_mode():
@@ -73,12 +76,10 @@ class Classifier(TorchPairs):
             return logits.reshape(len(batch.rows))
 
 
-def load_classifier(folder: Path, trust_remote_code: bool) -> Any:
+def load_classifier(folder: Path, trust_remote_code: bool) -> PreTrainedModel:
     """The network in fp32 as transformers loads it, for a process that converts it."""
     import torch
     from transformers import AutoModelForSequenceClassification
-
-    from pipeline.encoders.torch.loading import describe_missing
 
     network, report = AutoModelForSequenceClassification.from_pretrained(
         folder, dtype=torch.float32, trust_remote_code=trust_remote_code, output_loading_info=True
@@ -94,10 +95,10 @@ def load_classifier(folder: Path, trust_remote_code: bool) -> Any:
 class SentenceTransformersRerankOpener(Opener[SentenceTransformersRerankSettings, Reranker, PairScorer]):
     """A CrossEncoder of sentence-transformers."""
 
+    @override
     def load(
         self, settings: SentenceTransformersRerankSettings, model: Reranker, prepared: Path | None
     ) -> PairScorer:
-        """Load the CrossEncoder."""
         return PairScorer(_Backend(model), settings.batch_size)
 
 
@@ -111,7 +112,7 @@ class _Backend(Classifier):
             encoder = _load(model, folder, self.dtype)
         check_labels(model.name, encoder.num_labels)
         refuse_missing_weights(model, folder, encoder.model)
-        self.activation: Any = encoder.activation_fn
+        self.activation = encoder.activation_fn
         fast = fast_tokenizer(model.name, encoder.tokenizer)
         template = template_of(fast)
         if TYPES not in encoder.tokenizer.model_input_names:
@@ -119,13 +120,13 @@ class _Backend(Classifier):
         self.tokenizer = PairTokenizer(fast, template, model.max_length - template.size, longest_first)
         self.use(encoder.model)
 
+    @override
     def compute(self, batch: TokenBatch) -> torch.Tensor:
-        """The score of each pair of a batch, float32 [b] on the device."""
         scores: torch.Tensor = self.activation(super().compute(batch))
         return scores
 
 
-def _load(model: Reranker, folder: Path, dtype: torch.dtype) -> Any:
+def _load(model: Reranker, folder: Path, dtype: torch.dtype) -> CrossEncoder:
     from sentence_transformers import CrossEncoder
 
     return CrossEncoder(

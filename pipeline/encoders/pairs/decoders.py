@@ -9,17 +9,21 @@ put the mean of several neighbouring tokens of a passage in their place, from so
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+from typing_extensions import override
 
+from pipeline.core.records import Int64
 from pipeline.encoders.batching import TokenBatch
 from pipeline.encoders.pairs.cross_encoders import TorchPairs
-from pipeline.encoders.pairs.scorer import PairTokenizer, Reranker, Template, only_second
+from pipeline.encoders.pairs.scorer import Pair, PairTokenizer, Reranker, Template, only_second
 from pipeline.models.tokenizer import fast_tokenizer
 
 if TYPE_CHECKING:
     import torch
+    from FlagEmbedding.abc.inference import AbsReranker
+    from transformers import PreTrainedTokenizerBase
 
 QUESTION = (
     "Given a query A and a passage B, determine whether the passage contains an answer to the query "
@@ -42,7 +46,11 @@ class Decoder(TorchPairs):
     """
 
     def __init__(
-        self, model: Reranker, flag: Any, question: str = QUESTION, instructions: tuple[str, str] = MARKS
+        self,
+        model: Reranker,
+        flag: AbsReranker,
+        question: str = QUESTION,
+        instructions: Pair = MARKS,
     ) -> None:
         super().__init__(model)
         self.network = flag.model.to(device=self.device, dtype=self.dtype).eval()
@@ -61,8 +69,8 @@ class Decoder(TorchPairs):
             instructions,
         )
 
+    @override
     def compute(self, batch: TokenBatch) -> torch.Tensor:
-        """The score of each pair of a batch, float32 [b] on the device."""
         import torch
 
         ids, mask = _padded_left(batch)
@@ -82,8 +90,8 @@ class LayerwiseDecoder(Decoder):
 
     layer: int | None = None
 
+    @override
     def compute(self, batch: TokenBatch) -> torch.Tensor:
-        """The score of each pair of a batch, float32 [b] on the device."""
         import torch
 
         with torch.inference_mode():
@@ -104,8 +112,8 @@ class LightweightDecoder(LayerwiseDecoder):
     ratio: int = 1
     compressed: tuple[int, ...] = ()
 
+    @override
     def compute(self, batch: TokenBatch) -> torch.Tensor:
-        """The score of each pair of a batch, float32 [b] on the device."""
         import torch
 
         assert batch.second is not None
@@ -124,7 +132,7 @@ class LightweightDecoder(LayerwiseDecoder):
             return logits[torch.arange(len(last), device=self.device), last].float()
 
 
-def _template(tokenizer: Any, question: str, always_begin: bool) -> Template:
+def _template(tokenizer: PreTrainedTokenizerBase, question: str, always_begin: bool) -> Template:
     """What FlagEmbedding puts around a query and a passage.
 
     `always_begin`: its layerwise classes put the first token even if it is the padding token too.
@@ -139,7 +147,7 @@ def _template(tokenizer: Any, question: str, always_begin: bool) -> Template:
     return Template((begin,) if begins else (), separator, separator + ids(question))
 
 
-def _padded_left(batch: TokenBatch) -> tuple[Any, Any]:
+def _padded_left(batch: TokenBatch) -> tuple[Int64, Int64]:
     """Ids and mask with padding on the left, so that the last token of all texts is in the last column."""
     shift = batch.ids.shape[1] - batch.mask.sum(axis=1)
     columns = (np.arange(batch.ids.shape[1]) - shift[:, None]) % batch.ids.shape[1]

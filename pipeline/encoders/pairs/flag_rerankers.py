@@ -10,7 +10,9 @@ are left empty. Nothing is changed in what the classes compute.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
+
+from typing_extensions import override
 
 from pipeline.config.rerank import FlagAutoRerankSettings
 from pipeline.core.errors import InputError
@@ -19,6 +21,14 @@ from pipeline.encoders.pairs.cross_encoders import Classifier
 from pipeline.encoders.pairs.scorer import PairScorer, Reranker, encoder_tokenizer
 from pipeline.encoders.torch.loading import explain_loading_errors, refuse_missing_weights
 from pipeline.models.tokenizer import fast_tokenizer
+
+if TYPE_CHECKING:
+    import torch
+    from FlagEmbedding.abc.inference import AbsReranker
+    from torch import Tensor
+    from transformers import PretrainedConfig, PreTrainedModel
+
+    from pipeline.encoders.pairs.decoders import Decoder
 
 ENCODER, DECODER = "encoder-only-base", "decoder-only-base"
 LAYERWISE, LIGHTWEIGHT = "decoder-only-layerwise", "decoder-only-lightweight"
@@ -30,6 +40,7 @@ CLASSES = {"LayerWiseMiniCPMForCausalLM": LAYERWISE, "CostWiseGemmaForCausalLM":
 class FlagRerankOpener(Opener[FlagAutoRerankSettings, Reranker, PairScorer]):
     """The classes of FlagEmbedding, by a model's architecture."""
 
+    @override
     def check(self, settings: FlagAutoRerankSettings, model: Reranker) -> None:
         """Refuse settings that the model's class of FlagEmbedding lacks."""
         kind = flag_class(model)
@@ -49,17 +60,16 @@ class FlagRerankOpener(Opener[FlagAutoRerankSettings, Reranker, PairScorer]):
         if settings.cutoff_layers:
             _check_layer(model, settings.cutoff_layers[0])
 
+    @override
     def load(self, settings: FlagAutoRerankSettings, model: Reranker, prepared: Path | None) -> PairScorer:
-        """Load the model in its class of FlagEmbedding."""
         kind = flag_class(model)
         flag = _load(model, kind)
-        backend = (
-            _encoder(settings, model, flag) if kind == ENCODER else _decoder(settings, model, flag, kind)
-        )
-        return PairScorer(backend, settings.batch_size)
+        if kind == ENCODER:
+            return PairScorer(_encoder(settings, model, flag), settings.batch_size)
+        return PairScorer(_decoder(settings, model, flag, kind), settings.batch_size)
 
 
-def _encoder(settings: FlagAutoRerankSettings, model: Reranker, flag: Any) -> Any:
+def _encoder(settings: FlagAutoRerankSettings, model: Reranker, flag: AbsReranker) -> Classifier:
     backend = Classifier(model)
     backend.use(flag.model)
     fast = fast_tokenizer(model.name, flag.tokenizer)
@@ -67,7 +77,7 @@ def _encoder(settings: FlagAutoRerankSettings, model: Reranker, flag: Any) -> An
     return backend
 
 
-def _decoder(settings: FlagAutoRerankSettings, model: Reranker, flag: Any, kind: str) -> Any:
+def _decoder(settings: FlagAutoRerankSettings, model: Reranker, flag: AbsReranker, kind: str) -> Decoder:
     from pipeline.encoders.pairs import decoders
 
     own = decoders.SHORT_QUESTION if kind == LIGHTWEIGHT else decoders.QUESTION
@@ -80,10 +90,10 @@ def _decoder(settings: FlagAutoRerankSettings, model: Reranker, flag: Any, kind:
         LAYERWISE: decoders.LayerwiseDecoder,
         LIGHTWEIGHT: decoders.LightweightDecoder,
     }
-    backend: Any = made_by[kind](model, flag, settings.prompt or own, (marks[0], marks[1]))
-    if settings.cutoff_layers:
+    backend = made_by[kind](model, flag, settings.prompt or own, (marks[0], marks[1]))
+    if isinstance(backend, decoders.LayerwiseDecoder) and settings.cutoff_layers:
         backend.layer = settings.cutoff_layers[0]
-    if kind == LIGHTWEIGHT:
+    if isinstance(backend, decoders.LightweightDecoder):
         backend.ratio = settings.compress_ratio or 1
         backend.compressed = settings.compress_layers or decoders.COMPRESSED
     return backend
@@ -119,7 +129,7 @@ def _check_layer(model: Reranker, layer: int) -> None:
         )
 
 
-def _load(model: Reranker, kind: str) -> Any:
+def _load(model: Reranker, kind: str) -> AbsReranker:
     """The model in a class of FlagEmbedding."""
     folder = model.files.folder()
     with explain_loading_errors(model, "FlagEmbedding.inference.auto_reranker"):
@@ -151,7 +161,7 @@ def repair_classes() -> None:
         each._tied_weights_keys = None  # neither has tied weights: their heads are separate
     whole_init = minicpm.__init__
 
-    def init(self: Any, config: Any, *rest: Any, **settings: Any) -> None:
+    def init(self: PreTrainedModel, config: PretrainedConfig, *rest: object, **settings: object) -> None:
         if (config.rope_scaling or {}).get("rope_type") == "default":
             config.rope_scaling = None
         config.use_cache = False
@@ -161,7 +171,7 @@ def repair_classes() -> None:
     gemma_model.Gemma2DecoderLayer = _gemma_layer(gemma_model.Gemma2DecoderLayer)
 
 
-def repair_network(network: Any) -> None:
+def repair_network(network: PreTrainedModel) -> None:
     """Fill a loaded network's buffers, and have Gemma's attention limit its logits, which `sdpa` does not."""
     kind = type(network).__name__
     if kind == "LayerWiseMiniCPMForCausalLM":
@@ -171,12 +181,14 @@ def repair_network(network: Any) -> None:
         network.set_attn_implementation("eager")
 
 
-def _gemma_layer(base: Any) -> Any:
+def _gemma_layer(base: type[torch.nn.Module]) -> type[torch.nn.Module]:
     """A decoder layer that computes cosines and sines itself, and returns a tuple, as in transformers 4."""
     from transformers.models.gemma2.modeling_gemma2 import Gemma2RotaryEmbedding
 
-    class Layer(base):  # type: ignore[misc]
-        def forward(self, hidden: Any, attention_mask: Any, position_ids: Any, **_: Any) -> Any:
+    class Layer(base):  # type: ignore[misc,valid-type]
+        def forward(
+            self, hidden: Tensor, attention_mask: Tensor, position_ids: Tensor, **_: object
+        ) -> tuple[Tensor]:
             rotary = Gemma2RotaryEmbedding(self.config).to(hidden.device)
             return (
                 super().forward(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
 from pipeline.config.rerank import FlagRerankSettings
 from pipeline.core.display import Bar
 from pipeline.core.errors import InputError
-from pipeline.core.records import Float32, Int32, Int64
+from pipeline.core.records import Facts, Float32, Int32, Int64, JsonObject
 from pipeline.encoders import batching
 from pipeline.encoders.batching import BatchShape, TokenBatch, Usage
 from pipeline.models.files import Files, damaged
@@ -44,14 +44,14 @@ class Reranker:
     max_length: int
     query_max_length: int | None
     trust_remote_code: bool = False
-    config: dict[str, Any] = field(default_factory=dict, compare=False)
+    config: Facts = field(default_factory=dict, compare=False)
 
     @property
     def architecture(self) -> str:
         """The class of transformers, or of the model's own Python files, that it names first; or ''."""
         return next(iter(self.config.get("architectures") or []), "")
 
-    def recipe(self) -> dict[str, Any]:
+    def recipe(self) -> JsonObject:
         """The model's part of the key of its scores."""
         return {
             "identity": self.files.identity,
@@ -198,7 +198,7 @@ class PairBackend(BatchShape, Protocol):
 
 
 class PairScorer:
-    """See `pipeline.encoders.pairs.Scorer`.
+    """A `Scorer` that tokenizes pairs, and has a backend compute batches of them.
 
     Args:
         backend: The model.
@@ -209,7 +209,7 @@ class PairScorer:
         self.backend, self.batch_size = backend, batch_size
 
     def score(self, pairs: Sequence[Pair], usage: Usage, bar: Bar) -> Float32:
-        """See `pipeline.encoders.pairs.Scorer.score`; batches are made of pairs of similar length."""
+        """The score of each pair; batches are made of pairs of similar length."""
         scores = np.empty(len(pairs), np.float32)
         second = np.zeros(len(pairs), np.int64)
         tokenizer = self.backend.tokenizer
@@ -232,8 +232,7 @@ def token_types(batch: TokenBatch, template: Template) -> Int64 | None:
     """int64 [b, tokens]: the type of each token, 1 from the passage on; None if the model knows no types."""
     if not template.typed or batch.second is None:
         return None
-    passage: Any = np.arange(batch.ids.shape[1]) >= batch.second[:, None]
-    types: Int64 = passage * batch.mask
+    types: Int64 = (np.arange(batch.ids.shape[1]) >= batch.second[:, None]) * batch.mask
     return types
 
 

@@ -8,11 +8,17 @@ import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Any
+from typing import TYPE_CHECKING
 
 from pipeline.core.display import counted
 from pipeline.models.files import damaged
 from pipeline.models.model import Named, Settled, untrusted_code
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+    from transformers import PreTrainedModel
+    from transformers.models.bert.modeling_bert import BertLayer
 
 
 @contextlib.contextmanager
@@ -52,7 +58,7 @@ def explain_loading_errors(model: Named, *quiet: str) -> Iterator[None]:
             logger.setLevel(level)
 
 
-def refuse_missing_weights(model: Settled, folder: Path, network: Any) -> None:
+def refuse_missing_weights(model: Settled, folder: Path, network: PreTrainedModel) -> None:
     """Refuse a model whose files lack weights: transformers would use random ones without an error.
 
     The names in the files are compared with those of the network. A checkpoint may put a prefix before each
@@ -96,7 +102,7 @@ compared because a model's own Python files may define classes of the same name,
 """
 
 
-def limit_last_layer_to_first_token(body: Any) -> None:
+def limit_last_layer_to_first_token(body: PreTrainedModel) -> None:
     """Make a model compute its last hidden state for the first token only, float [b, 1, width].
 
     `body` is a torch model as transformers loads it. It stays as it is if `is_standard_bert` is false.
@@ -108,16 +114,19 @@ def limit_last_layer_to_first_token(body: Any) -> None:
     layers = body.encoder.layer
 
     class FirstToken(torch.nn.Module):
-        def __init__(self, layer: Any) -> None:
+        def __init__(self, layer: BertLayer) -> None:
             super().__init__()
             self.layer = layer
 
-        def forward(self, hidden: Any, attention_mask: Any = None, *rest: Any, **named: Any) -> Any:
+        def forward(
+            self, hidden: Tensor, attention_mask: Tensor | None = None, *rest: object, **named: object
+        ) -> Tensor:
             attention, first = self.layer.attention, hidden[:, :1]
             linear = attention.self
 
-            def heads(states: Any) -> Any:  # [b, heads, tokens, width of a head]
-                return states.unflatten(-1, (linear.num_attention_heads, -1)).transpose(1, 2)
+            def heads(states: Tensor) -> Tensor:  # [b, heads, tokens, width of a head]
+                parts: Tensor = states.unflatten(-1, (linear.num_attention_heads, -1))  # type: ignore[no-untyped-call]
+                return parts.transpose(1, 2)
 
             mixed = torch.nn.functional.scaled_dot_product_attention(
                 heads(linear.query(first)),
@@ -125,12 +134,14 @@ def limit_last_layer_to_first_token(body: Any) -> None:
                 heads(linear.value(hidden)),
                 None if attention_mask is None else attention_mask[..., :1, :],
             )
-            return self.layer.feed_forward_chunk(attention.output(mixed.transpose(1, 2).flatten(2), first))
+            attended = attention.output(mixed.transpose(1, 2).flatten(2), first)
+            state: Tensor = self.layer.feed_forward_chunk(attended)
+            return state
 
     layers[-1] = FirstToken(layers[-1])
 
 
-def is_standard_bert(body: Any) -> bool:
+def is_standard_bert(body: PreTrainedModel) -> bool:
     """Whether a model is one of `ARCHITECTURES`: bidirectional, with absolute positions and a 4-d mask."""
     config = body.config
     prefix = _class_of(body).removesuffix("Model")
@@ -143,5 +154,5 @@ def is_standard_bert(body: Any) -> bool:
     )
 
 
-def _class_of(module: Any) -> str:
+def _class_of(module: torch.nn.Module) -> str:
     return f"{type(module).__module__}.{type(module).__name__}"
