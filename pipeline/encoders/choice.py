@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from pipeline import encoders
 from pipeline.config import BACKENDS, RERANKERS, EncoderSettings, RerankSettings
-from pipeline.config.settings import Kinds, RunsModel
+from pipeline.config.settings import Kinds, RunsModel, Section
 from pipeline.core.installation import install_command, is_installed
 from pipeline.encoders import pairs
+from pipeline.encoders.pairs import Reranker
+from pipeline.models.model import Model
 from pipeline.models.resolution import choose_device
 
 log = logging.getLogger(__name__)
@@ -40,77 +42,64 @@ RERANKERS_ON_CPU = {
     "bf16": {"flag": "bf16"},
 }
 """The same of rerankers."""
-Resolve = Callable[[Any], Any]
+Resolve = Callable[[RunsModel], Model | Reranker]
 """Gives the resolved model of a section `model` or `rerank`, loading nothing."""
 
 
-def candidates(settings: RunsModel, resolve: Resolve) -> list[RunsModel]:
-    """Settings of the backends that may be used, the fastest first: these, unless there is a choice."""
-    if settings.backend != "auto":
-        return [settings]
-    if isinstance(settings, EncoderSettings):
-        if settings.output != "dense":
-            return _of_other_output(settings, resolve)
-        return _by_precision(settings, BACKENDS, ON_CPU)
-    return _by_precision(settings, RERANKERS, RERANKERS_ON_CPU)
-
-
-def _by_precision(
-    settings: RunsModel, kinds: Kinds[Any], on_cpu: Mapping[str, Mapping[str, str]]
-) -> list[RunsModel]:
-    on_gpu = choose_device(settings.device, on_gpu=True) != "cpu"
-    precision = settings.precision
-    allowed = on_cpu[precision]
-    if on_gpu and precision not in CPU_ALONE:
-        allowed = {"flag": precision}
-    return [kinds.converted(settings, backend=name, precision=own) for name, own in allowed.items()]
-
-
-def _of_other_output(settings: EncoderSettings, resolve: Resolve) -> list[RunsModel]:
-    """The candidates for another output than dense.
-
-    The last is FlagEmbedding for BGE-M3 and sentence-transformers for all others, which FlagEmbedding does
-    not run. Before it comes `native`, where it computes that in the precision: BGE-M3's outputs, and weights
-    of words.
-    """
-    kinds: Kinds[Any] = BACKENDS
-    by_flag = kinds.converted(settings, backend="flag")
-    of_m3 = resolve(by_flag).files.has_m3_heads
-    last = by_flag if of_m3 else kinds.converted(settings, backend="sentence-transformers")
-    on_gpu = choose_device(settings.device, on_gpu=True) != "cpu"
-    own = ON_CPU[settings.precision].get("native")
-    if on_gpu or own is None or not (of_m3 or settings.output == "sparse"):
-        return [last]
-    return [kinds.converted(settings, backend="native", precision=own), last]
-
-
-def take(settings: Any, resolve: Resolve) -> Any:
+def take(settings: Section, resolve: Resolve) -> Section:
     """The settings of the backend that is used: the first of the candidates that is not ruled out.
 
     Args:
         settings: A section `model` or `rerank`; one without a choice is returned as it is.
         resolve: Gives the resolved model of such a section, loading nothing.
     """
-    if not isinstance(settings, RunsModel):
+    if not isinstance(settings, RunsModel) or settings.backend != "auto":
         return settings
-    *faster, last = candidates(settings, resolve)
-    if last is settings:
-        return settings
+    *faster, last = _candidates(settings, resolve)
     for candidate in (*faster, last):
         candidate._taken_by_auto = True
     resolve(last)  # so that what no backend runs is refused in the name of FlagEmbedding
     for candidate in faster:
         if candidate.extra and not is_installed(candidate.extra):
             _pass_over(candidate.backend, candidate.extra)
-            continue
-        if _suits(candidate, resolve(candidate)):
+        elif _suits(candidate, resolve(candidate)):
             return candidate
     return last
 
 
-def _suits(settings: RunsModel, model: Any) -> bool:
+def _candidates(settings: RunsModel, resolve: Resolve) -> list[RunsModel]:
+    """Settings of the backends that may be used, the fastest first.
+
+    For another output than dense, the last is FlagEmbedding for BGE-M3 and sentence-transformers for all
+    others, which FlagEmbedding does not run. Before it comes `native`, where it computes that in the
+    precision: BGE-M3's outputs, and weights of words.
+    """
+    reranks, precision = isinstance(settings, RerankSettings), settings.precision
+    on_gpu = choose_device(settings.device, on_gpu=True) != "cpu"
+    if reranks or not isinstance(settings, EncoderSettings) or settings.output == "dense":
+        allowed = (RERANKERS_ON_CPU if reranks else ON_CPU)[precision]
+        if on_gpu and precision not in CPU_ALONE:
+            allowed = {"flag": precision}
+        return [_converted(settings, backend=name, precision=own) for name, own in allowed.items()]
+    by_flag = _converted(settings, backend="flag")
+    of_m3 = resolve(by_flag).files.has_m3_heads
+    last = by_flag if of_m3 else _converted(settings, backend="sentence-transformers")
+    own = ON_CPU[precision].get("native")
+    if on_gpu or own is None or not (of_m3 or settings.output == "sparse"):
+        return [last]
+    return [_converted(settings, backend="native", precision=own), last]
+
+
+def _converted(settings: RunsModel, **choice: str) -> RunsModel:
+    """The same settings for another backend."""
+    kinds: Kinds[Any] = RERANKERS if isinstance(settings, RerankSettings) else BACKENDS
+    converted: RunsModel = kinds.converted(settings, **choice)
+    return converted
+
+
+def _suits(settings: RunsModel, model: Model | Reranker) -> bool:
     """Whether the backend of settings runs their resolved model fast on this machine."""
-    if isinstance(settings, RerankSettings):
+    if isinstance(model, Reranker):
         return pairs.OPENERS[settings.backend]().suits(model)
     return encoders.OPENERS[settings.backend]().suits(model)
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from pipeline.core.records import Facts
 from pipeline.models.files import COUNT, INTEGER, OBJECT, POSITIVE, SIZE, TEXT, TEXTS, Files, JsonType
 from pipeline.models.model import Role
 
@@ -69,7 +69,7 @@ class ModelCard:
     max_length: int | None
     truncate_dim: int | None
     activations: tuple[str, ...]
-    config: dict[str, Any]
+    config: Facts
 
     @property
     def module_names(self) -> list[str]:
@@ -101,7 +101,7 @@ def read_card(files: Files) -> ModelCard:
     )
 
 
-def max_positions(config: dict[str, Any]) -> int:
+def max_positions(config: Facts) -> int:
     """The largest number of tokens a model has positions for, by its `config.json`; 2^30 if unlimited."""
     most = int(config.get("max_position_embeddings") or 1 << 30)
     model_type = str(config.get("model_type"))
@@ -111,7 +111,7 @@ def max_positions(config: dict[str, Any]) -> int:
     return most - (2 if pad_id is None else int(pad_id) + 1)
 
 
-def _activations(files: Files, modules: list[dict[str, Any]]) -> Iterator[str]:
+def _activations(files: Files, modules: list[Facts]) -> Iterator[str]:
     """The activation of each Dense module that names one."""
     for entry in modules:
         if str(entry.get("type")).endswith(".Dense"):
@@ -120,7 +120,7 @@ def _activations(files: Files, modules: list[dict[str, Any]]) -> Iterator[str]:
                 yield dense["activation_function"]
 
 
-def _pooling(declared: dict[str, Any]) -> str | None:
+def _pooling(declared: Facts) -> str | None:
     """The pooling in a Pooling module's `config.json`, in the current or an earlier layout."""
     names = {"cls_token": "cls", "mean_tokens": "mean", "lasttoken": "last_token", "max_tokens": "max"}
     modes = declared.get("pooling_mode")
@@ -132,7 +132,7 @@ def _pooling(declared: dict[str, Any]) -> str | None:
     return "+".join(names.get(mode, mode) for mode in modes) or None
 
 
-def _prompts(declared: Any) -> dict[Role, str]:
+def _prompts(declared: object) -> dict[Role, str]:
     """For each role the first declared prompt that is not empty."""
     prompts: dict[Role, str] = {}
     for role, names in PROMPT_NAMES.items():

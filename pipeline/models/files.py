@@ -6,16 +6,18 @@ import importlib.util
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path, PurePath
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 from pipeline.core import hub
 from pipeline.core.errors import InputError, short_repr
+from pipeline.core.records import Facts, JsonObject
 from pipeline.storage.hashing import file_changed, hash_user_file
 
+T = TypeVar("T")
 TOKENIZER = ("*.json", "*.txt", "*.model", "*.codes", "*.spm", "*.tiktoken", "*.tokenizer")
 """Patterns of the tokenizer's files; they match some other small files too."""
 VOCABULARY = (
@@ -41,7 +43,7 @@ class JsonType(NamedTuple):
     """A type that a JSON file, or one of its fields, must have: a description and a check."""
 
     description: str
-    accepts: Callable[[Any], bool]
+    accepts: Callable[[object], bool]
 
 
 OBJECT = JsonType("a JSON object", lambda value: isinstance(value, dict))
@@ -50,10 +52,13 @@ TEXT = JsonType("a text", lambda value: isinstance(value, str))
 TEXTS = JsonType("a list of texts", lambda value: isinstance(value, list) and all(map(TEXT.accepts, value)))
 INTEGER = JsonType("a whole number", lambda value: type(value) is int)
 COUNT = JsonType("a whole number of 0 or more", lambda value: type(value) is int and value >= 0)
-SIZE = JsonType("a number of 0 or more", lambda value: type(value) in (int, float) and 0 <= value < math.inf)
+SIZE = JsonType(
+    "a number of 0 or more",
+    lambda value: isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf,
+)
 
 
-def _is_size(value: Any) -> bool:
+def _is_size(value: object) -> bool:
     """Whether a value is a whole number above 0, or one for each of a network's layers."""
     values = value if isinstance(value, list) else [value]
     return all(type(each) is int and each > 0 for each in values)
@@ -93,12 +98,12 @@ class Files:
     code: dict[str, str] = field(default_factory=dict)
 
     @cached_property
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> JsonObject:
         """What identifies the content of the files that shape dense vectors, in artifact keys."""
         return self._identity({name: hash_ for name, hash_ in self.hashes.items() if name not in HEADS})
 
     @cached_property
-    def whole_identity(self) -> dict[str, Any]:
+    def whole_identity(self) -> JsonObject:
         """What identifies the content of all files, in keys of artifacts of other outputs."""
         return self._identity(self.hashes)
 
@@ -110,7 +115,7 @@ class Files:
         return (folder / name).is_file()
 
     @property
-    def tokenizer_identity(self) -> dict[str, Any]:
+    def tokenizer_identity(self) -> JsonObject:
         """What identifies the tokenizer in artifact keys: its file, or all that it is built from."""
         if not self.local:
             return self._identity({})
@@ -123,7 +128,7 @@ class Files:
             "files": {PurePath(name).name: hash_ for name, hash_ in beside.items() if _of_tokenizer(name)}
         }
 
-    def _identity(self, hashes: dict[str, str]) -> dict[str, Any]:
+    def _identity(self, hashes: dict[str, str]) -> JsonObject:
         own = {"files": hashes} if self.local else {"hub": self.repo, "commit": self.commit}
         return {**own, **({"code": self.code} if self.code else {})}
 
@@ -169,24 +174,22 @@ class Files:
         folder = self.local or hub.snapshot(self.repo, self.commit, "model", TOKENIZER)
         return folder / self.network_folder()
 
-    def read_json(self, name: str, **fields: JsonType) -> dict[str, Any]:
+    def read_json(self, name: str, **fields: JsonType) -> Facts:
         """Content of a JSON file that holds an object; empty if there is none. Fetches small files only.
 
         The path `name` is relative to the model's folder. The given fields may also be null or missing.
         """
-        path, value = self._read(name, {})
-        _expect(OBJECT, value, str(path))
+        path, value = self._read(name, OBJECT, Facts())
         for key, expected in fields.items():
             if value.get(key) is not None:
                 allowed = expected._replace(description=f"{expected.description}, or null")
                 _expect(allowed, value[key], f"{path}: '{key}'")
-        return dict(value)
+        return value
 
-    def read_modules(self) -> list[dict[str, Any]]:
+    def read_modules(self) -> list[Facts]:
         """The modules that sentence-transformers runs, by `modules.json`; empty if there is none."""
-        path, value = self._read("modules.json", [])
-        _expect(LIST, value, str(path))
-        return [entry for entry in value if isinstance(entry, dict)]
+        _, entries = self._read("modules.json", LIST, list[object]())
+        return [entry for entry in entries if isinstance(entry, dict)]
 
     def network_folder(self, route: str = "document") -> str:
         """The folder, inside the model's, of the network that a route's texts go through; "" for its own.
@@ -198,21 +201,23 @@ class Files:
         names = structure.get(route) or [""]
         return str(names[0])
 
-    def _read(self, name: str, default: Any) -> tuple[Path, Any]:
-        """The path of a JSON file and its content; `default` if there is no such file."""
+    def _read(self, name: str, expected: JsonType, missing: T) -> tuple[Path, T]:
+        """The path of a JSON file and its content; `missing` if there is no such file."""
         folder = self.local or hub.snapshot(
             self.repo, self.commit, "model", ("*.json", "[0-9]_*/*.json", *HEADS[2:])
         )
         path = folder / name
         if not path.is_file():
-            return path, default
+            return path, missing
         try:
-            return path, json.loads(path.read_text(encoding="utf-8"))
+            content: T = json.loads(path.read_text(encoding="utf-8"))
         except ValueError as error:
             raise damaged(f"{path}: not valid JSON: {error}") from None
+        _expect(expected, content, str(path))
+        return path, content
 
 
-def _expect(expected: JsonType, value: Any, where: str) -> None:
+def _expect(expected: JsonType, value: object, where: str) -> None:
     if not expected.accepts(value):
         raise damaged(f"{where} is {short_repr(value)}", expected.description)
 
@@ -330,7 +335,7 @@ def _named_weights(files: Files, folder: Path) -> set[Path]:
     return {folder / name for name in (*named, *([explicit] if isinstance(explicit, str) else []))}
 
 
-def named_classes(configs: Iterable[Mapping[str, Any]], modules: Iterable[Mapping[str, Any]]) -> list[str]:
+def named_classes(configs: Iterable[Facts], modules: Iterable[Facts]) -> list[str]:
     """The classes that configuration files and the entries of `modules.json` name, each once, sorted."""
     found = {str(module.get("type")) for module in modules if "--" in str(module.get("type"))}
     for config in configs:
@@ -339,7 +344,7 @@ def named_classes(configs: Iterable[Mapping[str, Any]], modules: Iterable[Mappin
     return sorted(found)
 
 
-def _texts(value: Any) -> Iterator[str]:
+def _texts(value: object) -> Iterator[str]:
     """The texts of a value: of a tokenizer's slow and fast class, one may be null."""
     for each in value if isinstance(value, list) else [value]:
         if isinstance(each, str):

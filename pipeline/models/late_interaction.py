@@ -8,9 +8,9 @@ that it found the same. They are read here as well because artifact keys are mad
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from pipeline.core.errors import InputError
+from pipeline.core.records import Facts
 from pipeline.models.files import COUNT, OBJECT, TEXT, TEXTS, Files
 from pipeline.models.model import ROLES, Role
 
@@ -78,14 +78,14 @@ def _has_projection(files: Files) -> bool:
     return any(str(module.get("type")).endswith(".Dense") for module in files.read_modules())
 
 
-def _prompt(settings: dict[str, Any], task: str) -> str:
+def _prompt(settings: Facts, task: str) -> str:
     """A role's marker, PyLate's `prefix`, and prompt."""
     prefix = settings.get(f"{task}_prefix") or ""
     prompt = str((settings.get("prompts") or {}).get(task) or "")
     return prefix + prompt.removeprefix(prefix)
 
 
-def _lengths(settings: dict[str, Any], own: dict[str, Any]) -> dict[Role, int]:
+def _lengths(settings: Facts, own: Facts) -> dict[Role, int]:
     """Tokens kept by role; `own` are the settings of the Transformer module, which count first.
 
     A query that is expanded to a fixed length is cut there; one with a least length, not before it.
@@ -103,7 +103,7 @@ def _lengths(settings: dict[str, Any], own: dict[str, Any]) -> dict[Role, int]:
     return {role: int(kept) for role, kept in given.items() if kept}
 
 
-def _expansion(settings: dict[str, Any]) -> Any:
+def _expansion(settings: Facts) -> object:
     """How PyLate's settings expand queries; None if they are no such settings, or say not to."""
     if "query_expansion" in settings:
         return settings["query_expansion"]

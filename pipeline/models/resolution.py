@@ -11,7 +11,6 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import replace
 from importlib import metadata
-from typing import Any
 
 from pipeline.config import EncoderSettings
 from pipeline.core import machine
@@ -71,13 +70,9 @@ def resolve_model(config: EncoderSettings, find: FindModel = find_model) -> Mode
         "tokens of a passage": lengths["passages"],
         "precision": Decided(precision, given if precision == config.precision else "device"),
     }
-    of_vectors: dict[str, Any] = {"output": config.output, "pooling": ""}
-    if config.output == "dense":
-        pooling = _pooling(config, card, family)
+    pooling = _pooling(config, card, family) if config.output == "dense" else None
+    if pooling:
         decided = {"backend": decided["backend"], "pooling": pooling, **decided}
-        of_vectors |= _vector_settings(config, card, str(pooling.value))
-    elif config.output == "multivector":
-        of_vectors |= {"normalize": late is None, "mean_over_tokens": late.mean if late else True}
     return Model(
         name=config.name,
         files=files,
@@ -90,7 +85,12 @@ def resolve_model(config: EncoderSettings, find: FindModel = find_model) -> Mode
         trust_remote_code=config.trust_remote_code,
         config=card.config,
         decided=decided,
-        **of_vectors,
+        output=config.output,
+        pooling=str(pooling.value) if pooling else "",
+        truncate_dim=(config.truncate_dim or card.truncate_dim) if pooling else None,
+        dimension=_dimension(config, card, str(pooling.value)) if pooling else None,
+        normalize=config.output == "multivector" and late is None,
+        mean_over_tokens=late.mean if late else config.output == "multivector",
     )
 
 
@@ -103,15 +103,6 @@ def _late_interaction(config: EncoderSettings, files: Files) -> LateInteraction 
     if config.output != "multivector" or not config.as_sentence_transformers:
         return None
     return read_late_interaction(files, config.name)
-
-
-def _vector_settings(config: EncoderSettings, card: ModelCard, pooling: str) -> dict[str, Any]:
-    """The attributes of a `Model` that dense vectors alone have."""
-    return {
-        "pooling": pooling,
-        "truncate_dim": config.truncate_dim or card.truncate_dim,
-        "dimension": _dimension(config, card, pooling),
-    }
 
 
 def choose_device(setting: str, on_gpu: bool) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pipeline.core.errors import InputError, short_repr
 from pipeline.models.files import damaged
@@ -12,6 +12,7 @@ from pipeline.models.model import Settled
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
+    from transformers import PreTrainedTokenizerBase
 
 
 def load_tokenizer(model: Settled, folder: Path) -> Tokenizer:
@@ -46,7 +47,7 @@ def token_spans(tokenizer: Tokenizer) -> Callable[[list[str], int], list[list[tu
     return spans
 
 
-def fast_tokenizer(name: str, tokenizer: Any) -> Tokenizer:
+def fast_tokenizer(name: str, tokenizer: PreTrainedTokenizerBase) -> Tokenizer:
     """The `tokenizers` tokenizer inside one of transformers', of the model `name`.
 
     Raises:
@@ -97,7 +98,7 @@ def write_tokenizer(folder: Path, target: Path, name: str, trust_remote_code: bo
     return fast
 
 
-def _inner_tokenizer(tokenizer: Any) -> Tokenizer | None:
+def _inner_tokenizer(tokenizer: PreTrainedTokenizerBase) -> Tokenizer | None:
     """The `tokenizers` tokenizer inside one of transformers', set to truncate on the same side."""
     fast: Tokenizer | None = getattr(tokenizer, "backend_tokenizer", None)
     if fast is not None:

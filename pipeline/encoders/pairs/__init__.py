@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from typing_extensions import override
 
@@ -44,19 +44,23 @@ class Scorer(Protocol):
         ...
 
 
-def _flag() -> Opener[Any, Reranker, Scorer]:
+PairOpener: TypeAlias = Opener[Any, Reranker, Scorer]
+"""A backend that runs a reranker here, with settings of any class."""
+
+
+def _flag() -> PairOpener:
     from pipeline.encoders.pairs.flag_rerankers import FlagRerankOpener
 
     return FlagRerankOpener()
 
 
-def _openvino() -> Opener[Any, Reranker, Scorer]:
+def _openvino() -> PairOpener:
     from pipeline.encoders.pairs.converted import OpenVINORerankOpener
 
     return OpenVINORerankOpener()
 
 
-def _sentence_transformers() -> Opener[Any, Reranker, Scorer]:
+def _sentence_transformers() -> PairOpener:
     from pipeline.encoders.pairs.cross_encoders import SentenceTransformersRerankOpener
 
     return SentenceTransformersRerankOpener()
@@ -68,7 +72,7 @@ def _http(settings: HttpRerankSettings) -> ServedReranker:
     return ServedReranker(settings)
 
 
-OPENERS: dict[str, Callable[[], Opener[Any, Reranker, Scorer]]] = {
+OPENERS: dict[str, Callable[[], PairOpener]] = {
     "flag": _flag,
     "openvino": _openvino,
     "sentence-transformers": _sentence_transformers,
@@ -123,7 +127,7 @@ class LocalReranker(ScoreSource):
     model: Reranker
 
     @property
-    def opener(self) -> Opener[Any, Reranker, Scorer]:
+    def opener(self) -> PairOpener:
         """The backend."""
         return OPENERS[self.config.backend]()
 
