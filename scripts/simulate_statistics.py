@@ -314,7 +314,7 @@ def simulate_suites(samples: int) -> None:
 
 def _macro_coverage(strata: list[Float64], truth: float) -> BoolArray:
     """Bool [4, samples]: whether three intervals hold the truth, and whether one is shown."""
-    weights = statistics.weights_of([None] * len(strata))
+    weights = np.full(len(strata), 1 / len(strata))
     made, drawn = statistics.estimate(strata, weights), resampling.resampled_means(strata, weights)
     low, high = np.quantile(drawn, [0.025, 0.975], axis=0)
     quantiles = stdtrit(np.maximum(made.freedom, 1), 0.975)
@@ -342,7 +342,7 @@ def _simulate_suite_tests(samples: int) -> None:
             counted = []
             for _ in range(samples):
                 strata = [draw(size, runs) for size in SUITES[label]]
-                weights = statistics.weights_of([None] * len(strata))
+                weights = np.full(len(strata), 1 / len(strata))
                 names = [str(run) for run in range(runs)]
                 collections = [str(size) for size in range(len(strata))]
                 tested = compare_pairs(names, collections, strata, weights, pairs, Correction.both)

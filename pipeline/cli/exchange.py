@@ -76,11 +76,9 @@ def pool(
             fix="name one of them",
         )
     from pipeline.comparison import pool as pools
-    from pipeline.results.folder import read_result
 
-    results = [read_result(folder) for folder in folders]
     if added:
-        rescored = pools.score_again(results, pools.read_grades(added))
+        rescored = pools.score_again(folders, pools.read_grades(added))
         if as_json:
             print_json(rescored.json())
         else:
@@ -89,7 +87,7 @@ def pool(
     output = output or Path("pool.tsv")
     check_file(output, "--output")
     pools.check_pool_file(output)
-    pooled = pools.pool(results, depth)
+    pooled = pools.pool(folders, depth)
     pools.write_pool(pooled.rows, output)
     if as_json:
         facts = {"unjudged": len(pooled.rows), "queries": pooled.queries, "pooled": pooled.seen}

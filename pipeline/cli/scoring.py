@@ -232,10 +232,8 @@ def gate(
         raise InputError("--json and --markdown", allowed="one of them", fix="leave one out")
     from pipeline.comparison import gate as gates
     from pipeline.report.renderings import markdown
-    from pipeline.results.suite_folder import read_suite_result
 
-    result = read_suite_result(folder)
-    made = gates.gate(result, read_suite_result(baseline), measures or (), margin, alpha)
+    made = gates.gate(folder, baseline, measures or (), margin, alpha)
     if as_json:
         print_json(made.json())
     elif as_markdown:

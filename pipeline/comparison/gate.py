@@ -1,6 +1,6 @@
 """Whether a result is as good as a baseline: a verdict for a build server.
 
-gate(read_suite_result("results/new"), read_suite_result("results/released"), ["ndcg@10"]).verdict
+gate("results/new", "results/released", ["ndcg@10"]).verdict
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from pipeline.comparison.inputs import check, choose_measures, names_of, strata_of
+from pipeline.comparison.inputs import Given, check, read_all, shared_values
 from pipeline.core.display import counted, p, signed, signed_interval
 from pipeline.core.errors import InputError
 from pipeline.core.records import JsonObject
@@ -21,7 +21,6 @@ from pipeline.metrics.paired import holm, paired_differences
 from pipeline.metrics.power import queries_to_decide
 from pipeline.metrics.resampling import noninferiority
 from pipeline.metrics.statistics import MIN_QUERIES, estimate, gate_decides
-from pipeline.results.suite_folder import SavedSuite
 
 Verdict = Literal["pass", "fail", "undecided"]
 EXIT_CODES: dict[Verdict, int] = {"pass": 0, "fail": 3, "undecided": 4}
@@ -124,8 +123,8 @@ LEGEND = (
 
 
 def gate(
-    result: SavedSuite,
-    baseline: SavedSuite,
+    result: Given,
+    baseline: Given,
     measures: Sequence[str] = (),
     margin: float = MARGIN,
     alpha: float = ALPHA,
@@ -150,16 +149,10 @@ def gate(
     ):
         if not low <= value <= high or not isfinite(value):
             raise InputError(f"{name} {value}", allowed=allowed)
-    both = [baseline, result]
-    names = names_of(both)
-    check(both, names)
-    chosen, _ = choose_measures(both, names, measures)
-    weights = baseline.weights
-    by_measure = [
-        [paired_differences(values[:, [1]], values[:, [0]]) for values in strata_of(both, measure)]
-        for measure in chosen
-    ]
-    strata = [np.hstack(columns) for columns in zip(*by_measure, strict=True)]
+    suites, _ = read_all([baseline, result])
+    check(suites)
+    chosen, values, _ = shared_values(suites, measures)
+    strata, weights = [paired_differences(each[:, 1], each[:, 0]) for each in values], suites[0].weights
     made = estimate(strata, weights, confidence=1 - 2 * alpha)
     decides = gate_decides(strata, weights)
     tests = noninferiority(strata, np.full(len(chosen), margin), weights)
@@ -188,4 +181,4 @@ def gate(
                 queries_needed=max(int(needed), MIN_QUERIES, queries + 1) if isfinite(needed) else None,
             )
         )
-    return Gate(names[1], names[0], gated, alpha)
+    return Gate(suites[1].name, suites[0].name, gated, alpha)

@@ -1,10 +1,11 @@
-"""What is compared: results and run files as read, their values, what is refused and what is noted."""
+"""What is compared: results and run files as read, what is refused, their values per query, and notes."""
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from copy import copy
 from itertools import count
 from os import PathLike
 from pathlib import Path
@@ -13,7 +14,6 @@ import numpy as np
 
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
-from pipeline.core.json_record import StageRow
 from pipeline.core.records import Float64, JsonObject
 from pipeline.metrics.names import parse_measures
 from pipeline.results.folder import RUN, SavedResult
@@ -28,18 +28,22 @@ from pipeline.results.suite_folder import (
 
 Places = Sequence[tuple[int, int]]
 """The positions of the two results of each pair."""
+Given = PathLike[str] | str | SavedSuite
+"""A result folder or a run file, or a result that was read."""
 
 
 def read_all(
-    folders: Sequence[PathLike[str] | str],
+    given: Sequence[Given],
     baseline: PathLike[str] | str | None = None,
     qrels: PathLike[str] | str | None = None,
     measure: str | None = None,
 ) -> tuple[list[SavedSuite], int | None]:
-    """Read what is to be compared, and find the position of the baseline.
+    """Read what is to be compared, each under a name of its own, and find the position of the baseline.
+
+    Results of one name get the ends of their paths by which they differ; one that is given twice, a number.
 
     Args:
-        folders: Result folders and run files; one or more.
+        given: Result folders and run files; one or more.
         baseline: One of them, or another, which is put first, or the name of one of the results.
         qrels: The judgments that run files are scored by.
         measure: A measure to score run files by, besides those of the first result or the default.
@@ -47,29 +51,46 @@ def read_all(
     Raises:
         InputError: Something is not a finished result, or run files and judgments do not go together.
     """
-    paths = [Path(folder) for folder in folders]
-    if not paths:
+    if not given:
         raise InputError("no result to compare", allowed="result folders", fix="name at least one")
-    runs = [path for path in paths if path.is_file()]
-    read = {path: read_suite_result(path) for path in paths if path not in runs}
-    if runs or qrels is not None:
-        read |= _score_runs(runs, read, None if qrels is None else Path(qrels), measure)
-    suites = [read[path] for path in paths]
-    if baseline is None:
-        return suites, None
-    folder = Path(baseline).resolve()
-    places = [number for number, suite in enumerate(suites) if suite.folder.resolve() == folder]
-    if not places and not folder.exists():
+    are_runs = [not isinstance(each, SavedSuite) and Path(each).is_file() for each in given]
+    of_kind = [
+        [each for each, run in zip(given, are_runs, strict=True) if run == kind] for kind in (False, True)
+    ]
+    folders = [copy(each) if isinstance(each, SavedSuite) else read_suite_result(each) for each in of_kind[0]]
+    runs = [Path(each) for each in of_kind[1] if not isinstance(each, SavedSuite)]
+    scored = _score_runs(runs, folders, Path(qrels) if qrels else None, measure) if runs or qrels else []
+    read = iter(folders), iter(scored)
+    suites = [next(read[run]) for run in are_runs]
+    place = None
+    if baseline is not None:
+        folder = Path(baseline).resolve()
+        places = [number for number, suite in enumerate(suites) if suite.folder.resolve() == folder]
         named = [number for number, suite in enumerate(suites) if suite.name == str(baseline)]
-        places = named if len(named) == 1 else []
-    if places:
-        return suites, places[0]
-    return read_all([Path(baseline), *paths], None, qrels, measure)[0], 0
+        if not places and len(named) == 1 and not folder.exists():
+            places = named
+        if not places:
+            return read_all([baseline, *given], None, qrels, measure)[0], 0
+        place = places[0]
+    # what is not UTF-8 in a path is replaced, for a page could not hold it
+    paths = [tuple(os.fsencode(each.folder.resolve()).decode(errors="replace").split("/")) for each in suites]
+    for name in {suite.name for suite in suites}:
+        same = [number for number, suite in enumerate(suites) if suite.name == name]
+        alike = {paths[number] for number in same}
+        if len(alike) > 1:
+            depth = next(d for d in count(1) if len({path[-d:] for path in alike}) == len(alike))
+            for number in same:
+                suites[number].name = "/".join(paths[number][-depth:])
+    seen: Counter[str] = Counter()
+    for suite in suites:
+        seen[suite.name] += 1
+        suite.name += f"#{seen[suite.name]}" if seen[suite.name] > 1 else ""
+    return suites, place
 
 
 def _score_runs(
-    runs: Sequence[Path], folders: dict[Path, SavedSuite], qrels: Path | None, measure: str | None
-) -> dict[Path, SavedSuite]:
+    runs: Sequence[Path], folders: Sequence[SavedSuite], qrels: Path | None, measure: str | None
+) -> list[SavedSuite]:
     """Score run files, as results that have measures and no stages.
 
     Raises:
@@ -77,23 +98,24 @@ def _score_runs(
             was scored by other judgments than the runs.
     """
     from pipeline.config import MEASURES
+    from pipeline.metrics.evaluation import evaluate_files
     from pipeline.storage.hashing import hash_user_file
 
     if qrels is None:
         raise InputError(
             f"{runs[0]} is a run file, and --qrels is not given",
             allowed="run files with the judgments that score them, or result folders",
-            fix="add --qrels FILE",
+            fix="name a result folder, or give compare --qrels FILE",
         )
-    if not runs or any(suite.record for suite in folders.values()):
-        what = "with suites" if any(suite.record for suite in folders.values()) else "without a run file"
+    if not runs or any(suite.record for suite in folders):
+        what = "with suites" if any(suite.record for suite in folders) else "without a run file"
         raise InputError(
             f"--qrels {qrels} {what}",
             allowed="run files with --qrels; a result folder has its scores already",
             fix="leave it out",
         )
-    beside = next((suite.results[""] for suite in folders.values()), None)
-    names = [*(beside.measures if beside else MEASURES), *([measure] if measure else [])]
+    beside = next((suite.results[""] for suite in folders), None)
+    measures = [*(beside.measures if beside else MEASURES), *([measure] if measure else [])]
     judged: JsonObject = {"qrels": {"sha256": [hash_user_file(qrels)]}, "missing_passages": "count"}
     if beside:  # whose manifest names the judgments in more words
         theirs = beside.sources.get("qrels")
@@ -105,53 +127,26 @@ def _score_runs(
                 fix="name that file, or its run.trec in place of the folder",
             )
         judged = beside.sources
-    return {path: SavedSuite.of_one(_score(path, qrels, names, judged, beside)) for path in runs}
-
-
-def _score(
-    path: Path, qrels: Path, measures: Sequence[str], judged: JsonObject, beside: SavedResult | None
-) -> SavedResult:
-    """A run as a result; `beside` is of the same collection."""
-    from pipeline.metrics.evaluation import evaluate_files
-
-    scored = evaluate_files(qrels, path, parse_measures(measures))
-    in_result = path.name == RUN and path.parent.name  # a name that every result folder has
-    record = Metrics(
-        name=f"{path.parent.name}/{RUN}" if in_result else path.name,
-        queries=len(scored.query_ids),
-        passages=beside.record.passages if beside else 1,  # not known, and the same for all runs
-        metrics=scored.mean_by_measure,
-        unjudged={name: Unjudged(judged=share) for name, share in scored.judged.items()},
-        stages=(),
-    )
     manifest = Manifest(recipes={"evaluate": {"qrels": judged, "ignore_identical_ids": False}})
-    return SavedResult(
-        path, record, manifest, scored.query_ids, list(scored.mean_by_measure), scored.values
-    )  # fmt: skip
+    suites = []
+    for path in runs:
+        scored = evaluate_files(qrels, path, parse_measures(measures))
+        in_result = path.name == RUN and path.parent.name  # a name that every result folder has
+        record = Metrics(
+            name=f"{path.parent.name}/{RUN}" if in_result else path.name,
+            queries=len(scored.query_ids),
+            passages=beside.record.passages if beside else 1,  # not known, and the same for all runs
+            metrics=scored.mean_by_measure,
+            unjudged={name: Unjudged(judged=share) for name, share in scored.judged.items()},
+            stages=(),
+        )
+        columns = list(scored.mean_by_measure)
+        result = SavedResult(path, record, manifest, scored.query_ids, columns, scored.values)
+        suites.append(SavedSuite.of_one(result))
+    return suites
 
 
-def names_of(suites: Sequence[SavedSuite]) -> list[str]:
-    """The names of the benchmarks; where two are equal, the ends of their paths by which they differ.
-
-    What is not UTF-8 in a path is replaced, for a page could not hold it. A folder given twice gets a number.
-    """
-    names = [suite.name for suite in suites]
-    paths = [tuple(os.fsencode(each.folder.resolve()).decode(errors="replace").split("/")) for each in suites]
-    for name in set(names):
-        same = [number for number, other in enumerate(names) if other == name]
-        alike = {paths[number] for number in same}
-        if len(alike) > 1:
-            depth = next(d for d in count(1) if len({path[-d:] for path in alike}) == len(alike))
-            for number in same:
-                names[number] = "/".join(paths[number][-depth:])
-    seen: Counter[str] = Counter()
-    for number, name in enumerate(names):
-        seen[name] += 1
-        names[number] = f"{name}#{seen[name]}" if seen[name] > 1 else name
-    return names
-
-
-def check(suites: Sequence[SavedSuite], names: Sequence[str]) -> None:
+def check(suites: Sequence[SavedSuite]) -> None:
     """Refuse results whose values per query cannot be paired.
 
     Raises:
@@ -159,17 +154,17 @@ def check(suites: Sequence[SavedSuite], names: Sequence[str]) -> None:
             or by other judgments.
     """
     first = suites[0]
-    for suite, name in zip(suites, names, strict=True):
+    for suite in suites:
         if (suite.record is None) != (first.record is None):
-            of_suite, of_one = (name, names[0]) if suite.record else (names[0], name)
+            of_suite, of_one = (suite, first) if suite.record else (first, suite)
             raise InputError(
-                f"{of_suite} is of a suite, and {of_one} is not",
+                f"{of_suite.name} is of a suite, and {of_one.name} is not",
                 allowed="results of one suite, or results of one collection",
                 fix="name the folder of a collection inside the suite",
             )
         if suite.record and suite.record.failed:
             raise InputError(
-                f"{name} has no macro mean: {', '.join(suite.record.failed)} failed",
+                f"{suite.name} has no macro mean: {', '.join(suite.record.failed)} failed",
                 allowed="suites of which every collection is finished",
                 fix="run its config again, which does only what is missing; or compare single collections",
             )
@@ -177,44 +172,43 @@ def check(suites: Sequence[SavedSuite], names: Sequence[str]) -> None:
         if apart or first.groups != suite.groups:
             what = f"'{apart[0]}' is only in one" if apart else "their groups differ"
             raise InputError(
-                f"{names[0]} and {name} are of different collections: {what}",
+                f"{first.name} and {suite.name} are of different collections: {what}",
                 allowed="results of one suite",
                 fix="run both with the same data",
             )
-    for collection in first.collections:
-        results = [suite.results[collection] for suite in suites]
-        check_collection(results, [f"{name}/{collection}" if collection else name for name in names])
+        for collection, result in suite.results.items():
+            other = first.results[collection]
+            a, b = (f"{each.name}/{collection}" if collection else each.name for each in (first, suite))
+            unpaired = sorted(set(other.query_ids) ^ set(result.query_ids))
+            if unpaired:
+                where = a if unpaired[0] in set(other.query_ids) else b
+                raise InputError(
+                    f"{a} and {b} were scored on different queries: {len(other.query_ids):,} and "
+                    f"{len(result.query_ids):,}, '{unpaired[0]}' only in {where}",
+                    allowed="results scored on the same queries",
+                    fix="run both on the same data, with the same data.queries",
+                )
+            # how judgments of passages that the corpus lacks are handled counts as well
+            if any(
+                other.sources.get(key) != result.sources.get(key) for key in ("qrels", "missing_passages")
+            ):
+                raise InputError(
+                    f"{a} and {b} were scored by different judgments, as their manifests say",
+                    allowed="results scored by the same judgments",
+                    fix="run both on the same data, with the same data.missing_passages",
+                )
 
 
-def check_collection(results: Sequence[SavedResult], names: Sequence[str]) -> None:
-    """Refuse results of one collection that were scored on different queries, or by different judgments."""
-    first = results[0]
-    for result, name in zip(results[1:], names[1:], strict=True):
-        unpaired = sorted(set(first.query_ids) ^ set(result.query_ids))
-        if unpaired:
-            where = names[0] if unpaired[0] in set(first.query_ids) else name
-            raise InputError(
-                f"{names[0]} and {name} were scored on different queries: {len(first.query_ids):,} and "
-                f"{len(result.query_ids):,}, '{unpaired[0]}' only in {where}",
-                allowed="results scored on the same queries",
-                fix="run both on the same data, with the same data.queries",
-            )
-        # how judgments of passages that the corpus lacks are handled counts as well
-        keys = ("qrels", "missing_passages")
-        if any(first.sources.get(key) != result.sources.get(key) for key in keys):
-            raise InputError(
-                f"{names[0]} and {name} were scored by different judgments, as their manifests say",
-                allowed="results scored by the same judgments",
-                fix="run both on the same data, with the same data.missing_passages",
-            )
-
-
-def choose_measures(
-    suites: Sequence[SavedSuite], names: Sequence[str], wanted: Sequence[str] = ()
-) -> tuple[list[str], list[str]]:
-    """The measures that are wanted, by their canonical names, or the first that all results have; and those.
+def shared_values(
+    suites: Sequence[SavedSuite], wanted: Sequence[str] = ()
+) -> tuple[list[str], list[Float64], list[str]]:
+    """The values of measures, query by query in the order of the first result.
 
     Main measures are in all results only if they are the same in all.
+
+    Returns:
+        The canonical names of the measures: those wanted, or the first that all results have; for each
+        collection float64 [queries, results, measures]; and the names of all that all results have.
 
     Raises:
         InputError: A measure is not in all results; of a suite, on every collection.
@@ -225,106 +219,99 @@ def choose_measures(
         shared = [name for name in shared if name != MAIN]
     chosen = list(dict.fromkeys(map(canonical_measure, wanted))) or shared[:1]
     absent = [measure for measure in chosen if measure not in shared]
-    if chosen and not absent:
-        return chosen, shared
-    lacking = [name for name, suite in zip(names, suites, strict=True) if {*absent} - {*suite.measures}]
-    where = "on every collection of" if suites[0].record else "among the measures of"
-    raise InputError(
-        f"{', '.join(absent)} is not {where} {', '.join(lacking or names)}"
-        if chosen
-        else f"no measure is in all of {', '.join(names)}",
-        allowed=", ".join(shared) or "measures that all have",
-        fix="add it to evaluate.measures and run again; nothing else is computed again",
-    )
-
-
-def strata_of(suites: Sequence[SavedSuite], measure: str) -> list[Float64]:
-    """For each collection float64 [queries, results]: a measure, query by query in the first one's order."""
+    if absent or not chosen:
+        lacking = [suite.name for suite in suites if {*absent} - {*suite.measures}]
+        lacking = lacking or [suite.name for suite in suites]
+        where = "on every collection of" if first.record else "among the measures of"
+        raise InputError(
+            f"{', '.join(absent)} is not {where} {', '.join(lacking)}"
+            if chosen
+            else f"no measure is in all of {', '.join(lacking)}",
+            allowed=", ".join(shared) or "measures that all have",
+            fix="add it to evaluate.measures and run again; nothing else is computed again",
+        )
     strata = []
-    for collection, first in suites[0].results.items():
-        columns = []
+    for collection, ours in first.results.items():
+        aligned = []
         for result in (suite.results[collection] for suite in suites):
-            values = result.values[:, result.measures.index(measure)]
-            if result.query_ids != first.query_ids:
+            values = result.values[:, [result.measures.index(measure) for measure in chosen]]
+            if result.query_ids != ours.query_ids:
                 rows = {query: row for row, query in enumerate(result.query_ids)}
-                values = values[[rows[query] for query in first.query_ids]]
-            columns.append(values)
-        strata.append(np.stack(columns, axis=1))
-    return strata
+                values = values[[rows[query] for query in ours.query_ids]]
+            aligned.append(values)
+        strata.append(np.stack(aligned, axis=1))
+    return chosen, strata, shared
 
 
-def notes_of(suites: Sequence[SavedSuite], names: Sequence[str], measure: str, pairs: Places) -> list[str]:
+def notes_of(suites: Sequence[SavedSuite], measure: str, pairs: Places) -> list[str]:
     """What to know before trusting a comparison, a sentence each without its full stop.
 
-    One that holds for every collection is said once.
+    What holds for every collection, or on a collection for every result, is said once.
     """
-    collections, first = suites[0].collections, suites[0].results
-    found: dict[str, list[str]] = {}
-    for collection in collections:
-        for note in _collection_notes([suite.results[collection] for suite in suites], names):
+    first, names = suites[0], [suite.name for suite in suites]
+    found: dict[str, list[str]] = {}  # the collections, by note
+    for collection, ours in first.results.items():
+        results = [suite.results[collection] for suite in suites]
+        said = [result.record.notes for result in results]
+        notes = [note for note in said[0] if all(note in each for each in said)]
+        for name, own in zip(names, said, strict=True):
+            notes += [f"{name}: {note}" for note in own if note not in notes]
+        for name, other in zip(names[1:], results[1:], strict=True):
+            sizes = [each.record.passages for each in (ours, other)]
+            if sizes[0] != sizes[1]:
+                notes.append(
+                    f"{names[0]} searched {counted(sizes[0], 'passage')} and {name} {sizes[1]:,}: "
+                    "their difference is not the model's alone"
+                )
+            settings = [
+                {
+                    "searched different passages, as their manifests say": sizes[0] == sizes[1]
+                    and each.sources.get("corpus"),
+                    "have the query texts from different files": each.sources.get("queries"),
+                    **{
+                        f"were scored with different values of {section}.{key}": scored.get(key) or "none"
+                        for section, key in (("evaluate", "ignore_identical_ids"), ("data", "ignored"))
+                    },
+                }
+                for each in (ours, other)
+                for scored in (each.manifest.recipes.get("evaluate", {}),)
+            ]
+            notes += [
+                f"{names[0]} and {name} {what}"
+                for what in settings[0]
+                if settings[0][what] != settings[1][what]
+            ]
+        for note in notes:
             found.setdefault(note, []).append(collection)
-    notes = [main_measures_note(suites[0].main_measures)] if measure == MAIN else []
+    notes = [main_measures_note(first.main_measures)] if measure == MAIN else []
     for note, where in found.items():
-        notes.append(note if len(where) == len(collections) else f"{', '.join(where)}: {note}")
-    for suite, name in zip(suites[1:], names[1:], strict=True):
-        # a speed depends on the processors and the threads; the last run's machine is known of all results
-        apart = dict.fromkeys(
-            row.stage
-            for one, another in zip(first.values(), suite.results.values(), strict=True)
-            for row in one.record.stages
+        notes.append(note if len(where) == len(first.collections) else f"{', '.join(where)}: {note}")
+    # a speed depends on the processors and the threads; the last run's machine is known of all results
+    machines = [
+        {
+            (collection, row.stage): ((row.hardware or result.manifest.hardware).processors, row.threads)
+            for collection, result in suite.results.items()
+            for row in result.record.stages
             if row.seconds is not None
-            and (other := another.record.stage(row.stage)).seconds is not None
-            and _machine(one, row) != _machine(another, other)
-        )
-        if apart:
+        }
+        for suite in suites
+    ]
+    for name, theirs in zip(names[1:], machines[1:], strict=True):
+        unlike = [stage for stage, machine in machines[0].items() if theirs.get(stage, machine) != machine]
+        if unlike:
+            stages = ", ".join(dict.fromkeys(stage for _, stage in unlike))
             notes.append(
-                f"{names[0]} and {name} computed {', '.join(apart)} on different hardware "
-                "or with other numbers of threads: these speeds do not compare"
+                f"{names[0]} and {name} computed {stages} on different hardware or with other numbers of "
+                "threads: these speeds do not compare"
             )
-    if suites[0].record:
-        return notes
-    records = [suite.results[""].record for suite in suites]
-    for a, b in pairs:
-        ours, theirs = (records[number].unjudged.get(measure) for number in (a, b))
+    records = [suite.results[""].record for suite in suites if not suite.record]
+    for a, b in pairs if records else ():
+        shares = [each.judged for number in (a, b) if (each := records[number].unjudged.get(measure))]
         difference = abs(records[a].metrics[measure] - records[b].metrics[measure])
-        if ours and theirs and difference < abs(ours.judged - theirs.judged):
+        if len(shares) == 2 and difference < abs(shares[0] - shares[1]):
             notes.append(
                 f"{names[a]} and {names[b]} differ by {difference:.4f}, less than the judged shares of what "
-                f"they found, {ours.judged:.4f} and {theirs.judged:.4f}: missing judgments may decide "
+                f"they found, {shares[0]:.4f} and {shares[1]:.4f}: missing judgments may decide "
                 "(benchmarco pool)"
             )
     return notes
-
-
-def _machine(result: SavedResult, row: StageRow) -> tuple[object, ...]:
-    """What a stage's speed depends on; results of earlier versions know the last run's machine only."""
-    machine = row.hardware or result.manifest.hardware
-    return machine.cpu, machine.cores, machine.gpus, row.threads
-
-
-def _collection_notes(results: Sequence[SavedResult], names: Sequence[str]) -> Iterator[str]:
-    """What to know of results of one collection."""
-    first = results[0]
-    for result, name in zip(results, names, strict=True):
-        if short := result.record.short_rankings:
-            yield f"{name}: {short.note}"
-    missing = [result.record.missing.notes if result.record.missing else [] for result in results]
-    alike = all(said == missing[0] for said in missing)
-    for name, said in zip(names, missing[:1] if alike else missing, strict=False):
-        yield from (note if alike else f"{name}: {note}" for note in said)
-    for result, name in zip(results[1:], names[1:], strict=True):
-        if first.record.passages != result.record.passages:
-            yield (
-                f"{names[0]} searched {counted(first.record.passages, 'passage')} and {name} "
-                f"{result.record.passages:,}: their difference is not the model's alone"
-            )
-        elif first.sources.get("corpus") != result.sources.get("corpus"):
-            yield f"{names[0]} and {name} searched different passages, as their manifests say"
-        if first.sources.get("queries") != result.sources.get("queries"):
-            yield f"{names[0]} and {name} have the query texts from different files"
-        for setting in ("evaluate.ignore_identical_ids", "data.ignored"):
-            key = setting.partition(".")[2]
-            scored = (each.manifest.recipes.get("evaluate", {}) for each in (first, result))
-            values = [recipe.get(key) or "none" for recipe in scored]  # a run file has no settings
-            if values[0] != values[1]:
-                yield f"{names[0]} and {name} were scored with different values of {setting}"

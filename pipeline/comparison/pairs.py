@@ -156,8 +156,9 @@ def compare_pairs(
         p_equivalent, equivalent = corrected.tolist(), (enough & (corrected < LEVEL)).tolist()
     queries = sum(map(len, strata))
     deviations = made.errors * sqrt(queries)
-    effects = np.divide(made.means, deviations, out=np.full(len(pairs), np.nan), where=deviations > 0)
-    detectable = solve_power(np.nan, queries, LEVEL / 2) * deviations
+    varies = deviations > 0
+    effects = np.divide(made.means, deviations, out=np.full(len(pairs), np.nan), where=varies)
+    detectable = solve_power(np.nan, queries, LEVEL / 2) * np.where(varies, deviations, 1)
     needed = solve_power(np.abs(effects), np.nan, LEVEL / 2)
     alone: list[tuple[CollectionDifference, ...]] = [()] * len(pairs)
     if any(collections):  # a result of one collection has no name for it
@@ -178,8 +179,8 @@ def compare_pairs(
             wins=int((signs[:, i] > 0).sum()),
             ties=int((signs[:, i] == 0).sum()),
             losses=int((signs[:, i] < 0).sum()),
-            effect_size=float(effects[i]) if deviations[i] > 0 else None,
-            detectable=float(detectable[i]) if deviations[i] > 0 else None,
+            effect_size=float(effects[i]) if varies[i] else None,
+            detectable=float(detectable[i]) if varies[i] else None,
             queries_needed=int(needed[i]) if isfinite(needed[i]) else None,
             p_equivalent=p_equivalent[i],
             equivalent=equivalent[i],

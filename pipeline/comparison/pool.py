@@ -1,8 +1,8 @@
 """Retrieved passages without judgments: a file for people to judge, and the scores with it.
 
-pooled = pool([read_result(folder) for folder in folders], depth=10)
+pooled = pool(folders, depth=10)
 write_pool(pooled.rows, Path("pool.tsv"))  # people, or a program of theirs, fill in the grades
-rescored = score_again(results, read_grades(Path("pool.tsv")))
+rescored = score_again(folders, read_grades(Path("pool.tsv")))
 
 The file says neither which system found a passage nor at which rank: queries stand in random order, and so
 do the passages of each. Additional judgments are nowhere stored: they are counted beside the collection's
@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from pipeline.comparison.inputs import check_collection, names_of
+from pipeline.comparison.inputs import Given, check, read_all
 from pipeline.core.display import counted, signed
 from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Int64, JsonObject, Qrels, from_numpy
@@ -33,7 +33,6 @@ from pipeline.metrics.names import parse_measures
 from pipeline.metrics.scoring import compute_measures, judged_shares
 from pipeline.results.cached import find_collection, scored_ranking
 from pipeline.results.folder import SavedResult
-from pipeline.results.suite_folder import SavedSuite
 from pipeline.storage import whole_files
 
 SEED = 20200
@@ -148,15 +147,15 @@ class Rescored(Displayed):
         return [table_of(f"with {counted(self.added, 'additional judgment')}", columns, notes)]
 
 
-def pool(results: Sequence[SavedResult], depth: int) -> Pool:
+def pool(folders: Sequence[Given], depth: int) -> Pool:
     """The unjudged passages among the first ranks of several results of one collection.
 
     Raises:
         InputError: The results are of different collections, or it is no longer in the cache.
     """
-    collection = _collection(results)
+    results, collection = _read(folders)
     stride = len(collection.passages) + len(collection.missing_ids) + 1
-    tops = [scored_ranking(result, collection).passages[:, :depth] for result in results]
+    tops = [scored_ranking(result, collection).passages[:, :depth] for result in results.values()]
     keys = [
         (np.arange(len(top))[:, None] * stride + top)[top >= 0] for top in tops
     ]  # a query and a passage as one number
@@ -176,20 +175,19 @@ def pool(results: Sequence[SavedResult], depth: int) -> Pool:
     return Pool(rows, len(np.unique(queries)), depth, len(seen))
 
 
-def score_again(results: Sequence[SavedResult], grades: Grades) -> Rescored:
+def score_again(folders: Sequence[Given], grades: Grades) -> Rescored:
     """The measures of results with additional judgments, beside those without.
 
     Raises:
         InputError: The results are of different collections, the collection is no longer in the cache, a
             query or a passage is not in it, or was judged otherwise.
     """
-    names = names_of([SavedSuite.of_one(result) for result in results])
-    collection = _collection(results)
+    results, collection = _read(folders)
     qrels, same = _with_grades(collection, grades)
     judged = np.unique(collection.qrels.queries)
     n_queries = len(collection.queries)
     rescored = {}
-    for result, name in zip(results, names, strict=True):
+    for name, result in results.items():
         measures, ranking = parse_measures(result.measures), scored_ranking(result, collection)
         means = compute_measures(ranking, qrels, n_queries, measures)[judged].mean(axis=0).tolist()
         shares = judged_shares(ranking, qrels, n_queries, measures)
@@ -204,26 +202,33 @@ def score_again(results: Sequence[SavedResult], grades: Grades) -> Rescored:
     return Rescored(len(grades.rows) - same, same, grades.empty, rescored)
 
 
-def _collection(results: Sequence[SavedResult]) -> Collection:
-    """The one collection of all results."""
-    names = names_of([SavedSuite.of_one(result) for result in results])
-    check_collection(results, names)
-    keys = [result.manifest.recipes.get("data", {}).get("key") for result in results]
-    if len(set(keys)) > 1:
-        other = next(name for name, key in zip(names, keys, strict=True) if key != keys[0])
+def _read(folders: Sequence[Given]) -> tuple[dict[str, SavedResult], Collection]:
+    """Results of one collection, by name, and the collection."""
+    suites, _ = read_all(folders)
+    if suite := next((suite for suite in suites if suite.record), None):
         raise InputError(
-            f"{names[0]} and {other} searched different collections, as their manifests say",
+            f"{suite.name} is of a suite",
+            allowed="results of one collection",
+            fix="name the folder of a collection inside the suite",
+        )
+    check(suites)
+    results = {suite.name: suite.results[""] for suite in suites}
+    keys = {name: result.manifest.recipes.get("data", {}).get("key") for name, result in results.items()}
+    first, *others = keys
+    if other := next((name for name in others if keys[name] != keys[first]), None):
+        raise InputError(
+            f"{first} and {other} searched different collections, as their manifests say",
             allowed="results of one collection",
             fix="pool those of each collection by themselves",
         )
-    found = next(filter(None, (find_collection(result.manifest) for result in results)), None)
+    found = next(filter(None, (find_collection(result.manifest) for result in results.values())), None)
     if found is None:
         raise InputError(
-            f"the collection of {names[0]} is no longer in the cache that its config names",
+            f"the collection of {first} is no longer in the cache that its config names",
             allowed="results whose collection is in the cache",
             fix="run its config again, from the same folder; nothing else is computed again",
         )
-    return found
+    return results, found
 
 
 def _with_grades(collection: Collection, grades: Grades) -> tuple[Qrels, int]:

@@ -16,15 +16,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pipeline.comparison import Correction, tables
-from pipeline.comparison.inputs import check, choose_measures, names_of, notes_of, read_all, strata_of
+from pipeline.comparison.inputs import Given, check, notes_of, read_all, shared_values
 from pipeline.comparison.pairs import Pair, compare_pairs
 from pipeline.comparison.tables import Entry
 from pipeline.core.errors import InputError
+from pipeline.core.json_record import Cost, Section
 from pipeline.core.records import Float64
 from pipeline.core.table import Column, Displayed, Table
 from pipeline.metrics.names import parse_measure
 from pipeline.metrics.paired import SAME, standings
-from pipeline.metrics.statistics import Strata, estimate
+from pipeline.metrics.statistics import Ends, Strata, estimate
 from pipeline.results.folder import SavedResult
 from pipeline.results.records import Metrics
 from pipeline.results.suite_folder import SavedSuite
@@ -177,7 +178,7 @@ class Comparison(Displayed):
 
 
 def compare(
-    folders: Sequence[PathLike[str] | str],
+    folders: Sequence[Given],
     measure: str | None = None,
     baseline: PathLike[str] | str | None = None,
     correction: Correction = Correction.both,
@@ -188,7 +189,7 @@ def compare(
 
     Args:
         folders: Result folders, results of `run_benchmark`, or TREC run files of one collection; or folders
-            of one suite; one or more.
+            of one suite, of which the macro means are compared, and each collection; one or more.
         measure: A measure that all of them have; None takes the first one's first such.
         baseline: The result that the others are tested against, and only against it: one of the folders, or
             another, which is put before them, or the name of one of the results. None tests every pair.
@@ -196,59 +197,50 @@ def compare(
         margin: Within which two results count as equally good; None tests none.
         qrels: The judgments that run files are scored by. Not of suites.
 
-    Returns:
-        Of suites a comparison of their macro means, and of each collection; see docs/suites.md.
-
     Raises:
         InputError: A folder has no complete result, the results were scored on different queries or by
             different judgments, the measure is not in all of them, or some are suites and some are not.
     """
-    suites, place = read_all(folders, baseline, qrels, measure)
-    return compare_suites(suites, measure, place, correction, margin)
-
-
-def compare_suites(
-    suites: Sequence[SavedSuite],
-    measure: str | None = None,
-    baseline: int | None = None,
-    correction: Correction = Correction.both,
-    margin: float | None = None,
-) -> Comparison:
-    """Compare results that have been read; otherwise like `compare`. `baseline` is a position among them."""
     if margin is not None and not 0 < margin < inf:
         raise InputError(f"--margin {margin}", allowed="a number above 0, such as 0.01")
-    names = names_of(suites)
-    check(suites, names)
-    (chosen, *_), shared = choose_measures(suites, names, [measure] if measure else [])
-    strata, weights = strata_of(suites, chosen), suites[0].weights
+    suites, place = read_all(folders, baseline, qrels, measure)
+    check(suites)
+    (chosen, *_), values, shared = shared_values(suites, [measure] if measure else [])
+    strata, weights, names = (
+        [each[:, :, 0] for each in values],
+        suites[0].weights,
+        [each.name for each in suites],
+    )
     places = list(combinations(range(len(suites)), 2))
-    if baseline is not None:
-        places = [(other, baseline) for other in range(len(suites)) if other != baseline]
+    if place is not None:
+        places = [(other, place) for other in range(len(suites)) if other != place]
     pairs = compare_pairs(names, suites[0].collections, strata, weights, places, correction, margin)
+    made = estimate(strata, weights)
     means = [suite.results[""].record.metrics[chosen] for suite in suites if suite.record is None]
-    means = means or estimate(strata, weights).means.tolist()
-    letters: list[str] | None = None
-    ranks: list[tuple[int, int]] | None = None
-    if baseline is None:  # letters and ranks need a test of every two
-        letters, ranks = standings(
-            means,
-            [
-                (a, b) if pair.difference > 0 else (b, a)
-                for (a, b), pair in zip(places, pairs, strict=True)
-                if pair.shown
-            ],
-        )
-        if correction is Correction.bh:  # it bounds no chance of a wrong rank
-            ranks = None
+    means = means or made.means.tolist()
+    better = [
+        (a, b) if pair.difference > 0 else (b, a)
+        for (a, b), pair in zip(places, pairs, strict=True)
+        if pair.shown
+    ]
+    letters, ranks = standings(means, better)
     return Comparison(
         measure=chosen,
-        results=_entries(suites, names, means, strata, letters, ranks),
+        results=_entries(
+            suites,
+            strata,
+            means,
+            made.ends,
+            letters if place is None else [None] * len(suites),  # which need a test of every two
+            # the correction bh bounds no chance of a wrong rank
+            ranks if place is None and correction is not Correction.bh else [(None, None)] * len(suites),
+        ),
         pairs=pairs,
-        notes=notes_of(suites, names, chosen, places),
+        notes=notes_of(suites, chosen, places),
         measures=shared,
         strata=strata,
-        suites=list(suites),
-        baseline=None if baseline is None else names[baseline],
+        suites=suites,
+        baseline=None if place is None else names[place],
         correction=correction,
         margin=margin,
     )
@@ -256,57 +248,56 @@ def compare_suites(
 
 def _entries(
     suites: Sequence[SavedSuite],
-    names: Sequence[str],
-    means: Sequence[float],
     strata: Strata,
-    letters: Sequence[str] | None,
-    ranks: Sequence[tuple[int, int]] | None,
+    means: Sequence[float],
+    ends: Sequence[Ends],
+    letters: Sequence[str | None],
+    ranks: Sequence[tuple[int, int] | tuple[None, None]],
 ) -> list[Entry]:
-    """The results; `letters` and `ranks` are None where not every two were tested."""
-    intervals = estimate(strata, suites[0].weights).ends
+    """The results, with the cost of each."""
     by_collection = np.stack([values.mean(axis=0) for values in strata])
     best = (by_collection >= by_collection.max(axis=1, keepdims=True) - SAME).sum(axis=0)
     entries = []
     for i, suite in enumerate(suites):
-        costs = [cost(result.record) for result in suite.results.values()]
-        passages_per_second, queries_per_second, index_bytes, _ = costs[0]
-        if suite.record:
-            passages_per_second = queries_per_second = index_bytes = None
-        seconds = [each[3] for each in costs if each[3] is not None]
+        costs = []
+        for record in (result.record for result in suite.results.values()):
+            stages = {row.stage: row for row in record.stages}
+            speeds = []
+            for first, then in (("passages", "index"), ("queries", "search")):
+                # one stage after the other; the second may not have been needed
+                rows = [stages[name] for name in (first, then) if name in stages]
+                rates = [
+                    row.items_per_second for row in rows if row.stage == first or row.seconds is not None
+                ]
+                # a run that finished what others began, and found nothing left to do, timed nothing
+                known = all(rates) and first in stages
+                speeds.append(1 / sum(1 / rate for rate in rates if rate) if known else None)
+            sizes = [stages[name].bytes for name in ("index", "passages") if name in stages]
+            seconds = [row.seconds for row in record.stages if row.seconds is not None]
+            size = next(filter(None, sizes), None)
+            cost = Cost(speeds[0], speeds[1], size, sum(seconds) if seconds else None)
+            for section in (record.model_extra or {}).values():
+                if isinstance(section, Section):
+                    cost = section.corrected(cost, record.passages)
+            costs.append(cost)
+        spent = [cost.seconds for cost in costs if cost.seconds is not None]
         entries.append(
             Entry(
-                name=names[i],
+                name=suite.name,
                 mean=means[i],
-                ci_low=intervals[i][0],
-                ci_high=intervals[i][1],
+                ci_low=ends[i][0],
+                ci_high=ends[i][1],
                 queries=sum(map(len, strata)),
-                letters=letters[i] if letters else None,
+                letters=letters[i],
                 rank=1 + sum(other > means[i] for other in means),
-                rank_low=ranks[i][0] if ranks else None,
-                rank_high=ranks[i][1] if ranks else None,
+                rank_low=ranks[i][0],
+                rank_high=ranks[i][1],
                 best=int(best[i]),
                 by_collection=dict(zip(suite.collections, by_collection[:, i].tolist(), strict=True)),
-                passages_per_second=passages_per_second,
-                queries_per_second=queries_per_second,
-                index_bytes=index_bytes,
-                seconds=sum(seconds) if seconds else None,
+                passages_per_second=None if suite.record else costs[0].passages_per_second,
+                queries_per_second=None if suite.record else costs[0].queries_per_second,
+                index_bytes=None if suite.record else costs[0].index_bytes,
+                seconds=sum(spent) if spent else None,
             )
         )
     return entries
-
-
-def cost(record: Metrics) -> tuple[float | None, float | None, int | None, float | None]:
-    """Passages and queries per second, bytes of the index and seconds of a result; None where unknown."""
-    seconds = [row.seconds for row in record.all_stages if row.seconds is not None]
-    speeds = []
-    for first, then in (("passages", "index"), ("queries", "search")):
-        # one stage after the other; the second may not have been needed
-        rows = [record.stage(first), record.stage(then)]
-        rates = [row.items_per_second for row in rows if row is rows[0] or row.seconds is not None]
-        # a run that finished what others began, and found nothing left to do, timed nothing
-        speeds.append(1 / sum(1 / rate for rate in rates if rate) if all(rates) else None)
-    encoded, answered = speeds
-    for section in record.sections:
-        encoded, answered = section.speeds(encoded, answered, record.passages)
-    size = record.stage("index").bytes or record.stage("passages").bytes
-    return encoded, answered, size, sum(seconds) if seconds else None

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal, Protocol, Self, TypeVar
+from typing import Annotated, ClassVar, Literal, NamedTuple, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -126,6 +125,24 @@ class StageRow(Record):
         return "not needed" if self.seconds is None else "computed"
 
 
+class Cost(NamedTuple):
+    """What a result cost; None where it is not known.
+
+    Attributes:
+        passages_per_second: Encoded and then indexed, loading the model not counted; None where the run that
+            finished the encoding found all of it done by interrupted ones.
+        queries_per_second: Encoded and then searched, likewise.
+        index_bytes: Size of the index on disk.
+        seconds: Of all stages, in the runs that finished them: what it costs with an empty cache, unless a
+            run was interrupted and resumed.
+    """
+
+    passages_per_second: float | None
+    queries_per_second: float | None
+    index_bytes: int | None
+    seconds: float | None
+
+
 S = TypeVar("S", bound="Section")
 
 
@@ -173,11 +190,6 @@ class Section(Record):
         """
         return []
 
-    @classmethod
-    def read(cls, given: object) -> Self:
-        """The section of its JSON value, or the section itself."""
-        return given if isinstance(given, cls) else cls.model_validate_json(json.dumps(given), strict=True)
-
     def notes(self) -> list[str]:
         """What a reader of the measures should know, a sentence each."""
         return []
@@ -186,17 +198,9 @@ class Section(Record):
         """What a reader of the table of stages should know; `stages` by name, and how many passages."""
         return []
 
-    def speeds(
-        self, encoded: float | None, answered: float | None, passages: int
-    ) -> tuple[float | None, float | None]:
-        """Passages encoded and queries answered per second, corrected for what the stages' figures leave out.
-
-        Args:
-            encoded: What the stages `passages` and `index` say; None where it was not measured.
-            answered: What the stages `queries` and `search` say, likewise.
-            passages: How many passages were searched.
-        """
-        return encoded, answered
+    def corrected(self, cost: Cost, passages: int) -> Cost:
+        """The cost of a result of so many passages, with what the figures of its stages leave out."""
+        return cost
 
     @property
     def stages_of_parts(self) -> tuple[StageRow, ...]:

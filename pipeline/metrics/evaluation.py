@@ -29,8 +29,8 @@ from pipeline.formats.judgments import Judgments, read_qrels
 from pipeline.formats.runs import Run, read_run
 from pipeline.metrics.names import Measure
 from pipeline.metrics.scoring import (
+    ShortRankings,
     compute_measures,
-    depth_note,
     drop_identical,
     drop_negative,
     judged_shares,
@@ -84,7 +84,7 @@ class Evaluation(Displayed):
     unjudged: int
     repeated: int = 0
     run: str = ""
-    short_rankings: dict[str, int] | None = None
+    short_rankings: ShortRankings | None = None
     judged: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -104,7 +104,7 @@ class Evaluation(Displayed):
             "missing": self.missing,
             "unjudged": self.unjudged,
             "repeated_judgments": self.repeated,
-            "short_rankings": self.short_rankings,
+            "short_rankings": self.short_rankings.model_dump() if self.short_rankings else None,
             "metrics": self.mean_by_measure,
             "intervals": self.interval_by_measure,
             "unjudged_documents": {name: {"judged": share} for name, share in self.judged.items()},
@@ -121,7 +121,7 @@ class Evaluation(Displayed):
             + (f", {merged} merged" if self.repeated else "")
         )
         table = measure_table(title, self.mean_by_measure, self.interval_by_measure, self.judged)
-        notes = [f"{depth_note(**self.short_rankings)}."] if self.short_rankings else []
+        notes = [f"{self.short_rankings.note}."] if self.short_rankings else []
         return [replace(table, notes=[*table.notes, *notes])]
 
 

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from pipeline.core.display import counted
+from pipeline.core.json_record import Record
 from pipeline.core.records import BoolArray, Float64, Int64, Qrels, Ranking
 from pipeline.metrics.measures import MEASURES, Graded, JudgedRanking, ideal_order, judged_share
 from pipeline.metrics.names import Measure
@@ -151,14 +152,29 @@ def judged_shares(
     return {name: judged_share(judged, np.array([cutoff]))[:, 0] for name, cutoff in cut.items()}
 
 
+class ShortRankings(Record):
+    """How many queries have fewer hits than the deepest cutoff of the measures, and the fewest of one."""
+
+    queries: int
+    fewest: int
+    cutoff: int
+
+    @property
+    def note(self) -> str:
+        """What a reader should know, as a sentence without its full stop."""
+        short = counted(self.queries, "query has", "queries have")
+        least = f"fewer than {self.cutoff:,} hits, at least {self.fewest:,}"
+        return f"{short} {least}: a measure of deeper ranks finds nothing there"
+
+
 def short_rankings(
     ranking: Ranking, measures: Sequence[Measure], passages: int | None = None
-) -> dict[str, int] | None:
-    """How many queries have fewer hits than the deepest cutoff of the measures; None if none has.
+) -> ShortRankings | None:
+    """The queries that have fewer hits than the deepest cutoff of the measures; None if none has.
 
     An approximate index may find fewer passages than asked for, a search by words only those that share one
     with the query, and a run file may be cut. `passages` is how many there are to find, None where that is
-    not known. `fewest` are the hits of the query with the fewest.
+    not known.
     """
     cutoff = max((measure.cutoff or 0 for measure in measures), default=0)
     if passages is not None:
@@ -166,12 +182,4 @@ def short_rankings(
     hits = np.count_nonzero(ranking.passages >= 0, axis=1)
     hits = hits[hits > 0] if passages is None else hits  # queries that a run file lacks are counted elsewhere
     short = int(np.count_nonzero(hits < cutoff))
-    return {"queries": short, "fewest": int(hits.min()), "cutoff": cutoff} if short else None
-
-
-def depth_note(queries: int, fewest: int, cutoff: int) -> str:
-    """What `short_rankings` found, as a sentence without its full stop."""
-    return (
-        f"{counted(queries, 'query has', 'queries have')} fewer than {cutoff:,} hits, at least {fewest:,}: "
-        "a measure of deeper ranks finds nothing there"
-    )
+    return ShortRankings(queries=short, fewest=int(hits.min()), cutoff=cutoff) if short else None

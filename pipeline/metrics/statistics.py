@@ -17,7 +17,6 @@ hold the mean as often as they say, where bootstrap intervals do not.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -75,16 +74,6 @@ class Estimate:
     shown: BoolArray
     intervals: list[Interval]
     ends: list[Ends]
-
-
-def weights_of(groups: Sequence[str | None]) -> Float64:
-    """float64 [collections], which sum to 1: each collection counts alike, and each group as one collection.
-
-    `groups` has the group of each collection, None where it is in none.
-    """
-    sizes = Counter(group for group in groups if group is not None)
-    units = len(sizes) + sum(group is None for group in groups)
-    return np.array([1 / units / (1 if group is None else sizes[group]) for group in groups])
 
 
 def estimate(

@@ -6,29 +6,17 @@ that this version does not know are kept.
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import Field, ValidationError, model_validator
 
 from pipeline.core.display import counted
 from pipeline.core.json_record import Hardware, Name, Record, Section, StageRow
-from pipeline.metrics.scoring import depth_note
+from pipeline.metrics.scoring import ShortRankings
 from pipeline.retrievers.sections import SECTIONS
 
 S = TypeVar("S", bound=Section)
-
-
-class ShortRankings(Record):
-    """See `pipeline.metrics.scoring.short_rankings`."""
-
-    queries: int
-    fewest: int
-    cutoff: int
-
-    @property
-    def note(self) -> str:
-        """What a reader should know, as a sentence without its full stop."""
-        return depth_note(self.queries, self.fewest, self.cutoff)
 
 
 class MissingTexts(Record):
@@ -47,23 +35,6 @@ class MissingTexts(Record):
     judgments: int
     relevant: int
     queries: int
-
-    @property
-    def notes(self) -> list[str]:
-        """A sentence about the passages, and one about the queries, where there are any."""
-        said = []
-        if self.judgments:
-            judged = f"{counted(self.judgments, 'judgment')} of {counted(self.passages, 'passage')}"
-            how = "left out" if self.handling == "drop" else "counted as not retrieved"
-            said.append(
-                f"{judged} that the corpus lacks {'is' if self.judgments == 1 else 'are'} {how}, "
-                f"{self.relevant:,} of them relevant (data.missing_passages: {self.handling})"
-            )
-        if self.queries:
-            queries = counted(self.queries, "judged query", "judged queries")
-            verb = "is" if self.queries == 1 else "are"
-            said.append(f"{queries} without a text {verb} left out; trec_eval -c gives them a 0")
-        return said
 
 
 class Unjudged(Record):
@@ -116,13 +87,32 @@ class Metrics(Record):
     def _read_sections(self) -> Self:
         extra = self.model_extra or {}
         for key in extra.keys() & SECTIONS.keys():
+            given = {"parts": extra[key]} if isinstance(extra[key], list) else extra[key]
             try:
-                extra[key] = SECTIONS[key].read(extra[key])
+                if not isinstance(given, Section):
+                    extra[key] = SECTIONS[key].model_validate_json(json.dumps(given), strict=True)
             except ValidationError as error:
                 first = error.errors(include_url=False)[0]
                 where = ".".join(map(str, (key, *first["loc"])))
                 raise ValueError(f"'{where}': {first['msg']}") from None
         return self
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader of the measures should know of rankings and judgments, without full stops."""
+        said, missing = [self.short_rankings.note] if self.short_rankings else [], self.missing
+        if missing and missing.judgments:
+            judged = f"{counted(missing.judgments, 'judgment')} of {counted(missing.passages, 'passage')}"
+            how = "left out" if missing.handling == "drop" else "counted as not retrieved"
+            said.append(
+                f"{judged} that the corpus lacks {'is' if missing.judgments == 1 else 'are'} {how}, "
+                f"{missing.relevant:,} of them relevant (data.missing_passages: {missing.handling})"
+            )
+        if missing and missing.queries:
+            queries = counted(missing.queries, "judged query", "judged queries")
+            verb = "is" if missing.queries == 1 else "are"
+            said.append(f"{queries} without a text {verb} left out; trec_eval -c gives them a 0")
+        return said
 
     def section(self, kind: type[S]) -> S | None:
         """What a kind of retriever reports; None where it does not."""

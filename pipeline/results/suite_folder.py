@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from os import PathLike
 from pathlib import Path
 from typing import Annotated
 
@@ -20,7 +21,7 @@ from pipeline.core.json_record import SUITE_FILE, Name, Record
 from pipeline.core.records import Float64
 from pipeline.core.table import Table
 from pipeline.metrics.names import parse_measure
-from pipeline.metrics.statistics import estimate, weights_of
+from pipeline.metrics.statistics import estimate
 from pipeline.results.folder import METRICS, ROUNDING, Result, SavedResult, read_record, read_result
 from pipeline.results.records import Metrics
 from pipeline.results.tables import suite_table
@@ -72,7 +73,8 @@ class SavedSuite:
         main_measures: What each collection is judged by, where the suite says so of all.
         measures: Those that all results have, in the first one's order. Where main measures differ, each
             result has a column `MAIN` with the values of its own.
-        weights: float64 [collections]: what each one's mean counts.
+        weights: float64 [collections], which sum to 1: what each one's mean counts. Each counts alike, and
+            each group as one collection.
     """
 
     folder: Path
@@ -91,7 +93,8 @@ class SavedSuite:
             self.groups, self.main_measures = self.record.groups, self.record.main_measures
         else:
             self.name = self.results[""].record.name
-        self.weights = weights_of([self.groups.get(name) for name in self.collections])
+        units = [self.groups.get(name, (name,)) for name in self.collections]
+        self.weights = np.array([1 / len(set(units)) / units.count(unit) for unit in units])
         columns = {each: result.measures for each, result in self.results.items()}
         has_main = all(self.main_measures.get(each) in names for each, names in columns.items())
         if has_main and len(set(self.main_measures.values())) > 1:
@@ -217,7 +220,7 @@ def write_suite(
     return SuiteResult(folder, document, dict(results), dict(errors))
 
 
-def read_suite_result(folder: Path | str) -> SavedSuite:
+def read_suite_result(folder: PathLike[str] | str) -> SavedSuite:
     """Read a result folder, of a suite or of one collection.
 
     Raises:
@@ -225,7 +228,7 @@ def read_suite_result(folder: Path | str) -> SavedSuite:
     """
     folder = Path(folder)
     if not (folder / SUITE_FILE).is_file():
-        return SavedSuite.of_one(read_result(folder))
+        return SavedSuite(folder, None, {"": read_result(folder)})
     record = read_record(folder, SUITE_FILE, SuiteRecord)
     results = {name: read_result(folder / name) for name in record.collections if name not in record.failed}
     suite = SavedSuite(folder, record, results)

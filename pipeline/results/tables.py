@@ -24,10 +24,8 @@ def result_table(record: Metrics) -> Table:
     title = f"{record.name}: {queries}, {passages}"
     judged = {name: each.judged for name, each in record.unjudged.items()}
     table = measure_table(title, record.metrics, record.intervals, judged)
-    short = [f"{record.short_rankings.note}."] if record.short_rankings else []
-    missing = record.missing.notes if record.missing else []
     own = [note for section in record.sections for note in section.notes()]
-    notes = [*table.notes, *own, *short, *(f"{note}." for note in missing), *_taken([record])]
+    notes = [*table.notes, *own, *(f"{note}." for note in record.notes), *_taken([record])]
     return replace(table, notes=notes)
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
-from typing import Self
 
 from pydantic import Field, model_serializer
+from typing_extensions import override
 
 from pipeline.core.display import counted, decimal, p, rate, signed, signed_interval, size
-from pipeline.core.json_record import Name, Record, Reported, Section, StageRow
+from pipeline.core.json_record import Cost, Name, Record, Reported, Section, StageRow
 from pipeline.core.records import Facts
 from pipeline.core.table import Cell, Column, FilledColumn, Table, numbers, table_of
 
@@ -96,11 +96,12 @@ class Chunking(Section):
         )
         return [table_of("chunks of passages", columns, [note], [("tokens", measure)])]
 
-    def speeds(
-        self, encoded: float | None, answered: float | None, passages: int
-    ) -> tuple[float | None, float | None]:
-        """The stages count chunks: passages per second are fewer."""
-        return encoded and encoded * (passages / self.chunks), answered
+    @override
+    def corrected(self, cost: Cost, passages: int) -> Cost:
+        if cost.passages_per_second is None:
+            return cost
+        # the stages count chunks: passages per second are fewer
+        return cost._replace(passages_per_second=cost.passages_per_second * (passages / self.chunks))
 
     def notes(self) -> list[str]:
         """How passages were cut and ranked."""
@@ -351,13 +352,12 @@ class Reranking(Section):
                 tables += [reranking._by_depth(name, record, first)]
         return tables
 
-    def speeds(
-        self, encoded: float | None, answered: float | None, passages: int
-    ) -> tuple[float | None, float | None]:
-        """A query is reranked after its search; its speed is unknown where no pair was left to score."""
-        if answered is None or self.seconds_per_query is None:
-            return encoded, None
-        return encoded, 1 / (1 / answered + self.seconds_per_query)
+    @override
+    def corrected(self, cost: Cost, passages: int) -> Cost:
+        # a query is reranked after its search; its speed is unknown where no pair was left to score
+        if cost.queries_per_second is None or self.seconds_per_query is None:
+            return cost._replace(queries_per_second=None)
+        return cost._replace(queries_per_second=1 / (1 / cost.queries_per_second + self.seconds_per_query))
 
     def _before_and_after(self, name: str, record: Reported, first: FirstStage) -> Table:
         """A measure a row: its mean before and after reranking, the difference, and the ceiling."""
@@ -452,11 +452,6 @@ class Parts(Section):
     parts: tuple[PartOfFusion, ...]
 
     @classmethod
-    def read(cls, given: object) -> Self:
-        """The section of a list."""
-        return super().read(given if isinstance(given, cls) else {"parts": given})
-
-    @classmethod
     def tables(cls, results: Mapping[str, Reported], measure: str) -> list[Table]:
         """Of each result a part of the fusion a row, with every measure, and the joined ranking last."""
         tables = []
@@ -477,6 +472,11 @@ class Parts(Section):
     @model_serializer
     def _unwrap(self) -> list[Facts]:
         return [part.model_dump(mode="json", exclude_unset=True) for part in self.parts]
+
+    @override
+    def corrected(self, cost: Cost, passages: int) -> Cost:
+        seconds = [row.seconds for part in self.parts for row in part.stages if row.seconds is not None]
+        return cost._replace(seconds=sum(seconds, cost.seconds or 0.0)) if seconds else cost
 
     @property
     def stages_of_parts(self) -> tuple[StageRow, ...]:

@@ -136,7 +136,7 @@ def _evaluate(
         "unjudged": {name: {"judged": float(share[judged].mean())} for name, share in shares.items()},
     }
     if short := scoring.short_rankings(inputs[ranking], measures, len(collection.passages)):
-        facts["short_rankings"] = short
+        facts["short_rankings"] = short.model_dump()
     for assessment in assessments:
         facts |= assessment.assess(judge, [inputs[role] for role in assessment.rankings])
     return facts

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from pipeline.cli import app
 from pipeline.comparison import Correction
-from pipeline.comparison.side_by_side import Comparison, compare, compare_suites
+from pipeline.comparison.side_by_side import Comparison, compare
 from pipeline.core.errors import InputError
 from pipeline.core.json_record import Hardware
 from pipeline.results.folder import SavedResult
@@ -31,7 +31,7 @@ QUERIES = [f"q{number}" for number in range(40)]
 
 def compare_results(results: Sequence[SavedResult], *arguments: Any, **named: Any) -> Comparison:
     """Compare results of one collection."""
-    return compare_suites([SavedSuite.of_one(result) for result in results], *arguments, **named)
+    return compare([SavedSuite.of_one(result) for result in results], *arguments, **named)
 
 
 @pytest.fixture
@@ -174,7 +174,7 @@ def test_no_interval_for_all_pairs_contradicts_its_star(
 
 def test_a_baseline_is_all_that_is_tested_against(finished: Path, make: Callable[..., SavedResult]) -> None:
     results = [make(name, seed) for seed, name in enumerate("xyz")]
-    all_pairs, against = compare_results(results), compare_results(results, baseline=1)
+    all_pairs, against = compare_results(results), compare_results(results, baseline="y")
     assert [(pair.a, pair.b) for pair in against.pairs] == [("x", "y"), ("z", "y")]
     assert against.pairs[1].difference == -all_pairs.pairs[2].difference
     assert against.pairs[1].p_ttest == pytest.approx(all_pairs.pairs[2].p_ttest)

@@ -19,7 +19,6 @@ from pipeline import compare, load_configs, run_benchmarks
 from pipeline.cli import app
 from pipeline.comparison import Correction
 from pipeline.comparison.gate import gate as gate_suites
-from pipeline.comparison.side_by_side import compare_suites
 from pipeline.core.errors import InputError
 from pipeline.metrics.paired import holm
 from pipeline.metrics.resampling import noninferiority
@@ -74,7 +73,7 @@ def make() -> Callable[..., SavedSuite]:
 
 def test_what_it_says_of_three(make: Callable[..., SavedSuite]) -> None:
     suites = [make("one", 1), make("two", 2, (0.1, 0.1, 0)), make("three", 3, (0, 0.01, 0))]
-    made = compare_suites(suites)
+    made = compare(suites)
     columns = [[s.results[c].values[:, 0] for s in suites] for c in SIZES]
     by_collection = np.array([[values.mean() for values in row] for row in columns])
     for number, entry in enumerate(made.results):
@@ -120,7 +119,7 @@ def test_what_it_says_of_three(make: Callable[..., SavedSuite]) -> None:
 
 def test_letters_ranks_and_stars_agree(make: Callable[..., SavedSuite]) -> None:
     suites = [make("one", 1), make("two", 2, (0.1, 0.1, 0)), make("three", 3)]
-    made = compare_suites(suites)
+    made = compare(suites)
     assert [pair.shown for pair in made.pairs] == [True, False, True]
     assert [entry.letters for entry in made.results] == ["b", "a", "b"]
     assert [(e.rank_low, e.rank_high) for e in made.results] == [(2, 3), (1, 1), (2, 3)]
@@ -135,7 +134,7 @@ def test_letters_ranks_and_stars_agree(make: Callable[..., SavedSuite]) -> None:
     assert "*" in pairs.rows[0][6]
     assert each.rows[0][1].endswith("*")
     assert not each.rows[0][3].endswith("*")
-    against = compare_suites(suites, baseline=0)
+    against = compare(suites, baseline="one")
     assert [(pair.a, pair.b) for pair in against.pairs] == [("two", "one"), ("three", "one")]
     assert [entry.letters for entry in against.results] == [None] * 3
 
@@ -150,13 +149,13 @@ def test_speeds_that_do_not_compare_are_said_once(make: Callable[..., SavedSuite
                 kept = [each.model_dump() for each in saved.record.stages if each.stage != name]
                 record = saved.record.model_dump() | {"stages": [*kept, row]}
                 suite.results[collection] = replace(saved, record=Metrics.model_validate(record))
-    (note,) = compare_suites([one, other]).notes
+    (note,) = compare([one, other]).notes
     assert note.startswith("one and other computed search, index on different hardware")
 
 
 def test_macro_means_within_a_margin(make: Callable[..., SavedSuite]) -> None:
     suites = [make("one", 1), make("near", 2), make("far", 3, (0.1, 0.1, 0))]
-    near, far, _ = compare_suites(suites, margin=0.04).pairs
+    near, far, _ = compare(suites, margin=0.04).pairs
     assert (near.equivalent, far.equivalent) == (True, False)
     differences = [suites[0].results[c].values - suites[1].results[c].values for c in SIZES]
     weights = np.full(3, 1 / 3)
@@ -165,16 +164,14 @@ def test_macro_means_within_a_margin(make: Callable[..., SavedSuite]) -> None:
         for sign in (1, -1)
     ]
     assert near.p_equivalent == pytest.approx(3 * max(sides).item())  # Holm's, of three pairs
-    assert compare_suites(suites, margin=0.04).tables()[1].rows[0][7].endswith("=")
+    assert compare(suites, margin=0.04).tables()[1].rows[0][7].endswith("=")
     with pytest.raises(InputError, match="--margin 0"):
-        compare_suites(suites, margin=0)
+        compare(suites, margin=0)
 
 
 @pytest.mark.parametrize("correction", list(Correction))
 def test_every_correction_decides(make: Callable[..., SavedSuite], correction: Correction) -> None:
-    made = compare_suites(
-        [make("one", 1), make("two", 2, (0.1, 0.1, 0)), make("same", 1)], correction=correction
-    )
+    made = compare([make("one", 1), make("two", 2, (0.1, 0.1, 0)), make("same", 1)], correction=correction)
     assert [pair.shown for pair in made.pairs] == [True, False, True]
     same = made.pairs[1]
     assert (same.difference, same.p_ttest, same.p_randomization, same.ties) == (0, 1, 1, 3)
@@ -185,20 +182,20 @@ def test_every_correction_decides(make: Callable[..., SavedSuite], correction: C
 def test_what_cannot_be_compared_is_refused(make: Callable[..., SavedSuite]) -> None:
     whole, failed = make("one", 1), make("two", 2, failed={"second": "no such folder"})
     with pytest.raises(InputError, match="two has no macro mean: second failed"):
-        compare_suites([whole, failed])
+        compare([whole, failed])
     with pytest.raises(InputError, match="of different collections: 'second' is only in one"):
-        compare_suites([whole, make("two", 2, collections=("first", "third"))])
+        compare([whole, make("two", 2, collections=("first", "third"))])
     with pytest.raises(InputError, match="their groups differ"):
-        compare_suites([whole, make("two", 2, groups={"first": "g", "third": "g"})])
+        compare([whole, make("two", 2, groups={"first": "g", "third": "g"})])
     with pytest.raises(InputError, match="recall@5 is not on every collection of one"):
-        compare_suites([whole], "recall@5")
+        compare([whole], "recall@5")
     other = make("two", 2)
     results = {
         **other.results,
         "first": replace(other.results["first"], query_ids=[str(i) for i in range(40)]),
     }
     with pytest.raises(InputError, match="one/first and two/first were scored on different queries"):
-        compare_suites([whole, replace(other, results=results)])
+        compare([whole, replace(other, results=results)])
 
 
 def test_a_gate_of_macro_means(make: Callable[..., SavedSuite]) -> None:

@@ -34,7 +34,8 @@ def test_rows_with_fewer_hits_than_the_deepest_cutoff(
 ) -> None:
     rows = np.array([[0, 1, 2, 3], [4, 5, -1, -1], [-1, -1, -1, -1]])
     ranking = Ranking(rows, np.zeros(rows.shape, np.float32))
-    assert short_rankings(ranking, parse_measures(measures), passages) == expected
+    found = short_rankings(ranking, parse_measures(measures), passages)
+    assert (found and found.model_dump()) == expected
 
 
 def test_an_index_that_finds_too_little_says_so_wherever_its_measures_are_shown(workplace: Path) -> None:

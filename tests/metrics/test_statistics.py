@@ -15,7 +15,7 @@ from pipeline.core.table import NO_INTERVAL
 from pipeline.metrics import resampling
 from pipeline.metrics.paired import holm, standings
 from pipeline.metrics.resampling import randomization_test, resampled_means
-from pipeline.metrics.statistics import MIN_OTHERS, MIN_QUERIES, estimate, gate_decides, weights_of
+from pipeline.metrics.statistics import MIN_OTHERS, MIN_QUERIES, estimate, gate_decides
 
 
 def ends(*arguments: object) -> Float64:
@@ -141,11 +141,6 @@ random = np.random.default_rng(7)
 STRATA = [random.beta(2, 1, (queries, 3)) for queries in (40, 25, 90)]
 
 
-def test_collections_count_alike_and_a_group_counts_as_one() -> None:
-    assert weights_of([None, None]).tolist() == [0.5, 0.5]
-    assert weights_of([None, "cqa", "cqa", None]) == pytest.approx([1 / 3, 1 / 6, 1 / 6, 1 / 3])
-
-
 def test_a_macro_mean_by_hand() -> None:
     """Means 2 and 6; variances of the values 1 and 4, of the means 1/3 and 4/2; M = (2 + 6) / 2."""
     strata = [np.array([[1.0], [2.0], [3.0]]), np.array([[6 - 2**0.5], [6 + 2**0.5]])]
@@ -220,7 +215,7 @@ def test_a_randomization_within_collections_counts_every_way_of_few_queries() ->
 def test_no_interval_where_few_queries_decide() -> None:
     weights = np.array([0.5, 0.5])
     tied = np.zeros((40, 3))
-    assert estimate(STRATA, weights_of([None] * 3)).shown.all()
+    assert estimate(STRATA, np.full(3, 1 / 3)).shown.all()
     assert not estimate([STRATA[0], STRATA[1][:2]], weights).shown.any()  # 2 queries count half
     assert not estimate([STRATA[0], STRATA[1][:1]], weights).shown.any()
     assert not estimate([tied, tied], weights).shown.any()
@@ -240,6 +235,6 @@ def test_extreme_columns() -> None:
     assert estimate([STRATA[0]], np.ones(1)).freedom == pytest.approx([39] * 3)
     assert estimate([one, one[:1]], np.array([0.5, 0.5])).p == [1]  # its spread is not known
     tiny = [values * 1e-200 for values in STRATA]
-    weights = weights_of([None] * 3)
+    weights = np.full(3, 1 / 3)
     assert estimate(tiny, weights).p == pytest.approx(estimate(STRATA, weights).p)
     assert (estimate(tiny, weights).errors > 0).all()

@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 
 from pipeline.api import run_benchmark
-from pipeline.comparison.side_by_side import cost
+from pipeline.comparison.side_by_side import compare
 from pipeline.config.files import load_config
 from pipeline.core.errors import InputError
 from pipeline.core.records import Array
-from pipeline.results.folder import read_result
 from pipeline.storage import ragged_shards
 
 CONFIG = """
@@ -93,8 +92,8 @@ def test_what_is_stored_in_fp16_takes_half_the_space(workplace: Path) -> None:
     whole, halves = run(workplace), run(workplace, "model.token_precision=fp16")
     assert [name for name, row in halves.items() if row.reused] == ["data", "queries"]
     assert halves["passages"].bytes < 0.6 * whole["passages"].bytes
-    _, _, size, _ = cost(read_result(workplace / "results" / "t").record)
-    assert size == halves["passages"].bytes  # there is no index
+    (entry,) = compare([workplace / "results" / "t"]).results
+    assert entry.index_bytes == halves["passages"].bytes  # there is no index
 
 
 def test_an_interrupted_run_loses_one_shard(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:

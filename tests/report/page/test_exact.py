@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pipeline.comparison.side_by_side import compare, compare_suites
+from pipeline.comparison.side_by_side import compare
 from pipeline.core.display import rate, rounded, signed, signed_interval
 from pipeline.report.page.render import render_page
 from pipeline.results.folder import read_result
@@ -67,7 +67,7 @@ def test_a_figure_that_one_index_lacks_leaves_its_cell_empty(indexed: list[Path]
     del first["index"]["memory_mb"]
     del second["against_exact"]["overlap"]["5"]
     del second["against_exact"]["change"]["mrr@10"]
-    compared = compare_suites(
+    compared = compare(
         [
             SavedSuite.of_one(replace(read_result(folder), record=Metrics.model_validate(metrics)))
             for folder, metrics in zip(indexed, (first, second), strict=True)
