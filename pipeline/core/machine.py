@@ -12,9 +12,12 @@ import sys
 import time
 from collections.abc import Iterator
 from functools import cache
+from typing import TYPE_CHECKING
 
 from pipeline.core.installation import DISTRIBUTION, installed_version, required_packages
-from pipeline.core.records import JsonObject
+
+if TYPE_CHECKING:
+    from pipeline.core.records import JsonObject  # it imports NumPy, for which no command waits
 
 INDIRECT = ("faiss-gpu", "faiss-gpu-cu12", "faiss-gpu-cuvs", "llvmlite")
 """Packages that affect results and are not required by name: Faiss for GPUs, and Numba's compiler."""
