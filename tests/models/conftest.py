@@ -1,0 +1,40 @@
+"""A model's folder that a test may change."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+Edit = Callable[..., Path]
+
+
+@pytest.fixture
+def edited(bge_folder: Path, tmp_path: Path) -> Edit:
+    """Copies a model's folder, once for a test, and changes it; returns it.
+
+    The changes are contents by path: None deletes, bytes are written, a mapping is merged with the JSON
+    object that is there, and any other JSON is written.
+    """
+
+    def edit(changes: Mapping[str, object], name: str = "bge-small-en-v1.5") -> Path:
+        folder = tmp_path / name
+        if not folder.exists():
+            shutil.copytree(bge_folder, folder)
+        for place, content in changes.items():
+            path = folder / place
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if content is None:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+            elif isinstance(content, bytes):
+                path.write_bytes(content)
+            else:
+                if isinstance(content, Mapping) and path.exists():
+                    content = {**json.loads(path.read_text(encoding="utf-8")), **content}
+                path.write_text(json.dumps(content), encoding="utf-8")
+        return folder
+
+    return edit

