@@ -1,4 +1,4 @@
-"""A store, and a collection that models in int8 are calibrated on."""
+"""A store, a collection that models in int8 are calibrated on, and a server that is soon asked again."""
 
 from __future__ import annotations
 
@@ -22,3 +22,9 @@ def corpus(store: Store) -> CalibrationCorpus:
     """The sample's passages, as the data stage leaves them."""
     made = store.make(Recipe("data", {}), lambda draft: data.load(SOURCES.make(source="sample"), draft))
     return CalibrationCorpus({"sample": 1}, made.path(CORPUS))
+
+
+@pytest.fixture
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests are sent again at once."""
+    monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.001)

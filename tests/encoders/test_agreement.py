@@ -16,7 +16,7 @@ from tokenizers import Tokenizer
 from pipeline.config import BACKENDS
 from pipeline.core.display import silent
 from pipeline.core.errors import InputError
-from pipeline.encoders import Encoder, Usage, agreement, open_encoder, resolve
+from pipeline.encoders import Encoder, Usage, open_encoder, resolve
 from pipeline.encoders.agreement import Reference, TorchVectors, Watch, disagreement, sample_tokens
 from pipeline.storage.store import Store
 
@@ -163,7 +163,3 @@ def test_one_character_in_a_thousand_is_watched(bge_folder: Path) -> None:
     assert lengths(["a"] * 2999) == [3, 3]
     assert lengths(["a"] * 10_000 + ["a b c"]) == [3] * 5 + [5]  # the longest takes half
     assert lengths(["a"] * 5000 + ["a b c"]) == [3] * 5  # it would take more than half
-
-
-def test_int8_may_lose_more_than_others() -> None:
-    assert agreement.LIMITS["int8"] < agreement.LIMITS["bf16"] < agreement.LIMITS["int16"]

@@ -22,12 +22,14 @@ MODEL = Model(
     prompts={"passages": ("", ""), "queries": ("", "")}, max_lengths={"passages": 20, "queries": 20},
     pad_id=0,
 )  # fmt: skip
+SHAPE = {
+    "vocab_size": 50, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2,
+    "intermediate_size": 16,
+}  # fmt: skip
 
 
 def test_weights_that_only_transformers_knows_by_their_name_are_there_or_missing(tmp_path: Path) -> None:
-    config = NomicBertConfig(
-        vocab_size=50, hidden_size=8, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16
-    )
+    config = NomicBertConfig(**{**SHAPE, "num_hidden_layers": 2})
     with explain_loading_errors(MODEL):
         NomicBertModel(config).save_pretrained(tmp_path)
         refuse_missing_weights(MODEL, tmp_path, NomicBertModel.from_pretrained(tmp_path))
@@ -42,11 +44,8 @@ def test_weights_that_only_transformers_knows_by_their_name_are_there_or_missing
 def test_weights_are_missed_in_files_of_either_kind_even_if_they_hold_none(
     tmp_path: Path, weights: str
 ) -> None:
-    config = BertConfig(
-        vocab_size=50, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
-    )
-    whole = BertModel(config)
-    config.save_pretrained(tmp_path)
+    whole = BertModel(BertConfig(**SHAPE))
+    whole.config.save_pretrained(tmp_path)
     save = torch.save if weights.endswith(".bin") else save_file
     with explain_loading_errors(MODEL):
         save(whole.state_dict(), tmp_path / weights)
@@ -57,9 +56,8 @@ def test_weights_are_missed_in_files_of_either_kind_even_if_they_hold_none(
 
 
 def test_weights_of_other_shapes_are_refused(tmp_path: Path) -> None:
-    shape = {"vocab_size": 50, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-    BertModel(BertConfig(hidden_size=8, **shape)).save_pretrained(tmp_path)
-    BertConfig(hidden_size=12, **shape).save_pretrained(tmp_path)
+    BertModel(BertConfig(**SHAPE)).save_pretrained(tmp_path)
+    BertConfig(**{**SHAPE, "hidden_size": 12}).save_pretrained(tmp_path)
     with pytest.raises(InputError, match="'nomic' have other shapes"), explain_loading_errors(MODEL):
         BertModel.from_pretrained(tmp_path)
 
@@ -76,10 +74,7 @@ class Evil:
 
 @pytest.mark.parametrize("save", [torch.save, lambda value, path: path.write_bytes(pickle.dumps(value))])
 def test_pickled_code_is_refused_and_does_not_run(tmp_path: Path, save: Any, recwarn: Any) -> None:
-    config = BertConfig(
-        vocab_size=50, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
-    )
-    config.save_pretrained(tmp_path)
+    BertConfig(**SHAPE).save_pretrained(tmp_path)
     save({"weight": Evil(tmp_path / "mark")}, tmp_path / "pytorch_model.bin")
     said = r"'nomic' are pickled .* nothing in them was run"
     with pytest.raises(InputError, match=said), explain_loading_errors(MODEL):

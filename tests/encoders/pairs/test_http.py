@@ -19,12 +19,7 @@ from pipeline.encoders.batching import Usage
 
 MODEL = "all-minilm-l6-v2"
 Score = Callable[..., Any]
-
-
-@pytest.fixture(autouse=True)
-def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Requests are sent again at once."""
-    monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.001)
+pytestmark = pytest.mark.usefixtures("short_pauses")
 
 
 @pytest.fixture
