@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand
+from typing_extensions import override
 
 from pipeline.cli import about, cache, exchange, running, scoring
 from pipeline.cli.terminal import end_at_second_interrupt, guarded, open_closed_streams
@@ -25,27 +26,23 @@ Score the run of any system:
 All commands: benchmarco --help"""
 
 
-class Commands(TyperGroup):
-    """A group of commands; one that lacks an argument shows its example."""
+class Command(TyperCommand):
+    """A command that shows its example where it lacks an argument, and what to use for a removed option."""
 
-    def invoke(self, ctx: Any) -> object:
-        """Run the named command."""
-        try:
-            return super().invoke(ctx)
-        except typer.BadParameter as error:
-            if error.ctx and not error.message:
-                error.message = error.ctx.command.epilog or ""
-            raise
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Find a command by its name; refuse commands and options of earlier releases."""
-        command, *given = args
-        if command in removed.COMMANDS:
-            ctx.fail(f"the command '{command}' no longer exists: {removed.COMMANDS[command]}.")
+    @override
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: Any = None, **extra: object
+    ) -> Any:
+        if instead := removed.COMMANDS.get(info_name or ""):
+            parent.fail(f"the command '{info_name}' no longer exists: {instead}.")
         for (name, option), instead in removed.OPTIONS.items():
-            if name == command and any(each.partition("=")[0] == option for each in given):
-                ctx.fail(f"{option} of '{command}' no longer exists: {instead}.")
-        return super().resolve_command(ctx, args)
+            if name == info_name and any(each.partition("=")[0] == option for each in args):
+                parent.fail(f"{option} of '{name}' no longer exists: {instead}.")
+        try:
+            return super().make_context(info_name, args, parent, **extra)
+        except typer.BadParameter as error:
+            error.message = error.message or self.epilog or ""
+            raise
 
 
 COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
@@ -76,7 +73,6 @@ HELP_OPTIONS = {"help_option_names": ["--help", "-h"]}
 
 app = typer.Typer(
     name="benchmarco",
-    cls=Commands,
     context_settings=HELP_OPTIONS,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -88,30 +84,26 @@ cache_app = typer.Typer(
     rich_markup_mode=None,
 )
 for _name, (_command, _example) in COMMANDS.items():
-    app.command(_name, epilog=f"Example: benchmarco {_name} {_example}".rstrip())(guarded(_command))
+    _epilog = f"Example: benchmarco {_name} {_example}".rstrip()
+    app.command(_name, cls=Command, epilog=_epilog)(guarded(_command))
+for _name in removed.COMMANDS:
+    app.command(_name, cls=Command, hidden=True)(lambda: None)
 for _name, (_command, _example) in CACHE_COMMANDS.items():
-    cache_app.command(_name, epilog=f"Example: benchmarco cache {_name} {_example}".rstrip())(
-        guarded(_command)
-    )
+    _epilog = f"Example: benchmarco cache {_name} {_example}".rstrip()
+    cache_app.command(_name, cls=Command, epilog=_epilog)(guarded(_command))
 app.add_typer(cache_app, name="cache")
-
-
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        import pipeline
-
-        print(f"benchmarco {pipeline.__version__}")
-        raise typer.Exit
 
 
 @app.callback(invoke_without_command=True, help=HELP)
 def overview(
-    ctx: typer.Context,
-    version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
-    ] = False,
+    ctx: typer.Context, version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False
 ) -> None:
     """Print an overview when no command is given."""
+    if version:
+        import pipeline
+
+        print(f"benchmarco {pipeline.__version__}")
+        raise typer.Exit
     if ctx.invoked_subcommand is None:
         print(f"{HELP}\n\n{OVERVIEW}")
 

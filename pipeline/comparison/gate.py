@@ -7,16 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from math import inf, isfinite
 from typing import Literal
 
 import numpy as np
 
 from pipeline.comparison.inputs import Given, check, read_all, shared_values
-from pipeline.core.display import counted, p, signed, signed_interval
+from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 from pipeline.core.records import JsonObject
-from pipeline.core.table import Cell, Column, Displayed, FilledColumn, Table, numbers, table_of
+from pipeline.core.table import Column, Displayed, FilledColumn, Table, table_of
 from pipeline.metrics.paired import holm, paired_differences
 from pipeline.metrics.power import queries_to_decide
 from pipeline.metrics.resampling import noninferiority
@@ -25,7 +26,6 @@ from pipeline.metrics.statistics import MIN_QUERIES, estimate, gate_decides
 Verdict = Literal["pass", "fail", "undecided"]
 EXIT_CODES: dict[Verdict, int] = {"pass": 0, "fail": 3, "undecided": 4}
 MARGIN, ALPHA = 0.01, 0.05
-COUNT = "{:,}".format
 
 
 @dataclass(frozen=True)
@@ -101,16 +101,19 @@ class Gate(Displayed):
     def tables(self) -> list[Table]:
         """A measure a row."""
         measures = self.measures
-        intervals = [Cell(signed_interval(each.ci_low, each.ci_high), each.ci_low) for each in measures]
+        right = partial(Column, align="right", wrap="never")
         columns: list[FilledColumn] = [
             (Column("measure"), [each.measure for each in measures]),
             (Column("verdict"), [each.verdict for each in measures]),
-            numbers(Column("difference", "right", "never"), [each.difference for each in measures], signed),
-            (Column(f"{1 - 2 * self.alpha:.0%} interval", "right", "never"), intervals),
-            numbers(Column("margin", "right", "never"), [each.margin for each in measures], "{:g}".format),
-            numbers(Column("p", "right", "never"), [each.p_not_worse for each in measures], p),
-            numbers(Column("queries", "right", "never"), [each.queries for each in measures], COUNT),
-            numbers(Column("needed", "right", "never"), [each.queries_needed for each in measures], COUNT),
+            (right("difference", form="+.4f"), [each.difference for each in measures]),
+            (
+                right(f"{1 - 2 * self.alpha:.0%} interval", form="+.4f"),
+                [(each.ci_low, each.ci_high) for each in measures],
+            ),
+            (right("margin", form="g"), [each.margin for each in measures]),
+            (right("p", form="p"), [each.p_not_worse for each in measures]),
+            (right("queries", form=","), [each.queries for each in measures]),
+            (right("needed", form=","), [each.queries_needed for each in measures]),
         ]
         title = f"{self.result} against {self.baseline}"
         return [table_of(title, columns, [f"{self.message}.", LEGEND])]

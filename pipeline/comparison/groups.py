@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.comparison.inputs import Places
-from pipeline.core.display import cut, interval, p, signed, signed_interval
+from pipeline.core.display import cut
 from pipeline.core.errors import InputError
 from pipeline.core.records import (
     Array,
@@ -24,7 +24,7 @@ from pipeline.core.records import (
     JsonObject,
     from_numpy,
 )
-from pipeline.core.table import Column, FilledColumn, Table, numbers, table_of
+from pipeline.core.table import Column, FilledColumn, Table, table_of, with_interval
 from pipeline.metrics.evaluation import row_numbers
 from pipeline.metrics.paired import (
     LEVEL,
@@ -146,14 +146,16 @@ class GroupComparison:
         columns: list[FilledColumn] = [
             (Column("group"), [group.name for group in self.groups]),
             (Column("by"), [group.by for group in self.groups]),
-            numbers("queries", [len(group.query_ids) for group in self.groups], "{:,}".format),
+            (Column("queries", "right", form=","), [len(group.query_ids) for group in self.groups]),
         ]
         for each in zip(*(group.means for group in self.groups), strict=True):
             marks = [" +" if mean.mean > mean.rest else " -" for mean in each]
             marks = [mark if _below(mean.p_holm) else "" for mark, mean in zip(marks, each, strict=True)]
-            ends = [f"\n{interval(mean.ci_low, mean.ci_high)}".rstrip() for mean in each]
-            after = [mark + end for mark, end in zip(marks, ends, strict=True)]
-            columns.append(numbers(each[0].name, [mean.mean for mean in each], marks=after))
+            cells = [
+                with_interval(mean.mean, mean.ci_low, mean.ci_high, ".4f", mark)
+                for mean, mark in zip(each, marks, strict=True)
+            ]
+            columns.append((Column(each[0].name, "right"), cells))
         marked = (
             "+ and - mark means above and below that of the other queries, by Welch's t-test with Holm's "
             "correction."
@@ -165,15 +167,15 @@ class GroupComparison:
         """A group and a pair of results that differ in it a row."""
         found = self.found
         differences = [each for _, each in found]
-        ends = [f"\n{signed_interval(each.ci_low, each.ci_high)}".rstrip() for each in differences]
+        cells = [with_interval(each.difference, each.ci_low, each.ci_high, "+.4f") for each in differences]
         columns: list[FilledColumn] = [
             (Column("group"), [group.name for group, _ in found]),
-            numbers("queries", [len(group.query_ids) for group, _ in found], "{:,}".format),
+            (Column("queries", "right", form=","), [len(group.query_ids) for group, _ in found]),
             (Column("a - b"), [f"{each.a} - {each.b}" for each in differences]),
-            numbers("difference", [each.difference for each in differences], signed, ends),
-            numbers("in other queries", [each.rest for each in differences], signed),
-            numbers("p, Holm", [each.p_holm for each in differences], p),
-            numbers("unlike the others", [each.p_rest_holm for each in differences], p),
+            (Column("difference", "right"), cells),
+            (Column("in other queries", "right", form="+.4f"), [each.rest for each in differences]),
+            (Column("p, Holm", "right", form="p"), [each.p_holm for each in differences]),
+            (Column("unlike the others", "right", form="p"), [each.p_rest_holm for each in differences]),
         ]
         tested = sum(each.p is not None for group in self.groups for each in group.differences)
         notes = [

@@ -14,6 +14,7 @@ import numpy as np
 
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
+from pipeline.core.json_record import scoring_notes
 from pipeline.core.records import Float64, JsonObject
 from pipeline.metrics.names import parse_measures
 from pipeline.results.folder import RUN, SavedResult
@@ -252,7 +253,7 @@ def notes_of(suites: Sequence[SavedSuite], measure: str, pairs: Places) -> list[
     found: dict[str, list[str]] = {}  # the collections, by note
     for collection, ours in first.results.items():
         results = [suite.results[collection] for suite in suites]
-        said = [result.record.notes for result in results]
+        said = [scoring_notes(each.record.short_rankings, each.record.missing) for each in results]
         notes = [note for note in said[0] if all(note in each for each in said)]
         for name, own in zip(names, said, strict=True):
             notes += [f"{name}: {note}" for note in own if note not in notes]
@@ -289,9 +290,10 @@ def notes_of(suites: Sequence[SavedSuite], measure: str, pairs: Places) -> list[
     # a speed depends on the processors and the threads; the last run's machine is known of all results
     machines = [
         {
-            (collection, row.stage): ((row.hardware or result.manifest.hardware).processors, row.threads)
+            (collection, row.stage): (machine.cpu, machine.cores, machine.gpus, row.threads)
             for collection, result in suite.results.items()
             for row in result.record.stages
+            for machine in (row.hardware or result.manifest.hardware,)
             if row.seconds is not None
         }
         for suite in suites

@@ -23,10 +23,10 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.comparison.inputs import Given, check, read_all
-from pipeline.core.display import counted, signed
+from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Int64, JsonObject, Qrels, from_numpy
-from pipeline.core.table import Column, Displayed, FilledColumn, Table, numbers, table_of
+from pipeline.core.table import Column, Displayed, FilledColumn, Table, table_of
 from pipeline.formats.judgments import GRADE_RULE, HIGHEST_GRADE, LOWEST_GRADE
 from pipeline.metrics.evaluation import row_numbers
 from pipeline.metrics.names import parse_measures
@@ -133,12 +133,13 @@ class Rescored(Displayed):
         columns: list[FilledColumn] = [
             (Column("result"), [name for name, *_ in rows]),
             (Column("measure"), [measure for _, measure, _ in rows]),
-            numbers(Column("original", "right", "never"), [mean.original for mean in means]),
-            numbers(Column("with added", "right", "never"), [mean.added for mean in means]),
-            numbers(
-                Column("change", "right", "never"), [mean.added - mean.original for mean in means], signed
+            (Column("original", "right", "never"), [mean.original for mean in means]),
+            (Column("with added", "right", "never"), [mean.added for mean in means]),
+            (
+                Column("change", "right", "never", form="+.4f"),
+                [mean.added - mean.original for mean in means],
             ),
-            numbers(Column("judged", "right", "never"), [mean.judged for mean in means]),
+            (Column("judged", "right", "never"), [mean.judged for mean in means]),
         ]
         notes = ["judged: share of the top k that has a grade, with the additional judgments."]
         if self.same or self.empty:

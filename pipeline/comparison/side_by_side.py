@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import chain, combinations
+from itertools import combinations
 from math import inf
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -29,7 +29,7 @@ from pipeline.metrics.statistics import Ends, Strata, estimate
 from pipeline.results.folder import SavedResult
 from pipeline.results.records import Metrics
 from pipeline.results.suite_folder import SavedSuite
-from pipeline.results.tables import section_tables
+from pipeline.retrievers.sections import SECTIONS
 
 if TYPE_CHECKING:
     from pipeline.comparison.groups import GroupComparison
@@ -99,8 +99,15 @@ class Comparison(Displayed):
             shown.append(tables.each_collection(self.measure, self.pairs))
         notes = [*shown[-1].notes, *(f"Note: {note}." for note in self.notes)]
         shown[-1] = replace(shown[-1], notes=notes)
-        beside = {} if self.of_suites else section_tables(self.records, self.measure, beside=True)
-        return [*shown, *chain(*beside.values()), *(self.groups.tables() if self.groups else [])]
+        held = (
+            {}
+            if self.of_suites
+            else {key for each in self.records.values() for key in each.model_extra or {}}
+        )
+        for key, kind in SECTIONS.items():
+            if kind.in_comparisons and key in held:
+                shown += kind.tables(self.records, self.measure)
+        return [*shown, *(self.groups.tables() if self.groups else [])]
 
     def figures(self) -> Table:
         """Every figure in full precision, for CSV: a row per result and per pair, and for each collection.

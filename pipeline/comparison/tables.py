@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 from pipeline.comparison import Correction
 from pipeline.comparison.pairs import Pair
-from pipeline.core.display import counted, interval, p, rate, signed, size
-from pipeline.core.table import NO_INTERVAL, SOFT_HYPHEN, Cell, Column, FilledColumn, Table, numbers, table_of
+from pipeline.core.display import counted, figure
+from pipeline.core.table import NO_INTERVAL, SOFT_HYPHEN, Cell, Column, FilledColumn, Table, table_of
 from pipeline.metrics.resampling import PERMUTATIONS
 from pipeline.results.tables import GROUPED, MACRO, NO_MACRO_INTERVAL
-
-SECONDS = "{:,.1f}".format
 
 
 @dataclass(frozen=True)
@@ -58,18 +56,18 @@ class Entry:
     seconds: float | None
 
 
-COST: tuple[tuple[str, str, Callable[[Any], str], str], ...] = (
+COST = (
     (
         "passages/s",
         "passages_per_second",
-        rate,
+        "rate",
         "passages encoded and indexed per second, without the time to load the model",
     ),
-    ("queries/s", "queries_per_second", rate, "queries encoded and searched per second"),
-    ("index", "index_bytes", size, "size on disk"),
-    ("seconds", "seconds", SECONDS, "time of all stages, each in the run that completed it"),
+    ("queries/s", "queries_per_second", "rate", "queries encoded and searched per second"),
+    ("index", "index_bytes", "bytes", "size on disk"),
+    ("seconds", "seconds", ",.1f", "time of all stages, each in the run that completed it"),
 )
-"""Column, attribute of `Entry`, how it is written, and what it is."""
+"""Column, attribute of `Entry`, form, and what it is."""
 GROUPS = "Results that share a letter under 'group' were not shown to differ."
 RANKS = "'rank' is what a result may have among these, with 95% for all at once."
 SUITE_RANKS = (
@@ -86,8 +84,6 @@ def leaderboard(measure: str, entries: Sequence[Entry], groups: Mapping[str, str
     several = len(entries) > 1
     collections = list(entries[0].by_collection)
     of_suites = collections != [""]
-    mean = Column(MACRO if of_suites else "mean", "right", "never")
-    intervals = [Cell(interval(entry.ci_low, entry.ci_high), entry.ci_low) for entry in entries]
     ranks: list[str] = [""] * len(entries)
     for i, entry in enumerate(entries if several else ()):
         low, high = entry.rank_low, entry.rank_high
@@ -95,27 +91,28 @@ def leaderboard(measure: str, entries: Sequence[Entry], groups: Mapping[str, str
             ranks[i] = Cell(f"{entry.rank} ({low} to {high})" if low else str(entry.rank), entry.rank)
         elif low:
             ranks[i] = Cell(str(low) if low == high else f"{low} to {high}", low)
+    right = partial(Column, align="right", wrap="never")
     columns: list[FilledColumn] = [
         (Column("result", least=8), [entry.name for entry in entries]),
-        numbers(mean, [entry.mean for entry in entries], best=True),
-        (Column("95% interval", "right", "never"), intervals),
+        (right(MACRO if of_suites else "mean", best=True), [entry.mean for entry in entries]),
+        (right("95% interval"), [(entry.ci_low, entry.ci_high) for entry in entries]),
         (Column("group", wrap="never"), [(entry.letters or "") if several else "" for entry in entries]),
-        (Column("rank", "right", "never"), ranks),
+        (right("rank"), ranks),
     ]
     queries = counted(entries[0].queries, "query", "queries")
     if of_suites:
-        best = Column("best", "right", "never", hint="collections with the highest mean")
-        seconds = Column("seconds", "right", "never", hint="time of all stages of all collections")
-        columns.append(numbers(best, [entry.best if several else None for entry in entries], str))
-        columns.append(numbers(seconds, [entry.seconds for entry in entries], SECONDS))
+        best = right("best", form="", hint="collections with the highest mean")
+        seconds = right("seconds", form=",.1f", hint="time of all stages of all collections")
+        columns.append((best, [entry.best if several else None for entry in entries]))
+        columns.append((seconds, [entry.seconds for entry in entries]))
         for name in collections:
-            column = Column(name, "right", "never", section="by collection")
-            columns.append(numbers(column, [entry.by_collection[name] for entry in entries], best=True))
+            column = right(name, section="by collection", best=True)
+            columns.append((column, [entry.by_collection[name] for entry in entries]))
         queries = f"{counted(len(collections), 'collection')}, {queries}"
     else:
-        for name, attribute, written, hint in COST:
-            column = Column(name, "right", "never", section="cost", hint=hint)
-            columns.append(numbers(column, [getattr(entry, attribute) for entry in entries], written))
+        for name, attribute, form, hint in COST:
+            column = right(name, section="cost", hint=hint, form=form)
+            columns.append((column, [getattr(entry, attribute) for entry in entries]))
     notes = [GROUPS] if several and entries[0].letters else []
     if several and (of_suites or entries[0].rank_low):
         notes.append(SUITE_RANKS if of_suites else RANKS)
@@ -153,19 +150,25 @@ def pair_table(measure: str, pairs: Sequence[Pair], correction: Correction) -> T
     """A pair a row: its difference, and how likely chance alone is to make it as large."""
     of_suites = bool(pairs and pairs[0].collections)
     starred = {Correction.holm: "Holm", Correction.bh: "BH"}.get(correction, "MaxT")
-    stars = [" *" * pair.shown for pair in pairs]
-    alone = [
-        Cell(f"{signed(pair.difference)} {_bracketed(pair.ci_low, pair.ci_high)}".rstrip(), pair.difference)
-        for pair in pairs
+    right = partial(Column, align="right", wrap="never")
+    ends = [
+        [(pair.ci_low, pair.ci_high) for pair in pairs],
+        [(pair.simultaneous_low, pair.simultaneous_high) for pair in pairs],
     ]
-    together = [
-        Cell(_bracketed(pair.simultaneous_low, pair.simultaneous_high), pair.simultaneous_low)
-        for pair in pairs
+    alone, together = (
+        [f"[{text}]" if (text := figure(each, "+.4f", ",")) else "" for each in column] for column in ends
+    )
+    differences = [
+        Cell(f"{figure(pair.difference, '+.4f')} {bounds}".rstrip(), pair.difference)
+        for pair, bounds in zip(pairs, alone, strict=True)
     ]
     columns: list[FilledColumn] = [
         (Column("a - b", least=13), [f"{pair.a} - {pair.b}" for pair in pairs]),
-        (Column("difference [95%]", "right", "words"), alone),
-        (Column("[95%, all pairs]", "right", "never"), together),
+        (Column("difference [95%]", "right", "words"), differences),
+        (
+            right("[95%, all pairs]"),
+            [Cell(text, low) for text, (low, _) in zip(together, ends[1], strict=True)],
+        ),
     ]
     p_values = {
         "t-test": [pair.p_ttest for pair in pairs],
@@ -176,13 +179,15 @@ def pair_table(measure: str, pairs: Sequence[Pair], correction: Correction) -> T
     if correction is Correction.bh:
         p_values["BH"] = [pair.p_bh for pair in pairs]
     for name, values in p_values.items():
-        marks = stars if name == starred else ()
-        columns.append(numbers(Column(name, "right", "never"), values, p, marks))
-    equivalent = [" =" if pair.equivalent else "" for pair in pairs]
+        marks = [" *" * (pair.shown and name == starred) for pair in pairs]
+        cells = [Cell(figure(p, "p") + mark, p) for p, mark in zip(values, marks, strict=True)]
+        columns.append((right(name), cells))
+    equivalent = [
+        Cell(figure(pair.p_equivalent, "p") + " =" * bool(pair.equivalent), pair.p_equivalent)
+        for pair in pairs
+    ]
     counts = [Cell(f"{pair.wins:,}/{pair.ties:,}/{pair.losses:,}", pair.wins) for pair in pairs]
-    column = Column("equivalence", "right", "never")
-    columns.append(numbers(column, [pair.p_equivalent for pair in pairs], p, equivalent))
-    columns.append((Column("w/t/l", "right", "never"), counts))
+    columns += [(right("equivalence"), equivalent), (right("w/t/l"), counts)]
     over, counted_in = ("of macro means", SUITE_COUNTS) if of_suites else ("query by query", COUNTS)
     equivalences = f" {EQUIVALENCE}" if any(pair.p_equivalent is not None for pair in pairs) else ""
     notes = [f"{TESTS} {STARS[correction]} {counted_in}{equivalences}"]
@@ -197,10 +202,6 @@ def each_collection(measure: str, pairs: Sequence[Pair]) -> Table:
     for number, first in enumerate(pairs[0].collections):
         found = [pair.collections[number] for pair in pairs]
         column = Column(first.collection, "right", "never")
-        stars = [" *" * each.shown for each in found]
-        columns.append(numbers(column, [each.difference for each in found], signed, stars))
+        cells = [Cell(figure(each.difference, "+.4f") + " *" * each.shown, each.difference) for each in found]
+        columns.append((column, cells))
     return table_of(f"differences in {measure} on each collection", columns, [EACH])
-
-
-def _bracketed(low: float | None, high: float | None) -> str:
-    return "" if low is None or high is None else f"[{signed(low)},{signed(high)}]"

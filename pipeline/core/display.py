@@ -1,7 +1,6 @@
 """Figures as text, and progress bars: a stage updates the bar that its caller gives it, and never prints.
 
-A measure, an interval or a size is written in one way wherever it is shown. A figure that was not
-measured is an empty text.
+A measure, an interval or a size is written in one way wherever it is shown.
 """
 
 from __future__ import annotations
@@ -10,65 +9,42 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
-
-def rounded(value: float | None) -> str:
-    """A measure, or a share: 0.6427."""
-    return "" if value is None else f"{value:.4f}"
+Number = float | tuple[float | None, float | None] | None
+"""A number, or the ends of an interval; None where there is none."""
 
 
-def signed(value: float) -> str:
-    """A difference of measures, with its sign: +0.0021, -0.0104; what rounds to 0 has none."""
-    text = f"{value:+.4f}"
-    return text[1:] if float(text) == 0 else text
+def figure(value: Number, form: str = ".4f", between: str = " to ") -> str:
+    """A number as text, or an interval: 0.6427, 0.6012 to 0.6842.
 
-
-def interval(low: float | None, high: float | None) -> str:
-    """A 95% interval."""
-    return "" if low is None or high is None else f"{rounded(low)} to {rounded(high)}"
-
-
-def signed_interval(low: float | None, high: float | None) -> str:
-    """A 95% interval of a difference."""
-    return "" if low is None or high is None else f"{signed(low)} to {signed(high)}"
-
-
-def p(value: float) -> str:
-    """A p-value: 0.0312, <0.0001."""
-    return "<0.0001" if value < 0.0001 else f"{value:.4f}"
-
-
-def decimal(value: float | None, digits: int) -> str:
-    """A number with so many digits after the point: 1,234.5."""
-    return "" if value is None else f"{value:,.{digits}f}"
-
-
-def rate(value: float | None) -> str:
-    """Items per second: 1,234, or 0.52 where it is small."""
-    return "" if value is None else f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
-
-
-def size(count: float | None) -> str:
-    """Bytes, in the unit that leaves at most three digits before the point: 22.4 MB."""
-    if count is None:
+    Args:
+        value: The number, or the two ends.
+        form: How it is written: a format, of which "+.4f" gives no sign to what rounds to 0; or "p", for
+            p-values; "rate", for items per second: 1,234 or 0.52; "bytes", with a unit that leaves at most
+            three digits before the point: 22.4 MB; "time", that is not exact: 48 s, 12 min, 3.4 h, 2.1 days.
+        between: What stands between the ends.
+    """
+    if isinstance(value, tuple):
+        return "" if None in value else between.join(figure(each, form) for each in value)
+    if value is None:
         return ""
-    value = float(count)
-    unit = "B"
-    for larger in ("kB", "MB", "GB", "TB"):
-        if value < 1000:
-            break
-        value, unit = value / 1000, larger
-    return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-
-
-def duration(seconds: float | None) -> str:
-    """A time that is not exact: 48 s, 12 min, 3.4 h, 2.1 days."""
-    if seconds is None:
-        return ""
-    if seconds < 90:
-        return f"{max(seconds, 1):.0f} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h" if seconds < 172800 else f"{seconds / 86400:.1f} days"
+    if form == "p":
+        return "<0.0001" if value < 0.0001 else f"{value:.4f}"
+    if form == "rate":
+        return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
+    if form == "bytes":
+        units = ["B", "kB", "MB", "GB", "TB"]
+        while value >= 1000 and len(units) > 1:
+            value /= 1000
+            units.pop(0)
+        return f"{value:.0f} B" if units[0] == "B" else f"{value:.1f} {units[0]}"
+    if form == "time":
+        if value < 90:
+            return f"{max(value, 1):.0f} s"
+        if value < 5400:
+            return f"{value / 60:.0f} min"
+        return f"{value / 3600:.1f} h" if value < 172800 else f"{value / 86400:.1f} days"
+    text = f"{value:{form}}"
+    return text[1:] if form.startswith("+") and float(text) == 0 else text
 
 
 def counted(count: int, one: str, many: str = "") -> str:

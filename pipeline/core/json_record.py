@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Literal, NamedTuple, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from pipeline.core.display import counted
 from pipeline.core.table import Table
 
 Name = Annotated[str, Field(min_length=1)]
@@ -141,6 +142,53 @@ class Cost(NamedTuple):
     queries_per_second: float | None
     index_bytes: int | None
     seconds: float | None
+
+
+class ShortRankings(Record):
+    """How many queries have fewer hits than the deepest cutoff of the measures, and the fewest of one."""
+
+    queries: int
+    fewest: int
+    cutoff: int
+
+
+class MissingTexts(Record):
+    """Judged passages and queries that the collection lacks.
+
+    Attributes:
+        handling: The setting `data.missing_passages`.
+        passages: How many judged passages the corpus lacks.
+        judgments: How many judgments are of these.
+        relevant: How many of those have at least grade 1.
+        queries: How many judged queries have no text; they are not run.
+    """
+
+    handling: Literal["count", "drop", "refuse"]
+    passages: int
+    judgments: int
+    relevant: int
+    queries: int
+
+
+def scoring_notes(short: ShortRankings | None, missing: MissingTexts | None = None) -> list[str]:
+    """What a reader of measures should know of rankings and judgments, a sentence each without full stop."""
+    notes = []
+    if short:
+        few = f"fewer than {short.cutoff:,} hits, at least {short.fewest:,}"
+        queries = counted(short.queries, "query has", "queries have")
+        notes.append(f"{queries} {few}: a measure of deeper ranks finds nothing there")
+    if missing and missing.judgments:
+        judged = f"{counted(missing.judgments, 'judgment')} of {counted(missing.passages, 'passage')}"
+        how = "left out" if missing.handling == "drop" else "counted as not retrieved"
+        notes.append(
+            f"{judged} that the corpus lacks {'is' if missing.judgments == 1 else 'are'} {how}, "
+            f"{missing.relevant:,} of them relevant (data.missing_passages: {missing.handling})"
+        )
+    if missing and missing.queries:
+        queries = counted(missing.queries, "judged query", "judged queries")
+        verb = "is" if missing.queries == 1 else "are"
+        notes.append(f"{queries} without a text {verb} left out; trec_eval -c gives them a 0")
+    return notes
 
 
 S = TypeVar("S", bound="Section")

@@ -6,12 +6,12 @@ LaTeX and CSV (`pipeline.report`) as well as the text and the HTML here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from typing import Literal, Self
 
-from pipeline.core.display import interval, rounded
+from pipeline.core.display import Number, figure
 
 SOFT_HYPHEN = "\u00ad"
 """Where a column's name may be broken: "-" and a new line on the terminal, nothing in plain text."""
@@ -46,6 +46,8 @@ class Column:
         section: Heading of a group of columns, which the terminal shows as a table of its own.
         from_width: The narrowest terminal, in characters, that shows the column.
         hint: What it holds, for a page that shows it when the pointer is on the heading.
+        form: How its numbers are written; see `pipeline.core.display.figure`.
+        best: Whether the highest number stands out, and those that are written alike.
     """
 
     name: str
@@ -55,6 +57,8 @@ class Column:
     section: str = ""
     from_width: int = 0
     hint: str = ""
+    form: str = ".4f"
+    best: bool = False
 
     @property
     def plain_name(self) -> str:
@@ -82,8 +86,8 @@ class Table:
     plots: Sequence[tuple[str, str]] = ()
 
 
-FilledColumn = tuple[Column, Sequence[str]]
-"""A column with its cells."""
+FilledColumn = tuple[Column, Iterable[str | Number]]
+"""A column with its cells: texts, or numbers to be written in the column's form."""
 
 
 def table_of(
@@ -91,34 +95,33 @@ def table_of(
     columns: Iterable[FilledColumn],
     notes: Sequence[str] = (),
     plots: Sequence[tuple[str, str]] = (),
+    keep_empty: bool = False,
 ) -> Table:
-    """A table from its columns and their cells; without columns that are empty in all rows."""
-    shown = [(column, cells) for column, cells in columns if any(cells)]
-    rows = list(zip(*(cells for _, cells in shown), strict=True))
-    return Table(title, [column for column, _ in shown], rows, notes, plots)
+    """A table from its columns; those that are empty in all rows are left out, unless they are kept."""
+    filled: list[tuple[Column, list[str]]] = []
+    for column, values in columns:
+        cells = [
+            each
+            if isinstance(each, str)
+            else Cell(figure(each, column.form), each[0] if isinstance(each, tuple) else each)
+            for each in values
+        ]
+        if column.best:
+            known = [cell for cell in cells if isinstance(cell, Cell) and cell.value is not None]
+            highest = max(known, key=lambda cell: cell.value or 0.0, default=None)
+            for cell in known:
+                cell.strong = cell == highest
+        if keep_empty or any(cells):
+            filled.append((column, cells))
+    rows = list(zip(*(cells for _, cells in filled), strict=True))
+    return Table(title, [column for column, _ in filled], rows, notes, plots)
 
 
-def numbers(
-    column: Column | str,
-    values: Iterable[float | None],
-    written: Callable[[float], str] = rounded,
-    marks: Sequence[str] = (),
-    best: bool = False,
-) -> FilledColumn:
-    """A column of numbers, aligned to the right, each with its mark; empty where a value is None.
-
-    With `best`, the highest stand out: those that are written alike.
-    """
-    found = list(values)
-    texts = ["" if value is None else written(value) for value in found]
-    known = [value for value in found if value is not None]
-    highest = written(max(known)) if best and known else ""
-    marks = marks or [""] * len(found)
-    cells = [
-        Cell(text + mark, value, strong=best and text == highest)
-        for text, mark, value in zip(texts, marks, found, strict=True)
-    ]
-    return Column(column, "right") if isinstance(column, str) else column, cells
+def with_interval(
+    value: float | None, low: float | None, high: float | None, form: str, mark: str = ""
+) -> Cell:
+    """A number, and its interval on a second line."""
+    return Cell(f"{figure(value, form)}{mark}\n{figure((low, high), form)}".rstrip(), value)
 
 
 def transposed(table: Table) -> Table:
@@ -166,18 +169,17 @@ def measure_table(
 
     `judged` has, for some measures, the share of the top k that is judged; it is shown where one is below 1.
     """
-    ends = [interval(*(intervals.get(name) or (None, None))) for name in means]
+    ends = [intervals.get(name) for name in means]
     columns: list[FilledColumn] = [
-        (Column("measure"), list(means)),
-        numbers(Column("mean", "right", "never"), means.values()),
+        (Column("measure"), means),
+        (Column("mean", "right", "never"), means.values()),
         (Column("95% interval", "right"), ends),
     ]
     notes = [] if all(ends) else [NO_INTERVAL]
     if any(share < 1 for share in judged.values()):
-        columns.append(numbers(Column("judged", "right", "never"), map(judged.get, means)))
+        columns.append((Column("judged", "right", "never"), map(judged.get, means)))
         notes.append(UNJUDGED)
-    rows = list(zip(*(cells for _, cells in columns), strict=True))
-    return Table(title, [column for column, _ in columns], rows, notes)
+    return table_of(title, columns, notes, keep_empty=True)
 
 
 def text_table(table: Table) -> str:

@@ -20,16 +20,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.core.display import counted, rounded
+from pipeline.core.display import counted
 from pipeline.core.errors import InputError
+from pipeline.core.json_record import ShortRankings, scoring_notes
 from pipeline.core.order import sort_hits_by_id
 from pipeline.core.records import Collection, Float64, Int64, JsonObject, Qrels, Ranking, Scores
-from pipeline.core.table import Cell, Column, Displayed, Table, measure_table
+from pipeline.core.table import Column, Displayed, Table, measure_table, table_of
 from pipeline.formats.judgments import Judgments, read_qrels
 from pipeline.formats.runs import Run, read_run
 from pipeline.metrics.names import Measure
 from pipeline.metrics.scoring import (
-    ShortRankings,
     compute_measures,
     drop_identical,
     drop_negative,
@@ -121,19 +121,17 @@ class Evaluation(Displayed):
             + (f", {merged} merged" if self.repeated else "")
         )
         table = measure_table(title, self.mean_by_measure, self.interval_by_measure, self.judged)
-        notes = [f"{self.short_rankings.note}."] if self.short_rankings else []
+        notes = [f"{note}." for note in scoring_notes(self.short_rankings)]
         return [replace(table, notes=[*table.notes, *notes])]
 
 
 def runs_table(names: Sequence[str], scored: Sequence[Evaluation]) -> Table:
     """A run a row: the mean of each measure over all judged queries."""
-    measures = list(scored[0].mean_by_measure)
-    columns = [Column(name, "right", "never") for name in measures]
-    rows = [
-        (name, *(Cell(rounded(mean), mean) for mean in each.mean_by_measure.values()))
-        for name, each in zip(names, scored, strict=True)
+    columns = [
+        (Column(name, "right", "never"), [each.mean_by_measure[name] for each in scored])
+        for name in scored[0].mean_by_measure
     ]
-    return Table("", [Column("run"), *columns], rows)
+    return table_of("", [(Column("run"), names), *columns])
 
 
 def evaluate_files(

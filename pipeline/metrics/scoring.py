@@ -14,8 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pipeline.core.display import counted
-from pipeline.core.json_record import Record
+from pipeline.core.json_record import ShortRankings
 from pipeline.core.records import BoolArray, Float64, Int64, Qrels, Ranking
 from pipeline.metrics.measures import MEASURES, Graded, JudgedRanking, ideal_order, judged_share
 from pipeline.metrics.names import Measure
@@ -150,21 +149,6 @@ def judged_shares(
     judged = judge_ranking(ranking, qrels, n_queries)
     cut = {str(each): each.cutoff for each in measures if each.cutoff and not each.condensed}
     return {name: judged_share(judged, np.array([cutoff]))[:, 0] for name, cutoff in cut.items()}
-
-
-class ShortRankings(Record):
-    """How many queries have fewer hits than the deepest cutoff of the measures, and the fewest of one."""
-
-    queries: int
-    fewest: int
-    cutoff: int
-
-    @property
-    def note(self) -> str:
-        """What a reader should know, as a sentence without its full stop."""
-        short = counted(self.queries, "query has", "queries have")
-        least = f"fewer than {self.cutoff:,} hits, at least {self.fewest:,}"
-        return f"{short} {least}: a measure of deeper ranks finds nothing there"
 
 
 def short_rankings(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rich.text import Text
 
-from pipeline.core.display import counted, cut, duration, size
+from pipeline.core.display import counted, cut, figure
 from pipeline.core.table import Cell, Column, Table
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def forecast_table(plans: Sequence[Forecast]) -> Table:
             "?" if plan.unknown else _fetched(plan),
             _number(plan.passages),
             "?" if plan.encode.count is None else _number(plan.encode.count),
-            "" if plan.encode.count == 0 else duration(plan.encode.seconds) or "?",
+            "" if plan.encode.count == 0 else figure(plan.encode.seconds, "time") or "?",
         )
         for plan in plans
     ]
@@ -59,8 +59,8 @@ def forecast_table(plans: Sequence[Forecast]) -> Table:
     whole = all(plan.encode.seconds is not None for plan in plans)
     unknown = [plan.unknown for plan in plans if plan.unknown]
     fetched = sum(sum(plan.fetch.values()) for plan in plans)
-    size_of_all = f"{size(fetched) if fetched else ''}{'?' if unknown else ''}"
-    time = duration(seconds) if seconds else ""
+    size_of_all = f"{figure(fetched, 'bytes') if fetched else ''}{'?' if unknown else ''}"
+    time = figure(seconds, "time") if seconds else ""
     rest = "" if whole else " and more" if time else "?"
     rows.append(("all", "", size_of_all, "", _number(encode), time + rest))
     notes = [f"?: {counted(len(unknown), 'collection')}, first: {unknown[0]}"] if unknown else []
@@ -68,7 +68,7 @@ def forecast_table(plans: Sequence[Forecast]) -> Table:
 
 
 def _fetched(plan: Forecast) -> str:
-    return size(sum(plan.fetch.values())) if plan.fetch else ""
+    return figure(sum(plan.fetch.values()), "bytes") if plan.fetch else ""
 
 
 def suites_table(suites: Mapping[str, Suite]) -> Table:
@@ -128,7 +128,7 @@ def cache_table(folder: str, rows: Sequence[Mapping[str, Any]]) -> Table:
             row["stage"],
             row["key"][:12],
             _state(row),
-            size(row["bytes"]),
+            figure(row["bytes"], "bytes"),
             _minute(row["used_at"]),
             _minute(row["made_at"]),
             _short(row["made_from"]),
@@ -144,7 +144,8 @@ def verify_table(folder: str, rows: Sequence[Mapping[str, Any]]) -> Table:
     damaged = sum(bool(row["files"]) for row in rows)
     columns = [Column("stage"), Column("state"), SIZE, Column("damaged files"), Column("key")]
     cells = [
-        (row["stage"], _state(row), size(row["bytes"]), "\n".join(row["files"]), row["key"]) for row in rows
+        (row["stage"], _state(row), figure(row["bytes"], "bytes"), "\n".join(row["files"]), row["key"])
+        for row in rows
     ]
     return Table(f"{folder}: {counted(len(rows), 'artifact')}, {damaged:,} damaged", columns, cells)
 
@@ -154,7 +155,7 @@ def prune_table(folder: str, rows: Sequence[Mapping[str, Any]], dry: bool) -> Ta
     done = "would remove" if dry else "removed"
     title = f"{folder}: {done} {counted(len(rows), 'artifact')}, {_total(rows)}"
     columns = [Column("stage"), SIZE, Column("reason"), Column("key")]
-    cells = [(row["stage"], size(row["bytes"]), row["why"], row["key"]) for row in rows]
+    cells = [(row["stage"], figure(row["bytes"], "bytes"), row["why"], row["key"]) for row in rows]
     return Table(title + ("; --yes removes them" if dry else ""), columns, cells)
 
 
@@ -163,7 +164,7 @@ def _state(row: Mapping[str, Any]) -> str:
 
 
 def _total(rows: Iterable[Mapping[str, Any]]) -> str:
-    return size(sum(row["bytes"] for row in rows))
+    return figure(sum(row["bytes"] for row in rows), "bytes")
 
 
 def _minute(instant: str | None) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from pipeline.core.table import SOFT_HYPHEN, Cell, Column, FilledColumn, Table
+from pipeline.core.table import SOFT_HYPHEN, Cell, Table
 
 
 def terminal_parts(table: Table, width: int) -> Iterator[Text | RichTable]:
@@ -23,24 +23,26 @@ def terminal_parts(table: Table, width: int) -> Iterator[Text | RichTable]:
         table: What to show.
         width: Characters in a line of the terminal.
     """
-    shown: list[FilledColumn] = [
+    shown = [
         (column, [row[number] for row in table.rows])
         for number, column in enumerate(table.columns)
         if column.from_width <= width
     ]
-    if sum(max(map(len, cells), default=0) + 3 for _, cells in shown) >= width:
-        shown = [
-            (column, [cell.replace(" ", "\n") for cell in cells] if column.wrap == "words" else cells)
-            for column, cells in shown
-        ]
-    columns = [_Wide(column, cells) for column, cells in shown]
+    narrow = sum(max(map(len, cells), default=0) + 3 for _, cells in shown) >= width
+    columns = []  # each with its heading, its cells, and its width with a border and two spaces
+    for column, cells in shown:
+        if narrow and column.wrap == "words":
+            cells = [cell.replace(" ", "\n") for cell in cells]
+        heading = column.name.replace(SOFT_HYPHEN, "-\n")
+        lines = [line for text in (heading, *cells) for line in text.split("\n")]
+        columns.append((column, heading, cells, 3 + max(map(len, lines))))
     first, *others = columns
-    left = width - (first.column.least or first.width - 3) - 4
-    for section in dict.fromkeys(each.column.section for each in others) or [""]:
+    left = width - (first[0].least or first[3] - 3) - 4
+    for section in dict.fromkeys(column.section for column, *_ in others) or [""]:
         title = section or table.title
         groups, room = [[first]], left
-        for each in (each for each in others if each.column.section == section):
-            needed = 0 if each.column.wrap == "anywhere" else each.width
+        for each in (each for each in others if each[0].section == section):
+            needed = 0 if each[0].wrap == "anywhere" else each[3]
             if needed > room and groups[-1] != [first]:
                 groups.append([first])
                 room = left
@@ -50,31 +52,16 @@ def terminal_parts(table: Table, width: int) -> Iterator[Text | RichTable]:
             if title:
                 yield Text(title, style="bold")
             title = ""
-            yield _rich_table(group, left)
+            made = RichTable()
+            for column, heading, _, needed in group:
+                whole = column.wrap != "anywhere" and needed <= left  # a wider one wraps whatever it says
+                made.add_column(
+                    heading, justify=column.align, overflow="fold", no_wrap=whole, min_width=column.least
+                )
+            for row in zip(*(cells for _, _, cells, _ in group), strict=True):
+                made.add_row(*row)
+            yield made
     yield from map(Text, table.notes)
-
-
-class _Wide:
-    """A column of a terminal: its heading, and its width with a border and two spaces."""
-
-    def __init__(self, column: Column, cells: Sequence[str]) -> None:
-        self.column, self.cells = column, cells
-        self.heading = column.name.replace(SOFT_HYPHEN, "-\n")
-        self.width = 3 + max(len(line) for text in (self.heading, *cells) for line in text.split("\n"))
-
-
-def _rich_table(columns: Sequence[_Wide], width: int) -> RichTable:
-    """One table; a column wider than `width` wraps whatever it says."""
-    made = RichTable()
-    for each in columns:
-        column = each.column
-        kept = column.wrap != "anywhere" and each.width <= width
-        made.add_column(
-            each.heading, justify=column.align, overflow="fold", no_wrap=kept, min_width=column.least
-        )
-    for row in zip(*(each.cells for each in columns), strict=True):
-        made.add_row(*row)
-    return made
 
 
 def markdown(tables: Sequence[Table]) -> str:

@@ -7,34 +7,14 @@ that this version does not know are kept.
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import Field, ValidationError, model_validator
 
-from pipeline.core.display import counted
-from pipeline.core.json_record import Hardware, Name, Record, Section, StageRow
-from pipeline.metrics.scoring import ShortRankings
+from pipeline.core.json_record import Hardware, MissingTexts, Name, Record, Section, ShortRankings, StageRow
 from pipeline.retrievers.sections import SECTIONS
 
 S = TypeVar("S", bound=Section)
-
-
-class MissingTexts(Record):
-    """Judged passages and queries that the collection lacks.
-
-    Attributes:
-        handling: The setting `data.missing_passages`.
-        passages: How many judged passages the corpus lacks.
-        judgments: How many judgments are of these.
-        relevant: How many of those have at least grade 1.
-        queries: How many judged queries have no text; they are not run.
-    """
-
-    handling: Literal["count", "drop", "refuse"]
-    passages: int
-    judgments: int
-    relevant: int
-    queries: int
 
 
 class Unjudged(Record):
@@ -96,23 +76,6 @@ class Metrics(Record):
                 where = ".".join(map(str, (key, *first["loc"])))
                 raise ValueError(f"'{where}': {first['msg']}") from None
         return self
-
-    @property
-    def notes(self) -> list[str]:
-        """What a reader of the measures should know of rankings and judgments, without full stops."""
-        said, missing = [self.short_rankings.note] if self.short_rankings else [], self.missing
-        if missing and missing.judgments:
-            judged = f"{counted(missing.judgments, 'judgment')} of {counted(missing.passages, 'passage')}"
-            how = "left out" if missing.handling == "drop" else "counted as not retrieved"
-            said.append(
-                f"{judged} that the corpus lacks {'is' if missing.judgments == 1 else 'are'} {how}, "
-                f"{missing.relevant:,} of them relevant (data.missing_passages: {missing.handling})"
-            )
-        if missing and missing.queries:
-            queries = counted(missing.queries, "judged query", "judged queries")
-            verb = "is" if missing.queries == 1 else "are"
-            said.append(f"{queries} without a text {verb} left out; trec_eval -c gives them a 0")
-        return said
 
     def section(self, kind: type[S]) -> S | None:
         """What a kind of retriever reports; None where it does not."""

@@ -6,16 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pipeline.core.display import counted, interval, rate, rounded
-from pipeline.core.json_record import StageRow
-from pipeline.core.table import Cell, Column, FilledColumn, Table, measure_table, numbers, table_of
+from pipeline.core.display import counted, figure
+from pipeline.core.json_record import StageRow, scoring_notes
+from pipeline.core.table import Cell, Column, FilledColumn, Table, measure_table, table_of
 from pipeline.results.records import Metrics
 from pipeline.retrievers.sections import SECTIONS
 
 WIDE = 80
 """A terminal of fewer characters shows less of each stage."""
-PEAK = Column("peak MB", "right", from_width=WIDE)
-COUNT = "{:,}".format
+PEAK = Column("peak MB", "right", from_width=WIDE, form=",.0f")
 
 
 def result_table(record: Metrics) -> Table:
@@ -25,7 +24,8 @@ def result_table(record: Metrics) -> Table:
     judged = {name: each.judged for name, each in record.unjudged.items()}
     table = measure_table(title, record.metrics, record.intervals, judged)
     own = [note for section in record.sections for note in section.notes()]
-    notes = [*table.notes, *own, *(f"{note}." for note in record.notes), *_taken([record])]
+    scored = scoring_notes(record.short_rankings, record.missing)
+    notes = [*table.notes, *own, *(f"{note}." for note in scored), *_taken([record])]
     return replace(table, notes=notes)
 
 
@@ -41,10 +41,10 @@ def stage_table(record: Metrics) -> Table:
     columns: list[FilledColumn] = [
         (Column("stage"), [row.stage for row in rows]),
         (Column("artifact"), [row.outcome for row in rows]),
-        numbers("items", [row.items for row in rows], COUNT),
-        numbers("seconds", [row.seconds for row in rows], "{:,.2f}".format),
-        numbers("items/s", [row.items_per_second for row in rows], rate),
-        numbers(PEAK, [row.peak_rss_mb for row in rows], "{:,.0f}".format),
+        (Column("items", "right", form=","), [row.items for row in rows]),
+        (Column("seconds", "right", form=",.2f"), [row.seconds for row in rows]),
+        (Column("items/s", "right", form="rate"), [row.items_per_second for row in rows]),
+        (PEAK, [row.peak_rss_mb for row in rows]),
         (Column("key", from_width=WIDE), [row.key[:12] for row in rows]),
     ]
     stages = {row.stage: row for row in record.stages}
@@ -55,11 +55,7 @@ def stage_table(record: Metrics) -> Table:
         if row.found
     ]
     notes = [*_encoding(record.stage("passages")), *own, *found, *_earlier(record)]
-    return Table("stages", [column for column, _ in columns], _rows(columns), notes)
-
-
-def _rows(columns: Sequence[FilledColumn]) -> list[tuple[str, ...]]:
-    return list(zip(*(cells for _, cells in columns), strict=True))
+    return table_of("stages", columns, notes, keep_empty=True)
 
 
 def _earlier(record: Metrics) -> Iterator[str]:
@@ -95,17 +91,17 @@ def summary_table(records: Sequence[Metrics], total: int) -> Table:
     seconds = [sum(row.seconds or 0 for row in rows) for rows in stages]
     columns: list[FilledColumn] = [
         (Column("result"), [record.name for record in records]),
-        *(numbers(_whole(name), [record.metrics.get(name) for record in records]) for name in measures),
-        numbers(_whole("seconds"), seconds, "{:,.1f}".format),
+        *((_whole(name), [record.metrics.get(name) for record in records]) for name in measures),
+        (_whole("seconds", ",.1f"), seconds),
         (_whole("computed"), computed),
     ]
     title = f"{len(records):,} of {total:,} benchmarks finished"
-    return Table(title, [column for column, _ in columns], _rows(columns), _taken(records))
+    return table_of(title, columns, _taken(records), keep_empty=True)
 
 
-def _whole(name: str) -> Column:
+def _whole(name: str, form: str = ".4f") -> Column:
     """A column of figures, none of which is broken."""
-    return Column(name, "right", "never")
+    return Column(name, "right", "never", form=form)
 
 
 def time_table(names: Sequence[str], records: Sequence[Metrics]) -> Table:
@@ -117,14 +113,11 @@ def time_table(names: Sequence[str], records: Sequence[Metrics]) -> Table:
     peaks = [max((row.peak_rss_mb or 0 for row in of_one), default=0) or None for of_one in rows]
     columns: list[FilledColumn] = [
         (Column("result"), names),
-        *(
-            numbers(_whole(stage), [each.get(stage) for each in seconds], "{:,.2f}".format)
-            for stage in stages
-        ),
-        numbers(_whole("total"), totals, "{:,.1f}".format),
-        numbers(PEAK, peaks, "{:,.0f}".format),
+        *((_whole(stage, ",.2f"), [each.get(stage) for each in seconds]) for stage in stages),
+        (_whole("total", ",.1f"), totals),
+        (PEAK, peaks),
     ]
-    return Table("seconds of each stage", [column for column, _ in columns], _rows(columns), [TIMES])
+    return table_of("seconds of each stage", columns, [TIMES], keep_empty=True)
 
 
 TIMES = (
@@ -171,7 +164,7 @@ def suite_table(
         ends = {name: document["intervals"].get(name) or (None, None) for name in measures}
         if not all(ends[name][0] is not None for name in document["metrics"]):
             notes.append(NO_MACRO_INTERVAL)
-        rows.append(["95% interval", "", "", *(interval(*ends[name]) for name in measures)])
+        rows.append(["95% interval", "", "", *(figure(ends[name]) for name in measures)])
     else:
         whole = counted(len(document["collections"]), "collection")
         notes.append(f"No macro mean: {len(document['failed']):,} of {whole} failed.")
@@ -182,7 +175,7 @@ def suite_table(
 
 
 def _mean(means: Mapping[str, float], measure: str) -> Cell:
-    return Cell(rounded(means.get(measure)), means.get(measure))
+    return Cell(figure(means.get(measure)), means.get(measure))
 
 
 def requests_table(name: str, record: Metrics) -> Table | None:
@@ -193,14 +186,14 @@ def requests_table(name: str, record: Metrics) -> Table | None:
     uses = [usage for _, usage in rows]
     columns: list[FilledColumn] = [(Column("stage"), [row.stage for row, _ in rows])]
     for label in ("requests", "retries", "tokens"):
-        columns.append(numbers(label, [getattr(usage, label) or 0 for usage in uses], COUNT))
-    columns.append(numbers("price", [usage.price for usage in uses], "{:,.4g}".format))
-    columns.append(numbers("items/s", [row.items_per_second for row, _ in rows], rate))
+        columns.append((Column(label, "right", form=","), [getattr(usage, label) or 0 for usage in uses]))
+    columns.append((Column("price", "right", form=",.4g"), [usage.price for usage in uses]))
+    columns.append((Column("items/s", "right", form="rate"), [row.items_per_second for row, _ in rows]))
     notes = ["Requests include those that were sent again. Figures are those of the run that asked."]
     if any(usage.seconds_alone for usage in uses):
         for label in ("median", "p95", "p99"):
             alone = [getattr(usage.seconds_alone, label, None) for usage in uses]
-            columns.append(numbers(f"{label} s", alone, "{:,.3f}".format))
+            columns.append((Column(f"{label} s", "right", form=",.3f"), alone))
         notes += [
             f"{row.stage}: seconds from a request of one text to its answer, for "
             f"{usage.seconds_alone.texts:,} texts, with {usage.concurrency} requests under way at once."
@@ -210,22 +203,16 @@ def requests_table(name: str, record: Metrics) -> Table | None:
     return table_of(f"{name}: what the server was asked", columns, notes)
 
 
-def section_tables(
-    results: Mapping[str, Metrics], measure: str, beside: bool = False
-) -> dict[str, list[Table]]:
+def section_tables(results: Mapping[str, Metrics], measure: str) -> dict[str, list[Table]]:
     """By heading, the tables of what only some kinds of retrievers report, and of what servers were asked.
 
-    Args:
-        results: By name.
-        measure: What they are compared by.
-        beside: Only the tables that are shown beside every comparison.
+    `results` by name; `measure` is what they are compared by.
     """
     tables: dict[str, list[Table]] = {}
     held = {key for record in results.values() for key in record.model_extra or {}}
     for kind in (SECTIONS[key] for key in SECTIONS if key in held):
-        if kind.in_comparisons or not beside:
-            tables.setdefault(kind.heading, []).extend(kind.tables(results, measure))
-    asked = [requests_table(name, record) for name, record in results.items() if not beside]
+        tables.setdefault(kind.heading, []).extend(kind.tables(results, measure))
+    asked = [requests_table(name, record) for name, record in results.items()]
     if found := [table for table in asked if table]:
         tables["Served models"] = [*found, *tables.get("Served models", [])]
     return {heading: each for heading, each in tables.items() if each}

@@ -6,18 +6,17 @@ one, write its class here and name it in `SECTIONS`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
 
 from pydantic import Field, model_serializer
 from typing_extensions import override
 
-from pipeline.core.display import counted, decimal, p, rate, signed, signed_interval, size
+from pipeline.core.display import counted, figure
 from pipeline.core.json_record import Cost, Name, Record, Reported, Section, StageRow
 from pipeline.core.records import Facts
-from pipeline.core.table import Cell, Column, FilledColumn, Table, numbers, table_of
+from pipeline.core.table import Cell, Column, FilledColumn, Table, table_of, with_interval
 
-COUNT = "{:,}".format
 SIZE = "bytes a passage"
 
 
@@ -41,9 +40,12 @@ class VectorsCost(Section):
         columns: list[FilledColumn] = [
             (Column("result"), list(held)),
             (Column("form"), [f"{form.dimension} x {form.precision}" for form in forms]),
-            numbers(SIZE, [form.bytes for form in forms], COUNT),
-            numbers("queries/s", [record.stage("search").items_per_second for record in records], rate),
-            numbers(measure, [record.metrics.get(measure) for record in records]),
+            (Column(SIZE, "right", form=","), [form.bytes for form in forms]),
+            (
+                Column("queries/s", "right", form="rate"),
+                [r.stage("search").items_per_second for r in records],
+            ),
+            (Column(measure, "right"), [record.metrics.get(measure) for record in records]),
         ]
         notes = [
             "Bytes are those of one vector in this form; queries per second are those of the search alone."
@@ -81,14 +83,17 @@ class Chunking(Section):
         columns: list[FilledColumn] = [
             (Column("result"), list(results)),
             (Column("tokens", "right"), tokens),
-            numbers("overlap", [cut.overlap if cut else None for cut in cuts], COUNT),
+            (Column("overlap", "right", form=","), [cut.overlap if cut else None for cut in cuts]),
             (Column("between"), [f"{cut.boundary}s" if cut else "" for cut in cuts]),
             (Column("ranked by"), [cut.aggregate if cut else "" for cut in cuts]),
-            numbers("chunks", counts, COUNT),
-            numbers("size", sizes, size),
-            numbers("s to encode", [r.stage("passages").seconds for r in records], "{:,.1f}".format),
-            numbers("queries/s", [record.stage("search").items_per_second for record in records], rate),
-            numbers(measure, [record.metrics.get(measure) for record in records]),
+            (Column("chunks", "right", form=","), counts),
+            (Column("size", "right", form="bytes"), sizes),
+            (Column("s to encode", "right", form=",.1f"), [r.stage("passages").seconds for r in records]),
+            (
+                Column("queries/s", "right", form="rate"),
+                [r.stage("search").items_per_second for r in records],
+            ),
+            (Column(measure, "right"), [record.metrics.get(measure) for record in records]),
         ]
         note = (
             "A size is that of what is searched. Texts that were encoded before are copied, which takes no "
@@ -142,15 +147,15 @@ class Latency(Record):
 
 
 SPEED = "queries/s, all threads"
-_COSTS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
-    (SPEED, "queries_per_second", rate),
-    ("queries/s, one thread", "queries_per_second_one_thread", rate),
-    ("ms a query, median", "latency_ms.median", "{:.3g}".format),
-    ("ms a query, 95%", "latency_ms.p95", "{:.3g}".format),
-    ("ms a query, 99%", "latency_ms.p99", "{:.3g}".format),
-    ("seconds to build", "build_seconds", "{:,.2f}".format),
-    ("MB on disk", "disk_bytes", lambda count: f"{count / 1e6:,.1f}"),
-    ("MB in memory", "memory_mb", "{:,.1f}".format),
+_COSTS = (
+    (SPEED, "queries_per_second", "rate"),
+    ("queries/s, one thread", "queries_per_second_one_thread", "rate"),
+    ("ms a query, median", "latency_ms.median", ".3g"),
+    ("ms a query, 95%", "latency_ms.p95", ".3g"),
+    ("ms a query, 99%", "latency_ms.p99", ".3g"),
+    ("seconds to build", "build_seconds", ",.2f"),
+    ("MB on disk", "disk_mb", ",.1f"),
+    ("MB in memory", "memory_mb", ",.1f"),
 )
 """Title, attribute of `IndexCost`, and format. A GPU lacks some of the values."""
 
@@ -177,6 +182,11 @@ class IndexCost(Section):
     queries_per_second_one_thread: float | None = None
     latency_ms: Latency
 
+    @property
+    def disk_mb(self) -> float:
+        """Size on disk, in 10^6 bytes."""
+        return self.disk_bytes / 1e6
+
     @classmethod
     def tables(cls, results: Mapping[str, Reported], measure: str) -> list[Table]:
         """What each index loses against exact search, and what it costs, a result a row."""
@@ -192,11 +202,16 @@ class IndexCost(Section):
         ]
         columns: list[FilledColumn] = [(Column("result"), list(held)), (Column("index"), labels)]
         cutoffs = sorted({cutoff for exact in exacts for cutoff in exact.overlap}, key=int)
-        columns += [numbers(f"overlap@{k}", [exact.overlap.get(k) for exact in exacts]) for k in cutoffs]
+        columns += [
+            (Column(f"overlap@{k}", "right"), [exact.overlap.get(k) for exact in exacts]) for k in cutoffs
+        ]
         for name in dict.fromkeys(name for exact in exacts for name in exact.change):
             changes = [_change(exact.change.get(name)) for exact in exacts]
             columns.append((Column(f"change of {name}", "right"), changes))
-        columns += [numbers(title, map(attrgetter(name), indexes), form) for title, name, form in _COSTS]
+        columns += [
+            (Column(title, "right", form=form), map(attrgetter(name), indexes))
+            for title, name, form in _COSTS
+        ]
         notes = [
             "Overlap is the share of the top hits of exact search that the index finds. A change is the mean "
             "minus that of exact search, with its 95% interval.",
@@ -211,8 +226,7 @@ def _change(change: Change | PairedChange | None) -> Cell:
     """A difference, and its interval on a second line."""
     if change is None:
         return Cell("", None)
-    interval = signed_interval(change.ci_low, change.ci_high)
-    return Cell(f"{signed(change.difference)}\n{interval}".rstrip(), change.difference)
+    return with_interval(change.difference, change.ci_low, change.ci_high, "+.4f")
 
 
 class Parity(Section):
@@ -248,9 +262,9 @@ class Parity(Section):
             changes = list(own.change.values())
             columns: list[FilledColumn] = [
                 (Column("measure"), list(own.change)),
-                numbers("run here", [each.exact for each in changes]),
-                numbers("served", [each.exact + each.difference for each in changes]),
-                numbers("difference", [each.difference for each in changes], signed),
+                (Column("run here", "right"), [each.exact for each in changes]),
+                (Column("served", "right"), [each.exact + each.difference for each in changes]),
+                (Column("difference", "right", form="+.4f"), [each.difference for each in changes]),
             ]
             shares = ", ".join(f"{share:.1%} of the top {cutoff}" for cutoff, share in own.overlap.items())
             notes = [
@@ -365,11 +379,11 @@ class Reranking(Section):
         changes = [first.change.get(measure) for measure in measures]
         columns: list[FilledColumn] = [
             (Column("measure"), measures),
-            numbers("first stage", map(first.metrics.get, measures)),
-            numbers("reranked", map(record.metrics.get, measures)),
-            (Column("difference", "right"), list(map(_change, changes))),
-            numbers("p, Holm", [change.p_holm if change else None for change in changes], p),
-            numbers("ceiling", map(self.ceiling.get, measures)),
+            (Column("first stage", "right"), map(first.metrics.get, measures)),
+            (Column("reranked", "right"), map(record.metrics.get, measures)),
+            (Column("difference", "right"), map(_change, changes)),
+            (Column("p, Holm", "right", form="p"), [each.p_holm if each else None for each in changes]),
+            (Column("ceiling", "right"), map(self.ceiling.get, measures)),
         ]
         notes = [
             "The first stage is the ranking that was reranked. The ceiling is what a reranker would reach "
@@ -381,13 +395,16 @@ class Reranking(Section):
     def _by_depth(self, name: str, record: Reported, first: FirstStage) -> Table:
         """A depth a row: every measure, if so many passages of each query are reranked."""
         means = [first.metrics, *(at.metrics for at in self.by_depth)]
-        columns = [
-            numbers("depth", [0, *(at.depth for at in self.by_depth)], COUNT),
-            *(numbers(measure, [each.get(measure) for each in means]) for measure in record.metrics),
+        columns: list[FilledColumn] = [
+            (Column("depth", "right", form=","), [0, *(at.depth for at in self.by_depth)]),
+            *(
+                (Column(measure, "right"), [each.get(measure) for each in means])
+                for measure in record.metrics
+            ),
         ]
         notes = []
         if self.pairs_per_second is not None and self.seconds_per_query is not None:
-            speed, seconds = rate(self.pairs_per_second), decimal(self.seconds_per_query, 3)
+            speed, seconds = figure(self.pairs_per_second, "rate"), figure(self.seconds_per_query, ",.3f")
             notes = [f"{speed} pairs scored per second, {seconds} seconds a query."]
         return table_of(f"{name}: measures by depth of reranking", columns, notes)
 
@@ -463,7 +480,7 @@ class Parts(Section):
             means = [*(part.metrics for part in own.parts), reranked.metrics if reranked else record.metrics]
             columns: list[FilledColumn] = [
                 (Column("ranking"), [*labels, "joined"]),
-                *(numbers(each, [mean.get(each) for mean in means]) for each in record.metrics),
+                *((Column(each, "right"), [mean.get(each) for mean in means]) for each in record.metrics),
             ]
             title = f"{name}: the rankings that were joined"
             tables.append(table_of(title, columns, fusion.sentences() if fusion else []))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from pipeline.config import SOURCES
 from pipeline.core import hub, machine
-from pipeline.core.display import counted, duration, rate
+from pipeline.core.display import counted, figure
 from pipeline.core.errors import InputError
 from pipeline.core.records import Facts
 from pipeline.data.sources import open_source
@@ -47,8 +47,10 @@ class Todo:
         if self.seconds is None or self.per_second is None:
             time = "no time estimate yet: first run of this model on this machine"
             return [f"To be {verb}: {counted(self.count, unit)} ({time})"]
-        speed = f"{rate(self.per_second)} {unit}s/s"
-        return [f"To be {verb}: {counted(self.count, unit)}, in about {duration(self.seconds)} at {speed}"]
+        speed = f"{figure(self.per_second, 'rate')} {unit}s/s"
+        return [
+            f"To be {verb}: {counted(self.count, unit)}, in about {figure(self.seconds, 'time')} at {speed}"
+        ]
 
 
 @dataclass(frozen=True)

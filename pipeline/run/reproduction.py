@@ -14,10 +14,10 @@ from tempfile import TemporaryDirectory
 from typing_extensions import override
 
 from pipeline.config.files import make_config, with_overrides
-from pipeline.core.display import Progress, counted, rounded
+from pipeline.core.display import Progress, counted
 from pipeline.core.errors import InputError
 from pipeline.core.records import Facts
-from pipeline.core.table import Column, Displayed, Table, numbers, table_of
+from pipeline.core.table import Column, Displayed, Table, table_of
 from pipeline.results.folder import RUN, SavedResult, read_result
 from pipeline.results.suite_folder import read_suite_result
 from pipeline.run.benchmark import Session
@@ -81,7 +81,7 @@ class Reproduction(Displayed):
         if not self.differences:
             notes.append("No input, setting, version or hardware differs.")
         before, after = zip(*self.means.values(), strict=True)
-        means = [numbers("original", before, rounded), numbers("again", after, rounded)]
+        means = [(Column("original", "right"), before), (Column("again", "right"), after)]
         state = "unchanged" if self.unchanged else "changed"
         tables = [table_of(f"{self.name}: {state}", [(Column("measure"), [*self.means]), *means], notes)]
         if self.differences:

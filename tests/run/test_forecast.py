@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from pipeline import load_config, run_benchmark
 from pipeline.api import forecast
 from pipeline.cli import app
-from pipeline.core.display import counted, duration
+from pipeline.core.display import counted, figure
 from pipeline.run.benchmark import Benchmark
 from pipeline.storage.store import Store
 
@@ -209,4 +209,4 @@ def test_a_run_says_what_it_computes_before_it_does(
     ("seconds", "said"), [(0.2, "1 s"), (48, "48 s"), (720, "12 min"), (12240, "3.4 h"), (181440, "2.1 days")]
 )
 def test_durations_are_said_in_few_digits(seconds: float, said: str) -> None:
-    assert duration(seconds) == said
+    assert figure(seconds, "time") == said

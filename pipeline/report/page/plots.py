@@ -15,7 +15,7 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pipeline.comparison.side_by_side import Comparison
-from pipeline.core.display import rate, rounded
+from pipeline.core.display import figure
 from pipeline.core.table import Table
 from pipeline.report.page.queries import QueryData
 
@@ -115,7 +115,7 @@ def cutoff_plots(comparison: Comparison, data: QueryData) -> list[Plot]:
             for name, number, details in examined
         ]
         largest = max(line.x[-1] for line in lines)
-        ends = ", ".join(f"{line.name} {rounded(line.y[-1])}" for line in lines)
+        ends = ", ".join(f"{line.name} {figure(line.y[-1])}" for line in lines)
         svg = draw_curves(lines, measure, f"{measure} by cutoff k; at the largest: {ends}")
         plots.append(Plot(svg, f"{measure}@k for k = 1 to {largest:,}, mean over all queries."))
     return plots
@@ -134,7 +134,9 @@ def speed_plots(comparison: Comparison) -> list[Plot]:
             caption = (
                 f"{unit.capitalize()} {work} per second; bars are 95% intervals of {comparison.measure}."
             )
-            figures = ", ".join(f"{each.name} {rounded(each.mean)} at {rate(each.speed)}" for each in points)
+            figures = ", ".join(
+                f"{each.name} {figure(each.mean)} at {figure(each.speed, 'rate')}" for each in points
+            )
             title = f"{comparison.measure} against {unit} per second: {figures}"
             plots.append(Plot(draw_speeds(points, comparison.measure, unit, title), caption))
     return plots
@@ -156,7 +158,9 @@ def table_plots(comparison: Comparison, table: Table) -> Iterator[Plot]:
                 ends = (entry.ci_low, entry.ci_high) if upwards == comparison.measure else (None, None)
                 points.append(SpeedPoint(row[0], numbers[row[0]], x, y, *ends))
         if len({point.speed for point in points}) > 1:
-            figures = ", ".join(f"{each.name} {rounded(each.mean)} at {rate(each.speed)}" for each in points)
+            figures = ", ".join(
+                f"{each.name} {figure(each.mean)} at {figure(each.speed, 'rate')}" for each in points
+            )
             svg = draw_speeds(points, upwards, across, f"{upwards} against {across}: {figures}", across)
             bars = f"; bars are 95% intervals of {upwards}" if upwards == comparison.measure else ""
             yield Plot(svg, f"{upwards} against {across}{bars}.")

@@ -21,7 +21,7 @@ from pipeline.comparison.side_by_side import Comparison
 from pipeline.comparison.tables import each_collection, leaderboard, pair_table
 from pipeline.core import display, machine
 from pipeline.core.records import JsonObject
-from pipeline.core.table import Column, FilledColumn, Table, numbers, table_of
+from pipeline.core.table import Column, FilledColumn, Table, table_of
 from pipeline.report.page import plots, sentences
 from pipeline.report.page.queries import QueryData, read_query_data
 from pipeline.results.tables import section_tables, time_table
@@ -170,7 +170,7 @@ def _quality_section(comparison: Comparison, data: QueryData) -> JsonObject:
         "leaderboard_marks": [[number] for number in order],
         "whiskers_after": 3 if any(entry.ci_low is not None for entry in results) else 2,
         "whiskers": [[percent(value, ends[1]) for value in ends] for ends in intervals],
-        "axis": (display.rounded(low), display.rounded(high)),
+        "axis": (display.figure(low), display.figure(high)),
         "pairs": pair_table(comparison.measure, comparison.pairs, comparison.correction),
         "pair_marks": [[numbers[pair.a], numbers[pair.b]] for pair in comparison.pairs],
         "cutoff_plots": plots.cutoff_plots(comparison, data),
@@ -181,16 +181,15 @@ def _leaderboard(comparison: Comparison, data: QueryData) -> Table:
     """The leaderboard with columns for the other measures and for judged passages, before the costs."""
     table = leaderboard(comparison.measure, comparison.results, {})
     columns = list(zip(table.columns, zip(*table.rows, strict=True), strict=True))
-    added: list[tuple[Column, list[float | None]]] = [
+    added: list[FilledColumn] = [
         (Column(name, "right"), [source.record.metrics[name] for source in comparison.sources])
         for name in comparison.measures
         if name != comparison.measure
     ]
     if JUDGED.name not in comparison.measures:
         added.append((JUDGED, [details.judged if details else None for details in data.details]))
-    others = [numbers(column, values) for column, values in added]
     first_cost = sum(not column.section for column in table.columns)
-    return table_of(table.title, [*columns[:first_cost], *others, *columns[first_cost:]], table.notes)
+    return table_of(table.title, [*columns[:first_cost], *added, *columns[first_cost:]], table.notes)
 
 
 JUDGED = Column("judged@10", "right", hint="share of the top 10 passages that are judged")
@@ -263,7 +262,7 @@ def _summary(comparison: Comparison) -> str:
     """What the page says, in a sentence or two."""
     best = max(comparison.results, key=lambda entry: entry.mean)
     size = display.counted(len(comparison.collections), "collection")
-    mean = display.rounded(best.mean)
+    mean = display.figure(best.mean)
     said = f"{best.name} has the highest macro mean of {comparison.measure}, {mean}, over {size}."
     if len(comparison.results) == 1:
         return f"{best.name}: macro mean of {comparison.measure} over {size} {mean}."
@@ -277,12 +276,12 @@ def _measure_tables(comparison: Comparison) -> Iterator[Table]:
         results = suite.results.values()
         columns: list[FilledColumn] = [
             (Column("collection"), list(comparison.collections)),
-            numbers("queries", [each.record.queries for each in results], "{:,}".format),
-            numbers("passages", [each.record.passages for each in results], "{:,}".format),
+            (Column("queries", "right", form=","), [each.record.queries for each in results]),
+            (Column("passages", "right", form=","), [each.record.passages for each in results]),
         ]
         for measure in comparison.measures:
             means = [float(each.values[:, each.measures.index(measure)].mean()) for each in results]
-            columns.append(numbers(measure, means))
+            columns.append((Column(measure, "right"), means))
         yield table_of(entry.name, columns)
 
 
@@ -293,7 +292,7 @@ def _forest(measure: str, pair: Pair) -> plots.Plot:
     ]
     rows.append(("macro mean", pair.difference, pair.ci_low, pair.ci_high))
     figures = "; ".join(
-        f"{name} {display.signed(value)} {display.signed_interval(low, high)}".rstrip()
+        f"{name} {display.figure(value, '+.4f')} {display.figure((low, high), '+.4f')}".rstrip()
         for name, value, low, high in rows
     )
     title = f"{pair.a} - {pair.b}, {measure}: {figures}"

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from pipeline.comparison.pairs import Pair
 from pipeline.comparison.side_by_side import Comparison
-from pipeline.core.display import counted, interval, rounded
+from pipeline.core.display import counted, figure
 from pipeline.core.records import JsonObject
 from pipeline.report.page.queries import PASSAGE_LENGTH, QueryData, relevance_level
 from pipeline.run.reproduction import as_text, compared_settings
@@ -19,9 +19,9 @@ def summary(comparison: Comparison) -> str:
     best, *others = sorted(comparison.results, key=lambda entry: -entry.mean)
     if comparison.baseline:
         best = next(entry for entry in comparison.results if entry.name == comparison.baseline)
-    mean = rounded(best.mean)
+    mean = figure(best.mean)
     if best.ci_low is not None:
-        mean += f", 95% interval {interval(best.ci_low, best.ci_high)}"
+        mean += f", 95% interval {figure((best.ci_low, best.ci_high))}"
     if not others:
         return f"Mean {comparison.measure} over {counted(best.queries, 'query', 'queries')} is {mean}."
     if comparison.baseline:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.comparison.side_by_side import compare
-from pipeline.core.display import rate, rounded, signed, signed_interval
+from pipeline.core.display import figure
 from pipeline.report.page.render import render_page
 from pipeline.results.folder import read_result
 from pipeline.results.records import Metrics
@@ -39,13 +39,13 @@ def test_the_page_has_every_figure_of_each_index(folders: list[Path], indexed: l
         assert f">{' '.join([metrics['index']['factory'], *parameters])}</span>" in shown
         lost, index = metrics["against_exact"], metrics["index"]
         for share in lost["overlap"].values():
-            assert f'<td data-value="{share}">{rounded(share)}</td>' in shown
+            assert f'<td data-value="{share}">{figure(share)}</td>' in shown
         for change in lost["change"].values():
-            ends = signed_interval(change["ci_low"], change["ci_high"])
-            assert f'"{change["difference"]}">{signed(change["difference"])}<' in shown
+            ends = figure((change["ci_low"], change["ci_high"]), "+.4f")
+            assert f'"{change["difference"]}">{figure(change["difference"], "+.4f")}<' in shown
             assert not ends or f'<span class="ends">{ends}</span>' in shown
         for speed in (index["queries_per_second"], index["queries_per_second_one_thread"]):
-            assert f'<td data-value="{speed}">{rate(speed)}</td>' in shown
+            assert f'<td data-value="{speed}">{figure(speed, "rate")}</td>' in shown
 
 
 def test_the_plots_are_of_the_indexes_alone(folders: list[Path], indexed: list[Path]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from pipeline.api import run_benchmark
 from pipeline.comparison.side_by_side import compare
 from pipeline.config.files import load_config
-from pipeline.core.display import rate, rounded
+from pipeline.core.display import figure
 from pipeline.report.page.render import render_page
 from pipeline.results.folder import read_result
 
@@ -32,8 +32,8 @@ def test_forms_of_other_sizes_are_one_plot_and_a_table(results: Path, folders: l
         speed, mean = record.stage("search").items_per_second, record.metrics["ndcg@10"]
         assert form in shown
         assert f'<td data-value="{size}">{size}</td>' in shown
-        assert f'<td data-value="{speed}">{rate(speed)}</td>' in shown
-        assert f">{rounded(mean)}</td>" in shown
+        assert f'<td data-value="{speed}">{figure(speed, "rate")}</td>' in shown
+        assert f">{figure(mean)}</td>" in shown
 
 
 def test_forms_of_one_size_have_no_section(folders: list[Path]) -> None:
