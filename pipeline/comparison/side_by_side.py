@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import combinations
 from math import inf
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from pipeline.comparison.pairs import Pair, compare_pairs
 from pipeline.comparison.tables import Entry
 from pipeline.core.errors import InputError
 from pipeline.core.json_record import Cost, Section
-from pipeline.core.records import Float64
+from pipeline.core.records import Float64, JsonObject
 from pipeline.core.table import Column, Displayed, Table
 from pipeline.metrics.names import parse_measure
 from pipeline.metrics.paired import SAME, standings
@@ -115,13 +115,12 @@ class Comparison(Displayed):
         The column `against` holds the second result of a pair; `collection` is empty in rows of macro means;
         `value` is a mean, or the difference of a pair.
         """
-        rows: list[dict[str, Any]] = []
-        for entry in self._entries():
-            by_collection = entry.pop("by_collection", {})
-            rows.append(entry)
+        rows: list[JsonObject] = []
+        for entry, document in zip(self.results, self._entries(), strict=True):
+            by_collection = entry.by_collection if document.pop("by_collection", None) else {}
+            rows.append(document)
             rows += [
-                {"name": entry["name"], "collection": name, "mean": mean}
-                for name, mean in by_collection.items()
+                {"name": entry.name, "collection": name, "mean": mean} for name, mean in by_collection.items()
             ]
         for pair in map(asdict, self.pairs):
             alone = pair.pop("collections")
@@ -135,17 +134,17 @@ class Comparison(Displayed):
         columns = [Column("measure"), *map(Column, keys)]
         return Table("", columns, [[self.measure, *row] for row in cells])
 
-    def _entries(self) -> list[dict[str, Any]]:
+    def _entries(self) -> list[JsonObject]:
         keys = (*OF_BOTH, *(OF_SUITES if self.of_suites else OF_ONE))
         return [{key: getattr(entry, key) for key in keys} for entry in self.results]
 
-    def json(self) -> dict[str, Any]:
+    def json(self) -> JsonObject:
         """The document that `compare --json` prints."""
         pairs = [asdict(pair) for pair in self.pairs]
         if not self.of_suites:
             pairs = [{key: value for key, value in pair.items() if key != "collections"} for pair in pairs]
         suite = {"collections": list(self.collections), "groups": self.suites[0].groups}
-        document = {
+        document: JsonObject = {
             "measure": self.measure,
             **(suite if self.of_suites else {}),
             "results": self._entries(),

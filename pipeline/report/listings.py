@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from rich.text import Text
 
 from pipeline.core.display import counted, cut, figure
+from pipeline.core.records import Facts
 from pipeline.core.table import Cell, Column, Table
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ def _number(value: int | None) -> str:
     return "" if value is None else Cell(f"{value:,}", value)
 
 
-def cache_table(folder: str, rows: Sequence[Mapping[str, Any]]) -> Table:
+def cache_table(folder: str, rows: Sequence[Facts]) -> Table:
     """An artifact a row, from `pipeline.storage.cache.describe_entries`."""
     columns = [Column("stage"), Column("key"), Column("state"), SIZE, Column("last used")]
     columns += [Column(name, from_width=WIDE) for name in ("created", "inputs", "used by")]
@@ -139,7 +140,7 @@ def cache_table(folder: str, rows: Sequence[Mapping[str, Any]]) -> Table:
     return Table(f"{folder}: {counted(len(rows), 'artifact')}, {_total(rows)}", columns, cells)
 
 
-def verify_table(folder: str, rows: Sequence[Mapping[str, Any]]) -> Table:
+def verify_table(folder: str, rows: Sequence[Facts]) -> Table:
     """An artifact a row, with its damaged files."""
     damaged = sum(bool(row["files"]) for row in rows)
     columns = [Column("stage"), Column("state"), SIZE, Column("damaged files"), Column("key")]
@@ -150,7 +151,7 @@ def verify_table(folder: str, rows: Sequence[Mapping[str, Any]]) -> Table:
     return Table(f"{folder}: {counted(len(rows), 'artifact')}, {damaged:,} damaged", columns, cells)
 
 
-def prune_table(folder: str, rows: Sequence[Mapping[str, Any]], dry: bool) -> Table:
+def prune_table(folder: str, rows: Sequence[Facts], dry: bool) -> Table:
     """A pruned artifact a row, and why it can go."""
     done = "would remove" if dry else "removed"
     title = f"{folder}: {done} {counted(len(rows), 'artifact')}, {_total(rows)}"
@@ -159,11 +160,11 @@ def prune_table(folder: str, rows: Sequence[Mapping[str, Any]], dry: bool) -> Ta
     return Table(title + ("; --yes removes them" if dry else ""), columns, cells)
 
 
-def _state(row: Mapping[str, Any]) -> str:
+def _state(row: Facts) -> str:
     return STATES.get(row["state"], str(row["state"]))
 
 
-def _total(rows: Iterable[Mapping[str, Any]]) -> str:
+def _total(rows: Iterable[Facts]) -> str:
     return figure(sum(row["bytes"] for row in rows), "bytes")
 
 
@@ -185,7 +186,7 @@ MISSING = {
 }
 
 
-def collection_view(name: str, description: Mapping[str, Any]) -> Iterator[Table | Text]:
+def collection_view(name: str, description: Facts) -> Iterator[Table | Text]:
     """Tables and examples of what `pipeline.data.describe` found."""
     yield _counts(name, description)
     yield _distributions(description)
@@ -197,7 +198,7 @@ def collection_view(name: str, description: Mapping[str, Any]) -> Iterator[Table
             yield Text(f"  grade {judged['grade']}  {judged['id']}: {cut(judged['text'], EXAMPLE_LENGTH)}")
 
 
-def _training_data(found: Mapping[str, Any]) -> Iterator[Table | Text]:
+def _training_data(found: Facts) -> Iterator[Table | Text]:
     """How many texts occur in a file of training data, and some of them."""
     labels = {"queries": "queries", "passages": "passages", "relevant": "passages of grade 1 or higher"}
     rows = [(label, f"{found[key]:,}") for key, label in labels.items()]
@@ -213,7 +214,7 @@ def _training_data(found: Mapping[str, Any]) -> Iterator[Table | Text]:
         yield Text(f"{example['role']} {example['id']}: {text}", style="bold")
 
 
-def _counts(name: str, description: Mapping[str, Any]) -> Table:
+def _counts(name: str, description: Facts) -> Table:
     """Numbers of passages, queries and judgments, and of those that were dropped."""
     labels = {
         "passages": "passages",
@@ -233,7 +234,7 @@ def _counts(name: str, description: Mapping[str, Any]) -> Table:
     return Table(name, [Column("what"), Column("count", "right")], rows)
 
 
-def _distributions(description: Mapping[str, Any]) -> Table:
+def _distributions(description: Facts) -> Table:
     """Judgments per query, and lengths of texts."""
     figures = ("min", "median", "mean", "p95", "max")
     judged = description["judgments_per_query"]
@@ -247,6 +248,6 @@ def _distributions(description: Mapping[str, Any]) -> Table:
     return Table("", [Column("distribution"), *(Column(name, "right") for name in figures)], cells)
 
 
-def _sample(lengths: Mapping[str, Any], texts: int) -> str:
+def _sample(lengths: Facts, texts: int) -> str:
     """What to add to the label of lengths that were counted in fewer texts than there are."""
     return f", of a sample of {lengths['counted']:,}" if lengths["counted"] < texts else ""

@@ -9,7 +9,7 @@ A task's file has, by split, a record for each subset: `hf_subset`, `languages`,
 measures under MTEB's names, such as `ndcg_at_10`. `mteb_version` is null: MTEB did not compute them. Measures
 that MTEB has no name for are left out.
 
-Which task a collection is, the shipped suites say. Any other is written under the name of its result.
+Which task a collection is, the shipped suites say. Others are written under the name of its result.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pipeline.config.suites import MtebTask, read_suite, suite_names
 from pipeline.core.errors import InputError
+from pipeline.core.records import Facts, JsonObject
 from pipeline.metrics.names import parse_measures
 from pipeline.results.folder import SavedResult
 from pipeline.storage import whole_files
@@ -99,7 +99,7 @@ def _commit(result: SavedResult) -> str | None:
     return corpus.get("commit") if isinstance(corpus, dict) else None
 
 
-def task_of(data: dict[str, Any]) -> tuple[MtebTask, str | None] | None:
+def task_of(data: Facts) -> tuple[MtebTask, str | None] | None:
     """The task of MTEB that a section `data` names, by the shipped suites, and its main measure."""
     if data.get("queries") is not None or data.get("corpus") is not None:
         return None  # a slice
@@ -160,9 +160,9 @@ def write_mteb(results: Sequence[SavedResult], folder: Path) -> list[Path]:
     return written
 
 
-def _document(task: str, parts: Sequence[TaskScores]) -> dict[str, Any]:
+def _document(task: str, parts: Sequence[TaskScores]) -> JsonObject:
     """The content of a task's file."""
-    scores: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
+    scores: defaultdict[str, list[JsonObject]] = defaultdict(list)
     for part in parts:
         _, split, subset = part.entry
         entry = {"hf_subset": subset, "languages": list(part.languages), "main_score": part.scores[part.main]}
@@ -178,7 +178,7 @@ def _document(task: str, parts: Sequence[TaskScores]) -> dict[str, Any]:
     }
 
 
-def model_index(results: Sequence[SavedResult]) -> dict[str, Any]:
+def model_index(results: Sequence[SavedResult]) -> JsonObject:
     """The metadata of a model card with an entry for each result; values are fractions, as in `metrics.json`.
 
     Its form: https://github.com/huggingface/huggingface_hub/blob/main/modelcard.md
@@ -187,7 +187,7 @@ def model_index(results: Sequence[SavedResult]) -> dict[str, Any]:
     return {"model-index": [{"name": name, "results": [_entry(task_scores(result)) for result in results]}]}
 
 
-def _entry(made: TaskScores) -> dict[str, Any]:
+def _entry(made: TaskScores) -> JsonObject:
     """One result of a model card."""
     task, split, subset = made.entry
     dataset = {"type": made.path, "name": f"{task} ({split})", "config": subset, "split": split}

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from pydantic import ValidationError
 
 from pipeline.core.errors import InputError
 from pipeline.core.json_record import SUITE_FILE, Record
-from pipeline.core.records import Float64
+from pipeline.core.records import Facts, Float64
 from pipeline.core.table import Displayed, Table
 from pipeline.results.records import Manifest, Metrics
 from pipeline.results.tables import result_table
@@ -43,7 +43,7 @@ class Result(Displayed):
     """
 
     folder: Path
-    metrics: dict[str, Any]
+    metrics: Facts
 
     @cached_property
     def record(self) -> Metrics:

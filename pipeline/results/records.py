@@ -7,11 +7,12 @@ that this version does not know are kept.
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Self, TypeVar
+from typing import Annotated, Self, TypeVar
 
 from pydantic import Field, ValidationError, model_validator
 
 from pipeline.core.json_record import Hardware, MissingTexts, Name, Record, Section, ShortRankings, StageRow
+from pipeline.core.records import Facts
 from pipeline.retrievers.sections import SECTIONS
 
 S = TypeVar("S", bound=Section)
@@ -120,8 +121,8 @@ class Manifest(Record):
         created: When the run ended, as UTC in ISO 8601; None in results of earlier versions.
     """
 
-    config: dict[str, Any] = Field({})
-    recipes: Annotated[dict[str, dict[str, Any]], Field(min_length=1)]
+    config: Facts = Field({})
+    recipes: Annotated[dict[str, Facts], Field(min_length=1)]
     models: tuple[ModelUse, ...] = ()
     versions: dict[str, str] = Field({})
     hardware: Hardware = Hardware()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from pipeline.core.display import counted, figure
 from pipeline.core.json_record import StageRow, scoring_notes
+from pipeline.core.records import Facts
 from pipeline.core.table import Cell, Column, FilledColumn, Table, measure_table, table_of
 from pipeline.results.records import Metrics
 from pipeline.retrievers.sections import SECTIONS
@@ -135,7 +135,7 @@ NO_MACRO_INTERVAL = (
 
 
 def suite_table(
-    document: Mapping[str, Any],
+    document: Facts,
     records: Mapping[str, Metrics],
     means: Mapping[str, Mapping[str, float]],
     more: Sequence[str],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +16,6 @@ from typer.testing import CliRunner
 
 from pipeline import compare, load_configs, run_benchmarks
 from pipeline.cli import app
-from pipeline.comparison import Correction
 from pipeline.comparison.gate import gate as gate_suites
 from pipeline.core.errors import InputError
 from pipeline.metrics.paired import holm
@@ -134,9 +132,9 @@ def test_letters_ranks_and_stars_agree(make: Callable[..., SavedSuite]) -> None:
     assert "*" in pairs.rows[0][6]
     assert each.rows[0][1].endswith("*")
     assert not each.rows[0][3].endswith("*")
-    against = compare(suites, baseline="one")
-    assert [(pair.a, pair.b) for pair in against.pairs] == [("two", "one"), ("three", "one")]
-    assert [entry.letters for entry in against.results] == [None] * 3
+    (same,) = compare([make("one", 1), make("same", 1)]).pairs
+    assert (same.difference, same.p_ttest, same.p_randomization, same.ties) == (0, 1, 1, 3)
+    assert (same.ci_low, same.simultaneous_low) == (None, None)
 
 
 def test_speeds_that_do_not_compare_are_said_once(make: Callable[..., SavedSuite]) -> None:
@@ -165,18 +163,13 @@ def test_macro_means_within_a_margin(make: Callable[..., SavedSuite]) -> None:
     ]
     assert near.p_equivalent == pytest.approx(3 * max(sides).item())  # Holm's, of three pairs
     assert compare(suites, margin=0.04).tables()[1].rows[0][7].endswith("=")
+    few = [replace(suite, record=None, results={"": suite.results["second"]}) for suite in suites[:2]]
+    for suite in few:
+        saved = suite.results[""]
+        suite.results[""] = replace(saved, query_ids=saved.query_ids[:20], values=saved.values[:20])
+    assert compare(few, margin=0.4).pairs[0].equivalent is False  # of 20 queries
     with pytest.raises(InputError, match="--margin 0"):
         compare(suites, margin=0)
-
-
-@pytest.mark.parametrize("correction", list(Correction))
-def test_every_correction_decides(make: Callable[..., SavedSuite], correction: Correction) -> None:
-    made = compare([make("one", 1), make("two", 2, (0.1, 0.1, 0)), make("same", 1)], correction=correction)
-    assert [pair.shown for pair in made.pairs] == [True, False, True]
-    same = made.pairs[1]
-    assert (same.difference, same.p_ttest, same.p_randomization, same.ties) == (0, 1, 1, 3)
-    assert (same.ci_low, same.simultaneous_low) == (None, None)
-    assert (made.pairs[0].simultaneous_low is None) == (correction is Correction.bh)
 
 
 def test_what_cannot_be_compared_is_refused(make: Callable[..., SavedSuite]) -> None:
@@ -296,34 +289,22 @@ def test_the_figures_have_a_row_for_each_mean_and_difference(suites: Path) -> No
     assert float(rows[0]["value"]) == pytest.approx((float(rows[1]["value"]) + float(rows[2]["value"])) / 2)
 
 
-def test_baselines_by_name_and_folder(suites: Path, tmp_path: Path) -> None:
-    both = [suites / "bm25", suites / "plain"]
-    assert [pair.b for pair in compare(both, baseline="plain").pairs] == ["plain"]
-    assert [pair.b for pair in compare(both[:1], baseline=suites / "plain").pairs] == ["plain"]
-    copied = shutil.copytree(suites / "bm25", tmp_path / "bm25")
-    assert len({entry.name for entry in compare([*both, copied]).results}) == 3
-
-
 def test_the_gate_takes_suites_and_refuses_what_is_for_one_collection(suites: Path) -> None:
-    def gate(*arguments: object) -> tuple[int, str]:
-        said = CliRunner().invoke(app, ["gate", *map(str, arguments)])
-        return said.exit_code, said.stdout + said.stderr
+    def said(*arguments: object) -> tuple[int, str]:
+        done = CliRunner().invoke(app, [*map(str, arguments)])
+        return done.exit_code, done.stdout + " ".join(done.stderr.split())
 
-    same = suites / "bm25", "--baseline", suites / "bm25"
-    code, said = gate(*same, "--json")
-    assert (code, json.loads(said)["verdict"]) == (0, "pass")
-    assert gate(*same, "--measure", "mrr@10", "--markdown")[0] == 0
+    bm25, alone = suites / "bm25", suites / "alone"
+    code, printed = said("gate", bm25, "--baseline", bm25, "--json")
+    assert (code, json.loads(printed)["verdict"]) == (0, "pass")
+    mixed = "bm25 is of a suite, and alone is not"
     for arguments, message in (
-        ((suites / "bm25", "--baseline", suites / "alone"), "bm25 is of a suite, and alone is not"),
-        ((suites / "alone", "--baseline", suites / "bm25"), "bm25 is of a suite, and alone is not"),
+        (("gate", bm25, "--baseline", alone), mixed),
+        (("gate", alone, "--baseline", bm25), mixed),
+        (("compare", bm25, alone), mixed),
+        (("compare", bm25, "--groups"), "--groups with a suite"),
+        (("pool", bm25), "bm25 is of a suite"),
     ):
-        code, said = gate(*arguments)
-        assert (code, message in " ".join(said.split())) == (2, True), said
-
-
-def test_a_suite_and_a_single_result_do_not_compare(suites: Path) -> None:
-    with pytest.raises(InputError, match=r"bm25 is of a suite, and .*alone is not"):
-        compare([suites / "bm25", suites / "alone"])
-    refused = CliRunner().invoke(app, ["compare", str(suites / "bm25"), "--groups"])
-    assert (refused.exit_code, "--groups with a suite" in refused.stderr) == (2, True)
-    assert compare([suites / "bm25" / "small", suites / "plain" / "small"]).measure == "ndcg@10"
+        code, printed = said(*arguments)
+        assert (code, message in printed) == (2, True), printed
+    assert compare([bm25 / "small", suites / "plain" / "small"]).measure == "ndcg@10"

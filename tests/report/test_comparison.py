@@ -94,14 +94,6 @@ def test_csv_keeps_full_precision_in_one_table(comparison: Comparison) -> None:
     assert (float(rows[4]["value"]), float(rows[4]["p_holm"]), rows[4]["wins"]) == (0.1369, 0.00006, "33")
 
 
-def test_markdown_has_as_many_cells_in_every_row(comparison: Comparison) -> None:
-    title, results, _, titled, pairs, *rest = markdown(comparison.tables()).split("\n\n")
-    assert (title, titled) == ("ndcg@10 over 43 queries", "differences in ndcg@10, query by query")
-    assert [len(line.split(" | ")) for line in results.splitlines()] == [8] * 5
-    assert [len(line.split(" | ")) for line in pairs.splitlines()] == [8] * 5
-    assert rest[-1] == "Note: they ran on different hardware.\n"
-
-
 @pytest.mark.parametrize(
     ("name", "escaped"),
     [
@@ -122,15 +114,6 @@ def test_markdown_prints_a_name_as_it_is(comparison: Comparison, name: str, esca
     assert f"\nNote: {escaped}." in text
 
 
-def test_latex_escapes_and_marks_the_best(comparison: Comparison) -> None:
-    text = latex(comparison.tables())
-    assert r"minilm\_fp32 & \textbf{0.6427} & 0.5672 to 0.7128 & a & 213 & 431 & 22.4 MB & 181.2 \\" in text
-    assert r"95\% interval" in text
-    assert text.count(r"\textbf") == 1
-    rows = [line for line in text.splitlines() if line.endswith(r"\\")]
-    assert [line.count(" & ") for line in rows] == [7] * 4 + [7] * 4
-
-
 @pytest.mark.parametrize(
     ("name", "escaped"),
     [
@@ -149,6 +132,7 @@ def test_latex_prints_a_name_as_it_is(comparison: Comparison, name: str, escaped
     text = latex(replace(comparison, results=[replace(first, name=name), *rest]).tables())
     assert escaped in text
     assert r"\textless{}0.0001 *" in text
+    assert text.count(r"\textbf{0.6427}") == text.count(r"\textbf") == 1  # the best
 
 
 def test_summary_has_a_row_per_result_and_every_measure() -> None:

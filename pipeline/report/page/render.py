@@ -236,7 +236,7 @@ def _suite_context(comparison: Comparison) -> JsonObject:
     marks = [[numbers[pair.a], numbers[pair.b]] for pair in pairs]
     return {
         "title": " and ".join(names) if len(names) <= 2 else f"{len(names)} results by {measure}",
-        "summary": _summary(comparison),
+        "summary": sentences.summary(comparison),
         "facts": [("suite of", size), ("queries", f"{results[0].queries:,}"), ("measure", measure)],
         "notes": [f"{note}." for note in comparison.notes],
         "board": table_of(
@@ -256,18 +256,6 @@ def _suite_context(comparison: Comparison) -> JsonObject:
             for entry, source in zip(results, comparison.sources, strict=True)
         ],
     }
-
-
-def _summary(comparison: Comparison) -> str:
-    """What the page says, in a sentence or two."""
-    best = max(comparison.results, key=lambda entry: entry.mean)
-    size = display.counted(len(comparison.collections), "collection")
-    mean = display.figure(best.mean)
-    said = f"{best.name} has the highest macro mean of {comparison.measure}, {mean}, over {size}."
-    if len(comparison.results) == 1:
-        return f"{best.name}: macro mean of {comparison.measure} over {size} {mean}."
-    shown = sum(pair.shown for pair in comparison.pairs)
-    return f"{said} Of {display.counted(len(comparison.pairs), 'difference')}, {shown:,} are shown."
 
 
 def _measure_tables(comparison: Comparison) -> Iterator[Table]:

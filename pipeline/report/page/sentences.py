@@ -19,19 +19,20 @@ def summary(comparison: Comparison) -> str:
     best, *others = sorted(comparison.results, key=lambda entry: -entry.mean)
     if comparison.baseline:
         best = next(entry for entry in comparison.results if entry.name == comparison.baseline)
-    mean = figure(best.mean)
+    mean, kind = figure(best.mean), "macro mean of" if comparison.of_suites else "mean"
     if best.ci_low is not None:
         mean += f", 95% interval {figure((best.ci_low, best.ci_high))}"
     if not others:
-        return f"Mean {comparison.measure} over {counted(best.queries, 'query', 'queries')} is {mean}."
+        over = counted(best.queries, "query", "queries")
+        return f"{kind.capitalize()} {comparison.measure} over {over} is {mean}."
     if comparison.baseline:
         return " ".join(
-            [f"{best.name} is the baseline: mean {comparison.measure} {mean}.", *_against(comparison)]
+            [f"{best.name} is the baseline: {kind} {comparison.measure} {mean}.", *_against(comparison)]
         ).rstrip()
     shown = {name: pair.shown for pair in comparison.pairs for name in _other(pair, best.name)}
     worse = [entry.name for entry in others if shown[entry.name]]
     alike = [entry.name for entry in others if not shown[entry.name]]
-    sentences = [f"{best.name} has the highest mean {comparison.measure}: {mean}."]
+    sentences = [f"{best.name} has the highest {kind} {comparison.measure}: {mean}."]
     if worse:
         sentences.append(f"It is shown to be better than {_enumerated(worse)}.")
     if alike:

@@ -20,11 +20,8 @@ LONG = [f"a-model-with-a-name-as-long-as-a-sweep-makes-it-{'and-on-' * 5}IVF256-
 
 
 @pytest.fixture(scope="module")
-def pages(
-    results: Path, folders: list[Path], indexed: list[Path], tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, Path]:
+def pages(results: Path, folders: list[Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     made = tmp_path_factory.mktemp("pages")
-    write_page(compare([folders[0], *indexed], "ndcg@10"), made / "indexed.html")
     write_page(compare(folders, "ndcg@10"), made / "several.html")
     write_page(compare(folders[1:2], "ndcg@10"), made / "one.html")
     bare = Path(shutil.copytree(folders[0], made / "bare"))
@@ -37,7 +34,7 @@ def pages(
     (single,) = run_benchmarks(load_configs([results / "c.yaml"], alone))
     folder = single.result.folder
     write_page(compare([folder, renamed(folder, made, "again")], "ndcg@10"), made / "single.html")
-    return {name: made / f"{name}.html" for name in ("several", "one", "bare", "many", "indexed", "single")}
+    return {name: made / f"{name}.html" for name in ("several", "one", "bare", "many", "single")}
 
 
 def renamed(folder: Path, place: Path, name: str) -> Path:
@@ -91,16 +88,6 @@ def test_leaderboard_sorts_by_any_column(tab: Any, pages: dict[str, Path]) -> No
     name.locator("button").click()
     assert (name.get_attribute("aria-sort"), header.get_attribute("aria-sort")) == ("ascending", "none")
     assert column(tab, table, 1) == ["five", "three", "whole"]
-
-
-def test_indexes_sort_by_what_they_find_of_exact_search_s_hits(tab: Any, pages: dict[str, Path]) -> None:
-    tab.goto(pages["indexed"].as_uri())
-    assert fits(tab)
-    lost = "#against-exact-search table"
-    tab.locator(f"{lost} th", has_text="overlap").first.locator("button").click()
-    assert column(tab, lost, 1) == ["lists-4", "lists-1"]
-    found = column(tab, lost, 3)
-    assert found == sorted(found, reverse=True)
 
 
 def test_a_query_opens_to_both_rankings_side_by_side(tab: Any, pages: dict[str, Path]) -> None:

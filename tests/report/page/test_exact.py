@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.comparison.side_by_side import compare
-from pipeline.core.display import figure
 from pipeline.report.page.render import render_page
 from pipeline.results.folder import read_result
 from pipeline.results.records import Metrics
@@ -29,27 +28,9 @@ def saved(folder: Path) -> dict[str, Any]:
     return metrics
 
 
-def test_the_page_has_every_figure_of_each_index(folders: list[Path], indexed: list[Path]) -> None:
-    text = render_page(compare([folders[0], *indexed], "ndcg@10"))
-    shown = section(text)
-    assert '<a href="#against-exact-search">' in text
-    assert shown.count("<tr>") == 1 + len(indexed)
-    for metrics in map(saved, indexed):
-        parameters = (f"{name}={value}" for name, value in metrics["index"]["parameters"].items())
-        assert f">{' '.join([metrics['index']['factory'], *parameters])}</span>" in shown
-        lost, index = metrics["against_exact"], metrics["index"]
-        for share in lost["overlap"].values():
-            assert f'<td data-value="{share}">{figure(share)}</td>' in shown
-        for change in lost["change"].values():
-            ends = figure((change["ci_low"], change["ci_high"]), "+.4f")
-            assert f'"{change["difference"]}">{figure(change["difference"], "+.4f")}<' in shown
-            assert not ends or f'<span class="ends">{ends}</span>' in shown
-        for speed in (index["queries_per_second"], index["queries_per_second_one_thread"]):
-            assert f'<td data-value="{speed}">{figure(speed, "rate")}</td>' in shown
-
-
 def test_the_plots_are_of_the_indexes_alone(folders: list[Path], indexed: list[Path]) -> None:
     text = render_page(compare([folders[0], *indexed], "mrr@10"))
+    assert '<a href="#against-exact-search">' in text
     ids = re.findall(r' id="([^"]*)"', text)
     assert len(ids) == len(set(ids))
     plots = re.findall(r"<svg.*?</svg>", section(text), re.DOTALL)

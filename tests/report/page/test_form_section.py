@@ -8,9 +8,7 @@ from pathlib import Path
 from pipeline.api import run_benchmark
 from pipeline.comparison.side_by_side import compare
 from pipeline.config.files import load_config
-from pipeline.core.display import figure
 from pipeline.report.page.render import render_page
-from pipeline.results.folder import read_result
 
 
 def section(text: str) -> str:
@@ -27,13 +25,9 @@ def test_forms_of_other_sizes_are_one_plot_and_a_table(results: Path, folders: l
     assert '<a href="#quality-against-size">' in text
     assert len(re.findall("<svg", shown)) == 1
     assert "bytes a passage" in shown
-    for folder, form, size in ((folders[0], "128 x fp32", 512), (bits, "100 x binary", 13)):
-        record = read_result(folder).record
-        speed, mean = record.stage("search").items_per_second, record.metrics["ndcg@10"]
+    for form, size in (("128 x fp32", 512), ("100 x binary", 13)):
         assert form in shown
         assert f'<td data-value="{size}">{size}</td>' in shown
-        assert f'<td data-value="{speed}">{figure(speed, "rate")}</td>' in shown
-        assert f">{figure(mean)}</td>" in shown
 
 
 def test_forms_of_one_size_have_no_section(folders: list[Path]) -> None:

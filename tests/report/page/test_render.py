@@ -19,15 +19,8 @@ from pipeline.api import run_benchmark
 from pipeline.cli import app
 from pipeline.comparison.side_by_side import compare
 from pipeline.config.files import load_config
-from pipeline.core.records import Ranking
-from pipeline.formats import runs
-from pipeline.metrics import evaluation, resampling, scoring
-from pipeline.metrics.names import parse_measures
+from pipeline.report.page import queries
 from pipeline.report.page.render import render_page
-from pipeline.run.benchmark import Benchmark
-from pipeline.storage.store import Store
-
-QUERIES, RESULTS, PASSAGES, DEPTH = 7000, 10, 9000, 12
 
 
 class Reader(HTMLParser):
@@ -185,66 +178,13 @@ def test_commands_write_the_page(folders: list[Path], tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"one.html", "many.html"}
 
 
-def make_many(folder: Path) -> list[Path]:
-    """Ten results of 7,000 queries each, their rankings drawn at random."""
-    rng = np.random.default_rng(0)
-    words = np.array(["passage", "retrieval", "judgment", "vector", "query", "naïve", "of", "the", "in"])
-    texts = [" ".join(row) for row in words[rng.integers(len(words), size=(PASSAGES, 70))]]
-    (folder / "qrels").mkdir(parents=True)
-    write = (folder / "corpus.jsonl").write_text
-    write("".join(json.dumps({"_id": f"p{i}", "text": text}) + "\n" for i, text in enumerate(texts)))
-    write = (folder / "queries.jsonl").write_text
-    write("".join(json.dumps({"_id": f"{i * 137}", "text": texts[i][:60]}) + "\n" for i in range(QUERIES)))
-    write = (folder / "qrels" / "test.tsv").write_text
-    write("query-id\tcorpus-id\tscore\n" + "".join(f"{i * 137}\tp{i}\t1\n" for i in range(QUERIES)))
-    config = folder / "c.yaml"
-    config.write_text("name: many\ndata: {source: beir, path: .}\nmodel: {name: all-minilm-l6-v2}\n")
-    settings = [f"cache={folder}/indexes", "search.top_k=12", "evaluate.measures=[ndcg@10]"]
-    benchmark = Benchmark(load_config(config, settings), Store(folder / "indexes"))
-    return [make_one(folder / f"model-{number}", benchmark, rng) for number in range(RESULTS)]
-
-
-def make_one(folder: Path, benchmark: Benchmark, rng: np.random.Generator) -> Path:
-    collection, recipe, measures = benchmark.collection, benchmark.recipe("data"), parse_measures("ndcg@10")
-    passages = (rng.integers(PASSAGES, size=(QUERIES, 1)) + 17 * np.arange(DEPTH)) % PASSAGES
-    own = np.arange(QUERIES)
-    place = rng.integers(DEPTH, size=QUERIES)
-    passages[own, place] = np.where((passages == own[:, None]).any(axis=1), passages[own, place], own)
-    scores = -np.sort(-rng.random((QUERIES, DEPTH), dtype=np.float32), axis=1)
-    values = scoring.compute_measures(Ranking(passages, scores), collection.qrels, QUERIES, measures)
-    folder.mkdir()
-    with open(folder / "run.trec", "wb") as run:
-        runs.write_run(
-            run, collection.queries.ids, collection.passages.ids, Ranking(passages, scores), "many"
-        )
-    with open(folder / "per_query.csv", "w", newline="") as table:
-        evaluation.write_per_query(table, collection.queries.ids.to_pylist(), measures, values)
-    stages = [{"stage": "data", "key": recipe.key, "reused": True, "seconds": 1.0, "items": PASSAGES}]
-    means = {"ndcg@10": float(values.mean())}
-    metrics = {
-        "name": folder.name,
-        "queries": QUERIES,
-        "passages": PASSAGES,
-        "metrics": means,
-        "stages": stages,
-    }
-    (folder / "metrics.json").write_text(json.dumps(metrics))
-    recipes = {"data": {"key": recipe.key, **recipe.plain}}
-    manifest = {"config": benchmark.config.model_dump(mode="json"), "recipes": recipes}
-    (folder / "manifest.json").write_text(json.dumps(manifest))
-    return folder
-
-
-def test_ten_results_of_seven_thousand_queries_stay_small(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_few_queries_have_their_passages_and_these_are_cut(
+    folders: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for repeated in ("PERMUTATIONS",):  # not what is asked about here
-        monkeypatch.setattr(resampling, repeated, 20)
-    text = render_page(compare(make_many(tmp_path / "many")))
-    data = Reader(text).data
-    assert len(data["ids"]) == QUERIES
-    assert len(data["values"]) == RESULTS
-    assert len(data["details"]) == 50  # 500 rankings
-    assert all(len(told) == RESULTS for told in data["details"].values())
-    assert max(len(passage) for _, passage in data["passages"]) == 300
-    assert len(text.encode()) < 10_000_000
+    """So that a page of ten results of 7,000 queries has some megabytes."""
+    monkeypatch.setattr(queries, "RANKINGS", 6)
+    monkeypatch.setattr(queries, "PASSAGE_LENGTH", 30)
+    data = Reader(render_page(compare(folders))).data
+    assert (len(data["values"]), len(data["ids"])) == (3, 114)
+    assert [len(told) for told in data["details"].values()] == [3, 3]
+    assert max(len(passage) for _, passage in data["passages"]) == 30
