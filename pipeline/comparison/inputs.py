@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 from pipeline.core.json_record import scoring_notes
 from pipeline.core.records import Float64, JsonObject
@@ -258,30 +257,23 @@ def notes_of(suites: Sequence[SavedSuite], measure: str, pairs: Places) -> list[
         for name, own in zip(names, said, strict=True):
             notes += [f"{name}: {note}" for note in own if note not in notes]
         for name, other in zip(names[1:], results[1:], strict=True):
-            sizes = [each.record.passages for each in (ours, other)]
-            if sizes[0] != sizes[1]:
-                notes.append(
-                    f"{names[0]} searched {counted(sizes[0], 'passage')} and {name} {sizes[1]:,}: "
-                    "their difference is not the model's alone"
-                )
-            settings = [
-                {
-                    "searched different passages, as their manifests say": sizes[0] == sizes[1]
-                    and each.sources.get("corpus"),
-                    "have the query texts from different files": each.sources.get("queries"),
-                    **{
-                        f"were scored with different values of {section}.{key}": scored.get(key) or "none"
-                        for section, key in (("evaluate", "ignore_identical_ids"), ("data", "ignored"))
-                    },
-                }
-                for each in (ours, other)
-                for scored in (each.manifest.recipes.get("evaluate", {}),)
-            ]
-            notes += [
-                f"{names[0]} and {name} {what}"
-                for what in settings[0]
-                if settings[0][what] != settings[1][what]
-            ]
+            both = ours, other
+            sizes = " and ".join(f"{each.record.passages:,}" for each in both)
+            # a run file has no settings
+            scored = [each.manifest.recipes.get("evaluate", {}) for each in both]
+            compared: dict[str, list[object]] = {
+                f"searched different passages, {sizes}: their difference is not the model's alone": [
+                    (each.record.passages, each.sources.get("corpus")) for each in both
+                ],
+                "have the query texts from different files": [each.sources.get("queries") for each in both],
+                "were scored with different values of evaluate.ignore_identical_ids": [
+                    each.get("ignore_identical_ids") or "none" for each in scored
+                ],
+                "were scored with different values of data.ignored": [
+                    each.get("ignored") or "none" for each in scored
+                ],
+            }
+            notes += [f"{names[0]} and {name} {what}" for what, (one, two) in compared.items() if one != two]
         for note in notes:
             found.setdefault(note, []).append(collection)
     notes = [main_measures_note(first.main_measures)] if measure == MAIN else []

@@ -149,11 +149,9 @@ def compare_pairs(
     if len(pairs) > 1 and correction is not Correction.bh:
         together = _simultaneous(strata, pairs, made, weights, correction, randomized.reach, shown)
     p_equivalent: list[float | None] = [None] * len(pairs)
-    equivalent: list[bool | None] = [None] * len(pairs)
     if margin is not None:
-        corrected = holm(equivalence(differences, margin, weights))
-        enough = made.freedom >= MIN_QUERIES - 1 - ROUNDING
-        p_equivalent, equivalent = corrected.tolist(), (enough & (corrected < LEVEL)).tolist()
+        p_equivalent = holm(equivalence(differences, margin, weights)).tolist()
+    enough = made.freedom >= MIN_QUERIES - 1 - ROUNDING
     queries = sum(map(len, strata))
     deviations = made.errors * sqrt(queries)
     varies = deviations > 0
@@ -163,8 +161,9 @@ def compare_pairs(
     alone: list[tuple[CollectionDifference, ...]] = [()] * len(pairs)
     if any(collections):  # a result of one collection has no name for it
         alone = _on_each(collections, strata, pairs, differences)
-    compared = differences[0] if len(strata) == 1 else np.stack([each.mean(axis=0) for each in differences])
-    signs = np.sign(np.where(np.abs(compared) <= SAME, 0, compared))
+    units = differences[0] if len(strata) == 1 else np.stack([each.mean(axis=0) for each in differences])
+    signs = np.sign(np.where(np.abs(units) <= SAME, 0, units))
+    wins, ties, losses = ((signs == sign).sum(axis=0).tolist() for sign in (1, 0, -1))
     return [
         Pair(
             a=names[a],
@@ -176,14 +175,14 @@ def compare_pairs(
             simultaneous_high=together[i][1],
             **{name: values.item(i) for name, values in p_values.items()},
             shown=bool(shown[i]),
-            wins=int((signs[:, i] > 0).sum()),
-            ties=int((signs[:, i] == 0).sum()),
-            losses=int((signs[:, i] < 0).sum()),
+            wins=wins[i],
+            ties=ties[i],
+            losses=losses[i],
             effect_size=float(effects[i]) if varies[i] else None,
             detectable=float(detectable[i]) if varies[i] else None,
             queries_needed=int(needed[i]) if isfinite(needed[i]) else None,
-            p_equivalent=p_equivalent[i],
-            equivalent=equivalent[i],
+            p_equivalent=(p := p_equivalent[i]),
+            equivalent=None if p is None else bool(enough[i] and p < LEVEL),
             collections=alone[i],
         )
         for i, (a, b) in enumerate(pairs)

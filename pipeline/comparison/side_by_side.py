@@ -99,11 +99,7 @@ class Comparison(Displayed):
             shown.append(tables.each_collection(self.measure, self.pairs))
         notes = [*shown[-1].notes, *(f"Note: {note}." for note in self.notes)]
         shown[-1] = replace(shown[-1], notes=notes)
-        held = (
-            {}
-            if self.of_suites
-            else {key for each in self.records.values() for key in each.model_extra or {}}
-        )
+        held = {key for each in self.records.values() for key in each.model_extra or {} if not self.of_suites}
         for key, kind in SECTIONS.items():
             if kind.in_comparisons and key in held:
                 shown += kind.tables(self.records, self.measure)
@@ -154,13 +150,11 @@ class Comparison(Displayed):
             "baseline": self.baseline,
             "correction": self.correction.value,
         }
-        if self.of_suites:
-            return document
-        return {
-            **document,
-            "margin": self.margin,
-            **({"groups": self.groups.json()} if self.groups else {}),
-        }
+        if not self.of_suites:
+            document["margin"] = self.margin
+        if self.groups:
+            document["groups"] = self.groups.json()
+        return document
 
     def with_groups(self) -> Comparison:
         """The same comparison with `groups`.

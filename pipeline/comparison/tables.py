@@ -31,12 +31,8 @@ class Entry:
             the correction `bh`.
         best: On how many collections its mean is the highest.
         by_collection: The mean on each collection.
-        passages_per_second: Encoded and then indexed, loading the model not counted; None where the run that
-            finished the encoding found all of it done by interrupted ones, and for suites.
-        queries_per_second: Encoded and then searched, likewise.
-        index_bytes: Size of the index on disk; None for suites.
-        seconds: Of all stages, in the runs that finished them: what it costs with an empty cache, unless a
-            run was interrupted and resumed.
+        passages_per_second, queries_per_second, index_bytes, seconds: As of `Cost`; of suites the seconds
+            alone.
     """
 
     name: str

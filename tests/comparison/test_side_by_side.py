@@ -265,7 +265,7 @@ def test_other_judgments_are_refused_and_other_passages_told(make: Callable[...,
     assert compare_results([one, two]).notes == []
     larger = _changed(two, passages=10)
     (note,) = compare_results([one, larger]).notes
-    assert "9 passages and two 10" in note
+    assert "different passages, 9 and 10" in note
 
 
 def ran_on(

@@ -185,7 +185,7 @@ def read_query_data(comparison: Comparison) -> QueryData:
 def _excerpts(
     source: SavedResult, collection: Collection, examined: ResultDetails
 ) -> dict[tuple[str, str], Excerpt]:
-    """See `QueryData.excerpts`."""
+    """By query and passage the chunk that a passage was found by."""
     found = find_chunks(source.manifest)
     wanted = [
         (query, hit.passage)
