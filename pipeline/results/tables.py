@@ -161,7 +161,7 @@ def suite_table(
     notes = [f"{name} failed: {why}" for name, why in document["failed"].items()]
     if document["metrics"]:
         rows.append([MACRO, "", "", *(_mean(document["metrics"], measure) for measure in measures)])
-        ends = {name: document["intervals"].get(name) or (None, None) for name in measures}
+        ends = {name: tuple(document["intervals"].get(name) or (None, None)) for name in measures}
         if not all(ends[name][0] is not None for name in document["metrics"]):
             notes.append(NO_MACRO_INTERVAL)
         rows.append(["95% interval", "", "", *(figure(ends[name]) for name in measures)])
