@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Literal
 from rich.text import Text
 
 from pipeline.core.display import counted, cut, figure
-from pipeline.core.records import Facts
 from pipeline.core.table import Cell, Column, Table
 
 if TYPE_CHECKING:
     from pipeline.config.suites import Suite
+    from pipeline.core.records import Facts
     from pipeline.run.forecast import Forecast
 
 WIDE = 140
