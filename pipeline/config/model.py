@@ -172,8 +172,15 @@ class EncoderSettings(RowSettings, RunsModel):
     passage_instruction: str | None = setting(
         None, "put before each passage; null takes the model's own", names="passages"
     )
-    query_max_length: int = setting(512, "tokens kept of a query", names="queries", ge=3)
-    passage_max_length: int = setting(512, "tokens kept of a passage", names="passages", ge=3)
+    query_max_length: int | None = setting(
+        None,
+        "tokens kept of a query; null takes what the model itself declares, or 512",
+        names="queries",
+        ge=3,
+    )
+    passage_max_length: int | None = setting(
+        None, "tokens kept of a passage; null is as for queries", names="passages", ge=3
+    )
     trust_remote_code: bool = setting(
         False, "run the Python files that come with the model", shapes="passages queries"
     )

@@ -56,7 +56,8 @@ class ModelCard:
         pooling: `cls`, `mean`, `last_token`, or another of sentence-transformers', several joined by `+`.
         pools_prompt: Whether the prompt's tokens are pooled with the text's.
         prompts: Prompt put before each text, by role; roles with an empty prompt are left out.
-        max_length: Number of tokens of a text that sentence-transformers keeps.
+        max_length: Number of tokens of a text that sentence-transformers is told to keep.
+        tokenizer_length: Number of tokens that the tokenizer's settings allow.
         truncate_dim: Number of dimensions kept of a vector.
         activations: Name of the activation of each Dense module, such as `torch.nn.modules.activation.Tanh`.
         config: Content of `config.json`.
@@ -67,6 +68,7 @@ class ModelCard:
     pools_prompt: bool
     prompts: dict[Role, str]
     max_length: int | None
+    tokenizer_length: int | None
     truncate_dim: int | None
     activations: tuple[str, ...]
     config: Facts
@@ -94,7 +96,8 @@ def read_card(files: Files) -> ModelCard:
         pooling=_pooling(pooling),
         pools_prompt=pooling.get("include_prompt") is not False,
         prompts=_prompts(settings.get("prompts")),
-        max_length=int(lengths.get("max_seq_length") or tokenizer.get("model_max_length") or 0) or None,
+        max_length=lengths.get("max_seq_length") or None,
+        tokenizer_length=int(tokenizer.get("model_max_length") or 0) or None,
         truncate_dim=settings.get("truncate_dim") or None,
         activations=tuple(_activations(files, modules)),
         config=files.read_json(inside + "config.json", **CONFIG_TYPES),

@@ -16,9 +16,9 @@ Role = Literal["passages", "queries"]
 ROLES: tuple[Role, ...] = ("passages", "queries")
 
 
-Origin = Literal["config", "auto", "model", "family", "guess", "device"]
+Origin = Literal["config", "auto", "model", "family", "default", "guess", "device"]
 """Where a setting of a model comes from: the config, what `model.backend: auto` took, the model's own files,
-the table of families, a default that nothing confirms, or what the device can compute in."""
+the table of families, a default, a default that may well be wrong, or what the device can compute in."""
 
 
 class Decided(NamedTuple):

@@ -33,6 +33,8 @@ PYLATE = ("pylate.models.Dense.",)
 SPARSE = ("SpladePooling", "SparseStaticEmbedding", "SparseAutoEncoder", "CSRSparsity")
 SPARSE_FIRST = ("Transformer", "MLMTransformer", "Router", "SparseStaticEmbedding")
 """Modules that give word weights, and those that a model with them may begin with."""
+DEFAULT_LENGTH = 512
+"""Tokens kept of a text where neither config nor model says how many: FlagEmbedding's default."""
 FindModel = Callable[[str, str | None, bool], Files]
 """See `find_model`."""
 
@@ -58,9 +60,10 @@ def resolve_model(config: EncoderSettings, find: FindModel = find_model) -> Mode
     _check_modules(config, card, chain)
     _check_architecture(config, card, family, chain)
     prompts, sources = _prompts(config, card, family)
-    lengths = {role: _max_tokens(config, role, card, family, chain) for role in ROLES}
-    for role, own in (late.max_lengths if late else {}).items():
-        lengths[role] = min(lengths[role], Decided(own, "model"), key=lambda each: each.value)
+    lengths = {
+        role: _max_tokens(config, role, card, family, late.max_lengths.get(role) if late else None)
+        for role in ROLES
+    }
     given: Origin = "auto" if config.taken_by_auto else "config"
     decided = {
         "backend": Decided(config.backend, given),
@@ -272,18 +275,24 @@ def _prompt(
 
 
 def _max_tokens(
-    config: EncoderSettings, role: Role, card: ModelCard, family: Family | None, chain: bool
+    config: EncoderSettings, role: Role, card: ModelCard, family: Family | None, late: int | None
 ) -> Decided:
-    """The largest number of tokens of a text, by the config, the model's positions, its family and its card.
+    """How many tokens are kept of a text: the config's number, else what the model declares, else 512.
 
-    Only sentence-transformers applies the card's `max_length`: FlagEmbedding does not read it.
+    It is at most the number of the model's positions, what its family was trained for and what a ColBERT-like
+    model declares, `late`. It is the same for every backend: sentence-transformers' own default is what the
+    model declares, FlagEmbedding's 512, so scores of one model by the two differ for no other reason.
     """
     given = config.passage_max_length if role == "passages" else config.query_max_length
+    declared = late or card.max_length
     limits: list[tuple[int | None, Origin]] = [
         (given, "config"),
+        (None if given else declared, "model"),
+        (None if given or declared else DEFAULT_LENGTH, "default"),
+        (None if given or declared else card.tokenizer_length, "model"),
         (max_positions(card.config), "model"),
         (family.max_length if family else None, "family"),
-        (card.max_length if chain else None, "model"),
+        (late, "model"),
     ]
     return min((Decided(limit, source) for limit, source in limits if limit), key=lambda each: each.value)
 

@@ -31,6 +31,7 @@ def plan_table(plan: Forecast) -> Table:
         for model in plan.models
         if model["auto"]
     ]
+    notes += [f"model {model['name']}: {', '.join(_lengths(model['settings']))}." for model in plan.settings]
     if plan.unknown:
         notes.append(f"To be fetched: {plan.unknown}")
     elif plan.fetch:
@@ -38,6 +39,13 @@ def plan_table(plan: Forecast) -> Table:
         notes.append(f"To be fetched: {counted(len(plan.fetch), 'file')} of {where}, {_fetched(plan)}.")
     notes += [f"{said}." for said in plan.work()]
     return Table(plan.name, [Column("stage"), Column("artifact"), Column("key")], cells, notes)
+
+
+def _lengths(settings: Facts) -> Iterator[str]:
+    """How much a model reads of a text, and where that is set."""
+    for name, used in settings.items():
+        if name.startswith("tokens "):
+            yield f"{name} {used['value']} ({used['source']})"
 
 
 def forecast_table(plans: Sequence[Forecast]) -> Table:

@@ -181,6 +181,14 @@ class Benchmark:
         ]
 
     @property
+    def model_settings(self) -> list[Facts]:
+        """The settings of each model that runs here, by name: their value, and where it comes from."""
+        return [
+            {"name": model.name, "settings": {name: used._asdict() for name, used in model.decided.items()}}
+            for model in self.retriever.models()
+        ]
+
+    @property
     def reported(self) -> list[str]:
         """The stages that results list."""
         return [name for name, stage in self.stages.items() if stage.listed]

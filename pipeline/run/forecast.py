@@ -66,6 +66,7 @@ class Forecast:
         encode: Passages, or chunks of them, to be encoded.
         pairs: Pairs of a query and a passage to be scored by rerankers.
         models: Each model's `name`, `backend` and `precision`, and whether that was left to `auto`.
+        settings: The models' settings, as in a manifest.
     """
 
     name: str
@@ -76,6 +77,7 @@ class Forecast:
     encode: Todo = Todo()
     pairs: Todo = Todo()
     models: Sequence[Facts] = ()
+    settings: Sequence[Facts] = ()
 
     @property
     def repositories(self) -> list[str]:
@@ -100,6 +102,7 @@ class Forecast:
             "pairs": self.pairs.count,
             "pairs_per_second": self.pairs.per_second,
             "models": list(self.models),
+            "settings": list(self.settings),
         }
 
     def work(self) -> list[str]:
@@ -135,21 +138,23 @@ def _forecast(
     kept = config.data.passages_kept
     passages = stated if kept is None or stated is None else min(kept, stated)
     models: list[Facts] = []
+    settings: list[Facts] = []
     try:
         identity = benchmark.session.identities.collection(config.data)
         collection = plan.collection_stage(config, identity).recipe({})
         stages = benchmark.plan()
-        models = benchmark.models_used
+        models, settings = benchmark.models_used, benchmark.model_settings
     except hub.NotHereError as error:
         return Forecast(name, [], {}, str(error), passages, *_todo_unseen(benchmark, passages))
     read = benchmark.store.find(collection)
     passages = int(read.facts["passages"]) if read else passages
     if all(stage["exists"] for stage in stages) or benchmark.searched:
-        return Forecast(name, stages, passages=passages, models=models)
+        return Forecast(name, stages, passages=passages, models=models, settings=settings)
     lacking, unknown = _lacking(_probes(benchmark, read is None and identity.on_hub))
     fetch = {file: size for file, size in lacking.items() if file not in fetched}
     fetched |= fetch.keys()
-    return Forecast(name, stages, fetch, unknown, passages, *_todo(benchmark, passages, made), models)
+    todo = _todo(benchmark, passages, made)
+    return Forecast(name, stages, fetch, unknown, passages, *todo, models, settings)
 
 
 def _probes(benchmark: Benchmark, reads_hub: bool) -> list[Callable[[], object]]:

@@ -265,10 +265,7 @@ def _write_result(folder: Path, benchmark: Benchmark, outcomes: Sequence[StageOu
     manifest = {
         "config": settings,
         "recipes": {name: {"key": recipe.key, **recipe.plain} for name, recipe in recipes},
-        "models": [
-            {"name": model.name, "settings": {name: used._asdict() for name, used in model.decided.items()}}
-            for model in benchmark.retriever.models()
-        ],
+        "models": benchmark.model_settings,
         "versions": machine.versions(),
         "hardware": machine.hardware(),
         "wall_seconds": round(benchmark.seconds, 3),

@@ -47,7 +47,7 @@ def test_the_home_folder_is_put_for_its_sign(tmp_path: Path, monkeypatch: pytest
 
 def test_a_default_may_be_spelled_out_where_it_has_no_use(tmp_path: Path) -> None:
     """A sweep over backends sets one for those that have a use for it."""
-    model = "model: {backend: precomputed, precision: fp32, pooling: null, query_max_length: 512}\n"
+    model = "model: {backend: precomputed, precision: fp32, pooling: null, query_max_length: null}\n"
     data = "data: {source: sample, path: null, corpus_split: train}\n"
     config = load_config(write(tmp_path, f"name: t\n{data}{model}"))
     assert config.model.backend == "precomputed"

@@ -98,17 +98,37 @@ USED: dict[str, Case] = {
         )
     },
     **{
-        f"the library's length in {name}": (
+        f"the model's length in {name}, with {backend}": (
             {name: {"max_seq_length": 128}},
-            {**ST, "query_max_length": 64},
-            {"max_lengths": {"passages": 128, "queries": 64}},
+            {"backend": backend, "query_max_length": 300},
+            {"max_lengths": {"passages": 128, "queries": 300}},
         )
         for name in ("sentence_bert_config.json", "sentence_xlm-roberta_config.json")
+        for backend in ("flag", "openvino", "native", "sentence-transformers")
     },
-    "that length only where the library heeds it": (
-        {"sentence_bert_config.json": {"max_seq_length": 128}},
-        {},
+    "no longer than its positions": (
+        {"sentence_bert_config.json": {"max_seq_length": 8192}}, {},
         {"max_lengths": {"passages": 512, "queries": 512}},
+    ),
+    "longer than 512 where the model says so": (
+        {
+            "sentence_bert_config.json": {"max_seq_length": 4000},
+            "config.json": {"max_position_embeddings": 8192},
+        },
+        {},
+        {"max_lengths": {"passages": 4000, "queries": 4000}},
+    ),
+    "512 where the model has room for more and declares nothing": (
+        {
+            "config.json": {"max_position_embeddings": 8192},
+            "tokenizer_config.json": {"model_max_length": 8192},
+        },
+        {"query_max_length": 700},
+        {"max_lengths": {"passages": 512, "queries": 700}},
+    ),
+    "the tokenizer's length below 512": (
+        {"tokenizer_config.json": {"model_max_length": 100}}, ST,
+        {"max_lengths": {"passages": 100, "queries": 100}},
     ),
     "the family's length": (
         {"config.json": {"max_position_embeddings": 32768}},
@@ -252,6 +272,20 @@ def test_it_is_known_where_each_setting_comes_from(
     found = ", ".join(f"{used.value}/{used.source}" for used in model.decided.values())
     assert found.replace(INSTRUCTION, "RELEVANT") == decided
     assert bool(model.guesses()) == ("guess" in decided)
+
+
+def test_the_source_of_a_length_is_named(edited: Edit) -> None:
+    declared: dict[str, object] = {"sentence_bert_config.json": {"max_seq_length": 77}}
+    cases: list[tuple[dict[str, object], dict[str, Any]]] = [
+        ({}, {}),
+        (declared, {}),
+        (declared, {"query_max_length": 80}),
+    ]
+    sources = []
+    for files, settings in cases:
+        long = {"config.json": {"max_position_embeddings": 8192}, "tokenizer_config.json": {}, **files}
+        sources.append(settled(edited, long, settings).decided["tokens of a query"])
+    assert sources == [(512, "default"), (77, "model"), (80, "config")]
 
 
 def test_more_dimensions_than_there_are_are_refused(bge_folder: Path, tmp_path: Path) -> None:
