@@ -39,7 +39,9 @@ class DataSettings(Section):
         shapes="data passages",
         ge=1,
     )
-
+    title_separator: str | None = setting(
+        " ", "put between a passage's title and its text; null leaves titles out", shapes="data passages"
+    )
     missing_passages: Literal["count", "drop"] = setting(
         "count",
         "judgments of passages that the corpus lacks: count them as not retrieved, as trec_eval does",

@@ -102,7 +102,7 @@ def load(config: DataSettings, draft: Draft, progress: Progress = silent) -> Jso
     if not queries.kept.any():
         raise _nothing_left(judgments, "query", judgments.query_ids[0].as_py())
     with draft.file(CORPUS) as path:
-        corpus = write_corpus(source, judgments, of_kept_query, config.passages_kept, path, progress)
+        corpus = write_corpus(source, judgments, of_kept_query, config, path, progress)
         lacking = of_kept_query & (corpus.rows[judgments.passages] < 0)
         if of_kept_query.any() and not (of_kept_query & ~lacking).any():
             raise _nothing_left(judgments, "passage", judgments.passage_ids[0].as_py())

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pipeline.config import DataSettings
 from pipeline.core.display import Progress
 from pipeline.core.errors import InputError
 from pipeline.core.records import BoolArray, Int64
@@ -127,11 +128,11 @@ def write_corpus(
     source: Source,
     judgments: Judgments,
     of_kept_query: BoolArray,
-    size: int | None,
+    config: DataSettings,
     path: Path,
     progress: Progress,
 ) -> WrittenCorpus:
-    """Write the passages of a slice of `size` (None: all), titles joined, as an Arrow stream.
+    """Write the passages of a slice, with their titles, as an Arrow stream.
 
     `of_kept_query`, bool [j], says whether a judgment's query is kept; the passages of such judgments are
     always written.
@@ -139,7 +140,7 @@ def write_corpus(
     corpus = WrittenCorpus(np.full(len(judgments.passage_ids), -1, np.int64))
     rows = np.unique(judgments.passages[of_kept_query])
     wanted = dict(zip(judgments.passage_ids.take(rows).to_pylist(), rows.tolist(), strict=True))
-    keep = None
+    keep, size = None, config.passages_kept
     if size is not None:
         whole = _with_bar(source, checked(source.passages, "passage"), progress, "drawing")
         keep = sample(whole, wanted, size)
@@ -150,7 +151,7 @@ def write_corpus(
             number = _numbers_of(chosen, wanted)
             hits = np.flatnonzero(number >= 0)
             corpus.rows[number[hits]] = corpus.kept + hits
-            texts = chosen.joined()
+            texts = chosen.joined(config.title_separator)
             writer.write(chosen.ids, texts)
             corpus.read += len(batch)
             corpus.kept += len(chosen)

@@ -220,13 +220,13 @@ class Batch(Located):
     def __len__(self) -> int:
         return len(self.ids)
 
-    def joined(self) -> pa.Array:
-        """The texts with their titles, as BEIR joins them: by a space, or one alone if the other is empty."""
+    def joined(self, separator: str | None) -> pa.Array:
+        """Each title, the separator and the text; one alone if the other is empty. None leaves titles out."""
         import pyarrow.compute as pc
 
-        if self.titles is None:
+        if self.titles is None or separator is None:
             return self.texts
-        both = pc.binary_join_element_wise(self.titles, self.texts, " ")
+        both = pc.binary_join_element_wise(self.titles, self.texts, separator)
         joined = pc.if_else(pc.equal(self.texts, ""), self.titles, both)
         return pc.if_else(pc.equal(self.titles, ""), self.texts, joined)
 

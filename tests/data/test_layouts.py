@@ -38,6 +38,22 @@ def test_every_layout_gives_the_collection(tmp_path, plain, write_layout, loaded
     assert made.facts["dropped"]["queries_without_judgments"] == 1
 
 
+@pytest.mark.parametrize("separator", ["\n", ". ", "", None])
+def test_titles_are_joined_by_the_separator_of_the_config(tmp_path, plain, loaded, separator):
+    plain.passages[3] = ("p3", "title 3", "")
+    usual = beir(tmp_path / "collection", plain)
+    config = usual.model_copy(update={"title_separator": separator})
+    kept = [
+        text if not title or separator is None else f"{title}{separator if text else ''}{text}"
+        for _, title, text in plain.passages
+    ]
+    made = loaded(config)
+    assert list(made.passages.values()) == kept
+    ours, theirs = identify(config), identify(usual)
+    assert ours.passages != theirs.passages
+    assert ours.queries == theirs.queries
+
+
 @pytest.fixture(scope="session")
 def dl19_plain(dl19):
     """The real slice as Python values, in the fixtures' form."""
