@@ -235,7 +235,7 @@ def test_what_a_model_uses_is_logged_written_and_shown(
     result = workplace / "results" / "t"
     said = "backend openvino (config), pooling cls (model), query instruction 'Represent this"
     assert f"model {folder}: {said}" in caplog.text
-    assert "(family), tokens of a query 512 (config)" in caplog.text
+    assert "(family), tokens of a query 512 (default)" in caplog.text
     assert "is a guess" not in caplog.text
     (model,) = read_result(result).manifest.models
     assert model.settings["pooling"] == Used(value="cls", source="model")

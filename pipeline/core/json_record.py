@@ -152,6 +152,30 @@ class ShortRankings(Record):
     cutoff: int
 
 
+class TieRange(Record):
+    """The mean of a measure over all queries, in the worst, the average and the best order of ties."""
+
+    lowest: float
+    expected: float
+    highest: float
+
+
+class Ties(Record):
+    """Ties of a ranking: how many queries have tied documents, and the range of each measure's mean."""
+
+    queries: int
+    measures: dict[str, TieRange]
+
+    @property
+    def moved(self) -> dict[str, tuple[float, float, float]]:
+        """The lowest, expected and highest mean of the measures in which four digits show a difference."""
+        return {
+            name: (each.lowest, each.expected, each.highest)
+            for name, each in self.measures.items()
+            if each.highest - each.lowest >= 0.00005
+        }
+
+
 class MissingTexts(Record):
     """Judged passages and queries that the collection lacks.
 
@@ -170,9 +194,16 @@ class MissingTexts(Record):
     queries: int
 
 
-def scoring_notes(short: ShortRankings | None, missing: MissingTexts | None = None) -> list[str]:
+def scoring_notes(
+    short: ShortRankings | None, ties: Ties | None, missing: MissingTexts | None = None
+) -> list[str]:
     """What a reader of measures should know of rankings and judgments, a sentence each without full stop."""
     notes = []
+    if ties and ties.moved:
+        queries = counted(ties.queries, "query has", "queries have")
+        notes.append(
+            f"{queries} documents with equal scores; any order: lowest to highest mean over their orders"
+        )
     if short:
         few = f"fewer than {short.cutoff:,} hits, at least {short.fewest:,}"
         queries = counted(short.queries, "query has", "queries have")

@@ -164,10 +164,13 @@ def measure_table(
     means: Mapping[str, float],
     intervals: Mapping[str, tuple[float, float] | None],
     judged: Mapping[str, float],
+    ties: Mapping[str, tuple[float, float, float]],
 ) -> Table:
     """A measure a row, with the 95% interval of its mean where there is one.
 
     `judged` has, for some measures, the share of the top k that is judged; it is shown where one is below 1.
+    `ties` has the lowest, expected and highest mean over the orders of tied documents, for the measures that
+    they change; without any the columns are left out.
     """
     ends = [intervals.get(name) for name in means]
     columns: list[FilledColumn] = [
@@ -179,6 +182,11 @@ def measure_table(
     if any(share < 1 for share in judged.values()):
         columns.append((Column("judged", "right", "never"), map(judged.get, means)))
         notes.append(UNJUDGED)
+    if ties:
+        ranges = {name: (lowest, highest) for name, (lowest, _, highest) in ties.items()}
+        expected = {name: mean for name, (_, mean, _) in ties.items()}
+        columns.append((Column("any order", "right"), map(ranges.get, means)))
+        columns.append((Column("expected", "right", "never"), map(expected.get, means)))
     return table_of(title, columns, notes, keep_empty=True)
 
 

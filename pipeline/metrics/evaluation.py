@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
-from pipeline.core.json_record import ShortRankings, scoring_notes
+from pipeline.core.json_record import ShortRankings, Ties, scoring_notes
 from pipeline.core.order import sort_hits_by_id
 from pipeline.core.records import Collection, Float64, Int64, JsonObject, Qrels, Ranking, Scores
 from pipeline.core.table import Column, Displayed, Table, measure_table, table_of
@@ -37,6 +37,7 @@ from pipeline.metrics.scoring import (
     short_rankings,
 )
 from pipeline.metrics.statistics import Interval, estimate
+from pipeline.metrics.ties import tie_ranges
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,7 @@ class Evaluation(Displayed):
         repeated: Number of identical judgments that were merged.
         run: Name of the run's file, for the title.
         judged: For each measure with a cutoff the mean share of the top k that is judged, by its name.
+        ties: The range of each mean over all orders of tied documents; None if there are none.
     """
 
     query_ids: list[str]
@@ -86,6 +88,7 @@ class Evaluation(Displayed):
     run: str = ""
     short_rankings: ShortRankings | None = None
     judged: dict[str, float] = field(default_factory=dict)
+    ties: Ties | None = None
 
     @property
     def mean_by_measure(self) -> dict[str, float]:
@@ -108,6 +111,7 @@ class Evaluation(Displayed):
             "metrics": self.mean_by_measure,
             "intervals": self.interval_by_measure,
             "unjudged_documents": {name: {"judged": share} for name, share in self.judged.items()},
+            "ties": self.ties.model_dump() if self.ties else None,
         }
 
     def tables(self) -> list[Table]:
@@ -120,8 +124,9 @@ class Evaluation(Displayed):
             f"{counted(self.unjudged, 'query', 'queries')} of the run not judged (left out)"
             + (f", {merged} merged" if self.repeated else "")
         )
-        table = measure_table(title, self.mean_by_measure, self.interval_by_measure, self.judged)
-        notes = [f"{note}." for note in scoring_notes(self.short_rankings)]
+        moved = self.ties.moved if self.ties else {}
+        table = measure_table(title, self.mean_by_measure, self.interval_by_measure, self.judged, moved)
+        notes = [f"{note}." for note in scoring_notes(self.short_rankings, self.ties)]
         return [replace(table, notes=[*table.notes, *notes])]
 
 
@@ -163,6 +168,7 @@ def evaluate_files(
         ranking = drop_identical(ranking, row_numbers(joined.query_ids, joined.document_ids))
     judged = ranking, joined.qrels, len(joined.query_ids), measures
     values, shares = compute_measures(*judged), judged_shares(*judged)
+    ties = tie_ranges(*judged, values, np.arange(len(values)))
     return Evaluation(
         query_ids=joined.query_ids.to_pylist(),
         measures=list(measures),
@@ -175,6 +181,7 @@ def evaluate_files(
         run=Path(run_path).name,
         short_rankings=short_rankings(ranking, measures),
         judged={name: float(share.mean()) for name, share in shares.items()},
+        ties=ties,
     )
 
 

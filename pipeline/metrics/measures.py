@@ -67,6 +67,10 @@ class Graded:
         sums = np.bincount(self.queries * width + column, weights, minlength=self.n_queries * width)
         return np.cumsum(sums.reshape(self.n_queries, width)[:, :-1], axis=1, dtype=np.float64)
 
+    def dcg(self, cutoffs: Int64, gain: str) -> Float64:
+        """float64 [queries, cutoffs]: the discounted cumulative gain; see `dcg`."""
+        return self.total(cutoffs, gains(self.grades, gain) / np.log2(self.ranks + 1))
+
 
 @dataclass(frozen=True)
 class JudgedRanking:
@@ -218,14 +222,14 @@ def cg(judged: JudgedRanking, cutoffs: Int64, gain: str) -> Float64:
 
 def dcg(judged: JudgedRanking, cutoffs: Int64, gain: str) -> Float64:
     """Sum of gain over log2(rank + 1) in the top k (m_ndcg_cut.c; Burges et al. 2005 for gain=exp)."""
-    return _dcg(judged.found, cutoffs, gain)
+    return judged.found.dcg(cutoffs, gain)
 
 
 def ndcg(judged: JudgedRanking, cutoffs: Int64, gain: str, ideal: str) -> Float64:
     """DCG over the DCG of the best order of all judged, or of all retrieved, documents (m_ndcg_cut.c)."""
     found = judged.found
     best = judged.ideal if ideal == "all" else ideal_order(found.n_queries, found.queries, found.grades)
-    return ratio(_dcg(found, cutoffs, gain), _dcg(best, cutoffs, gain))
+    return ratio(found.dcg(cutoffs, gain), best.dcg(cutoffs, gain))
 
 
 def gains(grades: Int64, gain: str) -> Float64:
@@ -237,10 +241,6 @@ def gains(grades: Int64, gain: str) -> Float64:
     if highest > MAX_EXP_GRADE:
         raise InputError(f"grade {highest} with gain=exp", allowed=f"grades up to {MAX_EXP_GRADE}")
     return np.exp2(grades) - 1
-
-
-def _dcg(graded: Graded, cutoffs: Int64, gain: str) -> Float64:
-    return graded.total(cutoffs, gains(graded.grades, gain) / np.log2(graded.ranks + 1))
 
 
 def rbp(judged: JudgedRanking, cutoffs: Int64, p: float, rel: int) -> Float64:
@@ -266,10 +266,10 @@ def err(judged: JudgedRanking, cutoffs: Int64) -> Float64:
             allowed=f"grades up to {HIGHEST_GRADE}, as in gdeval",
             fix="use ndcg, or judgments of fewer grades",
         )
-    return found.total(cutoffs, _content(found.grades) * _still_reading(found) / found.ranks)
+    return found.total(cutoffs, content(found.grades) * _still_reading(found) / found.ranks)
 
 
-def _content(grades: Int64) -> Float64:
+def content(grades: Int64) -> Float64:
     """float64 [cells]: the probability to be content with a document of each grade."""
     content: Float64 = (np.exp2(grades, dtype=np.float64) - 1) / 2**HIGHEST_GRADE
     return content
@@ -284,7 +284,7 @@ def _still_reading(cells: Graded) -> Float64:
     reading = np.ones(len(cells.queries))
     for grade in range(1, HIGHEST_GRADE + 1):
         above = np.cumsum(cells.grades == grade) - (cells.grades == grade)
-        reading *= (1 - _content(np.array(grade))) ** (above - above[start])
+        reading *= (1 - content(np.array(grade))) ** (above - above[start])
     return reading
 
 

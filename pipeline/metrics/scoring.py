@@ -10,7 +10,8 @@ hash table finds the hits whose key is among them (`_match_keys`), a block of qu
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, Self
 
 import numpy as np
 
@@ -35,9 +36,32 @@ def compute_measures(ranking: Ranking, qrels: Qrels, n_queries: int, measures: S
     Returns:
         float64 [n_queries, measures], columns in the order of `measures`.
     """
+    formulas = {name: definition.compute for name, definition in MEASURES.items()}
     judged = judge_ranking(ranking, qrels, n_queries)
-    condensed = judged.condensed() if any(measure.condensed for measure in measures) else judged
-    depth = max(ranking.passages.shape[1], 1)
+    return values_of(judged, n_queries, measures, ranking.passages.shape[1], formulas)
+
+
+class Condensable(Protocol):
+    """A ranking with grades."""
+
+    def condensed(self) -> Self:
+        """The ranking without unjudged documents."""
+        ...
+
+
+def values_of(
+    ranking: Condensable,
+    n_queries: int,
+    measures: Sequence[Measure],
+    depth: int,
+    formulas: Mapping[str, Callable[..., Float64]],
+) -> Float64:
+    """float64 [n_queries, measures]: measures of a ranking by the formulas of their names.
+
+    `depth` is the cutoff of measures without one: the length of the longest row.
+    """
+    condensed = ranking.condensed() if any(measure.condensed for measure in measures) else ranking
+    depth = max(depth, 1)
     groups: defaultdict[Measure, list[int]] = defaultdict(list)
     for column, measure in enumerate(measures):
         groups[Measure(measure.name, measure.params)].append(column)
@@ -45,8 +69,8 @@ def compute_measures(ranking: Ranking, qrels: Qrels, n_queries: int, measures: S
     for measure, columns in groups.items():
         column_cutoffs = [measures[column].cutoff or depth for column in columns]
         cutoffs = np.unique(np.array(column_cutoffs, dtype=np.int64))
-        of = condensed if measure.condensed else judged
-        computed = MEASURES[measure.name].compute(of, cutoffs, **measure.settings)
+        of = condensed if measure.condensed else ranking
+        computed = formulas[measure.name](of, cutoffs, **measure.settings)
         values[:, columns] = computed[:, np.searchsorted(cutoffs, column_cutoffs)]
     return values
 

@@ -11,7 +11,16 @@ from typing import Annotated, Self, TypeVar
 
 from pydantic import Field, ValidationError, model_validator
 
-from pipeline.core.json_record import Hardware, MissingTexts, Name, Record, Section, ShortRankings, StageRow
+from pipeline.core.json_record import (
+    Hardware,
+    MissingTexts,
+    Name,
+    Record,
+    Section,
+    ShortRankings,
+    StageRow,
+    Ties,
+)
 from pipeline.core.records import Facts
 from pipeline.retrievers.sections import SECTIONS
 
@@ -50,6 +59,7 @@ class Metrics(Record):
         missing: What was judged and is not in the collection; None in results of earlier versions.
         short_rankings: Only where a ranking ends before the deepest cutoff of a measure.
         intervals: None where none is shown.
+        ties: Only where documents tie: the range of each mean over all their orders.
         unjudged: Of the measures with a cutoff that take unjudged documents for not relevant.
     """
 
@@ -63,6 +73,7 @@ class Metrics(Record):
     unjudged: dict[str, Unjudged] = Field({})
     stages: tuple[StageRow, ...]
     short_rankings: ShortRankings | None = None
+    ties: Ties | None = None
 
     @model_validator(mode="after")
     def _read_sections(self) -> Self:

@@ -22,9 +22,10 @@ def result_table(record: Metrics) -> Table:
     queries, passages = counted(record.queries, "query", "queries"), counted(record.passages, "passage")
     title = f"{record.name}: {queries}, {passages}"
     judged = {name: each.judged for name, each in record.unjudged.items()}
-    table = measure_table(title, record.metrics, record.intervals, judged)
+    moved = record.ties.moved if record.ties else {}
+    table = measure_table(title, record.metrics, record.intervals, judged, moved)
     own = [note for section in record.sections for note in section.notes()]
-    scored = scoring_notes(record.short_rankings, record.missing)
+    scored = scoring_notes(record.short_rankings, record.ties, record.missing)
     notes = [*table.notes, *own, *(f"{note}." for note in scored), *_taken([record])]
     return replace(table, notes=notes)
 

@@ -20,7 +20,7 @@ from pipeline.storage.artifacts import Artifact, Draft
 SCORES = "evaluate"  # the role of the scores, in every plan
 REPORTED = ("queries", "passages", "missing", "metrics", "intervals", "unjudged")
 """Parts of the scores that are in every result."""
-SCHEMAS = {SCORES: 4}  # that of the data is in `pipeline.data.loading`
+SCHEMAS = {SCORES: 5}  # that of the data is in `pipeline.data.loading`
 
 
 def whole_plan(
@@ -114,12 +114,14 @@ def _evaluate(
 ) -> Facts:
     from pipeline.core.records import from_numpy
     from pipeline.metrics import evaluation, scoring, statistics
+    from pipeline.metrics.ties import tie_ranges
 
     collection: Collection = inputs[COLLECTION]
     judge = _judge(config, collection, measures)
     queries, judged, scored = collection.queries, judge.queries, judge.counted(inputs[ranking])
     qrels = collection.qrels
-    values = scoring.compute_measures(scored, qrels, len(queries), measures)[judged]
+    of_all = scoring.compute_measures(scored, qrels, len(queries), measures)
+    values = of_all[judged]
     shares = scoring.judged_shares(scored, qrels, len(queries), measures)
     table = io.StringIO(newline="")
     evaluation.write_per_query(table, queries.ids.take(from_numpy(judged)).to_pylist(), measures, values)
@@ -137,6 +139,8 @@ def _evaluate(
     }
     if short := scoring.short_rankings(inputs[ranking], measures, len(collection.passages)):
         facts["short_rankings"] = short.model_dump()
+    if ties := tie_ranges(scored, qrels, len(queries), measures, of_all, judged):
+        facts["ties"] = ties.model_dump()
     for assessment in assessments:
         facts |= assessment.assess(judge, [inputs[role] for role in assessment.rankings])
     return facts
