@@ -8,7 +8,9 @@
 holds the true one: the t interval that is shown, and bootstrap intervals, of which it is the alternative.
 `tests` compares runs that are equally good and counts comparisons in which a difference is shown.
 `suites` does both for macro means: intervals of several collections, and comparisons of equally good runs.
-`gate` gates runs that are worse by exactly the margin, and runs that are equally good, and counts verdicts.
+`shared` does the same for collections that share their queries, as translations do.
+`gate` gates runs that are worse by exactly the margin, and runs that are equally good, and counts verdicts,
+by t alone, by default and with `--guarantee`.
 `needed` takes the number of queries that an undecided gate names, and counts how often so many decide.
 `equivalence` tests runs that differ by exactly the margin, and runs that are equally good, for equivalence.
 """
@@ -22,17 +24,17 @@ from pathlib import Path
 from sys import path
 
 import numpy as np
-from scipy.special import nctdtr, stdtrit
+from scipy.special import stdtrit
 
 path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from pipeline.comparison import Correction
 from pipeline.comparison.pairs import Pair, compare_pairs
 from pipeline.core.records import BoolArray, Float64
-from pipeline.metrics import power, resampling, statistics
+from pipeline.metrics import betting, power, resampling, statistics
 from pipeline.metrics.statistics import ONE, estimate
 
-QUERIES = (5, 10, 25, 43, 200, 7000)
+QUERIES = (5, 10, 25, 43, 114, 300, 7000)
 RESAMPLES = 1000
 RANKS = 1 / np.arange(1, 11)
 random = np.random.default_rng(20190)
@@ -53,6 +55,18 @@ def mostly_ties(samples: int, queries: int) -> Float64:
     return drawn * (random.random((samples, queries)) < 0.1)
 
 
+def near_one(samples: int, queries: int) -> Float64:
+    """Recall-like: six in ten are 1, few are 0, the others near 1."""
+    kind = random.random((samples, queries))
+    return np.where(kind < 0.6, 1, np.where(kind < 0.97, random.uniform(0.9, 0.99, kind.shape), 0))
+
+
+def rare_losses(samples: int, queries: int) -> Float64:
+    """Differences of which eight in ten are ties, and three in a hundred lose everything."""
+    kind = random.random((samples, queries))
+    return np.where(kind < 0.8, 0, np.where(kind < 0.83, -1, random.normal(0, 0.05, kind.shape)))
+
+
 VALUES: dict[str, tuple[Sampler, float]] = {
     "nDCG-like, mean 0.65": (lambda *size: random.beta(2, 1.1, size), 2 / 3.1),
     "nDCG-like, mean 0.5, most near 0 or 1": (lambda *size: random.beta(0.5, 0.5, size), 0.5),
@@ -62,6 +76,8 @@ VALUES: dict[str, tuple[Sampler, float]] = {
     "binary, 0.5": (lambda *size: (random.random(size) < 0.5).astype(np.float64), 0.5),
     "binary, 0.96": (lambda *size: (random.random(size) < 0.96).astype(np.float64), 0.96),
     "differences, 9 of 10 ties": (mostly_ties, 0.01),
+    "recall-like, 60% are 1, 3% are 0": (near_one, 0.6 + 0.37 * 0.945),
+    "differences, 80% ties, 3% lose 1": (rare_losses, -0.03),
 }
 
 
@@ -96,16 +112,21 @@ def simulate_intervals(samples: int) -> None:
     print("|---|---:|---:|---:|---:|---:|---:|---:|")
     for name, (draw, mean) in VALUES.items():
         for n_queries in QUERIES:
-            count = samples if n_queries <= 200 else max(samples // 5, 1)
+            count = samples if n_queries <= 300 else max(samples // 5, 1)
             values = draw(count, n_queries)
             cells = ["", "", ""]
-            if n_queries <= 200:  # beyond that they take long, and all agree
+            if n_queries in (5, 10, 43, 300):  # beyond that they take long, and all agree
                 ends = np.array([bootstrap_intervals(one) for one in values[: count // 5]])
                 cells = [_percent(column) for column in ((ends[:, :, 0] <= mean) & (mean <= ends[:, :, 1])).T]
-            made = estimate([values.T])
+            made = estimate([values.T], low=_lowest(name), high=1)
             held = np.abs(made.means - mean) <= stdtrit(n_queries - 1, 0.975) * made.errors
             cells += [_percent(held), _percent(held[made.shown]), _percent(made.shown)]
             print(f"| {name} | {n_queries:,} | {' | '.join(cells)} |", flush=True)
+
+
+def _lowest(name: str) -> float:
+    """The lowest value there can be."""
+    return -1.0 if name.startswith("differences") else 0.0
 
 
 def _percent(held: Sequence[bool] | np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> str:
@@ -171,7 +192,7 @@ def simulate_tests(samples: int) -> None:
 def _comparison(values: Float64, pairs: list[tuple[int, int]], truth: Float64) -> list[bool]:
     """Whether a false difference is shown by the t-test, Holm, MaxT, both; whether all intervals hold."""
     tested = compare_pairs(
-        [str(run) for run in range(values.shape[1])], [""], [values], ONE, pairs, Correction.both
+        [str(run) for run in range(values.shape[1])], {"": values}, [values], ONE, pairs, Correction.both
     )
     return _false(tested, truth)
 
@@ -200,30 +221,87 @@ def skewed_losses(samples: int, queries: int) -> Float64:
     return np.where(lost, -0.45, 0.05) * random.uniform(0.5, 1.5, (samples, queries))
 
 
+def by_rates(wins: float, losses: float) -> Sampler:
+    """Differences of a binary measure."""
+
+    def draw(samples: int, queries: int) -> Float64:
+        kind = random.random((samples, queries))
+        return np.where(kind < wins, 1.0, np.where(kind < wins + losses, -1.0, 0.0))
+
+    return draw
+
+
+def little_and_rare(samples: int, queries: int) -> Float64:
+    """Differences of a mean of 0: two in a hundred lose 0.9, the others gain a little."""
+    lost = random.random((samples, queries)) < 0.02
+    return np.where(lost, -0.9, random.normal(0.018 / 0.98, 0.02, lost.shape))
+
+
 DIFFERENCES: dict[str, Sampler] = {
     "normal": lambda *size: random.normal(0, 0.1, size),
     "6 of 10 ties": lambda *size: random.normal(0, 0.15, size) * (random.random(size) < 0.4),
     "rare large losses": skewed_losses,
 }
+BINARY = ((0, 0.01), (0.01, 0.02), (0.05, 0.06), (0.2, 0.21))
 
 
 def simulate_gate(samples: int) -> None:
-    """Print the verdicts of the gate, in percent, where the truth is known, and the power of its numbers."""
+    """Print the verdicts of the gate, in percent, where the truth is known, and the power of its numbers.
+
+    By t alone, by default and with a guarantee: how many pass that are worse by the margin of 0.01, and how
+    many that are equally good; and how far below the mean the lower bounds are.
+    """
     resampling.RESAMPLES = 999
-    margin, alpha = 0.01, 0.05
-    print("| differences | queries | false passes | false fails | passes where equal | by the formula |")
-    print("|---|---:|---:|---:|---:|---:|")
-    for name, draw in DIFFERENCES.items():
-        for n_queries in (43, 200, 7000):
-            count = samples if n_queries <= 200 else max(samples // 10, 1)
-            equal = draw(count, n_queries).T
-            margins = np.full(count, margin)
-            not_worse, worse = resampling.noninferiority([equal - margin], margins)
-            passed, _ = resampling.noninferiority([equal], margins)
-            noncentrality = margin / draw(200, 1000).std() * np.sqrt(n_queries)
-            expected = 1 - nctdtr(n_queries - 1, noncentrality, stdtrit(n_queries - 1, 1 - alpha))
-            cells = [_percent(p < alpha) for p in (not_worse, worse, passed)]
-            print(f"| {name} | {n_queries:,} | {' | '.join(cells)} | {100 * expected:.1f} |", flush=True)
+    print(
+        "| differences | queries | false passes: t | default | guarantee | false fails, default "
+        "| passes where equal: t | default | guarantee | reach: t | guarantee |"
+    )
+    print("|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
+    worse: dict[str, tuple[Sampler, Sampler]] = {
+        name: (lambda *size, draw=draw: draw(*size) - MARGIN, draw) for name, draw in DIFFERENCES.items()
+    }
+    for wins, losses in BINARY:
+        worse[f"binary, {wins:.0%} win, {losses:.0%} lose"] = by_rates(wins, losses), by_rates(wins, wins)
+    worse["2% lose 0.9, the others move a little"] = (
+        lambda *size: little_and_rare(*size) - MARGIN,
+        little_and_rare,
+    )
+    for name, (at_margin, equal) in worse.items():
+        for n_queries in (25, 43, 114, 300, 1000):
+            count = samples if n_queries <= 300 else max(samples // 4, 1)
+            passed, failed, reach = zip(
+                *(_verdicts(draw(count, n_queries).T) for draw in (at_margin, equal)), strict=True
+            )
+            cells = [*passed[0], failed[0], *passed[1], *reach[1]]
+            print(f"| {name} | {n_queries:,} | {' | '.join(cells)} |", flush=True)
+
+
+MARGIN, ALPHA = 0.01, 0.05
+BETS = 100  # samples of a row that are bet on
+
+
+def _verdicts(differences: Float64) -> tuple[list[str], str, list[str]]:
+    """Passes by t, by default and with a guarantee, fails by default, and the reach of two lower bounds."""
+    n_queries, samples = differences.shape
+    made = estimate([differences])
+    above = made.means + MARGIN
+    t = np.divide(above, made.errors, out=np.copysign(np.inf, above), where=made.errors > 0)
+    not_worse, is_worse = resampling.noninferiority([differences], np.full(samples, MARGIN))
+    decides = statistics.gate_decides([differences])
+    bets = [betting.Bets.of_one(one.clip(-1, 1)) for one in differences.T[:BETS]]
+    bounds = np.array([each.lower_bound(ALPHA) for each in bets])
+    quantile = float(stdtrit(n_queries - 1, 1 - ALPHA))
+    passes = [
+        t > quantile,
+        decides & (not_worse < ALPHA),
+        np.array([b.p_value(-MARGIN) < ALPHA for b in bets]),
+    ]
+    reach = [quantile * made.errors.mean(), (made.means[: len(bounds)] - bounds).mean()]
+    return (
+        [_percent(each) for each in passes],
+        _percent(decides & (is_worse < ALPHA)),
+        [f"{r:.3f}" for r in reach],
+    )
 
 
 def few_differ(samples: int, queries: int) -> Float64:
@@ -236,7 +314,7 @@ def simulate_needed(samples: int) -> None:
 
     The 43 differences are the population: the number takes their mean and spread for the true ones.
     """
-    margin, alpha = 0.01, 0.05
+    margin, alpha = MARGIN, ALPHA
     print(
         "| differences | by the formula | number named | decided with the formula's | with the number named |"
     )
@@ -265,14 +343,17 @@ def simulate_equivalence(samples: int) -> None:
     They are a fifth of those that are gated: of runs that are nearly the same.
     """
     resampling.RESAMPLES = 999
-    margin, alpha = 0.01, 0.05
+    margin, alpha = MARGIN, ALPHA
     print("| differences | queries | 0.01 below | 0.01 above | equal |")
     print("|---|---:|---:|---:|---:|")
     for name, draw in {**DIFFERENCES, "7 of 8 ties": few_differ}.items():
         for n_queries in (43, 200, 7000):
             count = samples if n_queries <= 200 else max(samples // 2, 1)
             drawn = draw(count, n_queries).T / 5
-            shown = [resampling.equivalence([drawn + by], margin) < alpha for by in (-margin, margin, 0)]
+            shown = [
+                statistics.gate_decides([drawn + by]) & (resampling.equivalence([drawn + by], margin) < alpha)
+                for by in (-margin, margin, 0)
+            ]
             print(f"| {name} | {n_queries:,} | {' | '.join(map(_percent, shown))} |", flush=True)
 
 
@@ -286,7 +367,7 @@ SUITES: dict[str, tuple[int, ...]] = {
     "50, 100, 300, 648 and 1,000": (50, 100, 300, 648, 1000),
 }
 """Numbers of queries of the collections."""
-MIXED = [name for name in VALUES if name != "differences, 9 of 10 ties"]
+MIXED = [name for name in VALUES if not name.startswith("differences")]
 SUITE_VALUES = {name: [name] for name in VALUES} | {"another in every collection": MIXED}
 BATCH = 50  # samples that share their resamples
 
@@ -304,7 +385,7 @@ def simulate_suites(samples: int) -> None:
             for batch in range(-(-samples // BATCH)):
                 resampling.SEED = batch
                 strata = [draw(BATCH, size).T for (draw, _), size in zip(chosen, sizes, strict=True)]
-                held.append(_macro_coverage(strata, truth))
+                held.append(_macro_coverage(strata, truth, -1.0 if "differences" in name else 0.0))
             plain, by_t, widened, shown = np.concatenate(held, axis=1)
             cells = map(_percent, (plain, by_t, widened, widened[shown], shown))
             print(f"| {name} | {label} | {' | '.join(cells)} |", flush=True)
@@ -312,16 +393,17 @@ def simulate_suites(samples: int) -> None:
     _simulate_suite_tests(max(samples // 4, 1))
 
 
-def _macro_coverage(strata: list[Float64], truth: float) -> BoolArray:
+def _macro_coverage(strata: list[Float64], truth: float, low: float) -> BoolArray:
     """Bool [4, samples]: whether three intervals hold the truth, and whether one is shown."""
     weights = np.full(len(strata), 1 / len(strata))
-    made, drawn = statistics.estimate(strata, weights), resampling.resampled_means(strata, weights)
-    low, high = np.quantile(drawn, [0.025, 0.975], axis=0)
+    made = statistics.estimate(strata, weights, low=low, high=1)
+    drawn = resampling.resampled_means(strata, weights)
+    lower, upper = np.quantile(drawn, [0.025, 0.975], axis=0)
     quantiles = stdtrit(np.maximum(made.freedom, 1), 0.975)
     off = np.abs(made.means - truth)
     return np.array(
         [
-            (low <= truth) & (truth <= high),
+            (lower <= truth) & (truth <= upper),
             off <= quantiles * made.errors,
             off <= stdtrit(np.maximum(made.wide_freedom, 1), 0.975) * made.wide_errors,
             made.shown,
@@ -332,8 +414,11 @@ def _macro_coverage(strata: list[Float64], truth: float) -> BoolArray:
 def _simulate_suite_tests(samples: int) -> None:
     """Print in how many comparisons of equal runs, in percent, a difference of macro means is shown."""
     resampling.RESAMPLES = resampling.PERMUTATIONS = 999
-    print("| values | runs | queries | t-test alone | Holm | MaxT | both | all intervals hold |")
-    print("|---|---:|---|---:|---:|---:|---:|---:|")
+    print(
+        "| values | runs | queries | t-test alone | Holm | MaxT | both | all intervals hold "
+        "| any * by collection |"
+    )
+    print("|---|---:|---|---:|---:|---:|---:|---:|---:|")
     for name, draw in RUNS.items():
         if draw is some_differ:
             continue
@@ -344,17 +429,67 @@ def _simulate_suite_tests(samples: int) -> None:
                 strata = [draw(size, runs) for size in SUITES[label]]
                 weights = np.full(len(strata), 1 / len(strata))
                 names = [str(run) for run in range(runs)]
-                collections = [str(size) for size in range(len(strata))]
+                collections = {str(number): values for number, values in enumerate(strata)}
                 tested = compare_pairs(names, collections, strata, weights, pairs, Correction.both)
-                counted.append(_false(tested, np.zeros(len(pairs))))
+                starred = any(each.shown for pair in tested for each in pair.collections)
+                counted.append([*_false(tested, np.zeros(len(pairs))), starred])
             cells = " | ".join(map(_percent, zip(*counted, strict=True)))
             print(f"| {name} | {runs} | {label} | {cells} |", flush=True)
+
+
+def simulate_shared(samples: int) -> None:
+    """Print what macro means of collections that share their queries hold, counted apart and by query.
+
+    Values are nDCG-like: the difficulty of a question, which all collections share, and noise of each. In
+    the last two rows collections share their ids and nothing else.
+    """
+    resampling.PERMUTATIONS = 999
+    print(
+        "| collections | queries | interval, apart | by query | width | t-test false, apart | by query "
+        "| randomization false, apart | by query |"
+    )
+    print("|---|---:|---:|---:|---:|---:|---:|---:|---:|")
+    for label, count, n_queries, alike in (
+        ("26 translations", 26, 25, True),
+        ("26 translations", 26, 100, True),
+        ("3 translations", 3, 43, True),
+        ("8 translations, each lacks some queries", 8, 50, True),
+        ("3 with equal ids alone", 3, 43, False),
+        ("13 with equal ids alone", 13, 50, False),
+    ):
+        weights = np.full(count, 1 / count)
+        lacking = [number if "lacks" in label else 0 for number in range(count)]
+        ids = [[str(query) for query in range(start, n_queries)] for start in lacking]
+        means, differences = [], []
+        effects = random.normal(0, 1, (2, n_queries, samples))  # of the questions, on either run
+        for start in lacking:
+            own = effects if alike else random.normal(0, 1, effects.shape)
+            one, other = 1 / (1 + np.exp(-own - 0.7 * random.normal(0, 1, effects.shape)))
+            means.append(one[start:])
+            differences.append((one - other)[start:])
+        cells, widths = [], []
+        for strata, truth in ((means, 0.5), (differences, 0.0)):
+            for sample in ((strata, weights), statistics.by_query(strata, weights, ids)):
+                made = estimate(*sample)
+                reach = stdtrit(np.maximum(made.freedom, 1), 0.975) * made.errors
+                if truth:
+                    cells.append(_percent(np.abs(made.means - truth) <= reach))
+                    widths.append(reach.mean())
+                else:
+                    few = [each[:, : max(samples // 10, 1)] for each in sample[0]]
+                    by_chance = resampling.randomization_test(few, sample[1])
+                    cells += [_percent(made.p < 0.05), _percent(by_chance < 0.05)]
+        apart, by_query, t, chance, t_by_query, chance_by_query = cells
+        width = f"{widths[1] / widths[0]:.2f}"
+        cells = [apart, by_query, width, t, t_by_query, chance, chance_by_query]
+        print(f"| {label} | {n_queries} | {' | '.join(cells)} |", flush=True)
 
 
 PARTS: dict[str, Callable[[int], None]] = {
     "intervals": simulate_intervals,
     "tests": simulate_tests,
     "suites": simulate_suites,
+    "shared": simulate_shared,
     "gate": simulate_gate,
     "needed": simulate_needed,
     "equivalence": simulate_equivalence,

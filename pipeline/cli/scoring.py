@@ -224,6 +224,10 @@ def gate(
     alpha: Annotated[
         float, typer.Option(help="Significance level: probability of passing a worse result.")
     ] = 0.05,
+    guarantee: Annotated[
+        bool,
+        typer.Option("--guarantee", help="Decide by bounds that hold for every distribution of differences."),
+    ] = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown, for a comment.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -233,7 +237,7 @@ def gate(
     from pipeline.comparison import gate as gates
     from pipeline.report.renderings import markdown
 
-    made = gates.gate(folder, baseline, measures or (), margin, alpha)
+    made = gates.gate(folder, baseline, measures or (), margin, alpha, guarantee)
     if as_json:
         print_json(made.json())
     elif as_markdown:

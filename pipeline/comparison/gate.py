@@ -5,23 +5,24 @@ gate("results/new", "results/released", ["ndcg@10"]).verdict
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from math import inf, isfinite
-from typing import Literal
+from math import ceil, inf, isfinite, log
+from typing import Literal, NamedTuple
 
 import numpy as np
 
-from pipeline.comparison.inputs import Given, check, read_all, shared_values
-from pipeline.core.display import counted
+from pipeline.comparison.inputs import Given, check, most_lost, read_all, shared_values
+from pipeline.core.display import counted, figure
 from pipeline.core.errors import InputError
-from pipeline.core.records import JsonObject
+from pipeline.core.records import BoolArray, Float64, JsonObject
 from pipeline.core.table import Column, Displayed, FilledColumn, Table, table_of
+from pipeline.metrics.betting import Bets
 from pipeline.metrics.paired import holm, paired_differences
 from pipeline.metrics.power import queries_to_decide
 from pipeline.metrics.resampling import noninferiority
-from pipeline.metrics.statistics import MIN_QUERIES, estimate, gate_decides
+from pipeline.metrics.statistics import MIN_QUERIES, Ends, Strata, estimate, gate_decides
 
 Verdict = Literal["pass", "fail", "undecided"]
 EXIT_CODES: dict[Verdict, int] = {"pass": 0, "fail": 3, "undecided": 4}
@@ -34,7 +35,8 @@ class GatedMeasure:
 
     Attributes:
         difference: Mean of the result minus mean of the baseline; of suites, of macro means.
-        ci_low, ci_high: Ends of its t interval of 1 - 2 alpha; None where none is shown.
+        ci_low, ci_high: Ends of its t interval of 1 - 2 alpha; None where none is shown. With `guarantee`,
+            betting bounds, each at alpha.
         margin: How far below the baseline the result may be.
         p_not_worse: One-sided p against "the result is `margin` or more below", by Holm's correction over
             the measures.
@@ -57,12 +59,23 @@ class GatedMeasure:
 
 @dataclass(frozen=True, repr=False)
 class Gate(Displayed):
-    """Verdicts on the measures of a result, and on the whole."""
+    """Verdicts on the measures of a result, and on the whole.
+
+    Attributes:
+        unseen: The share of the queries of a collection, the smallest, that could lose everything without one
+            of them being among those judged, with a probability of `alpha`: ln(1 / alpha) / queries, by the
+            rule of three. A pass does not exclude it, unless it is by `guarantee` or `same`.
+        guarantee: Whether betting bounds decide.
+        same: Whether result and baseline are of the same settings and data, and have the same values.
+    """
 
     result: str
     baseline: str
     measures: list[GatedMeasure]
     alpha: float = ALPHA
+    unseen: float = 0.0
+    guarantee: bool = False
+    same: bool = False
 
     @property
     def verdict(self) -> Verdict:
@@ -72,30 +85,44 @@ class Gate(Displayed):
 
     @property
     def message(self) -> str:
-        """What the verdict means, in a sentence; how many queries an undecided one takes."""
+        """What the verdict means; what a pass does not exclude; how many queries an undecided one takes."""
+        if self.same:
+            return f"pass: {self.result} and {self.baseline} have the same settings, data and values"
         if self.verdict == "pass":
-            return f"pass: {self.result} is as good as {self.baseline}, within the margin"
+            passed = f"pass: {self.result} is as good as {self.baseline}, within the margin"
+            if self.guarantee:
+                return f"{passed}, whatever the distribution of the differences"
+            share = figure(100 * self.unseen, ".2g") + "%"
+            return f"{passed}; not excluded: up to {share} of the queries lose everything, unseen"
         of_verdict = [each for each in self.measures if each.verdict == self.verdict]
         named = ", ".join(each.measure for each in of_verdict)
         if self.verdict == "fail":
             return f"fail: {self.result} is worse than {self.baseline} in {named}"
         needed = [each.queries_needed for each in of_verdict]
         if None in needed:
-            return (
+            said = (
                 f"undecided: {named} of {self.result} is so near the margin below {self.baseline} "
                 "that no number of queries would decide"
             )
-        most = max(number for number in needed if number is not None)
-        return (
-            f"undecided: {counted(self.measures[0].queries, 'query', 'queries')} are too few for "
-            f"{named}; about {most:,} would decide with 80% power, if the difference stays so"
-        )
+        else:
+            most = max(number for number in needed if number is not None)
+            power = "" if self.guarantee else " with 80% power"
+            said = (
+                f"undecided: {counted(self.measures[0].queries, 'query', 'queries')} are too few for "
+                f"{named}; about {most:,} would decide{power}, if the difference stays so"
+            )
+        margin = self.measures[0].margin
+        if self.guarantee and margin:
+            least = ceil(log(1 / self.alpha) / margin)
+            said += f". A guarantee takes ln(1 / {self.alpha:g}) / {margin:g} = {least:,} queries at least"
+        return said
 
     def json(self) -> JsonObject:
         """The document that `gate --json` prints."""
         measures = [asdict(each) for each in self.measures]
         return {
             "measures": measures, "verdict": self.verdict, "result": self.result, "baseline": self.baseline,
+            "unseen": self.unseen, "guarantee": self.guarantee, "same": self.same,
         }  # fmt: skip
 
     def tables(self) -> list[Table]:
@@ -116,12 +143,16 @@ class Gate(Displayed):
             (right("needed", form=","), [each.queries_needed for each in measures]),
         ]
         title = f"{self.result} against {self.baseline}"
-        return [table_of(title, columns, [f"{self.message}.", LEGEND])]
+        return [table_of(title, columns, [f"{self.message}.", BETTING if self.guarantee else LEGEND])]
 
 
 LEGEND = (
-    "p is one-sided, against being worse by the margin or more: the larger of the t-test's and the paired "
-    "bootstrap's, by Holm's correction over the measures."
+    "p is one-sided, against being worse by the margin or more, by Holm's correction over the measures: the "
+    "larger of the t-test's and the paired bootstrap's, or, where nearly all queries tie, by counting losses."
+)
+BETTING = (
+    "p is one-sided, against being worse by the margin or more, by Holm's correction over the measures: from "
+    "betting bounds, which hold for every distribution and however often more queries are judged."
 )
 
 
@@ -131,6 +162,7 @@ def gate(
     measures: Sequence[str] = (),
     margin: float = MARGIN,
     alpha: float = ALPHA,
+    guarantee: bool = False,
 ) -> Gate:
     """Whether a result is no more than a margin below a baseline, measure by measure.
 
@@ -141,10 +173,12 @@ def gate(
         margin: How far below the baseline a mean may be.
         alpha: Significance level: the probability, at most, of passing a result that is worse by the margin,
             over all measures together.
+        guarantee: Decide by betting bounds, which hold for every distribution of differences, also of rare
+            losses that no query shows, and at any time of stopping. It takes more queries.
 
     Raises:
         InputError: They were scored on other queries or judgments, a measure is not in both, or a setting is
-            out of range.
+            out of range; or there is no bound of a measure that has no highest value.
     """
     for value, name, low, high, allowed in (
         (margin, "--margin", 0, inf, "0 or more"),
@@ -154,34 +188,111 @@ def gate(
             raise InputError(f"{name} {value}", allowed=allowed)
     suites, _ = read_all([baseline, result])
     check(suites)
+    first = suites[0]
     chosen, values, _ = shared_values(suites, measures)
-    strata, weights = [paired_differences(each[:, 1], each[:, 0]) for each in values], suites[0].weights
-    made = estimate(strata, weights, confidence=1 - 2 * alpha)
-    decides = gate_decides(strata, weights)
-    tests = noninferiority(strata, np.full(len(chosen), margin), weights)
-    p_not_worse, p_worse = map(holm, tests)
-    queries = sum(map(len, strata))
-    gated = []
-    for i, measure in enumerate(chosen):
-        verdict: Verdict = "undecided"
-        if decides[i] and min(p_not_worse[i], p_worse[i]) < alpha:
-            verdict = "pass" if p_not_worse[i] < alpha else "fail"
-        needed = inf
-        if verdict == "undecided":
-            needed = queries_to_decide(
-                [values[:, i : i + 1] for values in strata], margin, alpha / len(chosen), weights
+    differences = [paired_differences(each[:, 1], each[:, 0]) for each in values]
+    sample = Sample(*first.by_query(differences), most_lost(first, chosen, values), margin, alpha)
+    same = first.same_as(suites[1])
+    if guarantee:
+        if unbounded := [name for name in chosen if not isfinite(first.highest([name])[0])]:
+            raise InputError(
+                f"--guarantee with {', '.join(unbounded)}, which have no highest value",
+                allowed="measures from 0 to 1, such as ndcg@10",
+                fix="name another --measure, or leave out --guarantee",
             )
+        (ones, _) = first.by_query([np.ones((len(each), 1)) for each in differences])
+        tested = _by_bets(sample, np.array([each.max() for each in ones]))
+    else:
+        tested = _by_tests(sample, first.highest(chosen))
+    queries = sum(map(len, differences))
+    gated = []
+    for measure, i in zip(chosen, range(len(chosen)), strict=True):
+        decided = same or (tested.decides[i] and min(tested.p_not_worse[i], tested.p_worse[i]) < alpha)
+        verdict: Verdict = "undecided"
+        if decided:
+            verdict = "pass" if same or tested.p_not_worse[i] < alpha else "fail"
+        needed = inf if decided else tested.needed(i)
         gated.append(
             GatedMeasure(
                 measure=measure,
-                difference=float(made.means[i]),
-                ci_low=made.ends[i][0],
-                ci_high=made.ends[i][1],
+                difference=float(tested.means[i]),
+                ci_low=tested.ends[i][0],
+                ci_high=tested.ends[i][1],
                 margin=margin,
-                p_not_worse=float(p_not_worse[i]),
+                p_not_worse=0.0 if same else float(tested.p_not_worse[i]),
                 verdict=verdict,
                 queries=queries,
-                queries_needed=max(int(needed), MIN_QUERIES, queries + 1) if isfinite(needed) else None,
+                queries_needed=max(ceil(needed), MIN_QUERIES, queries + 1) if isfinite(needed) else None,
             )
         )
-    return Gate(suites[1].name, suites[0].name, gated, alpha)
+    unseen = min(log(1 / alpha) / min(map(len, differences)), 1)
+    return Gate(suites[1].name, first.name, gated, alpha, unseen, guarantee, same)
+
+
+class Sample(NamedTuple):
+    """What is tested: strata of differences float64 [queries, measures], and how much a query can lose."""
+
+    strata: Strata
+    weights: Float64
+    most_lost: Float64
+    margin: float
+    alpha: float
+
+    @property
+    def queries(self) -> int:
+        """The independent queries."""
+        return sum(map(len, self.strata))
+
+
+class Tested(NamedTuple):
+    """What tests say of each measure; `needed` gives the number of queries that decides on one."""
+
+    means: Float64
+    ends: Sequence[Ends]
+    decides: BoolArray
+    p_not_worse: Float64
+    p_worse: Float64
+    needed: Callable[[int], float]
+
+
+def _by_tests(sample: Sample, highest: Float64) -> Tested:
+    """By t-tests and the bootstrap, or by counting losses."""
+    strata, weights, most_lost, margin, alpha = sample
+    made = estimate(strata, weights, confidence=1 - 2 * alpha, low=-highest, high=highest)
+    margins = np.full(len(most_lost), margin)
+    tests = noninferiority(strata, margins, weights, highest=most_lost)
+
+    def needed(i: int) -> float:
+        alone = [values[:, i : i + 1] for values in strata]
+        return queries_to_decide(alone, margin, alpha / len(margins), weights, float(most_lost[i]))
+
+    not_worse, is_worse = map(holm, tests)
+    return Tested(made.means, made.ends, gate_decides(strata, weights), not_worse, is_worse, needed)
+
+
+def _by_bets(sample: Sample, scales: Float64) -> Tested:
+    """By betting bounds; a query can lose `scales`, float64 [strata], times what one collection's can."""
+    strata, weights, most_lost, margin, alpha = sample
+    columns = range(len(most_lost))
+    better, worse = (
+        [
+            Bets(
+                [sign * values[:, i] for values in strata],
+                weights,
+                -most_lost[i] * scales,
+                most_lost[i] * scales,
+            )
+            for i in columns
+        ]
+        for sign in (1, -1)
+    )
+    not_worse = holm(np.array([bets.p_value(-margin) for bets in better]))
+    is_worse = holm(np.array([bets.p_value(margin) for bets in worse]))
+    means = weights @ np.stack([values.mean(axis=0) for values in strata])
+    ends = [(better[i].lower_bound(alpha), -worse[i].lower_bound(alpha)) for i in columns]
+
+    def needed(i: int) -> float:
+        bets, mean = (better[i], -margin) if means[i] > -margin else (worse[i], margin)
+        return bets.times_needed(mean, alpha / len(columns)) * sample.queries
+
+    return Tested(means, ends, np.ones(len(columns), dtype=bool), not_worse, is_worse, needed)

@@ -61,7 +61,8 @@ class Grouping(NamedTuple):
 class GroupMean:
     """The mean of a result in a group, its 95% interval, and the mean in all other queries.
 
-    `p_holm` is of Welch's test of the two means, by Holm's correction; None for a group that is not tested.
+    `p_maxt` is of the permutation test of the two means, corrected for all groups and results; None for a
+    group that is not tested.
     """
 
     name: str
@@ -69,7 +70,7 @@ class GroupMean:
     ci_low: float | None
     ci_high: float | None
     rest: float
-    p_holm: float | None
+    p_maxt: float | None
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,8 @@ class GroupDifference:
             tested.
         p_holm: The same by Holm's correction over all groups and pairs.
         shown: Whether the two results differ in the group: `p_holm` is below 5%.
-        p_rest_holm: Of Welch's test of the group's difference against that of the rest, by Holm's correction.
+        p_rest_maxt: Of the permutation test of the group's difference against that of the rest, corrected for
+            all groups and pairs.
     """
 
     a: str
@@ -93,7 +95,7 @@ class GroupDifference:
     p: float | None
     p_holm: float | None
     shown: bool
-    p_rest_holm: float | None
+    p_rest_maxt: float | None
 
 
 @dataclass(frozen=True)
@@ -127,7 +129,7 @@ class GroupComparison:
     def found(self) -> list[tuple[Group, GroupDifference]]:
         """The groups where two results differ, those first whose difference is unlike the rest's."""
         pairs = [(group, each) for group in self.groups for each in group.differences if each.shown]
-        return sorted(pairs, key=lambda pair: (not _below(pair[1].p_rest_holm), -abs(pair[1].difference)))
+        return sorted(pairs, key=lambda pair: (not _below(pair[1].p_rest_maxt), -abs(pair[1].difference)))
 
     def json(self) -> JsonObject:
         """The part `groups` of what `compare --json` prints."""
@@ -150,15 +152,15 @@ class GroupComparison:
         ]
         for each in zip(*(group.means for group in self.groups), strict=True):
             marks = [" +" if mean.mean > mean.rest else " -" for mean in each]
-            marks = [mark if _below(mean.p_holm) else "" for mark, mean in zip(marks, each, strict=True)]
+            marks = [mark if _below(mean.p_maxt) else "" for mark, mean in zip(marks, each, strict=True)]
             cells = [
                 with_interval(mean.mean, mean.ci_low, mean.ci_high, ".4f", mark)
                 for mean, mark in zip(each, marks, strict=True)
             ]
             columns.append((Column(each[0].name, "right"), cells))
         marked = (
-            "+ and - mark means above and below that of the other queries, by Welch's t-test with Holm's "
-            "correction."
+            "+ and - mark means above and below that of the other queries, by a permutation test of all "
+            "groups and results at once (MaxT)."
         )
         notes = [f"{note[:1].upper()}{note[1:]}." for note in self.notes]
         return table_of(f"{self.measure} in groups of queries", columns, [*notes, marked])
@@ -175,7 +177,7 @@ class GroupComparison:
             (Column("difference", "right"), cells),
             (Column("in other queries", "right", form="+.4f"), [each.rest for each in differences]),
             (Column("p, Holm", "right", form="p"), [each.p_holm for each in differences]),
-            (Column("unlike the others", "right", form="p"), [each.p_rest_holm for each in differences]),
+            (Column("unlike the others", "right", form="p"), [each.p_rest_maxt for each in differences]),
         ]
         tested = sum(each.p is not None for group in self.groups for each in group.differences)
         notes = [
@@ -196,6 +198,7 @@ def compare_groups(
     measure: str,
     values: Float64,
     rel: int,
+    highest: float,
 ) -> GroupComparison:
     """Group the queries, and compare results in each group.
 
@@ -206,6 +209,7 @@ def compare_groups(
         measure: What `values` holds.
         values: float64 [queries, results], in the order of the first result's queries.
         rel: The lowest grade that counts as relevant.
+        highest: The highest value of the measure; infinite where there is none.
 
     Raises:
         InputError: The cache holds the collection of none of the results.
@@ -227,10 +231,10 @@ def compare_groups(
     for row, (by, name, chosen) in enumerate(rows):
         means = [
             GroupMean(names[column], *figures, _known(p_rest[row, column]))
-            for column, figures in enumerate(_figures(values, chosen))
+            for column, figures in enumerate(_figures(values, chosen, 0, highest))
         ]
         compared = []
-        for column, figures in enumerate(_figures(differences, chosen)):
+        for column, figures in enumerate(_figures(differences, chosen, -highest, highest)):
             alone, holm, rest = (_known(test[row, column]) for test in tests)
             a, b = pairs[column]
             compared.append(GroupDifference(names[a], names[b], *figures, alone, holm, _below(holm), rest))
@@ -341,9 +345,11 @@ def _words(text: str) -> list[str]:
     return re.findall(r"\w+", text.lower())
 
 
-def _figures(values: Float64, inside: BoolArray) -> list[tuple[float, float | None, float | None, float]]:
+def _figures(
+    values: Float64, inside: BoolArray, low: float, high: float
+) -> list[tuple[float, float | None, float | None, float]]:
     """For each column the mean inside, the ends of its interval, and the mean outside."""
-    intervals = estimate([values[inside]]).ends
+    intervals = estimate([values[inside]], low=low, high=high).ends
     means, rest = values[inside].mean(axis=0).tolist(), values[~inside].mean(axis=0).tolist()
     return [(mean, *ends, other) for mean, ends, other in zip(means, intervals, rest, strict=True)]
 

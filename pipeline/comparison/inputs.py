@@ -243,6 +243,15 @@ def shared_values(
     return chosen, strata, shared
 
 
+def most_lost(suite: SavedSuite, measures: Sequence[str], values: Sequence[Float64]) -> Float64:
+    """float64 [measures]: how much a query can lose, of values as of `shared_values`.
+
+    That is the highest value of a measure; where it has none, the highest that was seen.
+    """
+    highest, seen = suite.highest(measures), np.max([each.max(axis=(0, 1)) for each in values], axis=0)
+    return np.where(np.isfinite(highest), highest, seen)
+
+
 def notes_of(suites: Sequence[SavedSuite], measure: str, pairs: Places) -> list[str]:
     """What to know before trusting a comparison, a sentence each without its full stop.
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import isfinite, sqrt
+from math import inf, isfinite, sqrt
 
 import numpy as np
 
@@ -16,12 +16,11 @@ from pipeline.metrics.power import solve_power
 from pipeline.metrics.resampling import equivalence, randomize, resampled_means
 from pipeline.metrics.statistics import (
     CONFIDENCE,
-    MIN_QUERIES,
-    ROUNDING,
     Ends,
     Estimate,
     Strata,
     estimate,
+    gate_decides,
 )
 
 
@@ -34,7 +33,7 @@ class CollectionDifference:
         difference: Mean of a minus mean of b.
         ci_low, ci_high: Ends of the difference's 95% interval; None where none is shown.
         p_ttest, p_randomization: Of the two-sided paired tests, not corrected.
-        p_holm: The larger of the two, by Holm's correction over the collections.
+        p_holm: The larger of the two, by Holm's correction over all collections and pairs.
         shown: Whether `p_holm` is below 5%.
     """
 
@@ -108,23 +107,27 @@ class Pair:
 
 def compare_pairs(
     names: Sequence[str],
-    collections: Sequence[str],
+    collections: Mapping[str, Float64],
     strata: Strata,
     weights: Float64,
     pairs: Places,
     correction: Correction,
     margin: float | None = None,
+    highest: float = inf,
+    most_lost: float = 1.0,
 ) -> list[Pair]:
     """Test pairs of results.
 
     Args:
         names: Of the results.
-        collections: Names of the collections.
-        strata: For each collection float64 [queries, results].
-        weights: float64 [collections].
+        collections: For each collection, by name, float64 [queries, results].
+        strata: The same as strata of independent queries, which `by_query` makes.
+        weights: float64 [strata].
         pairs: Positions of the two results of each pair.
         correction: What decides which differences are shown.
         margin: Within which two results count as equally good; None tests none.
+        highest: The highest value of the measure; infinite where there is none.
+        most_lost: How much a query can lose.
     """
     if not pairs:
         return []
@@ -132,7 +135,7 @@ def compare_pairs(
 
     first, second = np.array(pairs).T
     differences = [paired_differences(values.take(first, 1), values.take(second, 1)) for values in strata]
-    made = estimate(differences, weights)
+    made = estimate(differences, weights, low=-highest, high=highest)
     randomized = randomize(strata, pairs, differences, made.shown, weights)
     p_values = {
         "p_ttest": made.p,
@@ -147,11 +150,11 @@ def compare_pairs(
     shown = np.max([p_values[name] for name in deciding], axis=0) < LEVEL
     together: list[Ends] = [(None, None)] * len(pairs)
     if len(pairs) > 1 and correction is not Correction.bh:
-        together = _simultaneous(strata, pairs, made, weights, correction, randomized.reach, shown)
+        together = _simultaneous(strata, pairs, made, weights, correction, randomized.reach, shown, highest)
     p_equivalent: list[float | None] = [None] * len(pairs)
     if margin is not None:
-        p_equivalent = holm(equivalence(differences, margin, weights)).tolist()
-    enough = made.freedom >= MIN_QUERIES - 1 - ROUNDING
+        p_equivalent = holm(equivalence(differences, margin, weights, most_lost)).tolist()
+    enough = gate_decides(differences, weights)
     queries = sum(map(len, strata))
     deviations = made.errors * sqrt(queries)
     varies = deviations > 0
@@ -159,9 +162,14 @@ def compare_pairs(
     detectable = solve_power(np.nan, queries, LEVEL / 2) * np.where(varies, deviations, 1)
     needed = solve_power(np.abs(effects), np.nan, LEVEL / 2)
     alone: list[tuple[CollectionDifference, ...]] = [()] * len(pairs)
+    units = differences[0]
     if any(collections):  # a result of one collection has no name for it
-        alone = _on_each(collections, strata, pairs, differences)
-    units = differences[0] if len(strata) == 1 else np.stack([each.mean(axis=0) for each in differences])
+        on_each = {
+            name: paired_differences(values.take(first, 1), values.take(second, 1))
+            for name, values in collections.items()
+        }
+        alone = _on_each(collections, pairs, on_each, highest)
+        units = np.stack([each.mean(axis=0) for each in on_each.values()])
     signs = np.sign(np.where(np.abs(units) <= SAME, 0, units))
     wins, ties, losses = ((signs == sign).sum(axis=0).tolist() for sign in (1, 0, -1))
     return [
@@ -197,6 +205,7 @@ def _simultaneous(
     correction: Correction,
     reach_of_one: float,
     shown: BoolArray,
+    highest: float,
 ) -> list[Ends]:
     """Simultaneous intervals of the differences.
 
@@ -220,7 +229,8 @@ def _simultaneous(
         reach = by_maxt if correction is Correction.maxt else np.maximum(by_maxt, reach)
     # the stepwise tests can decide otherwise where 0 is near an end: steps after the first are corrected for
     # fewer pairs, and a randomization changes signs of differences with their means. Then the end moves to 0
-    low, high, above = made.means - reach, made.means + reach, made.means > 0
+    low, high = np.clip([made.means - reach, made.means + reach], -highest, highest)
+    above = made.means > 0
     low = np.where(shown, np.where(above, np.maximum(low, 0), low), np.minimum(low, 0))
     high = np.where(shown, np.where(above, high, np.minimum(high, 0)), np.maximum(high, 0))
     ends = zip(made.shown.tolist(), low.tolist(), high.tolist(), strict=True)
@@ -228,17 +238,16 @@ def _simultaneous(
 
 
 def _on_each(
-    collections: Sequence[str], strata: Strata, pairs: Places, differences: Strata
+    collections: Mapping[str, Float64], pairs: Places, differences: Mapping[str, Float64], highest: float
 ) -> list[tuple[CollectionDifference, ...]]:
-    """For each pair its tests on every collection, corrected for the number of collections."""
-    made = [estimate([values]) for values in differences]
+    """For each pair its tests on every collection, corrected for the number of collections and pairs."""
+    made = [estimate([values], low=-highest, high=highest) for values in differences.values()]
     nothing = np.zeros(len(pairs), dtype=bool)
     by_chance = [
-        randomize([values], pairs, [each], nothing).p
-        for values, each in zip(strata, differences, strict=True)
+        randomize([values], pairs, [differences[name]], nothing).p for name, values in collections.items()
     ]
     larger = np.maximum([each.p for each in made], by_chance)
-    corrected = np.stack([holm(p) for p in larger.T], axis=1)
+    corrected = holm(larger.ravel()).reshape(larger.shape)
     return [
         tuple(
             CollectionDifference(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pipeline.comparison import Correction, tables
-from pipeline.comparison.inputs import Given, check, notes_of, read_all, shared_values
+from pipeline.comparison.inputs import Given, check, most_lost, notes_of, read_all, shared_values
 from pipeline.comparison.pairs import Pair, compare_pairs
 from pipeline.comparison.tables import Entry
 from pipeline.core.errors import InputError
@@ -172,8 +172,9 @@ class Comparison(Displayed):
             )
         names = [entry.name for entry in self.results]
         places = [(names.index(pair.a), names.index(pair.b)) for pair in self.pairs]
-        rel = int(parse_measure(self.measure).settings.get("rel", 1))
-        groups = compare_groups(self.sources, names, places, self.measure, self.values, rel)
+        measure = parse_measure(self.measure)
+        rel = int(measure.settings.get("rel", 1))
+        groups = compare_groups(self.sources, names, places, self.measure, self.values, rel, measure.highest)
         return replace(self, groups=groups)
 
 
@@ -206,16 +207,25 @@ def compare(
     suites, place = read_all(folders, baseline, qrels, measure)
     check(suites)
     (chosen, *_), values, shared = shared_values(suites, [measure] if measure else [])
-    strata, weights, names = (
-        [each[:, :, 0] for each in values],
-        suites[0].weights,
-        [each.name for each in suites],
-    )
+    first, names = suites[0], [each.name for each in suites]
+    strata = [each[:, :, 0] for each in values]
+    independent, weights = first.by_query(strata)
+    highest = float(first.highest([chosen])[0])
     places = list(combinations(range(len(suites)), 2))
     if place is not None:
         places = [(other, place) for other in range(len(suites)) if other != place]
-    pairs = compare_pairs(names, suites[0].collections, strata, weights, places, correction, margin)
-    made = estimate(strata, weights)
+    pairs = compare_pairs(
+        names,
+        dict(zip(first.collections, strata, strict=True)),
+        independent,
+        weights,
+        places,
+        correction,
+        margin,
+        highest,
+        float(most_lost(first, [chosen], values)[0]),
+    )
+    made = estimate(independent, weights, low=0, high=highest)
     means = [suite.results[""].record.metrics[chosen] for suite in suites if suite.record is None]
     means = means or made.means.tolist()
     better = [

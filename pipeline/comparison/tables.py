@@ -138,7 +138,7 @@ STARS = {
 }
 EACH = (
     "* marks a difference shown at 5% on that collection: by the larger p of t-test and randomization, by "
-    "Holm's correction over the collections."
+    "Holm's correction over all collections and pairs."
 )
 
 

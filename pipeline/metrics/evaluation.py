@@ -174,7 +174,7 @@ def evaluate_files(
         measures=list(measures),
         values=values,
         means=values.mean(axis=0),
-        intervals=estimate([values]).intervals,
+        intervals=estimate([values], low=0, high=[each.highest for each in measures]).intervals,
         missing=joined.missing,
         unjudged=joined.unjudged,
         repeated=qrels.repeated,

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
+from math import inf
 
 import numpy as np
 
@@ -129,11 +130,13 @@ class Definition:
         compute: (judged, cutoffs int64 [c] ascending, **params) -> float64 [queries, c].
         params: Names of the parameters of `compute`; `names.PARAMETERS` has their values.
         cutoff: Whether the name takes a cutoff.
+        highest: The highest value that a query can have; the lowest is 0.
     """
 
     compute: Callable[..., Float64]
     params: tuple[str, ...] = ("rel",)
     cutoff: Cutoff = Cutoff.REQUIRED
+    highest: float = 1.0
 
 
 def precision(judged: JudgedRanking, cutoffs: Int64, rel: int) -> Float64:
@@ -298,8 +301,8 @@ MEASURES: dict[str, Definition] = {
     "judged": Definition(judged_share, ()),
     "bpref": Definition(bpref, cutoff=Cutoff.NONE),
     "infap": Definition(infap, cutoff=Cutoff.NONE),
-    "cg": Definition(cg, ("gain",)),
-    "dcg": Definition(dcg, ("gain",)),
+    "cg": Definition(cg, ("gain",), highest=inf),
+    "dcg": Definition(dcg, ("gain",), highest=inf),
     "ndcg": Definition(ndcg, ("gain", "ideal")),
     "rbp": Definition(rbp, ("p", "rel"), Cutoff.OPTIONAL),
     "err": Definition(err, ()),

@@ -71,6 +71,11 @@ class Measure:
         return {name: given.get(name, PARAMETERS[name][0]) for name in MEASURES[self.name].params}
 
     @property
+    def highest(self) -> float:
+        """The highest value that a query can have; infinite where there is none."""
+        return MEASURES[self.name].highest
+
+    @property
     def condensed(self) -> bool:
         """Whether unjudged documents are taken out of the ranking first."""
         return ("unjudged", "removed") in self.params

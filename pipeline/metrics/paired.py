@@ -9,7 +9,7 @@ import numpy as np
 
 from pipeline.core.records import BoolArray, Float64, JsonObject
 from pipeline.metrics.names import Measure
-from pipeline.metrics.resampling import PERMUTATIONS, randomization_test
+from pipeline.metrics.resampling import PERMUTATIONS, permutation_test, randomization_test
 from pipeline.metrics.statistics import estimate
 
 SAME = 1e-12
@@ -32,7 +32,8 @@ def changes(measures: Sequence[Measure], before: Float64, after: Float64) -> dic
     number of measures; `wins`, `ties` and `losses` are queries that rose, stayed and fell.
     """
     differences = paired_differences(after, before)
-    made = estimate([differences])
+    highest = np.array([measure.highest for measure in measures])
+    made = estimate([differences], low=-highest, high=highest)
     columns = {
         "before": before.mean(axis=0),
         "difference": made.means,
@@ -91,24 +92,16 @@ def difference_tests(
 
 
 def compare_with_rest(values: Float64, groups: Sequence[BoolArray]) -> Float64:
-    """Two-sided p that the mean in a group is that of the other queries, corrected by Holm's method.
+    """Two-sided p that the mean in a group is that of the other queries, corrected for all groups.
 
-    Welch's t-test, as by `scipy.stats.ttest_ind(equal_var=False)`: it does not take the spreads to be equal
-    (Welch, Biometrika 34, 1947). Arguments and return as of `difference_tests`; NaN where the group or the
-    others are fewer than `SMALLEST`. Without any spread p is 1 for equal means, else 0.
+    By `permutation_test`: Welch's t-test fails in small groups, whose values may all be equal. Arguments and
+    return as of `difference_tests`; NaN where the group or the others are fewer than `SMALLEST`.
     """
-    from scipy.stats import ttest_ind
-
     found = np.full((len(groups), values.shape[1]), np.nan)
-    for row, inside in enumerate(groups):
-        if min(inside.sum(), (~inside).sum()) < SMALLEST:
-            continue
-        ours, theirs = values[inside], values[~inside]
-        varies = (np.ptp(ours, axis=0) > 0) | (np.ptp(theirs, axis=0) > 0)
-        found[row] = np.where(ours.mean(axis=0) == theirs.mean(axis=0), 1.0, 0.0)
-        if varies.any():
-            found[row, varies] = ttest_ind(ours[:, varies], theirs[:, varies], equal_var=False).pvalue
-    return _corrected(found)
+    tested = [row for row, inside in enumerate(groups) if min(inside.sum(), (~inside).sum()) >= SMALLEST]
+    if tested and values.size:
+        found[tested] = permutation_test(values, [groups[row] for row in tested])
+    return found
 
 
 def _corrected(p_values: Float64) -> Float64:

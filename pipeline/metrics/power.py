@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import inf, sqrt
+from math import ceil, inf, isfinite, log, sqrt
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,35 +17,45 @@ SIMULATED_QUERIES = 2000
 SAMPLES, SAMPLE_RESAMPLES = 1000, 999  # of a simulation of the tests
 
 
-def queries_to_decide(strata: Strata, margin: float, alpha: float, weights: Float64 = ONE) -> float:
+def queries_to_decide(
+    strata: Strata, margin: float, alpha: float, weights: Float64 = ONE, highest: float = 1.0
+) -> float:
     """How many queries such as these give a decision at `alpha` in 80% of cases.
 
     By the noncentral t distribution, as `solve_power`, if the mean and the deviation found, of
-    differences float64 [queries, 1] of each collection, are the true ones. The bootstrap needs more where few
+    differences float64 [queries, 1] of each collection, are the true ones. The tests need more where few
     queries differ, or lose much. So for one collection numbers up to 2,000 are then raised until the tests
-    themselves decide in 80% of 1,000 samples of that size. Infinite where no number would do.
+    themselves decide in 80% of 1,000 samples of that size. Where nothing differs, the number is that of
+    which none may lose `highest`. Infinite where no number would do.
     """
     made = estimate(strata, weights)
     distance = float(made.means[0]) + margin
-    deviation = float(made.errors[0]) * sqrt(sum(map(len, strata)))
+    queries = sum(map(len, strata))
+    deviation = float(made.errors[0]) * sqrt(queries)
+    if not any(values.any() for values in strata) and margin:
+        unit = highest * float(np.max(weights / [len(values) for values in strata]))
+        return ceil(queries * unit * log(1 / alpha) / margin) if isfinite(unit) else inf
     needed = float(solve_power(abs(distance) / deviation if deviation else inf, np.nan, alpha))
     if not deviation or not distance or needed > SIMULATED_QUERIES or len(strata) > 1:
         return needed if distance else inf
     differences = strata[0][:, 0]
     low, high = 1, int(needed)
-    while _simulated_power(differences, margin, high, alpha) < POWER:
+    while _simulated_power(differences, margin, high, alpha, highest) < POWER:
         low, high = high, max(high + 1, round(1.3 * high))
     while high - low > max(low // 50, 1) and low > 1:
         middle = (low + high) // 2
-        enough = _simulated_power(differences, margin, middle, alpha) >= POWER
+        enough = _simulated_power(differences, margin, middle, alpha, highest) >= POWER
         low, high = (low, middle) if enough else (middle, high)
     return high
 
 
-def _simulated_power(differences: Float64, margin: float, n_queries: int, alpha: float) -> float:
+def _simulated_power(
+    differences: Float64, margin: float, n_queries: int, alpha: float, highest: float
+) -> float:
     """How often samples of `n_queries`, drawn from float64 [queries], give the decision of their mean."""
     drawn = np.random.default_rng(SEED_OF_ONE).choice(differences, (n_queries, SAMPLES))
-    not_worse, worse = noninferiority([drawn], np.full(SAMPLES, margin), resamples=SAMPLE_RESAMPLES)
+    margins = np.full(SAMPLES, margin)
+    not_worse, worse = noninferiority([drawn], margins, resamples=SAMPLE_RESAMPLES, highest=highest)
     decided = (not_worse if differences.mean() > -margin else worse) < alpha
     return float(decided.mean())
 

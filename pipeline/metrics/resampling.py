@@ -1,4 +1,4 @@
-"""Tests by resampling: the studentized bootstrap of means, and randomizations of many pairs of runs at once.
+"""Tests by resampling: the studentized bootstrap of means, and randomizations of many tests at once.
 
 The bootstrap serves non-inferiority, equivalence and resampled means. Strata and weights are those of
 `pipeline.metrics.statistics`.
@@ -16,9 +16,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from pipeline.core.records import BoolArray, Float64
-from pipeline.metrics.statistics import CONFIDENCE, ONE, ROUNDING, Strata, estimate
+from pipeline.metrics.statistics import CONFIDENCE, MANY_OTHERS, ONE, ROUNDING, Strata, estimate
 
 RESAMPLES = 10_000
 SEED_OF_ONE, SEED = 20191, 20192  # of one collection, of several
@@ -28,7 +29,11 @@ MOST_DRAWN = 1000
 
 
 def noninferiority(
-    strata: Strata, margins: Float64, weights: Float64 = ONE, resamples: int | None = None
+    strata: Strata,
+    margins: Float64,
+    weights: Float64 = ONE,
+    resamples: int | None = None,
+    highest: ArrayLike = 1.0,
 ) -> tuple[Float64, Float64]:
     """One-sided p-values of mean differences against margins, float64 [columns].
 
@@ -38,6 +43,11 @@ def noninferiority(
     which is counted as one more (Efron and Tibshirani, *An Introduction to the Bootstrap*, 1993, sections
     12.5 and 16.4). The bootstrap is the stricter where a few queries lose much. A collection of a single
     query shows nothing.
+
+    Where fewer than `MANY_OTHERS` values differ from the most common one, their spread says nothing of what
+    the ties hide, and the first p counts losses instead; see `_few_losses`.
+
+    `highest`, float64 [columns] or one for all, is how much a query can lose.
 
     Returns:
         float64 [columns] each: p of not being worse, p of being worse.
@@ -56,7 +66,29 @@ def noninferiority(
     high = (1 + (resampled >= t - ROUNDING).sum(axis=0)) / (1 + resamples)
     low = (1 + (resampled <= t + ROUNDING).sum(axis=0)) / (1 + resamples)
     freedom = np.maximum(made.freedom, 1)
-    return np.maximum(stdtr(freedom, -t), high), np.maximum(stdtr(freedom, t), low)
+    few = _few_losses(strata, margins, weights, np.asarray(highest, dtype=np.float64))
+    not_worse = np.where(made.others < MANY_OTHERS, few, np.maximum(stdtr(freedom, -t), high))
+    return not_worse, np.maximum(stdtr(freedom, t), low)
+
+
+def _few_losses(strata: Strata, margins: Float64, weights: Float64, highest: Float64) -> Float64:
+    """Return p against "M is `margin` or more below 0": the probability of so few losses if it were.
+
+    Then queries would lose the margin on average, whatever others gain. Of all ways to lose it, to lose as
+    much as possible at as few queries as possible, in the collection where a query counts most, goes unseen
+    most often. So the sum of losses, in units of that largest loss, is compared with a Poisson distribution
+    of mean margin / unit; without any loss p is exp(-margin / unit), of one collection that of the rule of
+    three. It holds for every distribution, and is strict where gains make up for losses.
+    """
+    from scipy.special import gammaincc
+
+    shares = weights / [len(values) for values in strata]
+    lost = sum(
+        share * np.maximum(-values, 0).sum(axis=0) for share, values in zip(shares, strata, strict=True)
+    )
+    unit = shares.max() * highest
+    p: Float64 = gammaincc(lost / unit + 1, margins / unit)
+    return p
 
 
 def _resampled_t(strata: Strata, weights: Float64, resamples: int) -> Float64:
@@ -95,7 +127,7 @@ def _draws(
         yield start, times.astype(np.float64)
 
 
-def equivalence(strata: Strata, margin: float, weights: Float64 = ONE) -> Float64:
+def equivalence(strata: Strata, margin: float, weights: Float64 = ONE, highest: ArrayLike = 1.0) -> Float64:
     """float64 [columns]: p against "the means differ by the margin or more", of strata of differences.
 
     Two one-sided tests (Schuirmann, J. Pharmacokinetics and Biopharmaceutics 15(6), 1987), by
@@ -103,8 +135,8 @@ def equivalence(strata: Strata, margin: float, weights: Float64 = ONE) -> Float6
     counts.
     """
     margins = np.full(strata[0].shape[1], margin)
-    above, _ = noninferiority(strata, margins, weights)
-    below, _ = noninferiority([-values for values in strata], margins, weights)
+    above, _ = noninferiority(strata, margins, weights, highest=highest)
+    below, _ = noninferiority([-values for values in strata], margins, weights, highest=highest)
     return np.maximum(above, below)
 
 
@@ -143,9 +175,37 @@ def _normal_means(centred: Float64, generator: np.random.Generator) -> Float64:
 PERMUTATIONS = 20_000
 EXACT_QUERIES = 14
 """Up to so many queries, all 2^queries ways to change signs are counted."""
-SEED_OF_SIGNS = 20190
+SEED_OF_SIGNS, SEED_OF_GROUPS = 20190, 20193
 BLOCK_SWAPS = 1 << 20  # random swaps made at once
 BLOCK_ROWS = 1 << 11  # ways made at once
+
+
+class _StepDown:
+    """p-values of many tests at once, by the step-down MaxT procedure.
+
+    The corrected p of a test is the share of ways in which the largest statistic among its own and all lower
+    ones reaches it, never less than that of a test of a higher one (Westfall and Young, *Resampling-Based
+    Multiple Testing*, 1993, algorithm 2.8; Romano and Wolf, J. American Statistical Association 100(469),
+    2005).
+
+    Args:
+        observed: float64 [tests]: the statistics, of one scale.
+    """
+
+    def __init__(self, observed: Float64) -> None:
+        self._observed, self._order = observed, np.argsort(observed, kind="stable")
+        self._reached = np.zeros(len(observed))
+
+    def count(self, statistics: Float64) -> None:
+        """Count ways, of which float64 [ways, tests] has the statistics."""
+        highest = np.maximum.accumulate(statistics[:, self._order], axis=1)
+        self._reached[self._order] += (highest >= self._observed[self._order]).sum(axis=0)
+
+    def p_values(self, drawn: bool, ways: int) -> Float64:
+        """float64 [tests]; of ways that were drawn, the observed one is counted as one more."""
+        p: Float64 = (drawn + self._reached) / (drawn + ways)
+        p[self._order[::-1]] = np.maximum.accumulate(p[self._order[::-1]])
+        return p
 
 
 @dataclass(frozen=True)
@@ -179,10 +239,8 @@ def randomize(
     are counted instead, and p is exact. The queries of several collections count as those of one, each by the
     weight that it has in M.
 
-    The corrected p of a pair is the share of ways in which the largest t among it and all pairs of lower t
-    reaches its own, never less than that of a pair of higher t (Westfall and Young, *Resampling-Based
-    Multiple Testing*, 1993, algorithm 2.8; Romano and Wolf, J. American Statistical Association 100(469),
-    2005). `reach` is the 95% quantile of the largest t of differences whose mean was removed.
+    The corrected p is by `_StepDown`. `reach` is the 95% quantile of the largest t of differences whose mean
+    was removed.
 
     Args:
         strata: For each collection float64 [queries, runs].
@@ -210,8 +268,8 @@ def randomize(
     norms, spreads = np.where(norms > 0, norms, 1), np.where(spreads > 0, spreads, 1)
     rounding = ROUNDING * (1 + np.abs(values).sum(axis=0) @ np.abs(minus) / norms)
     observed = np.abs(totals) / norms - rounding
-    order = np.argsort(observed, kind="stable")
-    alone, stepwise, largest = np.zeros(n_pairs), np.zeros(n_pairs), []
+    stepwise = _StepDown(observed)
+    alone, largest = np.zeros(n_pairs), []
     drawn = n_queries > EXACT_QUERIES  # else the observed way is among all of them
     generator = np.random.default_rng(SEED_OF_SIGNS)
     ways = PERMUTATIONS if drawn else 1 << n_queries
@@ -228,13 +286,11 @@ def randomize(
         sums = totals - 2 * ((swaps @ values) @ minus)
         ratios = np.abs(sums) / norms
         alone += (ratios >= observed).sum(axis=0)
-        highest = np.maximum.accumulate(ratios[:, order], axis=1)  # among a pair and all of lower t
-        stepwise[order] += (highest >= observed[order]).sum(axis=0)
+        stepwise.count(ratios)
         balance = n_queries - 2 * swaps.sum(axis=1, keepdims=True)
         centred = np.abs(sums - balance * means) / spreads
         largest.append(centred.max(axis=1, initial=0, where=shown))
-    p_maxt = (drawn + stepwise) / (drawn + ways)
-    p_maxt[order[::-1]] = np.maximum.accumulate(p_maxt[order[::-1]])
+    p_maxt = stepwise.p_values(drawn, ways)
     # the 95% quantile of ratios, as a t; at least that of Student's t, which is for one pair
     ratio = min(float(np.quantile(np.concatenate(largest), CONFIDENCE, method="higher")), 1 - ROUNDING)
     t = float(ratio * np.sqrt((n_queries - 1) / (1 - ratio * ratio)))
@@ -248,3 +304,34 @@ def randomization_test(strata: Strata, weights: Float64 = ONE) -> Float64:
     beside_zero = [np.column_stack([differences, np.zeros(len(differences))]) for differences in strata]
     pairs = [(pair, n_pairs) for pair in range(n_pairs)]
     return randomize(beside_zero, pairs, strata, np.zeros(n_pairs, dtype=bool), weights).p
+
+
+def permutation_test(values: Float64, groups: Sequence[BoolArray]) -> Float64:
+    """float64 [groups, columns]: two-sided p that a group's mean is that of all other queries.
+
+    If a group is not special, any other queries could as well be in it. A permutation, one of 20,000 from a
+    fixed seed, gives the queries new places in all groups and columns at once, so it keeps what these have to
+    do with each other. The statistic is the difference of the two means over its standard deviation among
+    permutations, which does not depend on the spread within a small group. Corrected by `_StepDown`.
+
+    Args:
+        values: float64 [queries, columns].
+        groups: Bool [queries] each, neither empty nor full.
+    """
+    n_queries, n_columns = values.shape
+    spreads = values.std(axis=0)
+    varies = spreads > ROUNDING * np.abs(values).max(axis=0, initial=0)
+    centred = np.where(varies, values - values.mean(axis=0), 0) / np.where(varies, spreads, 1)
+    is_in = np.array(groups, dtype=np.float64)
+    sizes = is_in.sum(axis=1)
+    scale = np.sqrt(sizes * (n_queries - sizes) / n_queries)[:, None]
+    observed = (np.abs(is_in @ centred) / scale).ravel() - ROUNDING * n_queries
+    stepwise = _StepDown(observed)
+    generator = np.random.default_rng(SEED_OF_GROUPS)
+    rows = max(BLOCK_SWAPS // is_in.size, 1)
+    for start in range(0, PERMUTATIONS, rows):
+        block = min(rows, PERMUTATIONS - start)
+        orders = generator.permuted(np.tile(np.arange(n_queries), (block, 1)), axis=1)
+        sums = is_in[:, orders].transpose(1, 0, 2) @ centred  # [block, groups, columns]
+        stepwise.count((np.abs(sums) / scale).reshape(block, -1))
+    return stepwise.p_values(True, PERMUTATIONS).reshape(len(groups), n_columns)

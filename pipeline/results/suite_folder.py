@@ -6,7 +6,7 @@ mean: the macro mean of each collection's mean of its own main measure, under th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
@@ -21,7 +21,7 @@ from pipeline.core.json_record import SUITE_FILE, Name, Record
 from pipeline.core.records import Float64
 from pipeline.core.table import Table
 from pipeline.metrics.names import parse_measure
-from pipeline.metrics.statistics import estimate
+from pipeline.metrics.statistics import Strata, by_query, estimate
 from pipeline.results.folder import METRICS, ROUNDING, Result, SavedResult, read_record, read_result
 from pipeline.results.records import Metrics
 from pipeline.results.tables import suite_table
@@ -105,6 +105,23 @@ class SavedSuite:
                 )
         measures = [result.measures for result in self.results.values()] or [[]]
         self.measures = [name for name in measures[0] if all(name in others for others in measures)]
+
+    def highest(self, measures: Sequence[str]) -> Float64:
+        """float64 [measures]: the highest value that a query can have; infinite where there is none."""
+        named = [[*self.main_measures.values()] if name == MAIN else [name] for name in measures]
+        return np.array([max(parse_measure(each).highest for each in names) for names in named])
+
+    def by_query(self, strata: Strata) -> tuple[Strata, Float64]:
+        """Strata of independent queries, and their weights, from values in the order of the collections."""
+        return by_query(strata, self.weights, [result.query_ids for result in self.results.values()])
+
+    def same_as(self, other: SavedSuite) -> bool:
+        """Whether another one of the same queries has the same settings, data and values."""
+        pairs = [(result, other.results[name]) for name, result in self.results.items()]
+        return all(
+            _key(one) and _key(one) == _key(two) and np.array_equal(one.values, two.values)
+            for one, two in pairs
+        )
 
     @classmethod
     def of_one(cls, result: SavedResult) -> SavedSuite:
@@ -211,7 +228,7 @@ def write_suite(
                 each.values[:, [each.measures.index(measure) for measure in measures]]
                 for each in suite.results.values()
             ]
-            made = estimate(strata, suite.weights)
+            made = estimate(*suite.by_query(strata), low=0, high=suite.highest(measures))
             found = {"metrics": made.means.tolist(), "intervals": made.intervals}
             macro = {name: dict(zip(measures, values, strict=True)) for name, values in found.items()}
             record = record.model_copy(update=macro)

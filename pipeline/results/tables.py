@@ -130,8 +130,9 @@ TIMES = (
 MACRO = "macro mean"
 GROUPED = "Collections of one group count as one in a macro mean: {}."
 NO_MACRO_INTERVAL = (
-    "No interval is shown where few queries decide a macro mean: fewer than 24 degrees of freedom, or fewer "
-    "than 5 values that differ from the most common one of their collection."
+    "No interval is shown where few queries decide a macro mean: fewer than 24 degrees of freedom, fewer "
+    "than 5 values that differ from the most common one of their collection, or one query more, at the far "
+    "end of the range, would carry over a third of the variance."
 )
 
 

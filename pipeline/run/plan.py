@@ -129,12 +129,13 @@ def _evaluate(
         path.write_bytes(table.getvalue().encode())
     context.meter.count(len(judged))
     names = [str(measure) for measure in measures]
+    made = statistics.estimate([values], low=0, high=[measure.highest for measure in measures])
     facts: Facts = {
         "queries": len(judged),
         "passages": len(collection.passages),
         "missing": collection.facts["missing"],
         "metrics": judge.means(values),
-        "intervals": dict(zip(names, statistics.estimate([values]).intervals, strict=True)),
+        "intervals": dict(zip(names, made.intervals, strict=True)),
         "unjudged": {name: {"judged": float(share[judged].mean())} for name, share in shares.items()},
     }
     if short := scoring.short_rankings(inputs[ranking], measures, len(collection.passages)):

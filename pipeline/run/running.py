@@ -182,7 +182,26 @@ def prepare(
             run.check(Benchmark.check)
         for run in runs:
             run.check(_read_collection)
+            _refuse_twice(run)
     return runs
+
+
+def _refuse_twice(run: Run) -> None:
+    """Refuse a suite that has a collection twice: its macro mean would count it as two.
+
+    Raises:
+        InputError: Two collections have the same passages, queries and judgments.
+    """
+    known: list[tuple[str, object]] = []
+    for benchmark in run.waiting:
+        name, qrels = benchmark.config.name, benchmark.retriever.identity.qrels
+        if twin := next((other for other, seen in known if seen == qrels), None):
+            raise InputError(
+                f"{run.config.name}: the collections '{twin}' and '{name}' are the same data",
+                allowed="each collection once",
+                fix="leave one of them out",
+            )
+        known.append((name, qrels))
 
 
 def result_folder(config: Config, output: str | Path | None) -> Path:

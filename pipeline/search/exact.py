@@ -142,11 +142,13 @@ def compare_with_exact(
     """
     cutoffs = sorted({measure.cutoff for measure in measures if measure.cutoff} | {exact.shape[1]})
     differences = values - exact_values
+    highest = np.array([measure.highest for measure in measures])
+    made = estimate([differences], low=-highest, high=highest)
     means, changes = exact_values.mean(axis=0).tolist(), differences.mean(axis=0).tolist()
     names = ("exact", "difference", "ci_low", "ci_high")
     rows = (
         dict(zip(names, (mean, change, *ends), strict=True))
-        for mean, change, ends in zip(means, changes, estimate([differences]).ends, strict=True)
+        for mean, change, ends in zip(means, changes, made.ends, strict=True)
     )
     return {
         "overlap": {str(cutoff): overlap(found, exact, cutoff) for cutoff in cutoffs},

@@ -17,7 +17,10 @@ from pipeline.cli import app
 from pipeline.comparison.gate import EXIT_CODES, gate
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float64
-from pipeline.metrics.resampling import noninferiority
+from pipeline.metrics import resampling
+from pipeline.metrics.betting import Bets
+from pipeline.metrics.resampling import equivalence, noninferiority
+from pipeline.metrics.statistics import gate_decides
 from pipeline.results.folder import SavedResult
 from pipeline.results.records import Manifest, Metrics
 from pipeline.results.suite_folder import SavedSuite
@@ -57,7 +60,8 @@ BASE = result("base")
 @pytest.mark.parametrize(
     ("new", "verdict", "code"),
     [
-        (result("same"), "pass", 0),
+        (result("same", queries=400), "pass", 0),  # none of 400 loses anything: exp(-4) is 2%, and twice that
+        (result("same"), "undecided", 4),
         (result("near", noise=0.005), "pass", 0),
         (result("above", shift=0.05, noise=0.05), "pass", 0),
         (result("below", shift=-0.1, noise=0.1), "fail", 3),
@@ -82,6 +86,63 @@ def test_a_verdict_and_its_exit_code(new: SavedSuite, verdict: str, code: int) -
     most = max(each["queries_needed"] or 0 for each in document["measures"])
     assert (f"about {most:,} would decide" in made.message) == (verdict == "undecided")
     assert made.message in str(made)
+
+
+def by_rates(queries: int, wins: float, losses: float, samples: int = 2000) -> Float64:
+    """Differences of a binary measure, float64 [queries, samples]."""
+    drawn = np.random.default_rng(queries).random((queries, samples))
+    return np.where(drawn < wins, 1.0, np.where(drawn < wins + losses, -1.0, 0.0))
+
+
+@pytest.mark.parametrize("queries", [25, 43, 114, 300])
+@pytest.mark.parametrize("wins", [0.0, 0.01, 0.1])
+def test_of_results_worse_by_the_margin_at_most_six_in_a_hundred_pass(
+    queries: int, wins: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a binary measure with rare losses 45, 32 and 12 in a hundred passed by their spread alone."""
+    monkeypatch.setattr(resampling, "RESAMPLES", 500)
+    differences = by_rates(queries, wins, wins + 0.01)
+    (not_worse, _), decides = noninferiority([differences], np.full(2000, 0.01)), gate_decides([differences])
+    assert (decides & (not_worse < 0.05)).mean() <= 0.06 + 0.016  # three errors of 2,000 samples
+    halves = [differences[: queries // 2], differences[queries // 2 :]]
+    weights = np.array([0.5, 0.5])
+    (not_worse, _), decides = (
+        noninferiority(halves, np.full(2000, 0.01), weights),
+        gate_decides(halves, weights),
+    )
+    assert (decides & (not_worse < 0.05)).mean() <= 0.06 + 0.016
+    assert (equivalence([differences], 0.01) < 0.05).mean() <= 0.06 + 0.016
+
+
+def test_a_pass_says_what_it_does_not_exclude() -> None:
+    made = gate(result("near", noise=0.005), BASE)
+    assert made.unseen == pytest.approx(np.log(20) / 43)
+    assert "not excluded: up to 7% of the queries lose everything, unseen" in made.message
+    assert made.json()["unseen"] == made.unseen
+
+
+def test_a_guarantee_is_by_bets() -> None:
+    new = result("new", noise=0.05, queries=400)
+    old = result("base", queries=400)
+    by_t, by_bets = gate(new, old, margin=0.03), gate(new, old, margin=0.03, guarantee=True)
+    assert (by_t.verdict, by_bets.verdict) == ("pass", "pass")
+    (measure,) = by_bets.measures
+    differences = (values_of(new) - values_of(old))[:, 0]
+    assert measure.p_not_worse == pytest.approx(Bets.of_one(differences).p_value(-0.03))
+    assert measure.ci_low == pytest.approx(Bets.of_one(differences).lower_bound(0.05))
+    assert measure.ci_low < by_t.measures[0].ci_low < by_t.measures[0].ci_high < measure.ci_high
+    assert "whatever the distribution" in by_bets.message
+    few = gate(result("near", noise=0.005), BASE, guarantee=True)
+    assert few.verdict == "undecided"
+    assert "A guarantee takes ln(1 / 0.05) / 0.01 = 300 queries at least" in few.message
+    needed = few.measures[0].queries_needed
+    assert needed is not None
+    assert 300 <= needed < 600
+    worse = gate(result("below", shift=-0.3, noise=0.1), BASE, guarantee=True)
+    assert worse.verdict == "fail"
+    unbounded = changed(BASE, measures=["dcg@10", "mrr"])
+    with pytest.raises(InputError, match="--guarantee with dcg@10"):
+        gate(unbounded, unbounded, guarantee=True)
 
 
 def test_several_measures_are_corrected_by_holm() -> None:

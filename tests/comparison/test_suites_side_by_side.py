@@ -29,7 +29,7 @@ SIZES = {"first": 40, "second": 30, "third": 60}
 
 
 def result(name: str, values: np.ndarray[Any, Any]) -> SavedResult:
-    ids = [f"q{number}" for number in range(len(values))]
+    ids = [f"{name}-q{number}" for number in range(len(values))]
     record = Metrics.model_validate(
         {
             "name": name,
@@ -106,10 +106,11 @@ def test_what_it_says_of_three(make: Callable[..., SavedSuite]) -> None:
         for each, values in zip(pair.collections, differences, strict=True):
             assert each.difference == pytest.approx(values.mean(), abs=1e-12)
             assert each.p_ttest == pytest.approx(stats.ttest_1samp(values, 0).pvalue, abs=1e-9)
-        larger = np.array([max(each.p_ttest, each.p_randomization) for each in pair.collections])
-        assert [each.p_holm for each in pair.collections] == pytest.approx(holm(larger).tolist())
         signs_of = [np.sign(each.mean()) for each in differences]
         assert (pair.wins, pair.losses) == (signs_of.count(1), signs_of.count(-1))
+    each = [each for pair in made.pairs for each in pair.collections]
+    larger = np.array([max(one.p_ttest, one.p_randomization) for one in each])
+    assert [one.p_holm for one in each] == pytest.approx(holm(larger).tolist())  # one family
     assert [pair.p_holm for pair in made.pairs] == pytest.approx(
         holm(np.array([pair.p_ttest for pair in made.pairs])).tolist()
     )
@@ -197,7 +198,8 @@ def test_a_gate_of_macro_means(make: Callable[..., SavedSuite]) -> None:
     verdicts = {
         name: gate_suites(each, baseline, margin=margin).measures[0]
         for name, each, margin in (
-            ("same", same, 0.01),
+            ("same", same, 0.04),  # of 30 queries of a third of the weight none may lose 0.04 · 90: 3 / 90
+            ("few", same, 0.03),
             ("worse", worse, 0.01),
             ("better", better, 0.01),
             ("near", near, 0.03),
@@ -205,7 +207,8 @@ def test_a_gate_of_macro_means(make: Callable[..., SavedSuite]) -> None:
         )
     }
     assert {name: each.verdict for name, each in verdicts.items()} == {
-        "same": "pass", "worse": "fail", "better": "pass", "near": "pass", "undecided": "undecided",
+        "same": "pass", "few": "undecided", "worse": "fail", "better": "pass", "near": "pass",
+        "undecided": "undecided",
     }  # fmt: skip
     differences = [near.results[c].values[:, 0] - baseline.results[c].values[:, 0] for c in SIZES]
     variances = np.array([each.var(ddof=1) / len(each) / 9 for each in differences])

@@ -25,8 +25,9 @@ def test_is_the_stricter_of_scipy_s_t_test_and_the_bootstrap() -> None:
 
 
 def test_no_difference_at_all_is_not_worse_and_one_at_the_margin_is_undecided() -> None:
-    same, at_margin, one = np.zeros((43, 1)), np.full((43, 1), -0.01), np.zeros((1, 1))
-    assert [p.item() < 0.05 for p in p_values(same)] == [True, False]
+    same, at_margin, one = np.zeros((300, 1)), np.full((43, 1), -0.01), np.zeros((1, 1))
+    assert [p.item() for p in p_values(same)] == [pytest.approx(np.exp(-3)), 1]  # the rule of three
+    assert p_values(same[:43])[0].item() == pytest.approx(np.exp(-0.43))  # where 43 queries show nothing
     assert [p.item() < 0.05 for p in p_values(at_margin)] == [False, False]
     assert [p.item() for p in p_values(one)] == [1, 1]
 
@@ -78,7 +79,7 @@ def test_equivalence_is_the_larger_of_two_one_sided_tests() -> None:
     assert np.all(found >= np.maximum(above, below) - 1e-12)  # or the bootstrap's, which is near
     assert found == pytest.approx(np.maximum(above, below), abs=0.02)
     assert equivalence([-differences], 0.01) == pytest.approx(found, abs=0.02)
-    same, apart = np.zeros((30, 1)), np.full((30, 1), 0.02)
+    same, apart = np.zeros((300, 1)), np.full((300, 1), 0.02)
     assert (equivalence([same], 0.01).item() < 0.05, equivalence([apart], 0.01).item() > 0.9) == (True, True)
 
 

@@ -15,7 +15,7 @@ from pipeline.core.table import NO_INTERVAL
 from pipeline.metrics import resampling
 from pipeline.metrics.paired import holm, standings
 from pipeline.metrics.resampling import randomization_test, resampled_means
-from pipeline.metrics.statistics import MIN_OTHERS, MIN_QUERIES, estimate, gate_decides
+from pipeline.metrics.statistics import MIN_OTHERS, MIN_QUERIES, by_query, estimate, gate_decides
 
 
 def ends(*arguments: object) -> Float64:
@@ -47,7 +47,84 @@ def test_the_interval_is_scipy_s() -> None:
 def test_no_interval_without_enough_queries_or_values(values: list[float], shown: bool) -> None:
     (interval,) = estimate([np.array(values)[:, None]]).intervals
     assert (interval is not None) == shown
-    assert f"{MIN_QUERIES} queries, or where fewer than {MIN_OTHERS} " in NO_INTERVAL
+    assert f"{MIN_QUERIES} queries, where fewer than {MIN_OTHERS} " in NO_INTERVAL
+
+
+def test_no_interval_where_one_query_more_would_decide() -> None:
+    """Recalls near 1 say nothing of queries that fail; nor differences of which most are ties, of losses."""
+    near_one = np.linspace(0.9, 1, 43)[:, None]
+    failing = near_one.copy()
+    failing[:3] = 0  # three that do fail say how many there may be
+    assert estimate([near_one], low=0, high=1).ends == [(None, None)]
+    assert estimate([failing], low=0, high=1).shown == [True]
+    assert estimate([near_one, near_one], np.full(2, 0.5), low=0, high=1).ends == [(None, None)]
+    assert estimate([near_one]).shown == [True]  # a measure without a highest value
+    close = np.random.default_rng(1).normal(0, 0.02, (43, 1))
+    assert estimate([close], low=-1, high=1).shown == [True]
+    close[:22] = 0
+    assert estimate([close], low=-1, high=1).shown == [False]
+
+
+def test_intervals_stay_within_the_range() -> None:
+    values = np.concatenate([np.full(30, 1.0), np.linspace(0.2, 1, 13)])[:, None]
+    values[30:35] = 0.1
+    wide, within = (
+        [
+            estimate([strata] * count, np.full(count, 1 / count), 0.99999, **ends).intervals[0]
+            for strata, count in ((values, 1), (values, 2))
+        ]
+        for ends in ({}, {"low": 0, "high": 1})
+    )
+    for free, bounded in zip(wide, within, strict=True):
+        assert free is not None
+        assert free[1] > 1
+        assert bounded == (free[0], 1)
+
+
+def translations(collections: int, queries: int, samples: int) -> list[Float64]:
+    """nDCG-like values of the same questions in several languages, float64 [queries, samples] each."""
+    random = np.random.default_rng(8)
+    difficulty = random.normal(0, 1, (queries, samples))
+    return [
+        1 / (1 + np.exp(-difficulty - 0.7 * random.normal(0, 1, difficulty.shape)))
+        for _ in range(collections)
+    ]
+
+
+def test_queries_that_collections_share_are_one_draw() -> None:
+    ids = [f"q{number}" for number in range(40)]
+    values = STRATA[0]
+    strata, weights = by_query([values] * 3, np.full(3, 1 / 3), [ids] * 3)
+    assert len(strata) == 1
+    assert ends(strata, weights) == pytest.approx(ends([values]))  # not √3 times narrower
+    apart = [values, STRATA[1]], np.array([0.5, 0.5])
+    assert by_query(*apart, [ids, [f"p{number}" for number in range(25)]]) == apart
+    # all but the first two of the second collection are in the first, too
+    others = ["a", "b", *ids[:23]]
+    strata, weights = by_query(*apart, [ids, others])
+    assert sum(map(len, strata)) == 42
+    assert weights.sum() == pytest.approx(1)
+    assert estimate(strata, weights).means == pytest.approx(estimate(*apart).means)
+    assert min(map(len, strata)) >= 17
+
+
+def test_macro_intervals_of_translations_hold_the_mean_as_often_as_they_say() -> None:
+    """As of 26 languages of one data set, of which they held it in 46%."""
+    strata, weights = translations(26, 50, 1000), np.full(26, 1 / 26)
+    ids = [f"q{number}" for number in range(50)]
+    made = estimate(*by_query(strata, weights, [ids] * 26), low=0, high=1)
+    low, high = np.array(made.ends, dtype=np.float64).T
+    assert 0.93 < ((low <= 0.5) & (high >= 0.5)).mean() < 0.97
+    some = [values[start:] for start, values in enumerate(strata[:8])]  # each language lacks some
+    made = estimate(*by_query(some, np.full(8, 1 / 8), [ids[start:] for start in range(8)]), low=0, high=1)
+    low, high = np.array(made.ends, dtype=np.float64).T
+    assert 0.93 < ((low <= 0.5) & (high >= 0.5)).mean() < 0.98
+    differences = [one - other for one, other in zip(strata[:13], strata[13:], strict=True)]
+    differences = [each + 0.3 * (strata[0] - strata[1]) for each in differences]
+    found = randomization_test(
+        *by_query([each[:, :200] for each in differences], np.full(13, 1 / 13), [ids] * 13)
+    )
+    assert (found < 0.05).mean() < 0.05 + 0.046
 
 
 @pytest.mark.parametrize("skewed", [False, True])

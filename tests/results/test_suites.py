@@ -157,6 +157,14 @@ def test_a_suite_of_which_nothing_can_be_read_is_refused_and_writes_nothing(plac
     assert not (place / "out").exists()
 
 
+def test_the_same_collection_twice_is_refused(place: Path) -> None:
+    shutil.copytree(place / "small", place / "copy")
+    said = command(place, "--set", "data.collections.again={source: beir, path: copy}")
+    assert said.exit_code == 2
+    assert "three: the collections 'small' and 'again' are the same data" in said.stderr
+    assert not (place / "out").exists()
+
+
 def test_all_are_checked_before_the_first_is_run(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     order: list[tuple[str, str]] = []
     for name in ("check", "run"):
