@@ -9,13 +9,8 @@ from pathlib import Path
 
 from pipeline.core.records import Facts
 from pipeline.models.files import COUNT, INTEGER, OBJECT, POSITIVE, SIZE, TEXT, TEXTS, Files, JsonType
-from pipeline.models.model import Role
-
-LENGTH_FILES = tuple(
-    f"sentence_{kind}_config.json"
-    for kind in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
-)
-"""Files in which sentence-transformers looks for `max_seq_length`; the first that exists counts."""
+from pipeline.models.model import ROLES, Role
+from pipeline.models.text_settings import TASKS, declared_length, read_text_settings
 
 WIDTH_PRESERVING = ("Transformer", "Pooling", "Normalize", "Dropout")
 """Modules after which a vector has as many dimensions as the network's hidden states."""
@@ -56,7 +51,8 @@ class ModelCard:
         pooling: `cls`, `mean`, `last_token`, or another of sentence-transformers', several joined by `+`.
         pools_prompt: Whether the prompt's tokens are pooled with the text's.
         prompts: Prompt put before each text, by role; roles with an empty prompt are left out.
-        max_length: Number of tokens of a text that sentence-transformers is told to keep.
+        max_lengths: For each role the tokens that sentence-transformers is told to keep of a text; roles for
+            which it is told nothing are left out.
         tokenizer_length: Number of tokens that the tokenizer's settings allow.
         truncate_dim: Number of dimensions kept of a vector.
         activations: Name of the activation of each Dense module, such as `torch.nn.modules.activation.Tanh`.
@@ -67,7 +63,7 @@ class ModelCard:
     pooling: str | None
     pools_prompt: bool
     prompts: dict[Role, str]
-    max_length: int | None
+    max_lengths: dict[Role, int]
     tokenizer_length: int | None
     truncate_dim: int | None
     activations: tuple[str, ...]
@@ -79,24 +75,27 @@ class ModelCard:
         return [module.rpartition(".")[2] for module in self.modules]
 
 
-def read_card(files: Files) -> ModelCard:
-    """Read what a model declares; fetches small files only."""
+def read_card(files: Files, output: str, name: str) -> ModelCard:
+    """Read what a model declares; fetches small files only.
+
+    See `read_text_settings` for `output`, `name` and what is refused.
+    """
     modules = files.read_modules()
     folders = {str(entry.get("type")).rpartition(".")[2]: str(entry.get("path")) for entry in modules}
     pooling_file = folders.get("Pooling", "1_Pooling") + "/config.json"
     pooling = files.read_json(pooling_file, pooling_mode=POOLING_MODES)
     settings = files.read_json("config_sentence_transformers.json", truncate_dim=COUNT)
     inside = f"{files.network_folder()}/".lstrip("/")
-    lengths = next(
-        filter(None, (files.read_json(inside + name, max_seq_length=COUNT) for name in LENGTH_FILES)), {}
-    )
+    networks = {role: files.network_folder(task) for role, task in TASKS.items()}
+    texts = {role: read_text_settings(files, output, name, folder) for role, folder in networks.items()}
+    lengths = {role: declared_length(texts[role] or texts["passages"], role) for role in ROLES}
     tokenizer = files.read_json(inside + "tokenizer_config.json", model_max_length=SIZE)
     return ModelCard(
         modules=tuple(str(entry.get("type")) for entry in modules),
         pooling=_pooling(pooling),
         pools_prompt=pooling.get("include_prompt") is not False,
         prompts=_prompts(settings.get("prompts")),
-        max_length=lengths.get("max_seq_length") or None,
+        max_lengths={role: length for role, length in lengths.items() if length},
         tokenizer_length=int(tokenizer.get("model_max_length") or 0) or None,
         truncate_dim=settings.get("truncate_dim") or None,
         activations=tuple(_activations(files, modules)),

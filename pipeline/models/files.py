@@ -18,7 +18,7 @@ from pipeline.core.records import Facts, JsonObject
 from pipeline.storage.hashing import file_changed, hash_user_file
 
 T = TypeVar("T")
-TOKENIZER = ("*.json", "*.txt", "*.model", "*.codes", "*.spm", "*.tiktoken", "*.tokenizer")
+TOKENIZER = ("*.json", "*.txt", "*.model", "*.codes", "*.spm", "*.tiktoken", "*.tokenizer", "*.jinja")
 """Patterns of the tokenizer's files; they match some other small files too."""
 VOCABULARY = (
     "tokenizer.json", "*vocab*.json", "*vocab*.txt", "dict.txt", "*.model", "*.codes", "*.spm", "*.tiktoken",
@@ -110,7 +110,10 @@ class Files:
     @cached_property
     def has_m3_heads(self) -> bool:
         """Whether FlagEmbedding reads word weights and token vectors from these files, as of BGE-M3."""
-        name = HEADS[1]
+        return self.has(HEADS[1])
+
+    def has(self, name: str) -> bool:
+        """Whether there is a file of this name."""
         folder = self.local or hub.snapshot(self.repo, self.commit, "model", (name,))
         return (folder / name).is_file()
 
@@ -195,11 +198,14 @@ class Files:
         """The folder, inside the model's, of the network that a route's texts go through; "" for its own.
 
         It is another one where a Router of sentence-transformers leads queries and passages to different
-        modules.
+        modules, and in old models, whose Transformer module has a folder.
         """
         structure = self.read_json("router_config.json", structure=OBJECT).get("structure") or {}
-        names = structure.get(route) or [""]
-        return str(names[0])
+        if names := structure.get(route):
+            return str(names[0])
+        first, *_ = [*self.read_modules(), Facts()]
+        own = str(first.get("path") or "") if str(first.get("type")).endswith(".Transformer") else ""
+        return own if self.has(f"{own}/config.json") else ""
 
     def _read(self, name: str, expected: JsonType, missing: T) -> tuple[Path, T]:
         """The path of a JSON file and its content; `missing` if there is no such file."""

@@ -13,9 +13,8 @@ from pipeline.core.errors import InputError
 from pipeline.core.records import Facts
 from pipeline.models.files import COUNT, OBJECT, TEXT, TEXTS, Files
 from pipeline.models.model import ROLES, Role
+from pipeline.models.text_settings import TASKS, read_text_settings
 
-TASKS: dict[Role, str] = {"queries": "query", "passages": "document"}
-"""The names that these files give to the roles."""
 STANFORD = "artifact.metadata"
 """The file of Stanford's ColBERT."""
 STANFORD_MARKERS: dict[Role, str] = {"queries": "[unused0]", "passages": "[unused1]"}
@@ -65,7 +64,7 @@ def read_late_interaction(files: Files, name: str) -> LateInteraction:
         )
     if not by_library:
         return _stanford(files)
-    own = files.read_json("sentence_bert_config.json", query_length=COUNT, document_length=COUNT)
+    own = read_text_settings(files, "multivector", name)
     return LateInteraction(
         prompts={role: _prompt(settings, task) for role, task in TASKS.items()},
         max_lengths=_lengths(settings, own),

@@ -27,6 +27,7 @@ from pipeline.models.card import (
 from pipeline.models.files import ADAPTER, Files, find_model
 from pipeline.models.late_interaction import LateInteraction, read_late_interaction
 from pipeline.models.model import ROLES, Decided, Model, Origin, Role, untrusted_code
+from pipeline.models.text_settings import refuse_chat_template
 
 PYLATE = ("pylate.models.Dense.",)
 """Modules of PyLate for which MultiVectorEncoder has its own."""
@@ -48,7 +49,12 @@ def resolve_model(config: EncoderSettings, find: FindModel = find_model) -> Mode
     precision = "fp32" if config.precision == "fp16" and device == "cpu" else config.precision
     files = find(config.name, config.revision, config.trust_remote_code)
     refuse_adapter(config.name, files)
-    card = read_card(files)
+    reads = (
+        "dense" if config.output == "multivector" and not config.as_sentence_transformers else config.output
+    )
+    card = read_card(files, reads, config.name)
+    if config.as_sentence_transformers and not card.modules:
+        refuse_chat_template(files, config.name)
     _refuse_quantized(config, card)
     files.refuse_missing_tokenizer()
     late = _late_interaction(config, files)
@@ -284,7 +290,7 @@ def _max_tokens(
     model declares, FlagEmbedding's 512, so scores of one model by the two differ for no other reason.
     """
     given = config.passage_max_length if role == "passages" else config.query_max_length
-    declared = late or card.max_length
+    declared = late or card.max_lengths.get(role)
     limits: list[tuple[int | None, Origin]] = [
         (given, "config"),
         (None if given else declared, "model"),

@@ -36,7 +36,10 @@ def test_the_bundled_weights_are_the_original_s(monkeypatch: pytest.MonkeyPatch)
 
 INDEX = {"weight_map": {"a": "parts/one.safetensors"}}
 SHAPING: dict[str, tuple[Changes, str]] = {
-    **{f"the file {name}": ({}, name) for name in ("tokenizer.json", "config.json", "1_Pooling/config.json")},
+    **{
+        f"the file {name}": ({}, name)
+        for name in ("tokenizer.json", "config.json", "1_Pooling/config.json", "chat_template.jinja")
+    },
     **{
         f"the weights of the module {place}": (
             {"modules.json": [{"path": path, "type": "x"} for path in ("", place.partition("/query")[0])]},

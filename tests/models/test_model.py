@@ -19,6 +19,7 @@ Edit = Callable[..., Path]
 INSTRUCTION = "Represent this sentence for searching relevant passages:"
 NO_POOLING = {"1_Pooling": None}
 ST = {"backend": "sentence-transformers"}
+PLAIN_TEXT = {"text": {"method": "forward", "method_output_name": "last_hidden_state"}}
 PROMPTS = {"query": "q: ", "document": "", "passage": "p: ", "other": "o: "}
 
 
@@ -106,6 +107,39 @@ USED: dict[str, Case] = {
         for name in ("sentence_bert_config.json", "sentence_xlm-roberta_config.json")
         for backend in ("flag", "openvino", "native", "sentence-transformers")
     },
+    **{
+        f"the model's length for a role, or in its call, with {backend}": (
+            {
+                "sentence_bert_config.json": {
+                    "max_seq_length": 128,
+                    "document_length": 100,
+                    "processing_kwargs": {"text": {"truncation": True, **call}},
+                    "modality_config": PLAIN_TEXT,
+                    "unpad_inputs": False,
+                    "query_expansion": None,
+                }
+            },
+            {"backend": backend},
+            {"max_lengths": lengths},
+        )
+        for backend, call, lengths in (
+            ("flag", {}, {"passages": 100, "queries": 128}),
+            ("sentence-transformers", {"max_length": 50}, {"passages": 50, "queries": 50}),
+        )
+    },
+    "the length in the folder of an old model's first module": (
+        {
+            **modules("Transformer", "Pooling"),
+            "0_sentence_transformers.models.Transformer/config.json": {},
+            "0_sentence_transformers.models.Transformer/tokenizer.json": {},
+            "0_sentence_transformers.models.Transformer/sentence_bert_config.json": {"max_seq_length": 99},
+        },
+        ST,
+        {"max_lengths": {"passages": 99, "queries": 99}},
+    ),
+    "lower case where the tokenizer does that": (
+        {"sentence_bert_config.json": {"do_lower_case": True}}, {}, {"pooling": "cls"}
+    ),
     "no longer than its positions": (
         {"sentence_bert_config.json": {"max_seq_length": 8192}}, {},
         {"max_lengths": {"passages": 512, "queries": 512}},
@@ -202,6 +236,47 @@ REFUSED: dict[str, tuple[dict[str, object], dict[str, Any], str]] = {
         )
         for backend in ("flag", "openvino")
     },
+    **{
+        f"{what} with {backend}": (
+            {"sentence_bert_config.json": settings}, {"backend": backend, **more}, said
+        )
+        for backend in ("flag", "openvino", "native", "sentence-transformers")
+        for what, settings, more, said in (
+            ("an unknown key", {"shrink": 2}, {}, "an unknown key 'shrink'.*max_seq_length"),
+            (
+                "messages",
+                {"modality_config": {**PLAIN_TEXT, "message": PLAIN_TEXT["text"]}},
+                {},
+                "sets modality_config .*no messages",
+            ),
+            (
+                "another method",
+                {"modality_config": {"text": {**PLAIN_TEXT["text"], "method": "get_text_features"}}},
+                {},
+                "sets modality_config",
+            ),
+            (
+                "no special tokens",
+                {"processing_kwargs": {"text": {"add_special_tokens": False}}},
+                {},
+                "sets processing_kwargs .*a max_length",
+            ),
+            ("another task", {"transformer_task": "fill-mask"}, {}, "sets transformer_task"),
+            ("expanded queries", {"query_expansion": {"length": 32}}, {}, "sets query_expansion"),
+            ("other weights", {"model_args": {"subfolder": "o"}}, {}, "sets model_args .*dtype"),
+        )
+    },
+    "lower case where the tokenizer keeps it": (
+        {
+            "sentence_bert_config.json": {"do_lower_case": True},
+            "tokenizer.json": {"normalizer": {"type": "Sequence", "normalizers": [{"type": "NFC"}]}},
+        },
+        {},
+        "sets do_lower_case",
+    ),
+    "a chat template that sentence-transformers would use": (
+        {"chat_template.jinja": b"{{ messages }}"}, ST, "into the chat template"
+    ),
     "a decoder that looks both ways": (
         {}, {"name": "gte-Qwen2-1.5B-instruct"}, "needs bidirectional attention"
     ),

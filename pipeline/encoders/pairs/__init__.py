@@ -24,6 +24,7 @@ from pipeline.models.card import CONFIG_TYPES, max_positions
 from pipeline.models.files import SIZE, find_model
 from pipeline.models.model import Ready
 from pipeline.models.resolution import FindModel, choose_device, refuse_adapter
+from pipeline.models.text_settings import SCORE, read_text_settings
 from pipeline.storage.store import Store
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ def resolve(config: ScorerSettings, find: FindModel = find_model) -> Reranker | 
     device = choose_device(config.device, config.on_gpu)
     files = find(config.name, config.revision, config.trust_remote_code)
     refuse_adapter(config.name, files)
+    read_text_settings(files, SCORE, config.name)
     described = files.read_json("config.json", **CONFIG_TYPES)
     limits = [config.max_length, max_positions(described)]
     query_max_length = None

@@ -17,8 +17,9 @@ from pipeline.encoders.batching import Backend
 from pipeline.encoders.torch.backend import TorchBackend, packed_tokens, unpacked_tokens
 from pipeline.encoders.torch.loading import explain_loading_errors, refuse_missing_weights
 from pipeline.models.files import damaged
-from pipeline.models.late_interaction import TASKS, read_late_interaction
+from pipeline.models.late_interaction import read_late_interaction
 from pipeline.models.model import Model, Role
+from pipeline.models.text_settings import TASKS
 from pipeline.models.tokenizer import checked, fast_tokenizer
 
 if TYPE_CHECKING:
@@ -142,10 +143,6 @@ class SpladeHead:
         return made
 
 
-ROUTES: dict[Role, str] = {"queries": "query", "passages": "document"}
-"""The names that sentence-transformers gives to the chains of a model that has two."""
-
-
 class SparseEncoderBackend(TorchBackend):
     """A SparseEncoder that takes token ids; by itself that for passages."""
 
@@ -155,12 +152,12 @@ class SparseEncoderBackend(TorchBackend):
         super().__init__(model)
         folder = model.files.folder()
         self.encoder = _load(SparseEncoder, model, self.dtype)
-        self.chains = {role: _chain(self.encoder, role) for role in ROUTES}
+        self.chains = {role: _chain(self.encoder, role) for role in TASKS}
         self.heads: dict[int, SpladeHead] = {}
         for role, chain in self.chains.items():
             network = getattr(chain[0], "auto_model", None)
             if network is not None and id(network) not in self.heads:
-                refuse_missing_weights(model, folder / model.files.network_folder(ROUTES[role]), network)
+                refuse_missing_weights(model, folder / model.files.network_folder(TASKS[role]), network)
                 if _is_splade(chain):
                     self.heads[id(network)] = SpladeHead(network)
         self._use("passages")
@@ -227,7 +224,7 @@ def _chain(encoder: SparseEncoder, role: Role) -> Sequence[Module]:
     if type(modules[0]).__name__ != "Router":
         return modules
     routes = modules[0].sub_modules
-    route = ROUTES[role] if ROUTES[role] in routes else modules[0].default_route
+    route = TASKS[role] if TASKS[role] in routes else modules[0].default_route
     return [*routes[route], *modules[1:]]
 
 

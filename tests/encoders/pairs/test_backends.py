@@ -106,6 +106,17 @@ def test_models_that_are_no_rerankers_are_refused(
         rerankers.resolve(RERANKERS.make(backend="openvino", name=str(folder)))
 
 
+@pytest.mark.parametrize("settings", [{"transformer_task": "text-generation"}, {"prompt": "judge"}])
+def test_a_reranker_that_reads_pairs_in_another_way_is_refused(
+    settings: dict[str, str], reranker: Callable[[str], Path], tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(reranker("bert"), tmp_path / "other"))
+    (folder / "sentence_bert_config.json").write_text(json.dumps(settings), encoding="utf-8")
+    for backend in ("flag", "openvino", "sentence-transformers"):
+        with pytest.raises(InputError, match=next(iter(settings))):
+            rerankers.resolve(RERANKERS.make(backend=backend, name=str(folder)))
+
+
 def test_a_model_without_its_head_is_refused(
     scores: Callable[..., Float32], minilm_folder: Path, tmp_path: Path
 ) -> None:
