@@ -11,6 +11,8 @@ holds the true one: the t interval that is shown, and bootstrap intervals, of wh
 `shared` does the same for collections that share their queries, as translations do.
 `gate` gates runs that are worse by exactly the margin, and runs that are equally good, and counts verdicts,
 by t alone, by default and with `--guarantee`.
+`real` does all that to rows of real systems, drawn with replacement; it needs `--rows QRELS RUN RUN…`, which
+may be repeated, one for each collection.
 `needed` takes the number of queries that an undecided gate names, and counts how often so many decide.
 `equivalence` tests runs that differ by exactly the margin, and runs that are equally good, for equivalence.
 """
@@ -287,19 +289,18 @@ def _verdicts(differences: Float64) -> tuple[list[str], str, list[str]]:
     above = made.means + MARGIN
     t = np.divide(above, made.errors, out=np.copysign(np.inf, above), where=made.errors > 0)
     not_worse, is_worse = resampling.noninferiority([differences], np.full(samples, MARGIN))
-    decides = statistics.gate_decides([differences])
     bets = [betting.Bets.of_one(one.clip(-1, 1)) for one in differences.T[:BETS]]
     bounds = np.array([each.lower_bound(ALPHA) for each in bets])
     quantile = float(stdtrit(n_queries - 1, 1 - ALPHA))
     passes = [
         t > quantile,
-        decides & (not_worse < ALPHA),
+        (not_worse < ALPHA),
         np.array([b.p_value(-MARGIN) < ALPHA for b in bets]),
     ]
     reach = [quantile * made.errors.mean(), (made.means[: len(bounds)] - bounds).mean()]
     return (
         [_percent(each) for each in passes],
-        _percent(decides & (is_worse < ALPHA)),
+        _percent(is_worse < ALPHA),
         [f"{r:.3f}" for r in reach],
     )
 
@@ -350,10 +351,7 @@ def simulate_equivalence(samples: int) -> None:
         for n_queries in (43, 200, 7000):
             count = samples if n_queries <= 200 else max(samples // 2, 1)
             drawn = draw(count, n_queries).T / 5
-            shown = [
-                statistics.gate_decides([drawn + by]) & (resampling.equivalence([drawn + by], margin) < alpha)
-                for by in (-margin, margin, 0)
-            ]
+            shown = [resampling.equivalence([drawn + by], margin) < alpha for by in (-margin, margin, 0)]
             print(f"| {name} | {n_queries:,} | {' | '.join(map(_percent, shown))} |", flush=True)
 
 
@@ -485,12 +483,109 @@ def simulate_shared(samples: int) -> None:
         print(f"| {label} | {n_queries} | {' | '.join(cells)} |", flush=True)
 
 
+MEASURES = "ndcg@10,mrr@10,recall@100,map@100,precision@10,success@1"
+rows_of: list[list[str]] = []
+"""For each collection the judgments and runs of `--rows`."""
+
+
+def simulate_real(samples: int) -> None:
+    """Print what intervals and gates of real values hold, in percent: the mean, and the worst case.
+
+    The queries of a collection are the population. Of a gate the margin is how far a run really is below
+    another; the macro means of several collections are of three samples, of 43, 114 and 300 queries.
+    """
+    from pipeline import evaluate
+
+    resampling.RESAMPLES = 999
+    collections = [
+        np.stack([evaluate(qrels, run, measures=MEASURES).values for run in runs], axis=2)
+        for qrels, *runs in rows_of
+    ]  # float64 [queries, measures, runs] each
+    sizes: list[tuple[int, ...]] = [
+        (25,),
+        (43,),
+        (114,),
+        (300,),
+        *([(43, 114, 300)] if len(collections) > 1 else []),
+    ]
+    print(
+        "| measure | queries | means held, of shown | lowest | shown | differences held, of shown | lowest "
+        "| shown | false passes | most |"
+    )
+    print("|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
+    for number, measure in enumerate(MEASURES.split(",")):
+        for size in sizes:
+            several = len(size) > 1
+            chosen = [collections[: len(size)]] if several else [[each] for each in collections]
+            means, differences, passes = [], [], []
+            for populations in chosen:
+                values = [each[:, number] for each in populations]
+                runs = min(each.shape[1] for each in values)
+                pairs = [(a, b) for a in range(runs) for b in range(runs) if a != b]
+                for run in range(runs):
+                    means.append(_held([each[:, run] for each in values], size, samples, 0.0))
+                for a, b in pairs:
+                    apart = [each[:, a] - each[:, b] for each in values]
+                    differences.append(_held(apart, size, samples, -1.0))
+                    if (mean := float(np.mean([each.mean() for each in apart]))) < -0.001:
+                        passes.append(_false_passes(apart, size, samples, -mean))
+            cells = []
+            for found in (means, differences):
+                held, shown = np.array(found).T
+                known = shown > 0.02  # else there are too few samples of it
+                cells += (
+                    [
+                        f"{100 * each:.1f}"
+                        for each in (
+                            np.average(held[known], weights=shown[known]),
+                            held[known].min(),
+                            shown.mean(),
+                        )
+                    ]
+                    if known.any()
+                    else ["", "", "0.0"]
+                )
+            cells += [f"{100 * each:.1f}" for each in (np.mean(passes), np.max(passes))]
+            print(f"| {measure} | {', '.join(map(str, size))} | {' | '.join(cells)} |", flush=True)
+
+
+def _drawn(
+    populations: Sequence[Float64], size: tuple[int, ...], samples: int
+) -> tuple[list[Float64], Float64]:
+    """Samples of populations, float64 [queries, samples] each, and their weights."""
+    drawn = [
+        random.choice(each, (queries, samples)) for each, queries in zip(populations, size, strict=False)
+    ]
+    return drawn, np.full(len(drawn), 1 / len(drawn))
+
+
+def _held(
+    populations: Sequence[Float64], size: tuple[int, ...], samples: int, low: float
+) -> tuple[float, float]:
+    """How often the interval holds the true mean where it is shown, and how often it is."""
+    truth = np.mean([each.mean() for each in populations])
+    made = estimate(*_drawn(populations, size, samples), low=low, high=1)
+    start, end = np.array(made.ends, dtype=np.float64).T
+    held = ((start <= truth + 1e-12) & (truth - 1e-12 <= end))[made.shown]
+    return float(held.mean()) if len(held) else 1.0, float(made.shown.mean())
+
+
+def _false_passes(
+    populations: Sequence[Float64], size: tuple[int, ...], samples: int, margin: float
+) -> float:
+    """How often a gate passes what is worse by the margin."""
+    strata, weights = _drawn(populations, size, samples)
+    not_worse, _ = resampling.noninferiority(strata, np.full(samples, margin), weights)
+    return float((not_worse < ALPHA).mean())
+
+
 PARTS: dict[str, Callable[[int], None]] = {
     "intervals": simulate_intervals,
     "tests": simulate_tests,
     "suites": simulate_suites,
     "shared": simulate_shared,
     "gate": simulate_gate,
+    "real": simulate_real,
     "needed": simulate_needed,
     "equivalence": simulate_equivalence,
 }
@@ -505,8 +600,10 @@ def main() -> None:
     parser.add_argument(
         "--samples", type=int, default=2000, help="samples of each row; a bootstrap has a fifth"
     )
+    parser.add_argument("--rows", nargs="+", action="append", default=[], help="judgments, and runs")
     arguments = parser.parse_args()
-    for name in arguments.parts or PARTS:
+    rows_of.extend(arguments.rows)
+    for name in arguments.parts or [name for name in PARTS if name != "real" or rows_of]:
         PARTS[name](arguments.samples)
         print()
 

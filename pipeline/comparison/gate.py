@@ -16,13 +16,14 @@ import numpy as np
 from pipeline.comparison.inputs import Given, check, most_lost, read_all, shared_values
 from pipeline.core.display import counted, figure
 from pipeline.core.errors import InputError
-from pipeline.core.records import BoolArray, Float64, JsonObject
-from pipeline.core.table import Column, Displayed, FilledColumn, Table, table_of
+from pipeline.core.records import Float64, JsonObject
+from pipeline.core.table import NO_INTERVAL, Column, Displayed, FilledColumn, Table, table_of
 from pipeline.metrics.betting import Bets
 from pipeline.metrics.paired import holm, paired_differences
 from pipeline.metrics.power import queries_to_decide
 from pipeline.metrics.resampling import noninferiority
-from pipeline.metrics.statistics import MIN_QUERIES, Ends, Strata, estimate, gate_decides
+from pipeline.metrics.statistics import MIN_QUERIES, Ends, Strata, estimate
+from pipeline.results.tables import NO_MACRO_INTERVAL
 
 Verdict = Literal["pass", "fail", "undecided"]
 EXIT_CODES: dict[Verdict, int] = {"pass": 0, "fail": 3, "undecided": 4}
@@ -62,9 +63,10 @@ class Gate(Displayed):
     """Verdicts on the measures of a result, and on the whole.
 
     Attributes:
-        unseen: The share of the queries of a collection, the smallest, that could lose everything without one
-            of them being among those judged, with a probability of `alpha`: ln(1 / alpha) / queries, by the
-            rule of three. A pass does not exclude it, unless it is by `guarantee` or `same`.
+        unseen: The share of the queries of the smallest collection that could lose everything without one of
+            them being among those judged, with a probability of `alpha`: ln(1 / alpha) / queries, by the rule
+            of three. A pass does not exclude it, unless it is by `guarantee` or `same`.
+        smallest: The queries and the name of that collection; no name of a result of one collection.
         guarantee: Whether betting bounds decide.
         same: Whether result and baseline are of the same settings and data, and have the same values.
     """
@@ -74,6 +76,7 @@ class Gate(Displayed):
     measures: list[GatedMeasure]
     alpha: float = ALPHA
     unseen: float = 0.0
+    smallest: tuple[int, str] = (0, "")
     guarantee: bool = False
     same: bool = False
 
@@ -92,8 +95,11 @@ class Gate(Displayed):
             passed = f"pass: {self.result} is as good as {self.baseline}, within the margin"
             if self.guarantee:
                 return f"{passed}, whatever the distribution of the differences"
-            share = figure(100 * self.unseen, ".2g") + "%"
-            return f"{passed}; not excluded: up to {share} of the queries lose everything, unseen"
+            queries, collection = self.smallest
+            share = f"{figure(100 * self.unseen, '.2g')}% of the queries"
+            share += f" of {collection}" if collection else ""
+            share += f" ({figure(-log(self.alpha), '.2g')} / {queries:,})"
+            return f"{passed}; not excluded: up to {share} lose everything, unseen"
         of_verdict = [each for each in self.measures if each.verdict == self.verdict]
         named = ", ".join(each.measure for each in of_verdict)
         if self.verdict == "fail":
@@ -114,7 +120,8 @@ class Gate(Displayed):
         margin = self.measures[0].margin
         if self.guarantee and margin:
             least = ceil(log(1 / self.alpha) / margin)
-            said += f". A guarantee takes ln(1 / {self.alpha:g}) / {margin:g} = {least:,} queries at least"
+            bound = f"ln(1 / {self.alpha:g}) / {margin:g} = {least:,} at least"
+            said += f". Where none differs, a guarantee takes {bound}"
         return said
 
     def json(self) -> JsonObject:
@@ -143,7 +150,10 @@ class Gate(Displayed):
             (right("needed", form=","), [each.queries_needed for each in measures]),
         ]
         title = f"{self.result} against {self.baseline}"
-        return [table_of(title, columns, [f"{self.message}.", BETTING if self.guarantee else LEGEND])]
+        notes = [] if self.same else [BETTING if self.guarantee else LEGEND]
+        if any(each.ci_low is None for each in measures) and not self.same:
+            notes.append(NO_MACRO_INTERVAL if self.smallest[1] else NO_INTERVAL)
+        return [table_of(title, columns, [f"{self.message}.", *notes])]
 
 
 LEGEND = (
@@ -207,7 +217,7 @@ def gate(
     queries = sum(map(len, differences))
     gated = []
     for measure, i in zip(chosen, range(len(chosen)), strict=True):
-        decided = same or (tested.decides[i] and min(tested.p_not_worse[i], tested.p_worse[i]) < alpha)
+        decided = same or (tested.decides and min(tested.p_not_worse[i], tested.p_worse[i]) < alpha)
         verdict: Verdict = "undecided"
         if decided:
             verdict = "pass" if same or tested.p_not_worse[i] < alpha else "fail"
@@ -225,8 +235,9 @@ def gate(
                 queries_needed=max(ceil(needed), MIN_QUERIES, queries + 1) if isfinite(needed) else None,
             )
         )
-    unseen = min(log(1 / alpha) / min(map(len, differences)), 1)
-    return Gate(suites[1].name, first.name, gated, alpha, unseen, guarantee, same)
+    smallest = min(zip(map(len, differences), first.collections, strict=True))
+    unseen = min(-log(alpha) / smallest[0], 1)
+    return Gate(suites[1].name, first.name, gated, alpha, unseen, smallest, guarantee, same)
 
 
 class Sample(NamedTuple):
@@ -249,7 +260,7 @@ class Tested(NamedTuple):
 
     means: Float64
     ends: Sequence[Ends]
-    decides: BoolArray
+    decides: bool
     p_not_worse: Float64
     p_worse: Float64
     needed: Callable[[int], float]
@@ -267,7 +278,7 @@ def _by_tests(sample: Sample, highest: Float64) -> Tested:
         return queries_to_decide(alone, margin, alpha / len(margins), weights, float(most_lost[i]))
 
     not_worse, is_worse = map(holm, tests)
-    return Tested(made.means, made.ends, gate_decides(strata, weights), not_worse, is_worse, needed)
+    return Tested(made.means, made.ends, sample.queries >= MIN_QUERIES, not_worse, is_worse, needed)
 
 
 def _by_bets(sample: Sample, scales: Float64) -> Tested:
@@ -295,4 +306,4 @@ def _by_bets(sample: Sample, scales: Float64) -> Tested:
         bets, mean = (better[i], -margin) if means[i] > -margin else (worse[i], margin)
         return bets.times_needed(mean, alpha / len(columns)) * sample.queries
 
-    return Tested(means, ends, np.ones(len(columns), dtype=bool), not_worse, is_worse, needed)
+    return Tested(means, ends, True, not_worse, is_worse, needed)

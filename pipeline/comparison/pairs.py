@@ -16,11 +16,11 @@ from pipeline.metrics.power import solve_power
 from pipeline.metrics.resampling import equivalence, randomize, resampled_means
 from pipeline.metrics.statistics import (
     CONFIDENCE,
+    MIN_QUERIES,
     Ends,
     Estimate,
     Strata,
     estimate,
-    gate_decides,
 )
 
 
@@ -154,7 +154,6 @@ def compare_pairs(
     p_equivalent: list[float | None] = [None] * len(pairs)
     if margin is not None:
         p_equivalent = holm(equivalence(differences, margin, weights, most_lost)).tolist()
-    enough = gate_decides(differences, weights)
     queries = sum(map(len, strata))
     deviations = made.errors * sqrt(queries)
     varies = deviations > 0
@@ -190,7 +189,7 @@ def compare_pairs(
             detectable=float(detectable[i]) if varies[i] else None,
             queries_needed=int(needed[i]) if isfinite(needed[i]) else None,
             p_equivalent=(p := p_equivalent[i]),
-            equivalent=None if p is None else bool(enough[i] and p < LEVEL),
+            equivalent=None if p is None else queries >= MIN_QUERIES and p < LEVEL,
             collections=alone[i],
         )
         for i, (a, b) in enumerate(pairs)

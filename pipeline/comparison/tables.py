@@ -187,6 +187,8 @@ def pair_table(measure: str, pairs: Sequence[Pair], correction: Correction) -> T
     over, counted_in = ("of macro means", SUITE_COUNTS) if of_suites else ("query by query", COUNTS)
     equivalences = f" {EQUIVALENCE}" if any(pair.p_equivalent is not None for pair in pairs) else ""
     notes = [f"{TESTS} {STARS[correction]} {counted_in}{equivalences}"]
+    if any(pair.ci_low is None for pair in pairs):
+        notes.append(NO_MACRO_INTERVAL if of_suites else NO_INTERVAL)
     return table_of(f"differences in {measure}, {over}", columns, notes)
 
 

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from pipeline.core.records import Float64
 from pipeline.metrics.resampling import SEED_OF_ONE, noninferiority
-from pipeline.metrics.statistics import ONE, Strata, estimate
+from pipeline.metrics.statistics import MOST_OF_ONE, ONE, ROUNDING, Strata, estimate
 
 POWER = 0.8
 MOST_QUERIES = 1 << 40
@@ -28,20 +28,25 @@ def queries_to_decide(
     themselves decide in 80% of 1,000 samples of that size. Where nothing differs, the number is that of
     which none may lose `highest`. Infinite where no number would do.
     """
-    made = estimate(strata, weights)
-    distance = float(made.means[0]) + margin
-    queries = sum(map(len, strata))
+    made = estimate(strata, weights, low=-highest, high=highest)
+    mean, queries = float(made.means[0]), sum(map(len, strata))
+    distance = mean + margin
     deviation = float(made.errors[0]) * sqrt(queries)
-    if not any(values.any() for values in strata) and margin:
-        unit = highest * float(np.max(weights / [len(values) for values in strata]))
-        return ceil(queries * unit * log(1 / alpha) / margin) if isfinite(unit) else inf
-    needed = float(solve_power(abs(distance) / deviation if deviation else inf, np.nan, alpha))
-    if not deviation or not distance or needed > SIMULATED_QUERIES or len(strata) > 1:
-        return needed if distance else inf
+    unit = highest * float(np.max(weights / [len(values) for values in strata]))
+    counted = ceil(queries * unit * log(1 / alpha) / margin) if margin and isfinite(unit) else inf
+    if not distance or deviation <= ROUNDING:
+        return inf if mean or not distance else counted
+    needed = float(solve_power(abs(distance) / deviation, np.nan, alpha))
+    if needed > SIMULATED_QUERIES:
+        return needed
+    if len(strata) > 1:
+        return needed if made.shown[0] else max(needed, counted)
     differences = strata[0][:, 0]
     low, high = 1, int(needed)
     while _simulated_power(differences, margin, high, alpha, highest) < POWER:
         low, high = high, max(high + 1, round(1.3 * high))
+        if high > SIMULATED_QUERIES:  # so many that one more at the end of the range does not decide
+            return max(high, (1 / MOST_OF_ONE - 1) * ((highest + abs(mean)) / deviation) ** 2)
     while high - low > max(low // 50, 1) and low > 1:
         middle = (low + high) // 2
         enough = _simulated_power(differences, margin, middle, alpha, highest) >= POWER

@@ -19,7 +19,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pipeline.core.records import BoolArray, Float64
-from pipeline.metrics.statistics import CONFIDENCE, MANY_OTHERS, ONE, ROUNDING, Strata, estimate
+from pipeline.metrics.statistics import (
+    CONFIDENCE,
+    MANY_OTHERS,
+    ONE,
+    ROUNDING,
+    Strata,
+    estimate,
+    spread_known,
+)
 
 RESAMPLES = 10_000
 SEED_OF_ONE, SEED = 20191, 20192  # of one collection, of several
@@ -44,8 +52,9 @@ def noninferiority(
     12.5 and 16.4). The bootstrap is the stricter where a few queries lose much. A collection of a single
     query shows nothing.
 
-    Where fewer than `MANY_OTHERS` values differ from the most common one, their spread says nothing of what
-    the ties hide, and the first p counts losses instead; see `_few_losses`.
+    Where ties may hide spread (`spread_known`), or fewer than `MANY_OTHERS` values differ from the most
+    common one, the first p counts losses instead (`_few_losses`). Where ties may hide spread, the second
+    is 1.
 
     `highest`, float64 [columns] or one for all, is how much a query can lose.
 
@@ -57,7 +66,8 @@ def noninferiority(
     if min(map(len, strata)) < 2:
         return np.ones(len(margins)), np.ones(len(margins))
     resamples = resamples or RESAMPLES
-    made = estimate(strata, weights)
+    most = np.asarray(highest, dtype=np.float64)
+    made = estimate(strata, weights, low=-most, high=most)
     above = made.means + margins
     above[np.abs(above) <= ROUNDING] = 0
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -66,9 +76,13 @@ def noninferiority(
     high = (1 + (resampled >= t - ROUNDING).sum(axis=0)) / (1 + resamples)
     low = (1 + (resampled <= t + ROUNDING).sum(axis=0)) / (1 + resamples)
     freedom = np.maximum(made.freedom, 1)
-    few = _few_losses(strata, margins, weights, np.asarray(highest, dtype=np.float64))
-    not_worse = np.where(made.others < MANY_OTHERS, few, np.maximum(stdtr(freedom, -t), high))
-    return not_worse, np.maximum(stdtr(freedom, t), low)
+    few = _few_losses(strata, margins, weights, most)
+    known = spread_known(made, strata, weights)
+    by_spread = known & (made.others >= MANY_OTHERS)
+    return (
+        np.where(by_spread, np.maximum(stdtr(freedom, -t), high), few),
+        np.where(known, np.maximum(stdtr(freedom, t), low), 1.0),
+    )
 
 
 def _few_losses(strata: Strata, margins: Float64, weights: Float64, highest: Float64) -> Float64:

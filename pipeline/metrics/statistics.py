@@ -35,7 +35,7 @@ MIN_QUERIES = 25
 MIN_OTHERS = 5
 """Nor is one shown where fewer values than this differ from the most common one: ties hide the spread."""
 MANY_OTHERS = 10
-"""A gate counts losses, and does not look at their spread, where fewer values than this differ from it."""
+"""To pass anything a gate does not look at the spread either where fewer values than this differ from it."""
 MOST_OF_ONE = 1 / 3
 """Nor where one query more, at the far end of the measure's range, would carry more of the variance."""
 RULE_OF_THREE = 3
@@ -231,17 +231,13 @@ def by_query(strata: Strata, weights: Float64, ids: Sequence[Sequence[str]]) -> 
     return made, np.array(new_weights)
 
 
-def gate_decides(strata: Strata, weights: Float64 = ONE) -> BoolArray:
-    """Bool [columns]: whether a gate may decide, by one rule for one collection and for several.
+def spread_known(made: Estimate, strata: Strata, weights: Float64 = ONE) -> BoolArray:
+    """Bool [columns]: whether a gate may look at the spread, by one rule for one collection and for several.
 
-    There are `MIN_QUERIES` queries. And where `MANY_OTHERS` values or more differ from the most common one of
-    their collection, so that their spread is looked at: the degrees of freedom are those of so many queries,
-    and ties in single collections hide little. Three more values are as many as there may be where none was
-    seen (the rule of three: Hanley and Lippman-Hand, J. American Medical Association 249(13), 1983). What
-    they would add to the variance of M is at most `HIDDEN` of it.
+    An interval of `made` is shown, and ties in single collections hide little. Three more values are as many
+    as there may be where none was seen (the rule of three: Hanley and Lippman-Hand, J. American Medical
+    Association 249(13), 1983). What they would add to the variance of M is at most `HIDDEN` of it.
     """
-    made, by_three = estimate(strata, weights), estimate(strata, weights, hidden=RULE_OF_THREE)
-    decides: BoolArray = made.freedom >= MIN_QUERIES - 1 - ROUNDING
-    decides &= by_three.wide_errors <= np.sqrt(1 + HIDDEN) * made.errors
-    decides |= made.others < MANY_OTHERS
-    return decides & (sum(map(len, strata)) >= MIN_QUERIES)
+    by_three = estimate(strata, weights, hidden=RULE_OF_THREE)
+    known: BoolArray = made.shown & (by_three.wide_errors <= np.sqrt(1 + HIDDEN) * made.errors)
+    return known

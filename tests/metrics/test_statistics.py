@@ -15,7 +15,7 @@ from pipeline.core.table import NO_INTERVAL
 from pipeline.metrics import resampling
 from pipeline.metrics.paired import holm, standings
 from pipeline.metrics.resampling import randomization_test, resampled_means
-from pipeline.metrics.statistics import MIN_OTHERS, MIN_QUERIES, by_query, estimate, gate_decides
+from pipeline.metrics.statistics import MIN_OTHERS, MIN_QUERIES, by_query, estimate, spread_known
 
 
 def ends(*arguments: object) -> Float64:
@@ -298,8 +298,9 @@ def test_no_interval_where_few_queries_decide() -> None:
     assert not estimate([tied, tied], weights).shown.any()
     assert not estimate([STRATA[2], tied[:12]], weights).shown.any()  # ties of 12 queries can hide much
     assert estimate([STRATA[2], tied], weights).shown.all()
-    assert not gate_decides([STRATA[2], tied], weights).any()  # a gate demands more
-    assert gate_decides([STRATA[2], np.zeros((400, 3))], weights).all()  # ties of 400 queries hide little
+    few, many = [STRATA[2] - 0.6, tied], [STRATA[2] - 0.6, np.zeros((400, 3))]
+    assert not spread_known(estimate(few, weights), few, weights).any()  # a gate demands more
+    assert spread_known(estimate(many, weights), many, weights).all()  # ties of 400 queries hide little
     assert np.isnan(ends([STRATA[0], STRATA[1][:1]], weights)[0]).all()
 
 
