@@ -33,8 +33,8 @@ def export(
     if (mteb is None) == (not model_index):
         raise InputError(
             "neither --mteb nor --model-index" if mteb is None else "--mteb and --model-index",
-            allowed="one of them",
-            fix="benchmarco export results/A --mteb FOLDER",
+            allowed="--mteb FOLDER, or --model-index",
+            fix="name one of them",
         )
     from pipeline.results.suite_folder import read_suite_result
 

@@ -168,6 +168,16 @@ class Config(Section):
         return f"{first}, reranked by {self.rerank.label}" if self.rerank else first
 
     @property
+    def made_by(self) -> str:
+        """What a result is attributed to: its models, each with its variant; see `ModelSettings.made_by`."""
+        if self.model:
+            approximate = self.index.factory != FLAT and not self.model.searched_without_faiss
+            first = self.model.made_by + (f", index {self.index.factory}" if approximate else "")
+        else:
+            first = " + ".join(part.made_by or part.label for part in self.parts)
+        return f"{first or self.label}, reranked by {self.rerank.made_by}" if self.rerank else first
+
+    @property
     def suite(self) -> Suite | None:
         """The collections that `data` names; None where it is one."""
         return self.data.suite_of_collections if isinstance(self.data, ManySettings) else None

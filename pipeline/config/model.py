@@ -24,6 +24,7 @@ from pipeline.config.settings import (
     Section,
     outputs_of,
     setting,
+    with_variant,
 )
 from pipeline.config.stages import OPENAI, TEXTS, ServerSettings, ServerUrl
 
@@ -65,6 +66,16 @@ class ModelSettings(Section):
         name = self.name.rstrip("/").rpartition("/")[2] or self.backend
         output = getattr(self, "output", "dense")
         return name if output == "dense" else f"{name} {output}"
+
+    @property
+    def variant(self) -> list[str]:
+        """What sets results apart from those of the same model with all its vectors' digits, in words."""
+        return []
+
+    @property
+    def made_by(self) -> str:
+        """What results are attributed to: the model, and its variant; "" for files without a name."""
+        return with_variant(self.name, self.variant)
 
     @property
     def is_quantized(self) -> bool:
@@ -137,6 +148,14 @@ class RowSettings(ModelSettings):
         }
 
     @property
+    @override
+    def variant(self) -> list[str]:
+        found = [] if self.output == "dense" else [self.output]
+        found += [f"{self.truncate_dim} dimensions"] if self.truncate_dim else []
+        vectors = self.token_precision if self.output == "multivector" else self.vector_precision
+        return found + ([] if vectors == "fp32" else [f"{vectors} vectors"])
+
+    @property
     def is_quantized(self) -> bool:
         """Whether vectors are searched as small integers or bits."""
         return self.vector_precision in ("int8", "binary")
@@ -196,6 +215,12 @@ class EncoderSettings(RowSettings, RunsModel):
         if not self.name:
             raise ValueError(f"backend '{self.backend}' needs model.name: add it")
         return self
+
+    @property
+    @override
+    def variant(self) -> list[str]:
+        lossy = self.precision not in ("fp32", "int16")  # int16 counts as fp32
+        return [*([self.precision] if lossy else []), *super().variant]
 
 
 class FlagSettings(EncoderSettings):
@@ -396,6 +421,16 @@ class Bm25Settings(ModelSettings):
     stemmer: SnowballStemmer | None = setting(
         "english", "a Snowball stemmer; null is none", names="passages queries"
     )
+
+    @property
+    @override
+    def label(self) -> str:
+        return self.backend  # a name that a sweep leaves here is another retriever's
+
+    @property
+    @override
+    def made_by(self) -> str:
+        return with_variant(self.backend, [f"k1={self.k1:g}", f"b={self.b:g}"])
 
     @property
     @override

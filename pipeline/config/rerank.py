@@ -6,7 +6,7 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
-from pipeline.config.settings import Kinds, PathOrId, RunsModel, Section, setting
+from pipeline.config.settings import Kinds, PathOrId, RunsModel, Section, setting, with_variant
 from pipeline.config.stages import TEXTS, ServerSettings, ServerUrl
 
 
@@ -18,6 +18,12 @@ class ScorerSettings(Section):
     revision: str | None = setting(None, "on the hub: branch, tag or commit of the model", names="scores")
     depth: int = setting(100, "best passages of each query that are scored", shapes="rerank", ge=1)
     batch_size: int | None = setting(None, "pairs per batch; null lets the backend choose", shapes="", ge=1)
+
+    @property
+    def made_by(self) -> str:
+        """What results are attributed to: the model, and its precision if it loses digits."""
+        precision = getattr(self, "precision", "fp32")
+        return with_variant(self.name, [] if precision == "fp32" else [precision])
 
     @property
     def label(self) -> str:

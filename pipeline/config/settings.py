@@ -10,8 +10,8 @@ import functools
 import operator
 import os
 import typing
-from collections.abc import Collection, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, TypedDict, TypeVar, get_args
 
 from pydantic import (
@@ -295,3 +295,9 @@ class Kinds(Generic[S]):
 def kinds_of(field: FieldInfo) -> Kinds[Section] | None:
     """The kinds of a config's field, if it has any."""
     return next((each for each in field.metadata if isinstance(each, Kinds)), None)
+
+
+def with_variant(name: str, variant: Sequence[str]) -> str:
+    """A model's name, without the folders of a local one, and in brackets what sets its results apart."""
+    short = PurePath(name).name if PurePath(name).is_absolute() else name
+    return f"{short} ({', '.join(variant)})" if short and variant else short

@@ -15,17 +15,21 @@ Which task a collection is, the shipped suites say. Others are written under the
 from __future__ import annotations
 
 import math
+import re
 from collections import defaultdict
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 
+from pipeline.config.files import make_config
 from pipeline.config.suites import MtebTask, read_suite, suite_names
 from pipeline.core.errors import InputError
 from pipeline.core.records import Facts, JsonObject
 from pipeline.metrics.names import parse_measures
 from pipeline.results.folder import SavedResult
 from pipeline.storage import whole_files
+from pipeline.storage.artifacts import MANIFEST
 
 NAMES = {name: name for name in ("ndcg", "map", "recall", "precision", "mrr")} | {"success": "hit_rate"}
 """The names of measures without parameters, here and in MTEB."""
@@ -84,13 +88,19 @@ def task_scores(result: SavedResult) -> TaskScores:
     subset = task.subset or data.get("subset") or "default"
     return TaskScores(
         entry=(task.task, split, subset),
-        path=str(data.get("path", data.get("source", ""))),
+        path=_public_path(data),
         revision=_commit(result) or UNKNOWN_REVISION,
         languages=task.languages,
         main=main if main in scores else next(iter(scores)),
         scores=scores,
         seconds=result.manifest.wall_seconds,
     )
+
+
+def _public_path(data: Facts) -> str:
+    """Where a collection is from, without the folders of a local one."""
+    path = str(data.get("path") or data.get("source") or "")
+    return Path(path).name if Path(path).is_absolute() else path
 
 
 def _commit(result: SavedResult) -> str | None:
@@ -110,14 +120,29 @@ def task_of(data: Facts) -> tuple[MtebTask, str | None] | None:
     return None
 
 
-def model_of(result: SavedResult) -> tuple[str, str]:
-    """The name of a result's model, or of the result if it has several or none, and its revision."""
-    settings = result.manifest.config.get("model") or {}
-    name = settings.get("name")
-    if not name or result.manifest.config.get("rerank"):
-        return result.record.name, UNKNOWN_REVISION
-    name = Path(name).name if Path(name).is_absolute() else name
-    return str(name), str(settings.get("revision") or UNKNOWN_REVISION)
+def model_of(results: Sequence[SavedResult]) -> tuple[str, str]:
+    """The name of the model that made all results, with its variant, and its revision.
+
+    A result of vectors from files without a model's name has its own name.
+
+    Raises:
+        InputError: The results are of several models, or of several variants of one.
+    """
+    names = {_made_by(result) for result in results}
+    if len(names) > 1:
+        raise InputError(
+            f"the results are of {len(names)} models: {'; '.join(sorted(name for name, _ in names))}",
+            allowed="results of one model",
+            fix="export them one after the other",
+        )
+    return names.pop()
+
+
+def _made_by(result: SavedResult) -> tuple[str, str]:
+    """The name of what made a result, and its revision."""
+    config = make_config(deepcopy(result.manifest.config), result.folder / MANIFEST)
+    revision = config.model.revision if config.model and not config.rerank else None
+    return config.made_by or result.record.name, revision or UNKNOWN_REVISION
 
 
 def write_mteb(results: Sequence[SavedResult], folder: Path) -> list[Path]:
@@ -133,14 +158,7 @@ def write_mteb(results: Sequence[SavedResult], folder: Path) -> list[Path]:
     Raises:
         InputError: The results are of several models, or two are of one collection.
     """
-    names = {model_of(result) for result in results}
-    if len(names) > 1:
-        raise InputError(
-            f"the results are of {len(names)} models: {', '.join(sorted(name for name, _ in names))}",
-            allowed="results of one model",
-            fix="write them one after the other",
-        )
-    ((name, revision),) = names
+    name, revision = model_of(results)
     tasks: defaultdict[str, list[TaskScores]] = defaultdict(list)
     for result in results:
         made = task_scores(result)
@@ -151,7 +169,7 @@ def write_mteb(results: Sequence[SavedResult], folder: Path) -> list[Path]:
                 fix="name one of them",
             )
         tasks[made.entry[0]].append(made)
-    inside = folder / "results" / name.replace("/", "__") / revision
+    inside = folder / "results" / re.sub(r"[^\w.-]+", "_", name.replace("/", "__")).strip("_") / revision
     inside.mkdir(parents=True, exist_ok=True)
     written = [inside / f"{task}.json" for task in tasks]
     for path, (task, parts) in zip(written, tasks.items(), strict=True):
@@ -183,7 +201,7 @@ def model_index(results: Sequence[SavedResult]) -> JsonObject:
 
     Its form: https://github.com/huggingface/huggingface_hub/blob/main/modelcard.md
     """
-    name, _ = model_of(results[0])
+    name, _ = model_of(results)
     return {"model-index": [{"name": name, "results": [_entry(task_scores(result)) for result in results]}]}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from typer.testing import CliRunner
 from pipeline import load_config, run_benchmark
 from pipeline.cli import app
 from pipeline.core.errors import InputError
-from pipeline.results.exchange import task_of, write_mteb
+from pipeline.results.exchange import model_index, task_of, write_mteb
 from pipeline.results.folder import SavedResult, read_result
 
 MEASURES = ["ndcg@10", "recall@100", "success@5", "ndcg(gain=exp)@10", "map"]
@@ -46,9 +47,9 @@ def test_what_is_written_is_what_mteb_s_task_result_demands(
     """The fields of `mteb.results.TaskResult` 2.26, their types, and what its validators demand."""
     done = CliRunner().invoke(app, ["export", str(suite / "whole"), "--mteb", str(tmp_path)])
     assert done.exit_code == 0, done.stderr
-    path = tmp_path / "results" / "whole" / "no_revision_available" / "whole.json"
+    path = tmp_path / "results" / "bm25_k1_0.9_b_0.4" / "no_revision_available" / "whole.json"
     assert json.loads((path.parent / "model_meta.json").read_text()) == {
-        "name": "whole", "revision": "no_revision_available"
+        "name": "bm25 (k1=0.9, b=0.4)", "revision": "no_revision_available"
     }  # fmt: skip
     written = json.loads(path.read_text(encoding="utf-8"))
     seconds = written.pop("evaluation_time")
@@ -66,13 +67,61 @@ def test_what_is_written_is_what_mteb_s_task_result_demands(
     }  # fmt: skip
 
 
+def of_config(result: SavedResult, model: dict[str, Any], **more: Any) -> SavedResult:
+    """A result, as if a config with another model had led to it."""
+    config = {**result.manifest.config, "model": model, **more}
+    return replace(result, manifest=result.manifest.model_copy(update={"config": config}))
+
+
 def test_results_of_several_models_and_two_of_one_collection_are_refused(
     whole: SavedResult, suite: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(InputError, match="another result are both of whole/test/default"):
         write_mteb([whole, whole], tmp_path)
-    with pytest.raises(InputError, match="are of 2 models: part, whole"):
-        write_mteb([whole, read_result(suite / "part")], tmp_path)
+    both = [whole, read_result(suite / "part")]
+    assert len(write_mteb(both, tmp_path)) == 2
+    mixed = [whole, of_config(both[1], {"backend": "bm25", "k1": 1.2})]
+    for write in (lambda: write_mteb(mixed, tmp_path), lambda: model_index(mixed)):
+        with pytest.raises(InputError, match=r"are of 2 models: bm25 \(k1=0.9, b=0.4\); bm25 \(k1=1.2"):
+            write()
+
+
+MINILM = {"backend": "native", "name": "all-minilm-l6-v2"}
+
+
+@pytest.mark.parametrize(
+    ("model", "more", "name"),
+    [
+        ({"backend": "bm25", "name": "all-minilm-l6-v2"}, {}, "bm25 (k1=0.9, b=0.4)"),
+        (MINILM, {}, "all-minilm-l6-v2"),
+        (
+            {
+                **MINILM,
+                "backend": "flag",
+                "precision": "bf16",
+                "truncate_dim": 64,
+                "vector_precision": "binary",
+            },
+            {},
+            "all-minilm-l6-v2 (bf16, 64 dimensions, binary vectors)",
+        ),
+        (MINILM, {"index": {"factory": "IVF16,Flat"}}, "all-minilm-l6-v2, index IVF16,Flat"),
+        ({**MINILM, "name": "/home/me/models/mine"}, {}, "mine"),
+        (
+            {"backend": "bm25"},
+            {"rerank": {"backend": "flag", "name": "/home/me/judge", "precision": "bf16"}},
+            "bm25 (k1=0.9, b=0.4), reranked by judge (bf16)",
+        ),
+        ({"backend": "precomputed", "passages": "/p.npy", "queries": "/q.npy"}, {}, "whole"),
+    ],
+)
+def test_a_result_is_attributed_to_what_made_it(
+    model: dict[str, Any], more: dict[str, Any], name: str, whole: SavedResult
+) -> None:
+    card = model_index([of_config(whole, model, **more, data={"source": "beir", "path": "/home/me/data"})])
+    (entry,) = card["model-index"]
+    assert entry["name"] == name
+    assert "/home" not in json.dumps(card)
 
 
 def test_shipped_collections_are_tasks_of_mteb() -> None:
@@ -101,7 +150,7 @@ def test_a_model_card_says_the_results(suite: Path, whole: SavedResult) -> None:
     printed = CliRunner().invoke(app, ["export", str(suite / "whole"), "--model-index"]).stdout
     _, header, _ = printed.split("---\n")
     name, results = model_index_to_eval_results(yaml.safe_load(header)["model-index"])
-    assert name == "whole"
+    assert name == "bm25 (k1=0.9, b=0.4)"
     found = {result.metric_type: result.metric_value for result in results}
     assert found["ndcg_at_10"] == whole.record.metrics["ndcg@10"]
     assert {(each.task_type, each.dataset_type, each.dataset_split) for each in results} == {
