@@ -53,8 +53,10 @@ def test_result_folder_holds_what_the_contract_says(finished: Path) -> None:
         assert ("encoding" in stage) == ("found" in stage) == encoded
         assert set(stage) - {"encoding", "found"} == {
             "stage", "key", "reused", "seconds", "items", "items_per_second", "peak_rss_mb", "bytes",
-            "made_at", "hardware", "threads",
+            "made_at", "hardware", "threads", "working_seconds",
         }  # fmt: skip
+        assert stage["items_per_second"] == pytest.approx(stage["items"] / stage["working_seconds"], rel=0.01)
+        assert stage["working_seconds"] <= stage["seconds"] + 0.001
         assert stage["items"] in (114, 345)
         artifact = finished / "indexes" / stage["stage"] / stage["key"]
         files = [path for path in artifact.iterdir() if path.name != "manifest.json"]

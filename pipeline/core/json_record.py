@@ -92,7 +92,10 @@ class StageRow(Record):
         reused: Whether the artifact was in the cache.
         seconds: Time of the whole stage; None where it was not needed and has no artifact.
         items: How many passages, queries or vectors the artifact holds.
-        items_per_second: While the stage worked on them; None where nothing was left to do.
+        working_seconds: Of these, the seconds of the work itself: without loading a model or an index, and
+            without writing files. The whole time for a stage that does not tell them apart.
+        items_per_second: Items that were worked on, over `working_seconds`: all but those that an interrupted
+            run had finished, or that were copied; None where nothing was left to do.
         peak_rss_mb: Most memory in use, in 10^6 bytes.
         bytes: Size of the artifact.
         made_at: When the artifact was begun, as UTC in ISO 8601.
@@ -108,6 +111,7 @@ class StageRow(Record):
     reused: bool = False
     seconds: float | None = None
     items: int | None = None
+    working_seconds: float | None = None
     items_per_second: float | None = None
     peak_rss_mb: float | None = None
     bytes: int | None = None

@@ -74,7 +74,10 @@ class Meter:
         self._stopped = time.perf_counter(), _status_mb("VmHWM")
 
     def figures(self) -> JsonObject:
-        """Seconds of the stage, items, items per second of work (None without any), peak memory, notes."""
+        """Seconds of the stage and of its work, items, items per second of work, peak memory, notes.
+
+        The rate is None where no item was worked on.
+        """
         if self._stopped is None:
             self.stop()
         assert self._stopped is not None
@@ -84,6 +87,7 @@ class Meter:
         return {
             "seconds": round(seconds, 3),
             "items": self._items,
+            "working_seconds": round(busy, 6),
             "items_per_second": round(self._worked_on / busy, 2) if self._worked_on else None,
             "peak_rss_mb": round(peak, 1),
             **self._notes,

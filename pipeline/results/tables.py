@@ -55,7 +55,9 @@ def stage_table(record: Metrics) -> Table:
         for row in record.stages
         if row.found
     ]
-    notes = [*_encoding(record.stage("passages")), *own, *found, *_earlier(record)]
+    rate = ["items/s: in the seconds of the work itself, without loading models or writing files"]
+    rate = rate if any(row.working_seconds for row in rows) else []
+    notes = [*rate, *_encoding(record.stage("passages")), *own, *found, *_earlier(record)]
     return table_of("stages", columns, notes, keep_empty=True)
 
 

@@ -104,7 +104,9 @@ class StageOutcome:
     def row(self) -> StageRow:
         """What a result says of the stage; what there is no figure of is left unset."""
         made = self.artifact.manifest["made"] if self.artifact else {}
-        copied = ("seconds", "items", "items_per_second", "peak_rss_mb", "hardware", "threads")
+        copied = (
+            "seconds", "working_seconds", "items", "items_per_second", "peak_rss_mb", "hardware", "threads",
+        )  # fmt: skip
         figures = {name: made.get(name) for name in copied}
         figures["bytes"] = self.artifact.bytes if self.artifact else None
         figures["made_at"] = made.get("at")
