@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 MAX_CHARACTERS = 120  # of a value in a message
 
 
@@ -17,7 +19,15 @@ class InputError(Exception):
     def __init__(self, found: str, *, allowed: str = "", fix: str = "") -> None:
         self.found, self.allowed, self.fix = found, allowed, fix
         parts = [found, f"Allowed: {allowed}" if allowed else "", fix[:1].upper() + fix[1:]]
-        super().__init__(" ".join((". ".join(part for part in parts if part) + ".").splitlines()))
+        super().__init__(printable(". ".join(part for part in parts if part) + "."))
+
+
+def printable(text: str) -> str:
+    """A text in one line, its control characters escaped: a terminal would obey them."""
+    return _CONTROL.sub(lambda found: repr(found.group())[1:-1], " ".join(text.splitlines()))
+
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 def short_repr(value: object) -> str:

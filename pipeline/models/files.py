@@ -217,7 +217,7 @@ class Files:
             return path, missing
         try:
             content: T = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise damaged(f"{path}: not valid JSON: {error}") from None
         _expect(expected, content, str(path))
         return path, content

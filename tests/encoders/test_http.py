@@ -158,6 +158,20 @@ def refused(status: int, content: Any, **headers: str) -> Fault:
     return fault
 
 
+def raw(content: bytes) -> Fault:
+    """Answers with bytes, as JSON."""
+
+    def fault(handler: Any) -> bool:
+        handler.send_response(200)
+        handler.send_header("Content-Type", "application/json")
+        handler.send_header("Content-Length", str(len(content)))
+        handler.end_headers()
+        handler.wfile.write(content)
+        return True
+
+    return fault
+
+
 def dropped(handler: Any) -> bool:
     """Ends the connection without an answer."""
     handler.close_connection = True
@@ -182,7 +196,24 @@ def slow(handler: Any) -> bool:
     return True
 
 
+def dripping(handler: Any) -> bool:
+    """Answers a byte at a time until the client has gone."""
+    handler.send_response(200)
+    handler.send_header("Content-Length", "1000000")
+    handler.end_headers()
+    handler.connection.settimeout(0.02)
+    while True:
+        handler.wfile.write(b" ")
+        try:
+            assert handler.connection.recv(1) == b""
+        except TimeoutError:
+            continue
+        handler.close_connection = True
+        return True
+
+
 OVERCOME = {
+    "an answer a byte at a time": [dripping],
     "429 with Retry-After": [refused(429, {"error": "slow down"}, Retry_After="0.01")],
     "503 as a web page": [refused(503, "<html>Service Unavailable</html>")],
     "a connection that drops": [lambda handler: False, dropped],
@@ -197,8 +228,10 @@ def test_what_passes_is_overcome_and_every_text_is_answered_once(
     name: str, ask: Ask, embedding_server: Any, known: dict[str, Any]
 ) -> None:
     faults = embedding_server.faults = list(OVERCOME[name])
-    failures = sum(fault in (dropped, broken_off, slow) or fault.__name__ == "fault" for fault in faults)
-    found = ask(list(known), batch_size=4, concurrency=2, timeout=1 if name == "a slow answer" else 30)
+    failures = sum(
+        fault in (dropped, broken_off, slow, dripping) or fault.__name__ == "fault" for fault in faults
+    )
+    found = ask(list(known), batch_size=4, concurrency=2, timeout=1 if faults[0] in (slow, dripping) else 30)
     np.testing.assert_array_equal(found, np.stack(list(known.values())))
     assert embedding_server.answered == dict.fromkeys(known, 1)
     assert ask.usage.server.retries == failures
@@ -248,6 +281,16 @@ REFUSED = {
     "no direction": (with_vector([0.0] * 384), "length 0"),
     "another dimension": (with_vector([1.0] * 8), "vectors of 8 and 384 dimensions"),
     "words": (with_vector(["x"]), "no vector: ['x']"),
+    "numbers as texts": (with_vector(["0.5"] * 384), "no vector: ['0.5'"),
+    "truth values": (with_vector([True] * 384), "no vector: [True"),
+    "a number of 400 digits": (with_vector([10**400] * 384), "no vector: [1000"),
+    "JSON that is nested too deep": (raw(b"[" * 200_000 + b"]" * 200_000), "what cannot be read"),
+    "a redirect": (
+        refused(307, {}, Location="http://localhost:1/v1/embeddings"),
+        "redirects to http://localhost:1/v1",
+    ),
+    "no words": (refused(404, ""), "answers 404; there is no model"),
+    "a terminal's control characters": (refused(400, {"error": "\x1b[2Jgone"}), r"400: \x1b[2Jgone"),
     "a web page": (refused(200, "<html>Welcome</html>"), "no JSON of vectors: '<html>Welcome"),
     "other JSON": (refused(200, {"hello": 1}), "JSON without a list 'data': {'hello': 1}"),
     "no credit": (refused(429, {"error": {"code": "insufficient_quota"}}), "insufficient_quota"),
@@ -400,6 +443,50 @@ def test_a_key_in_the_environment_is_in_no_file_and_no_output(
     assert len(files) > 20
     assert [path for path in files if KEY.encode() in path.read_bytes()] == []
     assert KEY not in "".join([*said, done.output, caplog.text])
+
+
+def test_no_part_of_a_key_is_shown_that_a_server_sends_back(
+    ask: Ask, embedding_server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = "".join(f"{number:02}ab" for number in range(20))
+    monkeypatch.setenv("LOOPBACK_KEY", key)
+
+    def echo(handler: Any) -> bool:
+        handler.send(200, {"padding": "p" * 60, "sent": handler.headers["authorization"]})
+        return True
+
+    embedding_server.faults = [echo]
+    with pytest.raises(InputError) as refusal:
+        ask(["text"], api_key_env="LOOPBACK_KEY")
+    assert "[key]" in str(refusal.value)
+    assert not any(key[start : start + 8] in str(refusal.value) for start in range(len(key) - 8))
+
+
+@pytest.mark.parametrize("key", ["sk-SECRET\nX-Evil: 1", "sk-SECRET key", "sk-SECRETé", "sk-SECRET\x1b"])
+def test_a_key_that_no_header_can_carry_is_refused(
+    key: str, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOOPBACK_KEY", key)
+    with pytest.raises(InputError, match=r"api_key_env: .*character") as refusal:
+        ask(["text"], api_key_env="LOOPBACK_KEY")
+    assert "SECRET" not in str(refusal.value)
+
+
+def test_an_answer_without_end_is_given_up(
+    ask: Ask, embedding_server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "ANSWER_BYTES", 10_000)
+    embedding_server.faults = [raw(b" " * 100_000)]
+    with pytest.raises(InputError, match="an answer of more than 10,000 bytes"):
+        ask(["text"])
+    assert len(embedding_server.requests) == 1
+
+
+def test_a_proxy_that_cannot_be_used_is_refused(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    for proxy in ("socks5://127.0.0.1:9", "ftp://127.0.0.1:9"):
+        monkeypatch.setenv("ALL_PROXY", proxy)
+        with pytest.raises(InputError, match="ALL_PROXY"):
+            ask(["text"])
 
 
 def test_without_a_key_none_is_sent_not_even_that_of_openai(

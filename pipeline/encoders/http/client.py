@@ -8,12 +8,15 @@ alone, and taken out of every message.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import re
+import sys
 import threading
 import time
 from collections.abc import Coroutine, Mapping, Sequence
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pipeline.config.model import HttpSettings
 from pipeline.config.rerank import HttpRerankSettings
@@ -29,7 +32,12 @@ if TYPE_CHECKING:
 
 TRIES = 8  # times that a request is sent before the run gives up
 SHOWN = 300  # characters of a server's own message
+ANSWER_BYTES = 1 << 28  # of an answer, at most: 2,048 vectors of 4,096 numbers as text are 190 MB
+KEY_PART = 8  # characters in a row that a message may not share with the key
 BYTES_PER_TOKEN = 3.0  # until a server has said how many tokens it counted; English has about four
+
+DECODED = ("content-encoding", "content-length", "transfer-encoding")
+"""Headers of the bytes that were sent, and not of those that are left after decoding."""
 
 T = TypeVar("T")
 
@@ -65,6 +73,10 @@ class TooLargeError(Exception):
     """A request that the server refuses for its size; the message is the server's."""
 
 
+class EndlessError(Exception):
+    """An answer of more than `ANSWER_BYTES`."""
+
+
 def key_of(settings: ServerSettings, url: str, section: str) -> str | None:
     """The key from the environment; None if none is needed.
 
@@ -80,6 +92,13 @@ def key_of(settings: ServerSettings, url: str, section: str) -> str | None:
             if settings.api_key_env
             else f"{section}.url: {OPENAI} wants a key, and OPENAI_API_KEY is not set",
             fix="export it before the run; do not write the key itself into a config",
+        )
+    if key and not re.fullmatch(r"[\x21-\x7e]+", key):
+        raise InputError(
+            f"{section}.api_key_env: the key in the environment variable has a character that no header can "
+            "hold, such as a line break",
+            allowed="letters, digits and signs of ASCII, without spaces",
+            fix="export the key again",
         )
     return key
 
@@ -156,7 +175,38 @@ class Client:
             async def _prepare_request(self, request: object) -> None:
                 _sent.get().append(time.perf_counter())
 
-        api = Api(api_key=self._key or "none", base_url=self.url, timeout=self._timeout)
+        limit = self._timeout
+
+        class Http(openai.DefaultAsyncHttpxClient):
+            """Limits an answer's seconds and bytes; those of httpx are for each part of it."""
+
+            async def send(self, request: Any, **options: Any) -> Any:
+                content = bytearray()
+                try:
+                    async with asyncio.timeout(limit):
+                        answer = await super().send(request, **{**options, "stream": True})
+                        async with contextlib.aclosing(answer):
+                            async for part in answer.aiter_bytes():
+                                content += part
+                                if len(content) > ANSWER_BYTES:
+                                    raise EndlessError
+                except TimeoutError:
+                    httpx = sys.modules[
+                        type(request).__module__.partition(".")[0]
+                    ]  # openai changed to httpx2
+                    raise httpx.ReadTimeout(f"no whole answer in {limit:g} seconds") from None
+                kept = [(name, value) for name, value in answer.headers.multi_items() if name not in DECODED]
+                return type(answer)(answer.status_code, headers=kept, content=bytes(content), request=request)
+
+        try:
+            http = Http(timeout=self._timeout, follow_redirects=False)
+        except (ImportError, ValueError) as error:  # what a proxy needs, or its address
+            raise InputError(
+                f"{self.section}.url: the proxy that the environment names cannot be used: {error}",
+                allowed="in HTTP_PROXY, HTTPS_PROXY and ALL_PROXY: http://HOST:PORT",
+                fix="change or unset the variable, or name the server in NO_PROXY",
+            ) from None
+        api = Api(api_key=self._key or "none", base_url=self.url, timeout=self._timeout, http_client=http)
         if not self._key:
             self._options["headers"] = {"Authorization": openai.Omit()}
         if self.url != OPENAI:  # of the environment, and of nobody else's business
@@ -233,7 +283,9 @@ class Client:
                 refusal = self._unreachable(error)
                 if retries or (not self._answered and _found_nobody(error)):
                     raise refusal from None
-            except (openai.OpenAIError, ValueError) as error:  # such as JSON that breaks off
+            except EndlessError:
+                raise self.bad_answer(f"an answer of more than {ANSWER_BYTES:,} bytes") from None
+            except (openai.OpenAIError, ValueError, RecursionError) as error:  # such as JSON that breaks off
                 raise self.bad_answer(f"what cannot be read: {error}") from None
             else:
                 self._answered = True
@@ -243,7 +295,14 @@ class Client:
     def _refusal(self, error: openai.APIStatusError) -> Exception | None:
         """The error for a request that would be refused again; None if a retry may help."""
         status, said = error.status_code, self.clean(_message(error))
-        at = f"{self.section}.url: {self.url} answers {status}: {said}"
+        at = self._answers(error)
+        if 300 <= status < 400:
+            place = self.clean(error.response.headers.get("location") or "another address")
+            return InputError(
+                f"{self.section}.url: {self.url} redirects to {place}",
+                allowed="a server that answers itself: texts and key are sent to no other address",
+                fix=f"set {self.section}.url to that address if you trust it",
+            )
         if status == 413 or (status in (400, 422) and _is_about_size(said)):
             return TooLargeError(said)
         if status in (401, 403):
@@ -261,11 +320,15 @@ class Client:
             return InputError(at, fix="change the config as the server says")
         return None
 
+    def _answers(self, error: openai.APIStatusError) -> str:
+        """What a server answers, as a clause."""
+        said = self.clean(_message(error))
+        return f"{self.section}.url: {self.url} answers {error.status_code}{f': {said}' if said else ''}"
+
     def _gave_up(self, error: openai.APIStatusError) -> InputError:
         """The error for a server that has refused every try."""
-        said = self.clean(_message(error))
         return InputError(
-            f"{self.section}.url: {self.url} answers {error.status_code}: {said}; {TRIES} attempts failed",
+            f"{self._answers(error)}; {TRIES} attempts failed",
             fix=f"run again later, the run resumes; or lower {self.section}.concurrency",
         )
 
@@ -288,9 +351,22 @@ class Client:
         )
 
     def clean(self, text: str) -> str:
-        """A server's text for a message: one line, not long, and without the key."""
-        shown = " ".join(text.replace(self._key, "[key]").split() if self._key else text.split())
+        """A server's text for a message: one line, not long, and without the key or a part of it."""
+        shown = " ".join(without_parts(text, self._key or "").split())
         return shown if len(shown) <= SHOWN else f"{shown[:SHOWN]}..."
+
+
+def without_parts(text: str, key: str) -> str:
+    """A text with `[key]` in place of all that it has in common with a key, from `KEY_PART` characters on."""
+    least = min(KEY_PART, len(key))
+    shown, at = "", 0
+    while key and at < len(text):
+        length = 0
+        while at + length < len(text) and text[at : at + length + 1] in key:
+            length += 1
+        shown += "[key]" if length >= least else text[at]
+        at += length if length >= least else 1
+    return shown or text
 
 
 def _message(error: openai.APIStatusError) -> str:

@@ -145,7 +145,10 @@ def scores_of(answer: object, passages: int, refuse: Refuse) -> Float32:
     found = [row.get("relevance_score", row.get("score")) for row in rows]
     if not all(isinstance(each, (int, float)) and not isinstance(each, bool) for each in found):
         raise refuse(f"a score that is no number: {short_repr(rows[0])}")
-    scores = np.array(found, np.float32)
+    try:
+        scores = np.array(found, np.float32)
+    except OverflowError:  # a whole number
+        scores = np.array([np.inf], np.float32)
     if not np.isfinite(scores).all():
         raise refuse("a score that is NaN or infinite")
     return scores
@@ -191,6 +194,8 @@ def _vector(given: object, refuse: Refuse) -> Float32:
         if isinstance(given, str):
             vector = np.frombuffer(base64.b64decode(given, validate=True), "<f4")
         else:
+            if not {*map(type, given)} <= {int, float}:  # type: ignore[call-overload]
+                raise TypeError("not numbers")
             with np.errstate(over="ignore"):  # infinite numbers are refused after it
                 vector = np.array(given, np.float64).astype(np.float32)
     except (binascii.Error, ValueError, TypeError, OverflowError):
