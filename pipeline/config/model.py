@@ -150,7 +150,7 @@ class RowSettings(ModelSettings):
     @property
     @override
     def variant(self) -> list[str]:
-        found = [] if self.output == "dense" else [self.output]
+        found: list[str] = [] if self.output == "dense" else [self.output]
         found += [f"{self.truncate_dim} dimensions"] if self.truncate_dim else []
         vectors = self.token_precision if self.output == "multivector" else self.vector_precision
         return found + ([] if vectors == "fp32" else [f"{vectors} vectors"])

@@ -26,6 +26,13 @@ from pipeline.storage.artifacts import MANIFEST
 
 SHOWN = 10
 """Queries that a table lists."""
+ASKED: dict[str, str] = {
+    "trust_remote_code": "run Python files that come with a model",
+    "url": "send texts to {}",
+    "api_key_env": "send the content of the environment variable {} as a key",
+    "address": "send data and code to the cluster {}",
+}
+"""By the name of a setting, what it does beyond computing: a manifest may come from a stranger."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +118,7 @@ def reproduce(
             parent /= folder.resolve().name
         configs = []
         for result in originals.values():
+            refuse_unasked(result.manifest.config, overrides, result.folder / MANIFEST)
             raw = with_overrides(copy.deepcopy(result.manifest.config), overrides)
             raw |= {"cache": str(Path(place) / "indexes"), "output": str(parent)}
             configs.append(make_config(raw, result.folder / MANIFEST))
@@ -127,6 +135,41 @@ def reproduce(
                 raise outcome.error or RuntimeError(f"{outcome.config.name} was not run")
             found.append(compare_with_original(result, read_result(outcome.result.folder)))
         return found
+
+
+def refuse_unasked(config: Mapping[str, object], overrides: Sequence[str], where: Path) -> None:
+    """Refuse a manifest's settings that do what `ASKED` says, unless `overrides` give them again.
+
+    Raises:
+        InputError: It names them, what they would do, and how to give them.
+    """
+    given = [override.partition("=")[0].strip() for override in overrides]
+    risky = {
+        path: value
+        for path, value in _leaves(config)
+        if path.rpartition(".")[2] in ASKED
+        and value
+        and not any(f"{path}.".startswith(f"{each}.") for each in given)
+    }
+    if not risky:
+        return
+    does = (f"{ASKED[path.rpartition('.')[2]].format(value)} ({path})" for path, value in risky.items())
+    sets = " ".join(f"--set {path}={as_text(value)}" for path, value in risky.items())
+    raise InputError(
+        f"{where}: its settings would {', '.join(does)}",
+        allowed="such settings only where you give them again",
+        fix=f"if you trust them, add {sets}",
+    )
+
+
+def _leaves(value: object, path: str = "") -> Iterator[tuple[str, object]]:
+    """The values of nested sections by their dotted paths; places in a list are numbered from 1."""
+    if isinstance(value, Mapping | list):
+        named = value.items() if isinstance(value, Mapping) else enumerate(value, start=1)
+        for name, inner in named:
+            yield from _leaves(inner, f"{path}.{name}" if path else str(name))
+    else:
+        yield path, value
 
 
 def compare_with_original(original: SavedResult, again: SavedResult) -> Reproduction:

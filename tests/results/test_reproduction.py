@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,53 @@ def test_an_unchanged_result_is_said_to_be_one_and_nothing_is_kept(bm25: Path) -
     assert "The rankings and values of all 114 queries are the same." in shown.output
     assert "No input, setting, version or hardware differs" in shown.output
     assert {path: path.stat().st_mtime_ns for path in bm25.rglob("*") if path.is_file()} == before
+
+
+RISKY = {
+    "code": ({"model": {"backend": "flag", "name": "/m", "trust_remote_code": True}}, "run Python files"),
+    "a key": (
+        {
+            "model": {
+                "backend": "http", "name": "m", "url": "http://127.0.0.1:9/v1", "api_key_env": "LOOPBACK_KEY",
+            }
+        },
+        "send texts to http://127.0.0.1:9/v1 (model.url), send the content of the environment variable",
+    ),
+    "a part's reranker": (
+        {
+            "model": None,
+            "fuse": {
+                "of": [
+                    {"model": {"backend": "bm25"}},
+                    {
+                        "model": {"backend": "bm25"},
+                        "rerank": {"backend": "http", "name": "m", "url": "http://127.0.0.1:9/v1"},
+                    },
+                ]
+            },
+        },
+        "send texts to http://127.0.0.1:9/v1 (fuse.of.2.rerank.url)",
+    ),
+    "a cluster": ({"engine": {"kind": "ray", "address": "127.0.0.1:9"}}, "the cluster 127.0.0.1:9"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", RISKY)
+def test_what_a_stranger_s_manifest_would_do_must_be_asked_for(
+    case: str, bm25: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changes, said = RISKY[case]
+    folder = Path(shutil.copytree(bm25 / "results/one", tmp_path / "stranger"))
+    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    manifest["config"] |= changes
+    (folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    monkeypatch.setenv("LOOPBACK_KEY", "secret")
+    refused = command(folder)
+    assert refused.exit_code == 2
+    assert said in refused.output
+    sets = re.findall(r"--set (\S+[^.\s])", refused.output.partition("add ")[2])
+    asked = command(folder, *(part for each in sets for part in ("--set", each)))
+    assert "would" not in asked.output  # it goes on, to what is not there
 
 
 def test_another_setting_and_other_passages_are_named(bm25: Path, tmp_path: Path) -> None:
