@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipeline.cli.terminal import FAILED, Json, Sets, check_file, print_json, progress, show
+from pipeline.cli.terminal import FAILED, Json, Sets, print_json, progress, show
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
+from pipeline.storage.whole_files import check_output
 
 if TYPE_CHECKING:
     from pipeline.core.records import Facts
@@ -85,7 +86,7 @@ def pool(
             show(*rescored.tables())
         return
     output = output or Path("pool.tsv")
-    check_file(output, "--output")
+    check_output(output, "--output", folders)
     pools.check_pool_file(output)
     pooled = pools.pool(folders, depth)
     pools.write_pool(pooled.rows, output)
@@ -162,7 +163,6 @@ def fuse(
     """Join TREC runs of any systems into one."""
     from pipeline import api
 
-    check_file(output, "--output")
     facts = api.fuse(
         runs,
         output,

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipeline.cli.terminal import Json, check_file, print_each, print_json, show
+from pipeline.cli.terminal import Json, print_each, print_json, show
 from pipeline.comparison import Correction
 from pipeline.core.errors import InputError
+from pipeline.storage.whole_files import check_output
 
 if TYPE_CHECKING:
     from pipeline.comparison.side_by_side import Comparison
@@ -84,7 +85,7 @@ def evaluate(
     from pipeline.metrics.evaluation import runs_table, write_per_query
 
     if per_query:
-        check_file(per_query, "--per-query")
+        check_output(per_query, "--per-query", [qrels, *runs])
     if per_query and len(runs) > 1:
         found = f"--per-query with {len(runs)} runs"
         raise InputError(found, allowed="it with one run", fix="score one run after the other")
@@ -148,7 +149,7 @@ def compare(
             fix="take another format",
         )
     if html:
-        check_file(html, "--html")
+        check_output(html, "--html", [*folders, *filter(None, (qrels, baseline))])
         _check_page(folders, measures)
     chosen: Sequence[str | None] = measures or [None]
     made = [side_by_side.compare(folders, measure, baseline, correction, margin, qrels) for measure in chosen]
@@ -206,7 +207,7 @@ def report(
     from pipeline.comparison.side_by_side import compare
     from pipeline.report.page.render import write_page
 
-    check_file(html, "--html")
+    check_output(html, "--html", [folder, *([baseline] if baseline else [])])
     write_page(_grouped(compare([folder], measure, baseline), groups), html)
     print(f"page written to {html}", file=sys.stderr)
 

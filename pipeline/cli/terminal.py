@@ -218,12 +218,3 @@ def load(paths: list[Path], settings: list[str] | None) -> list[Config]:
     from pipeline.config.files import load_configs
 
     return load_configs(paths, settings or ())
-
-
-def check_file(path: Path, option: str) -> None:
-    """Refuse an output file that cannot be written, before anything is computed for it."""
-    if path.is_dir() or not path.parent.is_dir():
-        found = "is a folder" if path.is_dir() else f"no folder {path.parent}"
-        raise InputError(
-            f"{option} {path}: {found}", allowed="a file in a folder that exists", fix="name another"
-        )

@@ -136,6 +136,8 @@ def read_record(folder: Path, name: str, record: type[R]) -> R:
     Raises:
         InputError: It is not JSON, lacks a key, or has a value of another type.
     """
+    if not (folder / name).is_file():  # a pipe would wait for a writer
+        raise _unusable(folder, f"has no file {name}")
     try:
         return record.model_validate_json((folder / name).read_bytes(), strict=True)
     except ValidationError as error:

@@ -63,6 +63,7 @@ def fuse_files(
     progress: Progress = silent,
 ) -> Facts:
     """Join TREC runs into one, and write it; see `pipeline.api.fuse`."""
+    whole_files.check_output(output, "output", [*paths, *([qrels] if qrels else [])])
     _check_choice("method", method, METHODS)
     _check_choice("normalize", normalize, (None, *NORMALIZATIONS))
     fusion = Fusion(cast("MethodName", method), cast("NormalizationName | None", normalize), k)

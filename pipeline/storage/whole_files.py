@@ -7,11 +7,14 @@ import errno
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pipeline.core.errors import InputError
-from pipeline.core.records import Facts
+
+if TYPE_CHECKING:
+    from pipeline.core.records import Facts
 
 TEMPORARY = ".tmp"
 _DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
@@ -30,6 +33,29 @@ def read_json_object(path: Path) -> Facts | None:
     except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
+
+
+def check_output(path: Path, option: str, inputs: Iterable[Path] = ()) -> None:
+    """Refuse a file that cannot be written, or that is one of the inputs, before anything is computed.
+
+    Args:
+        path: The file to write.
+        option: What names it, for messages.
+        inputs: Files and result folders that are read; of a folder, a page may be written again.
+    """
+    if path.is_dir() or not path.parent.is_dir():
+        found = "is a folder" if path.is_dir() else f"no folder {path.parent}"
+        raise InputError(
+            f"{option} {path}: {found}", allowed="a file in a folder that exists", fix="name another"
+        )
+    for given in inputs if path.exists() else ():
+        held = given.is_dir() and path.suffix != ".html" and given.resolve() in path.resolve().parents
+        if held or (given.exists() and given.samefile(path)):
+            raise InputError(
+                f"{option} {path}: it is read as {'part of ' if held else ''}{given}",
+                allowed="a file that is not an input",
+                fix="name another",
+            )
 
 
 def write_whole(path: Path, content: bytes) -> None:

@@ -10,6 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
+
+from pipeline import load_config, run_benchmark
+from pipeline.cli import app
 
 HEAVY = (
     "torch",
@@ -27,6 +31,7 @@ CORPUS = '{"_id": "d1", "text": "the cat sat"}\n{"_id": "d2", "text": "a dog ran
 QUERIES = '{"_id": "q1", "text": "cat"}\n'
 QRELS = "query-id\tcorpus-id\tscore\nq1\td1\t1\n"
 CONFIG = "name: t\ndata: {source: beir, path: data}\nmodel: {name: all-minilm-l6-v2}\nsearch: {top_k: 1000}\n"
+BM25 = "name: r\ndata: {{source: sample}}\nmodel: {{backend: bm25}}\ncache: {folder}/i\noutput: {folder}\n"
 
 
 @pytest.fixture
@@ -116,6 +121,28 @@ def test_evaluate_scores_a_run_file(command: Command, dl19: Path, tmp_path: Path
     lines = (tmp_path / "q.csv").read_text(encoding="utf-8").splitlines()
     assert lines[0] == "query_id,ndcg@10,map(rel=2)@100"
     assert len(lines) == 44
+
+
+def test_a_page_takes_the_place_of_no_file_of_its_result(tmp_path: Path) -> None:
+    config = tmp_path / "c.yaml"
+    config.write_text(BM25.format(folder=tmp_path), encoding="utf-8")
+    folder = run_benchmark(load_config(config)).folder
+    before = (folder / "run.trec").read_bytes()
+    for name, code in (("run.trec", 2), ("metrics.json", 2), ("page.html", 0), ("page.html", 0)):
+        done = CliRunner().invoke(app, ["report", str(folder), "--html", str(folder / name)])
+        assert done.exit_code == code
+        assert code == 0 or "it is read as part of" in done.output
+    assert (folder / "run.trec").read_bytes() == before
+
+
+def test_a_pipe_in_place_of_a_manifest_is_not_read(tmp_path: Path) -> None:
+    config = tmp_path / "c.yaml"
+    config.write_text(BM25.format(folder=tmp_path), encoding="utf-8")
+    (tmp_path / "r").mkdir()
+    os.mkfifo(tmp_path / "r" / "manifest.json")
+    command = [sys.executable, "-m", "pipeline", "run", str(config), "-q"]
+    assert subprocess.run(command, timeout=60, check=False, cwd=tmp_path).returncode == 0
+    assert json.loads((tmp_path / "r" / "manifest.json").read_text(encoding="utf-8"))["created"]
 
 
 def test_schema_is_json(command: Command) -> None:
