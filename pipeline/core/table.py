@@ -152,7 +152,8 @@ class Displayed:
 
 NO_INTERVAL = (
     "No interval is shown for fewer than 25 queries, where fewer than 5 values differ from the most common "
-    "one, or where one query more, at the far end of the range, would carry over a third of the variance."
+    "one, or where one query more, at the far end of the range, would carry over a third of the variance "
+    "(of differences, where two thirds are ties)."
 )
 
 

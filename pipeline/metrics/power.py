@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from pipeline.core.records import Float64
 from pipeline.metrics.resampling import SEED_OF_ONE, noninferiority
-from pipeline.metrics.statistics import MOST_OF_ONE, ONE, ROUNDING, Strata, estimate
+from pipeline.metrics.statistics import ONE, ROUNDING, Strata, estimate
 
 POWER = 0.8
 MOST_QUERIES = 1 << 40
@@ -28,7 +28,7 @@ def queries_to_decide(
     themselves decide in 80% of 1,000 samples of that size. Where nothing differs, the number is that of
     which none may lose `highest`. Infinite where no number would do.
     """
-    made = estimate(strata, weights, low=-highest, high=highest)
+    made = estimate(strata, weights)
     mean, queries = float(made.means[0]), sum(map(len, strata))
     distance = mean + margin
     deviation = float(made.errors[0]) * sqrt(queries)
@@ -45,8 +45,6 @@ def queries_to_decide(
     low, high = 1, int(needed)
     while _simulated_power(differences, margin, high, alpha, highest) < POWER:
         low, high = high, max(high + 1, round(1.3 * high))
-        if high > SIMULATED_QUERIES:  # so many that one more at the end of the range does not decide
-            return max(high, (1 / MOST_OF_ONE - 1) * ((highest + abs(mean)) / deviation) ** 2)
     while high - low > max(low // 50, 1) and low > 1:
         middle = (low + high) // 2
         enough = _simulated_power(differences, margin, middle, alpha, highest) >= POWER

@@ -66,8 +66,7 @@ def noninferiority(
     if min(map(len, strata)) < 2:
         return np.ones(len(margins)), np.ones(len(margins))
     resamples = resamples or RESAMPLES
-    most = np.asarray(highest, dtype=np.float64)
-    made = estimate(strata, weights, low=-most, high=most)
+    made = estimate(strata, weights)
     above = made.means + margins
     above[np.abs(above) <= ROUNDING] = 0
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -76,7 +75,7 @@ def noninferiority(
     high = (1 + (resampled >= t - ROUNDING).sum(axis=0)) / (1 + resamples)
     low = (1 + (resampled <= t + ROUNDING).sum(axis=0)) / (1 + resamples)
     freedom = np.maximum(made.freedom, 1)
-    few = _few_losses(strata, margins, weights, most)
+    few = _few_losses(strata, margins, weights, np.asarray(highest, dtype=np.float64))
     known = spread_known(made, strata, weights)
     by_spread = known & (made.others >= MANY_OTHERS)
     return (

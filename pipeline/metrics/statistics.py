@@ -72,8 +72,8 @@ class Estimate:
         shown: Whether an interval is shown. The one rule for it: the wide degrees of freedom are at least
             those of `MIN_QUERIES` queries; `MIN_OTHERS` values or more differ from the most common one of
             their collection; and one query more, at the far end of the measure's range, would carry at most
-            `MOST_OF_ONE` of the variance. Differences are asked the last only in collections where half of
-            them or more are ties: there few queries carry the variance, where they are not, many.
+            `MOST_OF_ONE` of the variance. Differences are asked the last only in collections where two thirds
+            of them or more are ties: there few queries carry the variance.
         intervals: M ± t · wide error, t the quantile of Student's t; within the range.
         ends: The same, as two values of each.
     """
@@ -119,14 +119,14 @@ def estimate(
     lowest, highest = (
         np.ldexp(np.broadcast_to(end, power.shape).astype(np.float64), -power) for end in (low, high)
     )
-    # how many values differ from the most common one, at most `MANY_OTHERS`; whether it has half of them
+    # how many values differ from the most common one, at most `MANY_OTHERS`; whether at most a third do
     others = np.full((len(strata), len(power)), MANY_OTHERS)
     mostly_ties = np.zeros(others.shape, dtype=bool)
     for counts, ties, values in zip(others, mostly_ties, strata, strict=True):
         n_queries, in_order = len(values), np.sort(values, axis=0)
         for j in reversed(range(min(MANY_OTHERS, n_queries))):
             counts[_all_but(j, in_order)] = j
-        ties |= _all_but(n_queries // 2, in_order)
+        ties |= _all_but(n_queries // 3, in_order)
     deviations = [
         values.std(axis=0, ddof=1) if len(values) > 1 else np.zeros(len(power)) for values in strata
     ]
@@ -234,9 +234,10 @@ def by_query(strata: Strata, weights: Float64, ids: Sequence[Sequence[str]]) -> 
 def spread_known(made: Estimate, strata: Strata, weights: Float64 = ONE) -> BoolArray:
     """Bool [columns]: whether a gate may look at the spread, by one rule for one collection and for several.
 
-    An interval of `made` is shown, and ties in single collections hide little. Three more values are as many
-    as there may be where none was seen (the rule of three: Hanley and Lippman-Hand, J. American Medical
-    Association 249(13), 1983). What they would add to the variance of M is at most `HIDDEN` of it.
+    An interval of `made`, which knows no range, is shown, and ties in single collections hide little. Three
+    more values are as many as there may be where none was seen (the rule of three: Hanley and Lippman-Hand,
+    J. American Medical Association 249(13), 1983). What they would add to the variance of M is at most
+    `HIDDEN` of it.
     """
     by_three = estimate(strata, weights, hidden=RULE_OF_THREE)
     known: BoolArray = made.shown & (by_three.wide_errors <= np.sqrt(1 + HIDDEN) * made.errors)
