@@ -492,7 +492,7 @@ def simulate_real(samples: int) -> None:
     """Print what intervals and gates of real values hold, in percent: the mean, and the worst case.
 
     The queries of a collection are the population. Of a gate the margin is how far a run really is below
-    another; the macro means of several collections are of three samples, of 43, 114 and 300 queries.
+    another; the macro means of two or three collections are of samples of 43, 114 and 300 queries.
     """
     from pipeline import evaluate
 
@@ -506,7 +506,7 @@ def simulate_real(samples: int) -> None:
         (43,),
         (114,),
         (300,),
-        *([(43, 114, 300)] if len(collections) > 1 else []),
+        *([(43, 114, 300)[: len(collections)]] if len(collections) > 1 else []),
     ]
     print(
         "| measure | queries | means held, of shown | lowest | shown | differences held, of shown | lowest "

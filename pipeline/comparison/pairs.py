@@ -11,7 +11,7 @@ import numpy as np
 from pipeline.comparison import Correction
 from pipeline.comparison.inputs import Places
 from pipeline.core.records import BoolArray, Float64
-from pipeline.metrics.paired import LEVEL, SAME, holm, paired_differences
+from pipeline.metrics.paired import LEVEL, SAME, holm, larger_p, paired_differences
 from pipeline.metrics.power import solve_power
 from pipeline.metrics.resampling import equivalence, randomize, resampled_means
 from pipeline.metrics.statistics import (
@@ -33,7 +33,7 @@ class CollectionDifference:
         difference: Mean of a minus mean of b.
         ci_low, ci_high: Ends of the difference's 95% interval; None where none is shown.
         p_ttest, p_randomization: Of the two-sided paired tests, not corrected.
-        p_holm: The larger of the two, by Holm's correction over all collections and pairs.
+        p_holm: The larger of the two (`larger_p`), by Holm's correction over all collections and pairs.
         shown: Whether `p_holm` is below 5%.
     """
 
@@ -245,7 +245,7 @@ def _on_each(
     by_chance = [
         randomize([values], pairs, [differences[name]], nothing).p for name, values in collections.items()
     ]
-    larger = np.maximum([each.p for each in made], by_chance)
+    larger = larger_p(np.array([each.p for each in made]), np.array(by_chance))
     corrected = holm(larger.ravel()).reshape(larger.shape)
     return [
         tuple(

@@ -77,18 +77,27 @@ def difference_tests(
         smallest: Groups of fewer queries are not tested; see `smallest_shown`.
 
     Returns:
-        float64 [groups, pairs] each: the larger p of the paired t-test and the paired randomization test
-        (the t-test's alone where no randomization reaches the observed one, so that the number of
-        randomizations sets no limit); and this corrected by Holm's method for all groups and pairs. Both are
-        NaN for groups that are not tested, which the correction does not count.
+        float64 [groups, pairs] each: `larger_p` of the paired t-test and the paired randomization test; and
+        this corrected by Holm's method for all groups and pairs. Both are NaN for groups that are not tested,
+        which the correction does not count.
     """
     found = np.full((len(groups), differences.shape[1]), np.nan)
     for row, inside in enumerate(groups):
         if inside.sum() >= smallest:
-            by_t, by_chance = estimate([differences[inside]]).p, randomization_test([differences[inside]])
-            reached = by_chance > 1.5 / (PERMUTATIONS + 1)
-            found[row] = np.where(reached, np.maximum(by_t, by_chance), by_t)
+            found[row] = larger_p(
+                estimate([differences[inside]]).p, randomization_test([differences[inside]])
+            )
     return found, _corrected(found)
+
+
+def larger_p(by_t: Float64, by_chance: Float64) -> Float64:
+    """The larger p, of t-tests and of randomizations, float64 [tests].
+
+    It is the t-test's where no randomization reaches the observed difference, so that their number sets no
+    limit to what a correction for many tests leaves.
+    """
+    reached = by_chance > 1.5 / (PERMUTATIONS + 1)
+    return np.where(reached, np.maximum(by_t, by_chance), by_t)
 
 
 def compare_with_rest(values: Float64, groups: Sequence[BoolArray]) -> Float64:

@@ -109,11 +109,37 @@ def test_what_it_says_of_three(make: Callable[..., SavedSuite]) -> None:
         signs_of = [np.sign(each.mean()) for each in differences]
         assert (pair.wins, pair.losses) == (signs_of.count(1), signs_of.count(-1))
     each = [each for pair in made.pairs for each in pair.collections]
-    larger = np.array([max(one.p_ttest, one.p_randomization) for one in each])
+    # one that no randomization reaches is the t-test's
+    larger = np.array(
+        [max(one.p_ttest, one.p_randomization) if one.p_randomization > 1e-4 else one.p_ttest for one in each]
+    )
     assert [one.p_holm for one in each] == pytest.approx(holm(larger).tolist())  # one family
     assert [pair.p_holm for pair in made.pairs] == pytest.approx(
         holm(np.array([pair.p_ttest for pair in made.pairs])).tolist()
     )
+
+
+def test_queries_that_collections_share_count_once(make: Callable[..., SavedSuite]) -> None:
+    """A suite of one collection and its copies says of its mean what the collection alone does."""
+
+    def copied(name: str, seed: int) -> SavedSuite:
+        suite = make(name, seed)
+        return replace(suite, results=dict.fromkeys(SIZES, suite.results["first"]))
+
+    suites = [copied("one", 1), copied("two", 2)]
+    alone = [SavedSuite.of_one(replace(suite.results["first"])) for suite in suites]
+    ours, theirs = compare(suites, margin=0.05), compare(alone, margin=0.05)
+    names = ("p_ttest", "p_randomization", "p_equivalent", "ci_low", "ci_high", "effect_size")
+    for name in names:
+        assert getattr(ours.pairs[0], name) == pytest.approx(getattr(theirs.pairs[0], name))
+    assert [(each.ci_low, each.ci_high) for each in ours.results] == [
+        pytest.approx((each.ci_low, each.ci_high)) for each in theirs.results
+    ]
+    for guarantee in (False, True):
+        (one,) = gate_suites(suites[0], suites[1], margin=0.05, guarantee=guarantee).measures
+        (other,) = gate_suites(alone[0], alone[1], margin=0.05, guarantee=guarantee).measures
+        assert one.p_not_worse == pytest.approx(other.p_not_worse)
+        assert (one.ci_low, one.ci_high) == pytest.approx((other.ci_low, other.ci_high))
 
 
 def test_letters_ranks_and_stars_agree(make: Callable[..., SavedSuite]) -> None:
