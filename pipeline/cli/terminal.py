@@ -73,7 +73,9 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
                 sys.stdout.flush()
                 raise
             sys.stdout.flush()
-        except (InputError, OSError) as error:
+        except (InputError, OSError, MemoryError, ImportError) as error:
+            if isinstance(error, ImportError) and UNMAPPED not in str(error):
+                raise
             message, code = what_happened(error)
             _stop("" if isinstance(error, BrokenPipeError) and _nobody_reads() else message, code)
         except KeyboardInterrupt:
@@ -90,6 +92,8 @@ def _nobody_reads() -> bool:
     return bool(poll.poll(0))
 
 
+UNMAPPED = "failed to map segment"
+"""In the error for a library that does not fit into the memory."""
 _ELSEWHERE = "name a folder that can be written with --set cache=DIR and --output DIR"
 _REMEDIES = {
     errno.EFBIG: "files may not be that long here: raise ulimit -f, or set cache=DIR on another disk",
@@ -118,13 +122,18 @@ def what_happened(error: Exception) -> tuple[str, int]:
         remedy = noted or _REMEDIES.get(error.errno or 0, "what was finished is kept")
         code = BAD_INPUT if error.errno in _MISNAMED else FAILED
         return f"{where}{error.strerror or error}; {remedy}", code
+    if isinstance(error, MemoryError | ImportError):
+        return (
+            "memory ran out; what was finished is kept. Lower model.batch_size or set search.memory_mb",
+            FAILED,
+        )
     return f"{type(error).__name__}: {error}", FAILED
 
 
 def report_failure(name: str, error: Exception) -> int:
     """Print on stderr what stopped one of several benchmarks, and return the exit code for it."""
     message, code = what_happened(error)
-    if not isinstance(error, InputError | OSError):
+    if not isinstance(error, InputError | OSError | MemoryError):
         traceback.print_exception(error)
     print(f"benchmarco: {name} failed: {message}", file=sys.stderr)
     return code

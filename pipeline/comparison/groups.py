@@ -245,7 +245,7 @@ def compare_groups(
 
 def _group(sources: Sequence[SavedResult], query_ids: Sequence[str], rel: int) -> list[Grouping]:
     """Groupings with more than one group, by the first collection and query vectors in the caches."""
-    opened = [(source, find_collection(source.manifest)) for source in sources]
+    opened = [(source, find_collection(source)) for source in sources]
     collection = next((each for _, each in opened if each is not None), None)
     if collection is None:
         caches = sorted({str(source.manifest.config.get("cache")) for source in sources})

@@ -222,7 +222,7 @@ def _read(folders: Sequence[Given]) -> tuple[dict[str, SavedResult], Collection]
             allowed="results of one collection",
             fix="pool those of each collection by themselves",
         )
-    found = next(filter(None, (find_collection(result.manifest) for result in results.values())), None)
+    found = next(filter(None, (find_collection(result) for result in results.values())), None)
     if found is None:
         raise InputError(
             f"the collection of {first} is no longer in the cache that its config names",

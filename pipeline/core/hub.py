@@ -184,6 +184,12 @@ def _input_errors(repo: str, revision: str, kind: Kind, missing: str) -> Iterato
         if getattr(error, "errno", None) in _DISK:
             error.add_note("set HF_HOME to a folder that can be written and has room")
             raise
+        if isinstance(error, ImportError | ValueError) and "proxy" in str(error).lower():
+            raise InputError(
+                f"the hub: the proxy that the environment names cannot be used: {error}",
+                allowed="in HTTP_PROXY, HTTPS_PROXY and ALL_PROXY: http://HOST:PORT",
+                fix="change or unset the variable",
+            ) from None
         if not _is_network_error(error):
             raise
         asked = _ASKED.get()

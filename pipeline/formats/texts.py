@@ -176,20 +176,27 @@ class Located:
 
 
 def refuse_unfit_ids(ids: list[str], what: str, place: Callable[[int], str]) -> None:
-    """Refuse ids that TREC files cannot hold: empty, with white space, or a query's with `#` in front.
+    """Refuse ids that TREC files cannot hold: empty, with white space or NUL, or a query's with `#` in front.
 
-    A query's id begins a line, where `#` begins a comment. `what` is "passage" or "query"; `place` gives the
-    place of the id at a row, for the message.
+    A query's id begins a line, where `#` begins a comment. At a NUL programs in C end a text. `what` is
+    "passage" or "query"; `place` gives the place of the id at a row, for the message.
     """
     lines = "\n".join(["", *ids])
-    if lines.split() == ids and not (what == "query" and "\n#" in lines):
+    if lines.split() == ids and "\0" not in lines and not (what == "query" and "\n#" in lines):
         return  # one test of all ids is fast
     for row, name in enumerate(ids):
-        if name.split() == [name] and not (what == "query" and name.startswith("#")):
+        if name.split() != [name]:
+            problem = "holds white space"
+        elif "\0" in name:
+            problem = "holds a NUL"
+        elif what == "query" and name.startswith("#"):
+            problem = "begins with #"
+        else:
             continue
-        problem = "holds white space" if name.split() != [name] else "begins with #"
         problem = f"{problem}: {short_repr(name)}" if name else "is empty"
-        fit = "at least one character, no white space" + (" and no # in front" if what == "query" else "")
+        fit = "at least one character, no white space, no NUL" + (
+            " and no # in front" if what == "query" else ""
+        )
         raise InputError(
             f"{place(row)}: the {what}'s id {problem}",
             allowed=f"{fit}, as TREC files need",

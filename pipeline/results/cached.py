@@ -7,25 +7,41 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 
-from pipeline.core.errors import InputError
+from pipeline.core.errors import InputError, short_repr
 from pipeline.core.order import sort_hits_by_id
 from pipeline.core.records import Chunks, Collection, Float32, Int64, Ranking
 from pipeline.data import open_collection
 from pipeline.data.collection_files import open_chunks
 from pipeline.formats.runs import read_run
 from pipeline.metrics.evaluation import drop_ignored, lines_by_query, row_numbers
-from pipeline.results.folder import RUN, SavedResult
+from pipeline.results.folder import PER_QUERY, RUN, SavedResult
 from pipeline.results.records import Manifest
 from pipeline.storage import vector_shards
 from pipeline.storage.artifacts import Artifact, Recipe
 from pipeline.storage.store import Store
 
 
-def find_collection(manifest: Manifest) -> Collection | None:
-    """The collection of a result, or None if it is no longer in the cache that the config names."""
-    artifact = next(_find(manifest, "data"), None)
-    return open_collection(artifact) if artifact else None
+def find_collection(result: SavedResult) -> Collection | None:
+    """The collection of a result, or None if it is no longer in the cache that the config names.
+
+    Raises:
+        InputError: It lacks a query of the result.
+    """
+    artifact = next(_find(result.manifest, "data"), None)
+    if artifact is None:
+        return None
+    collection = open_collection(artifact)
+    rows = row_numbers(pa.array(result.query_ids, pa.string()), collection.queries.ids)
+    if (rows < 0).any():
+        raise InputError(
+            f"{result.folder / PER_QUERY}: the collection has no query "
+            f"{short_repr(result.query_ids[int((rows < 0).argmax())])}",
+            allowed="the queries of the collection that was searched",
+            fix="run its config again; what is in the cache is not computed again",
+        )
+    return collection
 
 
 def find_query_vectors(manifest: Manifest) -> Float32 | None:

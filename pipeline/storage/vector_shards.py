@@ -128,7 +128,18 @@ def read_some_rows(artifact: Artifact, rows: Int64) -> Float32:
 
 
 def join_rows(parts: Sequence[Float32], order: Int64) -> Float32:
-    """float32 [rows, dimension]: the rows of several parts, one after the other, taken in an order."""
+    """float32 [rows, dimension]: the rows of several parts, one after the other, taken in an order.
+
+    Raises:
+        InputError: They have several numbers of dimensions, as those of a server whose model has changed.
+    """
+    dimensions = sorted({part.shape[1] for part in parts})
+    if len(dimensions) > 1:
+        raise InputError(
+            f"stored vectors and new ones have {' and '.join(map(str, dimensions))} dimensions",
+            allowed="the same number for all",
+            fix="check the model; if it has changed, set model.revision, or run again with --fresh",
+        )
     joined: Float32 = np.concatenate(parts)[order]
     return joined
 

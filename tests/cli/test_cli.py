@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from pipeline import load_config, run_benchmark
 from pipeline.cli import app
+from pipeline.core.errors import InputError
 
 HEAVY = (
     "torch",
@@ -143,6 +144,57 @@ def test_a_pipe_in_place_of_a_manifest_is_not_read(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pipeline", "run", str(config), "-q"]
     assert subprocess.run(command, timeout=60, check=False, cwd=tmp_path).returncode == 0
     assert json.loads((tmp_path / "r" / "manifest.json").read_text(encoding="utf-8"))["created"]
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (MemoryError(), 1),
+        (ImportError("x.so: failed to map segment from shared object"), 1),
+        (InputError("a path with \x1b[2J"), 2),
+    ],
+)
+def test_what_ends_a_command_is_one_plain_line(
+    error: Exception, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    config = tmp_path / "c.yaml"
+    config.write_text(BM25.format(folder=tmp_path), encoding="utf-8")
+    monkeypatch.setattr("pipeline.api.run_benchmark", fail)
+    done = CliRunner().invoke(app, ["run", str(config)])
+    assert done.exit_code == code
+    assert ("memory ran out" in done.stderr) == (code == 1)
+    assert "\x1b" not in done.output
+    assert "Traceback" not in done.output
+
+
+def test_a_result_with_a_query_that_its_collection_lacks_is_refused(tmp_path: Path) -> None:
+    config = tmp_path / "c.yaml"
+    config.write_text(BM25.format(folder=tmp_path), encoding="utf-8")
+    folder = run_benchmark(load_config(config)).folder
+    table = folder / "per_query.csv"
+    head, first, rest = table.read_text(encoding="utf-8").split("\n", 2)
+    table.write_text("\n".join([head, "nobody," + first.partition(",")[2], rest]), encoding="utf-8")
+    page = ["--html", str(tmp_path / "page.html")]
+    for command in (
+        ["report", str(folder), *page],
+        ["pool", str(folder), "--output", str(tmp_path / "p.tsv")],
+    ):
+        done = CliRunner().invoke(app, command)
+        assert done.exit_code == 2
+        assert "the collection has no query 'nobody'" in done.stderr
+
+
+def test_a_proxy_that_the_hub_s_client_cannot_use_is_refused(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text(
+        "name: h\ndata: {source: sample}\nmodel: {backend: flag, name: BAAI/bge-small-en-v1.5}\n",
+        encoding="utf-8",
+    )
+    done = command("run", "c.yaml", HF_HUB_OFFLINE="0", ALL_PROXY="socks5://127.0.0.1:9")
+    assert done.returncode == 2
+    assert "HTTPS_PROXY and ALL_PROXY" in done.stderr
 
 
 def test_schema_is_json(command: Command) -> None:

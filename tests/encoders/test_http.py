@@ -385,6 +385,16 @@ def test_every_run_asks_for_a_few_texts_again(
     embedding_server.embed = honest
 
 
+def test_vectors_of_another_dimension_are_not_joined_with_stored_ones(
+    run: Run, embedding_server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("data.corpus=60")
+    vector = np.arange(1, 13, dtype=np.float32)
+    monkeypatch.setattr(embedding_server, "embed", lambda texts: np.tile(vector, (len(texts), 1)))
+    with pytest.raises(InputError, match="stored vectors and new ones have 12 and 384 dimensions"):
+        run("data.corpus=345", "model.changed=ignore")
+
+
 def test_a_served_model_s_instructions_and_long_texts(ask: Ask, embedding_server: Any) -> None:
     embedding_server.embed = lambda texts: np.ones((len(texts), 4))
     ask(["one", "", "a long text"], query_instruction="find: ", max_characters=6, concurrency=1)

@@ -207,8 +207,10 @@ def test_the_extreme_grades_are_read(tmp_path: Path) -> None:
 
 def test_white_space_of_ids_is_that_of_str_split() -> None:
     characters = [chr(code) for code in range(sys.maxunicode + 1) if not 0xD800 <= code <= 0xDFFF]
-    fit = [character for character in characters if character.split()]
+    fit = [character for character in characters if character.split() and character != "\0"]
     refuse_unfit_ids(fit, "passage", str)
-    for character in set(characters) - set(fit):
+    with pytest.raises(InputError, match="1: the passage's id holds a NUL"):
+        refuse_unfit_ids(["a", "b\0"], "passage", str)
+    for character in set(characters) - {*fit, "\0"}:
         with pytest.raises(InputError, match="1: the passage's id holds white space"):
             refuse_unfit_ids(["a", "b" + character, ""], "passage", str)

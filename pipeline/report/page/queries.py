@@ -164,7 +164,7 @@ def read_query_data(comparison: Comparison) -> QueryData:
     for source in comparison.sources:
         place = _cache(source), str(source.manifest.recipes.get("data", {}).get("key"))
         if place not in opened:
-            opened[place] = find_collection(source.manifest)
+            opened[place] = find_collection(source)
         collection = opened[place]
         if collection is None:
             details.append(None)
