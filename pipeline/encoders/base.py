@@ -45,7 +45,7 @@ class Opener(Generic[Settings, Resolved, Loaded]):
         """The artifact of `recipe`, loaded or made; None if there is none.
 
         Raises:
-            UnsuitedError: The backend cannot run the model, or gives other results than torch.
+            InputError: The backend cannot run the model, or gives other results than torch.
         """
         return None
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 REFUSAL = f"{InputError.__module__}.{InputError.__qualname__}: "
 """Before the message, on the last line of stderr, where a model's own files are at fault."""
+_MEMORY_FULL = ("MemoryError", "bad_alloc", "can't allocate memory", "Cannot allocate memory")
 _DISK_FULL = ("iostream error", "No space left")  # in errors of OpenVINO and others whose write failed
 
 
@@ -105,6 +107,7 @@ def run_in_subprocess(module: str, arguments: list[str], weights: Path) -> str |
 
     Raises:
         OSError: The model cannot be written, or the process was killed.
+        MemoryError: The memory ran out.
     """
     child = [child_process.__name__, str(os.getpid()), module, *arguments]
     command = [sys.executable, "-P", "-m", *child]  # -P: not from the working directory
@@ -120,11 +123,28 @@ def run_in_subprocess(module: str, arguments: list[str], weights: Path) -> str |
     if done.returncode < 0:
         name = signal.Signals(-done.returncode).name
         raise ChildProcessError(f"{module} was ended by {name}, which may mean that memory ran out")
-    if done.returncode and any(reason in last_line(done.stderr) for reason in _DISK_FULL):
+    if done.returncode:
+        _raise_what_the_machine_refused(last_line(done.stderr), weights)
+    return done.stderr if done.returncode else None
+
+
+def _raise_what_the_machine_refused(reason: str, weights: Path) -> None:
+    """Raise an error of the disk or of the memory behind a process's last line: no fault of the model.
+
+    Raises:
+        OSError: The disk refused to write `weights`.
+        MemoryError: The memory ran out.
+    """
+    if reason.startswith(REFUSAL):
+        return
+    if numbered := re.search(r"\[Errno (\d+)\] ([^:]*)", reason):
+        raise OSError(int(numbered[1]), numbered[2], str(weights))
+    if any(words in reason for words in _DISK_FULL):
         raise OSError(
             errno.ENOSPC, "the converted model cannot be written: the disk may be full", str(weights)
         )
-    return done.stderr if done.returncode else None
+    if any(words in reason for words in _MEMORY_FULL):
+        raise MemoryError(reason)
 
 
 def last_line(stderr: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import subprocess
@@ -24,6 +25,43 @@ def test_what_lies_in_the_working_directory_is_not_run(
     )
     assert said is not None
     assert "Settings.__new__() missing" in said
+
+
+@pytest.mark.parametrize(
+    ("ends", "error", "number"),
+    [
+        ("raise OSError(27, 'File too large')", OSError, errno.EFBIG),
+        ("raise OSError(122, 'Disk quota exceeded', 'model.bin')", OSError, errno.EDQUOT),
+        ("raise RuntimeError('[json.exception] iostream error')", OSError, errno.ENOSPC),
+        ("raise MemoryError", MemoryError, None),
+        ("raise RuntimeError('std::bad_alloc')", MemoryError, None),
+        ("import os; os.kill(os.getpid(), 9)", ChildProcessError, None),
+    ],
+)
+def test_what_the_machine_refuses_is_no_fault_of_the_model(
+    ends: str, error: type[Exception], number: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ending.py").write_text(ends, encoding="utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    with pytest.raises(error) as raised:
+        run_in_subprocess("ending", [], tmp_path / "weights")
+    assert getattr(raised.value, "errno", None) == number
+
+
+def test_a_limit_of_file_sizes_is_said_and_forgotten(bge_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text(
+        f"name: t\ndata: {{source: sample, queries: 3, corpus: 20}}\n"
+        f"model: {{name: {bge_folder}, backend: native}}\n",
+        encoding="utf-8",
+    )
+    run = f"{sys.executable} -m pipeline run c.yaml -q"
+    limited, free = (
+        subprocess.run(["bash", "-c", each], cwd=tmp_path, capture_output=True, text=True, check=False)
+        for each in (f"ulimit -f 2000; {run}", run)
+    )
+    assert limited.returncode == 1
+    assert "File too large; files may not be that long here" in limited.stderr
+    assert free.returncode == 0, free.stderr
 
 
 def test_it_ends_with_the_process_that_it_works_for(tmp_path: Path) -> None:
