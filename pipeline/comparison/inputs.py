@@ -286,6 +286,10 @@ def notes_of(suites: Sequence[SavedSuite], measure: str, pairs: Places) -> list[
         for note in notes:
             found.setdefault(note, []).append(collection)
     notes = [main_measures_note(first.main_measures)] if measure == MAIN else []
+    held = Counter(query for result in first.results.values() for query in result.query_ids)
+    if shared := sum(times > 1 for times in held.values()):
+        ids = "1 query id is" if shared == 1 else f"{shared:,} query ids are"
+        notes.append(f"{ids} in several collections: each counts as one query")
     for note, where in found.items():
         notes.append(note if len(where) == len(first.collections) else f"{', '.join(where)}: {note}")
     # a speed depends on the processors and the threads; the last run's machine is known of all results

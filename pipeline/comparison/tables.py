@@ -127,7 +127,7 @@ TESTS = (
 EQUIVALENCE = "= marks a pair whose means are shown to differ by less than the margin."
 COUNTS = "w/t/l counts the queries where a wins, ties and loses."
 SUITE_COUNTS = (
-    "Randomizations change values within collections. w/t/l counts the collections where a wins, ties and "
+    "Randomizations change the values of single queries. w/t/l counts the collections where a wins, ties and "
     "loses."
 )
 STARS = {

@@ -128,6 +128,7 @@ def test_queries_that_collections_share_count_once(make: Callable[..., SavedSuit
     suites = [copied("one", 1), copied("two", 2)]
     alone = [SavedSuite.of_one(replace(suite.results["first"])) for suite in suites]
     ours, theirs = compare(suites, margin=0.05), compare(alone, margin=0.05)
+    assert ours.notes == ["40 query ids are in several collections: each counts as one query"]
     names = ("p_ttest", "p_randomization", "p_equivalent", "ci_low", "ci_high", "effect_size")
     for name in names:
         assert getattr(ours.pairs[0], name) == pytest.approx(getattr(theirs.pairs[0], name))
