@@ -7,6 +7,7 @@ One result of 114 queries, grouped as on the built-in sample: a partition into 1
 queries, and three into thirds. Counted are results with any mark, by Welch's t-tests with Holm's correction
 and by the permutation test that `compare --groups` uses; and, of results that are worse in one group of 11,
 those in which it is marked. Then pairs of results, of which the second is as good or worse in that group.
+`--rows QRELS RUN RUN…` adds values of real runs, drawn with replacement.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from scipy.stats import ttest_ind
 
 path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from pipeline import evaluate
 from pipeline.core.records import BoolArray, Float64
 from pipeline.metrics import resampling
 from pipeline.metrics.paired import LEVEL, compare_with_rest, difference_tests, holm, smallest_shown
@@ -59,6 +61,22 @@ VALUES: dict[str, Callable[[Float64], Float64]] = {
 """Values per query; `better`, float64 [queries], is 1, and less in queries that are done worse."""
 
 
+def of_runs(qrels: str, runs: list[str]) -> dict[str, Callable[[Float64], Float64]]:
+    """Values of real runs by measure, of another run each time."""
+    scored = [evaluate(qrels, run, measures="ndcg@10,mrr@10,success@1") for run in runs]
+
+    def sampler(column: int) -> Callable[[Float64], Float64]:
+        def draw(better: Float64) -> Float64:
+            values = scored[random.integers(len(scored))].values[:, column]
+            kept = random.random(QUERIES) < better  # else nothing is found
+            return np.where(kept, random.choice(values, QUERIES), 0)
+
+        return draw
+
+    where = Path(qrels).parents[1].name
+    return {f"{measure}, {where}": sampler(i) for i, measure in enumerate(scored[0].measures)}
+
+
 def groups_of() -> list[BoolArray]:
     """A partition into 11, and three random ones into thirds; bool [queries] each."""
     labels = [np.repeat(np.arange(len(SIZES)), SIZES)]
@@ -71,7 +89,7 @@ def by_welch(values: Float64, groups: list[BoolArray]) -> BoolArray:
     found = []
     for inside in groups:
         ours, theirs = values[inside], values[~inside]
-        varies = np.ptp(ours) or np.ptp(theirs)
+        varies = np.ptp(ours) > 1e-12 or np.ptp(theirs) > 1e-12
         found.append(ttest_ind(ours, theirs, equal_var=False).pvalue if varies else ours[0] != theirs[0])
     return holm(np.array(found)) < LEVEL
 
@@ -80,11 +98,15 @@ def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--samples", type=int, default=400)
-    samples = parser.parse_args().samples
+    parser.add_argument("--rows", nargs="+", action="append", default=[], help="judgments, and runs")
+    arguments = parser.parse_args()
+    samples, drawn = arguments.samples, dict(VALUES)
+    for qrels, *runs in arguments.rows:
+        drawn |= of_runs(qrels, runs)
     resampling.PERMUTATIONS = 999
     print("| values | any mark, Welch | any mark | one of 11 halved: marked | another of the 11 marked |")
     print("|---|---:|---:|---:|---:|")
-    for name, draw in VALUES.items():
+    for name, draw in drawn.items():
         welch, none, there, others = [], [], [], []
         for _ in range(samples):
             groups = groups_of()
