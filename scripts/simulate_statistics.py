@@ -276,6 +276,27 @@ def simulate_gate(samples: int) -> None:
             )
             cells = [*passed[0], failed[0], *passed[1], *reach[1]]
             print(f"| {name} | {n_queries:,} | {' | '.join(cells)} |", flush=True)
+    print()
+    _simulate_suite_gates(samples)
+
+
+def _simulate_suite_gates(samples: int) -> None:
+    """Print how many suites pass, in percent, whose macro mean is worse by the margin.
+
+    Differences are binary in all collections; or the first loses all, and the others tie or are normal.
+    """
+    print("| queries | 0% win | 1% win | 5% win | 20% win | losses in one, others tie | others normal |")
+    print("|---|---:|---:|---:|---:|---:|---:|")
+    for sizes in ((25, 25), (43, 114, 300), (50,) * 6, (50, 1000)):
+        first, others = sizes[0], sizes[1:]
+        weights = np.full(len(sizes), 1 / len(sizes))
+        lost = by_rates(0, MARGIN * len(sizes))(samples, first).T
+        suites = [[by_rates(wins, losses)(samples, size).T for size in sizes] for wins, losses in BINARY]
+        suites.append([lost, *(np.zeros((size, samples)) for size in others)])
+        suites.append([lost, *(random.normal(0, 0.1, (size, samples)) for size in others)])
+        tests = [resampling.noninferiority(each, np.full(samples, MARGIN), weights)[0] for each in suites]
+        cells = " | ".join(_percent(p < ALPHA) for p in tests)
+        print(f"| {', '.join(map(str, sizes))} | {cells} |", flush=True)
 
 
 MARGIN, ALPHA = 0.01, 0.05
