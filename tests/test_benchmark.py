@@ -22,6 +22,7 @@ from pipeline.core.records import Ranking
 from pipeline.report.page.render import render_page
 from pipeline.results.folder import read_result
 from pipeline.results.records import Used
+from pipeline.results.tables import result_table
 from pipeline.retrievers.ranking import open_ranking, save_ranking
 from pipeline.run.benchmark import Benchmark, Session
 from pipeline.storage.artifacts import Draft
@@ -228,6 +229,16 @@ def test_a_sweep_with_too_large_an_index_is_refused_before_anything_is_encoded(
     assert not (workplace / "indexes" / "passages").exists()
 
 
+def test_what_is_guessed_of_a_model_is_said_under_the_measures(workplace: Path) -> None:
+    folder = workplace / "unheard-of"
+    shutil.copytree(workplace / "bge-small-en-v1.5", folder)
+    shutil.rmtree(folder / "1_Pooling")
+    run(workplace, f"model.name={folder}", "data.queries=20")
+    notes = result_table(read_result(workplace / "results" / "t").record).notes
+    said = "unheard-of: using CLS pooling and no instruction (guessed); check the model card, then set model."
+    assert [note for note in notes if note.startswith(said)]
+
+
 def test_what_a_model_uses_is_logged_written_and_shown(
     workplace: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -238,7 +249,7 @@ def test_what_a_model_uses_is_logged_written_and_shown(
     said = "backend openvino (config), pooling cls (model), query instruction 'Represent this"
     assert f"model {folder}: {said}" in caplog.text
     assert "(family), tokens of a query 512 (default)" in caplog.text
-    assert "is a guess" not in caplog.text
+    assert "guessed" not in caplog.text
     (model,) = read_result(result).manifest.models
     assert model.settings["pooling"] == Used(value="cls", source="model")
     page = render_page(compare([result]))

@@ -70,6 +70,11 @@ class ModelCard:
     config: Facts
 
     @property
+    def is_masked_language_model(self) -> bool:
+        """Whether the network gives a number for each word of its vocabulary, at each token."""
+        return any(name.endswith("ForMaskedLM") for name in self.config.get("architectures") or [])
+
+    @property
     def module_names(self) -> list[str]:
         """The modules' class names without their package, such as `Dense`."""
         return [module.rpartition(".")[2] for module in self.modules]

@@ -28,6 +28,10 @@ class Decided(NamedTuple):
     source: Origin
 
 
+POOLINGS = {"cls": "CLS", "last_token": "last-token"}
+"""Names of poolings in a sentence, where they differ from the setting's."""
+
+
 class Named(Protocol):
     """A model, of any kind, with a name."""
 
@@ -130,6 +134,19 @@ class Model:
     def guesses(self) -> list[str]:
         """The names of the settings that nothing but a default decides."""
         return [name for name, used in self.decided.items() if used.source == "guess"]
+
+    @property
+    def guessed(self) -> str:
+        """What is used without that anything confirms it, as a clause; "" where all is known."""
+        guesses = self.guesses()
+        if not guesses:
+            return ""
+        used = [f"{POOLINGS.get(self.pooling, self.pooling)} pooling"] if "pooling" in guesses else []
+        used += ["no instruction"] if any("instruction" in name for name in guesses) else []
+        settings = [f"model.{name.replace(' ', '_')}" for name in guesses]
+        return (
+            f"using {' and '.join(used)} (guessed); check the model card, then set {' and '.join(settings)}"
+        )
 
     def recipe(self, role: Role) -> JsonObject:
         """The model's part of the key of what it makes of texts in `role`."""

@@ -190,11 +190,10 @@ def _check_sparse_modules(config: EncoderSettings, card: ModelCard) -> None:
     That is what `SparseEncoder` does for a model that is no masked language model and has no sparse modules.
     """
     names = card.module_names
-    masked = any(name.endswith("ForMaskedLM") for name in card.config.get("architectures") or [])
     if names:
         known = names[0] in SPARSE_FIRST and (names[0] == "Router" or any(name in SPARSE for name in names))
     else:
-        known = masked
+        known = card.is_masked_language_model
     if not known:
         what = f"its modules are {', '.join(names)}" if names else "it is not a masked language model"
         raise InputError(
@@ -237,6 +236,13 @@ def _check_architecture(config: EncoderSettings, card: ModelCard, family: Family
             f"model '{config.name}' needs bidirectional attention, and transformers would run it as causal",
             allowed='its own Python files, or "is_causal": false in its config.json',
             fix="read those files, then set model.trust_remote_code to true",
+        )
+    declared = card.modules or card.pooling or family or config.pooling
+    if card.is_masked_language_model and config.output == "dense" and not declared:
+        raise InputError(
+            f"model '{config.name}' is a masked language model, and its files do not say how to make vectors",
+            allowed="a model with vectors, or output: sparse for one that gives weights of words, as SPLADE",
+            fix="set model.output to sparse; or set model.pooling, to take vectors of its hidden states",
         )
     model_type = card.config.get("model_type")
     if model_type in ("t5", "mt5", "umt5", "longt5") and not chain:

@@ -34,12 +34,16 @@ class Unjudged(Record):
 
 
 class ModelRun(Record):
-    """What ran a model; `auto` says whether the config left the backend to `auto`."""
+    """What ran a model; `auto` says whether the config left the backend to `auto`.
+
+    `guessed` says which settings nothing but a default decides, and how to set them; "" if there are none.
+    """
 
     name: str
     backend: str
     precision: str
     auto: bool = False
+    guessed: str = ""
 
     @property
     def note(self) -> str:

@@ -31,9 +31,11 @@ def result_table(record: Metrics) -> Table:
 
 
 def _taken(records: Sequence[Metrics]) -> list[str]:
-    """What ran each model whose backend was left to `auto`, as notes."""
-    models = (model for record in records for model in record.models if model.auto)
-    return list(dict.fromkeys(f"{model.note}, which auto took." for model in models))
+    """What ran each model whose backend was left to `auto`, and what was guessed of models, as notes."""
+    models = [model for record in records for model in record.models]
+    taken = (f"{model.note}, which auto took." for model in models if model.auto)
+    guessed = (f"{model.name}: {model.guessed}." for model in models if model.guessed)
+    return list(dict.fromkeys([*taken, *guessed]))
 
 
 def stage_table(record: Metrics) -> Table:

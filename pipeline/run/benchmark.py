@@ -171,16 +171,21 @@ class Benchmark:
 
     @property
     def models_used(self) -> list[Facts]:
-        """What runs each model, and whether that was left to `auto`."""
-        return [
-            {
-                "name": section.label,
-                "backend": section.backend,
-                "precision": self.session.identities.resolve(section).precision,
-                "auto": section.taken_by_auto,
-            }
-            for section in self.settled.models
-        ]
+        """What runs each model, whether that was left to `auto`, and what had to be guessed of it."""
+        used = []
+        for section in self.settled.models:
+            model = self.session.identities.resolve(section)
+            guessed = getattr(model, "guessed", "")
+            used.append(
+                {
+                    "name": section.label,
+                    "backend": section.backend,
+                    "precision": model.precision,
+                    "auto": section.taken_by_auto,
+                    **({"guessed": guessed} if guessed else {}),
+                }
+            )
+        return used
 
     @property
     def model_settings(self) -> list[Facts]:
@@ -262,11 +267,8 @@ class Benchmark:
         """Log the settings of each model and where they come from, and warn of those that are guesses."""
         for model in self.retriever.models():
             log.info("%s", model.describe())
-            if model.guesses():
-                log.warning(
-                    "model %s does not declare its %s: what is used is a guess; set it in the config",
-                    model.name, ", ".join(model.guesses()),
-                )  # fmt: skip
+            if model.guessed:
+                log.warning("model %s: %s", model.name, model.guessed)
 
     @property
     def engines_to_open(self) -> list[OpensEngine]:

@@ -140,6 +140,16 @@ USED: dict[str, Case] = {
     "lower case where the tokenizer does that": (
         {"sentence_bert_config.json": {"do_lower_case": True}}, {}, {"pooling": "cls"}
     ),
+    **{
+        f"vectors of a masked language model {why}": (
+            {**files, "config.json": {"architectures": ["BertForMaskedLM"]}}, settings, {"pooling": pooling}
+        )
+        for why, files, settings, pooling in (
+            ("by its modules", modules("Transformer", "Pooling"), {"name": "unheard-of"}, "cls"),
+            ("of a known family", NO_POOLING, {}, "cls"),
+            ("by the config", NO_POOLING, {"name": "unheard-of", "pooling": "mean"}, "mean"),
+        )
+    },
     "no longer than its positions": (
         {"sentence_bert_config.json": {"max_seq_length": 8192}}, {},
         {"max_lengths": {"passages": 512, "queries": 512}},
@@ -277,6 +287,14 @@ REFUSED: dict[str, tuple[dict[str, object], dict[str, Any], str]] = {
     "a chat template that sentence-transformers would use": (
         {"chat_template.jinja": b"{{ messages }}"}, ST, "into the chat template"
     ),
+    **{
+        f"a masked language model as vectors, with {backend}": (
+            {**NO_POOLING, "config.json": {"architectures": ["BertForMaskedLM"]}},
+            {"name": "unheard-of", "backend": backend},
+            r"is a masked language model.* Set model\.output to sparse",
+        )
+        for backend in ("flag", "openvino", "native", "sentence-transformers")
+    },
     "a decoder that looks both ways": (
         {}, {"name": "gte-Qwen2-1.5B-instruct"}, "needs bidirectional attention"
     ),
