@@ -261,7 +261,7 @@ def test_what_a_model_uses_is_logged_written_and_shown(
     changed = config(workplace, f"model.name={moved}")
     with caplog.at_level(logging.WARNING):
         Benchmark(changed, Store(workplace / "indexes")).report_models()
-    assert f"{moved} does not declare its pooling, query instruction, passage instruction" in caplog.text
+    assert f"model {moved}: using CLS pooling and no instruction (guessed); check" in caplog.text
 
 
 def test_a_sweep_that_is_searched_already_reads_no_collection(workplace: Path) -> None:

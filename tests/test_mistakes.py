@@ -307,7 +307,7 @@ def assert_plain(
     assert "Traceback" not in err
     for part in expected:
         assert part in err
-    uses = r"^benchmarco: model \S+(: (backend|pooling|query instruction) | does not declare its ).*\n"
+    uses = r"^benchmarco: model \S+(: (backend|pooling|query instruction|using) ).*\n"
     begins = r"^benchmarco: \S+: computes .*\n"
     err = re.sub(f"{uses}|{begins}", "", err, flags=re.MULTILINE)
     messages = [line for line in err.splitlines() if re.match("benchmarco: |Error: ", line)]
