@@ -27,7 +27,7 @@ from pydantic import ValidationError
 
 from pipeline.config.benchmark import Config, json_schema
 from pipeline.config.mistakes import explain, parse_yaml, read_yaml
-from pipeline.config.settings import FOLDER, SWEEP
+from pipeline.config.settings import FOLDER, SWEEP, Typed
 from pipeline.core.errors import InputError, short_repr
 from pipeline.core.removed import without_removed
 
@@ -41,7 +41,8 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
     Args:
         path: The file, or the `manifest.json` of a result, which holds its config. Relative paths inside it
             are taken from its folder.
-        overrides: `key.path=value` strings, as given to `--set`; values are YAML.
+        overrides: `key.path=value` strings, as given to `--set`; values are YAML. A relative path in them is
+            taken from the working directory, or from the file's folder where it exists only there.
 
     Raises:
         InputError: The file cannot be read, is not YAML, or has a setting or value that is not allowed.
@@ -76,8 +77,17 @@ def with_overrides(raw: dict[str, object], overrides: Sequence[str]) -> dict[str
             found = f"--set {override}: not of the form key.path=value"
             raise InputError(found, allowed="for example --set search.top_k=100")
         where = f"--set {override}"
-        put(raw, setting_path, parse_yaml(value, where), where)
+        put(raw, setting_path, _typed(parse_yaml(value, where)), where)
     return raw
+
+
+def _typed(value: Any) -> Any:
+    """A value of `--set`, whose texts say that they are from there."""
+    if isinstance(value, dict):
+        return {key: _typed(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_typed(inner) for inner in value]
+    return Typed(value) if isinstance(value, str) else value
 
 
 def as_config(given: Config | Mapping[str, object] | str | Path) -> Config:

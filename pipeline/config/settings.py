@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, TypedDict, 
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     GetCoreSchemaHandler,
@@ -147,6 +148,28 @@ def _with_home(value: str) -> str:
         raise ValueError("a path with no ~ at its start, or with that of a user of this machine") from None
 
 
+class Typed(str):
+    """A text of `--set`: a path in it starts where the command was started, and not at the config file."""
+
+    __slots__ = ()
+
+
+def _where_one_stands(value: object, info: ValidationInfo) -> object:
+    """A relative path of `--set` that exists from the working directory, as an absolute one.
+
+    Otherwise it is taken from the config file's folder, where it must exist if it can only be a path.
+    """
+    if not isinstance(value, Typed) or not value:
+        return value
+    here = Path(os.path.realpath(_with_home(value)))
+    if here.exists():
+        return str(here)
+    there = Path(os.path.realpath((info.context or {}).get(FOLDER, Path()) / _with_home(value)))
+    if value.startswith(".") and not there.exists():
+        raise ValueError(f"a path that exists: there is neither {here} nor {there}")
+    return str(value)
+
+
 def _absolute(value: str, info: ValidationInfo) -> str:
     """An absolute path, if the context names the folder that it is relative to; '' is kept."""
     value, folder = _with_home(value), (info.context or {}).get(FOLDER)
@@ -167,10 +190,10 @@ def _absolute_if_local(value: str, info: ValidationInfo) -> str:
 
 HomePath = Annotated[str, AfterValidator(_with_home)]
 """A path, relative to the working directory."""
-LocalPath = Annotated[str, AfterValidator(_absolute)]
-"""A path, relative to the config file."""
-PathOrId = Annotated[str, AfterValidator(_absolute_if_local)]
-"""A path relative to the config file, an id on the hub, or an alias."""
+LocalPath = Annotated[str, BeforeValidator(_where_one_stands), AfterValidator(_absolute)]
+"""A path, relative to the config file; in `--set` to the working directory first."""
+PathOrId = Annotated[str, BeforeValidator(_where_one_stands), AfterValidator(_absolute_if_local)]
+"""A path as in `LocalPath`, an id on the hub, or an alias."""
 
 
 S = TypeVar("S", bound=Section)

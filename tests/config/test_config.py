@@ -53,6 +53,29 @@ def test_a_default_may_be_spelled_out_where_it_has_no_use(tmp_path: Path) -> Non
     assert config.model.backend == "precomputed"
 
 
+def test_a_path_of_set_starts_where_one_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder in ("here/mine", "there/mine", "there/alone"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "there" / "c.yaml").write_text(
+        "name: t\ndata: {source: beir, path: mine}\nmodel: {name: all-minilm-l6-v2}\n", encoding="utf-8"
+    )
+    monkeypatch.chdir(tmp_path / "here")
+
+    def path_of(*sets: str) -> str:
+        return str(load_config("../there/c.yaml", sets).model_dump()["data"]["path"])
+
+    assert path_of() == str(tmp_path / "there/mine")
+    assert (
+        path_of("data.path=mine")
+        == path_of("data={source: beir, path: ./mine}")
+        == str(tmp_path / "here/mine")
+    )
+    assert path_of("data.path=alone") == str(tmp_path / "there/alone")
+    assert path_of("data.path=owner/name") == "owner/name"
+    with pytest.raises(InputError, match=f"neither {tmp_path}/here/no nor {tmp_path}/there/no"):
+        path_of("data.path=./no")
+
+
 def test_set_changes_settings_of_any_kind(tmp_path: Path) -> None:
     path = write(tmp_path, MINIMAL)
     sets = ["search.top_k=7", "evaluate.measures=[map, mrr@5]", "model.query_instruction='q: '", "name=x"]

@@ -222,7 +222,7 @@ def test_the_call_refuses_what_is_plain_beforehand(workplace: Path) -> None:
     """Not only when the first outcome is asked for."""
     places = [f"cache={workplace}/indexes", f"output={workplace}/results"]
     good = load_config(workplace / "c.yaml", places)
-    bad = load_config(workplace / "c.yaml", [*places, "name=bad", "model.name=./none"])
+    bad = load_config(workplace / "c.yaml", [*places, "name=bad", "model.name=/none"])
     with pytest.raises(InputError, match=r"bad: model\.name: no folder"):
         run_benchmarks([good, bad])
     with pytest.raises(InputError, match=r"another config is named '.*results/t' too"):
