@@ -19,6 +19,7 @@ from pipeline.run.benchmark import Benchmark, Session
 from pipeline.run.running import Outcome, Run, finish, prepare, run_each
 
 if TYPE_CHECKING:
+    from pipeline.comparison.verify import Verification
     from pipeline.data.description import TokenCounter
     from pipeline.metrics.evaluation import Evaluation
     from pipeline.run.forecast import Forecast
@@ -165,6 +166,47 @@ def reproduce(
         None if against is None else Path(against),
         overrides,
         None if output is None else Path(output),
+        progress,
+    )
+
+
+def verify(
+    targets: Sequence[str | Path] = (),
+    *,
+    expected: Sequence[str | Path] = (),
+    run: str | Path | None = None,
+    qrels: str | Path | None = None,
+    why: bool = False,
+    minutes: float = 10.0,
+    overrides: Sequence[str] = (),
+    progress: Progress = silent,
+) -> Verification:
+    """Compare measured with published scores.
+
+    Args:
+        targets: Config files, which are run, and result folders.
+        expected: Files of published scores, see `pipeline.results.published`; configs may have their own.
+        run: A TREC run instead of targets, with `qrels`.
+        qrels: Its judgments.
+        why: Try what usually explains a score that is not reproduced.
+        minutes: How long that may take.
+        overrides: `key.path=value` strings for the configs.
+        progress: Opens progress bars; none by default.
+
+    Returns:
+        The verdict on each published score.
+
+    Raises:
+        InputError: A file cannot be read, or has no score of what is verified.
+    """
+    from pipeline.run import verification
+
+    return verification.verify(
+        [Path(target) for target in targets],
+        [Path(file) for file in expected],
+        None if run is None or qrels is None else (Path(run), Path(qrels)),
+        minutes if why else 0.0,
+        overrides,
         progress,
     )
 

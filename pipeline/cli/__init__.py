@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperCommand
 from typing_extensions import override
 
-from pipeline.cli import about, cache, exchange, running, scoring
+from pipeline.cli import about, cache, exchange, running, scoring, verifying
 from pipeline.cli.terminal import end_at_second_interrupt, guarded, open_closed_streams
 from pipeline.core import removed
 
@@ -56,6 +56,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "gate": (scoring.gate, "results/new --baseline results/released --margin 0.01"),
     "pool": (exchange.pool, "results/A results/B --output pool.tsv --depth 10"),
     "reproduce": (exchange.reproduce, "results/A"),
+    "verify": (verifying.verify, "mine.yaml --expected SciFact.json"),
     "report": (scoring.report, "results/A --html page.html"),
     "fuse": (exchange.fuse, "a.trec b.trec --output fused.trec --method rrf"),
     "example": (about.example, "> mine.yaml"),

@@ -12,7 +12,14 @@ from pipeline.config.data import ChunkSettings, DataSettings
 from pipeline.config.model import BACKENDS, ModelSettings
 from pipeline.config.rerank import RERANKERS, ScorerSettings
 from pipeline.config.settings import HomePath, RunsModel, Section, setting
-from pipeline.config.stages import FLAT, EngineConfig, EvaluateConfig, IndexConfig, SearchConfig
+from pipeline.config.stages import (
+    FLAT,
+    EngineConfig,
+    EvaluateConfig,
+    ExpectedScore,
+    IndexConfig,
+    SearchConfig,
+)
 from pipeline.config.suites import DATA, ManySettings, PlainName, Suite, SuiteCollection
 
 TASK = "{task}"
@@ -97,6 +104,9 @@ class Config(Section):
     )
     engine: EngineConfig = setting(EngineConfig(), "where the work runs", shapes="")
     evaluate: EvaluateConfig = setting(EvaluateConfig(), "the measures", shapes="")
+    expected: tuple[ExpectedScore, ...] = setting(
+        (), "published scores to compare with; see docs/verify.md", shapes="", strict=False
+    )
     cache: HomePath = setting("indexes", "folder of artifacts, relative to the working directory", shapes="")
     output: HomePath = setting("results", "folder of results, relative to the working directory", shapes="")
 
@@ -124,6 +134,11 @@ class Config(Section):
                 raise ValueError(f"fuse.of, number {number}: {error}") from None
         if self.model:
             self._check_retriever()
+        if self.expected and self.suite is not None:
+            raise ValueError(
+                "'expected' has the scores of one collection: in a suite, give it with each collection "
+                "of the suite's file"
+            )
         self._check_tasks()
         return self
 
@@ -201,6 +216,7 @@ class Config(Section):
                     "name": name,
                     "data": data,
                     "output": output,
+                    "expected": suite.collections[name].expected,
                     "evaluate": self.evaluate.model_copy(update={"measures": tuple(dict.fromkeys(measures))}),
                 }
             )

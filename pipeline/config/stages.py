@@ -79,6 +79,23 @@ class EvaluateConfig(Section):
     )
 
 
+class ExpectedScore(Section):
+    """A published score, which a run compares with its own."""
+
+    measure: str = setting(..., "as in docs/measures.md", shapes="")
+    value: float = setting(..., "the published mean, as a fraction", shapes="", strict=False)
+    source: str = setting("", "where it was published", shapes="")
+    tolerance: float = setting(
+        0.001,
+        "difference that still counts as reproduced, plus half a unit of the last digit",
+        shapes="",
+        ge=0,
+    )
+    digits: int | None = setting(
+        None, "published decimal places; null is as many as `value` has", shapes="", ge=0, le=17
+    )
+
+
 class EngineConfig(Section):
     """Where shards of the work run."""
 

@@ -20,6 +20,7 @@ from typing_extensions import override
 from pipeline.config.data import SOURCES, DataSettings
 from pipeline.config.mistakes import explain, read_yaml
 from pipeline.config.settings import FOLDER, Kinds, PathOrId, Section, setting
+from pipeline.config.stages import ExpectedScore
 from pipeline.core.errors import InputError
 from pipeline.core.json_record import SUITE_FILE
 
@@ -70,6 +71,7 @@ class SuiteCollection(Section):
         group: Collections with one group count as one: their mean is taken first.
         passages, queries: How many there are, as far as it is known before they are read.
         mteb: The task of MTEB that it is.
+        expected: Published scores of the model that is run.
     """
 
     data: Annotated[DataSettings, SOURCES] = setting(..., "the collection", shapes="")
@@ -81,6 +83,7 @@ class SuiteCollection(Section):
     queries: int | None = setting(None, "number of judged queries", shapes="", ge=1)
     license: str | None = setting(None, "of the collection; null is that of the suite", shapes="")
     mteb: MtebTask | None = setting(None, "the task of MTEB that it is", shapes="")
+    expected: tuple[ExpectedScore, ...] = setting((), "published scores of it", shapes="", strict=False)
 
     def is_read_by(self, data: Mapping[str, object]) -> bool:
         """Whether a config's section `data` names this collection, of whatever revision."""

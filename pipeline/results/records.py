@@ -22,6 +22,7 @@ from pipeline.core.json_record import (
     Ties,
 )
 from pipeline.core.records import Facts
+from pipeline.results.published import Cell
 from pipeline.retrievers.sections import SECTIONS
 
 S = TypeVar("S", bound=Section)
@@ -64,6 +65,7 @@ class Metrics(Record):
         short_rankings: Only where a ranking ends before the deepest cutoff of a measure.
         intervals: None where none is shown.
         ties: Only where documents tie: the range of each mean over all their orders.
+        expected: Published scores that the config gave, each with its verdict.
         unjudged: Of the measures with a cutoff that take unjudged documents for not relevant.
     """
 
@@ -78,6 +80,7 @@ class Metrics(Record):
     stages: tuple[StageRow, ...]
     short_rankings: ShortRankings | None = None
     ties: Ties | None = None
+    expected: tuple[Cell, ...] = ()
 
     @model_validator(mode="after")
     def _read_sections(self) -> Self:

@@ -23,10 +23,18 @@ def result_table(record: Metrics) -> Table:
     title = f"{record.name}: {queries}, {passages}"
     judged = {name: each.judged for name, each in record.unjudged.items()}
     moved = record.ties.moved if record.ties else {}
-    table = measure_table(title, record.metrics, record.intervals, judged, moved)
+    published = {
+        cell.measure: (cell.expected, cell.verdict) for cell in record.expected if cell.got is not None
+    }
+    table = measure_table(title, record.metrics, record.intervals, judged, moved, published)
+    left = [
+        f"{cell.measure}, published as {cell.expected:g}: {cell.verdict}, {cell.reason}."
+        for cell in record.expected
+        if cell.got is None
+    ]
     own = [note for section in record.sections for note in section.notes()]
     scored = scoring_notes(record.short_rankings, record.ties, record.missing)
-    notes = [*table.notes, *own, *(f"{note}." for note in scored), *_taken([record])]
+    notes = [*table.notes, *left, *own, *(f"{note}." for note in scored), *_taken([record])]
     return replace(table, notes=notes)
 
 

@@ -53,8 +53,14 @@ def collection_stage(config: Config, identity: Identity) -> Stage:
 
 
 def measures_of(config: Config) -> list[Measure]:
-    """The measures to compute; a cutoff above `search.top_k` is refused."""
+    """The measures to compute, those of `expected` last; a cutoff above `search.top_k` is refused.
+
+    An expected measure with such a cutoff is left out: it cannot be compared.
+    """
     measures = parse_measures(config.evaluate.measures)
+    published = parse_measures([each.measure for each in config.expected]) if config.expected else []
+    reached = [each for each in published if (each.cutoff or 1) <= config.search.top_k]
+    measures = list(dict.fromkeys([*measures, *reached]))
     for measure in measures:
         check_cutoff(measure, "evaluate.measures", config.search.top_k)
     return measures

@@ -21,6 +21,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.records import Facts
 from pipeline.metrics.names import parse_measure
 from pipeline.results.folder import FILES, METRICS, PER_QUERY, RUN, Result, read_record
+from pipeline.results.published import cells_of
 from pipeline.results.records import Manifest
 from pipeline.results.suite_folder import check_kind, write_suite
 from pipeline.retrievers.ranking import COLLECTION
@@ -280,6 +281,8 @@ def _write_result(folder: Path, benchmark: Benchmark, outcomes: Sequence[StageOu
     }
     metrics |= {key: value for key, value in scores.items() if key not in REPORTED}
     metrics |= benchmark.retriever.report(artifacts, scores, rows)
+    if cells := cells_of(benchmark.config, metrics["metrics"]):
+        metrics["expected"] = [cell.model_dump(mode="json") for cell in cells]
     recipes = benchmark.recipes.items()
     manifest = {
         "config": settings,

@@ -1,0 +1,72 @@
+"""The command `verify`: published scores, and what explains a difference from them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pipeline.cli.terminal import Json, Sets, print_json, progress, show
+from pipeline.core.errors import InputError
+from pipeline.storage.whole_files import check_output
+
+
+def verify(
+    targets: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="CONFIG|RESULT_DIR", help="Benchmarks to run, or results that are finished."),
+    ] = None,
+    expected: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Published scores; may be repeated. See docs/verify.md."),
+    ] = None,
+    run: Annotated[Path | None, typer.Option(metavar="FILE", help="A TREC run, with --qrels.")] = None,
+    qrels: Annotated[Path | None, typer.Option(metavar="FILE", help="Its TREC or BEIR judgments.")] = None,
+    why: Annotated[
+        bool, typer.Option("--why", help="Try what usually explains a score that is not reproduced.")
+    ] = False,
+    minutes: Annotated[float, typer.Option(min=0.1, help="How long --why may take.")] = 10.0,
+    settings: Sets = None,
+    as_json: Json = False,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write an HTML page.")] = None,
+) -> None:
+    """Exit 0 if published scores are reproduced, 3 if not, 4 if they cannot be compared."""
+    if as_json and as_markdown:
+        raise InputError("--json and --markdown", allowed="one of them", fix="leave one out")
+    if (run is None) != (qrels is None) or (run is None) == (not targets):
+        raise InputError(
+            "nothing to verify" if run is None and not targets else "--run, --qrels and other arguments",
+            allowed="configs or result folders; or --run FILE --qrels FILE --expected FILE",
+            fix="give one of the two",
+        )
+    if html:
+        check_output(html, "--html", [*(targets or ()), *(expected or ())])
+    from pipeline import api
+    from pipeline.comparison.verify import EXIT_CODES
+    from pipeline.report.renderings import markdown
+
+    made = api.verify(
+        targets or (),
+        expected=expected or (),
+        run=run,
+        qrels=qrels,
+        why=why,
+        minutes=minutes,
+        overrides=settings or (),
+        progress=progress,
+    )
+    if as_json:
+        print_json(made.json())
+    elif as_markdown:
+        print(markdown(made.tables()), end="")
+    else:
+        show(*made.tables())
+    if html:
+        html.write_text(made.page(), encoding="utf-8")
+        print(f"page written to {html}", file=sys.stderr)
+    if code := EXIT_CODES[made.verdict]:
+        sys.stdout.flush()
+        raise typer.Exit(code)

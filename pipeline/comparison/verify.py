@@ -1,0 +1,236 @@
+"""Whether published scores are reproduced: of a config that is run, a finished result, or a TREC run.
+
+verify_run(Path("run.trec"), Path("qrels.tsv"), read_published(Path("cacm.yaml"))).verdict
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+
+from pipeline.config import Config
+from pipeline.config.files import make_config
+from pipeline.core.display import counted, figure
+from pipeline.core.errors import InputError
+from pipeline.core.records import JsonObject
+from pipeline.core.table import Cell as Shown
+from pipeline.core.table import Column, Displayed, FilledColumn, Table, html_table, table_of
+from pipeline.formats.runs import read_run
+from pipeline.metrics.evaluation import evaluate_files
+from pipeline.metrics.names import parse_measure
+from pipeline.results.exchange import task_of
+from pipeline.results.folder import SavedResult
+from pipeline.results.published import (
+    Cell,
+    Published,
+    Verdict,
+    chosen,
+    collection_name,
+    judge,
+    not_comparable,
+)
+from pipeline.results.suite_folder import read_suite_result
+from pipeline.storage.artifacts import MANIFEST
+
+EXIT_CODES: dict[Verdict, int] = {"reproduced": 0, "not reproduced": 3, "not comparable": 4, "not run": 4}
+TREC_DEPTH = 1000
+"""Hits of a query that a published measure without a cutoff is taken to see: trec_eval's usual input."""
+TRIED = 10
+"""Changes that a table lists."""
+
+
+@dataclass(frozen=True, repr=False)
+class Verification(Displayed):
+    """The verdicts on published scores.
+
+    Attributes:
+        command: What shows this again.
+    """
+
+    cells: list[Cell]
+    command: str = ""
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst: not reproduced, then not comparable, then not run."""
+        found = {cell.verdict for cell in self.cells}
+        order: tuple[Verdict, ...] = ("not reproduced", "not comparable", "not run")
+        return next((each for each in order if each in found), "reproduced")
+
+    def json(self) -> JsonObject:
+        """The document that `verify --json` prints."""
+        return {
+            "cells": [
+                cell.model_dump(mode="json", exclude=None if cell.why is not None else {"why"})
+                for cell in self.cells
+            ],
+            "verdict": self.verdict,
+        }
+
+    def tables(self) -> list[Table]:
+        """A published score a row; then what explains those that are not reproduced."""
+        verdicts = [cell.verdict for cell in self.cells]
+        counts = [f"{verdicts.count(each):,} {each}" for each in EXIT_CODES if each in verdicts]
+        title = f"{counted(len(self.cells), 'published score')}: {', '.join(counts)}"
+        columns: list[FilledColumn] = [
+            (Column(name), [getattr(cell, name) for cell in self.cells])
+            for name in ("model", "collection", "measure")
+        ]
+        columns += [
+            (Column("expected", "right", "never"), [_digits(cell.expected, cell) for cell in self.cells]),
+            (Column("got", "right", "never"), [_digits(cell.got, cell) for cell in self.cells]),
+            (
+                Column("difference", "right", "never", form="+.4f"),
+                [cell.difference for cell in self.cells],
+            ),
+            (Column("verdict"), verdicts),
+            (Column("source"), [cell.source for cell in self.cells]),
+            (Column("reason"), [cell.reason for cell in self.cells]),
+        ]
+        made = f"{datetime.now(UTC):%Y-%m-%d}, benchmarco {metadata.version('benchmarco')}"
+        notes = [f"{made}: {self.command}" if self.command else made]
+        return [table_of(title, columns, notes), *self._why()]
+
+    def _why(self) -> list[Table]:
+        """For each model and collection with something to explain, the changes that were tried."""
+        made = []
+        for place in dict.fromkeys((cell.model, cell.collection) for cell in self.cells if cell.why):
+            cells = [cell for cell in self.cells if (cell.model, cell.collection) == place and cell.why]
+            cell = max(cells, key=lambda each: abs(each.difference or 0))
+            why = cell.why or ()
+            best = why[0]
+            was = abs(cell.difference or 0)
+            title = f"{cell.measure}: nothing that was tried explains it"
+            if abs(best.difference) <= cell.tolerance:
+                found = f"difference {abs(best.difference):.4f} instead of {was:.4f}"
+                title = f"{cell.measure}: explained by {best.change} ({found})"
+            columns: list[FilledColumn] = [
+                (Column("change"), [each.change for each in why[:TRIED]]),
+                (Column("got", "right", "never"), [_digits(each.got, cell) for each in why[:TRIED]]),
+                (
+                    Column("difference", "right", "never", form="+.4f"),
+                    [each.difference for each in why[:TRIED]],
+                ),
+            ]
+            rest = [f"Tried as well, further away: {', '.join(each.change for each in why[TRIED:])}."]
+            made.append(table_of(title, columns, rest if why[TRIED:] else []))
+        return made
+
+    def page(self) -> str:
+        """The tables as an HTML page of their own."""
+        head = '<!doctype html><html lang="en"><meta charset="utf-8"><title>Published scores</title>'
+        style = "<style>body{font-family:sans-serif;margin:2em}td,th{padding:.2em .6em}</style>"
+        return f"{head}{style}<body>{''.join(map(html_table, self.tables()))}</body></html>\n"
+
+
+def _digits(value: float | None, cell: Cell) -> Shown:
+    """A mean with the decimal places of the published one, four at least and seven at most."""
+    half = cell.tolerance - int(cell.tolerance * 1000) / 1000
+    places = next((digits for digits in range(4, 7) if half >= 0.4 * 10.0**-digits), 7)
+    return Shown(figure(value, f".{places}f"), value)
+
+
+def expected_of(config: Config, published: Sequence[Published]) -> tuple[Config, list[Cell]]:
+    """A config of one collection with what is published of it, and the scores that cannot be compared."""
+    names = [config.name.rpartition("/")[2], collection_name(config)]
+    task = task_of(config.data.model_dump(mode="json"))
+    names += [task[0].task] if task else []
+    models = [config.label, config.made_by, config.name]
+    split = str(getattr(config.data, "split", ""))
+    cells, scores = [], [*config.expected]
+    for each in chosen(published, models, names, split):
+        reason = not_comparable(config, parse_measure(each.measure), each.split)
+        if reason:
+            cells.append(judge(each.score, None, reason, config.label, collection_name(config)))
+        else:
+            scores.append(each.score)
+    if published and not cells and not scores:
+        found = sorted({f"{each.model} on {each.collection}" for each in published})
+        raise InputError(
+            f"no published score is of {config.label} on {names[-1]}",
+            allowed="; ".join(found[:5]) + ("; ..." if len(found) > 5 else ""),
+            fix="give another file, or rename the benchmark or its collection",
+        )
+    return config.model_copy(update={"expected": tuple(scores)}), cells
+
+
+def verify_result(folder: Path, published: Sequence[Published]) -> Verification:
+    """Compare the scores of a result folder, of one collection or of a suite.
+
+    Raises:
+        InputError: It is not a result folder, or nothing that is published is of it.
+    """
+    cells: list[Cell] = []
+    for name, result in read_suite_result(folder).results.items():
+        config = make_config(deepcopy(result.manifest.config), result.folder / MANIFEST)
+        if name:
+            config = config.model_copy(update={"name": name})
+        cells += _cells_of_result(*expected_of(config, published), result)
+    return Verification(_some(cells, str(folder)))
+
+
+def _cells_of_result(config: Config, others: list[Cell], result: SavedResult) -> list[Cell]:
+    cells, name = [], collection_name(config)
+    for each in config.expected:
+        measure = str(parse_measure(each.measure))
+        got = result.record.metrics.get(measure)
+        reason = not_comparable(config, parse_measure(measure), "")
+        if got is None:
+            reason = reason or f"the result has no {measure}: add it to evaluate.measures and run again"
+        cells.append(judge(each, got, reason, config.label, name))
+    return cells + others
+
+
+def verify_run(
+    run: Path, qrels: Path, published: Sequence[Published], ignore_identical_ids: bool = False
+) -> Verification:
+    """Compare the scores of a TREC run.
+
+    A measure that needs more hits than the run has is not comparable: one without a cutoff needs as many as
+    trec_eval is usually given.
+
+    Raises:
+        InputError: A file cannot be read, or the scores are of several models or collections.
+    """
+    for attribute in ("model", "collection"):
+        names = sorted({getattr(each, attribute) for each in published})
+        if len(names) > 1:
+            published = chosen(published, [run.name.partition(".")[0], run.parent.name], [qrels.stem])
+            if len({getattr(each, attribute) for each in published}) == 1:
+                continue
+            raise InputError(
+                f"the published scores are of {len(names)} {attribute}s: {', '.join(names[:10])}",
+                allowed="those of one run",
+                fix="give a CSV file with the lines that are meant",
+            )
+    measures = [parse_measure(each.measure) for each in published]
+    scored = evaluate_files(qrels, run, list(dict.fromkeys(measures)), ignore_identical_ids)
+    depth = _depth(run)
+    cells = []
+    for each, measure in zip(published, measures, strict=True):
+        deeper = (measure.cutoff or TREC_DEPTH) > depth
+        reason = f"the run holds at most {depth:,} hits of a query" if deeper else ""
+        got = scored.mean_by_measure[str(measure)]
+        cells.append(judge(each.score, got, reason, each.model or run.name, each.collection or qrels.stem))
+    return Verification(_some(cells, str(run)))
+
+
+def _depth(run: Path) -> int:
+    """The length of the longest ranking of a run."""
+    import numpy as np
+
+    return int(np.bincount(read_run(run).queries).max())
+
+
+def _some(cells: list[Cell], where: str) -> list[Cell]:
+    if not cells:
+        raise InputError(
+            f"{where}: no published score to compare with",
+            allowed="scores from --expected FILE, or the section 'expected' of a config",
+            fix="add --expected FILE",
+        )
+    return cells

@@ -1,0 +1,319 @@
+"""Published scores: the files they come in, and the verdict on a score that was measured.
+
+read_published(Path("SciFact.json"))   # of MTEB; or a README, a YAML file of Pyserini or Anserini, a CSV file
+
+Queries and passages of a public collection are the same everywhere, so a difference between a published and a
+measured mean is one of implementation, and not of chance: no test of significance is made.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path, PurePath
+from typing import Any, Literal
+
+import yaml
+from pydantic import Field
+
+from pipeline.config import Config
+from pipeline.config.stages import ExpectedScore
+from pipeline.core.errors import InputError
+from pipeline.core.json_record import Record
+from pipeline.metrics.names import Measure, parse_measure
+
+Verdict = Literal["reproduced", "not reproduced", "not comparable", "not run"]
+TOLERANCE = 0.001
+COLUMNS = ("model", "collection", "measure", "value")
+FORMS = (
+    "a result file of MTEB (.json), a README with model-index (.md), a file of expected scores of Pyserini "
+    f"or Anserini (.yaml), or a CSV file with the columns {', '.join(COLUMNS)}"
+)
+HERE = {"hit_rate": "success", "accuracy": "success", "r_cap": "recall(cap=true)"}
+"""Our names of measures that MTEB and sentence-transformers name otherwise."""
+SIMILARITIES = re.compile(r"^(cosine|cos_sim|dot|dot_score|euclidean|manhattan)_(?=[a-z])")
+"""What sentence-transformers puts before the names of measures."""
+
+
+class Tried(Record):
+    """A change that was tried for a cell, and what it gives."""
+
+    change: str
+    got: float
+    difference: float
+
+
+class Cell(Record):
+    """A published score and the measured one.
+
+    Attributes:
+        got: None where it was not measured.
+        difference: `got` minus `expected`.
+        tolerance: The largest difference that counts as reproduced, half a unit of the last digit included.
+        reason: Why the two cannot be compared, or nothing was run.
+        why: Changes that were tried, the nearest first; None where none was asked for.
+    """
+
+    model: str = ""
+    collection: str = ""
+    measure: str
+    expected: float
+    got: float | None = None
+    difference: float | None = None
+    tolerance: float
+    verdict: Verdict
+    source: str = ""
+    reason: str = ""
+    why: tuple[Tried, ...] | None = Field(None)
+
+
+@dataclass(frozen=True)
+class Published:
+    """A published score.
+
+    Attributes:
+        model, collection, split: As the file names them; "" where it does not.
+        measure: Its name here.
+        score: Value, decimal places, tolerance and source.
+    """
+
+    model: str
+    collection: str
+    split: str
+    score: ExpectedScore
+
+    @property
+    def measure(self) -> str:
+        """The measure's name, as results have it."""
+        return str(parse_measure(self.score.measure))
+
+
+def score(measure: str, text: str, source: str, percent: bool = False) -> ExpectedScore:
+    """A score from the digits it is published with; those of a percentage count two places more."""
+    number = Decimal(text)
+    places = max(-int(number.as_tuple().exponent), 0) + (2 if percent else 0)
+    value = float(number / 100 if percent else number)
+    return ExpectedScore(measure=measure, value=value, source=source, digits=min(places, 17))
+
+
+def judge(
+    expected: ExpectedScore, got: float | None, reason: str = "", model: str = "", collection: str = ""
+) -> Cell:
+    """The verdict on a measured mean; None with a reason is not comparable, without one not run."""
+    digits = expected.digits
+    if digits is None:
+        digits = max(-int(Decimal(repr(expected.value)).as_tuple().exponent), 0)
+    tolerance = expected.tolerance + 0.5 * 10.0**-digits
+    verdict: Verdict = "not comparable" if reason else "not run"
+    difference = None
+    if got is not None and not reason:
+        difference = got - expected.value
+        verdict = "reproduced" if abs(difference) <= tolerance + 1e-12 else "not reproduced"
+    return Cell(
+        model=model,
+        collection=collection,
+        measure=str(parse_measure(expected.measure)),
+        expected=expected.value,
+        got=got,
+        difference=difference,
+        tolerance=tolerance,
+        verdict=verdict,
+        source=expected.source,
+        reason=reason,
+    )
+
+
+def cells_of(config: Config, means: Mapping[str, float]) -> list[Cell]:
+    """The verdict on each score of the config's own `expected`."""
+    name = collection_name(config)
+    return [
+        judge(each, means.get(measure), reason, config.label, name)
+        for each in config.expected
+        for measure in [str(parse_measure(each.measure))]
+        for reason in [not_comparable(config, parse_measure(measure), "")]
+    ]
+
+
+def collection_name(config: Config) -> str:
+    """What the collection of a config is called: the folder or id it is read from."""
+    return PurePath(str(getattr(config.data, "path", config.data.source))).name
+
+
+def not_comparable(config: Config, measure: Measure, split: str) -> str:
+    """Why a published score is of something else than a config measures, by its settings; "" if it is not."""
+    data = config.data
+    if measure.cutoff and measure.cutoff > config.search.top_k:
+        return f"cutoff {measure.cutoff:,}, and search.top_k is {config.search.top_k:,}"
+    if split and split != getattr(data, "split", split):
+        return f"published for split '{split}', measured on '{getattr(data, 'split', '')}'"
+    if data.queries is not None:
+        return f"measured on the first {data.queries:,} queries only"
+    if data.passages_kept is not None:
+        return f"measured on {data.passages_kept:,} passages only"
+    return ""
+
+
+def read_published(path: Path) -> list[Published]:
+    """The scores in a file.
+
+    Raises:
+        InputError: The file has none, or not the form that its name says.
+    """
+    readers: dict[str, Callable[[Path, str], Iterator[Published]]] = {
+        ".json": _mteb, ".md": _model_index, ".yaml": _yaml, ".yml": _yaml, ".csv": _csv,
+    }  # fmt: skip
+    reader = readers.get(path.suffix.lower())
+    if reader is None:
+        raise InputError(f"{path}: unknown form of published scores", allowed=FORMS)
+    try:
+        found = list(reader(path, path.read_text(encoding="utf-8")))
+    except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, yaml.YAMLError) as error:
+        if isinstance(error, InputError):
+            raise
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(f"{path}: not readable as published scores ({reason})", allowed=FORMS) from None
+    if not found:
+        raise InputError(f"{path}: has no score of a measure of retrieval", allowed=FORMS)
+    return found
+
+
+def known_measure(name: str) -> str | None:
+    """The name here of a measure as MTEB or sentence-transformers writes it; None for other values."""
+    lowered = SIMILARITIES.sub("", name.strip().lower())
+    match = re.fullmatch(r"([a-z_]+?)(?:_at_|@)(\d+)(k?)", lowered)
+    if match is None:
+        return None
+    cutoff = int(match[2]) * (1000 if match[3] else 1)
+    try:
+        return str(parse_measure(f"{HERE.get(match[1], match[1])}@{cutoff}"))
+    except InputError:
+        return None
+
+
+def _mteb(path: Path, text: str) -> Iterator[Published]:
+    """A task of MTEB. Its nDCG, MAP, recall and precision are pytrec_eval's, rounded to 5 places."""
+    content = json.loads(text, parse_float=Decimal, parse_int=Decimal)
+    model = path.parts[-3].replace("__", "/") if len(path.parts) > 2 and "__" in path.parts[-3] else ""
+    task, version = str(content["task_name"]), content.get("mteb_version")
+    source = f"MTEB {version}" if version else "MTEB"
+    for split, subsets in content["scores"].items():
+        for entry in subsets:
+            subset = str(entry.get("hf_subset") or "default")
+            name = task if subset == "default" else f"{task}/{subset}"
+            for key, value in entry.items():
+                measure = known_measure(key)
+                if measure and isinstance(value, Decimal):
+                    yield Published(model, name, split, score(measure, str(value), source))
+
+
+def _model_index(path: Path, text: str) -> Iterator[Published]:
+    """The metadata at the head of a model card; values above 1 make all of a result percentages."""
+    parts = re.split(r"^---\s*$", text, maxsplit=2, flags=re.MULTILINE)
+    head = yaml.load(parts[1], Loader=yaml.BaseLoader) if len(parts) == 3 else {}
+    for index in head.get("model-index", ()):
+        for result in index["results"]:
+            data = result["dataset"]
+            name, split = str(data.get("name") or data.get("type")), str(data.get("split") or "")
+            name = re.sub(r"^MTEB |\s*\(.*\)$", "", name)
+            named = [(known_measure(str(each["type"])), str(each["value"])) for each in result["metrics"]]
+            of_retrieval = [(measure, value) for measure, value in named if measure]
+            percent = any(Decimal(value) > 1 for _, value in of_retrieval)
+            for measure, value in of_retrieval:
+                yield Published(str(index["name"]), name, split, score(measure, value, path.name, percent))
+
+
+def _yaml(path: Path, text: str) -> Iterator[Published]:
+    content = yaml.load(text, Loader=yaml.BaseLoader)  # numbers as they are written
+    return _pyserini(path, content) if "conditions" in content else _anserini(path, content)
+
+
+def _anserini(path: Path, content: Mapping[str, Any]) -> Iterator[Published]:
+    """A regression of Anserini: `metrics` says how trec_eval is called for each name of a measure."""
+    measures = {each["metric"]: _trec_eval(each["params"]) for each in content["metrics"]}
+    topics = [str(each.get("id") or each["name"]) for each in content["topics"]]
+    for model in content["models"]:
+        for metric, values in model["results"].items():
+            for topic, value in zip(topics, values, strict=True):
+                if measure := measures.get(metric):
+                    yield Published(str(model["name"]), topic, "", score(measure, value, path.name))
+
+
+def _trec_eval(params: str) -> str | None:
+    """The measure that trec_eval computes with such arguments; None for one that is unknown here."""
+    options = dict(re.findall(r"-([mMl])\s+(\S+)", params))
+    name, _, cutoff = options.get("m", "").partition(".")
+    name = {"ndcg_cut": "ndcg", "recip_rank": "mrr", "map_cut": "map"}.get(name, name)
+    cutoff = options.get("M", cutoff.split(",")[0])
+    relevant = f"(rel={options['l']})" if options.get("l", "1") != "1" else ""
+    try:
+        return str(parse_measure(f"{name}{relevant}" + (f"@{cutoff}" if cutoff else "")))
+    except InputError:
+        return None
+
+
+def _pyserini(path: Path, content: Mapping[str, Any]) -> Iterator[Published]:
+    """A two-click reproduction of Pyserini: conditions, with scores by topics or by datasets.
+
+    In TREC's Deep Learning tracks of passages, AP and recall count grades from 2 (`-l 2`).
+    """
+    for condition in content["conditions"]:
+        for entry in condition.get("topics") or condition.get("datasets") or ():
+            name = str(entry.get("eval_key") or entry.get("topic_key") or entry["dataset"])
+            graded = bool(re.match(r"dl(19|2\d)-passage", name))
+            for scores in entry["scores"]:
+                for metric, value in scores.items():
+                    found = known_measure(metric) or _plain(metric)
+                    if found and graded and parse_measure(found).name in ("map", "recall"):
+                        head, _, cutoff = found.partition("@")
+                        found = f"{head}(rel=2)" + (f"@{cutoff}" if cutoff else "")
+                    if found:
+                        yield Published(str(condition["name"]), name, "", score(found, value, path.name))
+
+
+def _plain(metric: str) -> str | None:
+    try:
+        return str(parse_measure(metric))
+    except InputError:
+        return None
+
+
+def _csv(path: Path, text: str) -> Iterator[Published]:
+    """Lines with `COLUMNS`, and perhaps source, split, tolerance and digits."""
+    rows = csv.DictReader(text.splitlines())
+    absent = [name for name in COLUMNS if name not in (rows.fieldnames or ())]
+    if absent:
+        raise InputError(
+            f"{path}: no column {', '.join(absent)}", allowed=f"the columns {', '.join(COLUMNS)}"
+        )
+    for row in rows:
+        made = score(str(parse_measure(row["measure"])), row["value"], row.get("source") or path.name)
+        given = {"tolerance": float(row["tolerance"])} if row.get("tolerance") else {}
+        given |= {"digits": int(row["digits"])} if row.get("digits") else {}
+        yield Published(
+            row["model"], row["collection"], row.get("split") or "", made.model_copy(update=given)
+        )
+
+
+def plain(name: str) -> str:
+    """A name without owner, folders, case and punctuation, by which names of files are matched."""
+    return re.sub(r"[^a-z0-9]", "", name.rstrip("/").rpartition("/")[2].lower())
+
+
+def chosen(
+    published: Sequence[Published], models: Sequence[str], collections: Sequence[str], split: str = ""
+) -> list[Published]:
+    """The scores of a model, a collection and a split; models and collections are known by several names.
+
+    Where a file names one model, or one collection, it is taken whatever its name: the user chose the file.
+    Scores of other splits are left out where there are some of this one.
+    """
+    for attribute, names in (("model", models), ("collection", collections), ("split", [split])):
+        if len({getattr(each, attribute) for each in published}) > 1:
+            alike = {plain(name) for name in names if name}
+            found = [each for each in published if plain(getattr(each, attribute)) in alike]
+            published = found if found or attribute != "split" else published
+    return list(published)
