@@ -148,6 +148,9 @@ def plan(configs: Configs, settings: Sets = None, as_json: Json = False) -> None
 
     loaded = load(configs, settings)
     forecasts = forecast(loaded)
+    unseen = [each for each in forecasts if not each.stages]
+    if unseen and not any(config.suite for config in loaded):  # a suite lists what its collections lack
+        raise InputError(f"{unseen[0].name}: {unseen[0].unknown.removesuffix('.')}")
     if as_json:
         print_each([each.document() for each in forecasts])
     elif any(config.suite for config in loaded):

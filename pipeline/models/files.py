@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib.util
 import json
 import math
@@ -261,7 +262,13 @@ def find_model(name: str, revision: str | None, trust_remote_code: bool) -> File
             allowed=f"a model folder, a hub id such as BAAI/bge-base-en-v1.5, or {', '.join(BUNDLED)}",
             fix="check the path: it is taken from the config file's folder",
         )
-    files = Files(repo=name, commit=hub.resolve_commit(name, revision, "model"))
+    try:
+        commit = hub.resolve_commit(name, revision, "model")
+    except InputError as error:
+        if near := difflib.get_close_matches(name.lower(), BUNDLED, 1, 0.8):
+            raise InputError(error.found, allowed=error.allowed, fix=f"did you mean '{near[0]}'") from None
+        raise
+    files = Files(repo=name, commit=commit)
     return _with_code(replace(files, patterns=(*files.patterns, *CODE))) if trust_remote_code else files
 
 
