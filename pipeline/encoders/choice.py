@@ -56,6 +56,8 @@ def take(settings: Section, resolve: Resolve) -> Section:
     if not isinstance(settings, RunsModel) or settings.backend != "auto":
         return settings
     *faster, last = _candidates(settings, resolve)
+    if settings.precision == "bf16" and choose_device(settings.device, on_gpu=True) == "cpu":
+        _point_to_fp32("rerank" if isinstance(settings, RerankSettings) else "model")
     for candidate in (*faster, last):
         candidate._taken_by_auto = True
     resolve(last)  # so that what no backend runs is refused in the name of FlagEmbedding
@@ -102,6 +104,11 @@ def _suits(settings: RunsModel, model: Model | Reranker) -> bool:
     if isinstance(model, Reranker):
         return pairs.OPENERS[settings.backend]().suits(model)
     return encoders.OPENERS[settings.backend]().suits(model)
+
+
+@functools.cache  # so that it is said once
+def _point_to_fp32(section: str) -> None:
+    log.info("with auto on a CPU, %s.precision: fp32 is usually faster than bf16", section)
 
 
 @functools.cache  # so that it is said once

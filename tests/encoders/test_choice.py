@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -42,6 +43,19 @@ def test_each_precision_has_its_backend(
     take: Callable[..., tuple[str, str]], bge_folder: Path, precision: str, backend: str, own: str
 ) -> None:
     assert take(name=str(bge_folder), precision=precision) == (backend, own)
+
+
+def test_bf16_is_told_what_is_faster(
+    take: Callable[..., tuple[str, str]], bge_folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    choice._point_to_fp32.cache_clear()
+    with caplog.at_level(logging.INFO):
+        take(name=str(bge_folder), precision="fp32")
+        assert not caplog.messages
+        for _ in range(2):
+            take(name=str(bge_folder), precision="bf16")
+    (said,) = caplog.messages
+    assert "model.precision: fp32 is usually faster" in said
 
 
 def test_other_outputs_of_bge_m3_have_theirs(
