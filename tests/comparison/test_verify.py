@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -233,5 +234,41 @@ def test_a_published_figure_of_anserini(tmp_path: Path) -> None:
     run = CACM / "runs" / "anserini-bm25-top30.trec.gz"
     made = verify(run=run, qrels=CACM / "qrels" / "as-published.tsv", expected=[csv])
     assert made.verdict == "reproduced"
-    made = verify(run=run, qrels=CACM / "qrels" / "test.tsv", expected=[csv])
+    made = verify(run=run, qrels=CACM / "qrels" / "test.tsv", expected=[csv], why=True)
     assert made.verdict == "not reproduced"
+    (cell,) = made.cells
+    assert cell.why
+    assert cell.why[0].change.startswith("ids of judgments without leading zeros")
+    assert abs(cell.why[0].difference) < 0.00005
+
+
+def published(folder: Path, means: dict[str, float]) -> Path:
+    path = folder / "published.csv"
+    lines = [f"bm25,sample,{name},{value:.5f}" for name, value in means.items()]
+    path.write_text("\n".join(["model,collection,measure,value", *lines]), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("planted", "first"),
+    [
+        ({"model": {"backend": "bm25", "k1": 1.5, "b": 0.75}}, "k1 1.5, b 0.75"),
+        ({"model": {"backend": "bm25", "stemmer": None}}, "model.stemmer null"),
+        ({"model": {"backend": "bm25", "stop_words": None}}, "model.stop_words null"),
+        ({"evaluate": {"measures": ["ndcg(gain=exp)@10", "map@10"]}}, "gain 2^grade - 1"),
+        ({"evaluate": {"measures": ["ndcg@10", "map(norm=retrieved)@10"]}}, "average precision over"),
+    ],
+)
+def test_a_planted_cause_is_named_first(tmp_path: Path, planted: dict[str, Any], first: str) -> None:
+    base = config_of(tmp_path, []) | {"evaluate": {"measures": ["ndcg@10", "map@10"]}}
+    theirs = run_benchmark(base | planted | {"name": "theirs"}).metrics["metrics"]
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(json.dumps(base), encoding="utf-8")
+    means = {re.sub(r"\(.*\)", "", name): value for name, value in theirs.items()}
+    made = verify([mine], expected=[published(tmp_path, means)], why=True, minutes=2)
+    cells = [cell for cell in made.cells if cell.verdict == "not reproduced"]
+    assert cells
+    for cell in cells:
+        assert cell.why
+        assert cell.why[0].change.startswith(first)
+        assert abs(cell.why[0].difference) <= cell.tolerance

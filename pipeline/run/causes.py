@@ -1,0 +1,442 @@
+"""Causes of a difference from published scores: each is a change, which is made and measured.
+
+What usually differs between tools is a table: changes of the evaluation (`EVALUATION`), and of settings
+(`settings_to_try`). The evaluation is tried on the finished ranking. Settings are tried on a sample, the hits
+of some queries, and the best of them on the whole collection, where the cache has what a change leaves alone.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pyarrow as pa
+
+from pipeline.config import Config
+from pipeline.config.files import make_config, put
+from pipeline.core.display import Progress
+from pipeline.core.errors import InputError
+from pipeline.core.records import BoolArray, Collection, Facts
+from pipeline.formats.judgments import Judgments
+from pipeline.formats.runs import Run, read_run
+from pipeline.metrics.evaluation import join_run_and_qrels, row_numbers
+from pipeline.metrics.names import Measure, parse_measure
+from pipeline.metrics.scoring import compute_measures, drop_identical
+from pipeline.results.folder import RUN
+from pipeline.results.published import Cell, Tried
+from pipeline.run.benchmark import Session
+from pipeline.run.running import prepare, run_each
+
+log = logging.getLogger(__name__)
+
+SAMPLE_QUERIES, SAMPLE_HITS = 100, 10
+"""Of the sample: its queries, and the hits of each that are searched, beside what is judged."""
+WHOLE = 2  # changes that are measured on the whole collection, at least
+SEPARATOR = "\x1f"  # between a title and a text while a sample is cut
+PREFIXES = ("query: ", "passage: ", "search_query: ", "search_document: ")
+BGE_PREFIX = "Represent this sentence for searching relevant passages: "
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A ranking, and how it is scored.
+
+    Attributes:
+        measured: The measure that is computed in place of one.
+        self_hits: Whether hits with the query's own id count.
+        queries: Over which the mean is taken: all that are judged, or those with hits, or those with a
+            relevant passage.
+        single: Whether scores are compared as float32.
+    """
+
+    run: Run
+    qrels: Judgments
+    measured: Callable[[Measure], Measure] = lambda measure: measure
+    self_hits: bool = True
+    queries: str = "judged"
+    single: bool = False
+
+    def means(self, measures: Sequence[str]) -> dict[str, float]:
+        """The mean of each measure."""
+        joined = join_run_and_qrels(self.run, self.qrels, self.single)
+        ranking, count = joined.ranking, len(joined.query_ids)
+        if not self.self_hits:
+            ranking = drop_identical(ranking, row_numbers(joined.query_ids, joined.document_ids))
+        changed = [self.measured(parse_measure(name)) for name in measures]
+        values = compute_measures(ranking, joined.qrels, count, changed)
+        kept: BoolArray = np.ones(count, np.bool_)
+        if self.queries == "returned":
+            kept = np.asarray((ranking.passages >= 0).any(axis=1))
+        elif self.queries == "relevant":
+            kept = np.isin(np.arange(count), joined.qrels.queries[joined.qrels.grades > 0])
+        means = values[kept].mean(axis=0) if kept.any() else np.zeros(len(measures))
+        return dict(zip(measures, means.tolist(), strict=True))
+
+
+def _unpadded(name: str) -> str:
+    """An id without leading zeros of its last number: CACM-46 for CACM-0046."""
+    return re.sub(r"(?<!\d)0+(?=\d+$)", "", name)
+
+
+def _renamed(qrels: Judgments, names: Mapping[str, str]) -> Judgments | None:
+    """The judgments with other ids of passages; None if none changes, or two become one."""
+    before = qrels.passage_ids.to_pylist()
+    after = [names.get(name, name) for name in before]
+    if after == before or len(set(after)) < len(after):
+        return None
+    return replace(qrels, passage_ids=pa.array(after, pa.string()))
+
+
+def _without_zeros(given: Evidence) -> Evidence | None:
+    ids = given.qrels.passage_ids.to_pylist()
+    renamed = _renamed(given.qrels, {name: _unpadded(name) for name in ids})
+    return replace(given, qrels=renamed) if renamed else None
+
+
+def _with_zeros(given: Evidence) -> Evidence | None:
+    documents = set(given.run.documents.unique().to_pylist())
+    padded = {_unpadded(name): name for name in documents}
+    absent = [name for name in given.qrels.passage_ids.to_pylist() if name not in documents]
+    renamed = _renamed(given.qrels, {name: padded[name] for name in absent if name in padded})
+    return replace(given, qrels=renamed) if renamed else None
+
+
+def _ties_ascending(given: Evidence) -> Evidence | None:
+    """Tied documents in ascending order of ids: their scores are replaced by descending ranks."""
+    run = given.run
+    order = np.lexsort(
+        (np.array(run.documents.to_pylist(), dtype=object).astype(str), -run.scores, run.queries)
+    )
+    tied = (np.diff(run.scores[order]) == 0) & (np.diff(run.queries[order]) == 0)
+    if not tied.any():
+        return None
+    scores = np.empty(len(order))
+    scores[order] = -np.arange(len(order), dtype=np.float64)
+    return replace(given, run=replace(run, scores=scores))
+
+
+def _param(name: str, value: int | bool | str, *measures: str) -> Callable[[Evidence], Evidence | None]:
+    """A parameter of some measures, as a change."""
+
+    def change(given: Evidence) -> Evidence:
+        def measured(measure: Measure) -> Measure:
+            if measure.name not in measures:
+                return measure
+            params = dict(measure.params) | {name: value}
+            return replace(measure, params=tuple(sorted(params.items())))
+
+        return replace(given, measured=measured)
+
+    return change
+
+
+def _without_cutoff(given: Evidence) -> Evidence:
+    def measured(measure: Measure) -> Measure:
+        return replace(measure, cutoff=None) if measure.name in ("map", "mrr", "ndcg") else measure
+
+    return replace(given, measured=measured)
+
+
+BINARY = ("map", "mrr", "precision", "recall", "success")
+EVALUATION: dict[str, Callable[[Evidence], Evidence | None]] = {
+    "ids of judgments without leading zeros (CACM-46 for CACM-0046), which match no passage": _without_zeros,
+    "ids of judgments with the leading zeros that the passages' ids have": _with_zeros,
+    "hits with the query's own id removed": lambda given: replace(given, self_hits=False),
+    "hits with the query's own id kept": lambda given: replace(given, self_hits=True),
+    "the mean over queries with hits": lambda given: replace(given, queries="returned"),
+    "the mean over queries with a relevant passage": lambda given: replace(given, queries="relevant"),
+    "gain 2^grade - 1": _param("gain", "exp", "ndcg", "dcg", "cg"),
+    "the ideal order of retrieved passages only": _param("ideal", "retrieved", "ndcg"),
+    "grades from 2 count as relevant": _param("rel", 2, *BINARY),
+    "grades from 3 count as relevant": _param("rel", 3, *BINARY),
+    "recall over at most k": _param("cap", True, "recall"),
+    "average precision over the relevant passages retrieved": _param("norm", "retrieved", "map"),
+    "no cutoff": _without_cutoff,
+    "ties in ascending order of ids": _ties_ascending,
+    "scores compared as float32": lambda given: replace(given, single=True),
+}
+"""Changes of the evaluation alone; None where a change does nothing to the files."""
+
+
+def explain(
+    cells: Sequence[Cell], evidence: Evidence, config: Config | None, minutes: float, progress: Progress
+) -> list[Cell]:
+    """Cells of one model and collection, with what was tried for those that are not reproduced.
+
+    The nearest comes first: by the mean distance from all scores that were compared. What was estimated from
+    a sample alone comes after what was measured.
+    """
+    open_cells = [cell for cell in cells if cell.verdict == "not reproduced"]
+    compared = {cell.measure: cell for cell in cells if cell.got is not None and not cell.reason}
+    if not open_cells or minutes <= 0:
+        return list(cells)
+    deadline = time.monotonic() + 60 * minutes
+    expected = {name: cell.expected for name, cell in compared.items()}
+    base = evidence.means([*expected])
+    measured = {}
+    for change, make in EVALUATION.items():
+        changed = make(evidence)
+        if changed and (means := changed.means([*expected])) != base:
+            measured[change] = means
+    estimated: dict[str, dict[str, float]] = {}
+    if config and not _explains(measured, compared):
+        with TemporaryDirectory(prefix="benchmarco-") as place:
+            _try_settings(
+                config, evidence, expected, base, measured, estimated, Path(place), deadline, progress
+            )
+    order = [*_nearest(measured, expected), *_nearest(estimated, expected)]
+    for each in order:
+        log.info("tried: %s", each)
+    found = {f"{name} (estimated on a sample)": means for name, means in estimated.items()}
+    order = [name if name in measured else f"{name} (estimated on a sample)" for name in order]
+    found |= measured
+    return [
+        cell.model_copy(
+            update={
+                "why": tuple(
+                    Tried(
+                        change=name,
+                        got=found[name][cell.measure],
+                        difference=found[name][cell.measure] - cell.expected,
+                    )
+                    for name in order
+                )
+            }
+        )
+        if cell in open_cells
+        else cell
+        for cell in cells
+    ]
+
+
+def _explains(found: Mapping[str, Mapping[str, float]], cells: Mapping[str, Cell]) -> bool:
+    """Whether a change reproduces all scores."""
+    return any(
+        all(abs(means[name] - cell.expected) <= cell.tolerance for name, cell in cells.items())
+        for means in found.values()
+    )
+
+
+def _nearest(found: Mapping[str, Mapping[str, float]], expected: Mapping[str, float]) -> list[str]:
+    """Changes by the mean distance of their scores from those published."""
+    return sorted(
+        found, key=lambda each: sum(abs(found[each][name] - value) for name, value in expected.items())
+    )
+
+
+def settings_to_try(config: Config) -> dict[str, Facts]:
+    """Changes of settings by what they are called: of queries first, then of passages."""
+    model, raw = config.model, config.model_dump(mode="json")
+    if model is None:
+        return {}
+    fields = type(model).model_fields
+    values: list[tuple[str, Sequence[object]]] = []
+    if model.backend == "bm25":
+        pairs = [(0.9, 0.4), (1.2, 0.75), (1.5, 0.75), (0.82, 0.68)]
+        changes: dict[str, Facts] = {f"k1 {k1}, b {b}": {"model.k1": k1, "model.b": b} for k1, b in pairs}
+        values = [("model.stemmer", (None, "english", "porter")), ("model.stop_words", (None, "english"))]
+    else:
+        changes = {}
+        prompts = (None, "", *PREFIXES, BGE_PREFIX)
+        if "query_instruction" in fields:
+            values += [
+                ("model.query_instruction", prompts),
+                ("model.query_max_length", (None, 32, 64, 128, 256, 512)),
+            ]
+    values.append(("data.title_separator", (" ", "\n", ". ", "", None)))
+    if "passage_instruction" in fields:
+        lengths = (None, 128, 256, 384, 512)
+        for length in lengths:
+            name = f"length {length or 'of the model'}"
+            changes[name] = {"model.query_max_length": length, "model.passage_max_length": length}
+        values += [("model.passage_max_length", lengths), ("model.passage_instruction", prompts)]
+        if "pooling" in fields and getattr(model, "output", "") == "dense":
+            values += [("model.pooling", ("cls", "mean")), ("model.normalize", (True, False))]
+            changes["queries and passages the other way round"] = {
+                "model.query_instruction": getattr(model, "passage_instruction", None) or "",
+                "model.passage_instruction": getattr(model, "query_instruction", None) or "",
+            }
+            for precision in ("bf16", "int8"):
+                made = {"model.backend": "openvino", "model.precision": precision}
+                changes[f"precision {precision}"] = made
+    for path, options in values:
+        section, name = path.split(".")
+        for value in options:
+            if raw[section].get(name) != value:
+                changes[f"{path} {json.dumps(value, ensure_ascii=False)}"] = {path: value}
+    return {
+        name: change
+        for name, change in changes.items()
+        if any(raw[path.split(".")[0]].get(path.split(".")[1]) != value for path, value in change.items())
+    }
+
+
+def _changed(config: Config, change: Mapping[str, object], **sections: object) -> Config:
+    raw = config.model_dump(mode="json") | {"expected": []} | deepcopy(sections)
+    for path, value in change.items():
+        put(raw, path.split("."), value, path)
+    return make_config(raw, Path("config"))
+
+
+def _measure(
+    configs: Mapping[str, Config], measures: Sequence[str], deadline: float, progress: Progress
+) -> Iterator[tuple[str, dict[str, float]]]:
+    """Run configs one after the other until the deadline; those that are refused are left out."""
+    for name, config in configs.items():
+        if time.monotonic() > deadline:
+            log.warning("not tried for lack of time: %s", name)
+            continue
+        try:
+            with Session() as session:
+                (outcome,) = run_each(prepare([config], None, progress, session), progress, session)
+        except InputError as error:
+            log.info("%s cannot be tried: %s", name, error)
+            continue
+        if outcome.result:
+            yield name, {each: outcome.result.metrics["metrics"][each] for each in measures}
+        else:
+            log.info("%s cannot be tried: %s", name, outcome.error)
+
+
+def _try_settings(
+    config: Config,
+    evidence: Evidence,
+    expected: Mapping[str, float],
+    base: Mapping[str, float],
+    measured: dict[str, dict[str, float]],
+    estimated: dict[str, dict[str, float]],
+    place: Path,
+    deadline: float,
+    progress: Progress,
+) -> None:
+    """Try settings on a sample, then the best on the whole collection; fills `measured` and `estimated`."""
+    names, started = [*expected], time.monotonic()
+    scores = {"measures": names, "ignore_identical_ids": config.evaluate.ignore_identical_ids}
+    _write_sample(config, evidence, place)
+    data: Facts = {"source": "beir", "path": str(place), "split": "test"}
+    data |= {"title_separator": config.data.title_separator, "ignored": config.data.ignored}
+    sample: Facts = {"data": data, "cache": str(place / "cache"), "output": str(place), "evaluate": scores}
+    changes = settings_to_try(config)
+
+    def sampled(chosen: Mapping[str, Facts]) -> dict[str, Config]:
+        made = {}
+        for name, change in chosen.items():
+            try:
+                made[name] = _changed(config, change, **sample)
+            except InputError as error:
+                log.info("%s cannot be tried: %s", name, error)
+        return made
+
+    unchanged = {"": _changed(config, {}, **sample)}
+    before = dict(_measure(unchanged, names, deadline, progress)).get("")
+    if before is None:
+        return
+
+    def estimate(chosen: Mapping[str, Facts], until: float) -> None:
+        for name, means in _measure(sampled(chosen), names, until, progress):
+            if means != before:
+                estimated[name] = {each: base[each] + means[each] - before[each] for each in names}
+
+    estimate(changes, started + 0.6 * (deadline - started))
+    best = _nearest(estimated, expected)[:3]
+    pairs = {
+        f"{one} and {other}": changes[one] | changes[other]
+        for one, other in itertools.combinations(best, 2)
+        if not changes[one].keys() & changes[other].keys()
+    }
+
+    def whole(count: int) -> bool:
+        order = [name for name in _nearest(estimated, expected) if name not in measured][:count]
+        for name in order:
+            one = _changed(config, changes[name], output=str(place / "whole"), evaluate=scores)
+            for _, means in _measure({name: one}, names, deadline, progress):
+                measured[name] = means
+                estimated.pop(name)
+            distance = {each: abs(measured.get(name, base)[each] - value) for each, value in expected.items()}
+            if max(distance.values()) <= 0.001:
+                return True
+        return False
+
+    if not whole(WHOLE):
+        changes |= pairs
+        estimate(pairs, deadline)
+        whole(WHOLE)
+
+
+def _write_sample(config: Config, evidence: Evidence, place: Path) -> None:
+    """Write a collection in BEIR's layout: some queries, and their best hits and judged passages.
+
+    A change moves these queries' scores nearly as on the whole collection: what it brings up was mostly among
+    their best hits, or is judged.
+    """
+    with Session() as session:
+        apart = _changed(config, {"data.title_separator": SEPARATOR})
+        collection: Collection = session.benchmark(apart).collection
+        joined = join_run_and_qrels(evidence.run, evidence.qrels)
+        rows = np.linspace(0, len(joined.query_ids) - 1, SAMPLE_QUERIES).astype(int)
+        queries = {joined.query_ids[int(row)].as_py() for row in rows}
+        chosen = np.array([each in queries for each in evidence.run.query_ids.to_pylist()])
+        lines = np.flatnonzero(chosen[evidence.run.queries])
+        # within each query by descending score: the first hits of each
+        lines = lines[np.lexsort((-evidence.run.scores[lines], evidence.run.queries[lines]))]
+        of_query = evidence.run.queries[lines]
+        rank = np.arange(len(lines)) - np.searchsorted(of_query, of_query)
+        wanted = set(evidence.run.documents.take(pa.array(lines[rank < SAMPLE_HITS])).to_pylist())
+        judged = list(_judgments(evidence.qrels, queries))
+        wanted |= {passage for _, passage, _ in judged}
+        (place / "qrels").mkdir(parents=True)
+        with open(place / "corpus.jsonl", "w", encoding="utf-8") as file:
+            for name, text in zip(collection.passages.ids, collection.passages.texts, strict=True):
+                if name.as_py() in wanted:
+                    title, separator, rest = text.as_py().partition(SEPARATOR)
+                    title, rest = (title, rest) if separator else ("", title)
+                    file.write(json.dumps({"_id": name.as_py(), "title": title, "text": rest}) + "\n")
+        with open(place / "queries.jsonl", "w", encoding="utf-8") as file:
+            for name, text in zip(collection.queries.ids, collection.queries.texts, strict=True):
+                if name.as_py() in queries:
+                    file.write(json.dumps({"_id": name.as_py(), "text": text.as_py()}) + "\n")
+        with open(place / "qrels" / "test.tsv", "w", encoding="utf-8") as file:
+            file.write("query-id\tcorpus-id\tscore\n")
+            file.writelines(f"{query}\t{passage}\t{grade}\n" for query, passage, grade in judged)
+
+
+def _judgments(qrels: Judgments, queries: set[str]) -> Iterator[tuple[str, str, int]]:
+    """Query, passage and grade of the judgments of some queries."""
+    query_ids, passage_ids = qrels.query_ids.to_pylist(), qrels.passage_ids.to_pylist()
+    for query, passage, grade in zip(qrels.queries, qrels.passages, qrels.grades, strict=True):
+        if query_ids[query] in queries:
+            yield query_ids[query], passage_ids[passage], int(grade)
+
+
+def evidence_of(config: Config, folder: Path) -> Evidence:
+    """The ranking of a result, and the judgments of its collection."""
+    with Session() as session:
+        collection = session.benchmark(config).collection
+        qrels = collection.qrels
+        ids = pa.concat_arrays(
+            [
+                *collection.passages.ids.cast(pa.string()).chunks,
+                *collection.missing_ids.cast(pa.string()).chunks,
+            ]
+        )
+        judged = Judgments(
+            collection.queries.ids.cast(pa.string()).combine_chunks(),
+            qrels.queries.astype(np.int32),
+            ids,
+            qrels.passages.astype(np.int32),
+            qrels.grades,
+            str(folder),
+            "judgment",
+            np.arange(len(qrels.grades)),
+        )
+        dropped = config.evaluate.ignore_identical_ids or config.data.ignored == "identical_ids"
+        return Evidence(read_run(folder / RUN), judged, self_hits=not dropped)
