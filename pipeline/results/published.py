@@ -169,9 +169,13 @@ def read_published(path: Path) -> list[Published]:
     reader = readers.get(path.suffix.lower())
     if reader is None:
         raise InputError(f"{path}: unknown form of published scores", allowed=FORMS)
+    if not path.is_file():  # a pipe would wait for a writer
+        raise InputError(f"{path}: no such file", allowed=FORMS)
     try:
         found = list(reader(path, path.read_text(encoding="utf-8")))
-    except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, yaml.YAMLError) as error:
+    except (
+        ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError, yaml.YAMLError,
+    ) as error:  # fmt: skip
         if isinstance(error, InputError):
             raise
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -228,6 +229,15 @@ CACM = Path(__file__).resolve().parents[3] / "shared" / "data" / "cacm"
 
 
 @pytest.mark.skipif(not CACM.is_dir(), reason="needs ../shared/data/cacm")
+def test_hostile_files_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "deep.json").write_text("[" * 200_000 + "]" * 200_000, encoding="utf-8")
+    (tmp_path / "deep.yaml").write_text("[" * 20_000, encoding="utf-8")
+    os.mkfifo(tmp_path / "pipe.json")
+    for name in ("deep.json", "deep.yaml", "pipe.json", "none.json"):
+        with pytest.raises(InputError, match=name):
+            read_published(tmp_path / name)
+
+
 def test_a_published_figure_of_anserini(tmp_path: Path) -> None:
     csv = tmp_path / "cacm.csv"
     csv.write_text("model,collection,measure,value\nbm25,cacm,P@30,0.1942\n", encoding="utf-8")
