@@ -32,14 +32,16 @@ from pipeline.metrics.evaluation import join_run_and_qrels, row_numbers
 from pipeline.metrics.names import Measure, parse_measure
 from pipeline.metrics.scoring import compute_measures, drop_identical
 from pipeline.results.folder import RUN
-from pipeline.results.published import Cell, Tried
+from pipeline.results.published import TOLERANCE, Cell, Tried
 from pipeline.run.benchmark import Session
 from pipeline.run.running import prepare, run_each
 
 log = logging.getLogger(__name__)
 
-SAMPLE_QUERIES, SAMPLE_HITS = 100, 10
+SAMPLE_QUERIES, SAMPLE_HITS = 60, 10
 """Of the sample: its queries, and the hits of each that are searched, beside what is judged."""
+NEAR = 0.003
+"""An estimate no further away is measured on the whole collection at once: it may be the cause."""
 WHOLE = 2  # changes that are measured on the whole collection, at least
 SEPARATOR = "\x1f"  # between a title and a text while a sample is cut
 PREFIXES = ("query: ", "passage: ", "search_query: ", "search_document: ")
@@ -228,9 +230,12 @@ def _explains(found: Mapping[str, Mapping[str, float]], cells: Mapping[str, Cell
 
 def _nearest(found: Mapping[str, Mapping[str, float]], expected: Mapping[str, float]) -> list[str]:
     """Changes by the mean distance of their scores from those published."""
-    return sorted(
-        found, key=lambda each: sum(abs(found[each][name] - value) for name, value in expected.items())
-    )
+    return sorted(found, key=lambda each: _distance(found[each], expected))
+
+
+def _distance(means: Mapping[str, float], expected: Mapping[str, float]) -> float:
+    """The mean distance of scores from those published."""
+    return sum(abs(means[name] - value) for name, value in expected.items()) / len(expected)
 
 
 def settings_to_try(config: Config) -> dict[str, Facts]:
@@ -341,19 +346,6 @@ def _try_settings(
     if before is None:
         return
 
-    def estimate(chosen: Mapping[str, Facts], until: float) -> None:
-        for name, means in _measure(sampled(chosen), names, until, progress):
-            if means != before:
-                estimated[name] = {each: base[each] + means[each] - before[each] for each in names}
-
-    estimate(changes, started + 0.6 * (deadline - started))
-    best = _nearest(estimated, expected)[:3]
-    pairs = {
-        f"{one} and {other}": changes[one] | changes[other]
-        for one, other in itertools.combinations(best, 2)
-        if not changes[one].keys() & changes[other].keys()
-    }
-
     def whole(count: int) -> bool:
         order = [name for name in _nearest(estimated, expected) if name not in measured][:count]
         for name in order:
@@ -361,14 +353,29 @@ def _try_settings(
             for _, means in _measure({name: one}, names, deadline, progress):
                 measured[name] = means
                 estimated.pop(name)
-            distance = {each: abs(measured.get(name, base)[each] - value) for each, value in expected.items()}
-            if max(distance.values()) <= 0.001:
-                return True
+                if _distance(means, expected) <= TOLERANCE:
+                    return True
         return False
 
-    if not whole(WHOLE):
-        changes |= pairs
-        estimate(pairs, deadline)
+    def estimate(chosen: Mapping[str, Facts], until: float) -> bool:
+        for name, means in _measure(sampled(chosen), names, until, progress):
+            if means != before:
+                estimated[name] = {each: base[each] + means[each] - before[each] for each in names}
+                if _distance(estimated[name], expected) <= NEAR and whole(1):
+                    return True
+        return False
+
+    if estimate(changes, started + 0.6 * (deadline - started)) or whole(WHOLE):
+        return
+    best = _nearest(estimated | measured, expected)
+    best = [name for name in best if name in changes][:3]
+    pairs = {
+        f"{one} and {other}": changes[one] | changes[other]
+        for one, other in itertools.combinations(best, 2)
+        if not changes[one].keys() & changes[other].keys()
+    }
+    changes |= pairs
+    if not estimate(pairs, deadline):
         whole(WHOLE)
 
 
