@@ -270,14 +270,14 @@ def settings_to_try(config: Config) -> dict[str, Facts]:
                 "model.query_instruction": getattr(model, "passage_instruction", None) or "",
                 "model.passage_instruction": getattr(model, "query_instruction", None) or "",
             }
-            for precision in ("bf16", "int8"):
-                made = {"model.backend": "openvino", "model.precision": precision}
-                changes[f"precision {precision}"] = made
     for path, options in values:
         section, name = path.split(".")
         for value in options:
             if raw[section].get(name) != value:
                 changes[f"{path} {json.dumps(value, ensure_ascii=False)}"] = {path: value}
+    if "pooling" in fields and getattr(model, "output", "") == "dense":  # last: another form of the model
+        for precision in ("bf16", "int8"):
+            changes[f"precision {precision}"] = {"model.backend": "openvino", "model.precision": precision}
     return {
         name: change
         for name, change in changes.items()
