@@ -158,7 +158,7 @@ def show_rates(queries: Float32) -> None:
     rows = dense.fixed(np.random.default_rng(1).standard_normal((count, queries.shape[1]), np.float32))
     by_kind: dict[str, Callable[[int], Any]] = {"fp32": lambda _: rows @ queries.T}
     packed = dense.pack_queries(queries)
-    integers = dense.round_rows(rows, False, packed.share)
+    integers = dense.round_rows(rows, False, packed, dense.IntegerRows.empty(count, packed))
     never = np.full(len(packed.factors), np.inf, np.float32)
     lowest = never.copy()
     lowest[len(queries) :] = np.nan  # what fills the last panel would pass for infinity

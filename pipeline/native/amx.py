@@ -26,7 +26,8 @@ from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
 from pipeline.core.records import Int32
-from pipeline.native.integers import TILE_BYTES, TILE_ROWS
+from pipeline.native.compiling import merged
+from pipeline.native.integers import TILE_BYTES, TILE_ROWS, aligned_bytes
 from pipeline.native.tiles import fetch
 
 TILE = TILE_ROWS * TILE_BYTES
@@ -61,7 +62,10 @@ def panels_to_planes(pairs: Int32, k: int) -> Planes:
     axes = [axes[first], *axes[:first], *axes[first + 1 :]]
     low, high = whole.transpose(axes)
     flat = *pairs.shape[:-1], -1
-    return Planes(np.ascontiguousarray(high).reshape(flat), np.ascontiguousarray(low).reshape(flat))
+    planes = Planes(*(aligned_bytes(whole.size // 2).reshape(flat) for _ in range(2)))
+    for plane, part in zip(planes, (high, low), strict=True):
+        plane.reshape(part.shape)[:] = part
+    return planes
 
 
 CONFIGURATION = np.zeros(64, np.uint8)
@@ -104,6 +108,20 @@ def release(typing: Any) -> Any:
     return types.void(), generate
 
 
+@merged
+def begin(tiles: Any) -> None:
+    """Set up the tiles of this thread where AMX is used: where `tiles` is not None."""
+    if tiles is not None:
+        configure(CONFIGURATION)
+
+
+@merged
+def end(tiles: Any) -> None:
+    """Give back the tiles."""
+    if tiles is not None:
+        release()
+
+
 def _loop(builder: Any, count: Any, body: Any) -> None:
     """Write `body(k)` as a loop over k < count, which is at least 1."""
     before, loop, after = (builder.block, *map(builder.append_basic_block, ("loop", "after")))
@@ -116,6 +134,53 @@ def _loop(builder: Any, count: Any, body: Any) -> None:
     k.add_incoming(following, loop)
     builder.cbranch(builder.icmp_signed("<", following, count), loop, after)
     builder.position_at_end(after)
+
+
+@intrinsic
+def int8_block(
+    typing: Any, sums: Any, at: Any, row: Any, left: Any, left_at: Any, left_row: Any,
+    right: Any, right_at: Any, right_row: Any, steps: Any,
+) -> Any:  # fmt: skip
+    """Set 32 by 32 int32 of `sums`, from `at` on in rows of length `row`, to products of int8.
+
+    The 32 rows of the left side lie `left_row` bytes apart. The right side is laid out as `integers.pack_bytes`
+    does, four k of each column together and `right_row` bytes for each four. `left_at` and `right_at` are the
+    bytes where both begin, and `steps` is k / 64. Each step reads four tiles for four products: two strips of 16
+    rows by two of 16 columns.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        def address(array: int, at: Any) -> Any:
+            return _address(context, builder, signature.args[array], arguments[array], at)
+
+        upper, first = address(3, arguments[4]), address(6, arguments[7])
+        lower = builder.gep(upper, [builder.mul(arguments[5], _SIZE(TILE_ROWS))])
+        second = builder.gep(first, [_SIZE(TILE_BYTES)])
+        for tile in range(4):
+            _call(builder, "tilezero", [_BYTE(tile)])
+
+        def multiply(k: Any) -> None:
+            along = builder.mul(k, _SIZE(TILE_BYTES))
+            down = builder.mul(k, builder.mul(arguments[8], _SIZE(TILE_ROWS)))
+            for tile, start, far, stride in (
+                (4, upper, along, 5), (6, first, down, 8), (7, second, down, 8), (5, lower, along, 5),
+            ):  # fmt: skip
+                _call(builder, "tileloadd64", [_BYTE(tile), builder.gep(start, [far]), arguments[stride]])
+            for tile, (left, right) in enumerate(((4, 6), (4, 7), (5, 6), (5, 7))):
+                _call(builder, "tdpbssd", [_BYTE(tile), _BYTE(left), _BYTE(right)])
+
+        _loop(builder, arguments[9], multiply)
+        base = builder.gep(builder.bitcast(address(0, None), _WORD.as_pointer()), [arguments[1]])
+        stride = builder.mul(arguments[2], _SIZE(4))
+        for tile in range(4):
+            down, across = divmod(tile, 2)
+            start = builder.add(builder.mul(arguments[2], _SIZE(down * TILE_ROWS)), _SIZE(across * TILE_ROWS))
+            to = builder.bitcast(builder.gep(base, [start]), _POINTER)
+            _call(builder, "tilestored64", [_BYTE(tile), to, stride])
+        return context.get_dummy_value()
+
+    size = types.intp
+    return types.void(sums, size, size, left, size, size, right, size, size, size), generate
 
 
 @intrinsic

@@ -1,8 +1,8 @@
 """Kernels of dense search: a filter of products in int8, and the products that pass it in float32.
 
-`vpdpbusd` multiplies 64 int8 numbers with 64 others in the time in which an fp32 instruction multiplies 16. A
-tile is the products of 6 rows with 64 queries (`tiles`); its 384 sums stay in registers until they are
-complete. Rows and queries as integers, in NumPy, where |x| is the length of a row x:
+`vpdpbusd` multiplies 64 int8 numbers with 64 others in the time in which an fp32 instruction multiplies 16, and
+AMX 16,384 in 16 times that. A tile is the products of 6 rows with 64 queries (`tiles`), or of 32 with 64
+(`amx`); its sums stay in registers until they are complete. Rows and queries as integers, in NumPy, where |x| is the length of a row x:
 
     factor = max(abs(x)) / 127
     whole = (x / factor).round()
@@ -29,16 +29,18 @@ from numba import float32, int32, njit, types
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
+from pipeline.core import machine
 from pipeline.core.records import Float32, Float64, Int32, Int64
-from pipeline.native.compiling import compiled
-from pipeline.native.integers import INT8_LIMIT, PANEL, pack_bytes
+from pipeline.native import amx
+from pipeline.native.compiling import compiled, merged
+from pipeline.native.integers import INT8_LIMIT, PANEL, TILE_BYTES, pack_bytes
 from pipeline.native.posting_kernels import keep_best
-from pipeline.native.registers import larger
 from pipeline.native.tiles import INTEGER_WIDTH, TALL, int8_tile
 
-CHUNK = 240  # rows multiplied with one panel after another
+CHUNK = 192  # rows multiplied with one panel after another
+BLOCK = 32  # rows multiplied together by AMX
 ROOM = CHUNK * PANEL  # hits that `find` needs room for, at least
-OFFSET = 128  # added to the rows' int8
+OFFSET = 128  # added to the rows' int8 for `vpdpbusd`
 SHORTEST = 1e-15  # rows shorter than this become zeros: their squares may underflow
 _WORD = ir.IntType(32)
 
@@ -56,6 +58,7 @@ class PackedQueries(NamedTuple):
         norms: float32 [columns], at least the length of a query and of what its integers stand for; infinity
             if zeros stand for something else.
         share: The largest distance of the two, as a share of the norm.
+        tiles: `amx.CONFIGURATION` where AMX computes the products, else None.
     """
 
     words: Int32
@@ -63,13 +66,19 @@ class PackedQueries(NamedTuple):
     offsets: Int32
     norms: Float32
     share: float
+    tiles: Any
+
+    @property
+    def width(self) -> int:
+        """The int32 of a query, and of a row."""
+        return len(self.words) // len(self.factors)
 
 
 class IntegerRows(NamedTuple):
     """Some rows as integers; a row is about `factors` times its integers.
 
     Attributes:
-        words: int32, flat: four uint8 each; rows filled with zeros, and `TALL` rows of padding.
+        words: int32, flat: four bytes each; rows filled with zeros, and BLOCK rows of padding.
         factors: float32 [rows]; NaN for a row with NaN or infinity, which passes no filter.
         slacks: float32 [rows], see the module.
         halves: float32 [rows], half the squared length of each row for l2, else zeros.
@@ -81,6 +90,11 @@ class IntegerRows(NamedTuple):
     slacks: Float32
     halves: Float32
     longest: float
+
+    @classmethod
+    def empty(cls, rows: int, packed: PackedQueries) -> IntegerRows:
+        """Memory for `rows` rows that are multiplied with some queries."""
+        return cls(np.zeros((rows + BLOCK) * packed.width, np.int32), *np.empty((3, rows), np.float32), 0)
 
 
 class Hits(NamedTuple):
@@ -99,7 +113,9 @@ class Hits(NamedTuple):
 def pack_queries(queries: Float32) -> PackedQueries:
     """Queries float32 [n, dimension] as int8."""
     n, dimension = queries.shape
-    given = np.zeros((-(-n // PANEL) * PANEL, -(-dimension // 4) * 4), np.float32)
+    on_tiles = machine.has_amx()
+    step = TILE_BYTES if on_tiles else 4
+    given = np.zeros((-(-n // PANEL) * PANEL, -(-dimension // step) * step), np.float32)
     given[:n, :dimension] = queries
     lengths = np.linalg.norm(given.astype(np.float64), axis=1)
     held = (lengths >= SHORTEST) & np.isfinite(lengths)
@@ -112,9 +128,12 @@ def pack_queries(queries: Float32) -> PackedQueries:
     norms = np.where(held, 1.0001 * (lengths + errors), np.inf)
     # `vpdpbusd` takes one side without signs, so rows have OFFSET added. That adds OFFSET times the sum of a
     # query's numbers to each of its sums, which is taken away again.
-    offsets = (OFFSET * whole.sum(axis=1)).astype(np.int32)
-    share = float((errors[held] / norms[held]).max(initial=0))
-    return PackedQueries(words, factors, offsets, norms.astype(np.float32), 1.0001 * share)
+    offsets = (0 if on_tiles else OFFSET) * whole.sum(axis=1)
+    share = 1.0001 * float((errors[held] / norms[held]).max(initial=0))
+    return PackedQueries(
+        words, factors, offsets.astype(np.int32), norms.astype(np.float32), share,
+        amx.CONFIGURATION if on_tiles else None,
+    )  # fmt: skip
 
 
 def fixed(rows: Float32) -> Float32:
@@ -124,30 +143,29 @@ def fixed(rows: Float32) -> Float32:
     return view
 
 
-def round_rows(rows: Float32, l2: bool, query_error: float) -> IntegerRows:
-    """Rows float32 [n, dimension], `fixed`, as int8.
+def round_rows(rows: Float32, l2: bool, packed: PackedQueries, memory: IntegerRows) -> IntegerRows:
+    """Rows float32 [n, dimension], `fixed`, as int8, in memory for as many rows or more.
 
-    `query_error` is the `share` of the queries that they are multiplied with, and `l2` says whether for that
-    metric.
+    `packed` are the queries that they are multiplied with, and `l2` says whether for that metric.
     """
-    n, dimension = rows.shape
-    words = np.zeros((n + TALL) * -(-dimension // 4), np.int32)
-    factors, slacks, halves = np.empty((3, n), np.float32)
-    longest = _round(
-        rows, rows.view(np.int32), l2, query_error, words.view(np.uint8), factors, slacks, halves
-    )
-    return IntegerRows(words, factors, slacks, halves, 1.001 * longest)
+    n = len(rows)
+    words = memory.words[: (n + BLOCK) * packed.width]
+    scales = memory.factors[:n], memory.slacks[:n], memory.halves[:n]
+    offset = OFFSET if packed.tiles is None else 0
+    longest = _round(rows, rows.view(np.int32), l2, packed.share, offset, words.view(np.uint8), *scales)
+    return IntegerRows(words, *scales, 1.001 * longest)
 
 
 def _rounded(
-    rows: Any, bits: Any, l2: Any, query_error: Any, whole: Any, factors: Any, slacks: Any, halves: Any
-) -> Any:
+    rows: Any, bits: Any, l2: Any, query_error: Any, offset: Any,
+    whole: Any, factors: Any, slacks: Any, halves: Any,
+) -> Any:  # fmt: skip
     """Set the last four of rows float32 [n, dimension], and return the largest length.
 
-    `bits` is the same memory as int32.
+    `bits` is the same memory as int32, and `offset` is added to the integers.
     """
     n, dimension = rows.shape
-    width = len(whole) // (n + TALL)
+    width = len(whole) // (n + BLOCK)
     longest = float32(0)
     for i in range(n):
         square, most = float32(0), int32(0)
@@ -160,22 +178,19 @@ def _rounded(
         row = whole[i * width : i * width + dimension]
         halves[i] = square * float32(0.5) if l2 else float32(0)
         if most >= int32(0x7F800000):  # infinity or NaN
-            row[:] = OFFSET
+            row[:] = offset
             factors[i], slacks[i] = np.nan, float32(0)
             continue
         longest = max(longest, length)
         if length < float32(SHORTEST):
-            row[:] = OFFSET
+            row[:] = offset
             factors[i], slacks[i] = float32(0), float32(2 * SHORTEST)
             continue
-        largest = float32(0)
-        for j in range(dimension):
-            largest = larger(largest, abs(rows[i, j]))
-        factor = largest * float32(1 / INT8_LIMIT)
+        factor = _as_float(most) * float32(1 / INT8_LIMIT)
         scale, moved = float32(1) / factor, float32(0)
         for j in range(dimension):
             rounded = np.rint(rows[i, j] * scale)
-            row[j] = int32(rounded) + int32(OFFSET)
+            row[j] = int32(rounded) + int32(offset)
             off = rows[i, j] - rounded * factor
             moved += off * off
         factors[i] = factor
@@ -197,7 +212,8 @@ def _passing(
     So the sums of a tile are compared while they are in the first cache.
 
     In NumPy, with `part` for `[panel : panel + 64]`, and in float32: `(sums[at : at + 64] - offsets[part]) *
-    factor * factors[part] + norms[part] * slack - half >= thresholds[part]`. A comparison with NaN is false.
+    factor * factors[part] + (norms[part] * slack - half) >= thresholds[part]`, where each sum may be of one
+    rounding with its product. A comparison with NaN is false.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -215,14 +231,24 @@ def _passing(
         start = arguments[9]
         whole = builder.sub(load(0, arguments[1], integers), load(6, start, integers))
         value = builder.fmul(builder.sitofp(whole, floats), repeat(arguments[2]))
-        value = builder.fmul(value, load(5, start, floats))
-        more = builder.fmul(load(7, start, floats), repeat(arguments[3]))
-        value = builder.fsub(builder.fadd(value, more), repeat(arguments[4]))
-        passed = builder.fcmp_ordered(">=", value, load(8, start, floats))
+        more = builder.fneg(repeat(arguments[4]))
+        for left, right in ((load(7, start, floats), repeat(arguments[3])), (value, load(5, start, floats))):
+            more = builder.fadd(builder.fmul(left, right, flags=["contract"]), more, flags=["contract"])
+        passed = builder.fcmp_ordered(">=", more, load(8, start, floats))
         return builder.bitcast(passed, ir.IntType(PANEL))
 
     size, one = types.intp, types.float32
     return types.uint64(sums, size, one, one, one, factors, offsets, norms, thresholds, size), generate
+
+
+@intrinsic
+def _as_float(typing: Any, bits: Any) -> Any:
+    """The float32 that has the same bits as an int32."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], ir.FloatType())
+
+    return types.float32(types.int32), generate
 
 
 @intrinsic
@@ -242,6 +268,29 @@ def _product(row: Any, query: Any) -> Any:
     for j in range(len(row)):
         total += row[j] * query[j]
     return total
+
+
+@merged
+def _height(tiles: Any) -> int:
+    """The rows that are multiplied together."""
+    return TALL if tiles is None else BLOCK
+
+
+@merged
+def _multiply(
+    tiles: Any, sums: Int32, rows: Int32, row: int, queries: Int32, panel: int, width: int
+) -> None:
+    """Set sums int32 [rows of a tile, 64] to products of the rows from `row` on with a panel of queries."""
+    # Numba leaves out the branch that the type of `tiles` makes unreachable
+    if tiles is None:
+        for j in range(0, PANEL, INTEGER_WIDTH):
+            int8_tile(sums, j, PANEL, rows, row * width, width, queries, panel * width + j, PANEL, width)
+    else:
+        for j in range(0, PANEL, BLOCK):
+            at = (panel * width + j) * 4
+            amx.int8_block(
+                sums, j, PANEL, rows, row * width * 4, width * 4, queries, at, PANEL * 4, width * 4 // TILE_BYTES
+            )  # fmt: skip
 
 
 def _found(
@@ -265,23 +314,23 @@ def _found(
     Returns:
         The number of hits.
     """
-    n, columns, words = len(rows), len(packed.factors), integers.words
-    width = len(words) // (n + TALL)
-    sums, passed = np.empty(TALL * PANEL, np.int32), np.empty(ROOM, np.int64)
+    n, columns, tiles = len(rows), len(packed.factors), packed.tiles
+    width, height = len(packed.words) // columns, _height(tiles)
+    sums, passed = np.empty(BLOCK * PANEL, np.int32), np.empty(ROOM, np.int64)
     count = 0
+    amx.begin(tiles)
     while state[0] < n:
         # A chunk of rows is multiplied with one panel of queries after another: the rows stay in the second
         # cache meanwhile, and are read from memory once for all queries.
         end = min(state[0] + CHUNK, n)
         while state[1] < columns:
             if count + ROOM > len(hits.queries):
+                amx.end(tiles)
                 return count
             panel, passes = state[1], 0
-            for i in range(state[0], end, TALL):
-                for j in range(0, PANEL, INTEGER_WIDTH):
-                    at = panel * width + j
-                    int8_tile(sums, j, PANEL, words, i * width, width, packed.words, at, PANEL, width)
-                for row in range(i, min(i + TALL, end)):
+            for i in range(state[0], end, height):
+                _multiply(tiles, sums, integers.words, i, packed.words, panel, width)
+                for row in range(i, min(i + height, end)):
                     bits = _passing(
                         sums, (row - i) * PANEL, integers.factors[row], integers.slacks[row],
                         integers.halves[row], packed.factors, packed.offsets, packed.norms, lowest, panel,
@@ -301,6 +350,7 @@ def _found(
             state[2] += passes
             state[1] += PANEL
         state[0], state[1] = end, 0
+    amx.end(tiles)
     return count
 
 

@@ -16,27 +16,26 @@ from numba import float32
 from pipeline.core import machine
 from pipeline.core.records import Float32, Int64
 from pipeline.native.attention import EVERYWHERE, attend
+from pipeline.native import amx
 from pipeline.native.compiling import compiled
-from pipeline.native.integers import PANEL, Workspace
+from pipeline.native.integers import PANEL
 from pipeline.native.layers import (
     BLOCK,
-    SCRATCH,
     LayerNorm,
     Layout,
     Linear,
     Weights,
     add,
     add_and_normalize,
-    begin_tiles,
     block_size,
     copy_rows,
-    end_tiles,
     gate,
     linear,
     multiply_panel,
     normalize,
     rotate,
     round_for,
+    workspace,
 )
 from pipeline.native.registers import larger
 from pipeline.native.tiles import TALL
@@ -61,7 +60,7 @@ def _forward(
     Returns:
         float32 [tokens, columns], or [texts, columns].
     """
-    begin_tiles(weights.query.planes)
+    amx.begin(weights.query.planes)
     tokens, width, epsilon = len(ids), layout.width, layout.epsilon
     heads, size = layout.heads, layout.size
     layers, columns = weights.down.bias.shape
@@ -77,11 +76,7 @@ def _forward(
     attended = np.zeros((tokens + TALL, both // 2), np.float32)
     key_value = np.empty((tokens, both), np.float32)
     widest = max(made_up, both, columns)
-    space = Workspace(
-        np.zeros(BLOCK * widest, np.int16),
-        np.empty(BLOCK, np.float32),
-        np.empty(BLOCK * widest + SCRATCH, np.int32),
-    )
+    space = workspace(widest, widest)
     up_rows, added_rows = np.empty((BLOCK, made_up), np.float32), np.empty((BLOCK, columns), np.float32)
     starts, queries, together = texts, tokens, block_size(tokens)
     if parts is not None:
@@ -158,7 +153,7 @@ def _forward(
     if parts is not None and parts.before:
         last = parts.last
         normalize(x[:queries], last.weight[0], last.bias[0], width, epsilon, x[:queries])
-    end_tiles(weights.query.planes)
+    amx.end(weights.query.planes)
     return x[:queries]
 
 
@@ -206,14 +201,10 @@ def _largest_logits(
     tokens, columns = len(hidden), transform.factors.shape[1]
     words = decoder.factors.shape[1]
     out = np.full((texts, words), np.float32(-1e30), np.float32)
-    space = Workspace(
-        np.zeros(BLOCK * columns, np.int16),
-        np.empty(BLOCK, np.float32),
-        np.empty(BLOCK * max(columns, PANEL) + SCRATCH, np.int32),
-    )
+    space = workspace(columns, max(columns, PANEL))
     made = np.empty((BLOCK, columns), np.float32)
     factors, bias = decoder.factors[0], decoder.bias[0]
-    begin_tiles(decoder.planes)
+    amx.begin(decoder.planes)
     for start in range(0, tokens, BLOCK):
         n = min(BLOCK, tokens - start)
         rows = made[:n]
@@ -228,7 +219,7 @@ def _largest_logits(
                 best = out[owners[start + i], panel : panel + PANEL]
                 for j in range(PANEL):
                     best[j] = larger(best[j], float32(sums[j]) * factor)
-    end_tiles(decoder.planes)
+    amx.end(decoder.planes)
     # a word's factor is above 0 and its bias the same for all tokens, so both can come after the largest
     for text in range(texts):
         for j in range(words):
@@ -241,16 +232,12 @@ def _project(x: Float32, layer: Linear) -> Float32:
     tokens, width = x.shape
     n = layer.factors.shape[1]
     out = np.empty((tokens, n), np.float32)
-    space = Workspace(
-        np.zeros(BLOCK * width, np.int16),
-        np.empty(BLOCK, np.float32),
-        np.empty(BLOCK * n + SCRATCH, np.int32),
-    )
-    begin_tiles(layer.planes)
+    space = workspace(width, n)
+    amx.begin(layer.planes)
     for start in range(0, tokens, BLOCK):
         end = min(start + BLOCK, tokens)
         linear(x[start:end], layer, 0, False, space, out[start:end])
-    end_tiles(layer.planes)
+    amx.end(layer.planes)
     return out
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pipeline.core.records import Array, Float32, Int32
+from pipeline.core.records import Array, Float32, Int32, UInt8
 
 ROW_LENGTH = 32_767  # Euclidean length of a row of activations, so each of its numbers is an int16
 WEIGHT_LENGTH = 65_000  # largest length of a row of weights; the product of both is below 2^31
@@ -27,6 +27,13 @@ class Workspace(NamedTuple):
     rows: Any
     factors: Any
     sums: Any
+
+
+def aligned_bytes(size: int) -> UInt8:
+    """Zeros, uint8 [size], from the start of a cache line on: a tile that crosses lines takes twice as long."""
+    memory = np.zeros(size + TILE_BYTES, np.uint8)
+    start = TILE_BYTES - memory.ctypes.data % TILE_BYTES
+    return memory[start : start + size]
 
 
 def pack_rows(matrix: Float32) -> tuple[Int32, Float32]:

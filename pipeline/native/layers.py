@@ -15,7 +15,7 @@ from numba import float32
 from pipeline.core.records import Float32, Int32, Int64
 from pipeline.native import amx
 from pipeline.native.compiling import merged
-from pipeline.native.integers import PANEL, TILE_BYTES, TILE_ROWS, Workspace
+from pipeline.native.integers import PANEL, TILE_BYTES, TILE_ROWS, Workspace, aligned_bytes
 from pipeline.native.registers import (
     exp,
     gelu,
@@ -134,6 +134,19 @@ def linear(x: Float32, layers: Linear, layer: int, gelu: bool, space: Workspace,
     _scaled_products(layers.planes, layers.pairs, x.shape[1], layer, factors, bias, gelu, space, out)
 
 
+aligned: Any = merged(aligned_bytes)
+
+
+@merged
+def workspace(inputs: int, outputs: int) -> Workspace:
+    """Memory for the products of BLOCK rows of so many inputs and outputs."""
+    return Workspace(
+        aligned(BLOCK * inputs * 2).view(np.int16),
+        np.empty(BLOCK, np.float32),
+        aligned((BLOCK * outputs + SCRATCH) * 4).view(np.int32),
+    )
+
+
 @merged
 def round_for(planes: Any, x: Float32, space: Workspace) -> None:
     """Round x [n, k] as the product with weights in planes, or in pairs, reads it."""
@@ -214,20 +227,6 @@ def _multiply_group(
                     high, low, right, steps, column, scratch, near if row == first else -near, far,
                 )  # fmt: skip
                 far += steps * amx.FETCHED * TILE_BYTES
-
-
-@merged
-def begin_tiles(planes: Any) -> None:
-    """Set up AMX's tiles in this thread, if there are planes that it multiplies."""
-    if planes is not None:
-        amx.configure(amx.CONFIGURATION)
-
-
-@merged
-def end_tiles(planes: Any) -> None:
-    """Give back the tiles."""
-    if planes is not None:
-        amx.release()
 
 
 @merged

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
 from typing import NamedTuple
 
 import numpy as np
@@ -29,7 +30,7 @@ from pipeline.search.scan import growing_blocks
 from pipeline.search.scoring import Metric, error_bound, for_metric
 from pipeline.storage import vector_shards
 
-PIECE = 2048  # most rows that a core takes at once
+PIECE = 2048
 ROOM = 1 << 16  # hits that a core holds before they are added to the candidates
 MANY = 1 / 32  # share of pairs that the filter may let pass without need
 SETTLED = 128  # times k: rows after which thresholds are high enough to judge the filter
@@ -119,6 +120,7 @@ class FilteredScan:
         self.is_useful = True  # whether the filter has let few enough pairs pass so far
         self.longest = 0.0  # length of the longest vector so far
         self.candidates = HitCandidates(len(queries), len(embeddings), k, ids, self._error, self._score)
+        self.memory: SimpleQueue[tuple[dense.IntegerRows, dense.Hits]] = SimpleQueue()  # one for each thread
         self.lock = threading.Lock()  # of `candidates` and `longest`
         self.done = 0  # rows
 
@@ -134,6 +136,8 @@ class FilteredScan:
             bar: Counts queries, in proportion to the rows read.
         """
         n = len(self.embeddings)
+        for _ in range(threads):
+            self.memory.put((dense.IntegerRows.empty(piece, self.packed), dense.Hits.empty(ROOM)))
         with ThreadPoolExecutor(threads) as pool:
             for start, stop in growing_blocks(n, min(2 * self.k, piece), n):
                 starts = range(start, stop, piece)
@@ -148,8 +152,8 @@ class FilteredScan:
         if not self.is_useful:
             return
         rows = dense.fixed(for_metric(vector_shards.read_rows(self.embeddings, start, stop), self.metric))
-        integers = dense.round_rows(rows, self.metric == "l2", self.packed.share)
-        hits = dense.Hits.empty(ROOM)
+        memory, hits = self.memory.get()
+        integers = dense.round_rows(rows, self.metric == "l2", self.packed, memory)
         state = np.zeros(3, np.int64)
         found = 0
         while state[0] < len(rows):
@@ -164,6 +168,7 @@ class FilteredScan:
             found += count
             with self.lock:
                 self.candidates.add(hits, count)
+        self.memory.put((memory, hits))
         vector_shards.release_memory(self.embeddings, start, stop)
         with self.lock:
             before, self.done = self.done, self.done + stop - start
