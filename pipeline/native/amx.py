@@ -143,10 +143,10 @@ def int8_block(
 ) -> Any:  # fmt: skip
     """Set 32 by 32 int32 of `sums`, from `at` on in rows of length `row`, to products of int8.
 
-    The 32 rows of the left side lie `left_row` bytes apart. The right side is laid out as `integers.pack_bytes`
-    does, four k of each column together and `right_row` bytes for each four. `left_at` and `right_at` are the
-    bytes where both begin, and `steps` is k / 64. Each step reads four tiles for four products: two strips of 16
-    rows by two of 16 columns.
+    The 32 rows of the left side lie `left_row` bytes apart. The right side is laid out as
+    `integers.pack_bytes` does, four k of each column together and `right_row` bytes for each four. `left_at`
+    and `right_at` are the bytes where both begin, and `steps` is k / 64. Each step reads four tiles for four
+    products: two strips of 16 rows by two of 16 columns.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:

@@ -1,8 +1,9 @@
 """Kernels of dense search: a filter of products in int8, and the products that pass it in float32.
 
-`vpdpbusd` multiplies 64 int8 numbers with 64 others in the time in which an fp32 instruction multiplies 16, and
-AMX 16,384 in 16 times that. A tile is the products of 6 rows with 64 queries (`tiles`), or of 32 with 64
-(`amx`); its sums stay in registers until they are complete. Rows and queries as integers, in NumPy, where |x| is the length of a row x:
+`vpdpbusd` multiplies 64 int8 numbers with 64 others in the time in which an fp32 instruction multiplies 16,
+and AMX 16,384 in 16 times that. A tile is the products of 6 rows with 64 queries (`tiles`), or of 32 with 32
+(`amx`); its sums stay in registers until they are complete. Rows and queries as integers, in NumPy, where |x|
+is the length of a row x:
 
     factor = max(abs(x)) / 127
     whole = (x / factor).round()
@@ -33,7 +34,7 @@ from pipeline.core import machine
 from pipeline.core.records import Float32, Float64, Int32, Int64
 from pipeline.native import amx
 from pipeline.native.compiling import compiled, merged
-from pipeline.native.integers import INT8_LIMIT, PANEL, TILE_BYTES, pack_bytes
+from pipeline.native.integers import INT8_LIMIT, PANEL, TILE_BYTES, aligned_bytes, pack_bytes
 from pipeline.native.posting_kernels import keep_best
 from pipeline.native.tiles import INTEGER_WIDTH, TALL, int8_tile
 
@@ -43,6 +44,7 @@ ROOM = CHUNK * PANEL  # hits that `find` needs room for, at least
 OFFSET = 128  # added to the rows' int8 for `vpdpbusd`
 SHORTEST = 1e-15  # rows shorter than this become zeros: their squares may underflow
 _WORD = ir.IntType(32)
+_aligned = merged(aligned_bytes)
 
 
 class PackedQueries(NamedTuple):
@@ -94,7 +96,8 @@ class IntegerRows(NamedTuple):
     @classmethod
     def empty(cls, rows: int, packed: PackedQueries) -> IntegerRows:
         """Memory for `rows` rows that are multiplied with some queries."""
-        return cls(np.zeros((rows + BLOCK) * packed.width, np.int32), *np.empty((3, rows), np.float32), 0)
+        words = aligned_bytes((rows + BLOCK) * packed.width * 4).view(np.int32)
+        return cls(words, *np.empty((3, rows), np.float32), 0)
 
 
 class Hits(NamedTuple):
@@ -130,8 +133,10 @@ def pack_queries(queries: Float32) -> PackedQueries:
     # query's numbers to each of its sums, which is taken away again.
     offsets = (0 if on_tiles else OFFSET) * whole.sum(axis=1)
     share = 1.0001 * float((errors[held] / norms[held]).max(initial=0))
+    aligned = aligned_bytes(words.nbytes).view(np.int32)
+    aligned[:] = words
     return PackedQueries(
-        words, factors, offsets.astype(np.int32), norms.astype(np.float32), share,
+        aligned, factors, offsets.astype(np.int32), norms.astype(np.float32), share,
         amx.CONFIGURATION if on_tiles else None,
     )  # fmt: skip
 
@@ -277,9 +282,7 @@ def _height(tiles: Any) -> int:
 
 
 @merged
-def _multiply(
-    tiles: Any, sums: Int32, rows: Int32, row: int, queries: Int32, panel: int, width: int
-) -> None:
+def _multiply(tiles: Any, sums: Int32, rows: Int32, row: int, queries: Int32, panel: int, width: int) -> None:
     """Set sums int32 [rows of a tile, 64] to products of the rows from `row` on with a panel of queries."""
     # Numba leaves out the branch that the type of `tiles` makes unreachable
     if tiles is None:
@@ -289,7 +292,8 @@ def _multiply(
         for j in range(0, PANEL, BLOCK):
             at = (panel * width + j) * 4
             amx.int8_block(
-                sums, j, PANEL, rows, row * width * 4, width * 4, queries, at, PANEL * 4, width * 4 // TILE_BYTES
+                sums, j, PANEL, rows, row * width * 4, width * 4,
+                queries, at, PANEL * 4, width * 4 // TILE_BYTES,
             )  # fmt: skip
 
 
@@ -316,7 +320,7 @@ def _found(
     """
     n, columns, tiles = len(rows), len(packed.factors), packed.tiles
     width, height = len(packed.words) // columns, _height(tiles)
-    sums, passed = np.empty(BLOCK * PANEL, np.int32), np.empty(ROOM, np.int64)
+    sums, passed = _aligned(BLOCK * PANEL * 4).view(np.int32), np.empty(ROOM, np.int64)
     count = 0
     amx.begin(tiles)
     while state[0] < n:

@@ -15,8 +15,8 @@ from numba import float32
 
 from pipeline.core import machine
 from pipeline.core.records import Float32, Int64
-from pipeline.native.attention import EVERYWHERE, attend
 from pipeline.native import amx
+from pipeline.native.attention import EVERYWHERE, attend
 from pipeline.native.compiling import compiled
 from pipeline.native.integers import PANEL
 from pipeline.native.layers import (

@@ -30,7 +30,7 @@ class Workspace(NamedTuple):
 
 
 def aligned_bytes(size: int) -> UInt8:
-    """Zeros, uint8 [size], from the start of a cache line on: a tile that crosses lines takes twice as long."""
+    """Zeros, uint8 [size], that begin at a cache line: a tile whose rows cross two takes twice as long."""
     memory = np.zeros(size + TILE_BYTES, np.uint8)
     start = TILE_BYTES - memory.ctypes.data % TILE_BYTES
     return memory[start : start + size]
