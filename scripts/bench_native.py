@@ -35,7 +35,7 @@ from pipeline.config.model import NativeSettings
 from pipeline.core import machine
 from pipeline.encoders import Model, resolve, token_counter
 from pipeline.encoders.native import TOKENS, NativeOpener
-from pipeline.native import attention
+from pipeline.native import amx, attention
 from pipeline.native.attention import EVERYWHERE
 from pipeline.native.compiling import OPTIONS
 from pipeline.native.integers import PANEL, Workspace
@@ -44,8 +44,6 @@ from pipeline.native.layers import (
     SCRATCH,
     Linear,
     add_and_normalize,
-    begin_tiles,
-    end_tiles,
     linear,
     multiply_panel,
 )
@@ -58,19 +56,19 @@ KINDS = ("linear layers", "attention", "normalization")
 
 @njit(**OPTIONS)
 def compute(times: int, x: Any, layer: Linear, gelu: bool, space: Any, out: Any) -> None:
-    begin_tiles(layer.planes)
+    amx.begin(layer.planes)
     for _ in range(times):
         linear(x, layer, 0, gelu, space, out)
-    end_tiles(layer.planes)
+    amx.end(layer.planes)
 
 
 @njit(**OPTIONS)
 def multiply(times: int, sums: Any, layer: Linear, space: Any, m: int, k: int) -> None:
-    begin_tiles(layer.planes)
+    amx.begin(layer.planes)
     for _ in range(times):
         for panel in range(0, m, PANEL):
             multiply_panel(sums, BLOCK, layer, space, panel, k)
-    end_tiles(layer.planes)
+    amx.end(layer.planes)
 
 
 @njit(**OPTIONS)

@@ -59,9 +59,9 @@ def amx_panels(layer: Linear, space: Workspace, rows: int, k: int, n: int, expec
 
     @njit
     def multiply(layer: Any, sums: Any, space: Any, rows: int, panel: int, k: int) -> None:
-        layers.begin_tiles(layer.planes)
+        amx.begin(layer.planes)
         layers.multiply_panel(sums, rows, layer, space, panel, k)
-        layers.end_tiles(layer.planes)
+        amx.end(layer.planes)
 
     for panel in range(0, n, PANEL):
         sums = np.zeros(BLOCK * PANEL, np.int32)

@@ -71,16 +71,17 @@ def same(left: Ranking, right: Ranking) -> bool:
 
 @contextlib.contextmanager
 def multiplied_in(kind: str) -> Iterator[None]:
-    """Let every search find its candidates in `float32` or `int8`, on any processor."""
+    """Let every search find its candidates in `float32` or `int8`, on any processor, or on AMX."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(machine, "has_vnni", lambda: True)
+        patch.setattr(machine, "has_amx", lambda: kind == "int8 on AMX")
         patch.setattr(exact, "ENOUGH", np.inf if kind == "float32" else 0.0)
         patch.setattr(filtered_scan, "MANY", -1 if kind == "given up" else 2)
         patch.setattr(filtered_scan, "SETTLED", 0)  # given up after the first piece
         yield
 
 
-KINDS = ("float32", "int8", "given up")
+KINDS = ("float32", "int8", "given up", *(["int8 on AMX"] if machine.has_amx() else []))
 
 
 @pytest.fixture(params=KINDS)
