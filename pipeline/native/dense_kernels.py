@@ -97,7 +97,8 @@ class IntegerRows(NamedTuple):
     def empty(cls, rows: int, packed: PackedQueries) -> IntegerRows:
         """Memory for `rows` rows that are multiplied with some queries."""
         words = aligned_bytes((rows + BLOCK) * packed.width * 4).view(np.int32)
-        return cls(words, *np.empty((3, rows), np.float32), 0)
+        factors, slacks, halves = np.empty((3, rows), np.float32)
+        return cls(words, factors, slacks, halves, 0)
 
 
 class Hits(NamedTuple):
