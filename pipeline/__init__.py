@@ -32,6 +32,7 @@ __all__ = [
     "reproduce",
     "run_benchmark",
     "run_benchmarks",
+    "verify",
 ]
 
 _HOMES = {
@@ -45,6 +46,7 @@ _HOMES = {
     "reproduce": "api",
     "run_benchmark": "api",
     "run_benchmarks": "api",
+    "verify": "api",
 }
 
 for _name in ("HF_HUB_DISABLE_TELEMETRY", "DISABLE_TELEMETRY", "DO_NOT_TRACK"):

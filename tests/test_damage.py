@@ -247,7 +247,7 @@ def test_a_manifest_that_was_rewritten_for_other_settings_is_found(workplace: Pa
     [
         r"allow_pickle=True",
         r"\bpickle\b(?!d| import UnpicklingError)",
-        r"yaml\.(unsafe_|full_)?load\((?!.*(_Loader|yaml\.SafeLoader))",
+        r"yaml\.(unsafe_|full_)?load\((?!.*(_Loader|yaml\.SafeLoader|yaml\.BaseLoader))",
         r"\beval\(",
         r"\bexec\(",
         r"trust_remote_code=True(?!`)",

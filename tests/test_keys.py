@@ -112,6 +112,7 @@ CONFIGS = {name: written(text) for name, text in (line.split(" = ") for line in 
 
 VALUES = """
 name=other
+expected=[{measure: ndcg@10, value: 0.5, source: a paper}]
 cache=elsewhere
 output=elsewhere
 data.source=flag

@@ -33,7 +33,10 @@ def verify(
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write an HTML page.")] = None,
 ) -> None:
-    """Exit 0 if published scores are reproduced, 3 if not, 4 if they cannot be compared."""
+    """Compare measured with published scores.
+
+    Exits with 0 if all are reproduced, 3 if one is not, 4 if the others cannot be compared.
+    """
     if as_json and as_markdown:
         raise InputError("--json and --markdown", allowed="one of them", fix="leave one out")
     if (run is None) != (qrels is None) or (run is None) == (not targets):

@@ -46,7 +46,7 @@ def test_minilm(
     backend: str, precision: str, near: float, few_texts: list[str], encode: Encode, lowest_cosine: Lowest,
     of_minilm: Float32,
 ) -> None:  # fmt: skip
-    vectors = encode(few_texts, name=MINILM, backend=backend, precision=precision)
+    vectors = encode(few_texts, name=MINILM, backend=backend, precision=precision, passage_max_length=512)
     assert vectors.dtype == np.float32
     assert lowest_cosine(vectors, of_minilm) > 0.99999
     assert np.abs(vectors - of_minilm).max() < near
