@@ -13,7 +13,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pipeline.api import evaluate, evaluate_model, fuse, reproduce, run_benchmark, run_benchmarks
+    from pipeline.api import (
+        evaluate,
+        evaluate_model,
+        fuse,
+        reproduce,
+        run_benchmark,
+        run_benchmarks,
+        verify,
+    )
     from pipeline.comparison.side_by_side import compare
     from pipeline.config.files import load_config, load_configs
     from pipeline.core.errors import InputError
