@@ -32,6 +32,12 @@ def verify(
     as_json: Json = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write an HTML page.")] = None,
+    lint: Annotated[
+        bool,
+        typer.Option(
+            "--lint", help="Check stored results for values that cannot be; no scores are computed."
+        ),
+    ] = False,
 ) -> None:
     """Compare measured with published scores.
 
@@ -39,6 +45,9 @@ def verify(
     """
     if as_json and as_markdown:
         raise InputError("--json and --markdown", allowed="one of them", fix="leave one out")
+    if lint:
+        _lint(targets or [], as_json=as_json, others=[expected, run, qrels, why, settings, as_markdown, html])
+        return
     if (run is None) != (qrels is None) or (run is None) == (not targets):
         raise InputError(
             "nothing to verify" if run is None and not targets else "--run, --qrels and other arguments",
@@ -73,3 +82,23 @@ def verify(
     if code := EXIT_CODES[made.verdict]:
         sys.stdout.flush()
         raise typer.Exit(code)
+
+
+def _lint(files: list[Path], *, as_json: bool, others: list[object]) -> None:
+    """Print what contradicts itself in result files; exits with 3 if anything does."""
+    if not files or any(others):
+        raise InputError(
+            "--lint " + ("with options of other checks" if files else "without a file"),
+            allowed="verify --lint FILE... [--json]",
+            fix="name files or folders, and leave other options out",
+        )
+    from pipeline.results.lint import lint
+
+    found = lint(files)
+    if as_json:
+        print_json(found.json())
+    else:
+        show(*found.tables())
+    if found.found:
+        sys.stdout.flush()
+        raise typer.Exit(3)

@@ -1,0 +1,95 @@
+"""Lint of stored results: every planted contradiction is found, and none in results that are right."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from pipeline import run_benchmark
+from pipeline.cli import app
+from pipeline.results.lint import lint
+
+CUTOFFS = (1, 3, 5, 10, 20, 100, 1000)
+PLANTED: dict[str, tuple[str, float]] = {
+    "mrr@1 = precision@1": ("mrr_at_1", 0.9),
+    "recall does not fall with k": ("recall_at_20", 0.01),
+    "map@k <= recall@k": ("map_at_5", 0.999),
+    "values are in [0, 1]": ("ndcg_at_10", 1.01),
+    "main score is one of the measures": ("main_score", 0.00123),
+    "ndcg@1 = precision@1": ("ndcg_at_1", 0.999),
+}
+
+
+def scores(random: np.random.Generator) -> dict[str, Any]:
+    """Measures of 50 queries with one relevant passage each, as MTEB writes them."""
+    ranks = random.integers(1, 2000, 50) // random.integers(1, 60, 50) + 1
+    found: dict[str, Any] = {"hf_subset": "default"}
+    for k in CUTOFFS:
+        hit = ranks <= k
+        found[f"recall_at_{k}"] = round(float(hit.mean()), 5)
+        found[f"precision_at_{k}"] = round(float(hit.mean() / k), 5)
+        found[f"map_at_{k}"] = round(float((hit / ranks).mean()), 5)
+        found[f"mrr_at_{k}"] = float((hit / ranks).mean())
+        found[f"ndcg_at_{k}"] = round(float((hit / np.log2(ranks + 1)).mean()), 5)
+    return {**found, "main_score": found["ndcg_at_10"]}
+
+
+def test_what_is_planted_in_a_thousand_files_is_found_and_nothing_else(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    planted: dict[str, str] = {}
+    for number in range(1000):
+        path = tmp_path / f"model-{number}" / "revision" / "Task.json"
+        path.parent.mkdir(parents=True)
+        entry = scores(random)
+        if number % 50 == 0:
+            identity = list(PLANTED)[number // 50 % len(PLANTED)]
+            name, value = PLANTED[identity]
+            planted[str(path)] = identity
+            entry[name] = value
+        content = {"task_name": "Task", "mteb_version": "2.20.0", "scores": {"test": [entry]}}
+        path.write_text(json.dumps(content), encoding="utf-8")
+    found = lint([tmp_path])
+    assert (found.files, {each.file for each in found.found}) == (1000, set(planted))
+    for path, identity in planted.items():
+        said = {each.identity for each in found.found if each.file == path}
+        named = {"ndcg@1 = precision@1": "ndcg@1 <= precision@1"}.get(identity, identity)
+        assert named in said
+
+
+def test_our_own_results_hold_and_an_altered_one_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_benchmark(
+        {
+            "name": "own",
+            "data": {"source": "sample"},
+            "model": {"backend": "bm25"},
+            "evaluate": {
+                "measures": ["mrr@1", "precision@1", "success@1", "ndcg@1", "recall@1", "recall@10", "map@10"]
+            },
+        }
+    )
+    runner = CliRunner()
+    held = runner.invoke(app, ["verify", "--lint", "results", "--json"])
+    assert (held.exit_code, json.loads(held.stdout)["contradictions"]) == (0, [])
+    mteb = tmp_path / "mteb" / "model" / "revision" / "Task.json"
+    mteb.parent.mkdir(parents=True)
+    entry = {**scores(np.random.default_rng(1)), "mrr_at_1": 0.9}
+    mteb.write_text(json.dumps({"task_name": "Task", "scores": {"test": [entry]}}), encoding="utf-8")
+    wrong = runner.invoke(app, ["verify", "--lint", "mteb"])
+    assert wrong.exit_code == 3
+    assert "mrr@1 = precision@1" in wrong.stdout
+
+
+@pytest.mark.parametrize("arguments", [["--lint"], ["--lint", "missing.json"], ["--lint", ".", "--why"]])
+def test_what_cannot_be_checked_is_refused(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert CliRunner().invoke(app, ["verify", *arguments], standalone_mode=False).exception is not None
