@@ -330,7 +330,8 @@ def _contradictions(scores: Scores) -> Iterator[Contradiction]:
             values = _said((first, k, one), (second, k, other))
             where = "@1" if k == 1 else "@k"
             yield _found(scores, f"{first}{where} <= {second}{where}", values, _cause(scores, first, second))
-    if scores.main is not None and not any(abs(scores.main - each) <= margin for each in scores.others):
+    copied = 10.0**-MTEB_DIGITS * 1.001  # a copy, or rounded at most, whatever the digits of other values
+    if scores.main is not None and not any(abs(scores.main - each) <= copied for each in scores.others):
         yield _found(scores, "main score is one of the measures", f"main score {scores.main:.5f}")
 
 

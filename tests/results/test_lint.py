@@ -61,6 +61,44 @@ def test_what_is_planted_in_a_thousand_files_is_found_and_nothing_else(tmp_path:
         assert named in said
 
 
+def written(folder: Path, task: str, **values: float) -> None:
+    """A result file of MTEB with one set of scores."""
+    folder.mkdir(parents=True, exist_ok=True)
+    content = {"task_name": task, "mteb_version": "1.29.7", "scores": {"test": [values]}}
+    (folder / f"{task}.json").write_text(json.dumps(content), encoding="utf-8")
+
+
+def test_a_whole_is_the_mean_of_its_parts_and_a_main_score_a_copy(tmp_path: Path) -> None:
+    """As in a stored result: all values have four digits, and the main score is none of them."""
+    folder = tmp_path / "model" / "revision"
+    for number in range(12):
+        name = f"CQADupstack{chr(ord('A') + number)}Retrieval"
+        written(folder, name, ndcg_at_10=0.42 + number / 100, main_score=0.42 + number / 100)
+    written(folder, "CQADupstackRetrieval", ndcg_at_10=0.475, main_score=0.475)
+    assert lint([tmp_path]).found == []
+    written(folder, "CQADupstackRetrieval", ndcg_at_10=0.4263, main_score=0.4264)
+    identities = {each.identity for each in lint([tmp_path]).found}
+    assert identities == {"main score is one of the measures", "main score = mean of its parts"}
+
+
+def test_what_the_files_tell_of_a_cause_is_named(tmp_path: Path) -> None:
+    written(tmp_path / "tied" / "r", "Task", mrr_at_1=0.5, precision_at_1=0.4, ndcg_at_1=0.4)
+    written(tmp_path / "none" / "r", "Task", mrr_at_1=0.0, mrr_at_10=0.0, precision_at_1=0.4)
+    written(tmp_path / "cut" / "r", "Task", recall_at_10=0.5, recall_at_100=0.0)
+    written(
+        tmp_path / "percent" / "r",
+        "Task",
+        precision_at_100=0.0113,
+        precision_at_1000=0.0011,
+        ndcg_at_10=0.5123,
+    )
+    causes = {each.model: each.cause for each in lint([tmp_path]).found}
+    assert causes.keys() == {"tied", "none", "cut"}  # a tenth of 0.0113 may be 0.0011 in four digits
+    assert "mteb 2.18.19" in causes["tied"]
+    assert causes["none"] == "mrr is 0 at every cutoff: not computed"
+    assert causes["cut"] == "0 at 100: not computed there"
+
+
 def test_our_own_results_hold_and_an_altered_one_does_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
