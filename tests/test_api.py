@@ -20,6 +20,7 @@ FUNCTIONS = {
     "reproduce",
     "run_benchmark",
     "run_benchmarks",
+    "verify",
 }
 
 
