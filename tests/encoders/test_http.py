@@ -215,6 +215,10 @@ def dripping(handler: Any) -> bool:
 OVERCOME = {
     "an answer a byte at a time": [dripping],
     "429 with Retry-After": [refused(429, {"error": "slow down"}, Retry_After="0.01")],
+    "Retry-After that is no number of seconds": [
+        refused(429, {}, Retry_After=value)
+        for value in ("nan", "inf", "-5", "soon", "Thu, 01 Jan 1970 00:00:00 GMT")
+    ],
     "503 as a web page": [refused(503, "<html>Service Unavailable</html>")],
     "a connection that drops": [lambda handler: False, dropped],
     "an answer that breaks off": [broken_off],

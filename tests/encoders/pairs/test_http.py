@@ -78,6 +78,10 @@ def test_a_request_that_is_too_large_is_halved(score: Score, embedding_server: A
         ({"results": [{"index": 0, "relevance_score": 1.0}]}, "1 score for 2 passages"),
         ({"results": [{"index": n, "relevance_score": float("nan")} for n in (0, 1)]}, "NaN or infinite"),
         ({"results": [{"index": n, "relevance_score": "1"} for n in (0, 1)]}, "a score that is no number"),
+        (
+            {"results": [{"index": n, "relevance_score": 10**400} for n in (0, 1)]},
+            "NaN or infinite",
+        ),
         ({"data": []}, "JSON without a list 'results'"),
         ("<html>", "no JSON of scores: '<html>'"),
     ],
