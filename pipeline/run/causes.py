@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 import pyarrow as pa
@@ -35,6 +34,7 @@ from pipeline.results.folder import RUN
 from pipeline.results.published import TOLERANCE, Cell, Tried
 from pipeline.run.benchmark import Session
 from pipeline.run.running import prepare, run_each
+from pipeline.storage.whole_files import temporary_folder
 
 log = logging.getLogger(__name__)
 
@@ -191,10 +191,8 @@ def explain(
             measured[change] = means
     estimated: dict[str, dict[str, float]] = {}
     if config and not _explains(measured, compared):
-        with TemporaryDirectory(prefix="benchmarco-") as place:
-            _try_settings(
-                config, evidence, expected, base, measured, estimated, Path(place), deadline, progress
-            )
+        with temporary_folder() as place:
+            _try_settings(config, evidence, expected, base, measured, estimated, place, deadline, progress)
     order = [*_nearest(measured, expected), *_nearest(estimated, expected)]
     for each in order:
         log.info("tried: %s", each)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -32,6 +31,7 @@ from pipeline.run.benchmark import Benchmark, Session
 from pipeline.run.running import check_folder, finish, result_folder
 from pipeline.storage.store import Store
 from pipeline.storage.vector_forms import unit_vectors
+from pipeline.storage.whole_files import temporary_folder
 
 Foreign: TypeAlias = Any
 """The object, a module of it, or what its methods return: of any library."""
@@ -59,10 +59,10 @@ def run_model(
     check_folder(folder)
     plain = _changed(config, model=BACKENDS.make(backend="bm25"), rerank=None, index=IndexConfig())
     normalize = getattr(config.model, "normalize", True)
-    with Session() as session, tempfile.TemporaryDirectory(prefix="benchmarco-") as temporary:
+    with Session() as session, temporary_folder() as temporary:
         reading = session.benchmark(plain, progress)
         collection = reading.collection
-        files = {role: Path(temporary) / f"{role}.npy" for role in ("passages", "queries")}
+        files = {role: temporary / f"{role}.npy" for role in ("passages", "queries")}
         texts = {"passages": collection.passages, "queries": collection.queries}
         encode = {"passages": encode_passages, "queries": encode_queries}
         with _in_the_same_mode(model):
@@ -71,7 +71,7 @@ def run_model(
                     _write_vectors(path, texts[role], encode[role], normalize, bar)
         paths = {role: str(path) for role, path in files.items()}
         given = BACKENDS.make(backend="precomputed", name=type(model).__name__, **_kept(config), **paths)
-        with Store(Path(temporary) / "indexes") as store:
+        with Store(temporary / "indexes") as store:
             _bring(reading, store)
             return finish(Benchmark(_changed(config, model=given), store, session, progress), folder)
 

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from typing_extensions import override
 
@@ -23,6 +22,7 @@ from pipeline.results.suite_folder import read_suite_result
 from pipeline.run.benchmark import Session
 from pipeline.run.running import prepare, result_folder, run_each
 from pipeline.storage.artifacts import MANIFEST
+from pipeline.storage.whole_files import temporary_folder
 
 SHOWN = 10
 """Queries that a table lists."""
@@ -112,15 +112,15 @@ def reproduce(
                 fix="name another folder",
             )
         return [compare_with_original(result, again[name]) for name, result in originals.items()]
-    with TemporaryDirectory(prefix="benchmarco-") as place, Session() as session:
-        parent = output or Path(place)
+    with temporary_folder() as place, Session() as session:
+        parent = output or place
         if "" not in originals:  # a suite: its collections' results are written below its name
             parent /= folder.resolve().name
         configs = []
         for result in originals.values():
             refuse_unasked(result.manifest.config, overrides, result.folder / MANIFEST)
             raw = with_overrides(copy.deepcopy(result.manifest.config), overrides)
-            raw |= {"cache": str(Path(place) / "indexes"), "output": str(parent)}
+            raw |= {"cache": str(place / "indexes"), "output": str(parent)}
             configs.append(make_config(raw, result.folder / MANIFEST))
             if result.folder.resolve() == result_folder(configs[-1], None).resolve():
                 raise InputError(

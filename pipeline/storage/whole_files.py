@@ -7,6 +7,10 @@ import errno
 import json
 import os
 import shutil
+import signal
+import sys
+import tempfile
+import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -114,6 +118,30 @@ def _flush(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+@contextlib.contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """A folder that is removed at the end, also where SIGTERM ends the process: with exit code 143.
+
+    A second SIGTERM ends it at once. A handler that the program has set stays, and in other threads than the
+    main one the signal ends the process as ever.
+    """
+
+    def end(*_: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        sys.exit(128 + signal.SIGTERM)
+
+    main = threading.current_thread() is threading.main_thread()
+    ours = main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    with tempfile.TemporaryDirectory(prefix="benchmarco-") as place:
+        if ours:
+            signal.signal(signal.SIGTERM, end)
+        try:
+            yield Path(place)
+        finally:
+            if ours and signal.getsignal(signal.SIGTERM) is end:
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def remove_path(path: Path) -> None:

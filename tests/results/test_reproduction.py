@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +52,35 @@ def test_an_unchanged_result_is_said_to_be_one_and_nothing_is_kept(bm25: Path) -
     assert "The rankings and values of all 114 queries are the same." in shown.output
     assert "No input, setting, version or hardware differs" in shown.output
     assert {path: path.stat().st_mtime_ns for path in bm25.rglob("*") if path.is_file()} == before
+
+
+ENDING = """
+import os, signal, sys
+from pathlib import Path
+from pipeline import cli
+replace, place = os.replace, Path(os.environ["TMPDIR"])
+def ending(source, target):
+    replace(source, target)
+    if place in Path(target).parents:
+        print("stored", flush=True)
+        os.kill(os.getpid(), signal.SIGTERM)
+os.replace = ending
+cli.main()
+"""
+
+
+def test_a_run_ended_by_sigterm_leaves_no_temporary_folder(bm25: Path, tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", ENDING, "reproduce", "results/one"],
+        cwd=bm25,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    assert ended.stdout == "stored\n"
+    assert [*tmp_path.iterdir()] == []
+    assert ended.returncode == 128 + signal.SIGTERM
 
 
 RISKY = {
