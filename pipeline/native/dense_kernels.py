@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
-from numba import float32, int32, njit, types
+from numba import float32, float64, int32, njit, types
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
@@ -311,7 +311,7 @@ def _found(
         queries: float32 [queries, dimension].
         packed: The same as `PackedQueries`.
         thresholds: float32 [queries], the least product of a hit.
-        lowest: float32 [columns], the same for the filter; NaN lets nothing pass.
+        lowest: float32 [queries], the same for the filter.
         state: int64 [3], zeros at first, updated: the row and the query to go on with, and how many pairs
             have passed the filter. If all is done, the first is the number of rows.
         hits: `Hits`, filled from the start.
@@ -322,6 +322,8 @@ def _found(
     n, columns, tiles = len(rows), len(packed.factors), packed.tiles
     width, height = len(packed.words) // columns, _height(tiles)
     sums, passed = _aligned(BLOCK * PANEL * 4).view(np.int32), np.empty(ROOM, np.int64)
+    least = np.full(columns, np.nan, np.float32)  # NaN lets nothing pass
+    least[: len(lowest)] = lowest
     count = 0
     amx.begin(tiles)
     while state[0] < n:
@@ -338,7 +340,7 @@ def _found(
                 for row in range(i, min(i + height, end)):
                     bits = _passing(
                         sums, (row - i) * PANEL, integers.factors[row], integers.slacks[row],
-                        integers.halves[row], packed.factors, packed.offsets, packed.norms, lowest, panel,
+                        integers.halves[row], packed.factors, packed.offsets, packed.norms, least, panel,
                     )  # fmt: skip
                     while bits:  # one pass for each bit that is set: the lowest is read, then cleared
                         passed[passes] = row * PANEL + _first_bit(bits)
@@ -399,8 +401,42 @@ def _dropped(rows: Any, products: Any, counts: Any, enough: Any, thresholds: Any
             counts[query] = left
 
 
+def _scored(rows: Any, row_of: Any, queries: Any, query_of: Any, l2: Any, scores: Any) -> None:
+    """Set `scores` float32 [pairs] to those of `scoring.score_pairs`, bit by bit, summed in the same order.
+
+    Args:
+        rows: float32 [n, dimension], `fixed`.
+        row_of: int64 [pairs], the pair's row among these.
+        queries: float32 [queries, dimension], `fixed`.
+        query_of: int64 [pairs].
+        l2: Whether the score is minus the squared distance, and not the inner product.
+        scores: As said.
+    """
+    dimension = rows.shape[1]
+    whole = dimension - dimension % 8
+    terms = np.empty(dimension)
+    for pair in range(len(row_of)):
+        row, query = rows[row_of[pair]], queries[query_of[pair]]
+        for j in range(dimension):
+            left, right = float64(row[j]), float64(query[j])
+            terms[j] = (left - right) * (left - right) if l2 else left * right
+        # NumPy's `einsum` sums odd and even places apart, and of eight places the last two first
+        even, odd = float64(0), float64(0)
+        for j in range(0, whole, 8):
+            for at in (6, 4, 2, 0):
+                even += terms[j + at]
+                odd += terms[j + at + 1]
+        for j in range(whole, dimension - 1, 2):
+            even += terms[j]
+            odd += terms[j + 1]
+        if dimension % 2:
+            even += terms[dimension - 1]
+        scores[pair] = float64(0) - (even + odd) if l2 else even + odd
+
+
 _round: Any = compiled(_rounded)
 find: Any = compiled(_found, strict=True)
 add_hits: Any = compiled(_added, strict=True)
 find_kth: Any = compiled(_kth_found, strict=True)
 drop_below: Any = compiled(_dropped, strict=True)
+score_pairs: Any = compiled(_scored, strict=True)

@@ -61,6 +61,7 @@ class Candidates:
         score: ExactScore,
     ) -> None:
         self.k, self.ids, self.error, self.score = k, ids, error, score
+        self.rank = k  # of the candidate whose product raises a query's threshold
         room = min(room_per_query(k), n_passages)
         self.rows = np.empty((n_queries, room), np.int64)
         self.products = np.empty((n_queries, room), np.float32)
@@ -108,7 +109,7 @@ class Candidates:
         count = self.count[query]
         rows = np.concatenate([self.rows[query, :count], rows])
         products = np.concatenate([self.products[query, :count], products])
-        self.kth[query] = np.partition(products, len(products) - self.k)[-self.k]
+        self.kth[query] = np.partition(products, len(products) - self.rank)[-self.rank]
         keep = np.flatnonzero(products >= self._thresholds(slice(query, query + 1)))
         if len(keep) > self.rows.shape[1] - SPARE // 2:  # too many are this close: exact scores decide
             scores = self.score(rows[keep], np.full(len(keep), query))

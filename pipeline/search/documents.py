@@ -248,7 +248,7 @@ def empty_ranking(n_queries: int, k: int, documents: Documents | None) -> Rankin
     return Ranking(passages, scores, None if documents is None else passages.copy())
 
 
-def set_rows(ranking: Ranking, queries: slice, found: Ranking) -> None:
+def set_rows(ranking: Ranking, queries: slice | Int64, found: Ranking) -> None:
     """Set the rows of some queries."""
     ranking.passages[queries], ranking.scores[queries] = found.passages, found.scores
     if ranking.chunks is not None and found.chunks is not None:

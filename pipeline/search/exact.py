@@ -85,9 +85,10 @@ def _filtered_search(
     for start in range(0, len(queries), sizes.group):
         part = slice(start, start + sizes.group)
         scan = filtered_scan.FilteredScan(embeddings, queries[part], k, ids, metric)
-        if not scan.collect(sizes.piece, sizes.threads, bar):
+        found = scan.search(sizes.piece, sizes.threads, bar)
+        if found is None:
             return None
-        set_rows(ranking, part, scan.candidates.best_hits())
+        set_rows(ranking, part, found)
     return ranking
 
 

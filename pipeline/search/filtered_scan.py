@@ -1,9 +1,14 @@
 """The scan of a large exact search: products of integers leave few pairs, whose float32 products decide.
 
 As `scan`, it reads all vectors once and collects candidates. But each core takes a piece of rows through all
-steps while the piece is in its cache: it rounds the rows to int8, multiplies them with all queries, and
+steps: it rounds the rows to int8, multiplies them with all queries, and
 computes the float32 products of the pairs that pass (`native.nearest.dense`). Only these hits go to the
 candidates, and the thresholds that come back from there serve the next piece.
+
+A threshold is worth most before the first row is read. So one row in `STRIDE` is read first, in spans from
+all over the collection, and the product at a rank that the k-th best of all rows should have among these
+becomes the threshold of the rest: `guessed_rank`. If fewer than k rows reach it, the guess was too high, and
+that query is searched again without one.
 
 Why no candidate is lost. Let s be a row's float32 product, off by e at most, f its integer product plus |q'|
 slack, and T the threshold. f is at least q.p, so at least s - e, but for rounding in float32, which is less
@@ -12,29 +17,32 @@ than another e. A pair with f below T - 2e has s below T, and would not have bec
 
 from __future__ import annotations
 
+import math
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from queue import SimpleQueue
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from pipeline.core import machine
-from pipeline.core.display import Bar
-from pipeline.core.records import Embeddings, Float32, Float64, Int64
+from pipeline.core.display import Bar, silent
+from pipeline.core.records import Embeddings, Float32, Float64, Int64, Ranking
 from pipeline.native.nearest import dense
 from pipeline.search import candidates, scoring
-from pipeline.search.candidates import Candidates
-from pipeline.search.scan import growing_blocks
+from pipeline.search.candidates import SPARE, Candidates
+from pipeline.search.documents import set_rows
 from pipeline.search.scoring import Metric, error_bound, for_metric
 from pipeline.storage import vector_shards
 
-PIECE = 2048
+PIECE = 8192
 ROOM = 1 << 16  # hits that a core holds before they are added to the candidates
 MANY = 1 / 32  # share of pairs that the filter may let pass without need
 SETTLED = 128  # times k: rows after which thresholds are high enough to judge the filter
-_LEAST = 256  # rows of the shortest piece
+STRIDE = 32  # rows for each that is read first
+_LEAST = 256  # rows of the shortest piece, and of a span of those that are read first
+PAIRS = 2048  # that are scored at once
 _PAIR_BYTES = 80  # memory to score one pair and sort it
 
 
@@ -66,42 +74,75 @@ class Sizes(NamedTuple):
         return cls(piece, threads, min(max(left // (in_use + 48 * dimension), 1), max(n_queries, 1)))
 
 
+def guessed_rank(k: int, sampled: int, n: int) -> int:
+    """The rank among `sampled` of n rows whose score is most likely below the k-th best of all; at most k.
+
+    Of the k best rows, about k * sampled / n are sampled, and by Poisson's law hardly ever five times the
+    square root more. Rows that are alike and stored together make more of a difference: then the guess is
+    too high more often.
+    """
+    expected = k * sampled / n
+    return min(k, math.ceil(expected + 5 * math.sqrt(expected)) + 4)
+
+
 class HitCandidates(Candidates):
-    """As `Candidates`, given the pairs whose product reaches a threshold. One thread at a time."""
+    """As `Candidates`, given the pairs whose product reaches a threshold. One thread at a time.
+
+    Attributes:
+        thresholds: float32 [queries], the least product of a hit; threads read it, so it is replaced whole.
+        lowest: float32 [queries], that less twice the error, the smallest that passes the filter.
+    """
+
+    thresholds: Float32
+    lowest: Float32
 
     @property
     def enough(self) -> int:
         """Candidates of a query from which on its threshold is raised."""
-        return self.k + (self.rows.shape[1] - self.k) // 3
+        return self.rank + min((self.rows.shape[1] - self.rank) // 3, self.rank + SPARE)
 
-    def thresholds(self) -> tuple[Float32, Float32]:
-        """float32 [queries]: the smallest product of a hit, and that less twice the error; rounded down."""
-        whole = slice(0, len(self.kth))
-        error: Float64 = self.error(whole)
+    def set_thresholds(self) -> None:
+        """Set `thresholds` and `lowest`, after `kth` or the error bound has changed."""
+        error: Float64 = self.error(slice(0, len(self.kth)))
         lowest = [self.kth - 2 * error, self.kth - 4 * error]
-        hit, less = (np.nextafter(some.astype(np.float32), np.float32(-np.inf)) for some in lowest)
-        return hit, less
+        self.thresholds, self.lowest = (
+            np.nextafter(some.astype(np.float32), np.float32(-np.inf)) for some in lowest
+        )
+
+    def guess(self) -> None:
+        """Make the product at `rank` among those added so far the threshold, for the best `k` from now on."""
+        self._raise_thresholds(self.rank)
+        self.rank = self.k
+
+    def _raise_thresholds(self, enough: int) -> None:
+        """Raise those of the queries with `enough` candidates, and drop what is below."""
+        dense.find_kth(self.products, self.count, enough, self.rank, self.kth)
+        self.set_thresholds()
+        dense.drop_below(self.rows, self.products, self.count, enough, self.thresholds)
+
+    def missed(self) -> Int64:
+        """The queries of which fewer than k candidates reach the product that was taken for the k-th best."""
+        used = np.arange(self.rows.shape[1]) < self.count[:, None]
+        reached = ((self.products >= self.kth[:, None]) & used).sum(axis=1)
+        return np.flatnonzero((reached < self.k) & (self.kth > -np.inf))
 
     def add(self, hits: dense.Hits, count: int) -> None:
         """Add the first `count` hits, and raise thresholds."""
         nothing: tuple[Int64, Float32] = np.empty(0, np.int64), np.empty(0, np.float32)
-        thresholds, _ = self.thresholds()
         done = 0
         while (
-            done := dense.add_hits(*hits, done, count, thresholds, self.rows, self.products, self.count)
+            done := dense.add_hits(*hits, done, count, self.thresholds, self.rows, self.products, self.count)
         ) < count:
-            query = int(hits.queries[done])  # there is no more room for its candidates
-            self._drop_below_threshold(query, *nothing)
-            thresholds[query] = self._thresholds(slice(query, query + 1))[0]
+            self._drop_below_threshold(int(hits.queries[done]), *nothing)  # there was no more room
+            self.set_thresholds()
         # Finding the k-th best again costs little, and every later hit that a higher threshold saves would
         # have cost a product in float32.
         if (self.count >= self.enough).any():
-            dense.find_kth(self.products, self.count, self.enough, self.k, self.kth)
-            dense.drop_below(self.rows, self.products, self.count, self.enough, self.thresholds()[0])
+            self._raise_thresholds(self.enough)
 
 
 class FilteredScan:
-    """One reading of all vectors for one group of queries: `collect`, then `best_hits` of its `candidates`.
+    """One reading of all vectors for one group of queries.
 
     Args:
         embeddings: At least k passages' vectors; one with NaN or infinity is never found.
@@ -114,45 +155,79 @@ class FilteredScan:
     def __init__(
         self, embeddings: Embeddings, queries: Float32, k: int, ids: pa.ChunkedArray, metric: Metric
     ) -> None:
-        self.embeddings, self.k, self.metric = embeddings, k, metric
+        self.embeddings, self.k, self.ids, self.metric = embeddings, k, ids, metric
         self.queries, self.norms = dense.fixed(queries), scoring.norm_bounds(queries)
         self.packed = dense.pack_queries(queries)
         self.is_useful = True  # whether the filter has let few enough pairs pass so far
         self.longest = 0.0  # length of the longest vector so far
         self.candidates = HitCandidates(len(queries), len(embeddings), k, ids, self._error, self._score)
-        self.memory: SimpleQueue[tuple[dense.IntegerRows, dense.Hits]] = SimpleQueue()  # one for each thread
+        self.candidates.set_thresholds()
         self.lock = threading.Lock()  # of `candidates` and `longest`
         self.done = 0  # rows
 
-    def collect(self, piece: int, threads: int, bar: Bar) -> bool:
-        """Read all vectors and collect the candidates.
+    def search(self, piece: int, threads: int, bar: Bar, guess: bool = True) -> Ranking | None:
+        """The best k of each query; None if the filter lets too many pairs pass.
 
-        Returns False before all are read if the filter lets too many pairs pass, as with vectors of which one
-        number is far larger than the others.
+        So it does with vectors of which one number is far larger than the others.
 
         Args:
             piece: Most rows that a core takes at once.
             threads: Cores at work at once.
             bar: Counts queries, in proportion to the rows read.
+            guess: Whether thresholds are guessed from a sample.
         """
+        if not self._collect(piece, threads, bar, guess):
+            return None
+        missed = self.candidates.missed()
+        ranking = self.candidates.best_hits()
+        if missed.size:
+            scan = FilteredScan(self.embeddings, self.queries[missed], self.k, self.ids, self.metric)
+            with silent("", None, "") as unseen:
+                found = scan.search(piece, threads, unseen, guess=False)
+            if found is None:
+                return None
+            set_rows(ranking, missed, found)
+        return ranking
+
+    def _collect(self, piece: int, threads: int, bar: Bar, guess: bool) -> bool:
+        """Read all vectors and collect the candidates; False if the filter lets too many pairs pass."""
         n = len(self.embeddings)
-        for _ in range(threads):
-            self.memory.put((dense.IntegerRows.empty(piece, self.packed), dense.Hits.empty(ROOM)))
+        memory = [
+            (dense.IntegerRows.empty(piece, self.packed), dense.Hits.empty(ROOM)) for _ in range(threads)
+        ]
+        sample, rest = [], []
+        for start in range(0, n, STRIDE * _LEAST):
+            middle, stop = min(start + _LEAST, n), min(start + STRIDE * _LEAST, n)
+            sample.append((start, middle))
+            rest += [(first, min(first + piece, stop)) for first in range(middle, stop, piece)]
+        if guess:
+            sampled = sum(stop - start for start, stop in sample)
+            self.candidates.rank = guessed_rank(self.k, sampled, n)
         with ThreadPoolExecutor(threads) as pool:
-            for start, stop in growing_blocks(n, min(2 * self.k, piece), n):
-                starts = range(start, stop, piece)
-                stops = [*starts[1:], stop]
-                list(pool.map(lambda first, end: self._take(first, end, bar), starts, stops))
-                if not self.is_useful:
-                    break
+            for spans in (sample, rest):
+                left = iter(spans)
+                try:
+                    for thread in [pool.submit(self._take_each, left, *room, bar) for room in memory]:
+                        thread.result()
+                except BaseException:
+                    self.is_useful = False  # the other threads need not go on
+                    raise
+                if spans is sample:
+                    self.candidates.guess()
         return self.is_useful
 
-    def _take(self, start: int, stop: int, bar: Bar) -> None:
+    def _take_each(
+        self, spans: Iterator[tuple[int, int]], memory: dense.IntegerRows, hits: dense.Hits, bar: Bar
+    ) -> None:
+        """Add the candidates of one span after another, in one thread's memory, until none is left."""
+        for start, stop in spans:  # a future for each span would take longer
+            if not self.is_useful:
+                return
+            self._take(start, stop, memory, hits, bar)
+
+    def _take(self, start: int, stop: int, memory: dense.IntegerRows, hits: dense.Hits, bar: Bar) -> None:
         """Add the candidates among rows [start, stop)."""
-        if not self.is_useful:
-            return
         rows = dense.fixed(for_metric(vector_shards.read_rows(self.embeddings, start, stop), self.metric))
-        memory, hits = self.memory.get()
         integers = dense.round_rows(rows, self.metric == "l2", self.packed, memory)
         state = np.zeros(3, np.int64)
         found = 0
@@ -160,24 +235,24 @@ class FilteredScan:
             # Thresholds may be old when they are used: other threads can only raise them meanwhile, so
             # nothing is lost. The lock makes `longest`, on which the error bound depends, and them agree.
             with self.lock:
-                self.longest = max(self.longest, integers.longest)
-                hit, lowest = self.candidates.thresholds()
-            filled = np.full(len(self.packed.factors), np.nan, np.float32)
-            filled[: len(lowest)] = lowest
-            count = dense.find(rows, integers, start, self.queries, self.packed, hit, filled, state, hits)
+                if integers.longest > self.longest:
+                    self.longest = integers.longest
+                    self.candidates.set_thresholds()
+                least, lowest = self.candidates.thresholds, self.candidates.lowest
+            count = dense.find(rows, integers, start, self.queries, self.packed, least, lowest, state, hits)
             found += count
             with self.lock:
                 self.candidates.add(hits, count)
-        self.memory.put((memory, hits))
         vector_shards.release_memory(self.embeddings, start, stop)
         with self.lock:
             before, self.done = self.done, self.done + stop - start
+            settled = self.done > SETTLED * self.k
             counted, total = len(self.queries), len(self.embeddings)
             bar.update(counted * self.done // total - counted * before // total)
         # The filter lets about three times as many pairs pass as reach the threshold. At first these are most
         # pairs, and after N times k rows about 1/N, so the filter is not judged before.
         without_need = int(state[2]) - found
-        if start >= SETTLED * self.k and without_need > MANY * len(rows) * len(self.queries):
+        if settled and without_need > MANY * len(rows) * len(self.queries):
             self.is_useful = False
 
     def _error(self, queries: slice) -> Float64:
@@ -186,4 +261,19 @@ class FilteredScan:
 
     def _score(self, rows: Int64, query: Int64) -> Float32:
         """See `candidates.ExactScore`."""
-        return scoring.score_candidates(self.embeddings, rows, self.queries, query, self.metric)
+        order = np.argsort(rows)  # vectors are read in the order in which they are stored
+        rows, query = rows[order], query[order]
+        scores = np.empty(len(rows), np.float32)
+
+        def score_some(start: int) -> None:
+            some = slice(start, start + PAIRS)
+            vectors, places = vector_shards.find_rows(self.embeddings, rows[some])
+            vectors = dense.fixed(for_metric(vectors, self.metric))
+            dense.score_pairs(vectors, places, self.queries, query[some], self.metric == "l2", scores[some])
+            vector_shards.release_memory(self.embeddings, int(rows[some][0]), int(rows[some][-1]) + 1)
+
+        with ThreadPoolExecutor(machine.threads()) as pool:
+            list(pool.map(score_some, range(0, len(rows), PAIRS)))
+        unsorted = np.empty_like(scores)
+        unsorted[order] = scores
+        return unsorted

@@ -77,7 +77,7 @@ def rank_pairs(
     """
     counts = np.bincount(query, minlength=n_queries)
     column = np.arange(len(rows)) - (np.cumsum(counts) - counts)[query]
-    shape = (n_queries, int(counts.max(initial=0)))
+    shape = (n_queries, int(counts.max(initial=k)))
     passages = np.full(shape, -1, np.int64)
     padded_scores = np.full(shape, -np.inf, np.float32)
     passages[query, column] = rows

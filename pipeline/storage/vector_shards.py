@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import mmap
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
@@ -105,10 +106,23 @@ def read_all_rows(artifact: Artifact, form: VectorForm = AS_STORED) -> Float32:
     return read_rows(embeddings, 0, len(embeddings))
 
 
+def find_rows(embeddings: Embeddings, rows: Int64) -> tuple[Float32, Int64]:
+    """Rows in ascending order, repeats allowed: float32 vectors, and int64 [n], where the rows are in these.
+
+    They are not copied if one float32 shard holds them all as they are read.
+    """
+    spans = list(_spans(embeddings, int(rows[0]), int(rows[-1]) + 1))
+    if len(spans) == 1 and is_stored_form(embeddings.form, embeddings.dimension):
+        shard, first, stop = spans[0]
+        if shard.dtype == np.float32:
+            return shard[first:stop], rows - rows[0]
+    return gather_rows(embeddings, rows), np.arange(len(rows))
+
+
 def gather_rows(embeddings: Embeddings, rows: Int64) -> Float32:
     """float32 [n, dimension]: rows in ascending order, repeats allowed; releases the memory of each shard."""
     picked = np.empty((len(rows), embeddings.dimension), np.float32)
-    starts = np.cumsum([0, *map(len, embeddings.shards)])
+    starts = np.array([0, *embeddings.ends])
     for number in np.unique(np.searchsorted(starts, rows, side="right") - 1):
         first, last = np.searchsorted(rows, starts[number : number + 2])
         shard = embeddings.shards[number]
@@ -162,13 +176,12 @@ def _address(array: Array) -> int:
 
 def _spans(embeddings: Embeddings, start: int, stop: int) -> Iterator[tuple[Array, int, int]]:
     """The shards that hold some of rows [start, stop), each with its own rows [a, b) among them."""
-    before = 0
-    for shard in embeddings.shards:
-        a = max(start - before, 0)
-        b = min(stop - before, len(shard))
-        if a < b:
-            yield shard, a, b
-        before += len(shard)
+    ends = embeddings.ends
+    number = bisect_right(ends, start)
+    before = ends[number - 1] if number else 0
+    while before < stop and number < len(ends):
+        yield embeddings.shards[number], max(start - before, 0), min(stop, ends[number]) - before
+        before, number = ends[number], number + 1
 
 
 def check_vectors(vectors: Float32, ids: Iterable[str], normalized: bool) -> None:
