@@ -156,9 +156,11 @@ def layer_shape(name: str) -> tuple[int, int, int]:
 
 def work(name: str, texts: list[str]) -> tuple[int, float]:
     """Tokens of all texts, and the arithmetic of a model's linear layers on them, in operations."""
-    count = token_counter(resolve(BACKENDS.make(name=name)))
+    model = resolve(BACKENDS.make(name=name))
+    assert isinstance(model, Model)
+    count = token_counter(model)
     assert count is not None
-    tokens = sum(min(length, 512) for length in count(texts))
+    tokens = sum(min(length, model.max_lengths["passages"]) for length in count(texts))
     layers, width, inner = layer_shape(name)
     return tokens, 2.0 * layers * (4 * width * width + 2 * width * inner) * tokens
 
@@ -173,11 +175,14 @@ def build(
     model = resolve(BACKENDS.make(name=name))
     assert isinstance(model, Model)
     folder = str(model.files.folder())
+    longest = model.max_lengths["passages"]  # of every encoder, so that all compute the same
     flag = FlagModel(folder, pooling_method=model.pooling, use_fp16=False, devices=["cpu"])
-    encoders: dict[str, Encode] = {"FlagModel": lambda texts: flag.encode(texts, batch_size=64)}
+    encoders: dict[str, Encode] = {
+        "FlagModel": lambda texts: flag.encode(texts, batch_size=64, max_length=longest)
+    }
     if only is None or "sentence-transformers" in only:
         transformer = SentenceTransformer(folder, device="cpu")
-        transformer.max_seq_length = 512
+        transformer.max_seq_length = longest
         encoders["sentence-transformers"] = lambda texts: transformer.encode(
             texts, batch_size=8, normalize_embeddings=True
         )
@@ -186,7 +191,7 @@ def build(
             continue
         if (backend, precision) != ("openvino", "int8") or importlib.util.find_spec("nncf"):
             encoders[f"{backend}-{precision}"] = ours(name, backend, precision, store, corpus)
-    peers = installed_peers(model.files.folder(), model.pooling, work)
+    peers = installed_peers(model.files.folder(), model.pooling, longest, work)
     encoders |= {peer: peers[peer] for peer in peers if only is None or peer in only}
     return encoders | {f"llama.cpp {path.stem}": llama_cpp(path, model.pooling) for path in gguf}
 

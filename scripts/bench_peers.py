@@ -24,7 +24,10 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pipeline.encoders import Model
 
 SLICE = Path(__file__).resolve().parents[2] / "shared" / "data" / "msmarco-dl19"
 TOP_K = 1000
@@ -48,7 +51,7 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as folder:
         plain, flag = prepare(arguments.data, Path(folder), arguments.passages)
-        model = model_folder(arguments.model)
+        model = str(resolved(arguments.model).files.folder())
         rows = []
         for name in [*PEERS, *OURS]:
             if arguments.only and name not in arguments.only:
@@ -109,13 +112,14 @@ def read_qrels(data: Path) -> dict[str, dict[str, int]]:
     return qrels
 
 
-def model_folder(name: str) -> str:
+def resolved(name: str) -> Model:
+    """The model and what it declares."""
     from pipeline.config import BACKENDS
     from pipeline.encoders import Model, resolve
 
     model = resolve(BACKENDS.make(name=name))
     assert isinstance(model, Model)
-    return str(model.files.folder())
+    return model
 
 
 def timed(command: list[str], folder: Path) -> tuple[float, float, str]:
@@ -165,12 +169,12 @@ def flagembedding(data: Path, model: str) -> Row:
         model_args=CustomEvalModelArgs(
             embedder_name_or_path=model,
             embedder_model_class="encoder-only-base",
-            pooling_method=pooling(model),
+            pooling_method=resolved(model).pooling,
             use_fp16=False,
             devices=["cpu"],
             embedder_batch_size=64,
-            embedder_query_max_length=512,
-            embedder_passage_max_length=512,
+            embedder_query_max_length=resolved(model).max_lengths["queries"],
+            embedder_passage_max_length=resolved(model).max_lengths["passages"],
         ),
     )
     runner.run()
@@ -189,15 +193,6 @@ def _values(tree: Any) -> Any:
             yield tree
         for inner in tree.values():
             yield from _values(inner)
-
-
-def pooling(model: str) -> str:
-    from pipeline.config import BACKENDS
-    from pipeline.encoders import Model, resolve
-
-    found = resolve(BACKENDS.make(name=model))
-    assert isinstance(found, Model)
-    return found.pooling
 
 
 def beir(data: Path, model: str) -> Row:

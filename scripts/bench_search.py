@@ -159,13 +159,11 @@ def show_rates(queries: Float32) -> None:
     by_kind: dict[str, Callable[[int], Any]] = {"fp32": lambda _: rows @ queries.T}
     packed = dense.pack_queries(queries)
     integers = dense.round_rows(rows, False, packed, dense.IntegerRows.empty(count, packed))
-    never = np.full(len(packed.factors), np.inf, np.float32)
-    lowest = never.copy()
-    lowest[len(queries) :] = np.nan  # what fills the last panel would pass for infinity
+    never = np.full(len(queries), np.inf, np.float32)
 
     def find(_: int) -> None:
         hits, state = dense.Hits.empty(dense.ROOM), np.zeros(3, np.int64)
-        dense.find(rows, integers, 0, queries, packed, never, lowest, state, hits)
+        dense.find(rows, integers, 0, queries, packed, never, never, state, hits)
 
     by_kind["int8"] = find
     said = []

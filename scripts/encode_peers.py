@@ -20,26 +20,26 @@ from pipeline.core.installation import is_installed
 Encode = Callable[[list[str]], Any]
 
 BATCH = 32  # texts
-LONGEST = 512  # tokens
 
 
-def installed_peers(folder: Path, pooling: str, work: Path) -> dict[str, Encode]:
+def installed_peers(folder: Path, pooling: str, longest: int, work: Path) -> dict[str, Encode]:
     """Encoders of the packages that are installed, each giving vectors of length 1.
 
     Args:
         folder: The model, as on the hub.
         pooling: "cls" or "mean".
+        longest: Tokens of a text, of which the others are cut; fastembed takes what the files say.
         work: Where converted models are written.
     """
     peers: dict[str, Encode] = {}
     if all(map(is_installed, ("onnxruntime", "onnx", "onnxscript"))):
         path = _export(folder, work)
-        peers["onnxruntime-fp32"] = _onnx_runtime(folder, path, pooling)
-        peers["onnxruntime-int8"] = _onnx_runtime(folder, _quantize(path), pooling)
+        peers["onnxruntime-fp32"] = _onnx_runtime(_tokenizer(folder, longest), path, pooling)
+        peers["onnxruntime-int8"] = _onnx_runtime(_tokenizer(folder, longest), _quantize(path), pooling)
         if is_installed("fastembed"):
             peers["fastembed-fp32"] = _fastembed(folder, path, pooling)
     if is_installed("ctranslate2"):
-        peers["ctranslate2-int8"] = _ctranslate2(folder, work, pooling)
+        peers["ctranslate2-int8"] = _ctranslate2(folder, _tokenizer(folder, longest), work, pooling)
     return peers
 
 
@@ -101,11 +101,11 @@ def _quantize(path: Path) -> Path:
     return target
 
 
-def _tokenizer(folder: Path) -> Any:
+def _tokenizer(folder: Path, longest: int) -> Any:
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    tokenizer.enable_truncation(LONGEST)
+    tokenizer.enable_truncation(longest)
     tokenizer.no_padding()
     return tokenizer
 
@@ -145,7 +145,7 @@ def _encode(tokenizer: Any, pooling: str, hidden_of: Callable[[Any, Any], Any]) 
     return encode
 
 
-def _onnx_runtime(folder: Path, path: Path, pooling: str) -> Encode:
+def _onnx_runtime(tokenizer: Any, path: Path, pooling: str) -> Encode:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -156,10 +156,10 @@ def _onnx_runtime(folder: Path, path: Path, pooling: str) -> Encode:
         given = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
         return session.run(["last_hidden_state"], given)[0]
 
-    return _encode(_tokenizer(folder), pooling, hidden_of)
+    return _encode(tokenizer, pooling, hidden_of)
 
 
-def _ctranslate2(folder: Path, work: Path, pooling: str) -> Encode:
+def _ctranslate2(folder: Path, tokenizer: Any, work: Path, pooling: str) -> Encode:
     import ctranslate2
 
     target = work / "ctranslate2"
@@ -174,7 +174,7 @@ def _ctranslate2(folder: Path, work: Path, pooling: str) -> Encode:
         )
         return np.array(encoder.forward_batch(*given).last_hidden_state)
 
-    return _encode(_tokenizer(folder), pooling, hidden_of)
+    return _encode(tokenizer, pooling, hidden_of)
 
 
 def _fastembed(folder: Path, path: Path, pooling: str) -> Encode:
