@@ -1,0 +1,160 @@
+"""Prediction-powered inference: a mean difference from few human labels and a machine's of all queries.
+
+made = sharpen(human, judged, drawn)  # float64 [n], float64 [N], int64 [n]: rows of `judged`
+made.difference, made.ci_low, made.ci_high, made.weight, made.without_judge, made.effective_labels
+
+Two systems are compared on N logged queries. Of each query a judge's labels give a difference J; of n
+queries, drawn at random without replacement, people's labels give the difference D. The target is the mean of
+D over these N queries, not over queries yet to come. For a weight λ
+
+    difference = mean of D over the n  +  λ · (mean of J over the N  -  mean of J over the n)
+
+is unbiased, whatever the judge (PPI++: Angelopoulos, Duchi and Zrnic, arXiv 2311.01453, 2023; in surveys the
+regression estimator: Cochran, *Sampling Techniques*, 1977, chapter 7). λ is the slope of D on J over the n,
+clipped to [0, 1]: it minimizes the variance. With λ = 0 the judge counts for nothing, and the interval is
+Student's t of D, with the correction for a sample of a finite population, 1 - n / N.
+
+With few labels a fitted λ makes residuals too small, so the spread is the jackknife's, and λ costs a degree
+of freedom. A judge that is mostly right leaves few residuals, which may all lie on one side: the end of the
+interval on the side of the longer tail moves outwards by the skewness (Johnson, J. American Statistical
+Association 73(363), 1978), and where fewer than 10 residuals differ from the most common one, one more is
+counted, as far away as human differences reach. So 20 labels on which a judge is right do not show that it
+always is. An interval that came out wider than without the judge is not used: λ is 0 then.
+
+What a judge refused may count as anything, such as grade 0, if that rule does not look at which queries were
+drawn.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import sqrt
+from typing import NamedTuple
+
+import numpy as np
+
+from pipeline.core.records import Float64, Int64
+from pipeline.metrics.statistics import CONFIDENCE, HALF_A_VALUE, MANY_OTHERS, ROUNDING, RULE_OF_THREE
+
+
+class Interval(NamedTuple):
+    """A mean difference with the ends of its interval."""
+
+    difference: float
+    ci_low: float
+    ci_high: float
+
+
+@dataclass(frozen=True)
+class Sharpened:
+    """A mean difference over all queries, with its interval.
+
+    Attributes:
+        difference, ci_low, ci_high: With the judge's labels.
+        weight: λ, what the judge counts for, from 0 to 1.
+        without_judge: The same from human labels alone.
+        labelled: n.
+        effective_labels: How many human labels alone would give an interval as narrow; N at most.
+    """
+
+    difference: float
+    ci_low: float
+    ci_high: float
+    weight: float
+    without_judge: Interval
+    labelled: int
+    effective_labels: float
+
+
+def sharpen(human: Float64, judged: Float64, drawn: Int64, confidence: float = CONFIDENCE) -> Sharpened:
+    """Estimate the mean difference over all queries.
+
+    Args:
+        human: float64 [n], differences of the drawn queries by human labels; n is at least 2.
+        judged: float64 [N], differences of all queries by the judge's labels.
+        drawn: int64 [n], the row in `judged` of each of `human`, each once.
+        confidence: Of the intervals.
+
+    Raises:
+        ValueError: There are fewer than 2 labelled queries, one is named twice, or a value is not finite.
+    """
+    n, total = len(human), len(judged)
+    if n < 2 or len(np.unique(drawn)) != n or not (np.isfinite(human).all() and np.isfinite(judged).all()):
+        raise ValueError(f"{n} labelled queries of {total}: at least 2, each once, finite values")
+    left = sqrt(max(1 - n / total, 0))  # the root of the correction for a finite population
+    mean, farthest = float(human.mean()), float(np.ptp(human))
+    alone = left * _reach(human, n - 1, confidence, RULE_OF_THREE, farthest * sqrt(HALF_A_VALUE))
+    weight, shift, reach, below, above = 0.0, 0.0, alone, alone, alone
+    of_drawn = judged[drawn]
+    fitted = _slope(human, of_drawn)
+    if fitted > 0 and n > 3:
+        # the jackknife of the whole estimate, with the mean of J over all queries known
+        slopes, of_all = _slopes_without_each(human, of_drawn), float(judged.mean())
+        rest = human.sum() - human, of_drawn.sum() - of_drawn
+        estimates = rest[0] / (n - 1) + slopes * (of_all - rest[1] / (n - 1))
+        residuals = (n - 1) * (estimates.mean() - estimates)
+        wide = left * _reach(residuals, n - 2, confidence, MANY_OTHERS, farthest)
+        tail = left * _tail(residuals, confidence)
+        if 2 * wide + abs(tail) < 2 * alone:
+            weight, shift = fitted, fitted * (of_all - float(of_drawn.mean()))
+            reach, below, above = wide, wide + max(-tail, 0), wide + max(tail, 0)
+    # m labels have the variance (1 / m - 1 / N) · s²: m is where this is the variance with the judge
+    share = (reach / alone) ** 2 if alone > ROUNDING else 1.0
+    effective = 1 / (1 / total + (1 / n - 1 / total) * share)
+    return Sharpened(
+        difference=mean + shift,
+        ci_low=mean + shift - below,
+        ci_high=mean + shift + above,
+        weight=weight,
+        without_judge=Interval(mean, mean - alone, mean + alone),
+        labelled=n,
+        effective_labels=effective,
+    )
+
+
+def _slope(human: Float64, judged: Float64) -> float:
+    """The least-squares slope, clipped to [0, 1]; 0 where the judge's values do not differ."""
+    apart = judged - judged.mean()
+    square = float(apart @ apart)
+    return float(np.clip(apart @ human / square, 0, 1)) if square > ROUNDING else 0.0
+
+
+def _slopes_without_each(human: Float64, judged: Float64) -> Float64:
+    """float64 [n]: the slope without each query, clipped."""
+    n = len(human)
+    x, y = judged - judged.mean(), human - human.mean()
+    grow = n / (n - 1)  # by which leaving one out changes sums of squares about the mean
+    squares, products = x @ x - grow * x * x, x @ y - grow * x * y
+    slopes = np.divide(products, squares, out=np.zeros(n), where=squares > ROUNDING)
+    clipped: Float64 = np.clip(slopes, 0, 1)
+    return clipped
+
+
+def _reach(values: Float64, freedom: int, confidence: float, few: int, farthest: float) -> float:
+    """Half the width of the t interval of a mean.
+
+    Where fewer than `few` values differ from the most common one, ties may hide one that is `farthest` away.
+    """
+    from scipy.special import stdtrit
+
+    n = len(values)
+    _, times = np.unique(np.round(values, 9), return_counts=True)
+    hidden = farthest / n if n - times.max() < few else 0.0
+    error = np.hypot(values.std(ddof=1) / sqrt(n), hidden)
+    return float(stdtrit(freedom, (1 + confidence) / 2) * error)
+
+
+def _tail(values: Float64, confidence: float) -> float:
+    """How far the interval's end on the side of the longer tail moves; below 0 it is the lower one.
+
+    γ · (1 + 2 z²) / 6n standard deviations, γ the skewness; at most one standard error.
+    """
+    from scipy.special import ndtri
+
+    n, apart = len(values), values - values.mean()
+    deviation = float(apart.std())
+    if deviation <= ROUNDING:
+        return 0.0
+    skewness = float((apart**3).mean()) / deviation**3
+    errors = skewness * (1 + 2 * float(ndtri((1 + confidence) / 2)) ** 2) / (6 * sqrt(n))
+    return float(np.clip(errors, -1, 1)) * deviation / sqrt(n)

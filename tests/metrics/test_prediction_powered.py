@@ -1,0 +1,77 @@
+"""Few human labels sharpened by a judge's: what the interval holds, and what a bad judge costs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from pipeline.metrics.prediction_powered import Sharpened, sharpen
+
+QUERIES = 2000
+
+
+def samples(judge: str, labelled: int, times: int = 400) -> tuple[float, list[Sharpened]]:
+    """The true mean of a population, and estimates from samples of it; seeded."""
+    generator = np.random.default_rng(sum(map(ord, judge)))
+    human = generator.choice([0.1, 0.2, 0.4], QUERIES) * generator.choice(
+        [-1, 0, 1], QUERIES, p=[0.3, 0.4, 0.3]
+    )
+    noise = generator.normal(0, 0.15, QUERIES)
+    judged = {
+        "right": human,
+        "noisy": human + noise,
+        "coin": noise,
+        "turned": -human + noise,
+        "constant": np.full(QUERIES, 0.5),
+        "off on one in twenty": np.where(generator.random(QUERIES) < 0.05, -0.6, human),
+    }[judge]
+    made = []
+    for _ in range(times):
+        drawn = generator.choice(QUERIES, labelled, replace=False)
+        made.append(sharpen(human[drawn], judged, drawn))
+    return float(human.mean()), made
+
+
+@pytest.mark.parametrize("labelled", [20, 100])
+@pytest.mark.parametrize("judge", ["right", "noisy", "coin", "turned", "constant", "off on one in twenty"])
+def test_the_interval_holds_the_mean_whatever_the_judge(judge: str, labelled: int) -> None:
+    truth, made = samples(judge, labelled)
+    held = np.mean([each.ci_low - 1e-12 <= truth <= each.ci_high + 1e-12 for each in made])
+    assert held >= 0.91  # 95%, less four standard errors of 400 samples
+    for each in made:
+        alone = each.without_judge
+        assert each.ci_high - each.ci_low <= alone.ci_high - alone.ci_low + 1e-12
+        assert 0 <= each.weight <= 1
+        assert labelled - 1e-9 <= each.effective_labels <= QUERIES
+
+
+def test_a_useful_judge_saves_labels_and_a_useless_one_costs_none() -> None:
+    _, noisy = samples("noisy", 50)
+    _, turned = samples("turned", 50)
+    narrower = [
+        (each.ci_high - each.ci_low) / (each.without_judge.ci_high - each.without_judge.ci_low)
+        for each in noisy
+    ]
+    assert np.mean(narrower) < 0.8
+    assert np.median([each.effective_labels for each in noisy]) > 70
+    assert {each.weight for each in turned} == {0}
+    assert all(each.difference == each.without_judge.difference for each in turned)
+
+
+def test_without_a_judge_the_interval_is_that_of_the_t_test() -> None:
+    generator = np.random.default_rng(3)
+    human, drawn = generator.normal(0.1, 0.2, 20), np.arange(20)
+    made = sharpen(human, np.zeros(10_000_000), drawn)
+    low, high = stats.t.interval(0.95, 19, human.mean(), stats.sem(human))
+    assert (made.ci_low, made.ci_high) == pytest.approx((low, high), abs=1e-6)
+    # of a finite population the part that was seen is known
+    made = sharpen(human, np.zeros(25), drawn)
+    half = (high - low) / 2 * np.sqrt(1 - 20 / 25)
+    assert made.ci_high - made.difference == pytest.approx(half)
+
+
+def test_labels_that_cannot_be_are_refused() -> None:
+    for human, drawn in (([0.1], [0]), ([0.1, 0.2], [3, 3]), ([0.1, np.nan], [0, 1])):
+        with pytest.raises(ValueError, match="labelled queries"):
+            sharpen(np.array(human), np.zeros(10), np.array(drawn))
