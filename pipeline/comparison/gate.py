@@ -99,7 +99,7 @@ class Gate(Displayed):
             share = f"{figure(100 * self.unseen, '.2g')}% of the queries"
             share += f" of {collection}" if collection else ""
             share += f" ({figure(-log(self.alpha), '.2g')} / {queries:,})"
-            return f"{passed}; not excluded: up to {share} lose everything, unseen"
+            return f"{passed}; not excluded: up to {share} lose everything, unseen (--guarantee excludes it)"
         of_verdict = [each for each in self.measures if each.verdict == self.verdict]
         named = ", ".join(each.measure for each in of_verdict)
         if self.verdict == "fail":
@@ -158,7 +158,8 @@ class Gate(Displayed):
 
 LEGEND = (
     "p is one-sided, against being worse by the margin or more, by Holm's correction over the measures: the "
-    "larger of the t-test's and the paired bootstrap's, or, where nearly all queries tie, by counting losses."
+    "largest of a t-test, a paired bootstrap and a t-test as if a quarter of a query more lost everything; "
+    "or, where nearly all queries tie, by counting losses."
 )
 BETTING = (
     "p is one-sided, against being worse by the margin or more, by Holm's correction over the measures: from "

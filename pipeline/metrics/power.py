@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pipeline.core.records import Float64
-from pipeline.metrics.resampling import SEED_OF_ONE, noninferiority
+from pipeline.metrics.resampling import SEED_OF_ONE, UNSEEN, largest_loss, noninferiority
 from pipeline.metrics.statistics import ONE, ROUNDING, Strata, estimate
 
 POWER = 0.8
@@ -23,24 +23,30 @@ def queries_to_decide(
     """How many queries such as these give a decision at `alpha` in 80% of cases.
 
     By the noncentral t distribution, as `solve_power`, if the mean and the deviation found, of
-    differences float64 [queries, 1] of each collection, are the true ones. The tests need more where few
-    queries differ, or lose much. So for one collection numbers up to 2,000 are then raised until the tests
-    themselves decide in 80% of 1,000 samples of that size. Where nothing differs, the number is that of
-    which none may lose `highest`. Infinite where no number would do.
+    differences float64 [queries, 1] of each collection, are the true ones. To pass, `noninferiority` takes
+    something to be lost unseen, which adds to it. The tests need more where few queries differ, or lose much.
+    So for one collection numbers up to 2,000 are raised until the tests themselves decide in 80% of 1,000
+    samples of that size. Where nothing differs, the number is that of which none may lose `highest`. Infinite
+    where no number would do.
     """
+    from scipy.special import ndtri
+
     made = estimate(strata, weights)
     mean, queries = float(made.means[0]), sum(map(len, strata))
     distance = mean + margin
     deviation = float(made.errors[0]) * sqrt(queries)
-    unit = highest * float(np.max(weights / [len(values) for values in strata]))
+    unit = float(largest_loss(strata, weights, highest))
     counted = ceil(queries * unit * log(1 / alpha) / margin) if margin and isfinite(unit) else inf
     if not distance or deviation <= ROUNDING:
         return inf if mean or not distance else counted
     needed = float(solve_power(abs(distance) / deviation, np.nan, alpha))
-    if needed > SIMULATED_QUERIES:
-        return needed
-    if len(strata) > 1:
-        return needed if made.shown[0] else max(needed, counted)
+    if len(strata) > 1 or needed > SIMULATED_QUERIES:
+        if distance > 0:
+            # of f times the queries the spread shrinks by √f and the unseen loss by f: a quadratic in √f
+            unseen = unit * (UNSEEN + sqrt(UNSEEN) * float(ndtri(1 - alpha)))
+            root = sqrt(needed / queries)
+            needed = ceil(queries * ((root + sqrt(root**2 + 4 * unseen / distance)) / 2) ** 2)
+        return needed if len(strata) == 1 or made.shown[0] else max(needed, counted)
     differences = strata[0][:, 0]
     low, high = 1, int(needed)
     while _simulated_power(differences, margin, high, alpha, highest) < POWER:

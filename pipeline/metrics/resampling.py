@@ -32,6 +32,8 @@ from pipeline.metrics.statistics import (
 RESAMPLES = 10_000
 SEED_OF_ONE, SEED = 20191, 20192  # of one collection, of several
 BLOCK_OF_ONE, BLOCK = 1 << 17, 1 << 20  # random draws made at once; they shape the random numbers
+UNSEEN = 0.25
+"""How many queries more a gate takes to have lost everything, unseen. By simulation: docs/statistics.md."""
 MOST_DRAWN = 1000
 """Queries of a collection up to which resamples are drawn query by query."""
 
@@ -51,6 +53,11 @@ def noninferiority(
     which is counted as one more (Efron and Tibshirani, *An Introduction to the Bootstrap*, 1993, sections
     12.5 and 16.4). The bootstrap is the stricter where a few queries lose much. A collection of a single
     query shows nothing.
+
+    Few queries often lack the one that loses most. So the first p is also that of a t-test with `UNSEEN`
+    queries more that lost `highest`, where a query counts most: with u what such a loss takes from M, M is
+    lower by UNSEEN · u, and its variance higher by UNSEEN · u². What that costs fades with the number of
+    queries.
 
     Where ties may hide spread (`spread_known`), or fewer than `MANY_OTHERS` values differ from the most
     common one, the first p counts losses instead (`_few_losses`). Where ties may hide spread, the second
@@ -75,21 +82,31 @@ def noninferiority(
     high = (1 + (resampled >= t - ROUNDING).sum(axis=0)) / (1 + resamples)
     low = (1 + (resampled <= t + ROUNDING).sum(axis=0)) / (1 + resamples)
     freedom = np.maximum(made.freedom, 1)
-    few = _few_losses(strata, margins, weights, np.asarray(highest, dtype=np.float64))
+    unit = largest_loss(strata, weights, highest)
+    few = _few_losses(strata, margins, weights, unit)
     known = spread_known(made, strata, weights)
     by_spread = known & (made.others >= MANY_OTHERS)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        guarded = (above - UNSEEN * unit) / np.sqrt(made.errors**2 + UNSEEN * unit**2)
+    by_t = stdtr(freedom, -np.minimum(t, guarded))
     return (
-        np.where(by_spread, np.maximum(stdtr(freedom, -t), high), few),
+        np.where(by_spread, np.maximum(by_t, high), few),
         np.where(known, np.maximum(stdtr(freedom, t), low), 1.0),
     )
 
 
-def _few_losses(strata: Strata, margins: Float64, weights: Float64, highest: Float64) -> Float64:
+def largest_loss(strata: Strata, weights: Float64, highest: ArrayLike) -> Float64:
+    """float64 [columns]: what a query that loses `highest` takes from M, where a query counts most."""
+    counts = np.max(weights / [len(values) for values in strata])
+    return np.asarray(counts * np.asarray(highest), dtype=np.float64)
+
+
+def _few_losses(strata: Strata, margins: Float64, weights: Float64, unit: Float64) -> Float64:
     """Return p against "M is `margin` or more below 0": the probability of so few losses if it were.
 
     Then queries would lose the margin on average, whatever others gain. Of all ways to lose it, to lose as
     much as possible at as few queries as possible, in the collection where a query counts most, goes unseen
-    most often. So the sum of losses, in units of that largest loss, is compared with a Poisson distribution
+    most often. So the sum of losses, in units of that `largest_loss`, is compared with a Poisson distribution
     of mean margin / unit; without any loss p is exp(-margin / unit), of one collection that of the rule of
     three. It holds for every distribution, and is strict where gains make up for losses.
     """
@@ -99,7 +116,6 @@ def _few_losses(strata: Strata, margins: Float64, weights: Float64, highest: Flo
     lost = sum(
         share * np.maximum(-values, 0).sum(axis=0) for share, values in zip(shares, strata, strict=True)
     )
-    unit = shares.max() * highest
     p: Float64 = gammaincc(lost / unit + 1, margins / unit)
     return p
 
