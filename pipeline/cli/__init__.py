@@ -64,6 +64,8 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "doctor": (about.doctor, ""),
 }
 """Each command's function, and the arguments of its example."""
+RESUMED = ("run", "verify")
+"""Commands that keep what they finished before an interrupt."""
 CACHE_COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "list": (cache.list_artifacts, ""),
     "verify": (cache.verify, "--cache indexes"),
@@ -86,7 +88,7 @@ cache_app = typer.Typer(
 )
 for _name, (_command, _example) in COMMANDS.items():
     _epilog = f"Example: benchmarco {_name} {_example}".rstrip()
-    app.command(_name, cls=Command, epilog=_epilog)(guarded(_command))
+    app.command(_name, cls=Command, epilog=_epilog)(guarded(_command, resumed=_name in RESUMED))
 for _name in removed.COMMANDS:
     app.command(_name, cls=Command, hidden=True)(lambda: None)
 for _name, (_command, _example) in CACHE_COMMANDS.items():

@@ -11,6 +11,7 @@ import os
 import select
 import signal
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from pipeline.core.errors import InputError
+from pipeline.core.errors import InputError, memory_ran_out
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -35,14 +36,30 @@ LOG_SECONDS = 60.0  # between two lines about progress, where stderr is not a te
 
 
 def end_at_second_interrupt() -> None:
-    """Let the first Ctrl-C end a command cleanly, and a second one at once, even while the first waits."""
+    """Let the first Ctrl-C end a command cleanly, and a second one at once, even while the first waits.
+
+    OpenBLAS sends the same signal to its own process where its threads cannot start. Nobody interrupted the
+    command then: where no thread starts, the handler raises a MemoryError.
+    """
 
     def interrupt(*_: object) -> None:
+        if not _threads_start():
+            raise MemoryError
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         raise KeyboardInterrupt
 
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not where a shell ignores it
         signal.signal(signal.SIGINT, interrupt)
+
+
+def _threads_start() -> bool:
+    thread = threading.Thread(target=int)
+    try:
+        thread.start()
+    except RuntimeError:
+        return False
+    thread.join()
+    return True
 
 
 def open_closed_streams() -> None:
@@ -57,8 +74,11 @@ def open_closed_streams() -> None:
     sys.stderr = sys.stderr or os.fdopen(2, "w", encoding="utf-8")
 
 
-def guarded(command: Callable[..., None]) -> Callable[..., None]:
-    """Wrap a command, so that what it raises becomes one message on stderr and an exit code."""
+def guarded(command: Callable[..., None], resumed: bool = False) -> Callable[..., None]:
+    """Wrap a command, so that what it raises becomes one message on stderr and an exit code.
+
+    `resumed` commands go on where they were interrupted when they are called again.
+    """
 
     @functools.wraps(command)
     def run(*args: object, **kwargs: object) -> None:
@@ -73,14 +93,15 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
                 sys.stdout.flush()
                 raise
             sys.stdout.flush()
-        except (InputError, OSError, MemoryError, ImportError) as error:
-            if isinstance(error, ImportError) and UNMAPPED not in str(error):
+        except (InputError, OSError, MemoryError, ImportError, RuntimeError) as error:
+            if not isinstance(error, InputError | OSError) and not memory_ran_out(error):
                 raise
             message, code = what_happened(error)
             _stop("" if isinstance(error, BrokenPipeError) and _nobody_reads() else message, code)
         except KeyboardInterrupt:
             again = "the same command again" + (" without --fresh" if kwargs.get("fresh") else "")
-            _stop(f"interrupted; run {again} to go on where it stopped", INTERRUPTED)
+            goes_on = f"; run {again} to go on where it stopped" if resumed else ""
+            _stop(f"interrupted{goes_on}", INTERRUPTED)
 
     return run
 
@@ -92,8 +113,6 @@ def _nobody_reads() -> bool:
     return bool(poll.poll(0))
 
 
-UNMAPPED = "failed to map segment"
-"""In the error for a library that does not fit into the memory."""
 _ELSEWHERE = "name a folder that can be written with --set cache=DIR and --output DIR"
 _REMEDIES = {
     errno.EFBIG: "files may not be that long here: raise ulimit -f, or set cache=DIR on another disk",
@@ -116,24 +135,24 @@ def what_happened(error: Exception) -> tuple[str, int]:
     """The message for an error, and its exit code."""
     if isinstance(error, InputError):
         return str(error), BAD_INPUT
+    if memory_ran_out(error):
+        return (
+            "memory ran out; what was finished is kept. Lower model.batch_size or set search.memory_mb",
+            FAILED,
+        )
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         noted = "; ".join(getattr(error, "__notes__", ()))
         remedy = noted or _REMEDIES.get(error.errno or 0, "what was finished is kept")
         code = BAD_INPUT if error.errno in _MISNAMED else FAILED
         return f"{where}{error.strerror or error}; {remedy}", code
-    if isinstance(error, MemoryError | ImportError):
-        return (
-            "memory ran out; what was finished is kept. Lower model.batch_size or set search.memory_mb",
-            FAILED,
-        )
     return f"{type(error).__name__}: {error}", FAILED
 
 
 def report_failure(name: str, error: Exception) -> int:
     """Print on stderr what stopped one of several benchmarks, and return the exit code for it."""
     message, code = what_happened(error)
-    if not isinstance(error, InputError | OSError | MemoryError):
+    if not isinstance(error, InputError | OSError) and not memory_ran_out(error):
         traceback.print_exception(error)
     print(f"benchmarco: {name} failed: {message}", file=sys.stderr)
     return code

@@ -28,11 +28,19 @@ from pydantic import ValidationError
 from pipeline.config.benchmark import Config, json_schema
 from pipeline.config.mistakes import explain, parse_yaml, read_yaml
 from pipeline.config.settings import FOLDER, SWEEP, Typed
+from pipeline.core.display import as_text
 from pipeline.core.errors import InputError, short_repr
 from pipeline.core.removed import without_removed
 
 MANIFEST = "manifest.json"
 """The file of a result folder that holds its config, with all settings."""
+ASKED: dict[str, str] = {
+    "trust_remote_code": "run Python files that come with a model",
+    "url": "send texts to {}",
+    "api_key_env": "send the content of the environment variable {} as a key",
+    "address": "send data and code to the cluster {}",
+}
+"""By the name of a setting, what it does beyond computing: a manifest may come from a stranger."""
 
 
 def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
@@ -45,7 +53,8 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
             taken from the working directory, or from the file's folder where it exists only there.
 
     Raises:
-        InputError: The file cannot be read, is not YAML, or has a setting or value that is not allowed.
+        InputError: The file cannot be read, is not YAML, or has a setting or value that is not allowed; or a
+            manifest would do what `overrides` do not give again, see `refuse_unasked`.
     """
     path = Path(path)
     raw = read_config(path, overrides)
@@ -65,7 +74,43 @@ def read_config(path: Path, overrides: Sequence[str] = ()) -> dict[str, object]:
     held = raw.get("config")
     if path.name == MANIFEST and isinstance(held, dict):
         raw = held
+        refuse_unasked(raw, overrides, path)
     return with_overrides(raw, overrides)
+
+
+def refuse_unasked(config: Mapping[str, object], overrides: Sequence[str], where: Path) -> None:
+    """Refuse a manifest's settings that do what `ASKED` says, unless `overrides` give them again.
+
+    Raises:
+        InputError: It names them, what they would do, and how to give them.
+    """
+    given = [override.partition("=")[0].strip() for override in overrides]
+    risky = {
+        path: value
+        for path, value in _dotted(config)
+        if path.rpartition(".")[2] in ASKED
+        and value
+        and not any(f"{path}.".startswith(f"{each}.") for each in given)
+    }
+    if not risky:
+        return
+    does = (f"{ASKED[path.rpartition('.')[2]].format(value)} ({path})" for path, value in risky.items())
+    sets = " ".join(f"--set {path}={as_text(value)}" for path, value in risky.items())
+    raise InputError(
+        f"{where}: its settings would {', '.join(does)}",
+        allowed="such settings only where you give them again",
+        fix=f"if you trust them, add {sets}",
+    )
+
+
+def _dotted(value: object, path: str = "") -> Iterator[tuple[str, object]]:
+    """The values of nested sections by their dotted paths; places in a list are numbered from 1."""
+    if isinstance(value, Mapping | list):
+        named = value.items() if isinstance(value, Mapping) else enumerate(value, start=1)
+        for name, inner in named:
+            yield from _dotted(inner, f"{path}.{name}" if path else str(name))
+    else:
+        yield path, value
 
 
 def with_overrides(raw: dict[str, object], overrides: Sequence[str]) -> dict[str, object]:

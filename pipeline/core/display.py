@@ -5,6 +5,7 @@ A measure, an interval or a size is written in one way wherever it is shown.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
@@ -82,3 +83,8 @@ def silent(label: str, total: int | None, unit: str) -> AbstractContextManager[B
 def numbered(progress: Progress, number: int, total: int) -> Progress:
     """The same progress with labels that number one of several benchmarks: `[2/5] search`."""
     return lambda label, items, unit: progress(f"[{number}/{total}] {label}", items, unit)
+
+
+def as_text(value: object) -> str:
+    """A value as it is shown: JSON, without quotes around a text."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

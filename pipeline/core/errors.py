@@ -5,6 +5,11 @@ from __future__ import annotations
 import re
 
 MAX_CHARACTERS = 120  # of a value in a message
+MEMORY_FULL = (
+    "MemoryError", "bad_alloc", "can't allocate memory", "Cannot allocate memory", "can't start new thread",
+    "failed to map segment",
+)  # fmt: skip
+"""In the errors of libraries for which the memory is too small."""
 
 
 class InputError(Exception):
@@ -20,6 +25,15 @@ class InputError(Exception):
         self.found, self.allowed, self.fix = found, allowed, fix
         parts = [found, f"Allowed: {allowed}" if allowed else "", fix[:1].upper() + fix[1:]]
         super().__init__(printable(". ".join(part for part in parts if part) + "."))
+
+
+def memory_ran_out(error: BaseException | None) -> bool:
+    """Whether an error, or one that led to it, is that the memory ran out."""
+    while error is not None:
+        if isinstance(error, MemoryError) or any(words in str(error) for words in MEMORY_FULL):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def printable(text: str) -> str:

@@ -22,7 +22,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from pipeline.core.errors import InputError
+from pipeline.core.errors import MEMORY_FULL, InputError
 from pipeline.encoders import child as child_process
 from pipeline.encoders.torch.loading import describe_missing, explain_loading_errors
 from pipeline.models.files import damaged
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 REFUSAL = f"{InputError.__module__}.{InputError.__qualname__}: "
 """Before the message, on the last line of stderr, where a model's own files are at fault."""
-_MEMORY_FULL = ("MemoryError", "bad_alloc", "can't allocate memory", "Cannot allocate memory")
 _DISK_FULL = ("iostream error", "No space left")  # in errors of OpenVINO and others whose write failed
 
 
@@ -143,7 +142,7 @@ def _raise_what_the_machine_refused(reason: str, weights: Path) -> None:
         raise OSError(
             errno.ENOSPC, "the converted model cannot be written: the disk may be full", str(weights)
         )
-    if any(words in reason for words in _MEMORY_FULL):
+    if any(words in reason for words in MEMORY_FULL):
         raise MemoryError(reason)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -12,8 +11,8 @@ from pathlib import Path
 
 from typing_extensions import override
 
-from pipeline.config.files import make_config, with_overrides
-from pipeline.core.display import Progress, counted
+from pipeline.config.files import make_config, refuse_unasked, with_overrides
+from pipeline.core.display import Progress, as_text, counted
 from pipeline.core.errors import InputError
 from pipeline.core.records import Facts
 from pipeline.core.table import Column, Displayed, Table, table_of
@@ -26,13 +25,6 @@ from pipeline.storage.whole_files import temporary_folder
 
 SHOWN = 10
 """Queries that a table lists."""
-ASKED: dict[str, str] = {
-    "trust_remote_code": "run Python files that come with a model",
-    "url": "send texts to {}",
-    "api_key_env": "send the content of the environment variable {} as a key",
-    "address": "send data and code to the cluster {}",
-}
-"""By the name of a setting, what it does beyond computing: a manifest may come from a stranger."""
 
 
 @dataclass(frozen=True)
@@ -137,41 +129,6 @@ def reproduce(
         return found
 
 
-def refuse_unasked(config: Mapping[str, object], overrides: Sequence[str], where: Path) -> None:
-    """Refuse a manifest's settings that do what `ASKED` says, unless `overrides` give them again.
-
-    Raises:
-        InputError: It names them, what they would do, and how to give them.
-    """
-    given = [override.partition("=")[0].strip() for override in overrides]
-    risky = {
-        path: value
-        for path, value in _leaves(config)
-        if path.rpartition(".")[2] in ASKED
-        and value
-        and not any(f"{path}.".startswith(f"{each}.") for each in given)
-    }
-    if not risky:
-        return
-    does = (f"{ASKED[path.rpartition('.')[2]].format(value)} ({path})" for path, value in risky.items())
-    sets = " ".join(f"--set {path}={as_text(value)}" for path, value in risky.items())
-    raise InputError(
-        f"{where}: its settings would {', '.join(does)}",
-        allowed="such settings only where you give them again",
-        fix=f"if you trust them, add {sets}",
-    )
-
-
-def _leaves(value: object, path: str = "") -> Iterator[tuple[str, object]]:
-    """The values of nested sections by their dotted paths; places in a list are numbered from 1."""
-    if isinstance(value, Mapping | list):
-        named = value.items() if isinstance(value, Mapping) else enumerate(value, start=1)
-        for name, inner in named:
-            yield from _leaves(inner, f"{path}.{name}" if path else str(name))
-    else:
-        yield path, value
-
-
 def compare_with_original(original: SavedResult, again: SavedResult) -> Reproduction:
     """Compare a result with the result of running it again.
 
@@ -244,11 +201,6 @@ def flatten(config: Mapping[str, object], prefix: str = "") -> Facts:
 def compared_settings(config: Mapping[str, object]) -> Facts:
     """The settings of all sections; those outside a section say where a benchmark is stored."""
     return {name: value for name, value in flatten(config).items() if "." in name}
-
-
-def as_text(value: object) -> str:
-    """A value as it is shown: JSON, without quotes around a text."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _ingredients(recipe: Mapping[str, object]) -> Facts:

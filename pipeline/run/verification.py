@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pipeline.comparison.verify import Verification, expected_of, verify_result, verify_run
 from pipeline.config import Config, of_each_collection
-from pipeline.config.files import load_configs, make_config
+from pipeline.config.files import load_configs, make_config, refuse_unasked, with_overrides
 from pipeline.core.display import Progress
 from pipeline.core.errors import InputError
 from pipeline.core.json_record import SUITE_FILE
@@ -46,7 +46,9 @@ def verify(
         if any((target / name).is_file() for name in (METRICS, SUITE_FILE)):
             found = verify_result(target, published).cells
             if minutes and (target / METRICS).is_file():
-                config = make_config(read_record(target, MANIFEST, Manifest).config, target / MANIFEST)
+                settings = read_record(target, MANIFEST, Manifest).config
+                refuse_unasked(settings, overrides, target / MANIFEST)
+                config = make_config(with_overrides(settings, overrides), target / MANIFEST)
                 found = _explained(found, config, target, minutes, progress)
             cells += found
         else:

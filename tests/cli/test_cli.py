@@ -151,6 +151,7 @@ def test_a_pipe_in_place_of_a_manifest_is_not_read(tmp_path: Path) -> None:
     [
         (MemoryError(), 1),
         (ImportError("x.so: failed to map segment from shared object"), 1),
+        (RuntimeError("can't start new thread"), 1),
         (InputError("a path with \x1b[2J"), 2),
     ],
 )
@@ -168,6 +169,45 @@ def test_what_ends_a_command_is_one_plain_line(
     assert ("memory ran out" in done.stderr) == (code == 1)
     assert "\x1b" not in done.output
     assert "Traceback" not in done.output
+
+
+@pytest.mark.parametrize(("name", "resumed"), [("run", True), ("reproduce", False)])
+def test_only_a_command_that_keeps_what_it_finished_says_that_it_goes_on(
+    name: str, resumed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    config = tmp_path / "c.yaml"
+    config.write_text(BM25.format(folder=tmp_path), encoding="utf-8")
+    monkeypatch.setattr("pipeline.api.run_benchmark", interrupt)
+    monkeypatch.setattr("pipeline.api.reproduce", interrupt)
+    done = CliRunner().invoke(app, [name, str(config)])
+    assert (done.exit_code, "to go on" in done.stderr) == (130, resumed)
+
+
+STOPPED = """
+import resource, signal
+from pathlib import Path
+from pipeline.cli.terminal import end_at_second_interrupt, guarded
+def stopped():
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    if {short}:
+        resource.setrlimit(resource.RLIMIT_AS, (used, used))
+    signal.raise_signal(signal.SIGINT)
+end_at_second_interrupt()
+guarded(stopped)()
+"""
+
+
+@pytest.mark.parametrize(
+    ("short", "code", "said"), [(False, 130, "benchmarco: interrupted\n"), (True, 1, "memory ran out")]
+)
+def test_an_interrupt_where_memory_is_short_is_not_the_user_s(short: bool, code: int, said: str) -> None:
+    """OpenBLAS sends SIGINT to its process where its threads cannot start."""
+    script = STOPPED.format(short=short)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, said in done.stderr) == (code, True)
 
 
 def test_a_result_with_a_query_that_its_collection_lacks_is_refused(tmp_path: Path) -> None:

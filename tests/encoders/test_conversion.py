@@ -36,6 +36,7 @@ def test_what_lies_in_the_working_directory_is_not_run(
         ("raise MemoryError", MemoryError, None),
         ("raise RuntimeError('std::bad_alloc')", MemoryError, None),
         ("import os; os.kill(os.getpid(), 9)", ChildProcessError, None),
+        ("import os; os.kill(os.getpid(), 2)", ChildProcessError, None),  # as OpenBLAS does; not an interrupt
     ],
 )
 def test_what_the_machine_refuses_is_no_fault_of_the_model(

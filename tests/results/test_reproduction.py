@@ -125,6 +125,9 @@ def test_what_a_stranger_s_manifest_would_do_must_be_asked_for(
     refused = command(folder)
     assert refused.exit_code == 2
     assert said in refused.output
+    for name in ("run", "plan"):
+        same = CliRunner().invoke(app, [name, str(folder / "manifest.json")])
+        assert (same.exit_code, same.output) == (2, refused.output)
     sets = re.findall(r"--set (\S+[^.\s])", refused.output.partition("add ")[2])
     asked = command(folder, *(part for each in sets for part in ("--set", each)))
     assert "would" not in asked.output  # it goes on, to what is not there

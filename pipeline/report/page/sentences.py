@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 
 from pipeline.comparison.pairs import Pair
 from pipeline.comparison.side_by_side import Comparison
-from pipeline.core.display import counted, figure
+from pipeline.core.display import as_text, counted, figure
 from pipeline.core.records import JsonObject
 from pipeline.report.page.queries import PASSAGE_LENGTH, QueryData, relevance_level
-from pipeline.run.reproduction import as_text, compared_settings
+from pipeline.run.reproduction import compared_settings
 
 
 def summary(comparison: Comparison) -> str:
