@@ -61,15 +61,29 @@ def pool(
         typer.Argument(metavar="RESULT_DIR", help="A result's folder."),
     ],
     output: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="What to judge, as .tsv.  [default: pool.tsv]")
+        Path | None, typer.Option(metavar="FILE", help="What to judge: .tsv or .jsonl.  [default: pool.tsv]")
     ] = None,
-    depth: Annotated[int, typer.Option(min=1, help="Ranks of each result that are looked at.")] = 10,
+    depth: Annotated[
+        int | None, typer.Option(min=1, help="Ranks of each result that are looked at.  [default: 10]")
+    ] = None,
+    decide: Annotated[
+        str | None,
+        typer.Option(metavar="MEASURE", help="Draw queries, and list only what can change this difference."),
+    ] = None,
+    queries: Annotated[int | None, typer.Option(min=2, help="Queries to draw.  [default: 40]")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of the draw.  [default: 1]")] = None,
     added: Annotated[
         Path | None, typer.Option("--add", metavar="FILE", help="Score with the grades of this file, too.")
     ] = None,
     as_json: Json = False,
 ) -> None:
     """List retrieved passages without judgments, to judge them."""
+    if added and decide:
+        raise InputError(
+            "--add and --decide",
+            allowed="--decide to write what is to be judged; benchmarco judge --labels to use it",
+            fix="leave one out",
+        )
     if output and added:
         raise InputError(
             "--output and --add",
@@ -85,9 +99,44 @@ def pool(
         else:
             show(*rescored.tables())
         return
+    if not decide and (queries is not None or seed is not None):
+        raise InputError(
+            "--queries or --seed without --decide",
+            allowed="--decide MEASURE, which draws queries",
+            fix="name a measure, such as --decide precision@10",
+        )
+    if decide and depth is not None:
+        raise InputError(
+            f"--depth {depth} with --decide {decide}",
+            allowed="the measure's cutoff, as in precision@10",
+            fix="leave --depth out",
+        )
     output = output or Path("pool.tsv")
     check_output(output, "--output", folders)
     pools.check_pool_file(output)
+    if decide:
+        from pipeline.comparison import decide as decisions
+
+        drawn = decisions.pool_to_decide(
+            folders,
+            decide,
+            decisions.QUERIES if queries is None else queries,
+            decisions.SEED if seed is None else seed,
+        )
+        pools.write_pool(drawn.rows, output)
+        if as_json:
+            facts = {"measure": str(drawn.measure), "queries": drawn.queries, "of": drawn.total}
+            print_json({**facts, "pairs": len(drawn.rows), "output": str(output)})
+            return
+        print(
+            f"{drawn.queries:,} of {counted(drawn.total, 'query', 'queries')} drawn: "
+            f"{counted(len(drawn.rows), 'pair')} to judge can change a difference in {drawn.measure}"
+        )
+        if note := decisions.note_of(drawn.measure):
+            print(f"Note: {note}.")
+        print(f"written to {output}: judge it from the top, and stop anywhere", file=sys.stderr)
+        return
+    depth = 10 if depth is None else depth
     pooled = pools.pool(folders, depth)
     pools.write_pool(pooled.rows, output)
     if as_json:

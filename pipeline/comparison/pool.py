@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -40,16 +41,18 @@ SEED = 20200
 
 @dataclass(frozen=True)
 class PoolRow:
-    """A passage of a query; `grade` is None where nobody judged it."""
+    """A passage of a query; `grade` is None where nobody judged it. For `draw` see `comparison.decide`."""
 
     query_id: str
     passage_id: str
     query: str
     passage: str
     grade: int | None = None
+    draw: str = ""
 
 
 COLUMNS = tuple(field.name for field in fields(PoolRow))
+"""The columns of a file; `draw` is left out where no query was drawn."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +157,7 @@ def pool(folders: Sequence[Given], depth: int) -> Pool:
     Raises:
         InputError: The results are of different collections, or it is no longer in the cache.
     """
-    results, collection = _read(folders)
+    results, collection = open_results(folders)
     stride = len(collection.passages) + len(collection.missing_ids) + 1
     tops = [scored_ranking(result, collection).passages[:, :depth] for result in results.values()]
     keys = [
@@ -166,14 +169,18 @@ def pool(folders: Sequence[Given], depth: int) -> Pool:
     generator = np.random.default_rng(SEED)
     shown = generator.permutation(len(collection.queries))  # the place of each query
     order = np.lexsort((generator.random(len(queries)), shown[queries]))
-    columns = (
-        column.take(from_numpy(rows[order])).to_pylist()
+    rows = rows_of_pairs(collection, queries[order], passages[order])
+    return Pool(rows, len(np.unique(queries)), depth, len(seen))
+
+
+def rows_of_pairs(collection: Collection, queries: Int64, passages: Int64) -> list[PoolRow]:
+    """Pairs of a query and a passage, int64 [pairs] rows of the collection, with their ids and texts."""
+    query_ids, query_texts, passage_ids, passage_texts = (
+        column.take(from_numpy(rows)).to_pylist()
         for texts, rows in ((collection.queries, queries), (collection.passages, passages))
         for column in (texts.ids, texts.texts)
     )
-    query_ids, query_texts, passage_ids, passage_texts = columns
-    rows = list(map(PoolRow, query_ids, passage_ids, query_texts, passage_texts))
-    return Pool(rows, len(np.unique(queries)), depth, len(seen))
+    return list(map(PoolRow, query_ids, passage_ids, query_texts, passage_texts))
 
 
 def score_again(folders: Sequence[Given], grades: Grades) -> Rescored:
@@ -183,8 +190,8 @@ def score_again(folders: Sequence[Given], grades: Grades) -> Rescored:
         InputError: The results are of different collections, the collection is no longer in the cache, a
             query or a passage is not in it, or was judged otherwise.
     """
-    results, collection = _read(folders)
-    qrels, same = _with_grades(collection, grades)
+    results, collection = open_results(folders)
+    qrels, same = with_grades(collection, grades)
     judged = np.unique(collection.qrels.queries)
     n_queries = len(collection.queries)
     rescored = {}
@@ -203,8 +210,12 @@ def score_again(folders: Sequence[Given], grades: Grades) -> Rescored:
     return Rescored(len(grades.rows) - same, same, grades.empty, rescored)
 
 
-def _read(folders: Sequence[Given]) -> tuple[dict[str, SavedResult], Collection]:
-    """Results of one collection, by name, and the collection."""
+def open_results(folders: Sequence[Given]) -> tuple[dict[str, SavedResult], Collection]:
+    """Results of one collection, by name, and the collection.
+
+    Raises:
+        InputError: They are of different collections, or it is no longer in the cache.
+    """
     suites, _ = read_all(folders)
     if suite := next((suite for suite in suites if suite.record), None):
         raise InputError(
@@ -232,7 +243,7 @@ def _read(folders: Sequence[Given]) -> tuple[dict[str, SavedResult], Collection]
     return results, found
 
 
-def _with_grades(collection: Collection, grades: Grades) -> tuple[Qrels, int]:
+def with_grades(collection: Collection, grades: Grades) -> tuple[Qrels, int]:
     """The judgments of a collection and additional ones, sorted; and how many of these it had already."""
     ids = pa.chunked_array([*collection.passages.ids.chunks, *collection.missing_ids.chunks], pa.string())
     queries = _rows("query", [row.query_id for row in grades.rows], collection.queries.ids, grades)
@@ -271,8 +282,8 @@ def _rows(what: str, ids: list[str], among: pa.ChunkedArray, grades: Grades) -> 
 
 def check_pool_file(path: Path) -> None:
     """Refuse a name of another form, and a file that is there: it may hold people's work."""
-    if path.suffix != ".tsv":
-        raise InputError(f"--output {path}", allowed="a file whose name ends in .tsv")
+    if path.suffix not in (".tsv", ".jsonl"):
+        raise InputError(f"--output {path}", allowed="a file whose name ends in .tsv or .jsonl")
     if path.exists():
         raise InputError(
             f"--output {path} exists already, and may contain grades",
@@ -282,14 +293,34 @@ def check_pool_file(path: Path) -> None:
 
 
 def write_pool(rows: Sequence[PoolRow], path: Path) -> None:
-    """Write rows to judge: TSV with a header, an empty column `grade`, and every text on one line."""
+    """Write rows to judge, with an empty `grade` and every text on one line.
+
+    TSV with a header; or, where the name ends in .jsonl, a JSON object a line.
+    """
+    columns = [name for name in COLUMNS if name != "draw" or any(row.draw for row in rows)]
+    records = [
+        {name: " ".join(str(getattr(row, name)).split()) for name in columns} | {"grade": ""} for row in rows
+    ]
     file = io.StringIO(newline="")
-    writer = csv.writer(file, delimiter="\t", lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for row in rows:
-        texts = (" ".join(text.split()) for text in (row.query, row.passage))
-        writer.writerow([row.query_id, row.passage_id, *texts, ""])
+    if path.suffix == ".jsonl":
+        file.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+    else:
+        writer = csv.DictWriter(file, columns, delimiter="\t", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(records)
     whole_files.write_whole(path, file.getvalue().encode())
+
+
+def _of_json(line: str) -> dict[str, str]:
+    """The columns of a line of JSON; a grade may be a number, a text, or null.
+
+    Raises:
+        ValueError: It is no JSON object.
+    """
+    record = json.loads(line)
+    if not isinstance(record, dict):
+        raise ValueError(f"{line.strip()[:40]!r} is not a JSON object")
+    return {key: "" if value is None else str(value) for key, value in record.items()}
 
 
 def read_grades(path: Path) -> Grades:
@@ -304,8 +335,11 @@ def read_grades(path: Path) -> Grades:
     empty = 0
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file, delimiter="\t")
-            records = [(reader.line_num, record) for record in reader]
+            if path.suffix == ".jsonl":
+                records = [(number, _of_json(line)) for number, line in enumerate(file, 1) if line.strip()]
+            else:
+                reader = csv.DictReader(file, delimiter="\t")
+                records = [(reader.line_num, record) for record in reader]
     except (OSError, ValueError, csv.Error) as error:
         raise InputError(f"{path} cannot be read: {error}", allowed=allowed) from None
     for number, record in records:
@@ -320,7 +354,7 @@ def read_grades(path: Path) -> Grades:
         grade = int(text) if re.fullmatch(r"\s*-?\d{1,9}\s*", text) else HIGHEST_GRADE + 1
         if not LOWEST_GRADE <= grade <= HIGHEST_GRADE:
             raise InputError(f"{path}, line {number}: grade {text!r}", allowed=f"{GRADE_RULE}, or nothing")
-        row = PoolRow(str(ids[0]), str(ids[1]), "", "", grade)
+        row = PoolRow(str(ids[0]), str(ids[1]), "", "", grade, record.get("draw") or "")
         earlier = rows.setdefault((row.query_id, row.passage_id), row)
         if earlier.grade != grade:
             raise InputError(

@@ -1,0 +1,286 @@
+"""Which few pairs of query and passage people judge to decide between results, and reading of their grades.
+
+drawn = pool_to_decide(folders, "precision@10", queries=40, seed=1)
+write_pool(drawn.rows, Path("pool.tsv"))  # people fill in the grades, in the file's order
+labels = read_labels(folders, Path("pool.tsv"))
+labels.queries, labels.values  # int64 [n], rows of the collection; float64 [n, results]
+
+Queries are drawn at random, so that n of them speak for all N: queries are sorted by the SHA-256 of the seed
+and their id, and the first n are drawn. More queries with the same seed continue the same order. Every row
+says which one it is of how many and for which measure, and grades of other queries are refused.
+
+People may stop at any time. A query counts once all its rows have grades, and only queries before the first
+one that is not finished count: who skipped the hard ones would not have drawn at random.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from pipeline.comparison.inputs import Given
+from pipeline.comparison.pool import (
+    PoolRow,
+    open_results,
+    read_grades,
+    rows_of_pairs,
+    with_grades,
+)
+from pipeline.core.errors import InputError
+from pipeline.core.records import BoolArray, Collection, Float64, Int64, Qrels, Ranking
+from pipeline.metrics.names import Measure, parse_measure
+from pipeline.metrics.scoring import compute_measures
+from pipeline.results.cached import scored_ranking
+from pipeline.results.folder import SavedResult
+
+QUERIES, SEED = 40, 1
+SUMS = ("precision", "cg", "dcg", "rbp")
+"""Sums over ranks: a passage that all results have at the same rank changes no difference."""
+NO_DIFFERENCE = 1e-12
+_DRAW = re.compile(
+    r"(?P<place>[0-9]{1,9})/(?P<queries>[0-9]{1,9}) seed (?P<seed>[0-9]{1,9}) (?P<measure>\S+)"
+)
+
+
+class Pairs(NamedTuple):
+    """Pairs of query and passage, rows of the collection, the most important of each query first.
+
+    `queries` and `passages` are int64 [pairs]; `importance`, float64 [pairs], is how much more a relevant
+    passage adds to one result than to another.
+    """
+
+    queries: Int64
+    passages: Int64
+    importance: Float64
+
+
+@dataclass(frozen=True)
+class DrawnPool:
+    """The rows to judge, query by query in the order of drawing.
+
+    Attributes:
+        rows: The most important of each query first; those of equal importance at random.
+        measure: What is to be decided.
+        queries: How many were drawn; those in which no pair can change the difference have no row.
+        total: Of how many.
+    """
+
+    rows: list[PoolRow]
+    measure: Measure
+    queries: int
+    total: int
+
+
+@dataclass(frozen=True)
+class Labels:
+    """What people's grades say of the drawn queries that are finished.
+
+    Attributes:
+        measure: What they were drawn to decide.
+        names: Of the results.
+        queries: int64 [n], rows of the collection, in the order of drawing.
+        values: float64 [n, results], the measure of each by the grades and the collection's own judgments.
+        total: N, the queries of the collection.
+        drawn: How many were drawn.
+        after: How many finished ones were left out, as one before them is not finished.
+        qrels: The collection's judgments with the grades.
+    """
+
+    measure: Measure
+    names: list[str]
+    queries: Int64
+    values: Float64
+    total: int
+    drawn: int
+    after: int
+    qrels: Qrels
+
+
+def decidable(name: str) -> Measure:
+    """The measure of a name.
+
+    Raises:
+        InputError: Judging the first ranks does not decide a difference of it.
+    """
+    measure = parse_measure(name)
+    if not measure.cutoff or measure.condensed or measure.name == "judged":
+        raise InputError(
+            f"--decide {measure}",
+            allowed="measures with a cutoff, such as precision@10, dcg@10, rbp@10 or ndcg@10",
+            fix="name one of them",
+        )
+    return measure
+
+
+def note_of(measure: Measure) -> str:
+    """What a difference by this measure rests on besides the pairs to judge; empty if on nothing."""
+    if measure.name in SUMS:
+        return ""
+    if measure.name in ("mrr", "success", "err"):
+        return f"{measure} depends on shared passages, too: all of the top {measure.cutoff} are listed"
+    return (
+        f"{measure} divides by all relevant passages: those known are in the top {measure.cutoff} of these "
+        f"results, or were judged before. For others, take precision@{measure.cutoff} or dcg@{measure.cutoff}"
+    )
+
+
+def draw_order(query_ids: Sequence[str], seed: int) -> Int64:
+    """int64 [queries]: all rows in the order in which they are drawn."""
+    digests = [sha256(f"{seed} {query}".encode()).digest() for query in query_ids]
+    return np.array(sorted(range(len(digests)), key=digests.__getitem__), dtype=np.int64)
+
+
+def deciding_pairs(rankings: Sequence[Ranking], measure: Measure, n_passages: int) -> Pairs:
+    """All pairs whose grades can change a difference between rankings, sorted by query.
+
+    Args:
+        rankings: Of the same queries.
+        measure: With a cutoff.
+        n_passages: Above every passage's row.
+    """
+    depth = measure.cutoff or 0
+    ranks = np.arange(1, depth + 1)
+    if measure.name == "rbp":
+        p = float(measure.settings["p"])
+        worth = (1 - p) * p ** (ranks - 1)
+    elif measure.name in ("dcg", "ndcg"):
+        worth = 1 / np.log2(ranks + 1)
+    elif measure.name in ("mrr", "map", "err", "success"):
+        worth = 1 / ranks
+    else:
+        worth = np.full(depth, 1 / depth)
+    stride, keys, worths = n_passages, [], []
+    for ranking in rankings:
+        top = ranking.passages[:, :depth]
+        found = top >= 0
+        keys.append((np.arange(len(top))[:, None] * stride + top)[found])
+        worths.append(np.broadcast_to(worth[: top.shape[1]], top.shape)[found])
+    pairs = np.unique(np.concatenate(keys))
+    added = np.zeros((len(rankings), len(pairs)))
+    for row, key, of_rank in zip(added, keys, worths, strict=True):
+        row[np.searchsorted(pairs, key)] = of_rank
+    importance = np.ptp(added, axis=0)
+    queries, passages = np.divmod(pairs, stride)
+    if measure.name in SUMS:
+        kept = importance > NO_DIFFERENCE
+    else:  # shared passages count, but not of a query with equal rankings
+        kept = np.isin(queries, queries[importance > NO_DIFFERENCE])
+    queries, passages, importance, best = (
+        queries[kept],
+        passages[kept],
+        importance[kept],
+        added.max(axis=0)[kept],
+    )
+    # in the order of a hash where importance is equal, so that the place does not tell the result
+    mixed = (queries * 0x9E3779B1 + passages * 0x85EBCA77) % 0xFFFFFFFB
+    order = np.lexsort((mixed, -best.round(9), -importance.round(9), queries))
+    return Pairs(queries[order], passages[order], importance[order])
+
+
+def pool_to_decide(
+    folders: Sequence[Given], decide: str, queries: int = QUERIES, seed: int = SEED
+) -> DrawnPool:
+    """Draw queries, and list their unjudged pairs that can change a difference between results.
+
+    Raises:
+        InputError: There is one result, they are of different collections, the collection is no longer in the
+            cache, or the measure cannot be decided so.
+    """
+    measure = decidable(decide)
+    _, collection, rankings = _open(folders)
+    ids = collection.queries.ids.to_pylist()
+    drawn = draw_order(ids, seed)[:queries]
+    place = np.zeros(len(ids), dtype=np.int64)  # 0 of those that were not drawn
+    place[drawn] = np.arange(1, len(drawn) + 1)
+    pairs = deciding_pairs(rankings, measure, _stride(collection))
+    listed = np.flatnonzero((place[pairs.queries] > 0) & ~_judged(pairs, collection.qrels, collection))
+    listed = listed[np.argsort(place[pairs.queries[listed]], kind="stable")]
+    rows = [
+        replace(row, draw=f"{number}/{len(drawn)} seed {seed} {measure}")
+        for row, number in zip(
+            rows_of_pairs(collection, pairs.queries[listed], pairs.passages[listed]),
+            place[pairs.queries[listed]].tolist(),
+            strict=True,
+        )
+    ]
+    return DrawnPool(rows, measure, len(drawn), len(ids))
+
+
+def read_labels(folders: Sequence[Given], path: Path) -> Labels:
+    """Read a file of `pool_to_decide` in which people have filled in grades, all or the first ones.
+
+    Args:
+        folders: The results that the file was made of, in any order.
+        path: The file.
+
+    Raises:
+        InputError: It cannot be read, has grades of queries that were not drawn, no query is finished, or a
+            grade contradicts the collection's judgments.
+    """
+    results, collection, rankings = _open(folders)
+    grades = read_grades(path)
+    ids = collection.queries.ids.to_pylist()
+    row_of = {query: row for row, query in enumerate(ids)}
+    said = _DRAW.fullmatch(grades.rows[0].draw)
+    measure = decidable(said["measure"]) if said else None
+    seed, count = (int(said["seed"]), int(said["queries"])) if said else (0, 0)
+    order = draw_order(ids, seed)[:count]
+    place = {int(row): number for number, row in enumerate(order, 1)}
+    for row in grades.rows:
+        number = place.get(row_of.get(row.query_id, -1))
+        if measure is None or row.draw != f"{number}/{count} seed {seed} {measure}":
+            raise InputError(
+                f"{path} has a grade for query {row.query_id}, which was not drawn "
+                + (f"({row.draw!r} says otherwise)" if row.draw else "(its column draw is empty)"),
+                allowed="grades of drawn queries, with the column draw as written: "
+                "only a random choice speaks for all queries",
+                fix="use the file of benchmarco pool --decide, made from these results",
+            )
+    assert measure is not None
+    qrels, _ = with_grades(collection, grades)
+    pairs = deciding_pairs(rankings, measure, _stride(collection))
+    known = _judged(pairs, qrels, collection)
+    finished = ~np.isin(order, pairs.queries[~known])
+    first = len(order) if finished.all() else int(np.argmin(finished))
+    if not first:
+        raise InputError(
+            f"{path}: query {ids[order[0]]}, the first that was drawn, has rows without a grade",
+            allowed="grades for all rows of at least the first query",
+            fix="judge the queries in the order of the file",
+        )
+    labelled = order[:first]
+    values = [compute_measures(ranking, qrels, len(ids), [measure])[labelled, 0] for ranking in rankings]
+    after = int(finished[first:].sum())
+    return Labels(
+        measure, list(results), labelled, np.stack(values, axis=1), len(ids), len(order), after, qrels
+    )
+
+
+def _open(folders: Sequence[Given]) -> tuple[dict[str, SavedResult], Collection, list[Ranking]]:
+    results, collection = open_results(folders)
+    if len(results) < 2:
+        raise InputError(
+            f"--decide with {len(results)} result",
+            allowed="two or more, to decide between",
+            fix="name another",
+        )
+    return results, collection, [scored_ranking(result, collection) for result in results.values()]
+
+
+def _stride(collection: Collection) -> int:
+    return len(collection.passages) + len(collection.missing_ids)
+
+
+def _judged(pairs: Pairs, qrels: Qrels, collection: Collection) -> BoolArray:
+    """Bool [pairs]: whether each has a grade."""
+    stride = _stride(collection)
+    known: BoolArray = np.isin(
+        pairs.queries * stride + pairs.passages, qrels.queries * stride + qrels.passages
+    )
+    return known
