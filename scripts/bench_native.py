@@ -38,7 +38,7 @@ from pipeline.encoders.native import TOKENS, NativeOpener
 from pipeline.native import amx, attention
 from pipeline.native.attention import EVERYWHERE
 from pipeline.native.compiling import OPTIONS
-from pipeline.native.integers import PANEL, Workspace
+from pipeline.native.integers import PANEL, Workspace, aligned_bytes
 from pipeline.native.layers import (
     BLOCK,
     SCRATCH,
@@ -85,6 +85,18 @@ def attend(
         attention.attend(query, starts, key_value, texts, heads, size, EVERYWHERE, None, out)
 
 
+def aligned_copy(value: Any) -> Any:
+    """A copy of which every array begins at a cache line, as the arrays of the backend do."""
+    if isinstance(value, tuple):
+        copies = [aligned_copy(each) for each in value]
+        return type(value)(*copies) if hasattr(value, "_fields") else tuple(copies)
+    if not isinstance(value, np.ndarray):
+        return value
+    copied = aligned_bytes(value.nbytes).view(value.dtype).reshape(value.shape)
+    copied[:] = value
+    return copied
+
+
 class Steps:
     """The steps of a network's layers, and the seconds that each takes for BLOCK tokens in a thread.
 
@@ -126,7 +138,7 @@ class Steps:
 
     def add(self, name: str, kernel: Any, *arguments: Any) -> None:
         """A step; each thread has a copy of the arrays. It is compiled by doing it once."""
-        self.work[name] = kernel, [copy.deepcopy(arguments) for _ in range(self.threads)]
+        self.work[name] = kernel, [aligned_copy(arguments) for _ in range(self.threads)]
         kernel(1, *arguments)
 
     def measure(self, seconds: float = 0.1) -> None:

@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 SCHEMA = 7
 WEIGHTS, TOKENIZER = "weights.npz", "tokenizer.json"
-TOKENS = 512  # tokens per batch: few enough for their states to stay in the processor's cache
+TOKENS = 512  # tokens per batch, twice as many with AMX: their states stay in the processor's cache
 PLAIN = ("bert", "roberta", "xlm-roberta", "distilbert")
 TYPES = (*PLAIN, "mpnet", "modernbert", "nomic_bert", "gte")
 """The values of `model_type` in `config.json` of networks that the kernels compute; first those like BERT."""
@@ -165,7 +165,8 @@ class NativeRunner:
             log.warning("int16 is not native on this CPU, which has no VNNI: slower than fp32 with openvino")
         self.name, self.pad_id = model.name, model.pad_id
         self.tokenizer = Tokenizer.from_file(str(prepared / TOKENIZER))
-        self.token_budget, self.width_multiple, self.computes_padding = TOKENS, 1, False
+        self.token_budget = 2 * TOKENS if machine.has_amx() else TOKENS
+        self.width_multiple, self.computes_padding = 1, False
         self.threads = machine.threads_allowed() or machine.cores()
 
     @abstractmethod

@@ -32,7 +32,7 @@ from pipeline.native.tiles import fetch
 
 TILE = TILE_ROWS * TILE_BYTES
 SUMS = TILE_ROWS * TILE_ROWS  # of a tile
-FETCHED = 3  # lines of each plane that a step asks for
+FETCHED = 2  # lines of each plane that a step asks for
 _BYTE, _WORD, _SIZE = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 _POINTER, _SUMS = _BYTE.as_pointer(), ir.VectorType(_WORD, TILE_ROWS)
 

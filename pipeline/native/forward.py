@@ -78,7 +78,7 @@ def _forward(
     widest = max(made_up, both, columns)
     space = workspace(widest, widest)
     up_rows, added_rows = np.empty((BLOCK, made_up), np.float32), np.empty((BLOCK, columns), np.float32)
-    starts, queries, together = texts, tokens, block_size(tokens)
+    starts, queries, together = texts, tokens, block_size(tokens, weights.query.planes)
     if parts is not None:
         gated_rows = np.empty((BLOCK, made_up // 2), np.float32)
         normal = np.zeros((tokens if parts.before else 0, columns), np.float32)

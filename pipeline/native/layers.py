@@ -34,13 +34,17 @@ PAIR = 32  # rows multiplied together by AMX: two tiles
 CHUNK = 384  # columns of them
 GROUP = 1 << 18  # numbers of weights that are multiplied with all rows before the next ones
 SCRATCH = 3 * amx.SUMS  # int32 at the end of a workspace's sums that AMX writes its tiles to
-BLOCK = 96  # tokens computed together in a layer: their activations fit into the processor's cache
+BLOCK = 192  # most tokens computed together in a layer: their activations fit into the processor's cache
+SMALL_BLOCK = 96  # the same for VNNI, which needs less of the next weights at a time
 
 
 @merged
-def block_size(tokens: int) -> int:
-    """Tokens of each block: blocks of about one size, because each reads all weights, however small it is."""
-    blocks = max(-(-tokens // BLOCK), 1)
+def block_size(tokens: int, planes: Any) -> int:
+    """Tokens of each block: blocks of about one size, because each reads all weights, however small it is.
+
+    `planes` are those of the weights, or None.
+    """
+    blocks = max(-(-tokens // (SMALL_BLOCK if planes is None else BLOCK)), 1)
     return -(-tokens // (blocks * TALL)) * TALL
 
 

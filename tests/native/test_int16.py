@@ -15,8 +15,9 @@ from numba import njit, typeof
 from pipeline.core import machine
 from pipeline.core.records import Float32, Float64
 from pipeline.native import attention, compiling, layers
+from pipeline.native.amx import CONFIGURATION
 from pipeline.native.integers import PANEL, Workspace, pack_rows
-from pipeline.native.layers import BLOCK, Linear
+from pipeline.native.layers import BLOCK, SMALL_BLOCK, Linear
 from pipeline.native.tiles import TALL
 
 
@@ -52,13 +53,14 @@ def test_a_linear_layer_is_numpy_s(rows: int, k: int, n: int) -> None:
     assert (np.abs(layer_of(x, weights, bias, gelu=True) - gelu(exact)) / (size + 1)).max() < 1e-4
 
 
-@pytest.mark.parametrize("tokens", [1, 6, 95, 96, 97, 500, 512, 577])
-def test_blocks_are_of_one_size_and_end_with_a_whole_tile(tokens: int) -> None:
-    size = layers.block_size(tokens)
+@pytest.mark.parametrize("tokens", [1, 6, 95, 96, 97, 192, 193, 500, 512, 577])
+@pytest.mark.parametrize(("planes", "most"), [(None, SMALL_BLOCK), (CONFIGURATION, BLOCK)])
+def test_blocks_are_of_one_size_and_end_with_a_whole_tile(tokens: int, planes: Any, most: int) -> None:
+    size = layers.block_size(tokens, planes)
     assert size % TALL == 0
-    assert size <= BLOCK
+    assert size <= most
     blocks = -(-tokens // size)
-    assert blocks == -(-tokens // BLOCK)
+    assert blocks == -(-tokens // most)
     assert blocks * size - tokens < blocks * TALL
 
 
