@@ -229,6 +229,10 @@ def gate(
         bool,
         typer.Option("--guarantee", help="Decide by bounds that hold for every distribution of differences."),
     ] = False,
+    sequential: Annotated[
+        bool,
+        typer.Option("--sequential", help="Look after each query, and say after how many it is decided."),
+    ] = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown, for a comment.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -238,7 +242,7 @@ def gate(
     from pipeline.comparison import gate as gates
     from pipeline.report.renderings import markdown
 
-    made = gates.gate(folder, baseline, measures or (), margin, alpha, guarantee)
+    made = gates.gate(folder, baseline, measures or (), margin, alpha, guarantee, sequential)
     if as_json:
         print_json(made.json())
     elif as_markdown:

@@ -18,13 +18,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.comparison.inputs import Given
+from pipeline.comparison.inputs import Given, draw_order
 from pipeline.comparison.pool import (
     PoolRow,
     open_results,
@@ -128,12 +127,6 @@ def note_of(measure: Measure) -> str:
         f"{measure} divides by all relevant passages: those known are in the top {measure.cutoff} of these "
         f"results, or were judged before. For others, take precision@{measure.cutoff} or dcg@{measure.cutoff}"
     )
-
-
-def draw_order(query_ids: Sequence[str], seed: int) -> Int64:
-    """int64 [queries]: all rows in the order in which they are drawn."""
-    digests = [sha256(f"{seed} {query}".encode()).digest() for query in query_ids]
-    return np.array(sorted(range(len(digests)), key=digests.__getitem__), dtype=np.int64)
 
 
 def deciding_pairs(rankings: Sequence[Ranking], measure: Measure, n_passages: int) -> Pairs:

@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 from copy import copy
+from hashlib import sha256
 from itertools import count
 from os import PathLike
 from pathlib import Path
@@ -14,7 +15,7 @@ import numpy as np
 
 from pipeline.core.errors import InputError
 from pipeline.core.json_record import scoring_notes
-from pipeline.core.records import Float64, JsonObject
+from pipeline.core.records import Float64, Int64, JsonObject
 from pipeline.metrics.names import parse_measures
 from pipeline.results.folder import RUN, SavedResult
 from pipeline.results.records import Manifest, Metrics, Unjudged
@@ -322,3 +323,9 @@ def notes_of(suites: Sequence[SavedSuite], measure: str, pairs: Places) -> list[
                 "(benchmarco pool)"
             )
     return notes
+
+
+def draw_order(query_ids: Sequence[str], seed: int) -> Int64:
+    """int64 [queries]: all rows in the order in which they are drawn."""
+    digests = [sha256(f"{seed} {query}".encode()).digest() for query in query_ids]
+    return np.array(sorted(range(len(digests)), key=digests.__getitem__), dtype=np.int64)

@@ -14,7 +14,8 @@ import pytest
 from typer.testing import CliRunner
 
 from pipeline.cli import app
-from pipeline.comparison.gate import EXIT_CODES, gate
+from pipeline.comparison.gate import EXIT_CODES, ORDER_SEED, gate
+from pipeline.comparison.inputs import draw_order
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float64
 from pipeline.metrics import resampling
@@ -217,3 +218,23 @@ def test_the_command(finished: Path, tmp_path: Path, run: Callable[..., tuple[in
     assert code == 0
     assert "| mrr@10 | pass |" in printed
     assert run(folder)[0] == run(folder, "--baseline", tmp_path / "none")[0] == 2
+
+
+def test_in_sequence_a_gate_says_after_how_many_queries_it_is_decided() -> None:
+    old, worse = result("old", queries=300), result("worse", shift=-0.3, noise=0.1, queries=300)
+    made = gate(worse, old, sequential=True)
+    assert made.verdict == "fail"
+    assert made.stopped_after
+    assert 5 < made.stopped_after < 150
+    assert f"decided after {made.stopped_after} of 300 queries" in made.message
+    # the queries after it are not needed: without them it is decided after the same number
+    ids = old.results[""].query_ids
+    first = draw_order(ids, ORDER_SEED)[: made.stopped_after]
+    parts = [
+        changed(each, query_ids=[ids[row] for row in first], values=values_of(each)[first])
+        for each in (worse, old)
+    ]
+    assert gate(*parts, sequential=True).stopped_after == made.stopped_after
+    assert gate(*parts, sequential=True).verdict == "fail"
+    near = gate(result("near", noise=0.02, queries=43), BASE, sequential=True)
+    assert (near.verdict, near.stopped_after) == ("undecided", None)

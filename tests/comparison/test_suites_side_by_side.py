@@ -333,6 +333,7 @@ def test_the_gate_takes_suites_and_refuses_what_is_for_one_collection(suites: Pa
     mixed = "bm25 is of a suite, and alone is not"
     for arguments, message in (
         (("gate", bm25, "--baseline", alone), mixed),
+        (("gate", bm25, "--baseline", bm25, "--sequential"), "--sequential with a suite"),
         (("gate", alone, "--baseline", bm25), mixed),
         (("compare", bm25, alone), mixed),
         (("compare", bm25, "--groups"), "--groups with a suite"),

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import permutations, product
 
 import numpy as np
 import pytest
 
-from pipeline.metrics.betting import STAKES, Bets, growth, log_capital
+from pipeline.metrics.betting import STAKES, Bets, BetsInOrder, growth, log_capital
 from pipeline.metrics.statistics import ONE
 
 RARE = "rare losses of everything"
@@ -82,3 +82,44 @@ def test_the_capital_falls_with_the_mean_and_does_not_depend_on_the_order() -> N
         assert Bets.of_one(part).log_capital(mean) == pytest.approx(
             Bets([values], ONE, -ONE, ONE).log_capital(mean)
         )
+
+
+@pytest.mark.parametrize("judge", [None, "right", "wrong", "of another scale"])
+def test_in_every_order_of_drawing_few_reach_a_capital_against_the_true_mean(judge: str | None) -> None:
+    """Of all 720 orders of six queries at most a share of alpha ever has a capital of 1 / alpha (Ville)."""
+    values = np.array([0.9, -0.2, -0.3, 0.1, -0.4, -0.1])
+    judged = {None: np.zeros(6), "right": values, "wrong": -values, "of another scale": 5 * values + 3}[judge]
+    for above in (True, False):
+        best = np.array(
+            [
+                BetsInOrder(values[rows], -1, 1, judged, rows).log_capital(values.mean(), above)[-1]
+                for rows in map(np.array, permutations(range(6)))
+            ]
+        )
+        for alpha in (0.8, 0.5, 0.2, 0.05):
+            assert (best >= -np.log(alpha)).mean() <= alpha
+        assert np.isfinite(best).all()
+
+
+def test_a_winner_is_seldom_false_however_one_stops_and_a_good_judge_finds_it_sooner() -> None:
+    random = np.random.default_rng(11)
+    human = random.choice([-0.3, 0.0, 0.3], 1000, p=[0.3, 0.4, 0.3])
+    ranges = np.where(human == 0, 0, -0.3), np.where(human == 0, 0, 0.3)
+    equal, better = human - human.mean(), human + np.where(random.random(1000) < 0.4, 0.2, 0)
+    judged = better + random.normal(0, 0.05, 1000)
+    wrong, after = 0, {False: [], True: []}
+    for number in range(100):
+        drawn = random.permutation(1000)[:300]
+        wrong += BetsInOrder(equal[drawn], -1, 1, -judged, drawn).decided(0.05)[1] != 0
+        for by_judge in (False, True):
+            ends = (ranges[0], ranges[1] + 0.2)
+            of_all = judged if by_judge else np.zeros(1000)
+            bets = BetsInOrder(better[drawn], *ends, of_all, drawn)
+            decided, side = bets.decided(0.05)
+            assert side >= 0
+            after[by_judge].append(decided or 301)
+        if number < 5:
+            low, high = bets.interval(0.05)
+            assert low < better.mean() < high
+    assert wrong <= 0.05 * 100 + 4 * np.sqrt(0.05 * 0.95 * 100)
+    assert np.mean(after[True]) < np.mean(after[False])
