@@ -121,6 +121,16 @@ def test_dropped_is_what_the_corpus_lacks_and_nothing_is_encoded_again(
         compare([counted.folder, dropped.folder])
 
 
+def test_queries_without_judgments_are_left_out_and_said(configured: Callable[..., Config]) -> None:
+    lines = Path("data/qrels/test.tsv").read_text(encoding="utf-8").splitlines(keepends=True)
+    Path("data/qrels/test.tsv").write_text("".join(line for line in lines if line.split()[0] != "q2"))
+    result = api.run_benchmark(configured())
+    assert (result.record.queries, result.record.unjudged_queries) == (5, 1)
+    said = "1 query without judgments is left out"
+    assert said in str(result)
+    assert compare([result.folder]).notes[-1] == said
+
+
 def test_judged_queries_without_a_text_are_left_out_and_said(configured: Callable[..., Config]) -> None:
     with open("data/qrels/test.tsv", "a", encoding="utf-8") as file:
         file.write("q9 0 d1 1\nq9 0 d2 1\nq8 0 d2 0\n")

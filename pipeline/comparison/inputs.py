@@ -262,7 +262,10 @@ def notes_of(suites: Sequence[SavedSuite], measure: str, pairs: Places) -> list[
     found: dict[str, list[str]] = {}  # the collections, by note
     for collection, ours in first.results.items():
         results = [suite.results[collection] for suite in suites]
-        said = [scoring_notes(each.record.short_rankings, None, each.record.missing) for each in results]
+        said = [
+            scoring_notes(each.record.short_rankings, None, each.record.missing, each.record.unjudged_queries)
+            for each in results
+        ]
         notes = [note for note in said[0] if all(note in each for each in said)]
         for name, own in zip(names, said, strict=True):
             notes += [f"{name}: {note}" for note in own if note not in notes]

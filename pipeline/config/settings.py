@@ -12,7 +12,7 @@ import os
 import typing
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, TypedDict, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, TypedDict, TypeVar, get_args
 
 from pydantic import (
     AfterValidator,
@@ -99,7 +99,7 @@ class RunsModel(Section):
     """Whether the backend can compute on GPUs."""
     extra: ClassVar[str] = ""
     """The extra that installs the package of this name, which only this backend needs; "" if none does."""
-    _taken_by_auto: bool = PrivateAttr(False)
+    _asked: RunsModel | None = PrivateAttr(None)
     if TYPE_CHECKING:  # settings of every such section, each with a text of its own
         backend: str
         precision: str
@@ -113,7 +113,15 @@ class RunsModel(Section):
     @property
     def taken_by_auto(self) -> bool:
         """Whether the config leaves the backend to `auto`, which took this one."""
-        return self._taken_by_auto
+        return self._asked is not None
+
+    @property
+    def precision_source(self) -> Literal["config", "auto", "default"]:
+        """Where the precision comes from."""
+        asked = self._asked or self
+        if asked.precision != self.precision:
+            return "auto"
+        return "config" if "precision" in asked.model_fields_set else "default"
 
 
 def outputs_of(field: FieldInfo) -> list[str]:

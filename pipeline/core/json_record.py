@@ -199,7 +199,10 @@ class MissingTexts(Record):
 
 
 def scoring_notes(
-    short: ShortRankings | None, ties: Ties | None, missing: MissingTexts | None = None
+    short: ShortRankings | None,
+    ties: Ties | None,
+    missing: MissingTexts | None = None,
+    unjudged_queries: int = 0,
 ) -> list[str]:
     """What a reader of measures should know of rankings and judgments, a sentence each without full stop."""
     notes = []
@@ -223,6 +226,9 @@ def scoring_notes(
         queries = counted(missing.queries, "judged query", "judged queries")
         verb = "is" if missing.queries == 1 else "are"
         notes.append(f"{queries} without a text {verb} left out; trec_eval -c gives them a 0")
+    if unjudged_queries:
+        queries = counted(unjudged_queries, "query", "queries")
+        notes.append(f"{queries} without judgments {'is' if unjudged_queries == 1 else 'are'} left out")
     return notes
 
 

@@ -59,7 +59,7 @@ def take(settings: Section, resolve: Resolve) -> Section:
     if settings.precision == "bf16" and choose_device(settings.device, on_gpu=True) == "cpu":
         _point_to_fp32("rerank" if isinstance(settings, RerankSettings) else "model")
     for candidate in (*faster, last):
-        candidate._taken_by_auto = True
+        candidate._asked = settings
     resolve(last)  # so that what no backend runs is refused in the name of FlagEmbedding
     for candidate in faster:
         if candidate.extra and not is_installed(candidate.extra):

@@ -70,14 +70,15 @@ def resolve_model(config: EncoderSettings, find: FindModel = find_model) -> Mode
         role: _max_tokens(config, role, card, family, late.max_lengths.get(role) if late else None)
         for role in ROLES
     }
-    given: Origin = "auto" if config.taken_by_auto else "config"
     decided = {
-        "backend": Decided(config.backend, given),
+        "backend": Decided(config.backend, "auto" if config.taken_by_auto else "config"),
         "query instruction": Decided("…".join(filter(None, prompts["queries"])), sources["queries"]),
         "passage instruction": Decided("…".join(filter(None, prompts["passages"])), sources["passages"]),
         "tokens of a query": lengths["queries"],
         "tokens of a passage": lengths["passages"],
-        "precision": Decided(precision, given if precision == config.precision else "device"),
+        "precision": Decided(
+            precision, config.precision_source if precision == config.precision else "device"
+        ),
     }
     pooling = _pooling(config, card, family) if config.output == "dense" else None
     if pooling:

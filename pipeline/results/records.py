@@ -62,6 +62,7 @@ class Metrics(Record):
         passages: How many were searched.
         models: What ran each model, rerankers included; empty in results of earlier versions.
         missing: What was judged and is not in the collection; None in results of earlier versions.
+        unjudged_queries: How many queries of the collection have no judgment and are left out.
         short_rankings: Only where a ranking ends before the deepest cutoff of a measure.
         intervals: None where none is shown.
         ties: Only where documents tie: the range of each mean over all their orders.
@@ -74,6 +75,7 @@ class Metrics(Record):
     passages: Annotated[int, Field(gt=0)]
     models: tuple[ModelRun, ...] = ()
     missing: MissingTexts | None = None
+    unjudged_queries: int = 0
     metrics: dict[str, float]
     intervals: dict[str, tuple[float, float] | None] = Field({})
     unjudged: dict[str, Unjudged] = Field({})

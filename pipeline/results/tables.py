@@ -33,7 +33,7 @@ def result_table(record: Metrics) -> Table:
         if cell.got is None
     ]
     own = [note for section in record.sections for note in section.notes()]
-    scored = scoring_notes(record.short_rankings, record.ties, record.missing)
+    scored = scoring_notes(record.short_rankings, record.ties, record.missing, record.unjudged_queries)
     notes = [*table.notes, *left, *own, *(f"{note}." for note in scored), *_taken([record])]
     return replace(table, notes=notes)
 

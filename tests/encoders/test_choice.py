@@ -45,6 +45,26 @@ def test_each_precision_has_its_backend(
     assert take(name=str(bge_folder), precision=precision) == (backend, own)
 
 
+@pytest.mark.parametrize(
+    ("settings", "source"),
+    [
+        ({"backend": "native"}, "default"),
+        ({"backend": "openvino", "precision": "fp32"}, "config"),
+        ({}, "auto"),  # native computes fp32's vectors in int16
+        ({"precision": "int8"}, "config"),
+        ({"precision": "bf16"}, "config"),
+        ({"precision": "fp16"}, "auto"),
+    ],
+)
+def test_it_is_known_where_the_precision_comes_from(
+    bge_folder: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], source: str
+) -> None:
+    monkeypatch.setattr(machine, "has_vnni", lambda: True)
+    given = BACKENDS.make(name=str(bge_folder), **settings)
+    used = resolve(choice.take(given, resolve)).decided["precision"]
+    assert used.source == source
+
+
 def test_bf16_is_told_what_is_faster(
     take: Callable[..., tuple[str, str]], bge_folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -344,15 +344,19 @@ def test_models_that_would_not_run_as_they_are_meant_are_refused(case: str, edit
 @pytest.mark.parametrize(
     ("settings", "declared", "decided"),
     [
-        ({}, True, "cls/model, RELEVANT/family, /family, 512/model, 128/config, fp32/config"),
-        ({}, False, "cls/family, RELEVANT/family, /family, 512/model, 128/config, fp32/config"),
+        ({}, True, "cls/model, RELEVANT/family, /family, 512/model, 128/config, fp32/default"),
+        ({}, False, "cls/family, RELEVANT/family, /family, 512/model, 128/config, fp32/default"),
         (
             {"pooling": "mean", "query_instruction": "", "precision": "fp16", "device": "cpu"},
             True,
             "mean/config, /config, /family, 512/model, 128/config, fp32/device",
         ),
-        ({"name": "unheard-of"}, False, "cls/guess, /guess, /guess, 512/model, 128/config, fp32/config"),
-        ({"name": "unheard-of"}, True, "cls/model, /model, /model, 512/model, 128/config, fp32/config"),
+        ({"name": "unheard-of"}, False, "cls/guess, /guess, /guess, 512/model, 128/config, fp32/default"),
+        (
+            {"name": "unheard-of", "precision": "fp32"},
+            True,
+            "cls/model, /model, /model, 512/model, 128/config, fp32/config",
+        ),
     ],
 )
 def test_it_is_known_where_each_setting_comes_from(
