@@ -108,7 +108,7 @@ def test_ctrl_c_says_how_to_go_on_and_a_second_one_ends_at_once(tmp_path: Path) 
         "from pipeline.cli import terminal\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)  # which nohup ignores\n"
         "terminal.end_at_second_interrupt()\n"
-        "@terminal.guarded\n"
+        "@lambda command: terminal.guarded(command, resumed=True)\n"
         "def command():\n"
         "    try: os.kill(os.getpid(), signal.SIGINT)\n"
         "    finally:\n"

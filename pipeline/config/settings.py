@@ -26,11 +26,15 @@ from pydantic import (
     Tag,
     TypeAdapter,
     ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
 )
 from pydantic.config import JsonDict
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticKnownError, core_schema
+
+from pipeline.core.hub import Unfound
 
 if TYPE_CHECKING:
     from pipeline.core.records import Facts
@@ -174,7 +178,8 @@ def _where_one_stands(value: object, info: ValidationInfo) -> object:
         return str(here)
     there = Path(os.path.realpath((info.context or {}).get(FOLDER, Path()) / _with_home(value)))
     if value.startswith(".") and not there.exists():
-        raise ValueError(f"a path that exists: there is neither {here} nor {there}")
+        missing = f"neither {here} nor {there}" if here != there else f"no {here}"
+        raise ValueError(f"a path that exists: there is {missing}")
     return str(value)
 
 
@@ -186,21 +191,26 @@ def _absolute(value: str, info: ValidationInfo) -> str:
     return str(os.path.realpath(folder / value))  # unlike Path.resolve, a loop of links does not stop it
 
 
-def _absolute_if_local(value: str, info: ValidationInfo) -> str:
+def _absolute_if_local(value: object, read: ValidatorFunctionWrapHandler, info: ValidationInfo) -> str:
     """An absolute path if the value exists or can only be a path; otherwise the value, which is an id.
 
     Without a config file, paths are relative to the working directory.
     """
+    name: str = read(_where_one_stands(value, info))
     folder = (info.context or {}).get(FOLDER)
-    path = str(os.path.realpath(Path(folder or "") / _with_home(value))) if value else value
-    return path if value.startswith((".", "/", "~")) or Path(path).exists() else value
+    path = str(os.path.realpath(Path(folder or "") / _with_home(name))) if name else name
+    if name.startswith((".", "/", "~")) or Path(path).exists():
+        return path
+    unfound = Unfound(name)
+    unfound.tried = tuple({os.path.realpath(name): None, path: None} if isinstance(value, Typed) else [path])
+    return unfound
 
 
 HomePath = Annotated[str, AfterValidator(_with_home)]
 """A path, relative to the working directory."""
 LocalPath = Annotated[str, BeforeValidator(_where_one_stands), AfterValidator(_absolute)]
 """A path, relative to the config file; in `--set` to the working directory first."""
-PathOrId = Annotated[str, BeforeValidator(_where_one_stands), AfterValidator(_absolute_if_local)]
+PathOrId = Annotated[str, WrapValidator(_absolute_if_local)]
 """A path as in `LocalPath`, an id on the hub, or an alias."""
 
 

@@ -87,6 +87,18 @@ def _ask_first() -> None:
         constants.HF_HUB_OFFLINE = not asked.answers
 
 
+class Unfound(str):
+    """An id, of which no folder has the name; `tried` are the paths where one was looked for."""
+
+    tried: tuple[str, ...] = ()
+
+
+def _no_folder(name: str) -> str:
+    """For messages, where a folder of this name would have been."""
+    tried = name.tried if isinstance(name, Unfound) else ()
+    return f" (there is no {' and no '.join(tried)})" if tried else ""
+
+
 def resolve_commit(repo: str, revision: str | None, kind: Kind) -> str:
     """The commit that a branch or tag of a hub repository names now; a commit names itself.
 
@@ -96,7 +108,7 @@ def resolve_commit(repo: str, revision: str | None, kind: Kind) -> str:
     if not _ID.fullmatch(repo) or ".." in repo or "--" in repo:
         raise InputError(
             f"'{repo}' is neither an existing folder nor a {kind} id",
-            allowed="an existing folder, or an id of the form owner/name",
+            allowed=f"an existing folder{_no_folder(repo)}, or an id of the form owner/name",
             fix="check the path: it is relative to the config file's folder",
         )
     if re.fullmatch(r"[0-9a-f]{40}", revision):
@@ -177,7 +189,7 @@ def _input_errors(repo: str, revision: str, kind: Kind, missing: str) -> Iterato
         example = "BAAI/bge-base-en-v1.5" if kind == "model" else "namespace-Pt/msmarco"
         raise InputError(
             f"the hub has no {kind} '{repo}', or it is private",
-            allowed=f"an id such as {example} or a local folder",
+            allowed=f"an id such as {example} or a local folder{_no_folder(repo)}",
             fix="check the spelling, or log in with 'hf auth login'",
         ) from None
     except Exception as error:
@@ -198,7 +210,7 @@ def _input_errors(repo: str, revision: str, kind: Kind, missing: str) -> Iterato
         raise NotHereError(
             f"{kind} '{repo}' {missing} on this machine and {why}",
             {},
-            allowed="a local folder, or an id the hub cache holds",
+            allowed=f"a local folder{_no_folder(repo)}, or an id the hub cache holds",
             fix="connect once to download it, or give the path of a local copy",
         ) from None
 
