@@ -183,7 +183,7 @@ def test_a_full_disk_under_stdout_is_said_in_one_line(
     ("raised", "code", "said"),
     [
         ("InputError('no such file')", terminal.BAD_INPUT, "no such file"),
-        ("KeyboardInterrupt", terminal.INTERRUPTED, "interrupted; run"),
+        ("KeyboardInterrupt", terminal.INTERRUPTED, "interrupted"),
     ],
 )
 def test_what_ended_a_command_is_said_though_stdout_takes_nothing(raised: str, code: int, said: str) -> None:
