@@ -144,7 +144,8 @@ def _evaluate(
         "intervals": dict(zip(names, made.intervals, strict=True)),
         "unjudged": {name: {"judged": float(share[judged].mean())} for name, share in shares.items()},
     }
-    if unjudged := collection.facts["dropped"]["queries_without_judgments"]:
+    loaded: Facts = collection.facts
+    if unjudged := loaded["dropped"]["queries_without_judgments"]:
         facts["unjudged_queries"] = unjudged
     if short := scoring.short_rankings(inputs[ranking], measures, len(collection.passages)):
         facts["short_rankings"] = short.model_dump()
