@@ -189,7 +189,7 @@ def verify(
         run: A TREC run instead of targets, with `qrels`.
         qrels: Its judgments.
         why: Try what usually explains a score that is not reproduced.
-        minutes: How long that may take.
+        minutes: How long that may take, for all targets together.
         overrides: `key.path=value` strings for the configs.
         progress: Opens progress bars; none by default.
 

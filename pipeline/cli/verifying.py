@@ -10,7 +10,7 @@ import typer
 
 from pipeline.cli.terminal import Json, Sets, print_json, progress, show
 from pipeline.core.errors import InputError
-from pipeline.storage.whole_files import check_output
+from pipeline.storage.whole_files import check_output, write_whole
 
 
 def verify(
@@ -27,7 +27,9 @@ def verify(
     why: Annotated[
         bool, typer.Option("--why", help="Try what usually explains a score that is not reproduced.")
     ] = False,
-    minutes: Annotated[float, typer.Option(min=0.1, help="How long --why may take.")] = 10.0,
+    minutes: Annotated[
+        float, typer.Option(min=0.1, help="How long --why may take, for all together.")
+    ] = 10.0,
     settings: Sets = None,
     as_json: Json = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
@@ -77,7 +79,7 @@ def verify(
     else:
         show(*made.tables())
     if html:
-        html.write_text(made.page(), encoding="utf-8")
+        write_whole(html, made.page().encode())
         print(f"page written to {html}", file=sys.stderr)
     if code := EXIT_CODES[made.verdict]:
         sys.stdout.flush()

@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
+from typing import TypeVar
 
 from pipeline.config import Config
 from pipeline.config.files import make_config
-from pipeline.core.display import counted, figure
 from pipeline.core.errors import InputError
 from pipeline.core.records import JsonObject
-from pipeline.core.table import Cell as Shown
 from pipeline.core.table import Column, Displayed, FilledColumn, Table, html_table, table_of
 from pipeline.formats.runs import read_run
 from pipeline.metrics.evaluation import evaluate_files
@@ -27,6 +26,7 @@ from pipeline.results.folder import SavedResult
 from pipeline.results.published import (
     Cell,
     Published,
+    Tried,
     Verdict,
     chosen,
     collection_name,
@@ -34,11 +34,13 @@ from pipeline.results.published import (
     not_comparable,
 )
 from pipeline.results.suite_folder import read_suite_result
+from pipeline.results.tables import published_table, score_figure
 from pipeline.storage.artifacts import MANIFEST
 
 EXIT_CODES: dict[Verdict, int] = {"reproduced": 0, "not reproduced": 3, "not comparable": 4, "not run": 4}
 TREC_DEPTH = 1000
 """Hits of a query that a published measure without a cutoff is taken to see: trec_eval's usual input."""
+Found = TypeVar("Found")
 TRIED = 10
 """Changes that a table lists."""
 
@@ -73,52 +75,18 @@ class Verification(Displayed):
 
     def tables(self) -> list[Table]:
         """A published score a row; then what explains those that are not reproduced."""
-        verdicts = [cell.verdict for cell in self.cells]
-        counts = [f"{verdicts.count(each):,} {each}" for each in EXIT_CODES if each in verdicts]
-        title = f"{counted(len(self.cells), 'published score')}: {', '.join(counts)}"
-        columns: list[FilledColumn] = [
-            (Column(name), [getattr(cell, name) for cell in self.cells])
-            for name in ("model", "collection", "measure")
-        ]
-        columns += [
-            (Column("expected", "right", "never"), [_digits(cell.expected, cell) for cell in self.cells]),
-            (Column("got", "right", "never"), [_digits(cell.got, cell) for cell in self.cells]),
-            (
-                Column("difference", "right", "never", form="+.4f"),
-                [cell.difference for cell in self.cells],
-            ),
-            (Column("verdict"), verdicts),
-            (Column("source"), [cell.source for cell in self.cells]),
-            (Column("reason"), [cell.reason for cell in self.cells]),
-        ]
         made = f"{datetime.now(UTC):%Y-%m-%d}, benchmarco {metadata.version('benchmarco')}"
         notes = [f"{made}: {self.command}" if self.command else made]
-        return [table_of(title, columns, notes), *self._why()]
+        return [published_table(self.cells, notes=notes), *self._why()]
 
     def _why(self) -> list[Table]:
-        """For each model and collection with something to explain, the changes that were tried."""
-        made = []
-        for place in dict.fromkeys((cell.model, cell.collection) for cell in self.cells if cell.why):
-            cells = [cell for cell in self.cells if (cell.model, cell.collection) == place and cell.why]
-            cell = max(cells, key=lambda each: abs(each.difference or 0))
-            why = cell.why or ()
-            best = why[0]
-            was = abs(cell.difference or 0)
-            title = f"{cell.measure}: nothing that was tried explains it"
-            if abs(best.difference) <= cell.tolerance:
-                found = f"difference {abs(best.difference):.4f} instead of {was:.4f}"
-                title = f"{cell.measure}: explained by {best.change} ({found})"
-            columns: list[FilledColumn] = [
-                (Column("change"), [each.change for each in why[:TRIED]]),
-                (Column("got", "right", "never"), [_digits(each.got, cell) for each in why[:TRIED]]),
-                (
-                    Column("difference", "right", "never", form="+.4f"),
-                    [each.difference for each in why[:TRIED]],
-                ),
-            ]
-            rest = [f"Tried as well, further away: {', '.join(each.change for each in why[TRIED:])}."]
-            made.append(table_of(title, columns, rest if why[TRIED:] else []))
-        return made
+        """For the scores that were explained together, the changes that were tried."""
+        together: dict[tuple[str, ...], list[Cell]] = {}
+        for cell in self.cells:
+            if cell.why:
+                place = (cell.model, cell.collection, *(each.change for each in cell.why))
+                together.setdefault(place, []).append(cell)
+        return [_tried_table(cells, len(together) > 1) for cells in together.values()]
 
     def page(self) -> str:
         """The tables as an HTML page of their own."""
@@ -127,28 +95,66 @@ class Verification(Displayed):
         return f"{head}{style}<body>{''.join(map(html_table, self.tables()))}</body></html>\n"
 
 
-def _digits(value: float | None, cell: Cell) -> Shown:
-    """A mean with the decimal places of the published one, four at least and seven at most."""
-    half = cell.tolerance - int(cell.tolerance * 1000) / 1000
-    places = next((digits for digits in range(4, 7) if half >= 0.4 * 10.0**-digits), 7)
-    return Shown(figure(value, f".{places}f"), value)
+def _tried_table(cells: Sequence[Cell], named: bool) -> Table:
+    """The changes that were tried for scores of one model and collection, by what they make of the worst.
+
+    Notes name the scores that another change explains, or none. `named` says to name the collection too.
+    """
+    worst = max(cells, key=lambda each: abs(each.difference or 0))
+    why = worst.why or ()
+    columns: list[FilledColumn] = [
+        (Column("change"), [each.change for each in why[:TRIED]]),
+        (Column("got", "right", "never"), [score_figure(each.got, worst) for each in why[:TRIED]]),
+        (Column("difference", "right", "never", form="+.4f"), [each.difference for each in why[:TRIED]]),
+    ]
+    first = _explaining(worst)
+    others = [each for each in cells if each is not worst]
+    apart = [each for each in others if _change(_explaining(each)) != _change(first)]
+    notes = [f"{_explained(each, _explaining(each))}." for each in apart]
+    if why[TRIED:]:
+        notes.append(f"Tried as well, further away: {', '.join(each.change for each in why[TRIED:])}.")
+    place = f"{worst.model} on {worst.collection}, " if named else ""
+    return table_of(place + _explained(worst, first), columns, notes)
 
 
-def expected_of(config: Config, published: Sequence[Published]) -> tuple[Config, list[Cell]]:
-    """A config of one collection with what is published of it, and the scores that cannot be compared."""
+def _explaining(cell: Cell) -> Tried | None:
+    """The change that explains a score: that nearest to all scores, or else the nearest to this one."""
+    first, *others = cell.why or ()
+    ordered = [first, *sorted(others, key=lambda each: abs(each.difference))]
+    return next((each for each in ordered if abs(each.difference) <= cell.tolerance), None)
+
+
+def _change(tried: Tried | None) -> str:
+    return tried.change if tried else ""
+
+
+def _explained(cell: Cell, tried: Tried | None) -> str:
+    if tried is None:
+        return f"{cell.measure}: nothing that was tried explains it"
+    found = f"difference {abs(tried.difference):.4f} instead of {abs(cell.difference or 0):.4f}"
+    return f"{cell.measure}: explained by {tried.change} ({found})"
+
+
+def expected_of(
+    config: Config, published: Sequence[Published], in_suite: bool = False
+) -> tuple[Config, list[Cell]]:
+    """A config of one collection with what is published of it, and the scores that cannot be compared.
+
+    Of a collection in a suite, only scores under its name are taken, and there may be none.
+    """
     names = [config.name.rpartition("/")[2], collection_name(config)]
     task = task_of(config.data.model_dump(mode="json"))
     names += [task[0].task] if task else []
     models = [config.label, config.made_by, config.name]
     split = str(getattr(config.data, "split", ""))
     cells, scores = [], [*config.expected]
-    for each in chosen(published, models, names, split):
+    for each in chosen(published, models, names, split, in_suite):
         reason = not_comparable(config, parse_measure(each.measure), each.split)
         if reason:
             cells.append(judge(each.score, None, reason, config.label, collection_name(config)))
-        else:
+        elif each.score not in scores:  # a result of `verify` has those that it was compared with
             scores.append(each.score)
-    if published and not cells and not scores:
+    if published and not cells and not scores and not in_suite:
         found = sorted({f"{each.model} on {each.collection}" for each in published})
         raise InputError(
             f"no published score is of {config.label} on {names[-1]}",
@@ -158,19 +164,23 @@ def expected_of(config: Config, published: Sequence[Published]) -> tuple[Config,
     return config.model_copy(update={"expected": tuple(scores)}), cells
 
 
-def verify_result(folder: Path, published: Sequence[Published]) -> Verification:
-    """Compare the scores of a result folder, of one collection or of a suite.
+def cells_of_results(
+    folder: Path, published: Sequence[Published]
+) -> list[tuple[Config, SavedResult, list[Cell]]]:
+    """The verdicts on the scores of a result folder: for each collection its config, result and cells.
 
     Raises:
         InputError: It is not a result folder, or nothing that is published is of it.
     """
-    cells: list[Cell] = []
+    found = []
     for name, result in read_suite_result(folder).results.items():
         config = make_config(deepcopy(result.manifest.config), result.folder / MANIFEST)
         if name:
             config = config.model_copy(update={"name": name})
-        cells += _cells_of_result(*expected_of(config, published), result)
-    return Verification(_some(cells, str(folder)))
+        cells = _cells_of_result(*expected_of(config, published, in_suite=bool(name)), result)
+        found.append((config, result, cells))
+    some([cell for _, _, cells in found for cell in cells], str(folder))
+    return found
 
 
 def _cells_of_result(config: Config, others: list[Cell], result: SavedResult) -> list[Cell]:
@@ -216,7 +226,7 @@ def verify_run(
         reason = f"the run holds at most {depth:,} hits of a query" if deeper else ""
         got = scored.mean_by_measure[str(measure)]
         cells.append(judge(each.score, got, reason, each.model or run.name, each.collection or qrels.stem))
-    return Verification(_some(cells, str(run)))
+    return Verification([*some(cells, str(run))])
 
 
 def _depth(run: Path) -> int:
@@ -226,11 +236,16 @@ def _depth(run: Path) -> int:
     return int(np.bincount(read_run(run).queries).max())
 
 
-def _some(cells: list[Cell], where: str) -> list[Cell]:
-    if not cells:
+def some(found: Sequence[Found], where: str) -> Sequence[Found]:
+    """What was found.
+
+    Raises:
+        InputError: It is nothing.
+    """
+    if not found:
         raise InputError(
             f"{where}: no published score to compare with",
             allowed="scores from --expected FILE, or the section 'expected' of a config",
             fix="add --expected FILE",
         )
-    return cells
+    return found

@@ -75,7 +75,10 @@ def markdown(tables: Sequence[Table]) -> str:
 def _markdown(table: Table) -> str:
     header = [column.plain_name for column in table.columns]
     rule = ["---" if column.align == "left" else "---:" for column in table.columns]
-    rows = [(_literal(row[0]), *(cell.replace("\n", " ") for cell in row[1:])) for row in table.rows]
+    rows = [
+        (_literal(row[0]), *(cell.replace("\n", " ").replace("|", r"\|") for cell in row[1:]))
+        for row in table.rows
+    ]
     return "\n".join("| " + " | ".join(line) + " |" for line in (header, rule, *rows))
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path, PurePath
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import yaml
 from pydantic import Field
@@ -27,6 +27,7 @@ from pipeline.core.json_record import Record
 from pipeline.metrics.names import Measure, parse_measure
 
 Verdict = Literal["reproduced", "not reproduced", "not comparable", "not run"]
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 TOLERANCE = 0.001
 COLUMNS = ("model", "collection", "measure", "value")
 FORMS = (
@@ -100,13 +101,18 @@ def score(measure: str, text: str, source: str, percent: bool = False) -> Expect
     return ExpectedScore(measure=measure, value=value, source=source, digits=min(places, 17))
 
 
+def decimals(value: float) -> int:
+    """The decimal places that a number is written with."""
+    return max(-int(Decimal(repr(value)).as_tuple().exponent), 0)
+
+
 def judge(
     expected: ExpectedScore, got: float | None, reason: str = "", model: str = "", collection: str = ""
 ) -> Cell:
     """The verdict on a measured mean; None with a reason is not comparable, without one not run."""
     digits = expected.digits
     if digits is None:
-        digits = max(-int(Decimal(repr(expected.value)).as_tuple().exponent), 0)
+        digits = decimals(expected.value)
     tolerance = expected.tolerance + 0.5 * 10.0**-digits
     verdict: Verdict = "not comparable" if reason else "not run"
     difference = None
@@ -308,15 +314,21 @@ def plain(name: str) -> str:
 
 
 def chosen(
-    published: Sequence[Published], models: Sequence[str], collections: Sequence[str], split: str = ""
+    published: Sequence[Published],
+    models: Sequence[str],
+    collections: Sequence[str],
+    split: str = "",
+    in_suite: bool = False,
 ) -> list[Published]:
     """The scores of a model, a collection and a split; models and collections are known by several names.
 
     Where a file names one model, or one collection, it is taken whatever its name: the user chose the file.
+    Of a collection in a suite the name decides, as one collection's scores are not those of the others.
     Scores of other splits are left out where there are some of this one.
     """
     for attribute, names in (("model", models), ("collection", collections), ("split", [split])):
-        if len({getattr(each, attribute) for each in published}) > 1:
+        by_name = in_suite and attribute == "collection"
+        if by_name or len({getattr(each, attribute) for each in published}) > 1:
             alike = {plain(name) for name in names if name}
             found = [each for each in published if plain(getattr(each, attribute)) in alike]
             published = found if found or attribute != "split" else published

@@ -24,7 +24,7 @@ from pipeline.metrics.names import parse_measure
 from pipeline.metrics.statistics import Strata, by_query, estimate
 from pipeline.results.folder import METRICS, ROUNDING, Result, SavedResult, read_record, read_result
 from pipeline.results.records import Metrics
-from pipeline.results.tables import suite_table
+from pipeline.results.tables import published_table, suite_table
 from pipeline.storage import whole_files
 
 MAIN = "main measures"
@@ -160,12 +160,14 @@ class SuiteResult(Result):
         return [row.stage for row in self.record.stages if row.reused]
 
     def tables(self) -> list[Table]:
-        """Collections and measures."""
+        """Collections and measures; then published scores, if the suite gives any."""
         records = {name: result.record for name, result in self.results.items()}
         main = [MAIN] if MAIN in self.metrics["metrics"] else []
         table = suite_table(self.metrics, records, {name: self._means(name) for name in records}, main)
         notes = [f"{main_measures_note(self.metrics['main_measures'])}."] if main else []
-        return [replace(table, notes=[*table.notes, *notes, f"in {self.folder}"])]
+        shown = [replace(table, notes=[*table.notes, *notes, f"in {self.folder}"])]
+        scores = [score for record in records.values() for score in record.expected]
+        return [*shown, published_table(scores)] if scores else shown
 
     def _means(self, collection: str) -> dict[str, float]:
         """The means of a collection, its main measure's under the name `MAIN` too."""

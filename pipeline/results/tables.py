@@ -9,6 +9,8 @@ from pipeline.core.display import counted, figure
 from pipeline.core.json_record import StageRow, scoring_notes
 from pipeline.core.records import Facts
 from pipeline.core.table import Cell, Column, FilledColumn, Table, measure_table, table_of
+from pipeline.results.published import VERDICTS, decimals
+from pipeline.results.published import Cell as Score
 from pipeline.results.records import Metrics
 from pipeline.retrievers.sections import SECTIONS
 
@@ -36,6 +38,34 @@ def result_table(record: Metrics) -> Table:
     scored = scoring_notes(record.short_rankings, record.ties, record.missing, record.unjudged_queries)
     notes = [*table.notes, *left, *own, *(f"{note}." for note in scored), *_taken([record])]
     return replace(table, notes=notes)
+
+
+def published_table(scores: Sequence[Score], name: str = "", notes: Sequence[str] = ()) -> Table:
+    """A published score a row, with the measured one and the verdict; `name` begins the title."""
+    verdicts = [score.verdict for score in scores]
+    counts = [f"{verdicts.count(each):,} {each}" for each in VERDICTS if each in verdicts]
+    title = f"{counted(len(scores), 'published score')}: {', '.join(counts)}"
+    columns: list[FilledColumn] = [
+        (Column(part), [getattr(score, part) for score in scores])
+        for part in ("model", "collection", "measure")
+    ]
+    columns += [
+        (_whole("expected"), [score_figure(score.expected, score) for score in scores]),
+        (_whole("got"), [score_figure(score.got, score) for score in scores]),
+        (_whole("difference", "+.4f"), [score.difference for score in scores]),
+        (Column("verdict"), verdicts),
+        (Column("source"), [score.source for score in scores]),
+        (Column("reason"), [score.reason for score in scores]),
+    ]
+    return table_of(f"{name}, {title}" if name else title, columns, notes)
+
+
+def score_figure(value: float | None, score: Score) -> Cell:
+    """A mean with the decimal places of the published one, four at least and seven at most."""
+    half = score.tolerance - int(score.tolerance * 1000) / 1000  # of a unit of the last place, from 3 places
+    unknown = max(4, min(7, decimals(score.expected)))
+    places = next((digits for digits in range(4, 7) if half >= 0.4 * 10.0**-digits), unknown)
+    return Cell(figure(value, f".{places}f"), value)
 
 
 def _taken(records: Sequence[Metrics]) -> list[str]:

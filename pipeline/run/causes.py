@@ -7,6 +7,7 @@ of some queries, and the best of them on the whole collection, where the cache h
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import logging
@@ -14,7 +15,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,7 @@ import pyarrow as pa
 
 from pipeline.config import Config
 from pipeline.config.files import make_config, put
-from pipeline.core.display import Progress
+from pipeline.core.display import Bar, Progress, silent
 from pipeline.core.errors import InputError
 from pipeline.core.records import BoolArray, Collection, Facts
 from pipeline.formats.judgments import Judgments
@@ -169,71 +170,86 @@ EVALUATION: dict[str, Callable[[Evidence], Evidence | None]] = {
 """Changes of the evaluation alone; None where a change does nothing to the files."""
 
 
+Means = Mapping[str, float]
+"""Means by measure."""
+
+
 def explain(
     cells: Sequence[Cell], evidence: Evidence, config: Config | None, minutes: float, progress: Progress
 ) -> list[Cell]:
     """Cells of one model and collection, with what was tried for those that are not reproduced.
 
-    The nearest comes first: by the mean distance from all scores that were compared. What was estimated from
-    a sample alone comes after what was measured.
+    The nearest comes first: by the mean distance from all scores that were compared. Where a measure has
+    several scores, those of each source are explained by themselves, and share the time. What was estimated
+    from a sample alone comes after what was measured. Without time left, the evaluation alone is tried.
     """
-    open_cells = [cell for cell in cells if cell.verdict == "not reproduced"]
-    compared = {cell.measure: cell for cell in cells if cell.got is not None and not cell.reason}
-    if not open_cells or minutes <= 0:
-        return list(cells)
     deadline = time.monotonic() + 60 * minutes
-    expected = {name: cell.expected for name, cell in compared.items()}
-    base = evidence.means([*expected])
-    measured = {}
+    compared = [cell for cell in cells if cell.got is not None and not cell.reason]
+    sets = [scores for scores in _sets(compared) if any(each.verdict == "not reproduced" for each in scores)]
+    explained: dict[int, Cell] = {}
+    for number, scores in enumerate(sets):
+        until = time.monotonic() + (deadline - time.monotonic()) / (len(sets) - number)
+        found, order = _tried(scores, evidence, config, until, progress)
+        for cell in scores:
+            if cell.verdict == "not reproduced":
+                why = tuple(_outcome(name, found[name][cell.measure], cell) for name in order)
+                explained[id(cell)] = cell.model_copy(update={"why": why})
+    return [explained.get(id(cell), cell) for cell in cells]
+
+
+def _sets(cells: Sequence[Cell]) -> list[list[Cell]]:
+    """The scores that one change must explain together: all, or of each source if a measure has several."""
+    several = len({cell.measure for cell in cells}) < len(cells)
+    sets: dict[str, list[Cell]] = {}
+    for cell in cells:
+        sets.setdefault(cell.source if several else "", []).append(cell)
+    return [*sets.values()]
+
+
+def _outcome(change: str, got: float, cell: Cell) -> Tried:
+    return Tried(change=change, got=got, difference=got - cell.expected)
+
+
+def _tried(
+    scores: Sequence[Cell], evidence: Evidence, config: Config | None, deadline: float, progress: Progress
+) -> tuple[dict[str, Means], list[str]]:
+    """What each change makes of the measures of some scores, and the names of changes, the nearest first."""
+    names = [*dict.fromkeys(cell.measure for cell in scores)]
+    base = evidence.means(names)
+    measured: dict[str, Means] = {}
     for change, make in EVALUATION.items():
         changed = make(evidence)
-        if changed and (means := changed.means([*expected])) != base:
+        if changed and (means := changed.means(names)) != base:
             measured[change] = means
-    estimated: dict[str, dict[str, float]] = {}
-    if config and not _explains(measured, compared):
-        with temporary_folder() as place:
-            _try_settings(config, evidence, expected, base, measured, estimated, place, deadline, progress)
-    order = [*_nearest(measured, expected), *_nearest(estimated, expected)]
-    for each in order:
-        log.info("tried: %s", each)
-    found = {f"{name} (estimated on a sample)": means for name, means in estimated.items()}
-    order = [name if name in measured else f"{name} (estimated on a sample)" for name in order]
-    found |= measured
-    return [
-        cell.model_copy(
-            update={
-                "why": tuple(
-                    Tried(
-                        change=name,
-                        got=found[name][cell.measure],
-                        difference=found[name][cell.measure] - cell.expected,
-                    )
-                    for name in order
-                )
-            }
-        )
-        if cell in open_cells
-        else cell
-        for cell in cells
-    ]
+    estimated: dict[str, Means] = {}
+    if config and not _explains(measured, scores):
+        if time.monotonic() < deadline:
+            with temporary_folder() as place, progress("causes", None, "change") as bar:
+                trials = _Trials(config, evidence, scores, base, deadline, bar, Path(place))
+                trials.run(measured, estimated)
+        else:
+            log.warning("%s: no time left to try changes of settings", config.name)
+    renamed = {name: f"{name} (estimated on a sample)" for name in estimated}
+    order = [*_nearest(measured, scores), *(renamed[name] for name in _nearest(estimated, scores))]
+    return measured | {renamed[name]: means for name, means in estimated.items()}, order
 
 
-def _explains(found: Mapping[str, Mapping[str, float]], cells: Mapping[str, Cell]) -> bool:
+def _explains(found: Mapping[str, Means], scores: Sequence[Cell]) -> bool:
     """Whether a change reproduces all scores."""
     return any(
-        all(abs(means[name] - cell.expected) <= cell.tolerance for name, cell in cells.items())
+        all(abs(means[cell.measure] - cell.expected) <= cell.tolerance for cell in scores)
         for means in found.values()
     )
 
 
-def _nearest(found: Mapping[str, Mapping[str, float]], expected: Mapping[str, float]) -> list[str]:
-    """Changes by the mean distance of their scores from those published."""
-    return sorted(found, key=lambda each: _distance(found[each], expected))
+def _nearest(found: Mapping[str, Means], scores: Sequence[Cell]) -> list[str]:
+    """Changes by the mean distance of their means from the scores."""
+    return sorted(found, key=lambda each: _distance(found[each], scores))
 
 
-def _distance(means: Mapping[str, float], expected: Mapping[str, float]) -> float:
-    """The mean distance of scores from those published."""
-    return sum(abs(means[name] - value) for name, value in expected.items()) / len(expected)
+def _distance(means: Means, scores: Sequence[Cell]) -> float:
+    """The mean distance of means from the scores."""
+    return sum(abs(means[cell.measure] - cell.expected) for cell in scores) / len(scores)
 
 
 def settings_to_try(config: Config) -> dict[str, Facts]:
@@ -290,91 +306,113 @@ def _changed(config: Config, change: Mapping[str, object], **sections: object) -
     return make_config(raw, Path("config"))
 
 
-def _measure(
-    configs: Mapping[str, Config], measures: Sequence[str], deadline: float, progress: Progress
-) -> Iterator[tuple[str, dict[str, float]]]:
-    """Run configs one after the other until the deadline; those that are refused are left out."""
-    for name, config in configs.items():
-        if time.monotonic() > deadline:
-            log.warning("not tried for lack of time: %s", name)
-            continue
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Log nothing of a trial below errors: its folders and caches are not the user's."""
+    logger = logging.getLogger("pipeline")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+@dataclass
+class _Trials:
+    """Trials of settings for some scores of a config, on a sample and on the whole collection.
+
+    Attributes:
+        base: The means of the finished ranking.
+        deadline: By the monotonic clock.
+        place: A folder for what the trials write.
+        late: Changes that time was too short for.
+    """
+
+    config: Config
+    evidence: Evidence
+    scores: Sequence[Cell]
+    base: Means
+    deadline: float
+    bar: Bar
+    place: Path
+    late: list[str] = field(default_factory=list)
+
+    @property
+    def names(self) -> list[str]:
+        """The measures."""
+        return [*self.base]
+
+    def run(self, measured: dict[str, Means], estimated: dict[str, Means]) -> None:
+        """Try settings on a sample, then the best on the whole collection; fills both arguments."""
+        started = time.monotonic()
+        evaluate = {
+            "measures": self.names, "ignore_identical_ids": self.config.evaluate.ignore_identical_ids,
+        }  # fmt: skip
+        with _quiet():
+            _write_sample(self.config, self.evidence, self.place)
+        settings = self.config.data
+        data: Facts = {"source": "beir", "path": str(self.place), "split": "test"}
+        data |= {"title_separator": settings.title_separator, "ignored": settings.ignored}
+        sample: Facts = {"data": data, "cache": str(self.place / "cache"), "output": str(self.place)}
+        sample["evaluate"] = evaluate
+        changes = settings_to_try(self.config)
+        before = self._means("no change", {}, sample, self.deadline)
+        if before is None:
+            return
+
+        def whole(count: int) -> bool:
+            order = [name for name in _nearest(estimated, self.scores) if name not in measured][:count]
+            sections: Facts = {"output": str(self.place / "whole"), "evaluate": evaluate}
+            for name in order:
+                if means := self._means(name, changes[name], sections, self.deadline):
+                    measured[name] = means
+                    estimated.pop(name)
+                    if _distance(means, self.scores) <= TOLERANCE:
+                        return True
+            return False
+
+        def estimate(chosen: Mapping[str, Facts], until: float) -> bool:
+            for name, change in chosen.items():
+                means = self._means(name, change, sample, until)
+                if means and means != before:
+                    estimated[name] = {each: self.base[each] + means[each] - before[each] for each in means}
+                    if _distance(estimated[name], self.scores) <= NEAR and whole(1):
+                        return True
+            return False
+
+        if not estimate(changes, started + 0.6 * (self.deadline - started)) and not whole(WHOLE):
+            best = _nearest(estimated | measured, self.scores)
+            best = [name for name in best if name in changes][:3]
+            pairs = {
+                f"{one} and {other}": changes[one] | changes[other]
+                for one, other in itertools.combinations(best, 2)
+                if not changes[one].keys() & changes[other].keys()
+            }
+            changes |= pairs
+            if not estimate(pairs, self.deadline):
+                whole(WHOLE)
+        if self.late:
+            log.warning("not tried for lack of time: %s", ", ".join(dict.fromkeys(self.late)))
+
+    def _means(self, name: str, change: Facts, sections: Facts, until: float) -> Means | None:
+        """The means with a change of settings; None where it cannot be made, or time is up."""
+        if time.monotonic() > until:
+            self.late.append(name)
+            return None
         try:
-            with Session() as session:
-                (outcome,) = run_each(prepare([config], None, progress, session), progress, session)
-        except InputError as error:
+            with _quiet(), Session() as session:
+                config = _changed(self.config, change, **sections)
+                (outcome,) = run_each(prepare([config], None, silent, session), silent, session)
+            error = outcome.error
+        except InputError as refused:
+            error = refused
+        self.bar.update()
+        if error or not outcome.result:
             log.info("%s cannot be tried: %s", name, error)
-            continue
-        if outcome.result:
-            yield name, {each: outcome.result.metrics["metrics"][each] for each in measures}
-        else:
-            log.info("%s cannot be tried: %s", name, outcome.error)
-
-
-def _try_settings(
-    config: Config,
-    evidence: Evidence,
-    expected: Mapping[str, float],
-    base: Mapping[str, float],
-    measured: dict[str, dict[str, float]],
-    estimated: dict[str, dict[str, float]],
-    place: Path,
-    deadline: float,
-    progress: Progress,
-) -> None:
-    """Try settings on a sample, then the best on the whole collection; fills `measured` and `estimated`."""
-    names, started = [*expected], time.monotonic()
-    scores = {"measures": names, "ignore_identical_ids": config.evaluate.ignore_identical_ids}
-    _write_sample(config, evidence, place)
-    data: Facts = {"source": "beir", "path": str(place), "split": "test"}
-    data |= {"title_separator": config.data.title_separator, "ignored": config.data.ignored}
-    sample: Facts = {"data": data, "cache": str(place / "cache"), "output": str(place), "evaluate": scores}
-    changes = settings_to_try(config)
-
-    def sampled(chosen: Mapping[str, Facts]) -> dict[str, Config]:
-        made = {}
-        for name, change in chosen.items():
-            try:
-                made[name] = _changed(config, change, **sample)
-            except InputError as error:
-                log.info("%s cannot be tried: %s", name, error)
-        return made
-
-    unchanged = {"": _changed(config, {}, **sample)}
-    before = dict(_measure(unchanged, names, deadline, progress)).get("")
-    if before is None:
-        return
-
-    def whole(count: int) -> bool:
-        order = [name for name in _nearest(estimated, expected) if name not in measured][:count]
-        for name in order:
-            one = _changed(config, changes[name], output=str(place / "whole"), evaluate=scores)
-            for _, means in _measure({name: one}, names, deadline, progress):
-                measured[name] = means
-                estimated.pop(name)
-                if _distance(means, expected) <= TOLERANCE:
-                    return True
-        return False
-
-    def estimate(chosen: Mapping[str, Facts], until: float) -> bool:
-        for name, means in _measure(sampled(chosen), names, until, progress):
-            if means != before:
-                estimated[name] = {each: base[each] + means[each] - before[each] for each in names}
-                if _distance(estimated[name], expected) <= NEAR and whole(1):
-                    return True
-        return False
-
-    if estimate(changes, started + 0.6 * (deadline - started)) or whole(WHOLE):
-        return
-    best = _nearest(estimated | measured, expected)
-    best = [name for name in best if name in changes][:3]
-    pairs = {
-        f"{one} and {other}": changes[one] | changes[other]
-        for one, other in itertools.combinations(best, 2)
-        if not changes[one].keys() & changes[other].keys()
-    }
-    changes |= pairs
-    if not estimate(pairs, deadline):
-        whole(WHOLE)
+            return None
+        found = outcome.result.metrics["metrics"]
+        return {each: found[each] for each in self.names}
 
 
 def _write_sample(config: Config, evidence: Evidence, place: Path) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.comparison.verify import Verification, expected_of, verify_result, verify_run
+from pipeline.comparison.verify import Verification, cells_of_results, expected_of, some, verify_run
 from pipeline.config import Config, of_each_collection
 from pipeline.config.files import load_configs, make_config, refuse_unasked, with_overrides
 from pipeline.core.display import Progress
@@ -13,13 +16,21 @@ from pipeline.core.errors import InputError
 from pipeline.core.json_record import SUITE_FILE
 from pipeline.formats.judgments import read_qrels
 from pipeline.formats.runs import read_run
-from pipeline.results.folder import METRICS, read_record
+from pipeline.results.folder import METRICS
 from pipeline.results.published import Cell, Published, cells_of, judge, read_published
-from pipeline.results.records import Manifest
 from pipeline.run.benchmark import Session
 from pipeline.run.causes import Evidence, evidence_of, explain
 from pipeline.run.running import prepare, run_each
 from pipeline.storage.artifacts import MANIFEST
+
+
+@dataclass
+class Measured:
+    """The verdicts on the scores of one collection; config and result folder where it was run."""
+
+    cells: list[Cell]
+    config: Config | None = None
+    folder: Path | None = None
 
 
 def verify(
@@ -37,46 +48,45 @@ def verify(
             raise InputError("--run without --expected", allowed="--expected FILE", fix="name the scores")
         made = verify_run(*run, published)
         if minutes:
-            made = Verification(
-                explain(made.cells, Evidence(read_run(run[0]), read_qrels(run[1])), None, minutes, progress)
-            )
+            evidence = Evidence(read_run(run[0]), read_qrels(run[1]))
+            made = Verification(explain(made.cells, evidence, None, minutes, progress))
         return made
-    cells: list[Cell] = []
+    found: list[Measured] = []
     for target in targets:
         if any((target / name).is_file() for name in (METRICS, SUITE_FILE)):
-            found = verify_result(target, published).cells
-            if minutes and (target / METRICS).is_file():
-                settings = read_record(target, MANIFEST, Manifest).config
-                refuse_unasked(settings, overrides, target / MANIFEST)
-                config = make_config(with_overrides(settings, overrides), target / MANIFEST)
-                found = _explained(found, config, target, minutes, progress)
-            cells += found
+            for config, result, cells in cells_of_results(target, published):
+                if minutes:  # its settings are run
+                    settings, manifest = deepcopy(result.manifest.config), result.folder / MANIFEST
+                    refuse_unasked(settings, overrides, manifest)
+                    config = make_config(with_overrides(settings, overrides), manifest)
+                found.append(Measured(cells, config, result.folder))
         else:
-            cells += run_configs(load_configs(target, overrides), published, minutes, progress)
-    return Verification(cells)
+            found += run_configs(load_configs(target, overrides), published, progress)
+    if minutes:
+        _explain_all(found, minutes, progress)
+    return Verification([cell for each in found for cell in each.cells])
 
 
 def run_configs(
-    configs: Sequence[Config], published: Sequence[Published], minutes: float, progress: Progress
-) -> list[Cell]:
+    configs: Sequence[Config], published: Sequence[Published], progress: Progress
+) -> list[Measured]:
     """Run each collection of configs that has published scores, and compare."""
-    given = [expected_of(config, published) for config in of_each_collection(configs)]
-    if not any(config.expected or others for config, others in given):
-        raise InputError(
-            f"{configs[0].name}: no published score to compare with",
-            allowed="scores from --expected FILE, or the section 'expected' of a config",
-            fix="add --expected FILE",
-        )
-    cells = []
+    given = [
+        expected_of(one, published, in_suite=bool(config.members))
+        for config in configs
+        for one in of_each_collection([config])
+    ]
+    some([each for config, others in given for each in (*config.expected, *others)], configs[0].name)
+    measured = []
     with Session() as session:
         wanted = [_alone(config) for config, _ in given if config.expected]
         for outcome in run_each(prepare(wanted, None, progress, session), progress, session):
             if outcome.result:
-                found = cells_of(outcome.config, outcome.result.metrics["metrics"])
-                cells += _explained(found, outcome.config, outcome.result.folder, minutes, progress)
+                cells = cells_of(outcome.config, outcome.result.metrics["metrics"])
+                measured.append(Measured(cells, outcome.config, outcome.result.folder))
             else:
-                cells += _not_run(outcome.config, outcome.error)
-    return cells + [cell for _, others in given for cell in others]
+                measured.append(Measured(_not_run(outcome.config, outcome.error)))
+    return [*measured, *(Measured(others) for _, others in given if others)]
 
 
 def _alone(config: Config) -> Config:
@@ -90,9 +100,15 @@ def _not_run(config: Config, error: Exception | None) -> list[Cell]:
     return [cell.model_copy(update={"reason": str(error)}) for cell in cells]
 
 
-def _explained(
-    cells: list[Cell], config: Config, folder: Path, minutes: float, progress: Progress
-) -> list[Cell]:
-    if not minutes or all(cell.verdict != "not reproduced" for cell in cells):
-        return cells
-    return explain(cells, evidence_of(config, folder), config, minutes, progress)
+def _explain_all(measured: Sequence[Measured], minutes: float, progress: Progress) -> None:
+    """Explain what is not reproduced, one collection after the other.
+
+    Each has an equal part of the time that is left, so that what one does not use goes to the next ones.
+    """
+    waiting = [each for each in measured if any(cell.verdict == "not reproduced" for cell in each.cells)]
+    deadline = time.monotonic() + 60 * minutes
+    for number, each in enumerate(waiting):
+        if each.config and each.folder:
+            share = (deadline - time.monotonic()) / 60 / (len(waiting) - number)
+            evidence = evidence_of(each.config, each.folder)
+            each.cells = explain(each.cells, evidence, each.config, share, progress)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 from pathlib import Path
@@ -13,8 +14,11 @@ from typer.testing import CliRunner
 
 from pipeline.api import run_benchmark, verify
 from pipeline.cli import app
+from pipeline.comparison.side_by_side import compare
 from pipeline.core.errors import InputError
+from pipeline.report.page.render import render_page
 from pipeline.results.published import read_published
+from pipeline.run import causes, verification
 
 ANSERINI = """\
 metrics:
@@ -228,7 +232,6 @@ def test_nothing_to_verify_is_refused(tmp_path: Path) -> None:
 CACM = Path(__file__).resolve().parents[3] / "shared" / "data" / "cacm"
 
 
-@pytest.mark.skipif(not CACM.is_dir(), reason="needs ../shared/data/cacm")
 def test_hostile_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "deep.json").write_text("[" * 200_000 + "]" * 200_000, encoding="utf-8")
     (tmp_path / "deep.yaml").write_text("[" * 20_000, encoding="utf-8")
@@ -238,6 +241,7 @@ def test_hostile_files_are_refused(tmp_path: Path) -> None:
             read_published(tmp_path / name)
 
 
+@pytest.mark.skipif(not CACM.is_dir(), reason="needs ../shared/data/cacm")
 def test_a_published_figure_of_anserini(tmp_path: Path) -> None:
     csv = tmp_path / "cacm.csv"
     csv.write_text("model,collection,measure,value\nbm25,cacm,P@30,0.1942\n", encoding="utf-8")
@@ -275,10 +279,155 @@ def test_a_planted_cause_is_named_first(tmp_path: Path, planted: dict[str, Any],
     mine = tmp_path / "mine.yaml"
     mine.write_text(json.dumps(base), encoding="utf-8")
     means = {re.sub(r"\(.*\)", "", name): value for name, value in theirs.items()}
-    made = verify([mine], expected=[published(tmp_path, means)], why=True, minutes=2)
+    made = verify([mine], expected=[published(tmp_path, means)], why=True, minutes=60)
     cells = [cell for cell in made.cells if cell.verdict == "not reproduced"]
     assert cells
     for cell in cells:
         assert cell.why
         assert cell.why[0].change.startswith(first)
         assert abs(cell.why[0].difference) <= cell.tolerance
+
+
+@pytest.fixture
+def suite(tmp_path: Path) -> dict[str, Any]:
+    """BM25 on two collections: the sample, and four passages; each with a published score."""
+    place = tmp_path / "small"
+    (place / "qrels").mkdir(parents=True)
+    texts = {"a": "a red apple", "b": "a green apple tree", "c": "the red car", "d": "a boat"}
+    passages = [{"_id": name, "title": "", "text": text} for name, text in texts.items()]
+    queries = [{"_id": "1", "text": "red apple"}, {"_id": "2", "text": "car"}]
+    for name, rows in (("corpus", passages), ("queries", queries)):
+        (place / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    (place / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n1\tb\t1\n2\tc\t1\n", "utf-8")
+    beir = {"source": "beir", "path": str(place), "split": "test"}
+    collections = {
+        "small": {"data": beir, "expected": [{"measure": "success@1", "value": 1.0}]},
+        "sample": {"data": {"source": "sample"}, "expected": [{"measure": "ndcg@10", "value": 0.9}]},
+    }
+    (tmp_path / "two.yaml").write_text(json.dumps({"collections": collections}), encoding="utf-8")
+    data = {"source": "suite", "suite": str(tmp_path / "two.yaml")}
+    return config_of(tmp_path, []) | {"name": "two", "data": data}
+
+
+def test_each_collection_of_a_suite_has_its_published_scores(
+    tmp_path: Path, suite: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    made = run_benchmark(suite)
+    expected = [("small", "success@1", "not reproduced"), ("sample", "ndcg@10", "not reproduced")]
+    _, scores = made.tables()
+    names = [column.name for column in scores.columns]
+    parts = [names.index(name) for name in ("collection", "measure", "verdict")]
+    assert [tuple(row[part] for part in parts) for row in scores.rows] == expected
+
+    config = tmp_path / "suite.yaml"
+    config.write_text(json.dumps(suite), encoding="utf-8")
+    with caplog.at_level(logging.WARNING):
+        tried = [verify([target], why=True, minutes=60) for target in (made.folder, config)]
+    assert "held a result" not in caplog.text  # of trials
+    for found in tried:
+        assert [(each.collection, each.measure, each.verdict) for each in found.cells] == expected
+        for cell in found.cells:
+            assert cell.why
+        assert any("k1 1.2" in each.change for each in found.cells[1].why or ())
+
+
+def test_scores_of_one_collection_are_not_taken_for_those_of_a_suite_s_others(
+    tmp_path: Path, suite: dict[str, Any]
+) -> None:
+    path = Path(suite["data"]["suite"])
+    listed = json.loads(path.read_text(encoding="utf-8"))
+    for each in listed["collections"].values():
+        each.pop("expected")
+    path.write_text(json.dumps(listed), encoding="utf-8")
+    config = tmp_path / "suite.yaml"
+    config.write_text(json.dumps(suite), encoding="utf-8")
+    expected = [published(tmp_path, {"ndcg@10": 0.5})]
+    for target in (config, run_benchmark(suite).folder):
+        (cell,) = verify([target], expected=expected).cells  # the folder has the score from the first time
+        assert cell.collection == "sample"
+    expected[0].write_text("model,collection,measure,value\nbm25,other,ndcg@10,0.5\n", encoding="utf-8")
+    with pytest.raises(InputError, match="no published score"):
+        verify([config], expected=expected)
+
+
+def test_minutes_are_those_of_all_targets(
+    tmp_path: Path, suite: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Clock:
+        now, trials = 0.0, 0
+
+        def monotonic(self) -> float:
+            return self.now
+
+    clock, run_each = Clock(), causes.run_each
+
+    def an_hour(*arguments: Any) -> Any:
+        clock.now += 3600
+        clock.trials += 1
+        return run_each(*arguments)
+
+    monkeypatch.setattr(causes, "run_each", an_hour)
+    for module in (causes, verification):
+        monkeypatch.setattr(module, "time", clock, raising=False)
+    found = verify([run_benchmark(suite).folder], why=True, minutes=10)
+    assert clock.trials == 1  # of the first collection; the second has the evaluation alone
+    assert all(cell.why for cell in found.cells)
+
+
+def test_several_scores_of_one_measure_are_each_explained(tmp_path: Path) -> None:
+    base = config_of(tmp_path, [])
+    sources = {"one": {"k1": 1.5, "b": 0.75}, "two": {"stemmer": None}}
+    given = []
+    for source, settings in sources.items():
+        theirs = base | {"name": source, "model": {"backend": "bm25", **settings}}
+        value = run_benchmark(theirs).metrics["metrics"]["ndcg@10"]
+        given.append({"measure": "ndcg@10", "value": value, "source": source, "tolerance": 0.0001})
+    folder = run_benchmark(config_of(tmp_path, given)).folder
+    found = verify([folder], why=True, minutes=60)
+    first = {cell.source: cell.why[0] for cell in found.cells if cell.why}
+    assert {source: each.change for source, each in first.items()} == {
+        "one": "k1 1.5, b 0.75",
+        "two": "model.stemmer null",
+    }
+    assert all(abs(each.difference) < 0.0001 for each in first.values())
+
+
+def test_tables_of_verdicts_as_markdown_and_as_pages(tmp_path: Path) -> None:
+    (tmp_path / "run.trec").write_text("1 Q0 a 1 2.0 x\n1 Q0 a-7 2 1.0 x\n", encoding="utf-8")
+    (tmp_path / "qrels.trec").write_text("1 0 a-7 1\n", encoding="utf-8")
+    csv, page = tmp_path / "scores.csv", tmp_path / "page.html"
+    csv.write_text(
+        "model,collection,measure,value,source\n<m>,c,mrr@2,0.9,a|b\n<m>,c,recall@1,0,\n", encoding="utf-8"
+    )
+    files = ["--run", tmp_path / "run.trec", "--qrels", tmp_path / "qrels.trec", "--expected", csv]
+    arguments = ["verify", *map(str, files), "--why", "--markdown", "--html", str(page)]
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 3
+    lines = done.stdout.splitlines()
+    assert lines[0] == "2 published scores: 1 reproduced, 1 not reproduced"
+    header, rule, first, second = (line for line in lines[2:6])
+    columns = ["model", "collection", "measure", "expected", "got", "difference", "verdict", "source"]
+    assert header == f"| {' | '.join(columns)} |"
+    assert rule.count("|") == len(columns) + 1
+    assert re.split(r" (?<!\\)\| ", first.strip("| ")) == [
+        r"\<m\>", "c", "mrr@2", "0.9000", "0.5000", "-0.4000", "not reproduced", r"a\|b",
+    ]  # fmt: skip
+    assert "0.0000" in second
+    assert any(line.startswith("mrr@2: ") for line in lines)
+    html = page.read_text(encoding="utf-8")
+    assert html.count("<table>") == html.count("</table>") == 2
+    assert "&lt;m&gt;" in html
+    assert "<m>" not in html
+
+
+def test_reports_have_a_table_of_published_scores(tmp_path: Path, suite: dict[str, Any]) -> None:
+    given = [{"measure": "ndcg@10", "value": 0.9, "source": "a <paper>"}]
+    one = run_benchmark(config_of(tmp_path, given)).folder
+    two = run_benchmark(suite).folder
+    pages = {name: render_page(compare([each])) for name, each in (("one", one), ("two", two))}
+    for page in pages.values():
+        assert page.count('<section id="published">') == 1
+        assert "not reproduced" in page
+    assert "a &lt;paper&gt;" in pages["one"]
+    plain = run_benchmark(config_of(tmp_path, []) | {"name": "plain"}).folder
+    assert 'id="published"' not in render_page(compare([plain]))

@@ -24,7 +24,7 @@ from pipeline.core.records import JsonObject
 from pipeline.core.table import Column, FilledColumn, Table, table_of
 from pipeline.report.page import plots, sentences
 from pipeline.report.page.queries import QueryData, read_query_data
-from pipeline.results.tables import section_tables, time_table
+from pipeline.results.tables import published_table, section_tables, time_table
 from pipeline.storage import whole_files
 
 if TYPE_CHECKING:
@@ -50,7 +50,8 @@ def render_page(comparison: Comparison) -> str:
     if comparison.of_suites:
         return _render("suite.html.j2", ["sort.js"], _suite_context(comparison))
     data = read_query_data(comparison)
-    before, after = _group_parts(comparison), _section_parts(comparison)
+    before = [*_published_parts(comparison), *_group_parts(comparison)]
+    after = _section_parts(comparison)
     return _render(
         "page.html.j2",
         ["sort.js", "page.js"],
@@ -104,6 +105,17 @@ class _Part:
     heading: str
     tables: list[tuple[Table, list[list[int]]]]
     plots: list[plots.Plot] = field(default_factory=list)
+
+
+def _published_parts(comparison: Comparison) -> list[_Part]:
+    """The verdicts on published scores, a table for each result that gives some."""
+    tables: list[tuple[Table, list[list[int]]]] = []
+    for number, suite in enumerate(comparison.suites):
+        scores = [score for result in suite.results.values() for score in result.record.expected]
+        if scores:
+            table = published_table(scores, comparison.results[number].name)
+            tables.append((table, [[number] for _ in scores]))
+    return [_Part("published", "Published scores", tables)] if tables else []
 
 
 def _section_parts(comparison: Comparison) -> list[_Part]:
@@ -249,6 +261,7 @@ def _suite_context(comparison: Comparison) -> JsonObject:
         "pair_marks": marks,
         "each": each_collection(measure, pairs) if pairs else None,
         "measures": list(_measure_tables(comparison)),
+        "published": _published_parts(comparison),
         "result_marks": [[number] for number in range(len(results))],
         "plots": [_forest(measure, pair) for pair in pairs[:MOST_PLOTS]],
         "configs": [  # that of the first collection, from which others differ in their data alone
