@@ -26,7 +26,7 @@ from pipeline.core.json_record import SUITE_FILE
 
 SUITES = Path(__file__).parents[1] / "suites"
 """The folder of the files that come with the package."""
-SHARED = ("queries", "corpus", "title_separator", "missing_passages")
+SHARED = tuple(name for name in DataSettings.model_fields if name != "source")
 """Settings of a suite's section that hold for each collection that does not set them itself."""
 
 

@@ -53,6 +53,15 @@ def test_every_collection_is_a_benchmark_with_the_suites_other_sections(config: 
     assert small.suite is None
 
 
+def test_settings_beside_collections_hold_for_those_that_do_not_set_them(config: Path) -> None:
+    given = "data={collections: {one: {source: sample}, own: {source: sample, ignored: negative_grades}}, "
+    given += "ignored: identical_ids, title_separator: null, chunks: {tokens: 50, overlap: 0}}"
+    one, own = load_config(config, [given]).members.values()
+    assert (one.data.ignored, own.data.ignored) == ("identical_ids", "negative_grades")
+    assert one.data.title_separator is own.data.title_separator is None
+    assert [each.data.chunks and each.data.chunks.tokens for each in (one, own)] == [50, 50]
+
+
 def test_a_file_lists_collections_and_what_each_is_run_with(config: Path) -> None:
     suite = load_config(config, ["data={suite: ./tasks.yaml, queries: 2}", TASKS])
     facts, other = suite.members.values()
