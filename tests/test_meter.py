@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+from workplaces import run
+
+from pipeline.core.json_record import StageRow
+from pipeline.results.folder import read_result
+from pipeline.results.tables import stage_table
 
 WATCHED = """
 import contextlib, json, sys
@@ -60,3 +67,22 @@ def test_nothing_is_imported_while_a_stage_is_timed(tmp_path: Path, settings: li
     imported = json.loads(done.stdout.splitlines()[-1])
     assert len(imported) >= 4
     assert not any(imported), imported
+
+
+def test_converting_a_model_is_reported_apart_from_the_stage_that_needed_it(workplace: Path) -> None:
+    def passages() -> StageRow:
+        return read_result(workplace / "results" / "t").record.stage("passages")
+
+    first = passages()
+    assert first.preparing_seconds is not None
+    assert first.preparing_seconds > 0
+    said = f"passages: packing or converting the model took {first.preparing_seconds:,.1f} s besides, once"
+    assert said in str(stage_table(read_result(workplace / "results" / "t").record).notes)
+    for stage in ("passages", "index", "search", "evaluate"):
+        shutil.rmtree(workplace / "indexes" / stage)
+    began = time.perf_counter()
+    run(workplace)
+    again = passages()
+    assert not again.reused
+    assert again.seconds is not None
+    assert (again.preparing_seconds, again.seconds <= time.perf_counter() - began) == (None, True)

@@ -90,7 +90,8 @@ class StageRow(Record):
     Attributes:
         key: Key of the artifact.
         reused: Whether the artifact was in the cache.
-        seconds: Time of the whole stage; None where it was not needed and has no artifact.
+        preparing_seconds: What it took besides to pack or convert the model, once; only where it was done.
+        seconds: Time of the whole stage, without that; None where it was not needed and has no artifact.
         items: How many passages, queries or vectors the artifact holds.
         working_seconds: Of these, the seconds of the work itself: without loading a model or an index, and
             without writing files. The whole time for a stage that does not tell them apart.
@@ -110,6 +111,7 @@ class StageRow(Record):
     key: str = ""
     reused: bool = False
     seconds: float | None = None
+    preparing_seconds: float | None = None
     items: int | None = None
     working_seconds: float | None = None
     items_per_second: float | None = None

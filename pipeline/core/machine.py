@@ -34,11 +34,29 @@ FEATURES = (
 """Features of processors, by Linux's names, that decide how fast the backends multiply."""
 
 
+class _Prepared:
+    """How long models were packed or converted in this process."""
+
+    seconds = 0.0
+
+
+_prepared = _Prepared()
+
+
+@contextlib.contextmanager
+def preparing() -> Iterator[None]:
+    """Around work that is done once for a model, whose time meters leave out and report apart."""
+    started = time.perf_counter()
+    yield
+    _prepared.seconds += time.perf_counter() - started
+
+
 class Meter:
     """Measures one stage, from the creation of this object on."""
 
     def __init__(self) -> None:
         self._started = time.perf_counter()
+        self._prepared = _prepared.seconds
         self._working = 0.0
         self._items = self._worked_on = 0
         self._notes: JsonObject = {}
@@ -82,10 +100,12 @@ class Meter:
             self.stop()
         assert self._stopped is not None
         ended, peak = self._stopped
-        seconds = ended - self._started
+        preparing = _prepared.seconds - self._prepared
+        seconds = ended - self._started - preparing
         busy = self._working or seconds
         return {
             "seconds": round(seconds, 3),
+            **({"preparing_seconds": round(preparing, 3)} if preparing else {}),
             "items": self._items,
             "working_seconds": round(busy, 6),
             "items_per_second": round(self._worked_on / busy, 2) if self._worked_on else None,

@@ -149,7 +149,7 @@ class Network(RowSource):
 
     def prepare(self, store: Store) -> Artifact | None:
         """What the backend prepares of the model, reused or made; None if it uses the model's own files."""
-        prepared = self.opener.prepare(self.model, store)
+        prepared = self.opener.prepare_once(self.model, store)
         if prepared:
             self.model.files.check()
         return prepared

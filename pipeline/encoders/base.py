@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Generic, Protocol, TypeVar
 
 from pipeline.config import RowSettings, ScorerSettings, keyed_settings
+from pipeline.core import machine
 from pipeline.core.records import Collection, JsonObject, VectorForm
 from pipeline.encoders.batching import Rows
 from pipeline.models.model import Model, Ready, Role
@@ -48,6 +49,14 @@ class Opener(Generic[Settings, Resolved, Loaded]):
             InputError: The backend cannot run the model, or gives other results than torch.
         """
         return None
+
+    def prepare_once(self, model: Resolved, store: Store) -> Artifact | None:
+        """As `prepare`; the time to make the artifact is reported apart from its stage's."""
+        recipe = self.recipe(model)
+        if recipe is None or store.find(recipe):
+            return self.prepare(model, store)
+        with machine.preparing():
+            return self.prepare(model, store)
 
     def load(self, settings: Settings, model: Resolved, prepared: Path | None) -> Loaded:
         """Load a model; `prepared` is the folder that `prepare` made of it, or None."""

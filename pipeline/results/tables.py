@@ -97,7 +97,12 @@ def stage_table(record: Metrics) -> Table:
     ]
     rate = ["items/s: in the seconds of the work itself, without loading models or writing files"]
     rate = rate if any(row.working_seconds for row in rows) else []
-    notes = [*rate, *_encoding(record.stage("passages")), *own, *found, *_earlier(record)]
+    once = [
+        f"{row.stage}: packing or converting the model took {row.preparing_seconds:,.1f} s besides, once"
+        for row in rows
+        if row.preparing_seconds
+    ]
+    notes = [*rate, *once, *_encoding(record.stage("passages")), *own, *found, *_earlier(record)]
     return table_of("stages", columns, notes, keep_empty=True)
 
 

@@ -110,7 +110,7 @@ class StageOutcome:
         figures = {name: made.get(name) for name in copied}
         figures["bytes"] = self.artifact.bytes if self.artifact else None
         figures["made_at"] = made.get("at")
-        measured = ("encoding", "found", "pairs")
+        measured = ("encoding", "found", "pairs", "preparing_seconds")
         figures |= {name: made[name] for name in measured if name in made}
         return StageRow(stage=self.stage, key=self.key, reused=self.reused, **figures)
 

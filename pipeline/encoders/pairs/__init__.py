@@ -150,7 +150,7 @@ class LocalReranker(ScoreSource):
 
     @override
     def ready(self, store: Store) -> Ready:
-        return Ready(self.model, self.opener.prepare(self.model, store), partial(_open, self.config))
+        return Ready(self.model, self.opener.prepare_once(self.model, store), partial(_open, self.config))
 
 
 def open_source(config: ScorerSettings, model: Reranker | ScoreSource) -> ScoreSource:
