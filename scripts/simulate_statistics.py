@@ -15,6 +15,9 @@ by t alone, by default and with `--guarantee`.
 may be repeated, one for each collection.
 `needed` takes the number of queries that an undecided gate names, and counts how often so many decide.
 `equivalence` tests runs that differ by exactly the margin, and runs that are equally good, for equivalence.
+`judge` compares pairs of systems by few human labels and a judge's labels of all queries: what intervals hold
+and how narrow they are, false winners where one stops at any time, and pairs that need not be judged; of
+generated passages and, with `--rows`, of real ones.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from collections.abc import Callable, Sequence
 from itertools import combinations
 from pathlib import Path
 from sys import path
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import stdtrit
@@ -33,7 +37,10 @@ path.insert(0, str(Path(__file__).resolve().parents[1]))
 from pipeline.comparison import Correction
 from pipeline.comparison.pairs import Pair, compare_pairs
 from pipeline.core.records import BoolArray, Float64
+from pipeline.formats.judgments import read_qrels
+from pipeline.formats.runs import read_run
 from pipeline.metrics import betting, power, resampling, statistics
+from pipeline.metrics.prediction_powered import sharpen
 from pipeline.metrics.statistics import ONE, estimate
 
 QUERIES = (5, 10, 25, 43, 114, 300, 7000)
@@ -600,6 +607,202 @@ def _false_passes(
     return float((not_worse < ALPHA).mean())
 
 
+LOGGED, LABELLED, TOP = 2000, (20, 30, 50, 100, 300), 10
+DISCOUNTS = {"precision@10": np.full(TOP, 1 / TOP), "dcg@10": 1 / np.log2(np.arange(2, TOP + 2))}
+
+
+class Apart(NamedTuple):
+    """What two systems found, of each query: float64 [queries, 2 · TOP] each, 0 where there is no passage.
+
+    `worth` is what a relevant passage adds to the difference, `relevance` from 0 to 1 what people say;
+    `pooled`, float64 [queries], counts the passages in the top ranks of either.
+    """
+
+    worth: Float64
+    relevance: Float64
+    pooled: Float64
+
+
+def _generated(discounts: Float64) -> Apart:
+    """5,000 queries of smooth relevance, which differ in how hard they are and in which system they suit."""
+    queries = 5000
+    hard = random.normal(0, 1, (queries, 1)) + random.normal(0, 0.5, (queries, 2)) + [0.15, 0]
+    relevance = 1 / (1 + np.exp(-np.repeat(hard, TOP, axis=1) - random.normal(0, 1, (queries, 2 * TOP))))
+    apart = random.random((queries, TOP)) < 0.6  # the others are shared, at the same rank
+    worth = np.concatenate([apart * discounts, apart * -discounts], axis=1) / discounts.sum()
+    return Apart(worth, relevance, 2 * TOP - (worth[:, TOP:] == 0).sum(axis=1))
+
+
+def _found(qrels: str, runs: Sequence[str], discounts: Float64) -> list[Apart]:
+    """Every two runs of a collection; a passage of half the highest grade or more is relevant."""
+    judgments, read = read_qrels(qrels), [_top(run) for run in runs]
+    passages, queries = judgments.passage_ids.to_pylist(), judgments.query_ids.to_pylist()
+    enough = max(1, (int(judgments.grades.max()) + 1) // 2)
+    relevant = {
+        (queries[q], passages[p])
+        for q, p, grade in zip(judgments.queries, judgments.passages, judgments.grades, strict=True)
+        if grade >= enough
+    }
+    discounts = discounts / discounts.sum()
+    pairs = []
+    for one, other in combinations(read, 2):
+        made = Apart(
+            np.zeros((len(queries), 2 * TOP)), np.zeros((len(queries), 2 * TOP)), np.zeros(len(queries))
+        )
+        for row, query in enumerate(queries):
+            added: dict[str, float] = {}
+            for sign, top in ((1, one.get(query, [])), (-1, other.get(query, []))):
+                for place, passage in enumerate(top):
+                    added[passage] = added.get(passage, 0) + sign * discounts[place]
+            made.pooled[row] = len(added)
+            for cell, (passage, worth) in enumerate(added.items()):
+                made.worth[row, cell] = worth if abs(worth) > 1e-12 else 0
+                made.relevance[row, cell] = (query, passage) in relevant
+        pairs.append(made)
+    return pairs
+
+
+def _top(path: str) -> dict[str, list[str]]:
+    run = read_run(path)
+    queries, documents = run.query_ids.to_pylist(), run.documents.to_pylist()
+    hits: dict[str, list[tuple[float, str]]] = {query: [] for query in queries}
+    for query, document, score in zip(run.queries, documents, run.scores, strict=True):
+        hits[queries[query]].append((float(score), document))
+    return {
+        query: [document for _, document in sorted(found, reverse=True)[:TOP]]
+        for query, found in hits.items()
+    }
+
+
+def _judged(judge: str, worth: Float64, relevance: Float64) -> Float64:
+    """float64 of the same shape: what a judge says instead of people."""
+    there = worth != 0
+    if judge == "perfect":
+        return relevance
+    if judge == "noisy, kappa 0.5":  # half of the labels are drawn from all labels
+        return np.where(
+            random.random(worth.shape) < 0.5, relevance, random.choice(relevance[there], worth.shape)
+        )
+    if judge == "coin":
+        return (random.random(worth.shape) < 0.5).astype(np.float64)
+    if judge == "all relevant":
+        return np.ones(worth.shape)
+    if judge == "in love with A":
+        return (worth > 0).astype(np.float64)
+    turned = random.random((len(worth), 1)) < 0.05  # adversarial: few of these are among the drawn
+    return np.where(turned, worth < 0, relevance)
+
+
+JUDGES = ("perfect", "noisy, kappa 0.5", "coin", "all relevant", "in love with A", "right on 95%, else for B")
+
+
+def simulate_judge(samples: int) -> None:
+    """Print three tables: intervals, stopping, and pairs to judge."""
+    sources = {"generated": {name: [_generated(discounts)] for name, discounts in DISCOUNTS.items()}}
+    for qrels, *runs in rows_of:
+        name = Path(qrels).parents[1].name
+        sources[name] = {measure: _found(qrels, runs, discounts) for measure, discounts in DISCOUNTS.items()}
+    print("| passages | judge | " + " | ".join(f"{n} labelled" for n in LABELLED) + " |")
+    print("|---|---|" + "---:|" * len(LABELLED))
+    for name, source in sources.items():
+        pairs = [pair for each in source.values() for pair in each]
+        for judge in JUDGES:
+            cells = []
+            for n in LABELLED:
+                made = [_interval(pair, judge, n) for pair in pairs for _ in range(-(-samples // len(pairs)))]
+                held, alone, width, without = np.array(made).T
+                cells.append(f"{_percent(held)} ({_percent(alone)}), {width.sum() / without.sum():.2f}")
+            print(f"| {name} | {judge} | {' | '.join(cells)} |", flush=True)
+    print(
+        "\n| passages | judge | false winners, A and B equal | decided | after, median | without judge "
+        "| after |"
+    )
+    print("|---|---|---:|---:|---:|---:|---:|")
+    for name, source in sources.items():
+        pairs = [pair for each in source.values() for pair in each]
+        for judge in JUDGES:
+            times = -(-samples // 4 // len(pairs))
+            stopped = np.array([_stopped(pair, judge) for pair in pairs for _ in range(times)])
+            false, with_judge, alone = stopped.T
+            cells = [_percent(false > 0)]
+            for after in (with_judge, alone):
+                median = f"{np.median(after[after > 0]):.0f}" if (after > 0).any() else "–"
+                cells += [_percent(after > 0), median]
+            print(f"| {name} | {judge} | {' | '.join(cells)} |", flush=True)
+    print(
+        "\n| passages | measure | passages of a query | that can change the difference | saved "
+        "| in random order, until certain | most important first | saved |"
+    )
+    print("|---|---|---:|---:|---:|---:|---:|---:|")
+    for name, source in sources.items():
+        for measure, pairs in source.items():
+            pooled = np.mean([pair.pooled.mean() for pair in pairs])
+            listed = np.mean([(pair.worth != 0).sum(axis=1).mean() for pair in pairs])
+            needed = [_until_certain(pair, 40) for pair in pairs for _ in range(max(samples // 200, 1))]
+            by_chance, by_worth = np.array(needed).sum(axis=0)
+            cells = [f"{pooled:.1f}", f"{listed:.1f}", _percent(np.array([1 - listed / pooled]))]
+            cells += [f"{each / len(needed):.0f}" for each in (by_chance, by_worth)]
+            cells.append(_percent(np.array([1 - by_worth / by_chance])))
+            print(f"| {name} | {measure} | {' | '.join(cells)} |", flush=True)
+
+
+def _logged(pair: Apart, judge: str) -> tuple[Float64, Float64]:
+    """Differences of all logged queries by people and by a judge, float64 [LOGGED] each."""
+    rows = random.integers(0, len(pair.worth), LOGGED)
+    worth, relevance = pair.worth[rows], pair.relevance[rows]
+    judged = _judged(judge, worth, relevance)
+    return (worth * relevance).sum(axis=1), (worth * judged).sum(axis=1)
+
+
+def _interval(pair: Apart, judge: str, n: int) -> tuple[bool, bool, float, float]:
+    """Whether the interval holds the mean, with the judge and without, and the widths of both."""
+    human, judged = _logged(pair, judge)
+    drawn = random.choice(LOGGED, n, replace=False)
+    made = sharpen(human[drawn], judged, drawn)
+    alone, truth = made.without_judge, human.mean()
+    return (
+        made.ci_low - 1e-12 <= truth <= made.ci_high + 1e-12,
+        alone.ci_low <= truth <= alone.ci_high,
+        made.ci_high - made.ci_low,
+        alone.ci_high - alone.ci_low,
+    )
+
+
+def _stopped(pair: Apart, judge: str) -> tuple[int, int, int]:
+    """After how many labels there is a false winner of equal systems; a right one, with judge and without.
+
+    0 where there is none after 300.
+    """
+    human, judged = _logged(pair, judge)
+    truth, drawn = human.mean(), random.permutation(LOGGED)[: LABELLED[-1]]
+    equal, highest = human - truth, 1 + abs(truth)
+    false, _ = betting.BetsInOrder(equal[drawn], -highest, highest, judged, drawn).decided(0.05)
+    found = []
+    for labels in (judged, np.zeros(LOGGED)):
+        after, side = betting.BetsInOrder(human[drawn], -1, 1, labels, drawn).decided(0.05)
+        found.append(after if side * truth > 0 else 0)
+    return false, found[0], found[1]
+
+
+def _until_certain(pair: Apart, n: int) -> tuple[int, int]:
+    """Pairs of n queries judged until the sign of their mean is certain: at random of all; by worth."""
+    rows = random.integers(0, len(pair.worth), n)
+    worth, relevance = pair.worth[rows].ravel(), pair.relevance[rows].ravel()
+    cells = np.flatnonzero(worth)
+    shared = int(pair.pooled[rows].sum()) - len(cells)  # which say nothing
+    by_chance = random.permutation(np.concatenate([cells, np.full(shared, -1)]))
+    by_worth = cells[np.argsort(-np.abs(worth[cells]), kind="stable")]
+    needed = []
+    for order in (by_chance, by_worth):
+        known = np.where(order < 0, 0, worth[order] * relevance[order])
+        left = np.where(order < 0, 0, worth[order])
+        low = np.cumsum(known) + np.minimum(left, 0).sum() - np.cumsum(np.minimum(left, 0))
+        high = np.cumsum(known) + np.maximum(left, 0).sum() - np.cumsum(np.maximum(left, 0))
+        certain = np.flatnonzero((low > 1e-9) | (high < -1e-9))
+        needed.append(int(certain[0]) + 1 if len(certain) else len(order))
+    return needed[0], needed[1]
+
+
 PARTS: dict[str, Callable[[int], None]] = {
     "intervals": simulate_intervals,
     "tests": simulate_tests,
@@ -609,6 +812,7 @@ PARTS: dict[str, Callable[[int], None]] = {
     "real": simulate_real,
     "needed": simulate_needed,
     "equivalence": simulate_equivalence,
+    "judge": simulate_judge,
 }
 
 

@@ -51,12 +51,14 @@ class Pairs(NamedTuple):
     """Pairs of query and passage, rows of the collection, the most important of each query first.
 
     `queries` and `passages` are int64 [pairs]; `importance`, float64 [pairs], is how much more a relevant
-    passage adds to one result than to another.
+    passage adds to one result than to another; `gained`, float64 [pairs], what it adds to the last result
+    less what it adds to the first.
     """
 
     queries: Int64
     passages: Int64
     importance: Float64
+    gained: Float64
 
 
 @dataclass(frozen=True)
@@ -142,6 +144,8 @@ def deciding_pairs(rankings: Sequence[Ranking], measure: Measure, n_passages: in
     if measure.name == "rbp":
         p = float(measure.settings["p"])
         worth = (1 - p) * p ** (ranks - 1)
+    elif measure.name == "cg":
+        worth = np.ones(depth)
     elif measure.name in ("dcg", "ndcg"):
         worth = 1 / np.log2(ranks + 1)
     elif measure.name in ("mrr", "map", "err", "success"):
@@ -164,16 +168,12 @@ def deciding_pairs(rankings: Sequence[Ranking], measure: Measure, n_passages: in
         kept = importance > NO_DIFFERENCE
     else:  # shared passages count, but not of a query with equal rankings
         kept = np.isin(queries, queries[importance > NO_DIFFERENCE])
-    queries, passages, importance, best = (
-        queries[kept],
-        passages[kept],
-        importance[kept],
-        added.max(axis=0)[kept],
-    )
+    queries, passages, importance = queries[kept], passages[kept], importance[kept]
+    best, gained = added.max(axis=0)[kept], (added[-1] - added[0])[kept]
     # in the order of a hash where importance is equal, so that the place does not tell the result
     mixed = (queries * 0x9E3779B1 + passages * 0x85EBCA77) % 0xFFFFFFFB
     order = np.lexsort((mixed, -best.round(9), -importance.round(9), queries))
-    return Pairs(queries[order], passages[order], importance[order])
+    return Pairs(queries[order], passages[order], importance[order], gained[order])
 
 
 def pool_to_decide(
@@ -192,7 +192,7 @@ def pool_to_decide(
     place = np.zeros(len(ids), dtype=np.int64)  # 0 of those that were not drawn
     place[drawn] = np.arange(1, len(drawn) + 1)
     pairs = deciding_pairs(rankings, measure, _stride(collection))
-    listed = np.flatnonzero((place[pairs.queries] > 0) & ~_judged(pairs, collection.qrels, collection))
+    listed = np.flatnonzero((place[pairs.queries] > 0) & ~is_judged(pairs, collection.qrels, collection))
     listed = listed[np.argsort(place[pairs.queries[listed]], kind="stable")]
     rows = [
         replace(row, draw=f"{number}/{len(drawn)} seed {seed} {measure}")
@@ -238,7 +238,7 @@ def read_labels(folders: Sequence[Given], path: Path) -> Labels:
     assert measure is not None
     qrels, _ = with_grades(collection, grades)
     pairs = deciding_pairs(rankings, measure, _stride(collection))
-    known = _judged(pairs, qrels, collection)
+    known = is_judged(pairs, qrels, collection)
     finished = ~np.isin(order, pairs.queries[~known])
     first = len(order) if finished.all() else int(np.argmin(finished))
     if not first:
@@ -270,7 +270,7 @@ def _stride(collection: Collection) -> int:
     return len(collection.passages) + len(collection.missing_ids)
 
 
-def _judged(pairs: Pairs, qrels: Qrels, collection: Collection) -> BoolArray:
+def is_judged(pairs: Pairs, qrels: Qrels, collection: Collection) -> BoolArray:
     """Bool [pairs]: whether each has a grade."""
     stride = _stride(collection)
     known: BoolArray = np.isin(

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pipeline.comparison import Correction, tables
+from pipeline.comparison.churn import Churn, compare_rankings
 from pipeline.comparison.inputs import Given, check, most_lost, notes_of, read_all, shared_values
 from pipeline.comparison.pairs import Pair, compare_pairs
 from pipeline.comparison.tables import Entry
@@ -57,6 +58,8 @@ class Comparison(Displayed):
         correction: The correction that decides which differences are shown.
         margin: Within which pairs were tested for equivalence; None where they were not.
         groups: The same in groups of queries; None where that was not asked for.
+        churn: Of two results of one collection what changes from one to the other, whose collection is in the
+            cache; else None.
         of_suites: Whether the results are of suites, and not of one collection.
         collections: The names of the collections.
         sources: The results of the first collection, which is the only one unless they are of suites.
@@ -76,6 +79,7 @@ class Comparison(Displayed):
     correction: Correction = Correction.both
     margin: float | None = None
     groups: GroupComparison | None = None
+    churn: Churn | None = None
     of_suites: bool = field(init=False)
     collections: tuple[str, ...] = field(init=False)
     sources: list[SavedResult] = field(init=False)
@@ -95,6 +99,8 @@ class Comparison(Displayed):
         shown = [tables.leaderboard(self.measure, self.results, self.suites[0].groups)]
         if self.pairs:
             shown.append(tables.pair_table(self.measure, self.pairs, self.correction))
+        if self.churn:
+            shown.append(self.churn.table())
         if self.pairs and self.of_suites:
             shown.append(tables.each_collection(self.measure, self.pairs))
         notes = [*shown[-1].notes, *(f"Note: {note}." for note in self.notes)]
@@ -152,6 +158,7 @@ class Comparison(Displayed):
         }
         if not self.of_suites:
             document["margin"] = self.margin
+            document["churn"] = self.churn.json() if self.churn else None
         if self.groups:
             document["groups"] = self.groups.json()
         return document
@@ -234,17 +241,18 @@ def compare(
         if pair.shown
     ]
     letters, ranks = standings(means, better)
+    results = _entries(
+        suites,
+        strata,
+        means,
+        made.ends,
+        letters if place is None else [None] * len(suites),  # which need a test of every two
+        # the correction bh bounds no chance of a wrong rank
+        ranks if place is None and correction is not Correction.bh else [(None, None)] * len(suites),
+    )
     return Comparison(
         measure=chosen,
-        results=_entries(
-            suites,
-            strata,
-            means,
-            made.ends,
-            letters if place is None else [None] * len(suites),  # which need a test of every two
-            # the correction bh bounds no chance of a wrong rank
-            ranks if place is None and correction is not Correction.bh else [(None, None)] * len(suites),
-        ),
+        results=results,
         pairs=pairs,
         notes=notes_of(suites, chosen, places),
         measures=shared,
@@ -253,6 +261,22 @@ def compare(
         baseline=None if place is None else names[place],
         correction=correction,
         margin=margin,
+        churn=_churn(suites, results, chosen, place or 0),
+    )
+
+
+def _churn(suites: Sequence[SavedSuite], entries: Sequence[Entry], measure: str, first: int) -> Churn | None:
+    """What changes from the baseline, or the first, of two results to the other."""
+    if len(suites) != 2 or any(suite.record or suite.folder.is_file() for suite in suites):
+        return None
+    before, after = first, 1 - first
+    return compare_rankings(
+        suites[before].results[""],
+        suites[after].results[""],
+        (entries[before].name, entries[after].name),
+        measure,
+        entries[after].passages_per_second,
+        [entries[before].index_bytes, entries[after].index_bytes],
     )
 
 

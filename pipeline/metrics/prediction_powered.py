@@ -11,15 +11,17 @@ D over these N queries, not over queries yet to come. For a weight λ
 
 is unbiased, whatever the judge (PPI++: Angelopoulos, Duchi and Zrnic, arXiv 2311.01453, 2023; in surveys the
 regression estimator: Cochran, *Sampling Techniques*, 1977, chapter 7). λ is the slope of D on J over the n,
-clipped to [0, 1]: it minimizes the variance. With λ = 0 the judge counts for nothing, and the interval is
-Student's t of D, with the correction for a sample of a finite population, 1 - n / N.
+clipped to [0, 1], which minimizes the variance. Where J varies less over the n than over all N, its variance
+is that over all: a few queries on which a judge is far off then count although none of them was drawn. With
+λ = 0 the judge counts for nothing, and the interval is Student's t of D, with the correction for a sample of
+a finite population, 1 - n / N.
 
 With few labels a fitted λ makes residuals too small, so the spread is the jackknife's, and λ costs a degree
 of freedom. A judge that is mostly right leaves few residuals, which may all lie on one side: the end of the
 interval on the side of the longer tail moves outwards by the skewness (Johnson, J. American Statistical
-Association 73(363), 1978), and where fewer than 10 residuals differ from the most common one, one more is
-counted, as far away as human differences reach. So 20 labels on which a judge is right do not show that it
-always is. An interval that came out wider than without the judge is not used: λ is 0 then.
+Association 73(363), 1978), and where fewer than 10 residuals, or values of D - J, differ from the most common
+one, one more is counted, as far away as human differences reach. So 20 labels on which a judge is right do
+not show that it always is. An interval that came out wider than without the judge is not used: λ is 0 then.
 
 What a judge refused may count as anything, such as grade 0, if that rule does not look at which queries were
 drawn.
@@ -83,17 +85,21 @@ def sharpen(human: Float64, judged: Float64, drawn: Int64, confidence: float = C
         raise ValueError(f"{n} labelled queries of {total}: at least 2, each once, finite values")
     left = sqrt(max(1 - n / total, 0))  # the root of the correction for a finite population
     mean, farthest = float(human.mean()), float(np.ptp(human))
-    alone = left * _reach(human, n - 1, confidence, RULE_OF_THREE, farthest * sqrt(HALF_A_VALUE))
+    alone = left * _reach(
+        human, n - 1, confidence, _others(human) < RULE_OF_THREE, farthest * sqrt(HALF_A_VALUE)
+    )
     weight, shift, reach, below, above = 0.0, 0.0, alone, alone, alone
     of_drawn = judged[drawn]
-    fitted = _slope(human, of_drawn)
+    spread = float(judged.var())
+    fitted = _slope(human, of_drawn, spread)
     if fitted > 0 and n > 3:
         # the jackknife of the whole estimate, with the mean of J over all queries known
-        slopes, of_all = _slopes_without_each(human, of_drawn), float(judged.mean())
+        slopes, of_all = _slopes_without_each(human, of_drawn, spread), float(judged.mean())
         rest = human.sum() - human, of_drawn.sum() - of_drawn
         estimates = rest[0] / (n - 1) + slopes * (of_all - rest[1] / (n - 1))
         residuals = (n - 1) * (estimates.mean() - estimates)
-        wide = left * _reach(residuals, n - 2, confidence, MANY_OTHERS, farthest)
+        hidden = min(_others(residuals), _others(human - of_drawn)) < MANY_OTHERS
+        wide = left * _reach(residuals, n - 2, confidence, hidden, farthest)
         tail = left * _tail(residuals, confidence)
         if 2 * wide + abs(tail) < 2 * alone:
             weight, shift = fitted, fitted * (of_all - float(of_drawn.mean()))
@@ -112,35 +118,40 @@ def sharpen(human: Float64, judged: Float64, drawn: Int64, confidence: float = C
     )
 
 
-def _slope(human: Float64, judged: Float64) -> float:
-    """The least-squares slope, clipped to [0, 1]; 0 where the judge's values do not differ."""
+def _slope(human: Float64, judged: Float64, spread: float) -> float:
+    """The least-squares slope, clipped to [0, 1]; `spread` is the judge's variance over all queries."""
     apart = judged - judged.mean()
-    square = float(apart @ apart)
+    square = max(float(apart @ apart), len(human) * spread)
     return float(np.clip(apart @ human / square, 0, 1)) if square > ROUNDING else 0.0
 
 
-def _slopes_without_each(human: Float64, judged: Float64) -> Float64:
-    """float64 [n]: the slope without each query, clipped."""
+def _slopes_without_each(human: Float64, judged: Float64, spread: float) -> Float64:
+    """float64 [n]: the slope without each query."""
     n = len(human)
     x, y = judged - judged.mean(), human - human.mean()
     grow = n / (n - 1)  # by which leaving one out changes sums of squares about the mean
     squares, products = x @ x - grow * x * x, x @ y - grow * x * y
+    squares = np.maximum(squares, (n - 1) * spread)
     slopes = np.divide(products, squares, out=np.zeros(n), where=squares > ROUNDING)
     clipped: Float64 = np.clip(slopes, 0, 1)
     return clipped
 
 
-def _reach(values: Float64, freedom: int, confidence: float, few: int, farthest: float) -> float:
+def _others(values: Float64) -> int:
+    """How many values differ from the most common one."""
+    _, times = np.unique(np.round(values, 9), return_counts=True)
+    return int(len(values) - times.max())
+
+
+def _reach(values: Float64, freedom: int, confidence: float, hidden: bool, farthest: float) -> float:
     """Half the width of the t interval of a mean.
 
-    Where fewer than `few` values differ from the most common one, ties may hide one that is `farthest` away.
+    Where ties may hide spread, one more value is counted that is `farthest` away.
     """
     from scipy.special import stdtrit
 
     n = len(values)
-    _, times = np.unique(np.round(values, 9), return_counts=True)
-    hidden = farthest / n if n - times.max() < few else 0.0
-    error = np.hypot(values.std(ddof=1) / sqrt(n), hidden)
+    error = np.hypot(values.std(ddof=1) / sqrt(n), farthest / n if hidden else 0.0)
     return float(stdtrit(freedom, (1 + confidence) / 2) * error)
 
 

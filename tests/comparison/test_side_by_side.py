@@ -313,7 +313,7 @@ def test_the_command_prints_each_form(finished: Path, monkeypatch: pytest.Monkey
     assert "0/114/0" in printed["table"]
     assert printed["csv"].startswith("measure,name,against,value,")
     assert printed["markdown"].startswith("ndcg@10 over 114 queries\n\n| result | mean |")
-    assert printed["latex"].count(r"\end{tabular}") == 2
+    assert printed["latex"].count(r"\end{tabular}") == 3  # results, pairs, what changes
     done = benchmarco(monkeypatch, "compare", folder, folder, "--measure", "RR@10", "--json")
     assert (json.loads(done.stdout)["measure"], done.exit_code) == ("mrr@10", 0)
 

@@ -1,0 +1,214 @@
+"""What changes where one result takes the place of another: rankings, what judging could change, and cost.
+
+churn = compare_rankings(old, new, "precision@10")
+churn.changed, churn.overlap, churn.lowest, churn.highest
+
+All of it is read from result folders and the cached collection. No vector is computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+
+import numpy as np
+
+from pipeline.comparison.decide import SUMS, deciding_pairs, is_judged
+from pipeline.core.errors import InputError
+from pipeline.core.records import BoolArray, Collection, Float64, Int64, JsonObject, Ranking
+from pipeline.core.table import Column, FilledColumn, Table, table_of
+from pipeline.metrics.measures import gains
+from pipeline.metrics.names import Measure, parse_measure
+from pipeline.results.cached import find_collection, scored_ranking
+from pipeline.results.folder import SavedResult
+
+DEPTH, PERSISTENCE = 10, 0.9
+LEGEND = (
+    "changed: queries whose top {k} differ in passages or order. overlap: share of the top {k} in both. "
+    "RBO: rank-biased overlap, p = 0.9. lowest and highest: the difference in {measure}, the second minus "
+    "the first, if all unjudged passages were judged in the worst and in the best way. to judge: unjudged "
+    "pairs that can change it; benchmarco pool --decide {measure} lists them. tokens, hours, index: what the "
+    "second takes for all passages, hours at the speed measured."
+)
+
+
+@dataclass(frozen=True)
+class Churn:
+    """What changes from one result to another.
+
+    Attributes:
+        before, after: Their names.
+        measure: What they are compared by.
+        depth: k, the ranks that are compared: the measure's cutoff, else 10.
+        queries: How many were judged.
+        changed: How many of them have another top k, in passages or order.
+        overlap: Mean share of the top k that both have.
+        rbo: Mean rank-biased overlap of the top k, extrapolated, with p = 0.9 (Webber, Moffat and Zobel, ACM
+            TOIS 28(4), 2010, equation 30).
+        lowest, highest: What the mean difference, after minus before, could be with all unjudged passages
+            judged; None of measures that are no sums over ranks.
+        to_judge: Unjudged pairs that could change the difference; None where judging cannot decide it.
+        tokens: Of all passages, as the second's model counts them; None without a model or a count.
+        hours: Of encoding and indexing all passages at the speed measured; None if it was not.
+        index_bytes: Of the second's index.
+        more_index_bytes: How many more than the first's.
+    """
+
+    before: str
+    after: str
+    measure: str
+    depth: int
+    queries: int
+    changed: int
+    overlap: float
+    rbo: float
+    lowest: float | None
+    highest: float | None
+    to_judge: int | None
+    tokens: int | None
+    hours: float | None
+    index_bytes: int | None
+    more_index_bytes: int | None
+
+    def json(self) -> JsonObject:
+        """What `compare --json` prints as `churn`."""
+        return asdict(self)
+
+    def table(self) -> Table:
+        """One row."""
+        right = partial(Column, align="right", wrap="never")
+        columns: list[FilledColumn] = [
+            (right("changed", form=","), [self.changed]),
+            (right("overlap", form=".3f"), [self.overlap]),
+            (right("RBO", form=".3f"), [self.rbo]),
+            (right("lowest", form="+.4f"), [self.lowest]),
+            (right("highest", form="+.4f"), [self.highest]),
+            (right("to judge", form=","), [self.to_judge]),
+            (right("tokens", form=","), [self.tokens]),
+            (right("hours", form=".3g"), [self.hours]),
+            (right("index", form="bytes"), [self.index_bytes]),
+        ]
+        notes = [LEGEND.format(k=self.depth, measure=self.measure)]
+        return table_of(f"from {self.before} to {self.after}, {self.queries:,} queries", columns, notes)
+
+
+def compare_rankings(
+    before: SavedResult,
+    after: SavedResult,
+    names: tuple[str, str],
+    measure: str,
+    speed: float | None,
+    sizes: Sequence[int | None],
+) -> Churn | None:
+    """What changes from one result to another.
+
+    Args:
+        before: The result that is there.
+        after: Another of the same collection, scored on the same queries.
+        names: What they are called.
+        measure: What they are compared by.
+        speed: Passages per second of `after`, encoded and indexed.
+        sizes: Bytes of the index of each.
+
+    Returns:
+        None where the collection is not in the cache of either, or a ranking cannot be read.
+    """
+    parsed = parse_measure(measure)
+    depth = parsed.cutoff or DEPTH
+    try:
+        collection = find_collection(after) or find_collection(before)
+        if collection is None:
+            return None
+        rankings = [scored_ranking(each, collection) for each in (before, after)]
+    except (InputError, OSError):
+        return None
+    judged = np.unique(collection.qrels.queries)
+    tops = [_top(ranking, depth)[judged] for ranking in rankings]
+    shared = _shared(*tops)
+    sizes_of = np.maximum(*(np.count_nonzero(top >= 0, axis=1) for top in tops))
+    overlap = shared[:, -1] / np.maximum(sizes_of, 1)
+    known = not parsed.condensed and parsed.name != "judged" and bool(parsed.cutoff)
+    low, high, pairs = _bounds(rankings, collection, parsed) if known else (None, None, None)
+    tokens = sum(
+        row.encoding.tokens
+        for row in after.record.all_stages
+        if row.stage.rpartition("/")[2] == "passages" and row.encoding
+    )
+    both_known = sizes[0] is not None and sizes[1] is not None
+    return Churn(
+        before=names[0],
+        after=names[1],
+        measure=measure,
+        depth=depth,
+        queries=len(judged),
+        changed=int((tops[0] != tops[1]).any(axis=1).sum()),
+        overlap=float(overlap[sizes_of > 0].mean()) if sizes_of.any() else 1.0,
+        rbo=float(_rank_biased_overlap(shared).mean()),
+        lowest=low,
+        highest=high,
+        to_judge=pairs,
+        tokens=tokens or None,
+        hours=after.record.passages / speed / 3600 if speed else None,
+        index_bytes=sizes[1],
+        more_index_bytes=(sizes[1] or 0) - (sizes[0] or 0) if both_known else None,
+    )
+
+
+def _top(ranking: Ranking, depth: int) -> Int64:
+    """int64 [queries, depth], padded with -1."""
+    top = np.full((len(ranking.passages), depth), -1)
+    found = ranking.passages[:, :depth]
+    top[:, : found.shape[1]] = found
+    return top
+
+
+def _shared(one: Int64, other: Int64) -> Int64:
+    """int64 [queries, k]: how many passages the first 1 to k ranks of two rankings share."""
+    same: BoolArray = (one[:, :, None] == other[:, None, :]) & (one[:, :, None] >= 0)
+    rank = np.arange(one.shape[1])
+    deepest = np.maximum(rank[:, None], rank)  # from which rank on a shared passage counts
+    counts = np.stack([(same & (deepest == d)).sum(axis=(1, 2)) for d in rank], axis=1)
+    shared: Int64 = np.cumsum(counts, axis=1)
+    return shared
+
+
+def _rank_biased_overlap(shared: Int64) -> Float64:
+    """float64 [queries]: extrapolated from the shared passages of the first 1 to k ranks."""
+    ranks = np.arange(1, shared.shape[1] + 1)
+    agreement = shared / ranks
+    terms = (1 - PERSISTENCE) / PERSISTENCE * (agreement * PERSISTENCE**ranks).sum(axis=1)
+    whole: Float64 = agreement[:, -1] * PERSISTENCE ** ranks[-1] + terms
+    return whole
+
+
+def _bounds(
+    rankings: Sequence[Ranking], collection: Collection, measure: Measure
+) -> tuple[float | None, float | None, int]:
+    """The lowest and highest mean difference, second minus first, and the unjudged pairs that it depends on.
+
+    Where none is unjudged, both are the difference.
+    """
+    qrels = collection.qrels
+    pairs = deciding_pairs(rankings, measure, len(collection.passages) + len(collection.missing_ids))
+    judged = np.unique(qrels.queries)
+    unjudged = ~is_judged(pairs, qrels, collection) & np.isin(pairs.queries, judged)
+    if measure.name not in SUMS:
+        return None, None, int(unjudged.sum())
+    stride = len(collection.passages) + len(collection.missing_ids)
+    keys, graded = pairs.queries * stride + pairs.passages, qrels.queries * stride + qrels.passages
+    grades = np.zeros(len(keys), dtype=np.int64)
+    if len(graded):
+        place = np.minimum(np.searchsorted(graded, keys), len(graded) - 1)
+        grades = np.where(graded[place] == keys, qrels.grades[place], 0)
+    most = max(1, int(qrels.grades.max(initial=0)))
+    if measure.name in ("cg", "dcg"):
+        gain = str(measure.settings["gain"])
+        worth, best = gains(grades, gain), float(gains(np.array([most]), gain)[0])
+    else:
+        worth, best = (grades >= int(measure.settings["rel"])).astype(np.float64), 1.0
+    counted = np.isin(pairs.queries, judged)
+    known = float((pairs.gained * worth)[counted].sum())
+    open_ = pairs.gained[unjudged] * best
+    low, high = known + np.minimum(open_, 0).sum(), known + np.maximum(open_, 0).sum()
+    return float(low / len(judged)), float(high / len(judged)), int(unjudged.sum())

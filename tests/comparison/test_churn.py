@@ -1,0 +1,91 @@
+"""What changes from one result to another: by plain reading of the rankings and by judging everything."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from pipeline.cli import app
+from pipeline.metrics import parse_measures
+from pipeline.metrics.evaluation import evaluate_files
+
+K = 5
+
+
+@pytest.fixture(scope="module")
+def results(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """The finished result, and one with the first 13 passages in the opposite order."""
+
+    first = finished / "results" / "t"
+    second = Path(shutil.copytree(first, tmp_path_factory.mktemp("churn") / "other"))
+    rows = [line.split() for line in (first / "run.trec").read_text().splitlines()]
+    turned = [[q, q0, d, r, r if int(r) <= 13 else -int(r), tag] for q, q0, d, r, _, tag in rows]
+    (second / "run.trec").write_text("".join(" ".join(map(str, row)) + "\n" for row in turned))
+    return [first, second]
+
+
+def tops(folder: Path) -> dict[str, list[str]]:
+    found = defaultdict(list)
+    for line in (folder / "run.trec").read_text().splitlines():
+        query, _, passage, _, score, _ = line.split()
+        found[query].append((float(score), passage))
+    return {query: [p for _, p in sorted(hits, reverse=True)[:K]] for query, hits in found.items()}
+
+
+def churn_of(*arguments: object) -> dict[str, float | int | str | None]:
+    done = CliRunner().invoke(app, ["compare", *map(str, arguments), "--json"])
+    found: dict[str, float | int | str | None] = json.loads(done.stdout)["churn"]
+    return found
+
+
+def rbo(one: list[str], other: list[str], p: float = 0.9) -> float:
+    """Equation 30 of Webber et al., word by word."""
+    shared = [len(set(one[:d]) & set(other[:d])) for d in range(1, K + 1)]
+    return shared[-1] / K * p**K + (1 - p) / p * sum(x / d * p**d for d, x in enumerate(shared, 1))
+
+
+def test_rankings_are_compared_and_unjudged_passages_bound_the_difference(
+    finished: Path, results: list[Path], tmp_path: Path
+) -> None:
+    churn = churn_of(*results, "--measure", "precision@5")
+    one, other = map(tops, results)
+    assert churn["queries"] == len(one)
+    assert churn["changed"] == sum(one[query] != other[query] for query in one)
+    overlaps = [len(set(one[query]) & set(other[query])) / K for query in one]
+    assert churn["overlap"] == pytest.approx(np.mean(overlaps))
+    assert churn["rbo"] == pytest.approx(np.mean([rbo(one[query], other[query]) for query in one]))
+    with open(finished / "data" / "qrels" / "test.tsv", newline="") as file:
+        qrels = {
+            (row["query-id"], row["corpus-id"]): int(row["score"])
+            for row in csv.DictReader(file, delimiter="\t")
+        }
+    apart = {(q, p): p in other[q] for q in one for p in set(one[q]) ^ set(other[q]) if (q, p) not in qrels}
+    assert churn["to_judge"] == len(apart) > 20
+    for end in ("lowest", "highest"):
+        best = end == "highest"
+        judged = {**qrels, **{pair: int(second == best) for pair, second in apart.items()}}
+        path = tmp_path / f"{end}.trec"
+        path.write_text("".join(f"{q} 0 {p} {grade}\n" for (q, p), grade in judged.items()))
+        means = [evaluate_files(path, each / "run.trec", parse_measures("P@5")).means[0] for each in results]
+        assert churn[end] == pytest.approx(means[1] - means[0])
+    # from the baseline to the other, and the same table for people
+    turned = churn_of(results[0], "--baseline", results[1], "--measure", "precision@5")
+    assert turned["highest"] == pytest.approx(-float(churn["lowest"] or 0))
+    assert "to judge" in CliRunner().invoke(app, ["compare", *map(str, results)]).stdout
+    of_ndcg = churn_of(*results, "--measure", "ndcg@10")
+    assert (of_ndcg["lowest"], of_ndcg["depth"]) == (None, 10)
+
+
+def test_more_results_have_none_and_equal_ones_no_change(results: list[Path]) -> None:
+    assert churn_of(results[0], *results) is None
+    same = churn_of(results[0], results[0], "--measure", "precision@5")
+    assert (same["changed"], same["overlap"], same["to_judge"]) == (0, 1, 0)
+    assert same["rbo"] == pytest.approx(1)
+    assert same["lowest"] == same["highest"] == 0
