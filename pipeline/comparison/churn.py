@@ -16,7 +16,7 @@ import numpy as np
 
 from pipeline.comparison.decide import SUMS, deciding_pairs, is_judged
 from pipeline.core.errors import InputError
-from pipeline.core.records import BoolArray, Collection, Float64, Int64, JsonObject, Ranking
+from pipeline.core.records import Collection, Float64, Int64, JsonObject, Ranking
 from pipeline.core.table import Column, FilledColumn, Table, table_of
 from pipeline.metrics.measures import gains
 from pipeline.metrics.names import Measure, parse_measure
@@ -165,10 +165,17 @@ def _top(ranking: Ranking, depth: int) -> Int64:
 
 def _shared(one: Int64, other: Int64) -> Int64:
     """int64 [queries, k]: how many passages the first 1 to k ranks of two rankings share."""
-    same: BoolArray = (one[:, :, None] == other[:, None, :]) & (one[:, :, None] >= 0)
-    rank = np.arange(one.shape[1])
-    deepest = np.maximum(rank[:, None], rank)  # from which rank on a shared passage counts
-    counts = np.stack([(same & (deepest == d)).sum(axis=(1, 2)) for d in rank], axis=1)
+    queries, depth = one.shape
+    stride = int(max(one.max(initial=0), other.max(initial=0))) + 1
+    keys, cells = [], []
+    for top in (one, other):
+        cells.append(np.flatnonzero(top >= 0))
+        keys.append((np.arange(queries)[:, None] * stride + top).ravel()[cells[-1]])
+    _, *places = np.intersect1d(keys[0], keys[1], assume_unique=True, return_indices=True)
+    ranks = [cell[place] % depth for cell, place in zip(cells, places, strict=True)]
+    # a shared passage counts from the deeper of its two ranks on
+    first = cells[0][places[0]] // depth * depth + np.maximum(*ranks)
+    counts = np.bincount(first, minlength=queries * depth).reshape(queries, depth)
     shared: Int64 = np.cumsum(counts, axis=1)
     return shared
 
