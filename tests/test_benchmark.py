@@ -52,7 +52,8 @@ def test_result_folder_holds_what_the_contract_says(finished: Path) -> None:
     for stage in metrics["stages"]:
         encoded = stage["stage"] in ("passages", "queries")
         assert ("encoding" in stage) == ("found" in stage) == encoded
-        assert set(stage) - {"encoding", "found"} == {
+        assert ("preparing_seconds" in stage) == (stage["stage"] == "passages")  # which converted the model
+        assert set(stage) - {"encoding", "found", "preparing_seconds"} == {
             "stage", "key", "reused", "seconds", "items", "items_per_second", "peak_rss_mb", "bytes",
             "made_at", "hardware", "threads", "working_seconds",
         }  # fmt: skip
