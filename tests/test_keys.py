@@ -84,6 +84,7 @@ token vectors = model: {backend: precomputed, output: multivector, GIVEN}
 bm25 = model: {backend: bm25}
 reranked = model: {backend: bm25}; rerank: {backend: sentence-transformers, name: ./reranker}
 scored by a decoder = model: {backend: bm25}; rerank: {backend: flag, name: ./lightweight}
+judged = model: {backend: bm25}; judge: {url: http://localhost:1, model: m}
 scored by a server = model: {backend: bm25}; rerank: {backend: http, name: m, url: http://localhost:1}
 scored by openvino = model: {backend: bm25}; rerank: {backend: openvino, name: ./reranker}
 scored by the fastest = model: {backend: bm25}; rerank: {backend: auto, name: ./reranker}
@@ -176,6 +177,9 @@ rerank.precision=bf16 on fused
 rerank.cutoff_layers=[2] on scored by a decoder
 rerank.compress_layers=[1] on scored by a decoder
 rerank.url=http://localhost:2 on scored by a server
+judge.url=http://localhost:2 on judged
+judge.prompt='{query} {passage}' on judged
+judge.grades=[0, 1] on judged
 engine.kind=ray
 engine.address=auto with engine.kind=ray
 engine.workers=2 with engine.kind=ray

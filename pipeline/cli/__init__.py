@@ -55,6 +55,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "export": (exchange.export, "results/A --mteb exported"),
     "gate": (scoring.gate, "results/new --baseline results/released --margin 0.01"),
     "pool": (exchange.pool, "results/A results/B --output pool.tsv --depth 10"),
+    "judge": (exchange.judge, "mine.yaml results/A results/B --labels pool.tsv"),
     "reproduce": (exchange.reproduce, "results/A"),
     "verify": (verifying.verify, "mine.yaml --expected SciFact.json"),
     "report": (scoring.report, "results/A --html page.html"),
@@ -64,7 +65,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "doctor": (about.doctor, ""),
 }
 """Each command's function, and the arguments of its example."""
-RESUMED = ("run", "verify")
+RESUMED = ("run", "verify", "judge")
 """Commands that keep what they finished before an interrupt."""
 CACHE_COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "list": (cache.list_artifacts, ""),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipeline.cli.terminal import FAILED, Json, Sets, print_json, progress, show
+from pipeline.cli.terminal import FAILED, Json, Sets, load, print_each, print_json, progress, show
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 from pipeline.storage.whole_files import check_output
@@ -148,6 +148,57 @@ def pool(
         f"of {counted(pooled.queries, 'query', 'queries')}"
     )
     print(f"written to {output}", file=sys.stderr)
+
+
+def judge(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="A YAML file with the section 'judge'.")],
+    folders: Annotated[list[Path], typer.Argument(metavar="RESULT_DIR", help="Results to decide between.")],
+    labels: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A file of pool --decide, filled in by people.")
+    ] = None,
+    measure: Annotated[
+        str | None,
+        typer.Option(help="With a cutoff. By default that of the labels, or the config's first."),
+    ] = None,
+    plan_only: Annotated[
+        bool, typer.Option("--plan", help="Ask nothing: print how many pairs and tokens, and the price.")
+    ] = False,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write an HTML page.")] = None,
+    settings: Sets = None,
+    as_json: Json = False,
+) -> None:
+    """Ask a model to grade passages, and decide with people's labels.
+
+    The model's grades sharpen the difference that people's show; alone they decide nothing.
+    """
+    from pipeline.comparison import judged
+    from pipeline.core.table import html_page
+
+    if html:
+        check_output(html, "--html", [config, *folders, *([labels] if labels else [])])
+    configs = load([config], settings)
+    if any(each.judge != configs[0].judge or each.cache != configs[0].cache for each in configs):
+        raise InputError(
+            f"{config}: its benchmarks have different judges",
+            allowed="one section 'judge', and one cache",
+            fix="use a file with one benchmark",
+        )
+    asked = judged.prepare(configs[0], folders, labels, measure)
+    if plan_only:
+        if as_json:
+            print_json(asked.json())
+        else:
+            print(asked)
+        return
+    print(asked, file=sys.stderr)
+    made = judged.decide(asked, progress)
+    if as_json:
+        print_each(made.json())
+    else:
+        show(*made.tables())
+    if html:
+        html.write_text(html_page("Judged differences", made.tables()), encoding="utf-8")
+        print(f"page written to {html}", file=sys.stderr)
 
 
 def reproduce(

@@ -17,7 +17,7 @@ from pipeline.config import Config
 from pipeline.config.files import make_config
 from pipeline.core.errors import InputError
 from pipeline.core.records import JsonObject
-from pipeline.core.table import Column, Displayed, FilledColumn, Table, html_table, table_of
+from pipeline.core.table import Column, Displayed, FilledColumn, Table, html_page, table_of
 from pipeline.formats.runs import read_run
 from pipeline.metrics.evaluation import evaluate_files
 from pipeline.metrics.names import parse_measure
@@ -90,9 +90,7 @@ class Verification(Displayed):
 
     def page(self) -> str:
         """The tables as an HTML page of their own."""
-        head = '<!doctype html><html lang="en"><meta charset="utf-8"><title>Published scores</title>'
-        style = "<style>body{font-family:sans-serif;margin:2em}td,th{padding:.2em .6em}</style>"
-        return f"{head}{style}<body>{''.join(map(html_table, self.tables()))}</body></html>\n"
+        return html_page("Published scores", self.tables())
 
 
 def _tried_table(cells: Sequence[Cell], named: bool) -> Table:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 from pydantic import model_validator
 
 from pipeline.config.data import ChunkSettings, DataSettings
+from pipeline.config.judge import JudgeSettings
 from pipeline.config.model import BACKENDS, ModelSettings
 from pipeline.config.rerank import RERANKERS, ScorerSettings
 from pipeline.config.settings import HomePath, RunsModel, Section, setting
@@ -106,6 +107,9 @@ class Config(Section):
     evaluate: EvaluateConfig = setting(EvaluateConfig(), "the measures", shapes="")
     expected: tuple[ExpectedScore, ...] = setting(
         (), "published scores to compare with; see docs/verify.md", shapes="", strict=False
+    )
+    judge: JudgeSettings | None = setting(
+        None, "a model that grades passages for benchmarco judge; null is none", shapes=""
     )
     cache: HomePath = setting("indexes", "folder of artifacts, relative to the working directory", shapes="")
     output: HomePath = setting("results", "folder of results, relative to the working directory", shapes="")

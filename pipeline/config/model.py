@@ -26,7 +26,7 @@ from pipeline.config.settings import (
     setting,
     with_variant,
 )
-from pipeline.config.stages import OPENAI, TEXTS, ServerSettings, ServerUrl
+from pipeline.config.stages import OPENAI, TEXTS, EncodingServerSettings, ServerUrl
 
 Output = Literal["dense", "sparse", "multivector"]
 TORCH_PRECISIONS = Literal["fp32", "fp16", "bf16"]
@@ -343,7 +343,7 @@ RUN_HERE = Kinds(
 """The backends that a served model may be compared with."""
 
 
-class HttpSettings(ServerSettings, RowSettings):
+class HttpSettings(EncodingServerSettings, RowSettings):
     """A model that a server runs."""
 
     package = "openai"

@@ -7,7 +7,7 @@ from typing import Literal, Self
 from pydantic import model_validator
 
 from pipeline.config.settings import Kinds, PathOrId, RunsModel, Section, setting, with_variant
-from pipeline.config.stages import TEXTS, ServerSettings, ServerUrl
+from pipeline.config.stages import TEXTS, EncodingServerSettings, ServerUrl
 
 
 class ScorerSettings(Section):
@@ -131,7 +131,7 @@ class SentenceTransformersRerankSettings(RerankSettings):
     backend: Literal["sentence-transformers"] = RerankSettings.narrowed("backend", "sentence-transformers")
 
 
-class HttpRerankSettings(ServerSettings, ScorerSettings):
+class HttpRerankSettings(EncodingServerSettings, ScorerSettings):
     """A reranker that a server runs."""
 
     backend: Literal["http"] = ScorerSettings.narrowed("backend", "http")

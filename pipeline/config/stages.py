@@ -172,9 +172,14 @@ class ServerSettings(Section):
     )
     concurrency: int = setting(8, "requests under way at once", shapes="", ge=1, le=1024)
     timeout: float = setting(60.0, "seconds to wait for a whole answer", shapes="", gt=0, strict=False)
-    batch_tokens: int = setting(8192, "tokens of a request, estimated from the texts' bytes", shapes="", ge=1)
     requests_per_minute: float | None = setting(None, "most requests a minute", shapes="", gt=0, strict=False)
     tokens_per_minute: float | None = setting(None, "most tokens a minute", shapes="", gt=0, strict=False)
+
+
+class EncodingServerSettings(ServerSettings):
+    """How a server of vectors or scores may be asked."""
+
+    batch_tokens: int = setting(8192, "tokens of a request, estimated from the texts' bytes", shapes="", ge=1)
     changed: Literal["stop", "warn", "ignore"] = setting(
         "stop", "if the server no longer answers what is stored; ignore does not ask", shapes=""
     )

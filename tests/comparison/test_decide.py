@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import shutil
 from collections import defaultdict
 from pathlib import Path
 
@@ -19,17 +18,6 @@ from pipeline.metrics import parse_measures
 from pipeline.metrics.evaluation import evaluate_files
 
 Rows = list[dict[str, str]]
-
-
-@pytest.fixture(scope="module")
-def results(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """The finished result, and one that has each query's first six passages in the opposite order."""
-    first = finished / "results" / "t"
-    second = Path(shutil.copytree(first, tmp_path_factory.mktemp("decide") / "other"))
-    lines = [line.split() for line in (first / "run.trec").read_text().splitlines()]
-    turned = [[q, q0, d, r, r if int(r) <= 6 else -int(r), tag] for q, q0, d, r, _, tag in lines]
-    (second / "run.trec").write_text("".join(" ".join(map(str, line)) + "\n" for line in turned))
-    return [first, second]
 
 
 @pytest.fixture(scope="module")

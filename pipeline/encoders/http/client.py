@@ -18,6 +18,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from pipeline.config.judge import JudgeSettings
 from pipeline.config.model import HttpSettings
 from pipeline.config.rerank import HttpRerankSettings
 from pipeline.config.stages import OPENAI, TEXTS, ServerSettings
@@ -151,10 +152,15 @@ class Client:
         InputError: The package `openai` or the key is missing.
     """
 
-    def __init__(self, settings: HttpSettings | HttpRerankSettings, section: str) -> None:
+    def __init__(self, settings: HttpSettings | HttpRerankSettings | JudgeSettings, section: str) -> None:
         self.settings, self.section = settings, section
-        self.url, self._name = settings.url, settings.name
-        self.size = RequestSize(settings.batch_size or TEXTS, settings.batch_tokens)
+        self.url = settings.url
+        if isinstance(settings, JudgeSettings):  # one pair a request
+            self._name, self._named_by = settings.model, f"{section}.model"
+            self.size = RequestSize(1, 1)
+        else:
+            self._name, self._named_by = settings.name, f"{section}.name"
+            self.size = RequestSize(settings.batch_size or TEXTS, settings.batch_tokens)
         self._key = key_of(settings, settings.url, section)
         self._timeout = settings.timeout
         self._limits = Limits(settings.requests_per_minute, settings.tokens_per_minute)
@@ -312,7 +318,7 @@ class Client:
         if status == 404:
             return InputError(
                 f"{at}; there is no model '{self._name}', or nothing is served at this address",
-                fix=f"check {self.section}.name and {self.section}.url, which often ends in /v1",
+                fix=f"check {self._named_by} and {self.section}.url, which often ends in /v1",
             )
         if status == 429 and "insufficient_quota" in said:
             return InputError(at, fix="check the credit or use another key, and run again: it resumes")
@@ -347,7 +353,7 @@ class Client:
         """The error for an answer that is not what was asked for."""
         return InputError(
             f"{self.section}.url: {self.url} answers with {self.clean(what)}",
-            fix=f"check {self.section}.url and {self.section}.name, or the server's log",
+            fix=f"check {self.section}.url and {self._named_by}, or the server's log",
         )
 
     def clean(self, text: str) -> str:

@@ -12,6 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from pipeline.config.judge import JudgeSettings
 from pipeline.core.display import Bar, counted
 from pipeline.core.errors import InputError, short_repr
 from pipeline.core.records import Facts, Float32, JsonObject
@@ -37,6 +38,7 @@ class Asking(ABC):
     def __init__(self, client: Client, sizes: Sequence[int], usage: Usage, bar: Bar) -> None:
         self.client, self.sizes, self.usage, self.bar = client, sizes, usage, bar
         settings = client.settings
+        assert not isinstance(settings, JudgeSettings)
         self.use = usage.server = ServerUse(
             price_per_million=settings.price_per_million_tokens, concurrency=settings.concurrency
         )

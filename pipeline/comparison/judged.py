@@ -1,0 +1,506 @@
+"""Differences between results by a judge's grades and people's: the estimate, and how good the judge is.
+
+asked = prepare(config, folders, labels=Path("pool.tsv"))  # what would be asked; nothing is yet
+asked.tokens, asked.price
+decide(asked, progress).tables()
+
+The judge's grades and people's are never merged. The judge grades every pair that can change a difference, of
+all queries, also those that people have graded; its differences sharpen those of the drawn queries
+(`pipeline.metrics.prediction_powered`), and say nothing of their own.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from pipeline.comparison.decide import (
+    Labels,
+    Pairs,
+    decidable,
+    deciding_pairs,
+    note_of,
+    read_labels,
+)
+from pipeline.comparison.inputs import Given
+from pipeline.comparison.pool import open_results, rows_of_pairs
+from pipeline.config import Config
+from pipeline.config.judge import JudgeSettings
+from pipeline.core.display import Progress, counted
+from pipeline.core.errors import InputError
+from pipeline.core.records import Collection, Facts, Float64, Int64, JsonObject, Qrels, Ranking
+from pipeline.core.table import Column, Displayed, FilledColumn, Table, table_of
+from pipeline.encoders.http.grading import GradeLog, ask, tokens_of_pairs
+from pipeline.metrics.betting import BetsInOrder
+from pipeline.metrics.names import Measure
+from pipeline.metrics.prediction_powered import Sharpened, sharpen
+from pipeline.metrics.scoring import compute_measures
+from pipeline.metrics.statistics import CONFIDENCE
+from pipeline.results.cached import scored_ranking
+from pipeline.results.folder import SavedResult
+
+DRAWS, SEED = 1000, 60651
+UNBOUNDED = ("cg", "dcg")  # measures that may exceed 1
+FAMILIES = {
+    "OpenAI": ("gpt", "text-embedding-3", "text-embedding-ada"),
+    "Qwen": ("qwen", "qwq"),
+    "Google": ("gemini", "gemma"),
+    "Mistral": ("mistral", "mixtral"),
+    "Meta": ("llama",),
+    "Cohere": ("cohere", "command-r", "command-a", "embed-english-v", "embed-multilingual-v"),
+    "NVIDIA": ("nvidia", "nemo", "nv-embed"),
+    "Microsoft": ("phi-", "harrier"),
+    "Baichuan": ("baichuan",),
+}
+"""Parts of the names of models that share data or weights, in lower case."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a judge is asked, and what people said.
+
+    Attributes:
+        results, collection, rankings: What is compared.
+        measure: By what.
+        labels: People's; None if none are given.
+        pairs: Those that can change a difference, of all queries.
+        texts: Of each pair.
+        missing: How many are not stored.
+        tokens: An estimate for these.
+    """
+
+    settings: JudgeSettings
+    cache: Path
+    results: dict[str, SavedResult]
+    collection: Collection
+    rankings: list[Ranking]
+    measure: Measure
+    labels: Labels | None
+    pairs: Pairs
+    texts: list[tuple[str, str]]
+    missing: int
+    tokens: int
+
+    @property
+    def price(self) -> float | None:
+        """What the missing pairs cost, in the currency of `judge.price`."""
+        return None if self.settings.price is None else self.tokens * self.settings.price / 1e6
+
+    def json(self) -> JsonObject:
+        """The document that `judge --plan --json` prints."""
+        return {
+            "measure": str(self.measure),
+            "queries": len(self.collection.queries),
+            "pairs": len(self.texts),
+            "stored": len(self.texts) - self.missing,
+            "tokens": self.tokens,
+            "price": self.price,
+        }
+
+    def __str__(self) -> str:
+        stored = len(self.texts) - self.missing
+        price = "" if self.price is None else f", price about {self.price:,.2f}"
+        return (
+            f"{self.settings.model} grades {counted(len(self.texts), 'pair')} of "
+            f"{counted(len(self.collection.queries), 'query', 'queries')} for {self.measure}: "
+            f"{stored:,} stored, {self.missing:,} to ask, about {self.tokens:,} tokens{price}"
+        )
+
+
+class Agreement(NamedTuple):
+    """How far a judge and people agree on the pairs that both graded.
+
+    Attributes:
+        pairs: How many.
+        kappa, ci_low, ci_high: Cohen's, unweighted, with its 95% interval over queries; None if undefined.
+        grades: The grades of either.
+        confusion: int64 [grades, grades]: a row for each grade of people.
+        same: For each grade of people, the ends of the 95% interval of the share that the judge gave it, too.
+    """
+
+    pairs: int
+    kappa: float | None
+    ci_low: float | None
+    ci_high: float | None
+    grades: list[int]
+    confusion: Int64
+    same: list[tuple[float | None, float | None]]
+
+
+class Bias(NamedTuple):
+    """How much a judge favours a result, against the mean of all, by the measure; with its 95% interval."""
+
+    mean: float
+    ci_low: float
+    ci_high: float
+
+
+@dataclass(frozen=True)
+class PairDecision:
+    """Two results: their difference by the judge alone, and with people's labels.
+
+    `decided` is after how many labels a look at each one decides, and the side; see `BetsInOrder.decided`.
+    """
+
+    a: str
+    b: str
+    judged: float
+    sharpened: Sharpened | None
+    decided: tuple[int, int] | None
+
+    @property
+    def verdict(self) -> str:
+        """The better one by people's and the judge's labels: "a", "b" or "undecided"; else "no labels"."""
+        made = self.sharpened
+        if made is None:
+            return "no labels"
+        return "a" if made.ci_low > 0 else "b" if made.ci_high < 0 else "undecided"
+
+
+@dataclass(frozen=True, repr=False)
+class Judged(Displayed):
+    """The decisions between results.
+
+    Attributes:
+        asked: What was asked.
+        refused: How many pairs the judge gave no grade.
+        decisions: For each pair of results.
+        agreement: None without people's labels of these pairs.
+        bias: By the name of each result; empty without people's labels.
+        related: Results of a model of the judge's family.
+    """
+
+    asked: Asked
+    refused: int
+    decisions: list[PairDecision]
+    agreement: Agreement | None
+    bias: dict[str, Bias]
+    related: dict[str, str]
+
+    def json(self) -> list[Facts]:
+        """The documents that `judge --json` prints, one for each pair of results."""
+        made = []
+        for each in self.decisions:
+            by_both = each.sharpened
+            alone = by_both.without_judge._asdict() if by_both else None
+            made.append(
+                {
+                    "measure": str(self.asked.measure),
+                    "a": each.a,
+                    "b": each.b,
+                    "queries": len(self.asked.collection.queries),
+                    "labelled": by_both.labelled if by_both else 0,
+                    "lambda": by_both.weight if by_both else None,
+                    "difference": by_both.difference if by_both else None,
+                    "ci_low": by_both.ci_low if by_both else None,
+                    "ci_high": by_both.ci_high if by_both else None,
+                    "without_judge": alone,
+                    "judge_alone": each.judged,
+                    "kappa": self.agreement.kappa if self.agreement else None,
+                    "bias": {name: self.bias[name].mean for name in (each.a, each.b) if name in self.bias},
+                    "effective_labels": by_both.effective_labels if by_both else None,
+                    "verdict": each.verdict,
+                    "stopped": _stopped(each),
+                    "pairs": len(self.asked.texts),
+                    "refused": self.refused,
+                }
+            )
+        return made
+
+    def tables(self) -> list[Table]:
+        """The differences by the labels that each rests on; the judge's agreement with people; its bias."""
+        made = [self._differences()]
+        if self.agreement:
+            made.append(_agreement_table(self.agreement))
+        if self.bias:
+            columns: list[FilledColumn] = [
+                (Column("result"), self.bias),
+                (Column("favoured by", "right", "never", form="+.4f"), [b.mean for b in self.bias.values()]),
+                (
+                    Column("95% interval", "right", form="+.4f"),
+                    [(b.ci_low, b.ci_high) for b in self.bias.values()],
+                ),
+            ]
+            note = (
+                f"In {self.asked.measure}, against the mean of these results; labels: people's and judge's."
+            )
+            made.append(table_of("does the judge favour a result?", columns, [note]))
+        return made
+
+    def _differences(self) -> Table:
+        rows: list[tuple[str, str, float, tuple[float, float] | None, float | None, float | None, str]] = []
+        for each in self.decisions:
+            pair, made = f"{each.a} - {each.b}", each.sharpened
+            rows.append((pair, "judge's alone", each.judged, None, None, None, "decides nothing"))
+            if made is None:
+                continue
+            mean, *ends = made.without_judge
+            rows.append((pair, "people's alone", mean, (ends[0], ends[1]), None, made.labelled, ""))
+            ends = [made.ci_low, made.ci_high]
+            better = {"a": f"{each.a} is better", "b": f"{each.b} is better"}.get(each.verdict, each.verdict)
+            rows.append(
+                (
+                    pair,
+                    "people's and judge's",
+                    made.difference,
+                    (ends[0], ends[1]),
+                    made.weight,
+                    made.effective_labels,
+                    better,
+                )
+            )
+        columns: list[FilledColumn] = [
+            (Column("results", wrap="words"), [row[0] for row in rows]),
+            (Column("labels", wrap="words"), [row[1] for row in rows]),
+            (Column("difference", "right", "never", form="+.4f"), [row[2] for row in rows]),
+            (Column("95% interval", "right", form="+.4f"), [row[3] for row in rows]),
+            (Column("lambda", "right", "never", form=".2f"), [row[4] for row in rows]),
+            (Column("worth labels", "right", "never", form=",.0f"), [row[5] for row in rows]),
+            (Column("verdict", wrap="words"), [row[6] for row in rows]),
+        ]
+        labels, total = self.asked.labels, len(self.asked.collection.queries)
+        known = f"{len(labels.queries):,} labelled by people" if labels else "none labelled by people"
+        title = f"{self.asked.measure}: {counted(total, 'query', 'queries')}, {known}"
+        return table_of(title, columns, self._notes())
+
+    def _notes(self) -> list[str]:
+        asked, labels = self.asked, self.asked.labels
+        notes = [
+            f"Judge: {asked.settings.model} at {asked.settings.url}, {counted(len(asked.texts), 'pair')}; "
+            f"{self.refused:,} without a grade count as 0."
+        ]
+        if labels is None:
+            notes.append(
+                "The judge alone decides nothing: label queries of benchmarco pool --decide, and name the "
+                "file with --labels."
+            )
+        else:
+            notes.append(
+                "lambda: what the judge counts for, 0 to 1. worth labels: as many queries labelled by people "
+                "alone would give an interval as narrow."
+            )
+            if labels.after:
+                late = counted(labels.after, "labelled query", "labelled queries")
+                notes.append(f"{late} not used: one before is unfinished.")
+            for each in self.decisions:
+                if each.decided and each.decided[0]:
+                    better = each.a if each.decided[1] > 0 else each.b
+                    notes.append(
+                        f"{each.a} - {each.b}: looking after each labelled query decides for {better} after "
+                        f"{each.decided[0]}. At most 5% of such decisions are wrong."
+                    )
+        for name, family in self.related.items():
+            notes.append(
+                f"Warning: the judge and {name} are both of {family}; judges tend to favour their own family."
+            )
+        if note := note_of(asked.measure):
+            notes.append(f"{note}.")
+        return notes
+
+
+def prepare(
+    config: Config, folders: Sequence[Given], labels: Path | None = None, measure: str | None = None
+) -> Asked:
+    """What `config.judge` is asked about results; nothing is asked yet.
+
+    Args:
+        config: With a section `judge`; answers are stored in its cache.
+        folders: Two or more results of one collection.
+        labels: A file of `pool --decide`, filled in.
+        measure: None is that of `labels`, or else the config's first that judging can decide.
+
+    Raises:
+        InputError: There is no judge, or results, labels and measure do not belong together.
+    """
+    if config.judge is None:
+        raise InputError(
+            f"{config.name} has no section 'judge'",
+            allowed="judge: {backend: http, url: ADDRESS, model: NAME}",
+            fix="add it to the config; see docs/judge.md",
+        )
+    results, collection = open_results(folders)
+    if len(results) < 2:
+        raise InputError(
+            f"judge with {len(results)} result", allowed="two or more, to decide between", fix="name another"
+        )
+    said = read_labels(folders, labels) if labels else None
+    if said and len(said.queries) < 2:
+        raise InputError(
+            f"{labels}: {counted(len(said.queries), 'finished query', 'finished queries')}",
+            allowed="grades for all rows of at least the first two queries",
+            fix="judge more queries, in the order of the file",
+        )
+    chosen = decidable(measure) if measure else said.measure if said else _first_decidable(config)
+    if said and chosen != said.measure:
+        raise InputError(
+            f"--measure {chosen} with labels that were drawn for {said.measure}",
+            allowed=str(said.measure),
+            fix="leave --measure out",
+        )
+    rankings = [scored_ranking(result, collection) for result in results.values()]
+    pairs = deciding_pairs(rankings, chosen, len(collection.passages) + len(collection.missing_ids))
+    if not len(pairs.queries):
+        raise InputError(
+            f"{chosen} of {' and '.join(results)} is the same whatever the grades",
+            allowed="results that differ in their first ranks",
+            fix="compare others, or a measure with a higher cutoff",
+        )
+    texts = [(row.query, row.passage) for row in rows_of_pairs(collection, pairs.queries, pairs.passages)]
+    log = GradeLog(Path(config.cache), config.judge, write=False)
+    missing = list(dict.fromkeys(pair for pair in texts if pair not in log))
+    tokens = tokens_of_pairs(config.judge, missing)
+    return Asked(
+        config.judge, Path(config.cache), results, collection, rankings, chosen, said, pairs, texts,
+        len(missing), tokens,
+    )  # fmt: skip
+
+
+def decide(asked: Asked, progress: Progress) -> Judged:
+    """Ask the judge for what is not stored, and decide between the results.
+
+    Raises:
+        InputError: The judge cannot be asked, or gives no grades.
+    """
+    with GradeLog(asked.cache, asked.settings) as log, progress("judge", asked.missing, "pair") as bar:
+        grades = ask(asked.settings, log, asked.texts, bar)
+    pairs, n_queries = asked.pairs, len(asked.collection.queries)
+    order = np.lexsort((pairs.passages, pairs.queries))
+    # refused ones count as 0, drawn or not
+    given = np.array([0 if grade is None else grade for grade in grades], dtype=np.int64)
+    qrels = Qrels(pairs.queries[order], pairs.passages[order], given[order])
+    judged = np.stack(
+        [compute_measures(each, qrels, n_queries, [asked.measure])[:, 0] for each in asked.rankings], axis=1
+    )
+    answered = np.array([grade is not None for grade in grades])
+    labels, names = asked.labels, list(asked.results)
+    decisions = [_decision(asked, judged, a, b) for a, b in itertools.combinations(range(len(names)), 2)]
+    agreement, bias = None, {}
+    if labels:
+        told = Pairs(*(column[answered] for column in pairs))
+        agreement = _agreement(told, given[answered], labels.qrels)
+        favour = judged[labels.queries] - labels.values
+        favour = favour - favour.mean(axis=1, keepdims=True)
+        bias = {name: _bias(column) for name, column in zip(names, favour.T, strict=True)}
+    family = _family(asked.settings.model)
+    related = {
+        name: family
+        for name, result in asked.results.items()
+        if family and family in {_family(model) for model in _models(result.manifest.config)}
+    }
+    return Judged(asked, int((~answered).sum()), decisions, agreement, bias, related)
+
+
+def _first_decidable(config: Config) -> Measure:
+    for name in config.evaluate.measures:
+        try:
+            return decidable(name)
+        except InputError:
+            continue
+    return decidable(config.evaluate.measures[0])
+
+
+def _decision(asked: Asked, judged: Float64, a: int, b: int) -> PairDecision:
+    apart, labels, names = judged[:, a] - judged[:, b], asked.labels, list(asked.results)
+    if labels is None:
+        return PairDecision(names[a], names[b], float(apart.mean()), None, None)
+    human = labels.values[:, a] - labels.values[:, b]
+    decided = None
+    if asked.measure.name not in UNBOUNDED:
+        decided = BetsInOrder(human, -1.0, 1.0, apart, labels.queries).decided(1 - CONFIDENCE)
+    made = sharpen(human, apart, labels.queries)
+    return PairDecision(names[a], names[b], float(apart.mean()), made, decided)
+
+
+def _stopped(decision: PairDecision) -> JsonObject | None:
+    if decision.decided is None:
+        return None
+    after, side = decision.decided
+    return {"after": after or None, "verdict": {1: "a", -1: "b"}.get(side, "undecided")}
+
+
+def _agreement(told: Pairs, grades: Int64, human: Qrels) -> Agreement | None:
+    from sklearn.metrics import cohen_kappa_score
+
+    stride = int(max(told.passages.max(initial=0), human.passages.max(initial=0))) + 1
+    keys, known = told.queries * stride + told.passages, human.queries * stride + human.passages
+    _, mine, theirs = np.intersect1d(keys, known, assume_unique=True, return_indices=True)
+    if not len(mine):
+        return None
+    of_judge, of_people, queries = grades[mine], human.grades[theirs], told.queries[mine]
+    values, codes = np.unique(np.concatenate([of_people, of_judge]), return_inverse=True)
+    rows, columns = codes[: len(mine)], codes[len(mine) :]
+    _, places = np.unique(queries, return_inverse=True)
+    size = len(values)
+    by_query = np.zeros((places.max() + 1, size, size))
+    np.add.at(by_query, (places, rows, columns), 1)
+    times = np.random.default_rng(SEED).multinomial(
+        len(by_query), np.full(len(by_query), 1 / len(by_query)), DRAWS
+    )
+    drawn = np.tensordot(times, by_query, axes=1)  # [draws, grades, grades]
+    totals = drawn.sum(axis=(1, 2))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        chance = (drawn.sum(axis=1) * drawn.sum(axis=2)).sum(axis=1) / totals**2
+        kappas = (np.trace(drawn, axis1=1, axis2=2) / totals - chance) / (1 - chance)
+        shares = np.diagonal(drawn, axis1=1, axis2=2) / drawn.sum(axis=2)
+    low, high = _ends(kappas)
+    kappa = float(cohen_kappa_score(of_people, of_judge)) if size > 1 else None
+    confusion = by_query.sum(axis=0).astype(np.int64)
+    return Agreement(len(mine), kappa, low, high, values.tolist(), confusion, [_ends(s) for s in shares.T])
+
+
+def _ends(draws: Float64) -> tuple[float | None, float | None]:
+    """The ends of the 95% interval of bootstrap draws; None where most are undefined."""
+    draws = draws[np.isfinite(draws)]
+    if len(draws) < DRAWS // 2:
+        return None, None
+    low, high = np.quantile(draws, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]).tolist()
+    return low, high
+
+
+def _agreement_table(found: Agreement) -> Table:
+    totals = found.confusion.sum(axis=1)
+    same = [n / total if total else None for n, total in zip(np.diag(found.confusion), totals, strict=True)]
+    columns: list[FilledColumn] = [(Column("people's grade"), [str(grade) for grade in found.grades])]
+    for place, grade in enumerate(found.grades):
+        counts = [f"{n:,}" for n in found.confusion[:, place].tolist()]
+        columns.append((Column(f"judge: {grade}", "right", "never"), counts))
+    columns += [
+        (Column("same", "right", "never", form=".2f"), same),
+        (Column("95% interval", "right", form=".2f"), found.same),
+    ]
+    if found.kappa is None or found.ci_low is None or found.ci_high is None:
+        title = "agreement of the judge with people"
+    else:
+        title = f"kappa {found.kappa:.2f} ({found.ci_low:.2f} to {found.ci_high:.2f}): judge and people"
+    note = f"{counted(found.pairs, 'pair')} that both graded. Intervals: bootstrap over queries."
+    return table_of(title, columns, [note])
+
+
+def _bias(favour: Float64) -> Bias:
+    """The mean over labelled queries, float64 [n], with Student's t interval."""
+    from scipy.special import stdtrit
+
+    n, mean = len(favour), float(favour.mean())
+    reach = float(stdtrit(n - 1, (1 + CONFIDENCE) / 2) * favour.std(ddof=1) / np.sqrt(n))
+    return Bias(mean, mean - reach, mean + reach)
+
+
+def _family(name: str) -> str:
+    """The family of a model by its name; empty if it is not known."""
+    lower = name.lower()
+    return next((family for family, parts in FAMILIES.items() if any(p in lower for p in parts)), "")
+
+
+def _models(config: object) -> list[str]:
+    """The names of all models in a config, as JSON."""
+    if isinstance(config, list):
+        return [name for each in config for name in _models(each)]
+    if not isinstance(config, dict):
+        return []
+    own = [config["name"]] if "backend" in config and isinstance(config.get("name"), str) else []
+    return own + [name for each in config.values() for name in _models(each)]

@@ -1,0 +1,246 @@
+"""Grades of a served chat model: one request a pair, answers read strictly, each kept as soon as it is there.
+
+with GradeLog(cache, settings) as log:
+    grades = ask(settings, log, pairs, progress)  # one for each pair; None where the judge gave none
+
+The default prompt asks in the manner of UMBRELA (Upadhyay et al., arXiv 2406.06519), in our own words:
+intent first, then how well the passage meets it, then one number. An answer is the number alone, or after
+"grade:". Anything else is asked once more, with what is allowed; after that the pair counts as refused.
+
+A pair is known by the hashes of its two texts, in a file of its own for each judge: its address, model,
+prompt, grades and repeats. A line is appended when the judge has answered, so a killed run asks no pair
+twice but those under way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import re
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Self
+
+from pipeline.config.judge import JudgeSettings
+from pipeline.core.display import Bar
+from pipeline.core.errors import InputError
+from pipeline.core.records import JsonObject
+from pipeline.encoders.batching import ServerUse
+from pipeline.encoders.http.client import BYTES_PER_TOKEN, Client, TooLargeError
+from pipeline.storage import locks
+from pipeline.storage.hashing import hash_json
+
+PROMPT = """\
+You judge search results. Below are a query and a passage. Decide how well the passage serves the person who \
+typed the query.
+
+Work silently, in this order: what does the person most likely want to know; how much of that does the \
+passage say; can what it says be relied on. Then choose one grade:
+{grades}
+
+Query: {query}
+
+Passage: {passage}
+
+Answer with the number of the grade and nothing else."""
+
+MEANINGS = {
+    0: "the passage has nothing to do with the query",
+    1: "the passage is on the topic, and does not answer the query",
+    2: "the passage answers the query in part, or the answer is unclear or buried in other matter",
+    3: "the passage is about the query and holds the exact answer",
+}
+"""Of the grades 0 to 3, those of the TREC Deep Learning tracks."""
+
+REMINDER = "Answer with one of these numbers and nothing else: {grades}"
+ALL_REFUSED = 20  # pairs of a judge that gives no grade, until it is asked for no more
+ANSWER_TOKENS = 4  # of a grade, for the estimate
+
+_GRADE = re.compile(r"\s*(?:grade\s*:\s*)?([0-9]{1,3})\s*\.?\s*", re.IGNORECASE)
+
+Pair = tuple[str, str]
+"""The texts of a query and a passage."""
+
+
+class GradeLog:
+    """The answers of one judge that are stored, in a file below the cache.
+
+    Args:
+        cache: The folder of artifacts.
+        settings: The judge.
+        write: Whether answers will be added; another process that adds some is waited for.
+    """
+
+    def __init__(self, cache: Path, settings: JudgeSettings, write: bool = True) -> None:
+        self._path = cache / "judged" / f"{hash_json(judge_key(settings))}.jsonl"
+        self._lock: locks.Lock | None = None
+        self._file: IO[bytes] | None = None
+        self._grades: dict[str, float | None] = {}
+        if write:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._lock = locks.hold(self._path, create=True)
+            self._file = self._path.open("r+b")
+        self._read()
+
+    def _read(self) -> None:
+        """Read all whole lines, and cut off one that a killed run left unfinished."""
+        content = self._path.read_bytes() if self._path.is_file() else b""
+        whole = content.rfind(b"\n") + 1
+        for number, line in enumerate(content[:whole].splitlines(), 1):
+            try:
+                record = json.loads(line)
+                self._grades[record["pair"]] = record["grade"]
+            except (ValueError, TypeError, KeyError):
+                raise InputError(
+                    f"{self._path}, line {number}, is no stored answer of a judge",
+                    fix="remove the line; its pair is asked again",
+                ) from None
+        if self._file:
+            self._file.truncate(whole)
+            self._file.seek(whole)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file:
+            self._file.close()
+        if self._lock:
+            self._lock.release()
+
+    def __contains__(self, pair: Pair) -> bool:
+        return _name(pair) in self._grades
+
+    def __getitem__(self, pair: Pair) -> float | None:
+        """The grade of a pair; None where the judge gave none."""
+        return self._grades[_name(pair)]
+
+    def add(self, pair: Pair, grade: float | None) -> None:
+        """Store an answer."""
+        assert self._file
+        self._grades[_name(pair)] = grade
+        self._file.write(json.dumps({"pair": _name(pair), "grade": grade}).encode() + b"\n")
+        self._file.flush()
+
+
+def judge_key(settings: JudgeSettings) -> JsonObject:
+    """All that shapes a grade besides the two texts."""
+    return {
+        "url": settings.url,
+        "model": settings.model,
+        "prompt": settings.prompt or PROMPT,
+        "grades": list(settings.grades),
+        "repeats": settings.repeats,
+    }
+
+
+def _name(pair: Pair) -> str:
+    """A pair's name in a file: the BLAKE2b of each text, as hex."""
+    return "-".join(hashlib.blake2b(text.encode(), digest_size=16).hexdigest() for text in pair)
+
+
+def prompt_of(settings: JudgeSettings, pair: Pair) -> str:
+    """The question about a pair; braces in the texts stay as they are."""
+    lines = [f"{grade}: {MEANINGS[grade]}" for grade in settings.grades if settings.grades == tuple(MEANINGS)]
+    low, high = settings.grades[0], settings.grades[-1]
+    grades = "\n".join(lines) or (
+        f"{', '.join(map(str, settings.grades))}, where {low} is not relevant and {high} is a perfect answer"
+    )
+    values = {"{query}": pair[0], "{passage}": pair[1], "{grades}": grades}
+    return re.sub(r"\{(query|passage|grades)\}", lambda match: values[match[0]], settings.prompt or PROMPT)
+
+
+def tokens_of_pairs(settings: JudgeSettings, pairs: Sequence[Pair]) -> int:
+    """An estimate of the tokens that asking for some pairs takes, questions and answers."""
+    sent = sum(len(prompt_of(settings, pair).encode()) / BYTES_PER_TOKEN + ANSWER_TOKENS for pair in pairs)
+    return round(sent * settings.repeats)
+
+
+def read_grade(text: object, grades: Sequence[int]) -> int | None:
+    """The grade that an answer is; None for anything but one of `grades` alone, or after "grade:"."""
+    found = _GRADE.fullmatch(text) if isinstance(text, str) else None
+    grade = int(found[1]) if found else None
+    return grade if grade in grades else None
+
+
+def ask(settings: JudgeSettings, log: GradeLog, pairs: Sequence[Pair], bar: Bar) -> list[float | None]:
+    """The grade of each pair: stored, or asked for. The median of the repeats that gave one.
+
+    Raises:
+        InputError: The server refuses, cannot be reached, or gave no grade for any of the first pairs.
+    """
+    missing = list(dict.fromkeys(pair for pair in pairs if pair not in log))
+    if missing:
+        with contextlib.closing(Client(settings, "judge")) as client:
+            client.run(_ask_all(client, settings, log, missing, bar))
+    grades = [log[pair] for pair in pairs]
+    if pairs and all(grade is None for grade in grades):
+        raise _all_refused(len(pairs), None)
+    return grades
+
+
+async def _ask_all(
+    client: Client, settings: JudgeSettings, log: GradeLog, pairs: Sequence[Pair], bar: Bar
+) -> None:
+    left: Iterator[Pair] = iter(pairs)
+    refused = given = 0
+
+    async def work() -> None:
+        nonlocal refused, given
+        for pair in left:
+            grades, answer = [], ""
+            for _ in range(settings.repeats):
+                grade, answer = await _ask(client, settings, pair)
+                grades += [] if grade is None else [grade]
+            log.add(pair, statistics.median_low(grades) if grades else None)
+            bar.update(1)
+            given, refused = given + bool(grades), refused + (not grades)
+            if not given and refused >= ALL_REFUSED:
+                raise _all_refused(refused, answer)
+
+    tasks = [asyncio.ensure_future(work()) for _ in range(settings.concurrency)]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+async def _ask(client: Client, settings: JudgeSettings, pair: Pair) -> tuple[int | None, str]:
+    """The grade of a pair, and the last answer; it is asked once more if the first answer is none."""
+    allowed = REMINDER.format(grades=", ".join(map(str, settings.grades)))
+    messages: list[JsonObject] = [{"role": "user", "content": prompt_of(settings, pair)}]
+    for _ in range(2):
+        body: JsonObject = {"model": settings.model, "temperature": 0, "messages": [*messages]}
+        tokens = sum(len(str(each["content"]).encode()) for each in messages) / BYTES_PER_TOKEN
+        try:
+            answer, _seconds = await client.post("/chat/completions", body, tokens, ServerUse())
+        except TooLargeError as error:
+            return None, str(error)
+        text = _content(answer, client)
+        if (grade := read_grade(text, settings.grades)) is not None:
+            return grade, text
+        messages += [{"role": "assistant", "content": text}, {"role": "user", "content": allowed}]
+    return None, client.clean(text)
+
+
+def _content(answer: object, client: Client) -> str:
+    """The text of an answer; empty where the model gave none."""
+    if not isinstance(answer, Mapping) or not isinstance(answer.get("choices"), list):
+        raise client.bad_answer("no JSON with a list 'choices', as a chat server does")
+    first = answer["choices"][0] if answer["choices"] else None
+    message = first.get("message") if isinstance(first, Mapping) else None
+    text = message.get("content") if isinstance(message, Mapping) else None
+    return text if isinstance(text, str) else ""
+
+
+def _all_refused(count: int, answer: str | None) -> InputError:
+    last = "" if answer is None else f"; the last answer is {answer[:80]!r}"
+    return InputError(
+        f"judge: the model gave none of {count} pairs a grade{last}",
+        allowed="a number of judge.grades and nothing else",
+        fix="change judge.prompt or judge.model",
+    )

@@ -1,0 +1,48 @@
+"""A server of chat completions on the loopback address, which grades pairs as a test says.
+
+`server.faults` are answers to the first requests, as in `embedding_server`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+from embedding_server import EmbeddingServer
+
+TEXTS = re.compile(r"^Query: (.*?)\n\nPassage: (.*?)\n\nAnswer with", re.DOTALL | re.MULTILINE)
+"""The two texts in the default prompt."""
+
+
+class ChatServer(EmbeddingServer):
+    """A judge.
+
+    Args:
+        say: The text that answers a query and a passage.
+    """
+
+    def __init__(self, say: Callable[[str, str], str | None]) -> None:
+        super().__init__(lambda _: None)
+        self.say = say
+
+    def answer(self, handler: Any) -> Any:
+        handler.body = json.loads(handler.rfile.read(int(handler.headers["Content-Length"])))
+        with self.lock:
+            self.requests.append({"path": handler.path, "body": handler.body})
+            fault = self.faults.pop(0) if self.faults else None
+        if fault and fault(handler):
+            return None
+        found = TEXTS.search(handler.body["messages"][0]["content"])
+        assert found
+        assert handler.path == "/v1/chat/completions"
+        with self.lock:
+            self.answered["\n".join(found.groups())] += 1
+        return self.chat(handler, self.say(*found.groups()))
+
+    def chat(self, handler: Any, text: str | None) -> None:
+        """Answer with a message."""
+        message = {"role": "assistant", "content": text}
+        usage = {"prompt_tokens": 200, "completion_tokens": 1, "total_tokens": 201}
+        handler.send(200, {"choices": [{"index": 0, "message": message}], "usage": usage})

@@ -1,0 +1,19 @@
+"""What tests of comparisons share."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def results(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """The finished result, and one that has each query's first six passages in the opposite order."""
+    first = finished / "results" / "t"
+    second = Path(shutil.copytree(first, tmp_path_factory.mktemp("decide") / "other"))
+    lines = [line.split() for line in (first / "run.trec").read_text().splitlines()]
+    turned = [[q, q0, d, r, r if int(r) <= 6 else -int(r), tag] for q, q0, d, r, _, tag in lines]
+    (second / "run.trec").write_text("".join(" ".join(map(str, line)) + "\n" for line in turned))
+    return [first, second]

@@ -1,0 +1,212 @@
+"""A judge over a chat server: what it is asked, which answers count, what is decided with people's labels."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from chat_server import ChatServer
+from click.testing import Result
+from typer.testing import CliRunner
+
+from pipeline.cli import app
+from pipeline.comparison.decide import read_labels
+from pipeline.encoders.http.grading import read_grade
+from pipeline.metrics.prediction_powered import sharpen
+
+
+def grade(query: str, passage: str) -> int:
+    """Anything that differs between passages."""
+    return (len(query) + len(passage)) % 4
+
+
+@pytest.fixture
+def server() -> Iterator[ChatServer]:
+    made = ChatServer(lambda query, passage: str(grade(query, passage)))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def arguments(finished: Path, results: list[Path], server: ChatServer, tmp_path: Path) -> list[str]:
+    config = ["judge", str(finished / "c.yaml"), *map(str, results)]
+    values = {
+        "judge.url": server.url,
+        "judge.model": "gpt-x",
+        "judge.concurrency": 1,
+        "cache": tmp_path / "c",
+    }
+    return config + [part for name, value in values.items() for part in ("--set", f"{name}={value}")]
+
+
+def judge(arguments: list[str], *more: object) -> Result:
+    return CliRunner().invoke(app, [*arguments, *map(str, more)])
+
+
+def pool(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["pool", *map(str, arguments)])
+
+
+def document(done: Result) -> dict[str, Any]:
+    assert done.exit_code == 0, done.stderr
+    made: dict[str, Any] = json.loads(done.stdout)
+    return made
+
+
+def test_only_a_grade_alone_is_read() -> None:
+    for text in ("2", " 2\n", "2.", "Grade: 2", "grade:2"):
+        assert read_grade(text, (0, 1, 2, 3)) == 2
+    for text in ("", "4", "-1", "2.5", "2/3", "2 or 3", "relevant", "The grade is 2", "²", None, 2):
+        assert read_grade(text, (0, 1, 2, 3)) is None
+
+
+def test_bad_answers_are_asked_once_more_and_never_counted(
+    server: ChatServer, arguments: list[str], tmp_path: Path
+) -> None:
+    planned = document(judge(arguments, "--measure", "P@4", "--plan", "--json", "--set", "judge.price=2"))
+    assert (server.requests, planned["stored"]) == ([], 0)
+    assert planned["price"] == pytest.approx(planned["tokens"] * 2e-6)
+    clean = document(judge(arguments, "--measure", "P@4", "--json"))
+    assert clean["pairs"] == planned["pairs"] == len(server.requests) == len(server.answered)
+    assert {clean[name] for name in ("lambda", "difference", "ci_low", "kappa")} == {None}
+    assert (clean["refused"], clean["verdict"], clean["labelled"]) == (0, "no labels", 0)
+    assert {request["body"]["temperature"] for request in server.requests} == {0}
+
+    def says(text: str | None, handler: Any) -> bool:
+        server.chat(handler, text)
+        return True
+
+    server.clear()
+    stop = threading.Event()
+    server.faults = [
+        *(partial(says, text) for text in ("It is relevant.", "7", "", None)),
+        lambda handler: [handler.send(200, {"choices": []})],
+        lambda handler: [handler.send(429, {"error": {"message": "slow down"}}, {"retry-after-ms": "1"})],
+        lambda handler: [stop.wait()],
+    ]  # fmt: skip
+    # the first four are asked in pairs: both answers bad, so two pairs are refused
+    other = [*arguments, "--set", f"cache={tmp_path / 'other'}", "--set", "judge.timeout=0.5"]
+    faulty = document(judge(other, "--measure", "P@4", "--json"))
+    stop.set()
+    assert faulty["refused"] == 2
+    assert set(server.answered.values()) == {1}
+    assert len(server.answered) == clean["pairs"] - 2
+
+    server.clear()
+    assert document(judge(other, "--measure", "P@4", "--json")) == faulty
+    assert server.requests == []  # refused ones are stored, too
+    different = document(judge(other, "--measure", "P@4", "--json", "--set", "judge.repeats=2"))
+    assert (different["judge_alone"], len(server.requests)) == (clean["judge_alone"], 2 * clean["pairs"])
+
+
+def test_a_judge_that_gives_no_grades_is_asked_for_no_more(server: ChatServer, arguments: list[str]) -> None:
+    server.say = lambda query, passage: "As a language model, I cannot do that."
+    done = judge(arguments, "--measure", "P@4", "--json")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "none of 20 pairs" in done.stderr
+    assert len(server.requests) == 40
+    server.faults = [lambda handler: [handler.send(200, {"data": []})]]
+    done = judge(arguments, "--measure", "P@4", "--set", "judge.model=other")
+    assert (done.exit_code, "list 'choices'" in " ".join(done.stderr.split())) == (2, True)
+
+
+def test_a_killed_run_asks_nothing_twice(server: ChatServer, arguments: list[str], tmp_path: Path) -> None:
+    stop, reached = threading.Event(), threading.Event()
+
+    def hang(handler: Any) -> bool:
+        reached.set()
+        return stop.wait()
+
+    server.faults = [*[lambda handler: False] * 30, hang]
+    command = [sys.executable, "-m", "pipeline", *arguments, "--measure", "P@4"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        assert reached.wait(300)
+        os.kill(process.pid, signal.SIGKILL)
+    stop.set()
+    (stored,) = (tmp_path / "c" / "judged").iterdir()
+    lines = stored.read_bytes()
+    assert lines.count(b"\n") == 30
+    stored.write_bytes(lines + b'{"pair": "half of a li')
+    made = document(judge(arguments, "--measure", "P@4", "--json"))
+    assert set(server.answered.values()) == {1}
+    assert len(server.answered) == made["pairs"]
+    assert stored.read_bytes().startswith(lines)
+
+
+def test_people_and_judge_decide_together(
+    results: list[Path],
+    server: ChatServer,
+    arguments: list[str],
+    tmp_path: Path,
+) -> None:
+    file, page = tmp_path / "pool.tsv", tmp_path / "page.html"
+    assert pool(*results, "--decide", "P@4", "--queries", 40, "--output", file).exit_code == 0
+    with open(file, newline="") as opened:
+        rows = list(csv.DictReader(opened, delimiter="\t"))
+    truth = {(row["query"], row["passage"]): number % 3 for number, row in enumerate(rows)}
+    server.say = lambda query, passage: str(truth.get((query, " ".join(passage.split())), 1))
+    with open(file, "w", newline="") as opened:
+        writer = csv.DictWriter(opened, rows[0], delimiter="\t")
+        writer.writeheader()
+        writer.writerows(row | {"grade": truth[row["query"], row["passage"]]} for row in rows)
+    made = document(judge(arguments, "--labels", file, "--json"))
+    labels = read_labels(results, file)
+    human = labels.values[:, 0] - labels.values[:, 1]
+    assert (made["labelled"], made["queries"]) == (len(human), labels.total)
+    assert made["without_judge"]["difference"] == pytest.approx(human.mean())
+    assert 0.5 < made["kappa"] < 1  # all but those that the collection had judged otherwise
+    assert made["lambda"] > 0.5
+    assert made["effective_labels"] > made["labelled"]
+    assert made["ci_low"] < made["difference"] < made["ci_high"]
+    assert sum(made["bias"].values()) == pytest.approx(0)
+    assert list(made)[:17] == [
+        "measure", "a", "b", "queries", "labelled", "lambda", "difference", "ci_low", "ci_high",
+        "without_judge", "judge_alone", "kappa", "bias", "effective_labels", "verdict", "stopped", "pairs",
+    ]  # fmt: skip
+
+    # a judge that says the same of all changes nothing
+    server.say = lambda query, passage: "3"
+    same = document(judge(arguments, "--labels", file, "--json", "--set", "judge.model=coin"))
+    alone = sharpen(human, np.zeros(labels.total), labels.queries)
+    assert [same[name] for name in ("lambda", "difference", "ci_low", "ci_high")] == pytest.approx(
+        [0, alone.difference, alone.ci_low, alone.ci_high]
+    )
+
+    done = judge(arguments, "--labels", file, "--html", page)
+    for text in ("judge's alone", "people's alone", "people's and judge's", "kappa 0.", "favoured by"):
+        assert text in done.stdout
+        assert text.replace("'", "&#x27;") in page.read_text(encoding="utf-8")
+
+
+def test_what_cannot_be_asked_is_refused_before_anything_is(
+    finished: Path,
+    results: list[Path],
+    server: ChatServer,
+    arguments: list[str],
+    tmp_path: Path,
+) -> None:
+    for message, more in {
+        "with {query} and {passage}": ["--set", "judge.prompt=Is it good?"],
+        "ascending": ["--set", "judge.grades=[1, 0]"],
+        "measures with a cutoff": ["--measure", "map"],
+        "backend": ["--set", "judge.backend=local"],
+        "cannot be read": ["--labels", str(tmp_path / "none.tsv")],
+        "no folder": ["--html", str(tmp_path / "none" / "page.html")],
+    }.items():
+        done = judge(arguments, *more)
+        assert (done.exit_code, done.stdout) == (2, "")
+        assert message in " ".join(done.stderr.split())
+    done = judge(["judge", str(finished / "c.yaml"), *map(str, results)])
+    assert (done.exit_code, "no section 'judge'" in " ".join(done.stderr.split())) == (2, True)
+    assert (server.requests, (tmp_path / "c").exists()) == ([], False)
