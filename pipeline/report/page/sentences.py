@@ -93,14 +93,22 @@ def facts(comparison: Comparison) -> list[tuple[str, str]]:
 
 
 def _model_settings(comparison: Comparison) -> dict[str, str]:
-    """By setting of the models what was used and where it came from; several values where results differ."""
-    found: dict[str, dict[str, None]] = {}
+    """By setting of the models what was used and where it came from, for each result where they differ."""
+    found: dict[str, dict[str, list[str]]] = {}
     for source in comparison.sources:
         for model in source.manifest.models:
             for name, used in model.settings.items():
                 value = f"“{used.value}”" if "instruction" in name and used.value else used.value or "none"
-                found.setdefault(name, {})[f"{value} ({used.source})"] = None
-    return {name: " or ".join(values) for name, values in found.items()}
+                results = found.setdefault(name, {}).setdefault(f"{value} ({used.source})", [])
+                if source.record.name not in results:
+                    results.append(source.record.name)
+    return {
+        name: "; ".join(
+            value if len(results) == len(comparison.sources) else f"{_enumerated(results)}: {value}"
+            for value, results in values.items()
+        )
+        for name, values in found.items()
+    }
 
 
 def guide(comparison: Comparison, data: QueryData) -> str:

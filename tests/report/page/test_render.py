@@ -21,6 +21,7 @@ from pipeline.comparison.side_by_side import compare
 from pipeline.config.files import load_config
 from pipeline.report.page import queries
 from pipeline.report.page.render import render_page
+from pipeline.report.page.sentences import facts
 
 
 class Reader(HTMLParser):
@@ -188,3 +189,16 @@ def test_few_queries_have_their_passages_and_these_are_cut(
     assert (len(data["values"]), len(data["ids"])) == (3, 114)
     assert [len(told) for told in data["details"].values()] == [3, 3]
     assert max(len(passage) for _, passage in data["passages"]) == 30
+
+
+def test_the_head_says_whose_model_it_describes(finished: Path, tmp_path: Path) -> None:
+    """A result of BM25, which has no model, is not described by that of the other result."""
+    folder = finished / "results" / "t"
+    other = Path(shutil.copytree(folder, tmp_path / "other"))
+    for name, change in (("manifest.json", {"models": []}), ("metrics.json", {"name": "other"})):
+        content = json.loads((other / name).read_text(encoding="utf-8")) | change
+        (other / name).write_text(json.dumps(content), encoding="utf-8")
+    alone, both = (dict(facts(compare(each))) for each in ([folder], [folder, other]))
+    assert alone["backend"] == "openvino (config)"
+    assert both["backend"] == "t: openvino (config)"
+    assert both["queries"] == alone["queries"]
