@@ -36,6 +36,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Facts, Float64, Int64, JsonObject, Qrels, Ranking
 from pipeline.core.table import Column, Displayed, FilledColumn, Table, table_of
 from pipeline.encoders.http.grading import GradeLog, ask, tokens_of_pairs
+from pipeline.metrics.agreement import Agreement, agreement
 from pipeline.metrics.betting import BetsInOrder
 from pipeline.metrics.names import Measure
 from pipeline.metrics.prediction_powered import Sharpened, sharpen
@@ -44,7 +45,6 @@ from pipeline.metrics.statistics import CONFIDENCE
 from pipeline.results.cached import scored_ranking
 from pipeline.results.folder import SavedResult
 
-DRAWS, SEED = 1000, 60651
 UNBOUNDED = ("cg", "dcg")  # measures that may exceed 1
 FAMILIES = {
     "OpenAI": ("gpt", "text-embedding-3", "text-embedding-ada"),
@@ -110,26 +110,6 @@ class Asked:
             f"{counted(len(self.collection.queries), 'query', 'queries')} for {self.measure}: "
             f"{stored:,} stored, {self.missing:,} to ask, about {self.tokens:,} tokens{price}"
         )
-
-
-class Agreement(NamedTuple):
-    """How far a judge and people agree on the pairs that both graded.
-
-    Attributes:
-        pairs: How many.
-        kappa, ci_low, ci_high: Cohen's, unweighted, with its 95% interval over queries; None if undefined.
-        grades: The grades of either.
-        confusion: int64 [grades, grades]: a row for each grade of people.
-        same: For each grade of people, the ends of the 95% interval of the share that the judge gave it, too.
-    """
-
-    pairs: int
-    kappa: float | None
-    ci_low: float | None
-    ci_high: float | None
-    grades: list[int]
-    confusion: Int64
-    same: list[tuple[float | None, float | None]]
 
 
 class Bias(NamedTuple):
@@ -379,10 +359,10 @@ def decide(asked: Asked, progress: Progress) -> Judged:
     answered = np.array([grade is not None for grade in grades])
     labels, names = asked.labels, list(asked.results)
     decisions = [_decision(asked, judged, a, b) for a, b in itertools.combinations(range(len(names)), 2)]
-    agreement, bias = None, {}
+    agreed, bias = None, {}
     if labels:
         told = Pairs(*(column[answered] for column in pairs))
-        agreement = _agreement(told, given[answered], labels.qrels)
+        agreed = _agreement(told, given[answered], labels.qrels)
         favour = judged[labels.queries] - labels.values
         favour = favour - favour.mean(axis=1, keepdims=True)
         bias = {name: _bias(column) for name, column in zip(names, favour.T, strict=True)}
@@ -392,7 +372,7 @@ def decide(asked: Asked, progress: Progress) -> Judged:
         for name, result in asked.results.items()
         if family and family in {_family(model) for model in _models(result.manifest.config)}
     }
-    return Judged(asked, int((~answered).sum()), decisions, agreement, bias, related)
+    return Judged(asked, int((~answered).sum()), decisions, agreed, bias, related)
 
 
 def _first_decidable(config: Config) -> Measure:
@@ -424,42 +404,12 @@ def _stopped(decision: PairDecision) -> JsonObject | None:
 
 
 def _agreement(told: Pairs, grades: Int64, human: Qrels) -> Agreement | None:
-    from sklearn.metrics import cohen_kappa_score
-
     stride = int(max(told.passages.max(initial=0), human.passages.max(initial=0))) + 1
     keys, known = told.queries * stride + told.passages, human.queries * stride + human.passages
     _, mine, theirs = np.intersect1d(keys, known, assume_unique=True, return_indices=True)
     if not len(mine):
         return None
-    of_judge, of_people, queries = grades[mine], human.grades[theirs], told.queries[mine]
-    values, codes = np.unique(np.concatenate([of_people, of_judge]), return_inverse=True)
-    rows, columns = codes[: len(mine)], codes[len(mine) :]
-    _, places = np.unique(queries, return_inverse=True)
-    size = len(values)
-    by_query = np.zeros((places.max() + 1, size, size))
-    np.add.at(by_query, (places, rows, columns), 1)
-    times = np.random.default_rng(SEED).multinomial(
-        len(by_query), np.full(len(by_query), 1 / len(by_query)), DRAWS
-    )
-    drawn = np.tensordot(times, by_query, axes=1)  # [draws, grades, grades]
-    totals = drawn.sum(axis=(1, 2))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        chance = (drawn.sum(axis=1) * drawn.sum(axis=2)).sum(axis=1) / totals**2
-        kappas = (np.trace(drawn, axis1=1, axis2=2) / totals - chance) / (1 - chance)
-        shares = np.diagonal(drawn, axis1=1, axis2=2) / drawn.sum(axis=2)
-    low, high = _ends(kappas)
-    kappa = float(cohen_kappa_score(of_people, of_judge)) if size > 1 else None
-    confusion = by_query.sum(axis=0).astype(np.int64)
-    return Agreement(len(mine), kappa, low, high, values.tolist(), confusion, [_ends(s) for s in shares.T])
-
-
-def _ends(draws: Float64) -> tuple[float | None, float | None]:
-    """The ends of the 95% interval of bootstrap draws; None where most are undefined."""
-    draws = draws[np.isfinite(draws)]
-    if len(draws) < DRAWS // 2:
-        return None, None
-    low, high = np.quantile(draws, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]).tolist()
-    return low, high
+    return agreement(human.grades[theirs], grades[mine], told.queries[mine])
 
 
 def _agreement_table(found: Agreement) -> Table:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from typer.testing import CliRunner
 from pipeline.cli import app
 from pipeline.comparison.decide import read_labels
 from pipeline.encoders.http.grading import read_grade
+from pipeline.metrics.agreement import agreement
 from pipeline.metrics.prediction_powered import sharpen
 
 
@@ -187,6 +189,36 @@ def test_people_and_judge_decide_together(
     for text in ("judge's alone", "people's alone", "people's and judge's", "kappa 0.", "favoured by"):
         assert text in done.stdout
         assert text.replace("'", "&#x27;") in page.read_text(encoding="utf-8")
+
+
+def test_agreement_counts_pairs_by_grade_with_intervals_over_queries() -> None:
+    people, judges = np.array([0, 0, 1, 1, 2, 2] * 20), np.array([0, 0, 1, 0, 2, 2] * 20)
+    found = agreement(people, judges, np.arange(120) // 6)
+    assert found.confusion.tolist() == [[40, 0, 0], [20, 20, 0], [0, 0, 40]]
+    assert (found.kappa, found.ci_low, found.ci_high) == pytest.approx(
+        (0.75, 0.75, 0.75)
+    )  # queries are alike
+    assert found.same == [(1, 1), (0.5, 0.5), (1, 1)]
+    mixed = agreement(people, judges, np.random.default_rng(1).permutation(120) // 6)
+    assert mixed.kappa == pytest.approx(0.75)
+    assert mixed.ci_low is not None
+    assert mixed.ci_high is not None
+    assert 0.6 < mixed.ci_low < 0.75 < mixed.ci_high < 0.9
+    assert agreement(people * 0, people * 0, people).kappa is None
+
+
+def test_a_judge_of_a_result_s_family_is_named(
+    results: list[Path], arguments: list[str], server: ChatServer, tmp_path: Path
+) -> None:
+    settings = json.loads((results[1] / "manifest.json").read_text(encoding="utf-8"))
+    settings["config"]["model"]["name"] = "Qwen/Qwen3-Embedding-0.6B"
+    named = Path(shutil.copytree(results[1], tmp_path / "qwen"))
+    (named / "manifest.json").write_text(json.dumps(settings), encoding="utf-8")
+    given = [str(named) if part == str(results[1]) else part for part in arguments]
+    assert "judge and qwen are both of Qwen" in " ".join(
+        judge(given, "--measure", "P@4", "--set", "judge.model=qwen3-30b").stdout.split()
+    )
+    assert "are both of" not in judge(given, "--measure", "P@4").stdout
 
 
 def test_what_cannot_be_asked_is_refused_before_anything_is(
