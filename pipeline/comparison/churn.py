@@ -24,13 +24,16 @@ from pipeline.results.cached import find_collection, scored_ranking
 from pipeline.results.folder import SavedResult
 
 DEPTH, PERSISTENCE = 10, 0.9
-LEGEND = (
+ALWAYS = (
     "changed: queries whose top {k} differ in passages or order. overlap: share of the top {k} in both. "
-    "RBO: rank-biased overlap, p = 0.9. lowest and highest: the difference in {measure}, the second minus "
-    "the first, if all unjudged passages were judged in the worst and in the best way. to judge: unjudged "
-    "pairs that can change it; benchmarco pool --decide {measure} lists them. tokens, hours, index: what the "
-    "second takes for all passages, hours at the speed measured."
+    "RBO: rank-biased overlap, p = 0.9."
 )
+BOUNDS = (
+    "lowest and highest: the difference in {measure}, the second minus the first, if all unjudged passages "
+    "were judged in the worst and in the best way."
+)
+JUDGED = "to judge: unjudged pairs that can change it; benchmarco pool --decide {measure} lists them."
+COSTS = "tokens, hours and index: what the second takes for all passages, hours at the speed measured."
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,14 @@ class Churn:
             (right("hours", form=".3g"), [self.hours]),
             (right("index", form="bytes"), [self.index_bytes]),
         ]
-        notes = [LEGEND.format(k=self.depth, measure=self.measure)]
+        shown = {
+            ALWAYS: True,
+            BOUNDS: self.lowest is not None,
+            JUDGED: self.to_judge is not None,
+            COSTS: any(each is not None for each in (self.tokens, self.hours, self.index_bytes)),
+        }
+        legend = " ".join(sentence for sentence, needed in shown.items() if needed)
+        notes = [legend.format(k=self.depth, measure=self.measure)]
         return table_of(f"from {self.before} to {self.after}, {self.queries:,} queries", columns, notes)
 
 
