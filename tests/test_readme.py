@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
@@ -10,6 +11,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from chat_server import ChatServer
 from huggingface_hub import constants
 from typer.testing import CliRunner
 
@@ -20,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("quick_conversion")
 SCRIPTS = {"scripts/quickstart", "scripts/test"}
 BROUGHT = re.compile(r"results/(A|B|new|minilm)\b|\.trec|configs/(dl19|msmarco|served)|results/dl19")
 """What commands in docs/ name that a reader has, that is too large for a test, or needs another PyTorch."""
-OTHERS = ("how-do-i", "releasing")
+OTHERS = ("how-do-i", "judge", "releasing")
 """Pages with a test of their own, or of commands that nobody tries."""
 SLOW = ("reproduce",)
 """Commands that compute everything anew; `tests/test_how_do_i.py` runs them with a small model."""
@@ -79,6 +81,32 @@ def test_commands_of_other_pages_run_as_shown(root: Path) -> None:
     assert len(ours) >= 20
     for words in dict.fromkeys(map(tuple, ours)):
         run(list(words))
+
+
+def test_systems_without_judgments_are_compared_as_shown(
+    root: Path, copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = root / "docs" / "judge.md"
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(copy / "pipeline" / "data" / "sample", "my-data", ignore=shutil.ignore_patterns("qrels"))
+    exec(blocks(page, "python")[0], {})
+    with contextlib.closing(ChatServer(lambda query, passage: str(len(query.split()) % 3))) as server:
+        config = blocks(page, "yaml")[0].replace("http://localhost:8000/v1", server.url)
+        Path("a.yaml").write_text(config, encoding="utf-8")
+        other = config.replace("name: a\n", "name: b\n").replace("name: all-minilm-l6-v2", "backend: bm25")
+        Path("b.yaml").write_text(other, encoding="utf-8")
+        for words in commands(page):
+            output = run(words[1:])
+            if words[1] == "pool":
+                header, *rows = Path("pool.tsv").read_text(encoding="utf-8").splitlines()
+                place = header.split("\t").index("grade")
+                graded = [row.split("\t") for row in rows]
+                for row in graded:
+                    row[place] = "1"
+                lines = [header, *("\t".join(row) for row in graded)]
+                Path("pool.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    assert "people's and judge's" in output
+    assert Path("judged.html").is_file()
 
 
 def test_the_two_scripts_are_there_to_be_run(root: Path) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipeline.cli.terminal import Json, print_json, show
+from pipeline.cli.terminal import Json, Sets, load, print_json, progress, show
 from pipeline.core import machine
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
@@ -23,8 +23,23 @@ if TYPE_CHECKING:
     from pipeline.core.records import Facts, JsonObject
 
 
-def doctor(as_json: Json = False) -> None:
-    """Say what is installed and which backends run here."""
+def doctor(
+    config: Annotated[
+        Path | None,
+        typer.Argument(metavar="CONFIG", help="Check whether vectors of its model depend on the batch."),
+    ] = None,
+    settings: Sets = None,
+    as_json: Json = False,
+) -> None:
+    """Say what is installed, and which backends run here.
+
+    Of a config, say whether the vectors of its model depend on the batch.
+    """
+    if config is not None:
+        _check_batches(config, settings, as_json)
+        return
+    if settings:
+        raise InputError("--set without a config", allowed="doctor CONFIG --set ...", fix="name a config")
     found = examine()
     if as_json:
         print_json(found)
@@ -32,6 +47,22 @@ def doctor(as_json: Json = False) -> None:
     rows = [(each["backend"], each["state"]) for each in found["backends"]]
     columns = [Column("backend", wrap="never"), Column("state", wrap="words")]
     show(_machine(found), _packages(found), Table("backends", columns, rows))
+
+
+def _check_batches(config: Path, settings: list[str] | None, as_json: bool) -> None:
+    """Print how far vectors depend on their batch."""
+    from pipeline.run.batch_check import check_batches
+
+    loaded = load([config], settings)
+    if len(loaded) > 1:
+        raise InputError(
+            f"{config}: {len(loaded)} benchmarks", allowed="one", fix="set one value of each list"
+        )
+    found = check_batches(loaded[0], progress)
+    if as_json:
+        print_json(dataclasses.asdict(found))
+    else:
+        show(found.table())
 
 
 def examine() -> Facts:
