@@ -89,13 +89,12 @@ def read_rows(embeddings: Embeddings, start: int, stop: int) -> Float32:
     They are not copied if one float32 shard holds them all as they are read.
     """
     parts = [shard[a:b] for shard, a, b in _spans(embeddings, start, stop)]
-    form = embeddings.form
-    if len(parts) == 1 and is_stored_form(form, parts[0].shape[1]):
-        return np.asanyarray(parts[0], np.float32)
+    if _is_free(parts, embeddings.form):
+        return np.asanyarray(parts[0])
     rows = np.empty((stop - start, embeddings.dimension), np.float32)
     done = 0
     for part in parts:
-        apply_form(part, form, rows[done : done + len(part)], start + done)
+        apply_form(part, embeddings.form, rows[done : done + len(part)], start + done)
         done += len(part)
     return rows
 
@@ -111,12 +110,19 @@ def find_rows(embeddings: Embeddings, rows: Int64) -> tuple[Float32, Int64]:
 
     They are not copied if one float32 shard holds them all as they are read.
     """
-    spans = list(_spans(embeddings, int(rows[0]), int(rows[-1]) + 1))
-    if len(spans) == 1 and is_stored_form(embeddings.form, embeddings.dimension):
-        shard, first, stop = spans[0]
-        if shard.dtype == np.float32:
-            return shard[first:stop], rows - rows[0]
+    first, last = int(rows[0]), int(rows[-1])
+    parts = [shard[a:b] for shard, a, b in _spans(embeddings, first, last + 1)]
+    if _is_free(parts, embeddings.form):
+        return np.asanyarray(parts[0]), rows - first
     return gather_rows(embeddings, rows), np.arange(len(rows))
+
+
+def _is_free(parts: Sequence[Array], form: VectorForm) -> bool:
+    """Whether rows, those of each shard apart, are one float32 array that is read as it is stored."""
+    if len(parts) != 1:
+        return False
+    whole = parts[0]
+    return whole.dtype == np.float32 and is_stored_form(form, whole.shape[1])
 
 
 def gather_rows(embeddings: Embeddings, rows: Int64) -> Float32:

@@ -201,6 +201,19 @@ def test_stored_vectors_are_searched_as_those_in_memory(
     assert same(found, brute_force(held, rows[:40], 50, "cosine"))
 
 
+@pytest.mark.parametrize("parts", [1, 3])
+@pytest.mark.parametrize("metric", METRICS)
+def test_vectors_of_which_the_first_dimensions_are_kept_are_cut_wherever_they_are_read(
+    kernel: str, metric: Metric, parts: int
+) -> None:
+    random = np.random.default_rng(6)
+    rows, queries = (random.standard_normal((n, 32), np.float32) for n in (900, 40))
+    kept = Embeddings(tuple(np.array_split(rows, parts)), VectorForm(dimensions=20))
+    with silent("", None, "") as bar:
+        found = exact.exact_search(kept, queries[:, :20], 30, ids(900), metric, bar)
+    assert same(found, brute_force(rows[:, :20], queries[:, :20], 30, metric))
+
+
 def resident(path: Path) -> int:
     """Bytes of a file that are in this process's memory, where it has mapped it."""
     held, of_file = 0, False
