@@ -167,7 +167,7 @@ class NativeRunner:
         self.tokenizer = Tokenizer.from_file(str(prepared / TOKENIZER))
         self.token_budget = 2 * TOKENS if machine.has_amx() else TOKENS
         self.width_multiple, self.computes_padding = 1, False
-        self.threads = machine.threads_allowed() or machine.cores()
+        self.threads = machine.threads()
 
     @abstractmethod
     def compute(self, batch: TokenBatch) -> Float32 | Ragged:

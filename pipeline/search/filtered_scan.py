@@ -42,7 +42,6 @@ MANY = 1 / 32  # share of pairs that the filter may let pass without need
 SETTLED = 128  # times k: rows after which thresholds are high enough to judge the filter
 STRIDE = 32  # rows for each that is read first
 _LEAST = 256  # rows of the shortest piece, and of a span of those that are read first
-PAIRS = 2048  # that are scored at once
 _PAIR_BYTES = 80  # memory to score one pair and sort it
 
 
@@ -261,19 +260,13 @@ class FilteredScan:
 
     def _score(self, rows: Int64, query: Int64) -> Float32:
         """See `candidates.ExactScore`."""
-        order = np.argsort(rows)  # vectors are read in the order in which they are stored
-        rows, query = rows[order], query[order]
-        scores = np.empty(len(rows), np.float32)
 
-        def score_some(start: int) -> None:
-            some = slice(start, start + PAIRS)
-            vectors, places = vector_shards.find_rows(self.embeddings, rows[some])
+        def score(rows: Int64, query: Int64) -> Float32:
+            vectors, places = vector_shards.find_rows(self.embeddings, rows)
             vectors = dense.fixed(for_metric(vectors, self.metric))
-            dense.score_pairs(vectors, places, self.queries, query[some], self.metric == "l2", scores[some])
-            vector_shards.release_memory(self.embeddings, int(rows[some][0]), int(rows[some][-1]) + 1)
+            scores = np.empty(len(rows), np.float32)
+            dense.score_pairs(vectors, places, self.queries, query, self.metric == "l2", scores)
+            vector_shards.release_memory(self.embeddings, int(rows[0]), int(rows[-1]) + 1)
+            return scores
 
-        with ThreadPoolExecutor(machine.threads()) as pool:
-            list(pool.map(score_some, range(0, len(rows), PAIRS)))
-        unsorted = np.empty_like(scores)
-        unsorted[order] = scores
-        return unsorted
+        return scoring.score_as_stored(rows, query, score, machine.threads())

@@ -95,7 +95,7 @@ def search(
     row_of[rank] = np.arange(len(rank))
     starts = np.concatenate([[0], queries.ends])
     size = max(min(memory // (8 * ROOM * k), len(queries)), 1)
-    with ThreadPoolExecutor(machine.threads_allowed() or machine.cores()) as pool:
+    with ThreadPoolExecutor(machine.threads()) as pool:
         for first in range(0, len(queries), size):
             part = slice(first, first + size)
             group = np.arange(len(queries))[part]

@@ -22,7 +22,7 @@ from pipeline.native.nearest import maxsim as kernels
 from pipeline.search import candidates
 from pipeline.search.documents import Documents, candidates_of, empty_ranking, set_rows
 from pipeline.search.scan import growing_blocks
-from pipeline.search.scoring import norm_bounds
+from pipeline.search.scoring import norm_bounds, score_as_stored
 from pipeline.storage import vector_shards
 
 CHUNK = 1 << 18  # numbers of the token vectors that a core scores at a time
@@ -141,7 +141,7 @@ class MaxSimScan:
             bar: Counts queries, in proportion to the passages read.
         """
         n, counted = len(self.passages), 0
-        with ThreadPoolExecutor(machine.threads_allowed() or machine.cores()) as threads:
+        with ThreadPoolExecutor(machine.threads()) as threads:
             for start, stop in growing_blocks(n, min(2 * self.k, block), block):
                 self.candidates.select(0, start, self._score_block(start, stop, threads))
                 first, last = self.starts[start], self.starts[stop]
@@ -235,20 +235,14 @@ class PairScorer:
         self.wide = kernels.widen_queries(operand(vectors), bounds, self.divisors)
 
     def __call__(self, rows: Int64, query: Int64) -> Float32:
-        """float32 [pairs]: passages are read in the order in which they are stored."""
-        order = np.argsort(rows, kind="stable")
-        sorted_rows, sorted_query = rows[order], query[order].astype(np.int64)
-        scores = np.empty(len(rows), np.float32)
-        tokens = self.starts[sorted_rows + 1] - self.starts[sorted_rows]
-        pieces = chunks_of(self.passages, np.concatenate([[0], np.cumsum(tokens)]))
+        """float32 [pairs]; see `scoring.score_as_stored`."""
 
-        def score_piece(piece: tuple[int, int]) -> None:
-            span = slice(*piece)
-            scores[order[span]] = self._score_pairs(sorted_rows[span], sorted_query[span])
+        def pieces(rows: Int64) -> list[tuple[int, int]]:
+            tokens = self.starts[rows + 1] - self.starts[rows]
+            return chunks_of(self.passages, np.concatenate([[0], np.cumsum(tokens)]))
 
-        with ThreadPoolExecutor(machine.threads_allowed() or machine.cores()) as threads:
-            list(threads.map(score_piece, pieces))
-        return scores
+        wide = query.astype(np.int64)
+        return score_as_stored(rows, wide, self._score_pairs, machine.threads(), pieces)
 
     def _score_pairs(self, rows: Int64, query: Int64) -> Float32:
         """Scores of pairs, `rows` ascending, whose passages fit into memory together."""

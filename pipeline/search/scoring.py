@@ -9,6 +9,7 @@ float32 products change with the batch, and only find candidates here.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Literal
 
@@ -97,18 +98,44 @@ def score_candidates(
         query: int64 [pairs], the query's row in `queries`.
         metric: The metric.
     """
-    order = np.argsort(rows)  # vectors are read in the order in which they are stored
-    sorted_rows, sorted_query = rows[order], query[order]
     wide = queries.astype(np.float64)
+
+    def score(rows: Int64, query: Int64) -> Float32:
+        passages = for_metric(vector_shards.gather_rows(embeddings, rows), metric)
+        return score_pairs(wide, query, passages, metric)
+
+    return score_as_stored(rows, query, score, min(machine.cores(), 8))
+
+
+def score_as_stored(
+    rows: Int64,
+    query: Int64,
+    score: Callable[[Int64, Int64], Float32],
+    threads: int,
+    pieces: Callable[[Int64], Sequence[tuple[int, int]]] | None = None,
+) -> Float32:
+    """float32 [pairs]: scores of pairs in any order, whose passages are read in the order they are stored in.
+
+    Args:
+        rows: int64 [pairs], the passage of each.
+        query: int64 [pairs].
+        score: Scores some pairs, their rows ascending; called in several threads.
+        threads: How many.
+        pieces: Divides ascending rows into ranges [start, stop) that one thread scores at a time; None takes
+            PAIRS each.
+    """
+    order = np.argsort(rows)
+    rows, query = rows[order], query[order]
+    starts = range(0, len(rows), PAIRS)
+    ranges = pieces(rows) if pieces else [(start, start + PAIRS) for start in starts]
     scores = np.empty(len(rows), np.float32)
 
-    def score_piece(start: int) -> None:
-        piece = slice(start, start + PAIRS)
-        passages = for_metric(vector_shards.gather_rows(embeddings, sorted_rows[piece]), metric)
-        scores[order[piece]] = score_pairs(wide, sorted_query[piece], passages, metric)
+    def score_piece(ends: tuple[int, int]) -> None:
+        piece = slice(*ends)
+        scores[order[piece]] = score(rows[piece], query[piece])
 
-    with ThreadPoolExecutor(min(machine.cores(), 8)) as pool:
-        list(pool.map(score_piece, range(0, len(rows), PAIRS)))
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(score_piece, ranges))
     return scores
 
 
